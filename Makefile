@@ -1,7 +1,7 @@
 # make run    everything on this machine, to click on (ARGS="--port 9000" and so on)
 # make test   all checks and all tests, on all cores (JOBS=0: one after the other)
 # make check  ruff, mypy, import-linter and the unit tests, on all cores
-# make soak   the chaos tests for longer, SOAK_S seconds each, and with other seeds (docs/testing.md)
+# make soak   the chaos tests for longer, SOAK_S seconds each; other seeds, more examples (docs/testing.md)
 # make schedules  seeded fault schedules, judged (ARGS="--seeds 200 --jobs 2"; docs/testing.md)
 # make compiled  the send path, compiled with mypyc (test does it, too)
 # make lint   the checks alone
@@ -26,6 +26,8 @@ LOCK := --python-version 3.11 --universal --generate-hashes --no-emit-index-url 
 WEB := chatserver/web_client/index.html
 WEB_SOURCES := $(shell find clients/web clients/typescript/src -name node_modules -prune \
 	-o -type f -print)
+# Python caches bytecode, whatever the environment says: the tests start hundreds of processes.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test compiled check soak schedules lint docs golden tools lock clean
 
@@ -44,6 +46,7 @@ check: .venv/.ready .tools/.ready lint
 
 soak: compiled .tools/.ready .tools/.clocks
 	@CHAOS_SECONDS=$(SOAK_S) HYPOTHESIS_PROFILE=soak $(BIN)/pytest tests/chaos tests/unit/client \
+		tests/security/test_api_fuzz.py \
 		-o timeout=$$(( $(SOAK_S) * 5 + 300 )) $(PYTEST_ARGS)
 
 schedules: compiled .tools/.ready .tools/.clocks

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import hypothesis
 import pytest
@@ -14,6 +13,7 @@ from tests.support import pure_python
 # isort: split
 from chatserver.operations.cost import recorder
 from tests.support.constants import constants
+from tests.support.server_lifetime import ServerLifetime, group_of
 from tests.support.servers.processes import (
     dynamodb,
     dynamodb_server,
@@ -53,16 +53,23 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 # themselves meanwhile is cut short by a deadline. Processes that tests start do it as ever.
 recorder.FLUSH_S = 3600.0  # type: ignore[misc]  # a constant of the product
 
-_TESTS = Path(__file__).parent
 # The files that take longest first: what is left at the end is short, and no process waits for
 # another one's last minutes. Within a folder the order stays random.
 _LONGEST_FIRST = ("chaos", "e2e", "integration", "security", "unit")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Stop the servers of a folder after its tests."""
+    config.pluginmanager.register(ServerLifetime())
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order files by folder."""
-    items.sort(key=lambda item: _LONGEST_FIRST.index(item.path.relative_to(_TESTS).parts[0]))
+    """Order files by folder, and keep those together that share servers."""
+    groups: dict[tuple[str, ...], int] = {}
+    for item in items:
+        groups.setdefault(group_of(item), len(groups))
+    items.sort(key=lambda item: (_LONGEST_FIRST.index(group_of(item)[0]), groups[group_of(item)]))
 
 
 @pytest.fixture(autouse=True)

@@ -240,6 +240,8 @@ class RpcWorker:
                 return _encode(await self._container.handle_companion_call(operation))
             case rpc.Ask():
                 raise Unavailable("this worker does not call webhooks")
+            case rpc.FindMessages():
+                raise Unavailable("this worker does not search")
             case rpc.LoadFile():
                 return await self._container.load_file(operation.file)
             case _ as never:

@@ -31,9 +31,14 @@ def check_query(request: Request[Any, Any, Any]) -> None:
 
 @functools.cache
 def query_names(handler: BaseRouteHandler) -> frozenset[str]:
-    """Return the names of the query parameters that a route accepts."""
+    """Return the names of the query parameters that a route and its dependencies accept."""
+    signatures = [
+        handler.parsed_fn_signature,
+        *(each.parsed_fn_signature for each in handler.resolve_dependencies().values()),
+    ]
     return frozenset(
         param.kwarg_definition.name or name
-        for name, param in handler.parsed_fn_signature.parameters.items()
+        for signature in signatures
+        for name, param in signature.parameters.items()
         if isinstance(param.kwarg_definition, QueryParameter)
     )

@@ -35,7 +35,7 @@ def chat(
     api_url: str,
     cache: str | None,
 ) -> None:
-    """Chat in the terminal; /file PATH sends a file.
+    """Chat in the terminal; /file PATH sends a file, /search WORDS finds messages.
 
     Without a token, you log in as a demo user of a running `chatserver dev`. With --cache and
     --url, a chat that was open before opens offline; what you write is sent later.

@@ -10,13 +10,14 @@ import dataclasses
 import secrets
 import urllib.parse
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from chatserver.client.chat import Chat
 from chatserver.client.companion_calls import CompanionCalls
 from chatserver.client.events import Acked
+from chatserver.client.http_api import HttpApi
 from chatserver.client.model import Entry, parse_entry
 from chatserver.client.moderation_calls import Moderating
 from chatserver.client.outbox import OutboxEntry
@@ -55,6 +56,20 @@ class ChatsPage:
     next: str | None
 
 
+class FoundMessage(NamedTuple):
+    """A message that matches. `snippet`: parts of its text, and whether each is a hit."""
+
+    message: Entry
+    snippet: list[tuple[str, bool]]
+
+
+class SearchPage(NamedTuple):
+    """Results of a search. `next` is the `after` of the next page, or None."""
+
+    results: list[FoundMessage]
+    next: str | None
+
+
 def new_ref() -> str:
     """Return a unique reference (idempotency key) for an operation."""
     return secrets.token_hex(12)
@@ -71,6 +86,7 @@ class Calls(Moderating, CompanionCalls, PinCalls):
     _state: ClientState
     _activity: str
     _clock: Clock
+    _api: HttpApi | None
 
     @abc.abstractmethod
     def _post(self, deed: OutboxEntry) -> None:
@@ -285,6 +301,33 @@ class Calls(Moderating, CompanionCalls, PinCalls):
         page = await self._http_api().request("GET", path)
         return MessagesPage([parse_entry(fields) for fields in page["items"]], page["next"])
 
+    async def search(
+        self,
+        query: str,
+        *,
+        order: Literal["newest", "relevance"] = "newest",
+        after: str | None = None,
+        limit: int = 20,
+    ) -> SearchPage:
+        """Return messages in our chats that match a query (docs/search.md).
+
+        A page may have fewer results than `limit`, or none, and still have a `next`. A client that
+        is not connected uses the HTTP API, if it has an `api_url`.
+
+        Raises:
+            NotFound: the server has no search index.
+        """
+        if self.is_online or self._api is None:
+            fields = _fields("search", q=query, order=order, after=after, limit=limit)
+            page = await self._ask(fields, ANSWER_S)
+            found, following = page["results"], page.get("next")
+        else:
+            place = {} if after is None else {"cursor": after}
+            place |= {"q": query, "order": order, "limit": str(limit)}
+            page = await self._api.request("GET", f"/v1/search?{urllib.parse.urlencode(place)}")
+            found, following = page["items"], page["next"]
+        return SearchPage([_parse_found(each) for each in found], following)
+
     # ── chats ───────────────────────────────────────────────────────────────────────────────────
 
     async def chats(self, *, after: str | None = None, limit: int = 50) -> ChatsPage:
@@ -406,6 +449,11 @@ class Calls(Moderating, CompanionCalls, PinCalls):
 
 def _fields(type_: str, **fields: object) -> Fields:
     return {"type": type_, **{name: value for name, value in fields.items() if value is not None}}
+
+
+def _parse_found(fields: Fields) -> FoundMessage:
+    snippet = [(part["text"], part.get("hit", False)) for part in fields["snippet"]]
+    return FoundMessage(parse_entry(fields["message"]), snippet)
 
 
 def _ids_of(attachments: Sequence[Attachment | str]) -> list[str] | None:

@@ -1,34 +1,19 @@
-"""Commands of the client SDK that use the HTTP API: files, search, preferences, social graph."""
+"""Commands of the client SDK that use the HTTP API: files, preferences, social graph."""
 
 from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from chatserver.client.files import FilesApi
 from chatserver.client.http_api import HttpApi
-from chatserver.client.model import Entry, parse_entry
 from chatserver.client.social import SocialApi
 from chatserver.errors import BadRequest
 from chatserver.protocol.frames import Attachment, ChatPreferences, PinnedChats
-
-
-class FoundMessage(NamedTuple):
-    """A message that matches. `snippet`: parts of its text, and whether each is a hit."""
-
-    message: Entry
-    snippet: list[tuple[str, bool]]
-
-
-class SearchPage(NamedTuple):
-    """Results of a search. `next` is the `after` of the next page, or None."""
-
-    results: list[FoundMessage]
-    next: str | None
 
 
 class PreferencesPage(NamedTuple):
@@ -70,33 +55,6 @@ class HttpCalls:
         """Return the current metadata of a file of message `seq`, with a thumbnail added later."""
         file = attachment if isinstance(attachment, str) else attachment.id
         return await self._files_api().describe(file, seq)
-
-    async def search(
-        self,
-        query: str,
-        *,
-        order: Literal["newest", "relevance"] = "newest",
-        after: str | None = None,
-        limit: int = 20,
-    ) -> SearchPage:
-        """Return messages that match a query (docs/search.md).
-
-        A page may have fewer results than `limit`, or none, and still have a `next`.
-
-        Raises:
-            NotFound: the server has no search index.
-        """
-        place = {} if after is None else {"cursor": after}
-        fields = {"q": query, "order": order, "limit": limit, **place}
-        page = await self._http_api().request("GET", f"/v1/search?{urllib.parse.urlencode(fields)}")
-        results = [
-            FoundMessage(
-                parse_entry(each["message"]),
-                [(part["text"], part.get("hit", False)) for part in each["snippet"]],
-            )
-            for each in page["items"]
-        ]
-        return SearchPage(results, page["next"])
 
     async def chat_preferences(self, chat: str) -> ChatPreferences:
         """Return the user's preferences of a chat (docs/chat-preferences.md)."""

@@ -23,26 +23,21 @@ from chatserver.client.chat import Chat
 from chatserver.client.companion_responses import KIND as SPOKEN
 from chatserver.client.companion_responses import CompanionResponses
 from chatserver.client.events import (
-    Acked,
     ChatChanged,
     Connected,
     Event,
-    Refused,
     Restarted,
     SignalReceived,
     StoredUpto,
 )
 from chatserver.client.model import Bounds, parse_entry
-from chatserver.client.outbox import Outbox, OutboxEntry
-from chatserver.client.requests import Fields, Request, Requests, check_text, error_of
-from chatserver.domain.companion_ids import is_session_chat
+from chatserver.client.outbox import Outbox, OutboxEntry, OutboxSender
+from chatserver.client.requests import Fields, Request, Requests, check_text
 from chatserver.errors import ChatError, Overloaded
 from chatserver.protocol.frames import LARGE_MAX, PROTOCOL_VERSION, UNSTORED_MAX, WATCH_MAX, Cursor
 
 ANSWER_S = 10.0
 RETRY_S = 1.0
-QUESTION_WAITS_S = 60.0
-PROBES_MAX = 4  # concurrent probes: each may wait seconds for the warm tier
 SYNC_PAGE = 200
 
 Answer = Fields | ChatError
@@ -72,8 +67,9 @@ class ClientState:
         self._requests = Requests(self.bounds.requests_max)
         self.catch_up = CatchUp(self._ask_here, self._emit, self.bounds.fill_max)
         self.spoken = CompanionResponses(self._ask_here, self._emit)
-        self._offers: dict[int, str] = {}  # request number of an operation → ref
-        self._probes: set[int] = set()
+        self._sender = OutboxSender(
+            self.outbox, self._requests.next_id, self._emit, is_left=self._is_left
+        )
         self._named_unstored: dict[str, int] = {}  # in the last hello
         self._begun: dict[str, int] = {}  # chat → first seq, if started by the last welcome
         self._watched: dict[str, None] = {}
@@ -170,9 +166,7 @@ class ClientState:
         self.is_online = False
         self._is_syncing = False
         self._frames.clear()
-        self._offers.clear()
-        self._probes.clear()
-        self.outbox.disconnected()
+        self._sender.disconnected()
         self._requests.disconnected()
         self.catch_up.disconnected()
         self.tick(now)
@@ -184,7 +178,7 @@ class ClientState:
             case "event":
                 self._take_event(frame, now)
             case "ack":
-                self._take_ack(frame, now)
+                self._sender.take_ack(frame, now)
             case "error":
                 self._take_error(frame, now)
             case "stored":
@@ -205,7 +199,8 @@ class ClientState:
         if not self.is_online:
             return
         if not self._is_reset_coming:
-            self._offer(now)
+            in_flight_max = self.limits.get("sends_in_flight_max", 64)
+            self._frames += self._sender.next_frames(now, in_flight_max)
         if not self._is_paused:
             self._sync_if_behind(now)
             self.catch_up.step(now)
@@ -363,7 +358,7 @@ class ClientState:
         deed = self.outbox.find(entry.ref) if entry.sender == self.user else None
         if deed is not None and deed.chat == chat.id and not deed.is_stored_wanted:
             place = (entry.seq, entry.ts, entry.mid)
-            self._settle(deed.ref, place, now, dup=False, durability="hot")
+            self._sender.settle(deed.ref, place, now, dup=False, durability="hot")
 
     def _sync_if_behind(self, now: float) -> None:
         if not self._is_behind or self._is_syncing or self._sync_not_before > now:
@@ -463,64 +458,13 @@ class ClientState:
 
     # ── outbox ──────────────────────────────────────────────────────────────────────────────────
 
-    def _offer(self, now: float) -> None:
-        room = self.limits.get("sends_in_flight_max", 64) - len(self._probes)
-        for deed in self.outbox.next_offers(now, room):
-            self._frames.append({**deed.fields, "id": self._number(deed.ref)})
-        while len(self._probes) < PROBES_MAX:
-            probe = self.outbox.next_probe(now)
-            if probe is None:
-                break
-            number = self._number(probe.ref)
-            self._probes.add(number)
-            self._frames.append({**probe.fields, "id": number})
-
-    def _number(self, ref: str) -> int:
-        number = self._requests.next_id()
-        self._offers[number] = ref
-        return number
-
-    def _take_ack(self, frame: Fields, now: float) -> None:
-        self._offers.pop(frame["id"], None)
-        self._probes.discard(frame["id"])
-        durability = frame["durability"]
-        place = (frame["seq"], frame["ts"], frame["mid"])
-        self._settle(frame["ref"], place, now, dup=frame["dup"], durability=durability)
-
-    def _settle(
-        self, ref: str, place: tuple[int, int, str], now: float, *, dup: bool, durability: str
-    ) -> None:
-        deed = self.outbox.acked(ref, place, now, is_stored=durability == "stored")
-        if deed is not None:
-            self._emit([Acked(ref, deed.chat, *place, dup, durability)])
-
     def _take_error(self, frame: Fields, now: float) -> None:
-        number = frame.get("id", -1)
-        ref = self._offers.pop(number, None)
-        if ref is None:
+        if not self._sender.take_error(frame, now):
             self._requests.answered(frame, now)
-            return
-        error = error_of(frame)
-        deed = self.outbox.find(ref)
-        if number in self._probes:
-            self._probes.discard(number)
-            if deed is not None and not error.temporary:
-                self._end_probe(deed, error)
-        elif error.temporary and not _is_too_late(deed, error):
-            self.outbox.put_off(ref, now + (error.retry_after_ms or RETRY_S * 1000) / 1000)
-        elif deed is not None:
-            self.outbox.drop(ref)
-            self._emit([Refused(ref, deed.chat, error)])
 
-    def _end_probe(self, deed: OutboxEntry, error: ChatError) -> None:
-        """Handle a permanently refused probe; whether the operation is stored remains unknown."""
-        chat = self.chats.get(deed.chat)
-        if chat is None or not chat.is_left:
-            self.outbox.ask_no_more(deed.ref)  # it is sent again in a new epoch
-            return
-        for ended in self.outbox.list_acked(deed.chat):
-            self.outbox.drop(ended.ref)
-            self._emit([Refused(ended.ref, ended.chat, error)])
+    def _is_left(self, name: str) -> bool:
+        chat = self.chats.get(name)
+        return chat is not None and chat.is_left
 
     def _take_stored(self, chat: str, upto: int, now: float) -> None:
         self.outbox.stored(chat, upto, now)
@@ -543,9 +487,3 @@ class ClientState:
     def _emit(self, events: Iterable[Event]) -> None:
         before = self._before or self.cursor
         self._events.extend(QueuedEvent(event, before) for event in events)
-
-
-def _is_too_late(deed: OutboxEntry | None, error: ChatError) -> bool:
-    """Return whether the message is for an AI companion and its retry would come too late."""
-    is_question = deed is not None and is_session_chat(deed.chat)
-    return is_question and (error.retry_after_ms or 0) > QUESTION_WAITS_S * 1000

@@ -107,12 +107,12 @@ class Analytics(Section):
 
 
 class Search(Section):
-    """Full-text search. The same in all API processes and workers."""
+    """Full-text search. The same in all processes."""
 
     index: str = Field(
         "",
-        description="Folder of the index, for workers and API on one machine; `s3`: in the bucket, "
-        "for any number of them (extra `search`); unset: no search",
+        description="Folder of the index, which `worker search` and the API share on one machine; "
+        "`s3`: in the bucket, for any number of them (extra `search`); unset: no search",
     )
 
 

@@ -98,6 +98,10 @@ class GatewayContainer(CoreContainer):
         return self.provided(ports.ANSWER_COMPANION_FRAME)
 
     @cached_property
+    def answer_search_frame(self) -> ports.AnswerSearchFrame:
+        return self.provided(ports.ANSWER_SEARCH_FRAME)
+
+    @cached_property
     def sync(self) -> Sync:
         return Sync(
             inboxes=self.inboxes,

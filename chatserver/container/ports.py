@@ -25,6 +25,7 @@ CompanionFrame = frames.StopTurn | frames.JoinTurn | frames.AnySessionRequest
 CheckEdit = Callable[[UserId, frames.Edit], Awaitable[frames.Edit]]
 CheckSend = Callable[[UserId, frames.Send], Awaitable[None]]
 ResolveFiles = Callable[[UserId, ChatId, Sequence[str]], Awaitable[Sequence[frames.Attachment]]]
+AnswerSearchFrame = Callable[[UserId, frames.Search], Awaitable[msgspec.Struct]]
 AnswerCompanionFrame = Callable[[UserId, CompanionFrame], Awaitable[msgspec.Struct]]
 
 
@@ -46,6 +47,10 @@ async def _refuse_companion_frame(user: UserId, frame: CompanionFrame) -> msgspe
     raise BadRequest(NO_COMPANIONS)
 
 
+async def _refuse_search_frame(user: UserId, frame: frames.Search) -> msgspec.Struct:
+    raise BadRequest("search: not available on this server")
+
+
 async def ignore(*_: object) -> None:
     """Do nothing; the default of several ports."""
     return
@@ -56,7 +61,8 @@ SEND_INTERCEPTOR: Port[SendInterceptor | None] = Port("send_interceptor", None)
 CHECK_EDIT: Port[CheckEdit | None] = Port("check_edit", None)
 CHECK_COMPANION_SEND: Port[CheckSend] = Port("check_companion_send", ignore)
 RESOLVE_FILES: Port[ResolveFiles] = Port("resolve_files", _refuse_files)
-# Used by gateways to answer companion requests of users.
+# Used by gateways to answer searches and companion requests of users.
+ANSWER_SEARCH_FRAME: Port[AnswerSearchFrame] = Port("answer_search_frame", _refuse_search_frame)
 ANSWER_COMPANION_FRAME: Port[AnswerCompanionFrame] = Port(
     "answer_companion_frame", _refuse_companion_frame
 )

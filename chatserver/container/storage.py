@@ -11,19 +11,16 @@ import contextlib
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cached_property
-from typing import Literal
 
 from chatserver.auth.host_keys import parse_jwks
 from chatserver.auth.page_cursors import Cursors
 from chatserver.auth.tokens import Tokens
-from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.client import ObjectStore, open_s3
-from chatserver.cold.long_bodies import BodyFiles
 from chatserver.config import Settings, check_secret
 from chatserver.container import storage_ports
-from chatserver.container.core import CoreContainer
+from chatserver.container.tiers import Role, TierContainer
 from chatserver.domain.clock import Clock
-from chatserver.domain.ids import SYSTEM_USER, ChatId, GatewayId, UserId, new_id
+from chatserver.domain.ids import SYSTEM_USER, ChatId, UserId
 from chatserver.domain.membership import GROUP_MEMBERS_MAX
 from chatserver.features.registry import Feature
 from chatserver.hot.bus.idempotent_responses import Answers
@@ -38,7 +35,6 @@ from chatserver.hot.users.rate_limits import ALL_KINDS
 from chatserver.hot.users.revocations import SessionEnder
 from chatserver.operations.cost.hot import UsageTotals
 from chatserver.operations.cost.recorder import record_usage
-from chatserver.operations.doctor.dynamodb_checks import require_tables
 from chatserver.outbound.document_fetch import fetch_document
 from chatserver.outbound.http_client import Outbound, open_outbound
 from chatserver.protocol.memory_costs import Charge, charge_nobody
@@ -49,11 +45,9 @@ from chatserver.service.access.token_authentication import TokenAuthentication
 from chatserver.service.chats.chat_creator import ChatCreator
 from chatserver.service.chats.chat_loader import ChatLoader
 from chatserver.service.chats.user_loader import UserLoader
-from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.merged_messages import MergedMessages
 from chatserver.service.history.message_context import MessageContext
 from chatserver.service.history.message_queries import MessageQueries
-from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.service.membership.former_members import FormerMembers
 from chatserver.service.membership.invitations import PENDING_MAX, FollowGraph, Invitations
 from chatserver.service.membership.propagation import MembershipPropagation
@@ -64,36 +58,18 @@ from chatserver.service.moderation.retention import Retention
 from chatserver.service.moderation.service import Moderation, PublishEvent
 from chatserver.telemetry.process_stats import BusyChats
 from chatserver.warm.api_keys import KeyRows
-from chatserver.warm.archive.archivable_entries import ArchivableMessages
-from chatserver.warm.archive.manifests import Manifests
-from chatserver.warm.archive.restored_ranges import RestoredRows
-from chatserver.warm.archive.user_positions import UserPositions
-from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.invitations import InvitationRows
-from chatserver.warm.chats.legal_holds import Holds
-from chatserver.warm.chats.logins import LoginRows
-from chatserver.warm.chats.memberships import Memberships
-from chatserver.warm.chats.moderation import Moderation as ModerationRows
 from chatserver.warm.chats.restrictions import RestrictionRows
 from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
 from chatserver.warm.encryption.key_rows import require_provider
-from chatserver.warm.messages.active_days import ActiveDaysRepository
 from chatserver.warm.messages.chat_files import ChatFiles
-from chatserver.warm.messages.long_bodies import LongBodies
-from chatserver.warm.messages.message_changes import MessageChanges
-from chatserver.warm.messages.message_queries import MessageIndexes
-from chatserver.warm.messages.sharded_chats import ShardList
-from chatserver.warm.messages.store import MessageRepository
-from chatserver.warm.messages.ttl import ItemRetention
 from chatserver.warm.schema.active_version import watch_schema
 
 STORED_POLL_S = 0.1  # polling interval: the API has no gateway stream
 
-Role = Literal["api", "worker"]
 
-
-class StorageContainer(CoreContainer):
-    """Use cases and adapters of the API and the workers.
+class StorageContainer(TierContainer):
+    """Use cases of the API and the workers.
 
     API requests are charged to the user's memory limit; the work of workers is not.
     """
@@ -111,25 +87,12 @@ class StorageContainer(CoreContainer):
         store: ObjectStore,
         outbound: Outbound,
     ) -> None:
-        # Neither role has sessions. The API needs a unique gateway id to commit messages.
-        gateway = GatewayId(new_id().lower() if role == "api" else "-")
-        super().__init__(settings=settings, clock=clock, hot=hot, gateway=gateway)
-        self.role = role
-        self.dynamodb = dynamodb
-        self.store = store
+        super().__init__(
+            role=role, settings=settings, clock=clock, hot=hot, dynamodb=dynamodb, store=store
+        )
         self.outbound = outbound
         # Called at shutdown, while the stores are still connected.
         self.closers: list[Callable[[], Awaitable[None]]] = []
-        self.directory = Directory(dynamodb.for_feature("directory"), settings.warm)
-        self.memberships = Memberships(dynamodb.for_feature("membership"), settings.warm)
-        self.login_rows = LoginRows(dynamodb.for_feature("accounts"), settings.warm)
-        self.holds = Holds(dynamodb.for_feature("moderation"), settings.warm)
-        self.moderation_rows = ModerationRows(dynamodb.for_feature("moderation"), settings.warm)
-        self.body_files = BodyFiles(store, dynamodb.cipher)
-        self.item_retention = ItemRetention.by(settings.archive)
-        self.manifests = Manifests(dynamodb.for_feature("archive"), settings.warm)
-        self.restored = RestoredRows(dynamodb.for_feature("archive"), settings.warm)
-        self.segments = SegmentObjects(store, settings.archive, dynamodb.cipher)
         # Otherwise anyone could register the name of an admin who has no account yet.
         self.reserved_users = frozenset(
             {*settings.api.demo_users, SYSTEM_USER, *settings.auth.admins}
@@ -156,116 +119,13 @@ class StorageContainer(CoreContainer):
     def chat_directory(self) -> ChatCreator:
         return self.chat_creator
 
-    @property
-    def warm_history(self) -> OlderTiers:
-        return self.older_tiers
-
-    @property
-    def earlier_periods(self) -> Memberships:
-        return self.memberships
-
     async def load_chat(self, chat: ChatId) -> None:
         await self.chat_loader.load_chat(chat)
 
     async def load_user(self, user: UserId) -> None:
         await self.user_loader.load_user(user)
 
-    async def check_tables(self) -> None:
-        """Check that the tables exist and may be read; see `require_tables`."""
-        await require_tables(self.dynamodb.for_feature("operations"), self.settings.warm)
-
-    # DynamoDB and S3
-
-    @cached_property
-    def write_shards(self) -> ShardList:
-        usage = self.dynamodb.for_feature("patterns" if self.role == "api" else "persist")
-        return ShardList(usage, self.settings.warm, self.clock)
-
-    @cached_property
-    def long_bodies(self) -> LongBodies:
-        usage = self.dynamodb.for_feature("history" if self.role == "api" else "persist")
-        return LongBodies(usage, self.settings.warm, self.body_files, self.clock, self.write_shards)
-
-    @cached_property
-    def messages(self) -> MessageRepository:
-        return MessageRepository(
-            self.dynamodb.for_feature("persist"),
-            self.settings.warm,
-            self.clock,
-            self.write_shards,
-            self.item_retention,
-            self.long_bodies,
-        )
-
-    @cached_property
-    def archivable(self) -> ArchivableMessages:
-        return self._make_archivable(self.dynamodb.for_feature("archive"))
-
-    def _make_archivable(self, client: DynamoClient) -> ArchivableMessages:
-        return ArchivableMessages(
-            client, self.settings.warm, self.clock, self.write_shards, self.long_bodies
-        )
-
-    @cached_property
-    def cold_log(self) -> ColdLog:
-        reads = self.dynamodb.for_feature("history")
-        return ColdLog(
-            manifests=Manifests(reads, self.settings.warm),
-            segments=self.segments,
-            items=self._make_archivable(reads),
-            clock=self.clock,
-        )
-
-    @cached_property
-    def older_tiers(self) -> OlderTiers:
-        messages = MessageRepository(
-            self.dynamodb.for_feature("history"),
-            self.settings.warm,
-            shards=self.write_shards,
-            bodies=self.long_bodies,
-        )
-        return OlderTiers(messages, self.cold_log)
-
-    @cached_property
-    def user_positions(self) -> UserPositions:
-        usage = self.dynamodb.for_feature("patterns" if self.role == "api" else "archive")
-        return UserPositions(usage, self.settings.warm)
-
-    @cached_property
-    def active_days(self) -> ActiveDaysRepository:
-        usage = self.dynamodb.for_feature("patterns" if self.role == "api" else "persist")
-        return ActiveDaysRepository(usage, self.settings.warm)
-
-    @cached_property
-    def message_indexes(self) -> MessageIndexes:
-        return MessageIndexes(
-            self.dynamodb.for_feature("patterns"),
-            self.settings.warm,
-            self.clock,
-            self.write_shards,
-            self.long_bodies,
-        )
-
-    @cached_property
-    def message_changes(self) -> MessageChanges:
-        return MessageChanges(
-            self.dynamodb.for_feature("persist"),
-            self.settings.warm,
-            self.release_files,
-            self.cold_log,
-            self.holds,
-            self.write_shards,
-            self.item_retention,
-            self.clock,
-            self.long_bodies,
-            self.release_pin,
-        )
-
     # Ports that features implement
-
-    @cached_property
-    def release_pin(self) -> storage_ports.ReleasePin:
-        return self.provided(storage_ports.RELEASE_PIN)
 
     @cached_property
     def follow_graph(self) -> FollowGraph:
@@ -282,10 +142,6 @@ class StorageContainer(CoreContainer):
     @cached_property
     def record_files(self) -> storage_ports.RecordFiles:
         return self.provided(storage_ports.RECORD_FILES)
-
-    @cached_property
-    def release_files(self) -> storage_ports.ReleaseFiles:
-        return self.provided(storage_ports.RELEASE_FILES)
 
     @cached_property
     def record_pending(self) -> storage_ports.RecordPending:

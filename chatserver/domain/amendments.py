@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Iterable
+from typing import Self
 
 from chatserver.domain.ids import ChatId, Mid, Ref, Seq, UserId
 
@@ -61,3 +63,22 @@ class Amended:
     ts: int = 0
     place: bytes = b""
     size_bytes: int = 0
+
+
+class HiddenSeqs(frozenset[int]):
+    """Seqs of a chat's messages that a user does not see. -n stands for all seqs up to n."""
+
+    upto: int
+
+    def __new__(cls, seqs: Iterable[int] = ()) -> Self:
+        made = super().__new__(cls, seqs)
+        made.upto = max(0, -min(made, default=0))
+        return made
+
+    def __contains__(self, seq: object) -> bool:
+        return super().__contains__(seq) or (isinstance(seq, int) and 0 < seq <= self.upto)
+
+    @property
+    def single(self) -> list[int]:
+        """The seqs that were hidden one by one."""
+        return [seq for seq in self if seq > self.upto]

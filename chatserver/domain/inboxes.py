@@ -54,7 +54,7 @@ class ListedChat:
 class LargePlace:
     """Range of chat seqs that a user reads from the log of a large chat, not from the inbox."""
 
-    told: Seq  # inbox seq of the notification; 0: from before the inbox
+    notice: Seq  # inbox seq of the notification; 0: from before the inbox
     since: Seq  # chat seq: later entries come from the log
     until: Seq | None = None  # chat seq: later entries come from the inbox again
 

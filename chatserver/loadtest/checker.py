@@ -68,10 +68,6 @@ class Book:
             self._is_acked[index] = 1
             self.acked += 1
 
-    def key_at(self, place: int) -> int:
-        index = place - self.base - 1
-        return self._keys[index] if 0 <= index < len(self._keys) else 0
-
     @property
     def top(self) -> int:
         return self.base + len(self._keys)

@@ -43,14 +43,14 @@ class Totals:
         self._percentiles: dict[tuple[int, str, float], float] = {}  # older seconds
         self._expected: dict[int, int] = {}  # newest total by worker
 
-    def add_second(self, worker: int, told: dict[str, Any]) -> None:
-        number = told["second"]
+    def add_second(self, worker: int, report: dict[str, Any]) -> None:
+        number = report["second"]
         row = self.seconds.setdefault(number, {"second": number})
-        for name, count in told["counts"].items():
+        for name, count in report["counts"].items():
             self.counts[name] = self.counts.get(name, 0) + count
             row[name] = row.get(name, 0) + count
         parts = self._parts.setdefault(number, {})
-        for name, fields in told["histograms"].items():
+        for name, fields in report["histograms"].items():
             one = Histogram.from_json(fields)
             self.histograms.setdefault(name, Histogram()).add(one)
             if name in _HOT:
@@ -59,7 +59,7 @@ class Totals:
             for name, one in self._parts.pop(old).items():
                 values = zip(_SHARES, one.quantiles(_SHARES), strict=True)
                 self._percentiles |= {(old, name, share): to_ms(us) for share, us in values}
-        self._expected[worker] = told["expected"]
+        self._expected[worker] = report["expected"]
         row["missing"] = max(0, self.expected - self.counts.get("delivered", 0))
 
     def record_snapshot(self, number: int, seen: dict[str, Any]) -> None:
@@ -154,19 +154,19 @@ class Coordinator:
             await asyncio.gather(*map(_end, self._workers))
 
     async def _get_ready(self, worker: asyncio.subprocess.Process) -> None:
-        told = await _read(worker)
-        if "failed" in told:
-            raise LoadFailed(told["failed"])
-        for kind, count in told["ready"]["chats"].items():
+        report = await _read(worker)
+        if "failed" in report:
+            raise LoadFailed(report["failed"])
+        for kind, count in report["ready"]["chats"].items():
             self.chats[kind] = self.chats.get(kind, 0) + count
 
     async def _read_reports(self, number: int) -> None:
         while True:
-            told = await _read(self._workers[number])
-            if "result" in told:
-                self.totals.results.append(told["result"])
+            report = await _read(self._workers[number])
+            if "result" in report:
+                self.totals.results.append(report["result"])
                 return
-            self.totals.add_second(number, told)
+            self.totals.add_second(number, report)
 
     async def _monitor(self, begin: float, on_second: Callable[[int], None]) -> None:
         number = 0
@@ -221,8 +221,8 @@ async def _read(worker: asyncio.subprocess.Process) -> dict[str, Any]:
     if not line:
         code = await worker.wait()  # it closes its output only on exit
         raise LoadFailed(f"a process of the load tool ended early: {_how_ended(code)}")
-    told: dict[str, Any] = msgspec.json.decode(line)
-    return told
+    report: dict[str, Any] = msgspec.json.decode(line)
+    return report
 
 
 def _how_ended(code: int) -> str:

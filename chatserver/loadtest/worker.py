@@ -204,8 +204,8 @@ async def run() -> None:
         next_order = asyncio.create_task(orders.readline(), name="orders")
         await asyncio.wait([load, next_order], return_when=asyncio.FIRST_COMPLETED)
         if not load.done():
-            told = msgspec.json.decode(next_order.result() or b'{"stop": 0}')
-            worker.stop(told.get("stop", 0))
+            order = msgspec.json.decode(next_order.result() or b'{"stop": 0}')
+            worker.stop(order.get("stop", 0))
             next_order = asyncio.create_task(orders.readline(), name="orders")
         _write_line({"result": await load})
         await next_order

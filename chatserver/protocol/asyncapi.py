@@ -64,6 +64,7 @@ ANSWERS: dict[type[frames.ClientFrame], tuple[type[frames.ServerFrame], ...]] = 
     frames.DeleteSession: (frames.Ok,),
     frames.UpdateSession: (frames.Ok,),
     frames.Sessions: (frames.SessionsPage,),
+    frames.Search: (frames.SearchPage,),
 }
 
 _SCHEMAS = "#/components/schemas/"
@@ -73,6 +74,7 @@ _CHANNEL = "#/channels/chat"
 _RAW_ITEMS: dict[tuple[str, str], type[msgspec.Struct]] = {
     ("EventPage", "events"): frames.Event,
     ("HistoryPage", "messages"): frames.Message,
+    ("SearchPage", "results"): frames.SearchResult,
 }
 
 # Bounds that are not in the types because text validation checks them.

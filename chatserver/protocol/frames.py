@@ -43,6 +43,9 @@ LARGE_MAX = 1000  # large chats per user
 UNSTORED_MAX = 100  # chats per device with sends that are not stored
 ATTACHMENTS_MAX = 10  # per message
 CURSOR_CHARS_MAX = 1024  # in a signed page cursor
+QUERY_CHARS_MAX = 500  # in a search
+RESULTS_MAX = 50  # on a page of a search
+RESULTS_DEFAULT = 20
 DRAFT_CHARS_MAX = 4000
 PINNED_CHATS_MAX = 50  # per user
 INT_MAX = 2**53 - 1
@@ -476,6 +479,19 @@ AnySessionRequest = (
 )
 
 
+class Search(ClientFrame, tag="search", frozen=True):
+    """Finds messages in the user's chats by their words; `docs/search.md` describes `q`.
+
+    `after` is the `next` of the previous page.
+    """
+
+    id: RequestId
+    q: Annotated[str, Meta(min_length=1, max_length=QUERY_CHARS_MAX)]
+    order: Literal["newest", "relevance"] = "newest"
+    after: Annotated[str, Meta(min_length=1, max_length=CURSOR_CHARS_MAX)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=RESULTS_MAX)] = RESULTS_DEFAULT
+
+
 class Typing(ClientFrame, tag="typing", frozen=True):
     """Notifies the other members that the user is typing. Never stored; gets no response."""
 
@@ -523,6 +539,7 @@ AnyClientFrame = (
     | StopTurn
     | JoinTurn
     | AnySessionRequest
+    | Search
     | Typing
     | Watch
     | Unwatch
@@ -817,7 +834,7 @@ class ChatPreferences(msgspec.Struct, frozen=True):
     """A user's own preferences of a chat.
 
     `rev` rises with each change. `muted_until` is in seconds since 1970; 0: without an end, null:
-    not muted. `cleared_upto` is the chat seq up to which clients show no messages.
+    not muted. `cleared_upto` is the chat seq up to which the user has cleared the chat.
     """
 
     chat: str
@@ -988,6 +1005,29 @@ class SessionsPage(ServerFrame, tag="page", frozen=True):
     next: str | None = None
 
 
+class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A part of a snippet, as plain text. `hit`: it matches the query."""
+
+    text: str
+    hit: bool = False
+
+
+class SearchResult(msgspec.Struct, frozen=True):
+    """A message that matches. `snippet`: a part of its text, as plain text in segments."""
+
+    message: Message
+    snippet: list[Segment]
+
+
+class SearchPage(ServerFrame, tag="page", frozen=True):
+    """Response to `search`. A page may have fewer results than `limit`, or none, and a `next`."""
+
+    id: int
+    results: list[msgspec.Raw]
+    more: bool
+    next: str | None = None
+
+
 class TooLong(ServerFrame, tag="too_long", frozen=True):
     """The hot tier no longer has all missed events. Start from this snapshot.
 
@@ -1051,6 +1091,7 @@ AnyServerFrame = (
     | InvitationsPage
     | CompanionsPage
     | SessionsPage
+    | SearchPage
     | TooLong
     | Reset
     | Error

@@ -38,6 +38,10 @@ def _by_limit(frame: frames.History | frames.Sync | frames.Blocks) -> int:
     return BASE + frame.limit // ITEMS_PER_TOKEN
 
 
+def _by_results(frame: frames.Search) -> int:
+    return SEARCH + frame.limit // ITEMS_PER_TOKEN
+
+
 def _by_watched(frame: frames.Watch) -> int:
     return BASE + len(frame.users) // ITEMS_PER_TOKEN
 
@@ -76,6 +80,7 @@ FRAME_COSTS: dict[type, Cost] = {
         (frames.History, frames.Sync, frames.Blocks, frames.Companions, frames.Sessions), _by_limit
     ),
     frames.Chats: _by_chats,
+    frames.Search: _by_results,
     frames.Watch: _by_watched,
 }
 

@@ -5,13 +5,12 @@ import { cleanBody } from "./format.js";
 import { LOAD_ERRORS, entryError } from "./error_messages.js";
 import { seenWith } from "./state/messages.js";
 import { frameOf, nextRetry, newEntry, sendable, unstoredByChat } from "./state/outbox.js";
+import { TypingSignals } from "./typing_signals.js";
 
 const PAGE = 50;
 const HOLE_PAGE = 200;
 const LARGE_MAX = 1000; // in a hello; further large chats are read from history
 const MARK_MS = 400;
-const TYPING_EVERY_MS = 3000;
-const TYPING_IDLE_MS = 4500;
 const TICK_MS = 1000;
 const RETRY_MS = 1000;
 const RETRY_AFTER_MS_MAX = 60_000; // a longer wait is shown to the user, who decides
@@ -19,7 +18,7 @@ const RETRY_AFTER_MS_MAX = 60_000; // a longer wait is shown to the user, who de
 export class ChatClient {
   #marks = new Map(); // chat → read mark to send
   #markTimer = null;
-  #typing = null; // {chat, sentAt, timer} of the last typing signal
+  #typing;
   #flushTimer = null;
   #isSyncing = false;
   #isListing = false;
@@ -44,6 +43,7 @@ export class ChatClient {
       onFrame: (frame) => this.#receive(frame),
       onLink: (link) => this.#onLinkChanged(link),
     });
+    this.#typing = new TypingSignals(env, (frame) => this.connection.notify(frame));
   }
 
   get state() {
@@ -57,9 +57,10 @@ export class ChatClient {
 
   stop() {
     this.connection.stop();
-    for (const timer of [this.#tick, this.#markTimer, this.#flushTimer, this.#typing?.timer]) {
+    for (const timer of [this.#tick, this.#markTimer, this.#flushTimer]) {
       this.env.clearTimeout(timer);
     }
+    this.#typing.forget();
   }
 
   #scheduleTick() {
@@ -92,7 +93,7 @@ export class ChatClient {
     this.store.dispatch({ type: "link", link });
     if (link.status !== "open") this.#joined.clear();
     if (wasOpen && link.status !== "open") {
-      this.#typing = null;
+      this.#typing.forget();
       this.store.dispatch({ type: "disconnected", now: this.env.now() });
     }
     if (link.status === "open") {
@@ -469,24 +470,12 @@ export class ChatClient {
     }
   }
 
-  /** Send a typing signal, at most every three seconds. */
   typing(chat) {
-    const now = this.env.now();
-    if (this.#typing !== null && this.#typing.chat !== chat) this.stopTyping();
-    const sentAt = this.#typing?.sentAt ?? -Infinity;
-    this.env.clearTimeout(this.#typing?.timer);
-    const timer = this.env.setTimeout(() => this.stopTyping(), TYPING_IDLE_MS);
-    const isDue = now - sentAt >= TYPING_EVERY_MS;
-    this.#typing = { chat, sentAt: isDue ? now : sentAt, timer };
-    if (isDue) this.connection.notify({ type: "typing", chat, on: true });
+    this.#typing.send(chat);
   }
 
   stopTyping() {
-    if (this.#typing === null) return;
-    const { chat, timer } = this.#typing;
-    this.env.clearTimeout(timer);
-    this.#typing = null;
-    this.connection.notify({ type: "typing", chat, on: false });
+    this.#typing.stop();
   }
 
   /** Apply a change of the window's visibility or focus. */

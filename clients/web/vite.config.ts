@@ -8,6 +8,9 @@ import { precached } from "./plugins/precached.ts";
 
 const pathOf = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
+const FIRST_LOAD =
+  /rolldown\/runtime|node_modules\/(react|react-dom|scheduler|lucide-react)\/|typescript\/src\/|web\/src\/(app|chats|data|design|i18n\/(?!de|zh))/;
+
 export default defineConfig({
   base: "/next/",
   plugins: [emojiData(), precached(), compressed()],
@@ -35,6 +38,8 @@ export default defineConfig({
         service_worker: pathOf("src/service_worker/service_worker.ts"),
       },
       output: {
+        // The first load is one script. By default, each set of shared modules is one.
+        codeSplitting: { groups: [{ name: "app", test: FIRST_LOAD }] },
         entryFileNames: ({ name }) =>
           name === "service_worker" ? "service_worker.js" : "assets/[name]-[hash].js",
       },

@@ -224,7 +224,9 @@ setup_helm() {
 
 # Node of the system, or without root the one that pip has.
 setup_node() {
-    if has npm && node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)'; then
+    # Vite needs Node 20.19.
+    if has npm && node -e 'const [major, minor] = process.versions.node.split(".").map(Number);
+        process.exit(major > 20 || (major === 20 && minor >= 19) ? 0 : 1)'; then
         return
     fi
     say "fetching Node (pip)"

@@ -7,7 +7,7 @@ locals {
   redis_node    = coalesce(var.redis_node_type, "${var.redis == "memorydb" ? "db" : "cache"}.r7g.large")
   redis_rights = join(" ", [
     "on resetchannels -@all",
-    "~{p* ~{gw:* ~{rpc}:* ~{hook}:* ~{media}:* ~{jwks}:* ~{cost}:* ~{social}:* ~{figures}:* ~{audit}:*",
+    "~{p* ~{gw:* ~{rpc}:* ~{hook}:* ~{search}:* ~{media}:* ~{jwks}:* ~{cost}:* ~{social}:* ~{figures}:* ~{audit}:*",
     "+@read +@write +@connection +@transaction +@blocking -@dangerous",
     "+eval +evalsha +script|load +script|exists +time +wait +info +role +cluster|nodes",
   ])

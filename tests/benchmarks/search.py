@@ -1,6 +1,10 @@
 """Full-text search: build, size, queries, refresh and removal with a million messages.
 
     python -m tests.benchmarks.search [--messages 1000000] [--engine sqlite] [--live]
+        [--folder FOLDER] [--part build] [--part queries] [--part changes] [--queries 200]
+
+With a folder, the index is kept, an interrupted build continues, and a later run can measure
+another part.
 
 *Texts* are generated: 1 to 40 words (10 on average) of a vocabulary of 50,000 by a Zipf
 distribution, 5 % of them with a German word, and 5 % Chinese instead. 5,000 chats, their sizes by a
@@ -56,6 +60,7 @@ RESULT = Path(__file__).parents[2] / "docs" / "performance" / "search.json"
 CHATS, SENDERS, WORDS = 5_000, 2_000, 50_000
 BATCH = 1_000
 QUERIES = 200
+PARTS = ("build", "queries", "changes")
 RATE, LOAD_S, PROBES_S = 1_000, 25, 20
 SYLLABLES = [
     "ba",
@@ -128,9 +133,12 @@ def iter_documents(count: int) -> Iterator[tuple[Document, int]]:
 
 
 def build(engine: Engine, count: int) -> dict[str, Any]:
+    """Add the documents that the index lacks."""
     state = State(generation=2, rules=RULES_VERSION)
+    engine.load()
+    built = engine.measure().documents
     began, text_bytes, made = time.perf_counter(), 0, 0.0
-    documents = iter_documents(count)
+    documents = itertools.islice(iter_documents(count), built, None)
     while batch := list(itertools.islice(documents, BATCH)):
         at = time.perf_counter()
         text_bytes += sum(size for _, size in batch)
@@ -143,7 +151,8 @@ def build(engine: Engine, count: int) -> dict[str, Any]:
     stats = engine.measure()
     return {
         "messages": count,
-        "text_bytes_per_message": round(text_bytes / count, 1),
+        "added": count - built,
+        "text_bytes_per_message": round(text_bytes / max(1, count - built), 1),
         "build_s": round(time.perf_counter() - began, 1),
         "engine_s": round(made, 1),
         "index_bytes_per_message": round(stats.bytes / count, 1),
@@ -166,12 +175,12 @@ def make_query(source: random.Random) -> str:
     return " ".join(words) + " "
 
 
-def time_queries(engine: Engine) -> dict[str, Any]:
+def time_queries(engine: Engine, count: int) -> dict[str, Any]:
     source, found = random.Random(3), {}
     for order in Order:
         for size in (20, 200, 1_000):
             times, hits = [], 0
-            for _ in range(QUERIES):
+            for _ in range(count):
                 chats = [f"g-{each}" for each in source.sample(range(CHATS), size)]
                 query = parse_query(make_query(source), "me")
                 began = time.perf_counter()
@@ -306,22 +315,31 @@ async def time_requests(client: httpx.AsyncClient) -> dict[str, float]:
 @click.option("--messages", default=1_000_000)
 @click.option("--engine", "name", type=click.Choice(["sqlite", "lancedb"]), default="sqlite")
 @click.option("--live", is_flag=True)
-def main(messages: int, name: str, live: bool) -> None:
+@click.option("--folder", type=click.Path(path_type=Path))
+@click.option("--part", "parts", type=click.Choice(PARTS), multiple=True, default=PARTS)
+@click.option("--queries", default=QUERIES, help="Of each size and order.")
+def main(
+    messages: int, name: str, live: bool, folder: Path | None, parts: tuple[str, ...], queries: int
+) -> None:
     """Measure; see the module docstring."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        (folder / "stack").mkdir()
+    whole = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    result = whole.setdefault(name, {})
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "stack").mkdir(parents=True, exist_ok=True)
         with opened(name, folder) as engine:
-            result = build(engine, messages)
-            result["queries"] = time_queries(engine)
-            result["changes"] = time_changes(engine, messages)
+            if "build" in parts:
+                result |= build(engine, messages)
+            if "queries" in parts:
+                result["queries"] = time_queries(engine, queries)
+            if "changes" in parts:
+                result["changes"] = time_changes(engine, messages)
             peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             result["rss_mb"] = round(peak_kb / 1024)
             engine.close()
-            if live:
-                result["live"] = asyncio.run(measure_live(folder))
-    whole = json.loads(RESULT.read_text()) if RESULT.exists() else {}
-    whole[name] = result
+        if live:
+            result["live"] = asyncio.run(measure_live(folder))
     RESULT.write_text(json.dumps(whole, indent=2, sort_keys=True) + "\n")
     json.dump(result, sys.stdout, indent=2)
 

@@ -32,20 +32,23 @@ PATIENT = SETTINGS | {
 @pytest.fixture(scope="session")
 def _stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Stack]]:
     with ExitStack() as opened:
-        current: dict[int, Stack] = {}
+        current: dict[int, tuple[ExitStack, Stack]] = {}
 
         def get(partitions: int) -> Stack:
-            if partitions not in current or current[partitions].is_spoiled:
+            if partitions in current and current[partitions][1].is_spoiled:
+                current.pop(partitions)[0].close()
+            if partitions not in current:
                 settings = SETTINGS | {"CHAT_REDIS_PARTITIONS": str(partitions)}
-                stack = open_stack(
+                made = open_stack(
                     tmp_path_factory.mktemp("chaos"),
                     gateways=2,
                     workers=(("persist",), ("repair", "rpc")),
                     fsync="always",
                     env=settings,
                 )
-                current[partitions] = opened.enter_context(stack)
-            return current[partitions]
+                servers = opened.enter_context(ExitStack())
+                current[partitions] = servers, servers.enter_context(made)
+            return current[partitions][1]
 
         yield get
 

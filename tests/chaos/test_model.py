@@ -12,7 +12,8 @@ are frequent. It only generates: with real processes the same script need not fa
 shrinking would not work. The seed reproduces the script; a failure prints both, and
 ``CHAOS_SCRIPT=<file>`` performs a script, whole or manually shortened.
 
-`CHAOS_SECONDS` (``make soak``) makes it continue with further seeds; in CI the seed is fixed.
+`CHAOS_SECONDS` (``make soak``) makes it continue with further seeds, and `CHAOS_SEEDS` plays that
+many seeds, briefly; in CI the seed is fixed.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ SEED = 15  # chosen for a script that includes every kind of action
 ROUNDS = 4  # of one town; the first is hypothesis's simplest: one user repeats one action
 STEPS = 60
 SOAK_S = float(os.environ.get("CHAOS_SECONDS", "0"))
+SEEDS = int(os.environ.get("CHAOS_SEEDS", "0"))
+SEED_ROUNDS = 2
 SOAK_ROUNDS = 10
 SOAK_STEPS = 120
 SMALL = {  # so that logs and inboxes overflow, and chats become large and small again
@@ -303,7 +306,7 @@ def perform(stack: tuple[Stack, Fleet], folder: Path, script: list[Action]) -> N
     asyncio.run(live())
 
 
-@pytest.mark.timeout(600 + 2 * SOAK_S)  # a started town runs to its end
+@pytest.mark.timeout(600 + 2 * SOAK_S + 120 * SEEDS)  # a started town runs to its end
 def test_people_and_fate_at_random_keep_all_promises(
     town_stack: tuple[Stack, Fleet], tmp_path: Path
 ) -> None:
@@ -312,6 +315,10 @@ def test_people_and_fate_at_random_keep_all_promises(
     if script:
         actions = msgspec.json.decode(Path(script).read_bytes(), type=list[Action])
         perform(town_stack, tmp_path, actions)
+    elif SEEDS:
+        first = int(os.environ.get("CHAOS_SEED", "1"))
+        for number in range(first, first + SEEDS):
+            play(town_stack, tmp_path, number, SEED_ROUNDS, STEPS)
     elif not SOAK_S:
         number = int(os.environ.get("CHAOS_SEED", SEED))
         town = play(town_stack, tmp_path, number, ROUNDS, STEPS)

@@ -23,7 +23,8 @@ from tests.support.stack import Stack
 
 pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
 
-CASES_PER_OPERATION = 6
+IS_SOAK = settings.get_current_profile_name() == "soak"
+CASES_PER_OPERATION = 30 if IS_SOAK else 3
 TIMEOUT_S = 20
 FAILING = 500
 

@@ -67,6 +67,7 @@ ROWS: dict[str, Row] = {
     "delete_session": Row(OWN, "not_found", {"companion": "ai-absent"}),
     "update_session": Row(OWN, "not_found", {"chat": "{chat}"}),
     "sessions": Row(OWN, "page", {}),
+    "search": Row(OWN, "not_found", {"q": "hello"}),  # no index here; results: test_frames.py
     "stop": Row(MEMBER, "ok", {"chat": "{chat}"}),
     "join_turn": Row(MEMBER, "turn", {"chat": "{chat}"}),
     "typing": Row(MEMBER, SILENT, {"chat": "{chat}", "on": True}),
@@ -152,7 +153,7 @@ async def test_frame_of_nobody_closes_the_socket(stack: Stack, tag: str) -> None
     """Before a good `hello` nothing is answered, whatever it is."""
     fields = {"id": 1, "chat": "c", "ref": "r", "seq": 1, "user": "u", "users": ["u"]}
     fields |= {"body": "x", "emoji": "👍", "members": ["u"], "role": "member", "on": True}
-    fields |= {"companion": "ai-x", "state": "fg", "cursor": CURSOR}
+    fields |= {"q": "x", "companion": "ai-x", "state": "fg", "cursor": CURSOR}
     fields |= {"v": 1, "token": "none", "device": "d"}
     ws = await RawSocket.open(stack.port)
     await ws.send_json({"type": tag, **fields})

@@ -25,7 +25,6 @@ Violations excused by a loss of Redis are removed first (`losses`); all rules ap
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -49,7 +48,6 @@ from tests.support.story import (
     Shown,
     Skipped,
     StartedOver,
-    Stays,
     Stored,
     Story,
     Told,
@@ -58,11 +56,12 @@ from tests.support.story import (
     Watermark,
     Withdrawn,
 )
+from tests.support.story_index import ExpectedMessage, StoryIndex
 
 
 def check_story(story: Story) -> list[Violation]:
     """Return every violation, deterministically for the same story."""
-    whole, index = _Index(story), _Index(forget_lost(story))
+    whole, index = StoryIndex(story), StoryIndex(forget_lost(story))
     found = [violation for rule in _RULES for violation in rule(index)]
     return [*found, *(violation for rule in _RULES_OF_ALL for violation in rule(whole))]
 
@@ -70,106 +69,15 @@ def check_story(story: Story) -> list[Violation]:
 def find_untold(story: Story, logs: dict[str, tuple[Shown, ...]]) -> list[Violation]:
     """Return the deliveries that are still missing, for polling."""
     scenes = [*story.scenes, *(Stored(chat, log) for chat, log in logs.items())]
-    index = _Index(forget_lost(Story(story.chats, story.devices, scenes)))
+    index = StoryIndex(forget_lost(Story(story.chats, story.devices, scenes)))
     return list(_is_untold(index))
-
-
-@dataclasses.dataclass
-class _Message:
-    """The expected content of a message after all changes."""
-
-    body: str
-    deleted: bool = False
-    reactions: dict[str, str] = dataclasses.field(default_factory=dict)
-
-    def matches(self, shown: Shown) -> bool:
-        """Return whether an observed entry matches."""
-        if self.deleted or shown.deleted:
-            return self.deleted == shown.deleted and not shown.body
-        return (self.body, self.reactions) == (shown.body, shown.reactions)
-
-
-class _Index:
-    """The story, grouped once for all rules."""
-
-    def __init__(self, story: Story) -> None:
-        self.story = story
-        self.logs: dict[str, tuple[Shown, ...]] = {}
-        self.stays: dict[str, Stays] = {}
-        self.asked: dict[tuple[str, str, str], Asked] = {}
-        self.done: dict[tuple[str, str, str], Answered] = {}
-        self.refused: dict[tuple[str, str, str], Answered] = {}
-        self.told: dict[tuple[str, str, str], list[Told | Skipped]] = defaultdict(list)
-        self.restarted: set[str] = set()  # devices
-        for scene in story.scenes:
-            match scene:
-                case Asked():
-                    self.asked[scene.chat, scene.user, scene.ref] = scene
-                case Answered():
-                    answers = self.refused if scene.code else self.done
-                    answers.setdefault((scene.chat, scene.user, scene.ref), scene)
-                case Told() | Skipped():
-                    self.told[scene.user, scene.device, scene.chat].append(scene)
-                case StartedOver():
-                    self.restarted.add(scene.device)
-                case Stored():
-                    self.take_log(scene.chat, scene.entries)
-                case _:
-                    pass
-
-    def take_log(self, chat: str, log: tuple[Shown, ...]) -> None:
-        """Set the reference log of a chat."""
-        self.logs[chat] = log
-        self.stays[chat] = Stays(self.story.chats.get(chat, ()), log)
-
-    def of(self, chat: str) -> Stays:
-        """Return the membership periods of a chat; empty for an unknown one."""
-        return self.stays.get(chat) or Stays((), ())
-
-    def at(self, chat: str, seq: int) -> Shown | None:
-        """Return the entry of the log at a seq."""
-        log = self.logs.get(chat, ())
-        if 0 < seq <= len(log) and log[seq - 1].seq == seq:
-            return log[seq - 1]
-        return next((entry for entry in log if entry.seq == seq), None)
-
-    def messages(self, chat: str) -> dict[int, _Message]:
-        """Return the expected messages of a chat, from the requests in log order."""
-        messages: dict[int, _Message] = {}
-        for entry in self.logs.get(chat, ()):
-            asked = self.asked.get((chat, entry.sender, entry.ref))
-            if entry.kind == "text":
-                messages[entry.seq] = _Message(asked.body if asked is not None else "?")
-            target = messages.get(entry.target or 0)
-            if target is None or asked is None or target.deleted:
-                continue
-            match entry.kind:
-                case "edit":
-                    target.body = asked.body
-                case "delete":
-                    target.deleted = True
-                case "reaction" if asked.body:
-                    target.reactions[entry.sender] = asked.body
-                case "reaction":
-                    target.reactions.pop(entry.sender, None)
-                case _:
-                    pass
-        return messages
-
-    def hidden_from(self, user: str, chat: str) -> set[int]:
-        """Return the seqs of messages that a user deleted only for themselves."""
-        return {
-            asked.target
-            for key, asked in self.asked.items()
-            if asked.kind == "hide" and key[:2] == (chat, user) and key in self.done
-        }
 
 
 def _name(chat: str, entry: Shown) -> str:
     return f"{entry.kind} {entry.sender}/{entry.ref} at {chat}#{entry.seq}"
 
 
-def _is_void(index: _Index) -> Iterator[Violation]:
+def _is_void(index: StoryIndex) -> Iterator[Violation]:
     if not index.done:
         yield Violation("VOID", "nothing was acked")
     finals = {(s.user, s.chat) for s in index.story.scenes if isinstance(s, Final)}
@@ -185,7 +93,7 @@ def _is_void(index: _Index) -> Iterator[Violation]:
                     yield Violation("VOID", f"no line of {chat} in the list of {device}")
 
 
-def _is_lost(index: _Index) -> Iterator[Violation]:
+def _is_lost(index: StoryIndex) -> Iterator[Violation]:
     for (chat, user, ref), answer in index.done.items():
         asked = index.asked.get((chat, user, ref))
         if asked is None or asked.kind == "hide":
@@ -203,7 +111,7 @@ def _is_lost(index: _Index) -> Iterator[Violation]:
             )
 
 
-def _is_change_done(index: _Index, asked: Asked, answer: Answered) -> bool:
+def _is_change_done(index: StoryIndex, asked: Asked, answer: Answered) -> bool:
     """Return whether a change is in the log, or was a membership change without effect."""
     log = index.logs.get(asked.chat, ())
     is_there = any((e.sender, e.ref) == (asked.user, asked.ref) for e in log)
@@ -225,7 +133,7 @@ def _is_change_done(index: _Index, asked: Asked, answer: Answered) -> bool:
     )
 
 
-def _is_not_once(index: _Index) -> Iterator[Violation]:
+def _is_not_once(index: StoryIndex) -> Iterator[Violation]:
     for chat, log in index.logs.items():
         places: dict[tuple[str, str], int] = {}
         for entry in log:
@@ -249,7 +157,7 @@ def _is_not_once(index: _Index) -> Iterator[Violation]:
                 yield Violation("P2", f"{_name(chat, entry)} stands at #{before}, too")
 
 
-def _may_be_both(index: _Index, entry: Shown, chat: str) -> bool:
+def _may_be_both(index: StoryIndex, entry: Shown, chat: str) -> bool:
     """Return whether a completed operation may have been refused on retry.
 
     A former member receives no confirmation of a change: the chat does not exist for them.
@@ -260,7 +168,7 @@ def _may_be_both(index: _Index, entry: Shown, chat: str) -> bool:
     return entry.kind in {"member", "update"} and (went or has_left)
 
 
-def _is_out_of_order(index: _Index) -> Iterator[Violation]:
+def _is_out_of_order(index: StoryIndex) -> Iterator[Violation]:
     for chat, log in index.logs.items():
         seqs = [entry.seq for entry in log]
         if not is_contiguous([0, *seqs]):
@@ -277,7 +185,7 @@ def _is_out_of_order(index: _Index) -> Iterator[Violation]:
             yield Violation("P3", f"{where}: {_name(chat, entry)} is not in DynamoDB")
 
 
-def _sightings(index: _Index) -> Iterator[tuple[str, str, Shown]]:
+def _sightings(index: StoryIndex) -> Iterator[tuple[str, str, Shown]]:
     for scene in index.story.scenes:
         match scene:
             case Told():
@@ -292,7 +200,7 @@ def _sightings(index: _Index) -> Iterator[tuple[str, str, Shown]]:
                 pass
 
 
-def _is_told_wrongly(index: _Index) -> Iterator[Violation]:
+def _is_told_wrongly(index: StoryIndex) -> Iterator[Violation]:
     for (user, device, chat), steps in sorted(index.told.items()):
         last, seen = 0, set[int]()
         for step in steps:
@@ -318,7 +226,7 @@ def _is_told_wrongly(index: _Index) -> Iterator[Violation]:
                 last = max(last, seq)
 
 
-def _may_come_again(index: _Index, user: str, device: str, entry: Shown, chat: str) -> bool:
+def _may_come_again(index: StoryIndex, user: str, device: str, entry: Shown, chat: str) -> bool:
     """Return whether a bare device may receive an entry of an ended membership again after a reset.
 
     Redis may have lost that the entry by which the user left was delivered, with those before it.
@@ -328,7 +236,7 @@ def _may_come_again(index: _Index, user: str, device: str, entry: Shown, chat: s
     return is_bare and index.of(chat).has_ended(user, entry.seq)
 
 
-def _is_untold(index: _Index) -> Iterator[Violation]:
+def _is_untold(index: StoryIndex) -> Iterator[Violation]:
     for chat, log in index.logs.items():
         stays = index.of(chat)
         for user, devices in sorted(index.story.devices.items()):
@@ -347,7 +255,7 @@ def _is_untold(index: _Index) -> Iterator[Violation]:
                     yield Violation("P4", f"{device} was never told {_name(chat, entry)}")
 
 
-def _is_torn(index: _Index) -> Iterator[Violation]:
+def _is_torn(index: StoryIndex) -> Iterator[Violation]:
     for scene in index.story.scenes:
         if isinstance(scene, Final):
             stays = index.of(scene.chat)
@@ -361,7 +269,7 @@ def _is_torn(index: _Index) -> Iterator[Violation]:
                 yield Violation("P6", text)
 
 
-def _is_leaked(index: _Index) -> Iterator[Violation]:
+def _is_leaked(index: StoryIndex) -> Iterator[Violation]:
     for scene in index.story.scenes:
         match scene:
             case Told():
@@ -388,14 +296,14 @@ def _is_leaked(index: _Index) -> Iterator[Violation]:
                 yield Violation("P7", f"{_name(chat, entry)} changes what is not the sender's")
 
 
-def _may_change(index: _Index, chat: str, entry: Shown) -> bool:
+def _may_change(index: StoryIndex, chat: str, entry: Shown) -> bool:
     target = index.at(chat, entry.target or 0)
     owner = index.story.chats[chat][0]
     is_own = target is not None and target.sender == entry.sender
     return is_own or (entry.kind == "delete" and entry.sender == owner)
 
 
-def _is_folded_wrongly(index: _Index) -> Iterator[Violation]:
+def _is_folded_wrongly(index: StoryIndex) -> Iterator[Violation]:
     wanted = {chat: index.messages(chat) for chat in index.logs}
     for scene in index.story.scenes:
         match scene:
@@ -416,14 +324,14 @@ def _is_folded_wrongly(index: _Index) -> Iterator[Violation]:
             if message is None or shown.seq < since:
                 continue
             if shown.seq in hidden:
-                message = _Message("", deleted=True)
+                message = ExpectedMessage("", deleted=True)
             if not message.matches(shown):
                 yield Violation(
                     "P10", f"{where}: {_name(scene.chat, shown)} is {shown}, not {message}"
                 )
 
 
-def _is_unread(index: _Index) -> Iterator[Violation]:
+def _is_unread(index: StoryIndex) -> Iterator[Violation]:
     for scene in index.story.scenes:
         if not isinstance(scene, Line):
             continue
@@ -435,7 +343,7 @@ def _is_unread(index: _Index) -> Iterator[Violation]:
             yield Violation("P10", f"{text}; all of {top} was read")
 
 
-def _is_never_restarted(index: _Index) -> Iterator[Violation]:
+def _is_never_restarted(index: StoryIndex) -> Iterator[Violation]:
     last = max((s.t for s in index.story.scenes if isinstance(s, Lost)), default=None)
     starts: dict[str, float] = {}
     for scene in index.story.scenes:
@@ -457,7 +365,7 @@ def _is_never_restarted(index: _Index) -> Iterator[Violation]:
                 yield Violation("E", f"{device} was not reset after Redis lost data")
 
 
-def _is_watermark_wrong(index: _Index) -> Iterator[Violation]:
+def _is_watermark_wrong(index: StoryIndex) -> Iterator[Violation]:
     for scene in index.story.scenes:
         match scene:
             case Watermark() if scene.chat in index.logs:
@@ -473,7 +381,7 @@ def _is_watermark_wrong(index: _Index) -> Iterator[Violation]:
                 pass
 
 
-def _is_mark_wrong(index: _Index) -> Iterator[Violation]:
+def _is_mark_wrong(index: StoryIndex) -> Iterator[Violation]:
     known: dict[tuple[str, str], list[ReadMark]] = defaultdict(list)
     for mark in (s for s in index.story.scenes if isinstance(s, ReadMark)):
         before = known[mark.user, mark.chat]
@@ -489,7 +397,7 @@ def _is_mark_wrong(index: _Index) -> Iterator[Violation]:
         before.append(mark)
 
 
-def _is_count_wrong(index: _Index) -> Iterator[Violation]:
+def _is_count_wrong(index: StoryIndex) -> Iterator[Violation]:
     for scene in index.story.scenes:
         if not isinstance(scene, Unread) or scene.chat not in index.logs:
             continue
@@ -511,7 +419,7 @@ def _is_count_wrong(index: _Index) -> Iterator[Violation]:
             yield Violation("I14", f"{text}, not {wanted}")
 
 
-def _is_pushed_wrongly(index: _Index) -> Iterator[Violation]:
+def _is_pushed_wrongly(index: StoryIndex) -> Iterator[Violation]:
     losses = [s.t for s in index.story.scenes if isinstance(s, Lost)]
     sent: dict[tuple[str, str, int, int], float] = {}
     pushed: set[tuple[str, str, int]] = set()
@@ -548,7 +456,7 @@ def _is_pushed_wrongly(index: _Index) -> Iterator[Violation]:
                 yield Violation("I13", f"{scene.user} was never pushed {chat}#{newest[-1]}")
 
 
-def _is_page_torn(index: _Index) -> Iterator[Violation]:
+def _is_page_torn(index: StoryIndex) -> Iterator[Violation]:
     for scene in index.story.scenes:
         if isinstance(scene, Page):
             seqs = list(scene.seqs)

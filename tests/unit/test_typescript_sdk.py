@@ -41,6 +41,8 @@ def test_package_has_no_dependencies_and_ships_its_types() -> None:
     manifest = json.loads((PACKAGE / "package.json").read_text())
 
     assert "dependencies" not in manifest
+    assert all(each["optional"] for each in manifest["peerDependenciesMeta"].values())
+    assert set(manifest["peerDependenciesMeta"]) == set(manifest["peerDependencies"])
     assert all(re.fullmatch(r"\d+\.\d+\.\d+", v) for v in manifest["devDependencies"].values())
     build()
     for entry in manifest["exports"].values():
@@ -90,10 +92,21 @@ def test_state_machine_does_no_io() -> None:
     assert found == set()
 
 
+def test_only_the_react_export_imports_react() -> None:
+    """The core works without React."""
+    users = {
+        path.relative_to(PACKAGE / "src").parts[0]
+        for path in (PACKAGE / "src").rglob("*.ts*")
+        if re.search(r"from \"react|/react/", path.read_text("utf-8"))
+    }
+
+    assert users == {"react"}
+
+
 def test_each_export_has_a_comment() -> None:
     """TSDoc on everything that an application can use."""
     bare = []
-    for path in (PACKAGE / "src").rglob("*.ts"):
+    for path in (PACKAGE / "src").rglob("*.ts*"):
         lines = path.read_text("utf-8").splitlines()
         for before, line in itertools.pairwise(lines):
             is_export = re.match(r"export (async )?(class|interface|type|function|const) \w", line)

@@ -101,12 +101,3 @@ class BodySweeper:
             if entry is not None:
                 oldest = min(oldest, entry / 1000)
         return oldest - self._settle_s
-
-
-async def run_body_sweep(container: StorageContainer, owner: str) -> None:
-    """Make passes until cancelled.
-
-    Raises:
-        Unavailable: a store is unavailable; restart the worker.
-    """
-    await BodySweeper(container, owner).run()

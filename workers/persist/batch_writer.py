@@ -33,7 +33,7 @@ from chatserver.service.messaging.direct_chats import list_for_users
 from chatserver.service.messaging.message_erasure import has_text
 from chatserver.telemetry import metrics
 from chatserver.telemetry.tracing import Id, tracer
-from chatserver.warm.chats.directory import Mark
+from chatserver.warm.chats.member_state import Mark
 from chatserver.warm.messages.store import PersistItem
 from workers.persist.batch_effects import BatchEffects, Work, fold, tombstone_in_place_of
 from workers.persist.day_recorder import DayRecorder
@@ -176,13 +176,13 @@ class Writer:
             group.create_task(self._write_one("files", release))
 
     def _write_marks(self, group: asyncio.TaskGroup, pieces: Sequence[Piece]) -> None:
-        directory = self._container.directory
+        members = self._container.member_state
         if marks := [mark for piece in pieces for mark in piece.marks.values()]:
-            put = functools.partial(directory.put_marks, marks)
+            put = functools.partial(members.put_marks, marks)
             group.create_task(self._write_one("marks", put))
         for piece in pieces:
             for user, seqs in piece.hidden.items():
-                add = functools.partial(directory.add_hidden, piece.chat, user, seqs)
+                add = functools.partial(members.add_hidden, piece.chat, user, seqs)
                 group.create_task(self._write_one("hidden", add))
 
     async def _write_one(self, what: str, write: Callable[[], Awaitable[object]]) -> None:

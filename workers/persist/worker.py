@@ -53,7 +53,7 @@ from chatserver.protocol import codec, frames
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, Tracer, tracer
-from chatserver.warm.chats.directory import Mark
+from chatserver.warm.chats.member_state import Mark
 from chatserver.warm.messages.store import PersistItem
 from workers.partitions import run_partitions
 from workers.persist.batch_cache import BatchCache

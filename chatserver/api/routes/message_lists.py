@@ -10,10 +10,11 @@ all chats by an index omit archived messages: they are complete only from the ti
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, NamedTuple, cast
 
 import msgspec
 from litestar import get
+from litestar.di import NamedDependency, Provide
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter
 
@@ -61,6 +62,29 @@ Direction = Annotated[
 ]
 SeqHint = Annotated[int | None, QueryParameter(name="seq", ge=1, le=frames.INT_MAX, required=False)]
 TsHint = Annotated[int | None, QueryParameter(name="ts", ge=0, le=frames.INT_MAX, required=False)]
+
+
+class PageWindow(NamedTuple):
+    """The part of a list of messages that a request reads."""
+
+    span: TimeRange
+    limit: int
+    cursor: str | None
+
+
+def provide_window(
+    from_ts: From = 0,
+    to_ts: To = frames.INT_MAX,
+    order: Order = "newest",
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> PageWindow:
+    span = TimeRange(from_ts, to_ts, is_newest_first=order == "newest")
+    return PageWindow(span, limit, cursor)
+
+
+Window = NamedDependency[PageWindow]
+WINDOW = {"window": Provide(provide_window, sync_to_thread=False)}
 
 Read = Callable[[TimeRange, int, Token | None], Awaitable[WarmPage[frames.Message]]]
 ReadUser = Callable[[TimeRange, int, Token | None], Awaitable[UserMessages]]
@@ -136,28 +160,18 @@ def _single(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 
 async def _list(
-    container: StorageContainer,
-    what: str,
-    span: TimeRange,
-    limit: int,
-    cursor: str | None,
-    read: Read,
+    container: StorageContainer, what: str, window: PageWindow, read: Read
 ) -> Page[frames.Message]:
     """Return a page of a list. `what` identifies the list: its cursors are valid for no other."""
-    place = f"{what}, {span}"
-    start = container.cursors.open(place, cursor, dict[str, str | int])
-    found = await read(span, limit, start)
+    place = f"{what}, {window.span}"
+    start = container.cursors.open(place, window.cursor, dict[str, str | int])
+    found = await read(window.span, window.limit, start)
     following = None if found.next is None else container.cursors.seal(place, dict(found.next))
     return Page(found.items, following)
 
 
 async def _list_of_user(
-    container: StorageContainer,
-    what: str,
-    span: TimeRange,
-    limit: int,
-    cursor: str | None,
-    read: ReadUser,
+    container: StorageContainer, what: str, window: PageWindow, read: ReadUser
 ) -> UserMessagesPage:
     """Return a page of a user's messages in all chats; parameters as in `_list`."""
     archived_before: int | None = None
@@ -169,20 +183,14 @@ async def _list_of_user(
         page, archived_before = await read(span, limit, start)
         return page
 
-    page = await _list(container, what, span, limit, cursor, read_page)
+    page = await _list(container, what, window, read_page)
     return UserMessagesPage(page.items, page.next, archived_before)
 
 
 def _of_chats(container: StorageContainer) -> list[HTTPRouteHandler]:
-    @get("/v1/chats/{chat:str}/messages/between", opt={"rule": READ})
+    @get("/v1/chats/{chat:str}/messages/between", opt={"rule": READ}, dependencies=WINDOW)
     async def list_messages_between(
-        chat: PathId,
-        actor: Actor,
-        from_ts: From = 0,
-        to_ts: To = frames.INT_MAX,
-        order: Order = "newest",
-        limit: Limit = 50,
-        cursor: Cursor = None,
+        chat: PathId, actor: Actor, window: Window
     ) -> Page[frames.Message]:
         """List the messages of a chat that were sent in a time range.
 
@@ -193,9 +201,7 @@ def _of_chats(container: StorageContainer) -> list[HTTPRouteHandler]:
         return await _list(
             container,
             what,
-            _span(from_ts, to_ts, order),
-            limit,
-            cursor,
+            window,
             lambda *page: container.message_queries.list_chat(actor, ChatId(chat), *page),
         )
 
@@ -211,29 +217,19 @@ def _of_chats(container: StorageContainer) -> list[HTTPRouteHandler]:
         return await _list(
             container,
             f"active messages of {chat} for {actor}",
-            TimeRange(is_newest_first=order == "newest"),
-            limit,
-            cursor,
+            provide_window(order=order, limit=limit, cursor=cursor),
             lambda *page: container.message_queries.list_active(actor, ChatId(chat), *page),
         )
 
-    @get("/v1/chats/{chat:str}/messages/with-files", opt={"rule": READ})
+    @get("/v1/chats/{chat:str}/messages/with-files", opt={"rule": READ}, dependencies=WINDOW)
     async def list_messages_with_files(
-        chat: PathId,
-        actor: Actor,
-        from_ts: From = 0,
-        to_ts: To = frames.INT_MAX,
-        order: Order = "newest",
-        limit: Limit = 50,
-        cursor: Cursor = None,
+        chat: PathId, actor: Actor, window: Window
     ) -> Page[frames.Message]:
         """List the messages of a chat that have files."""
         return await _list(
             container,
             f"messages of {chat} with files for {actor}",
-            _span(from_ts, to_ts, order),
-            limit,
-            cursor,
+            window,
             lambda *page: container.message_queries.list_files(actor, ChatId(chat), *page),
         )
 
@@ -241,15 +237,9 @@ def _of_chats(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 
 def _own(container: StorageContainer) -> list[HTTPRouteHandler]:
-    @get("/v1/me/messages", opt={"rule": READ})
+    @get("/v1/me/messages", opt={"rule": READ}, dependencies=WINDOW)
     async def list_own_messages(
-        actor: Actor,
-        direction: Direction = None,
-        from_ts: From = 0,
-        to_ts: To = frames.INT_MAX,
-        order: Order = "newest",
-        limit: Limit = 50,
-        cursor: Cursor = None,
+        actor: Actor, window: Window, direction: Direction = None
     ) -> Page[frames.Message]:
         """List the messages that the user sent and received in all chats, groups included.
 
@@ -259,21 +249,12 @@ def _own(container: StorageContainer) -> list[HTTPRouteHandler]:
         return await _list(
             container,
             f"messages of user {actor}, {direction}",
-            _span(from_ts, to_ts, order),
-            limit,
-            cursor,
+            window,
             lambda *page: container.merged_messages.list_page(actor, actor, direction, *page),
         )
 
-    @get("/v1/me/sent", opt={"rule": READ})
-    async def list_sent(
-        actor: Actor,
-        from_ts: From = 0,
-        to_ts: To = frames.INT_MAX,
-        order: Order = "newest",
-        limit: Limit = 50,
-        cursor: Cursor = None,
-    ) -> UserMessagesPage:
+    @get("/v1/me/sent", opt={"rule": READ}, dependencies=WINDOW)
+    async def list_sent(actor: Actor, window: Window) -> UserMessagesPage:
         """List the messages that the user sent, in all chats that they may still read.
 
         Archived messages are left out: see `archived_before`.
@@ -281,21 +262,12 @@ def _own(container: StorageContainer) -> list[HTTPRouteHandler]:
         return await _list_of_user(
             container,
             f"sent by {actor}",
-            _span(from_ts, to_ts, order),
-            limit,
-            cursor,
+            window,
             lambda *page: container.message_queries.list_sent(actor, actor, *page),
         )
 
-    @get("/v1/me/received", opt={"rule": READ})
-    async def list_received(
-        actor: Actor,
-        from_ts: From = 0,
-        to_ts: To = frames.INT_MAX,
-        order: Order = "newest",
-        limit: Limit = 50,
-        cursor: Cursor = None,
-    ) -> UserMessagesPage:
+    @get("/v1/me/received", opt={"rule": READ}, dependencies=WINDOW)
+    async def list_received(actor: Actor, window: Window) -> UserMessagesPage:
         """List the messages that others sent to the user in direct chats.
 
         Archived messages are left out: see `archived_before`.
@@ -303,9 +275,7 @@ def _own(container: StorageContainer) -> list[HTTPRouteHandler]:
         return await _list_of_user(
             container,
             f"received by {actor}",
-            _span(from_ts, to_ts, order),
-            limit,
-            cursor,
+            window,
             lambda *page: container.message_queries.list_received(actor, actor, *page),
         )
 
@@ -313,22 +283,13 @@ def _own(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 
 def _any(container: StorageContainer) -> list[HTTPRouteHandler]:
-    @get("/v1/admin/chats/{chat:str}/messages", opt={"rule": READ_ANY})
-    async def list_any_messages(
-        chat: PathId,
-        from_ts: From = 0,
-        to_ts: To = frames.INT_MAX,
-        order: Order = "newest",
-        limit: Limit = 50,
-        cursor: Cursor = None,
-    ) -> Page[frames.Message]:
+    @get("/v1/admin/chats/{chat:str}/messages", opt={"rule": READ_ANY}, dependencies=WINDOW)
+    async def list_any_messages(chat: PathId, window: Window) -> Page[frames.Message]:
         """List the messages of any chat, optionally in a time range."""
         return await _list(
             container,
             f"messages of {chat}",
-            _span(from_ts, to_ts, order),
-            limit,
-            cursor,
+            window,
             lambda *page: container.message_queries.list_chat(None, ChatId(chat), *page),
         )
 
@@ -340,9 +301,7 @@ def _any(container: StorageContainer) -> list[HTTPRouteHandler]:
         return await _list(
             container,
             f"active messages of {chat}",
-            TimeRange(is_newest_first=order == "newest"),
-            limit,
-            cursor,
+            provide_window(order=order, limit=limit, cursor=cursor),
             lambda *page: container.message_queries.list_active(None, ChatId(chat), *page),
         )
 
@@ -350,15 +309,9 @@ def _any(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 
 def _any_user(container: StorageContainer) -> list[HTTPRouteHandler]:
-    @get("/v1/admin/users/{user:str}/messages", opt={"rule": READ_ANY})
+    @get("/v1/admin/users/{user:str}/messages", opt={"rule": READ_ANY}, dependencies=WINDOW)
     async def list_messages_of_user(
-        user: PathId,
-        direction: Direction = None,
-        from_ts: From = 0,
-        to_ts: To = frames.INT_MAX,
-        order: Order = "newest",
-        limit: Limit = 50,
-        cursor: Cursor = None,
+        user: PathId, window: Window, direction: Direction = None
     ) -> Page[frames.Message]:
         """List the messages that a user sent and received in all chats, as the user sees them.
 
@@ -367,21 +320,12 @@ def _any_user(container: StorageContainer) -> list[HTTPRouteHandler]:
         return await _list(
             container,
             f"messages of user {user} for the host, {direction}",
-            _span(from_ts, to_ts, order),
-            limit,
-            cursor,
+            window,
             lambda *page: container.merged_messages.list_page(None, UserId(user), direction, *page),
         )
 
-    @get("/v1/admin/users/{user:str}/sent", opt={"rule": READ_ANY})
-    async def list_sent_by_user(
-        user: PathId,
-        from_ts: From = 0,
-        to_ts: To = frames.INT_MAX,
-        order: Order = "newest",
-        limit: Limit = 50,
-        cursor: Cursor = None,
-    ) -> UserMessagesPage:
+    @get("/v1/admin/users/{user:str}/sent", opt={"rule": READ_ANY}, dependencies=WINDOW)
+    async def list_sent_by_user(user: PathId, window: Window) -> UserMessagesPage:
         """List the messages that a user sent, in any chat.
 
         Archived messages are left out: see `archived_before`.
@@ -389,21 +333,12 @@ def _any_user(container: StorageContainer) -> list[HTTPRouteHandler]:
         return await _list_of_user(
             container,
             f"sent by {user} for the host",
-            _span(from_ts, to_ts, order),
-            limit,
-            cursor,
+            window,
             lambda *page: container.message_queries.list_sent(None, UserId(user), *page),
         )
 
-    @get("/v1/admin/users/{user:str}/received", opt={"rule": READ_ANY})
-    async def list_received_by_user(
-        user: PathId,
-        from_ts: From = 0,
-        to_ts: To = frames.INT_MAX,
-        order: Order = "newest",
-        limit: Limit = 50,
-        cursor: Cursor = None,
-    ) -> UserMessagesPage:
+    @get("/v1/admin/users/{user:str}/received", opt={"rule": READ_ANY}, dependencies=WINDOW)
+    async def list_received_by_user(user: PathId, window: Window) -> UserMessagesPage:
         """List the messages that others sent to a user in direct chats.
 
         Archived messages are left out: see `archived_before`.
@@ -411,14 +346,8 @@ def _any_user(container: StorageContainer) -> list[HTTPRouteHandler]:
         return await _list_of_user(
             container,
             f"received by {user} for the host",
-            _span(from_ts, to_ts, order),
-            limit,
-            cursor,
+            window,
             lambda *page: container.message_queries.list_received(None, UserId(user), *page),
         )
 
     return [list_messages_of_user, list_sent_by_user, list_received_by_user]
-
-
-def _span(from_ts: int, to_ts: int, order: Literal["newest", "oldest"]) -> TimeRange:
-    return TimeRange(from_ts, to_ts, is_newest_first=order == "newest")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import enum
 import secrets
 from collections.abc import Callable, Coroutine
@@ -10,6 +11,7 @@ from typing import Any
 
 from chatserver.client import events
 from chatserver.client.cache.sqlite_store import SqliteStore
+from chatserver.client.calls import FoundMessage
 from chatserver.client.client import NO_GATEWAY, ChatClient, GetToken
 from chatserver.client.model import Bounds
 from chatserver.client.terminal.conversation import Conversation
@@ -18,6 +20,9 @@ from chatserver.errors import ChatError, Unavailable
 
 PAGE = 50
 FILE_COMMAND = "/file"
+SEARCH_COMMAND = "/search"
+RESULTS_MAX = 10  # of a search
+SEARCH_PAGES_MAX = 3  # a page may be short and have a next one
 RETRY_S = 1.0
 MESSAGES_MAX = 5_000
 
@@ -28,6 +33,29 @@ class State(enum.Enum):
     CONNECTING = "connecting"
     ONLINE = "online"
     OFFLINE = "offline"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FoundLine:
+    """A message that was found. `chat` is a name for people; `snippet` is as in `FoundMessage`."""
+
+    ts: int
+    chat: str
+    sender: str
+    snippet: list[tuple[str, bool]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SearchReport:
+    """Results of `/search`, newest first. `has_more`: there are further ones.
+
+    `problem`: why there are none, if the search failed.
+    """
+
+    query: str
+    lines: list[FoundLine]
+    has_more: bool = False
+    problem: str = ""
 
 
 class Link:
@@ -62,6 +90,9 @@ class Link:
             api_url=api_url,
         )
         self.uploads = 0  # in progress
+        self.searches = 0  # in progress
+        self.report: SearchReport | None = None
+        self._is_open = asyncio.Event()  # the chat is loaded
         self._marked = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -91,11 +122,19 @@ class Link:
         return error
 
     def send(self, body: str) -> None:
-        """Send a text now, or as soon as connected; ``/file PATH`` sends a file."""
-        command, _, path = body.partition(" ")
-        if command == FILE_COMMAND and path.strip():
+        """Send a text now, or as soon as connected.
+
+        ``/file PATH`` sends a file. ``/search WORDS`` sets `report`, which the next text resets.
+        """
+        command, _, rest = body.partition(" ")
+        self.report = None
+        if command == FILE_COMMAND and rest.strip():
             self.uploads += 1
-            self._spawn(self._send_file(path.strip()), "upload")
+            self._spawn(self._send_file(rest.strip()), "upload")
+        elif command == SEARCH_COMMAND:
+            if rest.strip():
+                self.searches += 1
+                self._spawn(self._search(rest.strip()), "search")
         elif self.talk.chat is None:
             self.talk.draft(body)
         else:
@@ -161,6 +200,7 @@ class Link:
                 await asyncio.sleep((exc.retry_after_ms or 0) / 1000 or RETRY_S)
         drafts = self.talk.opened(client.user, chat, lambda: client.deeds(chat.id))
         self.talk.take_page(page)
+        self._is_open.set()
         for body in drafts:
             self._post(body)
         self._show(State.ONLINE if client.is_online else State.OFFLINE)
@@ -200,6 +240,36 @@ class Link:
         finally:
             self.uploads -= 1
             self._on_change()
+
+    async def _search(self, query: str) -> None:
+        try:
+            self.note = f"searching {query}"
+            self._on_change()
+            await self._is_open.wait()  # before that, the client is not connected
+            self.report = await self._find(query)
+        except ChatError as exc:
+            self.report = SearchReport(query, [], problem=exc.message)
+        finally:
+            self.note = ""
+            self.searches -= 1
+            self._on_change()
+
+    async def _find(self, query: str) -> SearchReport:
+        found: list[FoundMessage] = []
+        after: str | None = None
+        for _ in range(SEARCH_PAGES_MAX):
+            wanted = RESULTS_MAX - len(found)
+            page = await self._client.search(query, after=after, limit=wanted)
+            found, after = [*found, *page.results], page.next
+            if after is None or len(found) >= RESULTS_MAX:
+                break
+        return SearchReport(query, [self._line_of(each) for each in found], after is not None)
+
+    def _line_of(self, found: FoundMessage) -> FoundLine:
+        message = found.message
+        known = self._client.find_chat(message.chat)
+        name = message.chat if known is None else known.name or known.peer or known.id
+        return FoundLine(message.ts, name, message.sender, found.snippet)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(self._note_failure(work), name=name)

@@ -19,7 +19,8 @@ from rich.text import Text
 from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.client import GetToken
 from chatserver.client.terminal.conversation import Conversation, Line, Mark
-from chatserver.client.terminal.conversation_link import Link, State
+from chatserver.client.terminal.conversation_link import Link, SearchReport, State
+from chatserver.client.terminal.search_report import describe_report, local_time
 from chatserver.telemetry.printable_text import printable
 
 CHARS_MAX = 4_000  # the maximum message length
@@ -134,7 +135,8 @@ class ScreenChat:
         """Render as many of the newest messages as fit above the prompt."""
         lines = self._talk.lines(time.time())
         shown: list[Text] = []
-        room = height - 3
+        found = [] if self._link.report is None else _report_lines(self._link.report)[: height - 4]
+        room = height - 3 - len(found)
         for line in reversed(lines[: len(lines) - self._scrolled]):
             wrapped = list(_message(line).wrap(self._console, width))
             shown[:0] = wrapped[-room:]  # only the end of a message longer than the screen
@@ -142,7 +144,7 @@ class ScreenChat:
             if room <= 0:
                 break
         filler = [Text("\n" * (room - 1))] if room > 0 else []
-        return Group(self._header(width), *filler, *shown, self._footer())
+        return Group(self._header(width), *filler, *shown, *found, self._footer())
 
     def _header(self, width: int) -> Text:
         state = {State.CONNECTING: "connecting…", State.OFFLINE: "offline, reconnecting…"}
@@ -156,6 +158,21 @@ class ScreenChat:
         if self._talk.is_peer_typing:
             return Text(f"{self._talk.peer} is typing…", "dim italic")
         return Text(f"{self._scrolled} newer below, Page Down" if self._scrolled else "", "dim")
+
+
+def _report_lines(report: SearchReport) -> list[Text]:
+    """Return the heading and one line per result, each cut at the width of the screen."""
+    lines = [Text(describe_report(report), "reverse")]
+    for line in report.lines:
+        head = (f"{local_time(line.ts)}  {printable(line.chat)}  ", "dim")
+        parts = [
+            (printable(part.replace("\n", " ")), "bold yellow" if is_hit else "")
+            for part, is_hit in line.snippet
+        ]
+        lines.append(Text.assemble(head, (line.sender, "bold"), "  ", *parts))
+    for text in lines:
+        text.no_wrap, text.overflow = True, "ellipsis"
+    return lines
 
 
 def sendable_lines(text: str) -> list[str]:

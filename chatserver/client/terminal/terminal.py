@@ -3,6 +3,7 @@
 On a terminal, the messages fill the screen above a prompt. Each message of the user has a mark:
 ``…`` sending, ``✓`` sent, ``✓✓`` stored, bold after the peer has read it. Through pipes, each line
 of input is a message. Each message, and each change of a mark, is a line of output.
+``/file PATH`` sends a file, and ``/search WORDS`` shows messages that have the words.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import TextIO
 from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.client import GetToken
 from chatserver.client.terminal.conversation import Conversation, Mark
-from chatserver.client.terminal.conversation_link import Link
+from chatserver.client.terminal.conversation_link import Link, SearchReport
+from chatserver.client.terminal.search_report import describe_report, local_time
 from chatserver.errors import ConfigError, TooLarge
 from chatserver.telemetry.printable_text import printable
 
@@ -80,6 +82,7 @@ class PipeChat:
             api_url=api_url,
             store=store,
         )
+        self._report: SearchReport | None = None  # the one that was written last
         self._shown = 0
         self._marks: dict[int, Mark | None] = {}
         self._changed = asyncio.Event()
@@ -114,7 +117,8 @@ class PipeChat:
                     await self._changed.wait()
 
     def _is_all_sent(self) -> bool:
-        return self._talk.chat is not None and self._talk.is_answered and not self._link.uploads
+        is_busy = self._link.uploads or self._link.searches
+        return self._talk.chat is not None and self._talk.is_answered and not is_busy
 
     def _show(self) -> None:
         self._changed.set()
@@ -128,8 +132,20 @@ class PipeChat:
             if line.mark not in (None, Mark.SENDING, self._marks.get(key)):
                 self._marks[key] = line.mark
                 self._out.write(f"({line.mark.value}) {body}\n")
+        if self._link.report is not self._report:
+            self._report = self._link.report
+            self._write_report()
         self._out.flush()
         self._link.mark_read()
+
+    def _write_report(self) -> None:
+        if self._report is None:
+            return
+        self._out.write(f"[{describe_report(self._report)}]\n")
+        for line in self._report.lines:
+            text = "".join(part for part, _ in line.snippet).replace("\n", " ⏎ ")
+            shown = printable(f"{line.chat} {line.sender}: {text}")
+            self._out.write(f"[{local_time(line.ts)}] {shown}\n")
 
 
 async def _read_line(reader: asyncio.StreamReader) -> bytes:

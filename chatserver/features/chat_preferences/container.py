@@ -15,14 +15,16 @@ class PreferencesContainer:
         self._core = core
         client = core.dynamodb.for_feature("directory")
         self.muted_chats = MutedChats(client, core.settings.warm)
-        self.rows = PreferenceRows(client, core.settings.warm, self.muted_chats)
+        self.rows = PreferenceRows(client, core.settings.warm)
 
     @cached_property
     def preferences(self) -> Preferences:
         return Preferences(
             rows=self.rows,
             members=self._core.members,
+            directory=self._core.directory,
             chat_log=self._core.chat_log,
+            hidden=self._core.hidden_messages,
             inboxes=self._core.inboxes,
             devices=self._core.device_notifier,
             clock=self._core.clock,

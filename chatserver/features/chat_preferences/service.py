@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from chatserver.domain.clock import Clock
-from chatserver.domain.ids import ChatId, UserId
-from chatserver.errors import BadRequest, Conflict, LostRace
+from chatserver.domain.ids import DIRECT_PREFIX, ChatId, UserId
+from chatserver.errors import BadRequest, Conflict, LostRace, NotFound
 from chatserver.features.chat_preferences.model import (
     DEFAULTS_KEPT_S,
     PreferencesChange,
@@ -18,12 +18,14 @@ from chatserver.features.chat_preferences.model import (
     without_ended_mute,
 )
 from chatserver.features.chat_preferences.warm import PreferenceRows
+from chatserver.hot.chats.amendments import Hidden
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.frames import ChatPreferences, PinnedChats
 from chatserver.service.messaging.device_notifier import DeviceNotifier
+from chatserver.warm.chats.directory import Directory
 
 TRIES_MAX: Final = 5
 TOO_MANY_CHANGES: Final = "too many concurrent changes; try again"
@@ -37,14 +39,18 @@ class Preferences:
         *,
         rows: PreferenceRows,
         members: MemberCheck,
+        directory: Directory,
         chat_log: ChatLog,
+        hidden: Hidden,
         inboxes: Inboxes,
         devices: DeviceNotifier,
         clock: Clock,
     ) -> None:
         self._rows = rows
         self._members = members
+        self._directory = directory
         self._chat_log = chat_log
+        self._hidden = hidden
         self._inboxes = inboxes
         self._devices = devices
         self._clock = clock
@@ -77,7 +83,9 @@ class Preferences:
 
         Guarantees:
             Idempotent. Concurrent changes of different preferences are all kept.
-            Cost: a read and a write of one item; a transaction of two items for a mute.
+            Cost: a read and a write of one item; a transaction of two items for `muted_until` and
+                `cleared_upto`.
+            After a change of `cleared_upto`, the user reads no text of these messages.
 
         Raises:
             NotFound: there is no such chat, or the user is not a member.
@@ -90,15 +98,36 @@ class Preferences:
             now_s = self._clock.time()
             before = await self._rows.get(user, chat)
             after = apply_change(before, change, now_s)
-            if after is before:
-                return without_ended_mute(before, now_s)
-            expires_s = int(now_s) + DEFAULTS_KEPT_S if has_defaults(after) else None
-            if await self._rows.put(user, before, after, expires_s):
-                await self._send(
-                    user, frames.ChatPreferencesSignal("chat_preferences", user, after)
-                )
-                return without_ended_mute(after, now_s)
+            is_changed = after is not before
+            if is_changed and not await self._put(user, before, after, now_s):
+                continue
+            if change.cleared_upto and after.cleared_upto:
+                # Also on a retry: the first request may have ended before this.
+                await self._hidden.open_hidden(user, {chat: [-after.cleared_upto]})
+            if is_changed:
+                signal = frames.ChatPreferencesSignal("chat_preferences", user, after)
+                await self._send(user, signal)
+            return without_ended_mute(after, now_s)
         raise LostRace(TOO_MANY_CHANGES)
+
+    async def _put(
+        self, user: UserId, before: ChatPreferences, after: ChatPreferences, now_s: float
+    ) -> bool:
+        """Store the change; return False if it has to be made again."""
+        chat = ChatId(after.chat)
+        expires_s = int(now_s) + DEFAULTS_KEPT_S if has_defaults(after) else None
+        try:
+            if not await self._rows.put(user, before, after, expires_s):
+                return False
+        except NotFound:
+            # A new direct chat has no `Member` items until its first message is stored.
+            is_direct = chat.startswith(DIRECT_PREFIX)
+            if not is_direct or not await self._directory.list_direct(chat, user):
+                raise
+            return False
+        if before.cleared_upto not in (0, after.cleared_upto):
+            await self._rows.drop_cleared(user, chat, before.cleared_upto)
+        return True
 
     async def get_pinned(self, user: UserId) -> PinnedChats:
         """Return the user's pinned chats, in their order."""

@@ -9,8 +9,9 @@
 One Query thus returns the preferences of many chats. They are not part of the `Member` item, which
 is written with each read mark and read with all members of a chat: a draft would make it expensive.
 
-Pushes need `quiet` in the `Member` item (`chatserver.warm.chats.muted_chats`). It is written in one
-transaction with `muted_until`. The pinned chats are one item, so their order and number are exact.
+Pushes need `quiet` in the `Member` item (`chatserver.warm.chats.muted_chats`), and reads need
+`hidden` (`chatserver.domain.amendments.HiddenSeqs`). They are written in one transaction with
+`muted_until` and `cleared`. The pinned chats are one item, so their order and number are exact.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.membership import NOT_A_MEMBER
 from chatserver.errors import NotFound
 from chatserver.protocol.frames import ChatPreferences, Draft, PinnedChats
-from chatserver.warm.chats.muted_chats import FOR_EVER_MS, MutedChats
-from chatserver.warm.chats.records import row_key, user_key
+from chatserver.warm.chats.muted_chats import FOR_EVER_MS
+from chatserver.warm.chats.records import chat_key, member_key, row_key, user_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.dynamo.row_fields import find_number, find_text, get_number
 from chatserver.warm.schema.directory_attributes import ChatPreferencesField as Field
-from chatserver.warm.schema.tables import DIRECTORY
+from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
 
 PREFIX: Final = "preferences#"
 AFTER: Final = "preferences$"  # '$' follows '#'
@@ -37,10 +38,9 @@ AFTER: Final = "preferences$"  # '$' follows '#'
 class PreferenceRows:
     """Repository of chat preferences and pinned chats."""
 
-    def __init__(self, client: DynamoClient, settings: Warm, muted_chats: MutedChats) -> None:
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client
         self._settings = settings
-        self._muted_chats = muted_chats
         self._table = DIRECTORY.name_in(settings)
 
     async def get(self, user: UserId, chat: ChatId) -> ChatPreferences:
@@ -54,19 +54,18 @@ class PreferenceRows:
         """Replace preferences; return False if they are no longer `before`.
 
         Guarantees:
-            Atomic: the mute is written with the other preferences, or nothing is.
+            Atomic: the `Member` item is written with the preferences, or nothing is.
 
         Raises:
-            NotFound: the mute changes, and the user is not a member of the chat.
+            NotFound: `muted_until` or `cleared_upto` changes, and there is no `Member` item.
             Unavailable: the preferences may be replaced.
         """
         put = self._put(encode_preferences(user, after, expires_s), before.rev)
-        if after.muted_until == before.muted_until:
+        update = self._member_update(user, before, after)
+        if update is None:
             return await self._try("put_item", put)
-        mute = self._muted_chats.build_update(ChatId(after.chat), user, _until_ms(after))
-        mute["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
         put["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
-        actions = [{"Put": put}, {"Update": mute}]
+        actions = [{"Put": put}, {"Update": update}]
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed as exc:
@@ -74,6 +73,18 @@ class PreferenceRows:
                 return False
             raise NotFound(NOT_A_MEMBER) from None
         return True
+
+    async def drop_cleared(self, user: UserId, chat: ChatId, upto: int) -> None:
+        """Remove a `cleared_upto` that was replaced from the `Member` item. Idempotent."""
+        request = {
+            "TableName": self._table,
+            "Key": row_key(chat_key(chat), member_key(user)),
+            "UpdateExpression": "DELETE #hidden :upto",
+            "ConditionExpression": "attribute_exists(#hidden)",
+            "ExpressionAttributeNames": {"#hidden": DirectoryField.HIDDEN},
+            "ExpressionAttributeValues": {":upto": {"NS": [str(-upto)]}},
+        }
+        await self._try("update_item", request)
 
     async def list(
         self, user: UserId, after: str | None, limit: int
@@ -122,6 +133,34 @@ class PreferenceRows:
             "ExpressionAttributeNames": {"#rev": Field.REV},
             "ExpressionAttributeValues": {":before": {"N": str(rev)}},
         }
+
+    def _member_update(
+        self, user: UserId, before: ChatPreferences, after: ChatPreferences
+    ) -> dict[str, Any] | None:
+        names, values = {"#role": DirectoryField.ROLE}, dict[str, Any]()
+        clauses: list[str] = []
+        if after.muted_until != before.muted_until:
+            names["#quiet"] = DirectoryField.QUIET
+            clauses.append("REMOVE #quiet" if after.muted_until is None else "SET #quiet = :until")
+            if after.muted_until is not None:
+                values[":until"] = {"N": str(after.muted_until * 1000 or FOR_EVER_MS)}
+        if after.cleared_upto != before.cleared_upto:
+            names["#hidden"] = DirectoryField.HIDDEN
+            clauses.append("ADD #hidden :upto")
+            values[":upto"] = {"NS": [str(-after.cleared_upto)]}
+        if not clauses:
+            return None
+        update: dict[str, Any] = {
+            "TableName": self._table,
+            "Key": row_key(chat_key(after.chat), member_key(user)),
+            "UpdateExpression": " ".join(clauses),
+            "ConditionExpression": "attribute_exists(#role)",
+            "ExpressionAttributeNames": names,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        if values:
+            update["ExpressionAttributeValues"] = values
+        return update
 
     async def _try(self, operation: str, request: dict[str, Any]) -> bool:
         try:
@@ -181,9 +220,3 @@ def decode_pinned(item: Item) -> PinnedChats:
 
 def _pinned_key(user: UserId) -> str:
     return f"pinned_chats#{user}"
-
-
-def _until_ms(preferences: ChatPreferences) -> int:
-    if preferences.muted_until is None:
-        return 0
-    return preferences.muted_until * 1000 or FOR_EVER_MS

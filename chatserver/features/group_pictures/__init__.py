@@ -11,5 +11,5 @@ FEATURE = Feature(
     name="group_pictures",
     requires=("attachments", "social"),
     routes=("chatserver.features.group_pictures.routes:group_pictures_routes",),
-    ports={"group_pictures": "chatserver.features.group_pictures.service:group_pictures"},
+    ports={"group_pictures": "chatserver.features.group_pictures.container:group_pictures"},
 )

@@ -10,7 +10,7 @@ from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.features.attachments.routes import FileLink
-from chatserver.features.group_pictures.service import group_pictures
+from chatserver.features.group_pictures.container import group_pictures
 from chatserver.features.social.routes import Thumb, link_of
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.features.attachments.service.uploads import Link
-from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.service.pictures import SocialFiles
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.warm.chats.directory import Directory
@@ -34,12 +32,6 @@ class GroupPictureFiles:
         await self._members.get_reader(chat, user)
         record = await self._directory.get_chat(chat)
         return await self._files.get_link(record.picture, is_thumb=is_thumb)
-
-
-def group_pictures(core: StorageContainer) -> GroupPictureFiles:
-    return GroupPictureFiles(
-        files=core.get(SocialContainer).pictures, members=core.members, directory=core.directory
-    )
 
 
 def _use_of(chat: ChatId) -> str:

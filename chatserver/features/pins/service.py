@@ -23,6 +23,7 @@ from typing import Final
 
 import structlog
 
+from chatserver.domain.amendments import HiddenSeqs
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.domain.membership import NOT_A_MEMBER, Group
@@ -242,7 +243,7 @@ class Pins:
         self, reader: UserId, chat: ChatId, pins: Sequence[Pin]
     ) -> None:
         """Delete `pins`, except those of messages that the reader deleted only for themselves."""
-        hidden = (await self._views.list_hidden(reader, [chat])).get(chat, frozenset())
+        hidden = (await self._views.list_hidden(reader, [chat])).get(chat, HiddenSeqs())
         for pin in pins:
             if pin.seq in hidden:
                 continue

@@ -56,8 +56,8 @@ class RedisUserData:
 
     async def remove_calls(self, user: UserId) -> int:
         """Delete RPC calls that gateways have queued for workers on behalf of the user."""
-        count = 0
-        for key in (self._hot.keys.rpc_calls(), self._hot.keys.hook_calls()):
+        count, keys = 0, self._hot.keys
+        for key in (keys.rpc_calls(), keys.hook_calls(), keys.search_calls()):
             count += await self._delete_matching(key, lambda fields: find_author(fields[1]) == user)
         return count
 

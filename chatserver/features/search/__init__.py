@@ -15,6 +15,7 @@ FEATURE = Feature(
             "chatserver.features.search.worker.indexer:run_search",
             "keeps the search index up to date",
             check="chatserver.features.search.engines.registry:check_engine",
+            prepare="chatserver.features.search.container:preload_engine",
         ),
     },
     commands={
@@ -24,5 +25,8 @@ FEATURE = Feature(
         ),
     },
     tenant_stores=("chatserver.features.search.tenant_index:open_tenant_index",),
+    gateway_ports={
+        "answer_search_frame": "chatserver.features.search.gateway_container:answer_frame",
+    },
     ports={"erase_indexed": "chatserver.features.search.worker.erasure:make_eraser"},
 )

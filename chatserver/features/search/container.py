@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cached_property
 
 from chatserver.container.storage import StorageContainer
-from chatserver.features.search.engines.registry import count_partitions, is_enabled, open_engine
-from chatserver.features.search.model import Engine, partitions_of
-from chatserver.features.search.service import Search
+from chatserver.domain.ids import UserId
+from chatserver.features.search.engines.registry import (
+    count_partitions,
+    is_enabled,
+    load_engine,
+    open_engine,
+)
+from chatserver.features.search.model import Engine, Order, partitions_of
+from chatserver.features.search.service import Position, Result, Search
 
 
 class SearchContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
+        self._is_loaded = False
 
     @property
     def is_enabled(self) -> bool:
@@ -50,3 +58,25 @@ class SearchContainer:
         )
         core.closers.append(made.close)
         return made
+
+    async def get_page(
+        self, asker: UserId, text: str, order: Order, limit: int, cursor: str | None
+    ) -> tuple[list[Result], str | None]:
+        """Return results, and the cursor of the next page. HTTP and WebSocket share the cursors.
+
+        Raises:
+            BadRequest: the cursor is not one of this search and asker.
+            ChatError: as `Search.find`.
+        """
+        if not self._is_loaded:  # LanceDB takes seconds to import: not in the event loop
+            await asyncio.to_thread(load_engine, self._core.settings)
+            self._is_loaded = True
+        cursors, place = self._core.cursors, f"search for {text} by {asker} {order}"
+        start = cursors.open(place, cursor, Position)
+        found, following = await self.search.find(asker, text, order, limit, start)
+        return found, None if following is None else cursors.seal(place, following)
+
+
+async def preload_engine(container: StorageContainer) -> None:
+    """Import the engine's library in a thread, before the worker starts."""
+    await asyncio.to_thread(load_engine, container.settings)

@@ -17,6 +17,7 @@ import msgspec
 
 from chatserver.features.search.query import Query
 
+DISABLED: Final = "search: this server has no search index"
 ORIGIN: Final = "0-0"  # precedes every entry of a backlog
 
 

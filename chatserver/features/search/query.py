@@ -17,13 +17,11 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import msgspec
-
 from chatserver.domain.ids import parse_id
 from chatserver.errors import BadRequest
 from chatserver.features.search.tokenizer import Token, normalize, tokenize
+from chatserver.protocol.frames import QUERY_CHARS_MAX, Segment
 
-QUERY_CHARS_MAX: Final = 500
 TERMS_MAX: Final = 16  # words and phrases
 PHRASE_TOKENS_MAX: Final = 64
 PREFIX_CHARS_MIN: Final = 2  # a single letter is a whole word
@@ -53,13 +51,6 @@ class Query:
     has_file: bool = False
     after_ts: int | None = None
     before_ts: int | None = None
-
-
-class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A part of a snippet. `hit`: it matches the query."""
-
-    text: str
-    hit: bool = False
 
 
 def parse_query(text: str, asker: str) -> Query:

@@ -14,21 +14,15 @@ from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.features.search.container import SearchContainer
 from chatserver.features.search.model import Order
-from chatserver.features.search.query import QUERY_CHARS_MAX, Segment
-from chatserver.features.search.service import Position
-from chatserver.protocol import frames
+from chatserver.protocol.frames import (
+    QUERY_CHARS_MAX,
+    RESULTS_DEFAULT,
+    RESULTS_MAX,
+    Message,
+    SearchResult,
+)
 
-RESULTS_MAX = 50
-RESULTS_DEFAULT = 20
 READ = user_or_key("chats:read")
-
-
-class SearchResult(msgspec.Struct, frozen=True):
-    """A message that matches. `snippet`: a part of its text, as plain text in segments."""
-
-    message: frames.Message
-    snippet: list[Segment]
-
 
 Text = Annotated[
     str,
@@ -63,16 +57,14 @@ def search_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
         A page may have fewer results than `limit`, or none, and still have a `next`.
         """
-        place = f"search for {q} by {actor} {order}"
-        start = container.cursors.open(place, cursor, Position)
-        found, following = await container.get(SearchContainer).search.find(
-            actor, q, order, limit, start
+        found, following = await container.get(SearchContainer).get_page(
+            actor, q, order, limit, cursor
         )
         items = [
             # Already JSON of this type: avoid decoding and encoding it again.
-            SearchResult(cast("frames.Message", msgspec.Raw(each.json)), each.snippet)
+            SearchResult(cast("Message", msgspec.Raw(each.json)), each.snippet)
             for each in found
         ]
-        return Page(items, None if following is None else container.cursors.seal(place, following))
+        return Page(items, following)
 
     return [search]

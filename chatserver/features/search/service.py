@@ -16,20 +16,22 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
+from chatserver.domain import page_limits
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import NotFound, Unavailable
-from chatserver.features.search.model import Cursor, Engine, Found, Hit, Order
-from chatserver.features.search.query import Query, Segment, find_spans, make_snippet, parse_query
+from chatserver.features.search.model import DISABLED, Cursor, Engine, Found, Hit, Order
+from chatserver.features.search.query import Query, find_spans, make_snippet, parse_query
 from chatserver.features.search.tokenizer import normalize
 from chatserver.hot.chats.membership import MemberCheck
 from chatserver.hot.users.blocks import Blocks
 from chatserver.protocol import codec, frames
 from chatserver.protocol.entry_rules import is_message
+from chatserver.protocol.frames import Segment
 from chatserver.service.chats.service import Chats
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.service.history.service import History
@@ -42,8 +44,7 @@ SEARCHES_PER_USER_MAX: Final = 2
 WAITING_MAX: Final = 16
 ALL_WAITING_MAX: Final = 256
 ENGINE_S_MAX: Final = 5.0
-PAGE_BYTES_MAX: Final = 1_048_576
-_DISABLED: Final = "search: this server has no search index"
+PAGE_BYTES_MAX: Final = page_limits.BYTES_MAX
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
@@ -62,6 +63,11 @@ class Result:
 
     json: bytes
     snippet: list[Segment]
+
+    def encode(self) -> bytes:
+        """Return this as the JSON of a `frames.SearchResult`, without decoding the message."""
+        message = cast("frames.Message", msgspec.Raw(self.json))
+        return msgspec.json.encode(frames.SearchResult(message, self.snippet))
 
 
 class _Candidate(msgspec.Struct, frozen=True):
@@ -127,7 +133,7 @@ class Search:
         """
         query = parse_query(text, asker)
         if not self._engines:
-            raise NotFound(_DISABLED)
+            raise NotFound(DISABLED)
         with metrics.SEARCH_LATENCY.labels("request").time():
             async with self._slots.hold(asker):
                 chats = await self._list_chats(asker, query)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.protocol import frames
+from chatserver.service.history.large_chat_log import ChannelEntry
 
 _MEMBER = b',"kind":"member"'
 _CHAT = b',"kind":"chat"'
@@ -60,6 +62,11 @@ class Channel:
         self.positions: dict[Subscriber, Seq] = {}
         self.firsts: dict[Subscriber, Seq] = {}  # the seq at which each session's user joined
         self.is_filling = False
+
+    @property
+    def version(self) -> tuple[Epoch, int]:
+        """Changes when the chat becomes large again, and with the epoch of the hot tier."""
+        return self.epoch, self.large
 
     @property
     def is_empty(self) -> bool:
@@ -158,3 +165,8 @@ def read_transition(body: bytes, user: UserId) -> LargeChatTransition | None:
             ChatId(event.chat), False, Seq(event.message.seq - 1), is_removal=True
         )
     return None
+
+
+def is_leaving(session: Subscriber, place: Seq, entries: Sequence[ChannelEntry]) -> bool:
+    """Return whether the first entry after `place` removes the session's user."""
+    return any(e.seq == place + 1 and leaver_of(e.body) == session.user for e in entries)

@@ -31,6 +31,7 @@ from chatserver.gateway.delivery.large_chat_channel import (
     Entry,
     LargeChatTransition,
     Subscriber,
+    is_leaving,
     leaver_of,
 )
 from chatserver.gateway.transport.framing import text_frame
@@ -87,7 +88,7 @@ class Channels:
             Unavailable: Redis does not answer.
         """
         places = await self._subscriptions.list_large(user)
-        wanted = [c for c, place in places.items() if place.until is None and place.told <= start]
+        wanted = [c for c, place in places.items() if place.until is None and place.notice <= start]
         entry = Entry([], {chat: (Seq(seq), False) for chat, seq in _chats(known)}, {})
         for chat, head in zip(wanted, await self._listen(wanted, user), strict=True):
             if head is None:
@@ -127,7 +128,7 @@ class Channels:
 
     def _channel_of(self, chat: ChatId, head: LargeHead) -> Channel:
         channel = self._channels.get(chat)
-        if channel is not None and (channel.epoch, channel.large) == (head.epoch, head.large):
+        if channel is not None and channel.version == (head.epoch, head.large):
             return channel
         if channel is not None:
             self._end(channel, head.epoch)
@@ -151,10 +152,7 @@ class Channels:
         if channel.chat in chats:
             return
         current = self._channels.setdefault(channel.chat, channel)
-        if current is not channel and (current.epoch, current.large) != (
-            channel.epoch,
-            channel.large,
-        ):
+        if current.version != channel.version:
             self._remember(session, channel.chat, after)
             if current.epoch != channel.epoch:
                 session.recover_chat(channel.chat)
@@ -196,15 +194,15 @@ class Channels:
         places = ((chat, channel.position_of(session)) for chat, channel in chats)
         return [frames.LargeChat(chat, place) for chat, place in places if place is not None]
 
-    async def begin(self, session: Subscriber, chat: ChatId, since: Seq, told: Seq) -> None:
-        """Start delivery after chat seq `since`; inbox event `told` announced the large chat."""
+    async def begin(self, session: Subscriber, chat: ChatId, since: Seq, notice: Seq) -> None:
+        """Start delivery after chat seq `since`; inbox event `notice` announced the large chat."""
         if chat in self._channels_by_session.get(session, {}):
             return
         self._remember(session, chat, since)
         epoch = self._device_epoch()
         try:
             place = await self._subscriptions.find_large(session.user, chat)
-            if place is None or place.told != told or place.until is not None:
+            if place is None or place.notice != notice or place.until is not None:
                 return  # large only for a while: a later inbox event ends it
             (head,) = await self._listen([chat], session.user)
         except ChatError as exc:
@@ -219,8 +217,10 @@ class Channels:
             place_now = ChannelPlace(self._channel_of(chat, head), since, head.joined)
             self.attach(session, place_now)
 
-    async def finish(self, session: Subscriber, transition: LargeChatTransition, told: Seq) -> None:
-        """End large-chat delivery at `transition.since`, before inbox event `told` is sent.
+    async def finish(
+        self, session: Subscriber, transition: LargeChatTransition, notice: Seq
+    ) -> None:
+        """End large-chat delivery at `transition.since`, before inbox event `notice` is sent.
 
         Missing entries up to `since` are sent first. If the session's position is unknown, the
         chat's summary is sent instead.
@@ -236,7 +236,7 @@ class Channels:
         places = self._places.get(session, {})
         had = places.get(chat)
         if had is None or not had[1]:
-            since = await self._subscriptions.find_since(session.user, chat, told)
+            since = await self._subscriptions.find_since(session.user, chat, notice)
             if had is None and (transition.is_removal if since is None else since >= upto):
                 return  # it was not large, or got no entries while it was
             if had is None or since is None:
@@ -451,7 +451,7 @@ class Channels:
                 place = self._send_page(session, place, entries, channel.seq)
                 if session in channel.positions:
                     channel.positions[session] = place
-                    if place < channel.seq and _is_leaving(session, place, entries):
+                    if place < channel.seq and is_leaving(session, place, entries):
                         self._detach_one(session, channel, place)
         except ChatError as exc:
             log.warning("channel.catch_up_stopped", chat=chat, error=exc.message)
@@ -496,8 +496,3 @@ class Channels:
 
 def _chats(known: Mapping[str, int] | None) -> list[tuple[ChatId, int]]:
     return [(ChatId(chat), seq) for chat, seq in (known or {}).items()]
-
-
-def _is_leaving(session: Subscriber, place: Seq, entries: Sequence[ChannelEntry]) -> bool:
-    """Return whether the first entry after `place` removes the session's user."""
-    return any(e.seq == place + 1 and leaver_of(e.body) == session.user for e in entries)

@@ -39,6 +39,7 @@ Request = (
     | frames.StopTurn
     | frames.JoinTurn
     | frames.AnySessionRequest
+    | frames.Search
 )
 
 
@@ -114,6 +115,8 @@ class Requests:
                 | frames.Sessions()
             ):
                 return await self._container.answer_companion_frame(user, frame)
+            case frames.Search():
+                return await self._container.answer_search_frame(user, frame)
 
     async def get_snapshot(
         self,

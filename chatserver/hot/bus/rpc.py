@@ -188,6 +188,13 @@ class LoadFile(Operation, tag="load_file"):
     file: str
 
 
+class FindMessages(Operation, tag="find_messages"):
+    """Search in messages. These calls have their own stream and workers."""
+
+    user: str
+    query: frames.Search
+
+
 CompanionCall = ListCompanions | BeginSession | GetSession | EndSession | MoveSession | ListSessions
 
 AnyOperation = (
@@ -207,6 +214,7 @@ AnyOperation = (
     | ListInvitations
     | DeclineInvitation
     | Ask
+    | FindMessages
 )
 
 
@@ -263,6 +271,13 @@ class InvitationsPage(msgspec.Struct):
     next: str | None
 
 
+class FoundPage(msgspec.Struct):
+    """Result of `FindMessages`; each of `results` is a `frames.SearchResult` as JSON."""
+
+    results: list[bytes]
+    next: str | None
+
+
 class BlocksPage(msgspec.Struct):
     """Result of `ListBlocks`."""
 
@@ -307,7 +322,7 @@ def find_author(payload: bytes) -> str | None:
     match call.operation:
         case Ask():
             return call.operation.question.sender
-        case Report():
+        case Report() | FindMessages():
             return call.operation.user
         case _:
             return None

@@ -39,6 +39,7 @@ WAITING_MAX = 2_000
 _NEEDED_WHEN_FULL = (
     rpc.LoadUser, rpc.LoadKeys, rpc.LoadChat, rpc.LoadFile, rpc.ReadHistory, rpc.FindPeriods,
     rpc.Block, rpc.ListBlocks, rpc.Report, rpc.ListCompanions, rpc.GetSession, rpc.ListSessions,
+    rpc.FindMessages,
 )  # fmt: skip
 
 _ERRORS: dict[str, type[ChatError]] = {
@@ -186,7 +187,15 @@ class WarmCalls:
         payload = await self._call(rpc.Ask(question), self._hot.keys.hook_calls())
         return msgspec.msgpack.decode(payload, type=hooks.Verdict)
 
-    async def _call(self, operation: rpc.AnyOperation, key: str | None = None) -> bytes:
+    async def find_messages(self, user: UserId, query: frames.Search) -> rpc.FoundPage:
+        """See `FindMessages`."""
+        operation = rpc.FindMessages(user, query)
+        payload = await self._call(operation, self._hot.keys.search_calls(), "search")
+        return msgspec.msgpack.decode(payload, type=rpc.FoundPage)
+
+    async def _call(
+        self, operation: rpc.AnyOperation, key: str | None = None, worker: str = "rpc"
+    ) -> bytes:
         if len(self._waiting) >= WAITING_MAX:
             raise Overloaded(
                 "too many requests are waiting for the warm tier; try again", retry_after_ms=1000
@@ -219,7 +228,7 @@ class WarmCalls:
         except TimeoutError:
             raise Unavailable(
                 f"the warm tier did not respond within {self._timeout_s:g} s; check that "
-                "`chatserver worker rpc` is running"
+                f"`chatserver worker {worker}` is running"
             ) from None
         finally:
             self._waiting.pop(call.id, None)

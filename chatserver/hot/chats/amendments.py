@@ -3,15 +3,15 @@
 Data: ``{pN}:over:<chat>`` (hash, seq → JSON) has the current state of each amended entry;
 ``{pN}:revs:<chat>`` (zset) has the seqs of their last amendments. Bound: at most two amended
 entries for each entry in the log and the backlog. ``{pN}:hidden:<user>`` (hash, chat → seqs) has
-the messages that a user deleted for themselves, at most `HIDDEN_MAX` per chat. The field ``!`` has
-the id of the backlog entry for the newest one.
+the messages that a user deleted for themselves (`HiddenSeqs`), at most `HIDDEN_MAX` per chat. The
+field ``!`` has the id of the backlog entry for the newest one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from chatserver.domain.amendments import Amended, Amendment, Hide, Outcome
+from chatserver.domain.amendments import Amended, Amendment, HiddenSeqs, Hide, Outcome
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.domain.messages import REF_TTL_S, format_name, generation_phase, reference_key
 from chatserver.errors import CorruptData, Overloaded, TooLarge
@@ -147,15 +147,13 @@ class Hidden:
             raise Overloaded(_BACKLOG_FULL)
         return Hide(code)
 
-    async def list_hidden(
-        self, user: UserId, chats: Sequence[ChatId]
-    ) -> dict[ChatId, frozenset[int]]:
+    async def list_hidden(self, user: UserId, chats: Sequence[ChatId]) -> dict[ChatId, HiddenSeqs]:
         """Return the user's hidden seqs by chat; chats without any are omitted."""
         if not chats:
             return {}
         lists = await self._hot.call("HMGET", self._hot.keys.hidden(user), *chats)
         return {
-            chat: frozenset(map(int, found.split(b",")))
+            chat: HiddenSeqs(map(int, found.split(b",")))
             for chat, found in zip(chats, lists, strict=True)
             if found
         }

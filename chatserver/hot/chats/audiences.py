@@ -28,7 +28,7 @@ from chatserver.protocol.memory_costs import Charge, charge_nobody, cost_of_load
 CACHE_MAX = 20_000
 NOT_A_MEMBER = "chat: no such chat, or you are not a member"
 _LOADS_MAX = 3
-_HEAD = (b"gate", b"base", b"kind", b"name", b"seq", b"done", b"large", b"turns")
+_HEAD = (b"gate", b"base", b"kind", b"name", b"seq", b"done", b"large", b"turns", b"picture")
 
 
 def _is_large(head: dict[bytes, bytes]) -> bool:
@@ -162,14 +162,6 @@ class Audiences:
             NotFound, Unavailable: see `get`.
         """
         return await self._load(chat)
-
-    async def get_whole(self, chat: ChatId) -> Audience:
-        """Read the audience with all members, even of a large chat; always starts a new read.
-
-        Guarantees:
-            Cost: 3 µs of CPU per member.
-        """
-        return await self._load(chat, is_whole=True)
 
     async def get_turning(self, chat: ChatId) -> tuple[Audience, list[MembershipNotice]]:
         """Return an audience, and the chat's pending membership and large-chat notices.

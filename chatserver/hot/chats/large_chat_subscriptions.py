@@ -101,21 +101,21 @@ class LargeChatSubscriptions:
         value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
         return None if value is None else _parse_places(value)[0]
 
-    async def find_since(self, user: UserId, chat: ChatId, told: Seq) -> Seq | None:
-        """Return the start (chat seq) of the large-chat period that inbox event `told` ended.
+    async def find_since(self, user: UserId, chat: ChatId, notice: Seq) -> Seq | None:
+        """Return the start (chat seq) of the large-chat period that inbox event `notice` ended.
 
         None if the period is no longer stored, because the chat had too many transitions since.
         """
         value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
         places = [] if value is None else _parse_places(value)
         ended = (each for each in places if each.until is not None)
-        return next((each.since for each in ended if each.told == told), None)
+        return next((each.since for each in ended if each.notice == notice), None)
 
 
 def _parse_places(value: bytes) -> list[LargePlace]:
     """Parse the periods in which the chat was large for the user, newest first."""
     places = []
     for place in value.split(b";"):
-        told, since, *until = (Seq(int(number)) for number in place.split(b":"))
-        places.append(LargePlace(told, since, until[0] if until else None))
+        notice, since, *until = (Seq(int(number)) for number in place.split(b":"))
+        places.append(LargePlace(notice, since, until[0] if until else None))
     return places

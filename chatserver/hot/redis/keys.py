@@ -73,6 +73,7 @@ script may use them together. ``N = crc16(id) % partitions``; ids cannot contain
 | ``{jwks}:fetching``     | string | exists while no fetch is due; expires                       |
 | ``{rpc}:calls``         | stream | calls from gateways to the warm tier, bounded               |
 | ``{hook}:calls``        | stream | calls from gateways to ``before_send``, bounded             |
+| ``{search}:calls``      | stream | searches from gateways, bounded                              |
 | ``{pN}:hooks``          | stream | events to deliver to a webhook                              |
 | ``{pN}:hooks-late``     | zset   | webhook events to retry → when (ms)                         |
 | ``{pN}:hooks-dead``     | stream | webhook events that could not be delivered, with a reason   |
@@ -339,6 +340,9 @@ class Keys:
 
     def rpc_calls(self) -> str:
         return "{rpc}:calls"
+
+    def search_calls(self) -> str:
+        return "{search}:calls"
 
     def figures(self) -> str:
         return "{figures}:log"

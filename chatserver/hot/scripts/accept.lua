@@ -28,7 +28,8 @@
 -- item arg gate     string  "epoch:version" of the recipients
 -- item arg recipients integer  number of inboxes that follow; -1: a large chat, one `watchers`
 --                              follows
---   more key inbox  stream  references to messages, entry id "<seq>-0", field: chat
+--   more key inbox  stream  references to messages. Entry "<seq>-<n>", field chat, value chat seq:
+--                           a message, and the n before it in inbox and chat (see `push`)
 --   more key watchers zset  gateways with sessions of the chat, score: expiry
 -- item arg messages integer number of messages that follow:
 --   more arg ref    bytes   digest of sender and reference
@@ -97,13 +98,15 @@ for first = 1, count, READ_MAX do
   end
 end
 
-local function push(chat_id, seq_text, first, last)
+-- Appends the chat's newest messages to the inboxes. Messages of a call share an entry: an XADD is
+-- most of the cost of a delivery.
+local function push(chat_id, seq_text, first, last, messages)
   for i = first, last do
     local n = who[i]
-    local seq = seqs[n] + 1
+    local seq = seqs[n] + messages
     seqs[n] = seq
-    call('XADD', KEYS[i], format('%d-0', seq), chat_id, seq_text)
-    if seq % 16 == 0 and seq > inbox_max then
+    call('XADD', KEYS[i], format('%d-%d', seq, messages - 1), chat_id, seq_text)
+    if seq % 16 < messages and seq > inbox_max then
       call('XTRIM', KEYS[i], 'MINID', format('%d-0', seq - inbox_max + 1))
     end
   end
@@ -242,7 +245,6 @@ while a <= #ARGV do
           committed[c + 1], committed[c + 2] = place, ARGV[at + 4]
           c = c + 2
           if is_inline then
-            if not is_large then push(chat_id, seq_text, first, last) end
             pushed = pushed + 1
           else
             pending = pending + 1
@@ -268,6 +270,7 @@ while a <= #ARGV do
         out[o] = watching(KEYS[first])
         is_far = out[o] ~= 0
       else
+        push(chat_id, fields[2], first, last, pushed)
         is_far = report(first, last, pushed)
       end
       fields[#fields + 1] = 'done'

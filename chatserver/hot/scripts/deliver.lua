@@ -5,7 +5,7 @@
 -- key where      hash     user to gateways, comma-separated
 -- arg inbox_max  integer  events kept per inbox
 -- item key box     hash    user state: chats and marks
--- item key inbox   stream  references to messages, entry id "<seq>-0", field: chat
+-- item key inbox   stream  references to messages, see accept.lua
 -- item arg user    string
 -- item arg chat_id string
 -- item arg after   integer deliver only entries above this seq
@@ -15,6 +15,7 @@
 -- returns a flat list; for each item appended, inbox_seq, gateways
 local call, format = redis.call, string.format
 local inbox_max = tonumber(ARGV[1])
+local ENTRY_MAX = 16 -- messages of an entry, because trimming removes whole entries
 local out, n, a = {}, 0, 2
 for k = 3, #KEYS, 2 do
   local user, chat_id, upto = ARGV[a], ARGV[a + 1], tonumber(ARGV[a + 3])
@@ -29,11 +30,12 @@ for k = 3, #KEYS, 2 do
   elseif had_epoch < ARGV[a + 4] then
     had = 0
   end
-  local appended = 0
-  for seq = math.max(tonumber(had), tonumber(ARGV[a + 2])) + 1, upto do
-    inbox_seq = inbox_seq + 1
-    appended = appended + 1
-    call('XADD', KEYS[k + 1], format('%d-0', inbox_seq), chat_id, format('%d', seq))
+  local seq = math.max(tonumber(had), tonumber(ARGV[a + 2]))
+  local appended = math.max(upto - seq, 0)
+  while seq < upto do
+    local messages = math.min(upto - seq, ENTRY_MAX)
+    seq, inbox_seq = seq + messages, inbox_seq + messages
+    call('XADD', KEYS[k + 1], format('%d-%d', inbox_seq, messages - 1), chat_id, format('%d', seq))
   end
   if appended > 0 then
     call('HSET', KEYS[1], user, format('%d', inbox_seq))

@@ -8,7 +8,7 @@
 -- arg ttl_ms     integer  TTL without a refresh; 0: the users are offline on this gateway
 -- item key box     hash    user state: chats and marks
 -- item key online  zset    gateway to expiry
--- item key inbox   stream
+-- item key inbox   stream   entry "<seq>-<n>" covers the seqs from <seq> - <n>
 -- item arg user    string
 --
 -- returns for each item {inbox_seq, first inbox_seq held, 1 if the user state was loaded in this
@@ -38,7 +38,8 @@ for k = 3, #KEYS, 3 do
   local seq = tonumber(call('HGET', KEYS[1], user) or 0)
   local first = call('XRANGE', KEYS[k + 2], '-', '+', 'COUNT', 1)[1]
   out[n + 1] = seq
-  out[n + 2] = first and tonumber(string.match(first[1], '^%d+')) or seq + 1
+  local newest, before = string.match(first and first[1] or '', '^(%d+)-(%d+)$')
+  out[n + 2] = newest and newest - before or seq + 1
   out[n + 3] = call('HGET', KEYS[k], 'known') == epoch and 1 or 0
   n = n + 3
   a = a + 1

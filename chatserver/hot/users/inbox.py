@@ -1,14 +1,16 @@
 """User inboxes: ordered event logs, read by all devices of a user.
 
-Data: ``{pN}:inbox:<user>`` (stream, entry id = seq) has references to messages, and complete events
-of other kinds. ``{pN}:seqs`` (hash) has each inbox's newest seq. ``{pN}:box:<user>`` (hash) has the
-user state: chats and read marks. All share a slot. Bound: `inbox_max` entries; a device that missed
-more starts from a snapshot.
+Data: ``{pN}:inbox:<user>`` (stream) has references to messages, and complete events of other kinds.
+Entry ``<seq>-<n>`` has `n` + 1 messages of a chat that follow each other in the chat and the inbox;
+its value is the chat seq of the newest. ``{pN}:seqs`` (hash) has each inbox's newest seq.
+``{pN}:box:<user>`` (hash) has the user state: chats and read marks. All share a slot. Bound:
+`inbox_max` entries; a device that missed more starts from a snapshot.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Mapping, Sequence
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts, UserId
@@ -35,6 +37,16 @@ def parse_gateways(text: bytes) -> tuple[GatewayId, ...]:
     return tuple(GatewayId(name) for name in text.decode().split(",")) if text else ()
 
 
+def parse_entry(entry_id: bytes, fields: list[bytes]) -> list[InboxEntry]:
+    """Return the messages or the event of an entry of an inbox's stream, oldest first."""
+    seq, before = map(int, entry_id.split(b"-"))
+    what, value = fields
+    if what == b"!":
+        return [InboxEntry(Seq(seq), None, Seq(0), value)]
+    chat, cs = ChatId(what.decode()), int(value)
+    return [InboxEntry(Seq(seq - n), chat, Seq(cs - n), None) for n in range(before, -1, -1)]
+
+
 class Inboxes:
     """Reads inboxes and appends to them."""
 
@@ -52,19 +64,12 @@ class Inboxes:
         epoch = self._hot.epoch_of(partition)
         current, reply = await self._hot.snapshot(
             ("HGET", self._keys.epoch(partition), "epoch"),
-            ("XRANGE", self._keys.inbox(user), f"({after}-0", "+", "COUNT", limit),
+            ("XRANGE", self._keys.inbox(user), f"{after + 1}-0", "+", "COUNT", limit),
         )
         if current != epoch.encode():
             self._hot.doubt_epoch(partition, epoch)
-        entries = []
-        for name, fields in reply:
-            seq = Seq(int(name.split(b"-")[0]))
-            what, value = fields
-            if what == b"!":
-                entries.append(InboxEntry(seq, None, Seq(0), value))
-            else:
-                entries.append(InboxEntry(seq, ChatId(what.decode()), Seq(int(value)), None))
-        return entries
+        entries = (each for entry in reply for each in parse_entry(*entry) if each.seq > after)
+        return list(itertools.islice(entries, limit))
 
     async def deliver(self, deliveries: Sequence[Delivery]) -> list[Place]:
         """Append the undelivered entries of `deliveries` to the inboxes.

@@ -95,8 +95,8 @@ def _head(result: dict[str, Any]) -> Iterator[str]:
     verdict = result["verdict"]
     yield f"<header><h1>Load: {escape(scenario['name'])}</h1>"
     yield f"<p>{escape(scenario['about'])}</p>"
-    told = [f"{count} {kind}" for kind, count in scenario["chats"].items()]
-    chats = f"chats: {', '.join(told)}" if told else "no chats"
+    kinds = [f"{count} {kind}" for kind, count in scenario["chats"].items()]
+    chats = f"chats: {', '.join(kinds)}" if kinds else "no chats"
     yield (
         f'<p class="soft">{scenario["users"]} users, {escape(chats)}; '
         f"{scenario['rate_per_s']:g} actions a second for {scenario['took_s']:g} s, whatever the "
@@ -177,8 +177,8 @@ def _tables(result: dict[str, Any]) -> Iterator[str]:
             "Latencies",
         )
     yield '<h2>Counts</h2><dl class="counts">'
-    for name, told in result["counts"].items():
-        for key, count in (told if isinstance(told, dict) else {"": told}).items():
+    for name, counts in result["counts"].items():
+        for key, count in (counts if isinstance(counts, dict) else {"": counts}).items():
             what = f"{name} {key}".strip().replace("_", " ")
             yield f"<div><dt>{escape(what)}</dt><dd>{count}</dd></div>"
     yield "</dl>"
@@ -186,24 +186,24 @@ def _tables(result: dict[str, Any]) -> Iterator[str]:
         items = "".join(f"<li>{escape(text)}</li>" for text in result["examples"])
         yield f"<h2>Notes</h2><ul>{items}</ul>"
     constants = [
-        [name, told["value"], told["unit"], told["how"]]
-        for name, told in result["constants"].items()
-        if told["value"] is not None
+        [name, found["value"], found["unit"], found["how"]]
+        for name, found in result["constants"].items()
+        if found["value"] is not None
     ]
     yield "<h2>Constants for the capacity planner</h2>" + _scrolled(
         _table(["", "value", "unit", "how"], constants, ""), "Constants"
     )
-    lacking = [name for name, told in result["constants"].items() if told["value"] is None]
+    lacking = [name for name, found in result["constants"].items() if found["value"] is None]
     if lacking:
         yield f'<p class="soft">Not measured: {escape(", ".join(lacking))}.</p>'
     facts = [
-        [name, told if not isinstance(told, list) else ", ".join(f"{one:.3g}" for one in told)]
+        [name, value if not isinstance(value, list) else ", ".join(f"{one:.3g}" for one in value)]
         for part in ("machine", "versions")
-        for name, told in result[part].items()
+        for name, value in result[part].items()
     ]
     yield '<h2>Measured with</h2><dl class="facts">'
-    for name, told in facts:
-        yield f"<div><dt>{escape(str(name))}</dt><dd>{escape(str(told))}</dd></div>"
+    for name, value in facts:
+        yield f"<div><dt>{escape(str(name))}</dt><dd>{escape(str(value))}</dd></div>"
     yield "</dl>"
 
 

@@ -96,15 +96,15 @@ def counts_of(totals: Totals) -> dict[str, Any]:
 
 def series_of(totals: Totals) -> list[dict[str, Any]]:
     rows = []
-    for number, told in sorted(totals.seconds.items()):
+    for number, second in sorted(totals.seconds.items()):
         row: dict[str, Any] = {"second": number}
-        nothing = 0 if "missing" in told else None  # after the load, there are only server samples
-        row |= {name: told.get(name, nothing) for name in (*_PLAIN, "connects", "missing")}
+        nothing = 0 if "missing" in second else None  # only server samples after the load
+        row |= {name: second.get(name, nothing) for name in (*_PLAIN, "connects", "missing")}
         for name in _SHOWN:
             row[f"{name}_p50"] = totals.percentile_ms(number, name, 0.5)
             row[f"{name}_p99"] = totals.percentile_ms(number, name, 0.99)
         row["loop_lag_p99"] = totals.percentile_ms(number, "loop_lag", 0.99)
-        row |= {name: told.get(name) for name in ("backlog", "cpu_s", "rss")}
+        row |= {name: second.get(name) for name in ("backlog", "cpu_s", "rss")}
         rows.append(row)
     return rows
 

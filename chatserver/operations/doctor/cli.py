@@ -60,7 +60,9 @@ async def _check_stores(settings: Settings) -> list[Finding]:
     from chatserver.operations.doctor.s3_checks import check_s3
 
     checks = {
-        "redis": check_redis(settings.redis, SystemClock()),
+        "redis": check_redis(
+            settings.redis, SystemClock(), ["search"] if settings.search.index else []
+        ),
         "dynamodb": check_dynamodb(settings.warm),
         "s3": check_s3(settings.cold),
     }

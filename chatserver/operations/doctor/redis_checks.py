@@ -6,6 +6,7 @@ They change nothing, except that an empty Redis gets its data epochs, as on any 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import redis.asyncio
@@ -28,8 +29,10 @@ WORKERS: Final = ("persist", "repair")  # without them, messages are not stored 
 _MODEST: Final = re.compile(r"(\d+)\.(\d+)")
 
 
-async def check_redis(settings: config.Redis, clock: Clock) -> list[Finding]:
-    """Return the findings about Redis.
+async def check_redis(
+    settings: config.Redis, clock: Clock, more_workers: Sequence[str] = ()
+) -> list[Finding]:
+    """Return the findings about Redis. `more_workers`: others that each partition needs.
 
     Guarantees:
         Redis problems are returned, never raised.
@@ -47,7 +50,7 @@ async def check_redis(settings: config.Redis, clock: Clock) -> list[Finding]:
         findings = [Finding(STORE, "ok", f"responds at {hot.name} and runs the scripts")]
         for name, key in sorted(hot.keys_by_server().items()):
             findings += await _check_server(hot, name, key, clock)
-        return findings + await _check_work(hot)
+        return findings + await _check_work(hot, [*WORKERS, *more_workers])
     except (ChatError, redis.exceptions.RedisError, OSError) as exc:
         why = exc.message if isinstance(exc, ChatError) else str(exc)
         return [Finding(STORE, "problem", why, "check its log, then run this again")]
@@ -138,13 +141,13 @@ def _check_memory(name: str, info: dict[str, Any]) -> Finding:
     return found(STORE, share, is_so=used < most * MEMORY_SHARE_MAX, fix=fix)
 
 
-async def _check_work(hot: HotClient) -> list[Finding]:
+async def _check_work(hot: HotClient, works: Sequence[str]) -> list[Finding]:
     """Check that workers hold the leases for all partitions, and that backlogs are short."""
     keys, most = hot.keys, hot.settings.backlog_max
-    idle: dict[str, list[int]] = {work: [] for work in WORKERS}
+    idle: dict[str, list[int]] = {work: [] for work in works}
     full: list[int] = []
     for partition in range(keys.partitions):
-        for work in WORKERS:
+        for work in works:
             if not await hot.call("HGET", keys.lease(partition, work), "owner"):
                 idle[work].append(partition)
         waiting = int(await hot.call("HGET", keys.checkpoint(partition), "waiting") or 0)

@@ -14,6 +14,7 @@ from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
 from chatserver.hot.chats.backlog import Backlog, CommitEntry, parse_entry
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.redis.client import HotClient
+from chatserver.hot.users import inbox
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.operations.trace.model import Found, InHot, Recipient, Source, Waiting
 from chatserver.protocol import codec
@@ -175,8 +176,8 @@ class HotTrace:
     async def _find_in_inbox(self, user: UserId, chat: ChatId, seq: Seq) -> int | None:
         limit = self._hot.settings.inbox_max
         reply = await self._hot.call("XREVRANGE", self._keys.inbox(user), "+", "-", "COUNT", limit)
-        wanted = [chat.encode(), b"%d" % seq]
-        return next((int(name.split(b"-")[0]) for name, fields in reply if fields == wanted), None)
+        entries = (each for entry in reply for each in inbox.parse_entry(*entry))
+        return next((each.seq for each in entries if (each.chat, each.cs) == (chat, seq)), None)
 
 
 def _as_found(mid: Mid, seq: int, ts: int, tail: bytes, source: Source) -> Found | None:

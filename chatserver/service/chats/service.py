@@ -244,6 +244,8 @@ class Chats:
         if top <= read:
             return 0
         hidden = (await self._views.list_hidden(user, [chat])) if self._views else {}
+        if chat in hidden:
+            read = Seq(max(read, hidden[chat].upto))
         asides = await self._log.count_asides(chat, read, self._clock.time(), hidden.get(chat, ()))
         return max(0, top - read - asides)
 
@@ -324,7 +326,7 @@ class Chats:
         hidden = await self._views.list_hidden(user, ids) if self._views else {}
         for index, chat in enumerate(ids):
             if seqs := hidden.get(chat):
-                chats[index] = msgspec.structs.replace(chats[index], hidden=sorted(seqs))
+                chats[index] = msgspec.structs.replace(chats[index], hidden=sorted(seqs.single))
         return frames.Cursor(state.epoch, state.head), chats
 
     async def mark(self, user: UserId, frame: frames.Mark) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
+from chatserver.domain.amendments import HiddenSeqs
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership import Reader
 from chatserver.domain.messages import LogEntry
@@ -165,6 +166,6 @@ class Views:
 
     async def list_hidden(
         self, reader: UserId, chats: Sequence[ChatId]
-    ) -> dict[ChatId, frozenset[int]]:
+    ) -> dict[ChatId, HiddenSeqs]:
         """Return the seqs of messages that the reader deleted for themselves, by chat."""
         return await self._hidden.list_hidden(reader, chats)

@@ -1,4 +1,4 @@
-"""Users, chats, memberships and read markers.
+"""Users, chats and memberships.
 
 Owns table `directory`; `chatserver.warm.chats.records` defines its items. A chat's item and its
 memberships share a partition, so one Query reads a whole chat. Index `by_member` inverts the keys
@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from chatserver.config import Warm
 from chatserver.domain.companion_ids import is_session_chat
-from chatserver.domain.ids import DIRECT_PREFIX, ChatId
+from chatserver.domain.ids import ChatId
 from chatserver.domain.membership import Role
 from chatserver.errors import BadRequest, Conflict, CorruptData, NotFound, Unavailable
 from chatserver.protocol.frames import MEMBERS_MAX
@@ -42,20 +42,9 @@ from chatserver.warm.schema.tables import DirectoryField as Field
 MEMBERS_IN_TRANSACTION = 49
 PAUSE_S_MAX = 0.02  # between two transactions
 MEMBERS_READ_MAX = 100_000
-MARKS_IN_FLIGHT_MAX = 16
-MARK_TRIES_MAX = 8
 _CHATS: Final = (records.chat_key("0"), records.chat_key("~"))  # sessions and others
 _ROWS_IN_PAGE: Final = 1_000
 _ROWS_IN_BATCH: Final = 50  # two items each: a BatchGetItem
-
-
-class Mark(NamedTuple):
-    """A user's last read and last received seq in a chat; 0 leaves a marker unchanged."""
-
-    chat: str
-    user: str
-    read: int
-    received: int
 
 
 class Membership(NamedTuple):
@@ -429,109 +418,6 @@ class Directory:
             else:
                 memberships.append(Membership(Chat.decode(chat), Member.decode(member)))
         return memberships
-
-    # Read markers.
-
-    async def put_marks(self, marks: Sequence[Mark | tuple[str, str, int, int]]) -> None:
-        """Advance the read and received markers of members.
-
-        Guarantees:
-            A marker never moves back, even with concurrent writers; repeats have no effect.
-            Markers of non-members are dropped. In a direct chat, a missing `Member` item is created
-            for either user.
-            Cancellation: safe; some markers may have moved.
-            Cost: one UpdateItem per `Mark`, or two if another writer has moved a marker further.
-
-        Raises:
-            Unavailable: some markers may not have moved.
-        """
-        furthest: dict[tuple[str, str], tuple[int, int]] = {}
-        for chat, user, read, received in marks:
-            known = furthest.get((chat, user), (0, 0))
-            furthest[chat, user] = (max(known[0], read), max(known[1], received))
-        wanted = [Mark(*key, *value) for key, value in furthest.items()]
-        async with self._client.deadline():
-            for at in range(0, len(wanted), MARKS_IN_FLIGHT_MAX):
-                moves = [self._put_mark(mark) for mark in wanted[at : at + MARKS_IN_FLIGHT_MAX]]
-                # Await all before raising the first error, so that no task is left running.
-                for outcome in await asyncio.gather(*moves, return_exceptions=True):
-                    if isinstance(outcome, BaseException):
-                        raise outcome
-
-    async def _put_mark(self, mark: Mark) -> None:
-        for _ in range(MARK_TRIES_MAX):
-            try:
-                await self._client.call("update_item", self._move(mark))
-            except ConditionFailed as exc:
-                if exc.stored[0] is None:
-                    is_direct = mark.chat.startswith(DIRECT_PREFIX)
-                    if is_direct and await self.list_direct(mark.chat, mark.user):
-                        continue
-                    return  # not a member
-                stored = Member.decode(exc.stored[0])
-                further = mark._replace(
-                    read=max(mark.read, stored.read), received=max(mark.received, stored.received)
-                )
-                if (further.read, further.received) == (stored.read, stored.received):
-                    return
-                mark = further
-            else:
-                return
-        raise Unavailable(
-            f"read marker of {mark.user} in {mark.chat}: too many concurrent changes; try again"
-        )
-
-    def _move(self, mark: Mark) -> dict[str, Any]:
-        return {
-            "TableName": self._table,
-            "Key": records.row_key(records.chat_key(mark.chat), records.member_key(mark.user)),
-            "UpdateExpression": "SET #read = :read, #received = :received",
-            # Also false if the item, and thus the attribute, does not exist.
-            "ConditionExpression": "#read <= :read AND #received <= :received",
-            "ExpressionAttributeNames": {"#read": Field.READ, "#received": Field.RECEIVED},
-            "ExpressionAttributeValues": {
-                ":read": {"N": str(mark.read)},
-                ":received": {"N": str(mark.received)},
-            },
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-
-    async def add_hidden(self, chat: str, user: str, seqs: Collection[int]) -> None:
-        """Hide messages that a current or former member deleted for themselves.
-
-        The call has no effect for a user who was never a member.
-
-        Guarantees:
-            Idempotent; calls may run in any order.
-
-        Raises:
-            Unavailable: the messages may or may not be hidden.
-        """
-        member = records.row_key(records.chat_key(chat), records.member_key(user))
-        if await self._add_hidden(member, seqs):
-            return
-        if chat.startswith(DIRECT_PREFIX):
-            if await self.list_direct(chat, user):
-                await self._add_hidden(member, seqs)
-        elif await self._add_hidden(records.left_key(chat, user), seqs):
-            # The user may have rejoined in the meantime, without these seqs.
-            await self._add_hidden(member, seqs)
-
-    async def _add_hidden(self, row: Item, seqs: Collection[int]) -> bool:
-        """Add `seqs` to attribute `hidden` of an item; return False if the item does not exist."""
-        request = {
-            "TableName": self._table,
-            "Key": row,
-            "UpdateExpression": "ADD #hidden :seqs",
-            "ConditionExpression": "attribute_exists(#pk)",
-            "ExpressionAttributeNames": {"#hidden": Field.HIDDEN, "#pk": Field.PK},
-            "ExpressionAttributeValues": {":seqs": {"NS": [str(seq) for seq in sorted(seqs)]}},
-        }
-        try:
-            await self._client.call("update_item", request)
-        except ConditionFailed:
-            return False
-        return True
 
     async def _find_row(self, partition: str, sort: str) -> Item | None:
         request = {

@@ -6,7 +6,7 @@ The attribute's value is when the mute ends (ms since 1970).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from chatserver.config import Warm
 from chatserver.domain.ids import DIRECT_PREFIX, ChatId, UserId
@@ -50,14 +50,7 @@ class MutedChats:
         Raises:
             NotFound: there is no such chat, or the user is not a member.
         """
-        try:
-            await self._client.call("update_item", self.build_update(chat, user, until_ms))
-        except ConditionFailed:
-            raise NotFound(NOT_A_MEMBER) from None
-
-    def build_update(self, chat: ChatId, user: UserId, until_ms: int) -> dict[str, Any]:
-        """Return the update of `set_until`, for a transaction. It fails without a membership."""
-        update: dict[str, Any] = {
+        request = {
             "TableName": self._table,
             "Key": records.row_key(records.chat_key(chat), records.member_key(user)),
             "UpdateExpression": "SET #quiet = :until" if until_ms else "REMOVE #quiet",
@@ -65,8 +58,11 @@ class MutedChats:
             "ExpressionAttributeNames": {"#quiet": Field.QUIET, "#role": Field.ROLE},
         }
         if until_ms:
-            update["ExpressionAttributeValues"] = {":until": {"N": str(until_ms)}}
-        return update
+            request["ExpressionAttributeValues"] = {":until": {"N": str(until_ms)}}
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            raise NotFound(NOT_A_MEMBER) from None
 
     async def find_unmuted(self, chat: ChatId, users: Sequence[UserId], now: float) -> set[UserId]:
         """Return which of `users` are members and have not muted the chat. Strongly consistent.

@@ -12,6 +12,7 @@ export { Chat, type Draft, type GroupSettings } from "./client/chat.js";
 export type { HistoryOptions, MessagesPage } from "./client/chat.js";
 export { ChatClient, type ChatListPage } from "./client/client.js";
 export type { ClientOptions } from "./client/options.js";
+export type { ChatPreferences, PreferenceChanges, Preferences } from "./client/preferences.js";
 export { Sending } from "./client/sending.js";
 export type { WebSocketConstructor, WebSocketLike } from "./client/socket.js";
 export type * as Frames from "./generated/frames.js";

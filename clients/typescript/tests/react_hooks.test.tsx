@@ -248,8 +248,13 @@ test("removed components end their subscriptions", async () => {
   );
   const sent = (): string[] => client.notified.map(({ type, users }) => `${type} ${users}`);
   assert.deepEqual(sent().at(-1), "watch bob,carol");
+  await tree.run(() => client.entry(A, 2)); // the server may have skipped bob until now
+  assert.deepEqual(sent().at(-1), "watch bob");
   const signal = { type: "signal", kind: "presence", from: "bob", state: "online" };
   await tree.run(() => client.receive(signal));
+  const count = sent().length;
+  await tree.run(() => client.entry(A, 3));
+  assert.equal(sent().length, count);
   assert.match(tree.text(), /bob online$/);
   assert.ok(store.topics.count() > 5);
 
@@ -259,7 +264,7 @@ test("removed components end their subscriptions", async () => {
   assert.equal(store.topics.count(), 0);
   assert.deepEqual([client.listeners.size, client.changeListeners.size], [0, 0]);
   counts.take();
-  client.entry(A, 2);
+  client.entry(A, 4);
   assert.deepEqual(counts.take(), {});
 });
 
@@ -346,6 +351,32 @@ test("members are in the order of their roles", async () => {
   const tree = await render(client, <Members />);
 
   assert.equal(tree.text(), "carol,bob,alice,(dan)");
+  await tree.unmount();
+});
+
+test("preferences of another device apply, and an older revision does not", async () => {
+  const client = connected();
+  client.entry(A, 2);
+  function Preferences(): ReactElement {
+    const { isArchived, clearedUpto } = hooks.usePreferences(A);
+    return <p>{`${isArchived} ${clearedUpto} ${hooks.usePinnedChats().join()} `}</p>;
+  }
+  const tree = await render(client, <><Preferences /><Texts id={A} /></>);
+  const signal = (kind: string, fields: object): Promise<void> => {
+    return tree.run(() => client.receive({ type: "signal", kind, from: "alice", ...fields }));
+  };
+  const archived = (rev: number, is: boolean): Promise<void> => {
+    const preferences = { chat: A, rev, archived: is, cleared_upto: rev - 4 };
+    return signal("chat_preferences", { preferences });
+  };
+  assert.equal(tree.text(), "false 0  text 1|text 2");
+
+  await archived(5, true);
+  await archived(4, false);
+  await signal("pinned_chats", { pinned: { chats: [B, A], rev: 2 } });
+  await signal("pinned_chats", { pinned: { chats: [], rev: 1 } });
+
+  assert.equal(tree.text(), "true 1 g-b,g-a text 2");
   await tree.unmount();
 });
 

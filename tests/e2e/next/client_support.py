@@ -18,6 +18,22 @@ from tests.e2e.web_support import Person as Listener
 _NETWORK = re.compile(r"WebSocket connection to .* failed|net::ERR_|Failed to load resource")
 # The page is not controlled at its first load; its files are stored by then.
 WORKER_READY = "navigator.serviceWorker.ready.then(() => true)"
+# True once the store of the client in this browser contains a text.
+IS_STORED = """(text) => new Promise((resolve) => {
+  const { user } = JSON.parse(localStorage.getItem("tierchat.session"));
+  const request = indexedDB.open(`tierchat-${user}`);
+  request.onsuccess = () => {
+    const names = ["records", "chats", "drafts"];
+    const transaction = request.result.transaction(names);
+    const found = names.map((name) => transaction.objectStore(name).getAll());
+    transaction.oncomplete = () => {
+      request.result.close();
+      const [records, chats, drafts] = found.map(({ result }) => result);
+      const entries = chats.map((chat) => chat.entries);
+      resolve(JSON.stringify([records, entries, drafts]).includes(text));
+    };
+  };
+})"""
 
 
 @dataclasses.dataclass
@@ -69,6 +85,10 @@ class Visitor:
             await self.field.fill(text)
             await self.field.press("Enter")
             await expect(self.field).to_have_value("")
+
+    async def wait_until_stored(self, text: str) -> None:
+        """Wait until this device has a message or a draft; it is written within a second."""
+        await self.page.wait_for_function(IS_STORED, arg=text)
 
     @property
     def field(self) -> Locator:
@@ -128,7 +148,10 @@ async def open_visits(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
             await context.close()
 
 
-def session_of(user: str) -> str:
-    """Return a script that logs a new browser in as a demo user, before the page starts."""
+def session_of(user: str, config: dict[str, Any]) -> str:
+    """Return a script that logs a browser in as a demo user, before the page starts."""
     session = json.dumps(json.dumps({"kind": "demo", "user": user}))
-    return f"localStorage.setItem('tierchat.session', {session})"
+    return (
+        f"localStorage.setItem('tierchat.session', {session});"
+        f"localStorage.setItem('tierchat.config', {json.dumps(json.dumps(config))})"
+    )

@@ -51,6 +51,9 @@ def test_search_finds_messages_by_their_words(server: Server) -> None:
 
     assert (found["message"]["chat"], found["message"]["seq"]) == (chat, seq)
     assert found["snippet"] == [{"text": "Frühstück", "hit": True}, {"text": " at <nine>?"}]
+    with ben.connect() as device:
+        page = device.ask("search", q="FRUHSTUCK")
+    assert (page["results"], page["more"]) == ([found], False)
     assert eve.get("/v1/search", q="fruhstuck")["items"] == []
     assert ben.refused("GET", "/v1/search?q=has:link")[0] == 400
     ann.delete(f"/v1/chats/{chat}/messages/{seq}")

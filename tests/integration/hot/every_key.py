@@ -60,7 +60,7 @@ from chatserver.hot.users.user_sessions import Claim, Sessions
 from chatserver.operations.audit.hot import AuditResults, Found, Round
 from chatserver.operations.cost.hot import UsageTotals
 from chatserver.operations.overview.hot import MEASURED_MAX, BacklogStats, ProcessStatsLog
-from chatserver.protocol import codec
+from chatserver.protocol import codec, frames
 from chatserver.protocol.webhook_messages import BeforeSend
 from chatserver.telemetry.dynamodb_usage import KINDS, Part, UsageAccumulator
 from chatserver.telemetry.process_stats import Backlog as FullBacklog
@@ -149,6 +149,9 @@ async def use_everything(hot: HotClient) -> None:
     with contextlib.suppress(Unavailable):
         question = BeforeSend("c", "u", "r", "text", "hello")
         await WarmCalls(hot, GATEWAY, 0.01).ask(question)
+    with contextlib.suppress(Unavailable):
+        query = frames.Search(1, "hello")
+        await WarmCalls(hot, GATEWAY, 0.01).find_messages(UserId("u"), query)
 
 
 async def use_assistant(hot: HotClient, partition: int, chat: ChatId, user: UserId) -> None:

@@ -310,12 +310,15 @@ class Scripts:
         return self.hash(self.keys.box(user))
 
     def inbox(self, user: UserId) -> list[tuple[int, str, str]]:
-        """Return a user's inbox: seq, field, value."""
-        return [
-            (int(name.split(b"-")[0]), field.decode(), value.decode())
-            for name, fields in self.redis.xrange(self.keys.inbox(user))
-            for field, value in fields.items()
-        ]
+        """Return a user's inbox, one tuple for each message or event: seq, field, value."""
+        found = []
+        for name, fields in self.redis.xrange(self.keys.inbox(user)):
+            seq, before = map(int, name.split(b"-"))
+            ((field, value),) = fields.items()
+            for n in range(before, 0, -1):
+                found.append((seq - n, field.decode(), str(int(value) - n)))
+            found.append((seq, field.decode(), value.decode()))
+        return found
 
     def log(self, chat: ChatId = CHAT) -> list[tuple[int, int, str]]:
         """Return a chat's log: seq, ts, blob."""

@@ -44,6 +44,7 @@ FRAME_CALLS: dict[str, tuple[int, int]] = {
     "delete_session": (10, 2),
     "update_session": (10, 1),
     "sessions": (10, 2),
+    "search": (6, 1),
     "stop": (8, 1),
     "join_turn": (5, 1),
     "typing": (183, 1),

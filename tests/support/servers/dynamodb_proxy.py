@@ -152,8 +152,12 @@ class DynamoProxy:
                 writer.write(whole[: len(far_head) + len(far_body) // 2])
                 await writer.drain()
                 return False
-            case Partly():
-                answer = {**json.loads(far_body), "UnprocessedItems": left}
+            case Partly() if far_head.split(maxsplit=2)[1] == b"200":
+                # The server may refuse items of its own.
+                answer = json.loads(far_body)
+                for table, writes in answer.get("UnprocessedItems", {}).items():
+                    left.setdefault(table, []).extend(writes)
+                answer["UnprocessedItems"] = left
                 writer.write(_answer(200, json.dumps(answer).encode()))
             case _:
                 writer.write(far_head + far_body)

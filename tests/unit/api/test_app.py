@@ -14,6 +14,7 @@ from prometheus_client import generate_latest
 from pydantic import SecretStr
 
 from chatserver.api.app import create_app
+from chatserver.api.response_headers import CommonHeaders
 from chatserver.auth.tokens import Tokens
 from chatserver.config import Api, Auth, Settings
 from chatserver.domain.clock import SystemClock
@@ -211,7 +212,7 @@ async def test_demo_login_with_a_wrong_body_is_a_problem(
     client: Client, body: bytes, status: int, code: str
 ) -> None:
     """Each wrong body gets one problem document with a code."""
-    answer = await (await client("alice")).post(
+    answer = await (await client("alice", "bob")).post(
         "/v1/dev/login", content=body, headers={"Content-Type": "application/json"}
     )
 
@@ -225,7 +226,7 @@ async def test_demo_login_with_a_wrong_body_is_a_problem(
 
 async def test_problem_names_the_wrong_field(client: Client) -> None:
     """The caller can mend it without guessing."""
-    answer = await (await client("alice")).post("/v1/dev/login", json={"user": "a#b"})
+    answer = await (await client("alice", "bob")).post("/v1/dev/login", json={"user": "a#b"})
 
     assert "user" in answer.json()["detail"]
 
@@ -295,12 +296,15 @@ async def test_hsts_is_sent_where_tls_is_known_to_be_in_front(
     settings: dict[str, Any], proto: str | None, expected: str | None
 ) -> None:
     """A setting says so, or a trusted proxy does; a site without TLS is never locked out."""
-    everything = Settings(auth=Auth(secret=SecretStr(SECRET)), api=Api.model_validate(settings))
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
     headers = {} if proto is None else {"X-Forwarded-Proto": proto}
-    async with open_offline_container(everything) as container:
-        app = create_app(everything, SystemClock(), container)
-        transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://a") as client:
-            answer = await client.get("/healthz", headers=headers)
+    wrapped = CommonHeaders(app, Api.model_validate(settings))
+    transport = httpx.ASGITransport(wrapped, client=("127.0.0.1", 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://a") as client:
+        answer = await client.get("/healthz", headers=headers)
 
     assert answer.headers.get("strict-transport-security") == expected

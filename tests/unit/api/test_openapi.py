@@ -28,7 +28,7 @@ MESSAGE, MEMBER, BAN = (
 OPERATION_OF: dict[str, tuple[str, str] | None] = {
     "hello": None, "auth": None, "sync": None, "typing": None, "state": None, "unwatch": None,
     "stop": None, "join_turn": None,
-    "watch": ("GET", "/v1/presence"),
+    "watch": ("GET", "/v1/presence"), "search": ("GET", "/v1/search"),
     "send": ("POST", f"{CHAT}/messages"), "history": ("GET", f"{CHAT}/messages"),
     "edit": ("PATCH", MESSAGE), "delete": ("DELETE", MESSAGE),
     "react": ("PUT", f"{MESSAGE}/reaction"), "report": ("PUT", f"{MESSAGE}/report"),
@@ -59,6 +59,7 @@ BOUNDED = {
     "/v1/admin/audit",
     "/v1/admin/cost",
     "/v1/me/companions/{companion}/memory",
+    "/v1/me/pinned-chats",
     "/v1/presence",
     "/v1/users",
     CHAT,

@@ -406,7 +406,7 @@ class ClientMachine(RuleBasedStateMachine):
 
 TestClientState = ClientMachine.TestCase
 TestClientState.settings = settings(
-    max_examples=120,
+    max_examples=400 if settings.get_current_profile_name() == "soak" else 120,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

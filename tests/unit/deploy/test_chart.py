@@ -151,6 +151,25 @@ def test_pods_have_no_rights_that_they_do_not_need(values: str) -> None:
         assert container["resources"]["limits"]["memory"]
 
 
+@pytest.mark.parametrize("more", [(), ("--set", "workersTogether.enabled=true")])
+def test_claim_of_a_search_index_is_mounted_where_it_is_used(more: tuple[str, ...]) -> None:
+    """APIs read the folder and one worker writes it; all processes know that there is an index."""
+    found = resources_of(render_chart("default", "--set", "search.claim=disk", *more))
+    mounted = {
+        each["metadata"]["name"]
+        for each in found
+        if each["kind"] == "Deployment"
+        for pod in [each["spec"]["template"]["spec"]]
+        if {"name": "search", "mountPath": "/search"} in pod["containers"][0]["volumeMounts"]
+        and {"name": "search", "persistentVolumeClaim": {"claimName": "disk"}} in pod["volumes"]
+    }
+    (settings,) = [each["data"] for each in found if each["kind"] == "ConfigMap"]
+
+    worker = "all" if more else "search"
+    assert mounted == {"chat-chatserver-api", f"chat-chatserver-worker-{worker}"}
+    assert settings["CHAT_SEARCH_INDEX"] == "/search"
+
+
 @pytest.mark.parametrize("values", VALUE_SETS)
 def test_pods_have_time_to_drain(values: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits for preStop, says good-bye and flushes is not killed meanwhile; a hung one is."""

@@ -74,6 +74,19 @@ def test_one_variable_scales_all_that_can_be_scaled() -> None:
     assert not [name for name in OURS if "ports" in box[name] or "container_name" in box[name]]
 
 
+@pytest.mark.parametrize("name", BOXES)
+def test_search_index_is_a_volume_of_those_that_use_it(name: str) -> None:
+    """The folder of the setting is the same volume in APIs and workers, and the image has it."""
+    box = render_compose(*BOXES[name])
+    image = (DEPLOY / "docker" / "Dockerfile").read_text(encoding="utf-8").rpartition("\nFROM ")[2]
+
+    for service in ("api", "worker"):
+        made = box["services"][service]
+        assert made["volumes"] == [f"search:{made['environment']['CHAT_SEARCH_INDEX']}"]
+    assert "search" in box["volumes"]
+    assert "install -d -o 10001 -g 10001 /search\n" in image
+
+
 @pytest.mark.parametrize("missing", SECRETS)
 def test_box_has_no_secret_of_its_own(missing: str) -> None:
     """Who forgot to make one is told so, instead of getting one that everybody knows."""

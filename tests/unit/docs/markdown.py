@@ -88,8 +88,3 @@ def documents() -> tuple[Document, ...]:
         found = ROOT / place
         paths += sorted(found.rglob("*.md")) if found.is_dir() else [found]
     return tuple(read_document(path) for path in paths if "node_modules" not in path.parts)
-
-
-def by_name(document: Document) -> str:
-    """Name a test's parameter."""
-    return document.name

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import importlib.util
 import re
+from collections.abc import Callable
 
 import pytest
 
 from chatserver.config import PREFIX, Settings
 from chatserver.telemetry import metrics
-from tests.unit.docs.markdown import ROOT, Document, by_name, documents, read_document
+from tests.unit.docs.markdown import ROOT, Document, documents, read_document
 from tests.unit.docs.shellwords import check_command, commands_of
 
 # Variables that are no settings: of the command line, of tests, of programs that we start.
@@ -37,7 +38,22 @@ TESTS = {
     for name in [path.stem, *re.findall(r"def (test_\w+)\(", path.read_text(encoding="utf-8"))]
 }
 FILE_TYPES = {"md", "py", "lua", "json", "jsonl", "js", "env", "toml"}
-each_document = pytest.mark.parametrize("document", documents(), ids=by_name)
+
+
+def each_document(check: Callable[[Document], None]) -> Callable[[], None]:
+    """Make one test of all documents: a test for each would take longer to begin than to run."""
+
+    def test() -> None:
+        wrong = {}
+        for document in documents():
+            try:
+                check(document)
+            except AssertionError as exc:
+                wrong[document.name] = str(exc)
+        assert wrong == {}
+
+    test.__name__, test.__doc__ = check.__name__, check.__doc__
+    return test
 
 
 @each_document
@@ -63,11 +79,11 @@ def test_each_setting_of_a_document_is_one_that_there_is(document: Document) -> 
     assert unknown == set()
 
 
-@pytest.mark.parametrize(
-    "document", [one for one in documents() if one.name not in OF_THE_WIRE], ids=by_name
-)
+@each_document
 def test_each_dotted_setting_of_a_document_is_one_that_there_is(document: Document) -> None:
     """`section.name`, unless it is a file, or something that the code itself calls so."""
+    if document.name in OF_THE_WIRE:
+        return
     pattern = re.compile(r"([a-z]+)\.([a-z][a-z0-9_]*)")
     found = filter(None, (pattern.fullmatch(code) for code in document.inline))
 

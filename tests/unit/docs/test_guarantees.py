@@ -30,13 +30,16 @@ def test_guarantee_has_tests_and_says_what_is_outside_of_it(number: int) -> None
     assert "\nOutside: " in section
 
 
-@pytest.mark.parametrize("node", sorted(set(NODES)))
-def test_guarantee_names_a_test_that_there_is(node: str) -> None:
+def test_guarantee_names_a_test_that_there_is() -> None:
     """By its node id, as pytest takes it."""
-    path, _, name = node.partition("::")
-    source = (ROOT / path).read_text(encoding="utf-8")
+    missing = []
+    for node in sorted(set(NODES)):
+        path, _, name = node.partition("::")
+        source = (ROOT / path).read_text(encoding="utf-8")
+        if not re.search(rf"^(async )?def {name}\(|^{name} = ", source, re.MULTILINE):
+            missing.append(node)
 
-    assert re.search(rf"^(async )?def {name}\(|^{name} = ", source, re.MULTILINE), node
+    assert missing == []
 
 
 @pytest.mark.parametrize("number", SECTIONS)

@@ -91,13 +91,13 @@ def test_page_has_a_table_for_each_of_the_five_documents() -> None:
     assert [row for row in ROWS if len(row) != len(HEADER)] == []
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row != HEADER], ids=lambda row: row[0])
-def test_row_has_a_test_or_says_why_not(row: list[str]) -> None:
+def test_row_has_a_test_or_says_why_not() -> None:
     """A row without a test gives the reason."""
-    if row[3] == "none":
-        assert any(excuse in row[1] for excuse in EXCUSES), row
-    else:
-        assert all(is_test(node.strip("`")) for node in row[3].split()), row
+    for row in ROWS:
+        if row[3] == "none":
+            assert any(excuse in row[1] for excuse in EXCUSES), row
+        elif row != HEADER:
+            assert all(is_test(node.strip("`")) for node in row[3].split()), row
 
 
 def test_page_names_only_routes_that_there_are() -> None:

@@ -90,19 +90,17 @@ def test_parse_body_empty_is_refused() -> None:
         parse_body("")
 
 
-@pytest.mark.parametrize("code", [*range(0x20), *range(0x7F, 0xA0)])
 @pytest.mark.parametrize("around", ["a{}b", "ä{}ö", "{}"])
-def test_parse_body_control_characters_are_refused_but_tab_and_line_breaks(
-    code: int, around: str
-) -> None:
+def test_parse_body_control_characters_are_refused_but_tab_and_line_breaks(around: str) -> None:
     """No terminal, log or screen is steered by a message."""
-    text = around.format(chr(code))
-
-    if chr(code) in "\t\n\r":
-        assert parse_body(text) == text.replace("\r", "\n")
-    else:
+    for code in (*range(0x20), *range(0x7F, 0xA0)):
+        text = around.format(chr(code))
+        if chr(code) in "\t\n\r":
+            assert parse_body(text) == text.replace("\r", "\n"), code
+            continue
         with pytest.raises(BadRequest, match="body: must not contain control characters"):
             parse_body(text)
+            pytest.fail(f"{code:#x} is taken")
 
 
 def test_parse_body_is_normalised_to_nfc() -> None:

@@ -26,10 +26,15 @@ FREE_TEXT = {
     ("react", "emoji"),
     ("create_chat", "name"),
     ("update_chat", "name"),
+    ("update_chat", "topic"),
 }
 
 # The edges of each grammar: what it takes at its bounds, and what lies just beyond them.
 GRAMMARS: dict[str, tuple[list[str], list[str]]] = {
+    "[A-Za-z0-9_-]{0,64}": (
+        ["A-z_09", "", "a" * 64],
+        ["a" * 65, "a\n", "a b", "a:b", "é", "a\x00"],
+    ),
     "[A-Za-z0-9_-]{1,64}": (
         ["A-z_09", "a", "a" * 64],
         ["", "a" * 65, "a\n", "\na", "a b", "a:b", "a#b", "{a}", "é", "a\x00"],

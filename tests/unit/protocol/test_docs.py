@@ -43,6 +43,7 @@ HEADINGS = {
     frames.InvitationsPage: "`page` of invitations",
     frames.CompanionsPage: "`page` of companions",
     frames.SessionsPage: "`page` of sessions",
+    frames.SearchPage: "`page` of results",
 }
 
 

@@ -17,31 +17,31 @@ from tests.support.story import (
     Answered,
     Asked,
     Final,
-    Heard,
     Kept,
     Kind,
     Line,
-    Lost,
-    Page,
-    PushSent,
-    ReadMark,
     Scene,
     Shown,
-    Skipped,
     StartedOver,
-    Stays,
     Stored,
     Story,
     Told,
-    Unread,
-    Unstored,
-    Watermark,
-    Withdrawn,
     dump_story,
     load_story,
 )
 from tests.support.storycheck import check_story, find_untold
 from tests.unit.support.good_story import CHOICES, tell
+from tests.unit.support.planted_faults import (
+    FAULTS,
+    a_told,
+    all_of,
+    change,
+    change_entries,
+    forget_edit,
+    forget_reaction,
+    revive,
+    stays_of,
+)
 
 replace = msgspec.structs.replace
 S = TypeVar("S")
@@ -62,38 +62,6 @@ def good() -> Story:
 def rules_of(story: Story) -> set[str]:
     """Return the names of the promises that the story breaks."""
     return {violation.rule for violation in check_story(story)}
-
-
-def all_of(story: Story, kind: type[S]) -> list[S]:
-    """Return the scenes of one kind."""
-    return [scene for scene in story.scenes if isinstance(scene, kind)]
-
-
-def change(story: Story, old: Scene, *new: Scene) -> None:
-    """Put `new` in the place of `old`."""
-    at = next(i for i, scene in enumerate(story.scenes) if scene is old)
-    story.scenes[at : at + 1] = new
-
-
-def change_entries(
-    story: Story,
-    kind: type[Stored] | type[Final] | type[Kept],
-    alter: Callable[[tuple[Shown, ...]], tuple[Shown, ...]],
-) -> None:
-    """Alter what the first scene of a kind holds of the group."""
-    scene = next(scene for scene in all_of(story, kind) if scene.chat == "group")
-    change(story, scene, replace(scene, entries=alter(scene.entries)))
-
-
-def a_told(story: Story, at: int = 40) -> Told:
-    """Return something that a device was told in the middle of the story, of the group."""
-    return [scene for scene in all_of(story, Told) if scene.chat == "group"][at]
-
-
-def stays_of(story: Story) -> Stays:
-    """Return who was in the group when."""
-    stored = next(scene for scene in all_of(story, Stored) if scene.chat == "group")
-    return Stays(story.chats["group"], stored.entries)
 
 
 # ── lawful stories ──────────────────────────────────────────────────────────────────────────────
@@ -201,288 +169,6 @@ def test_check_device_that_started_over_need_not_be_told_what_it_read(good: Stor
 
 
 # ── planted faults ──────────────────────────────────────────────────────────────────────────────
-
-
-def lose_at_device(story: Story) -> None:
-    """A device is never told an entry."""
-    story.scenes.remove(a_told(story))
-
-
-def lose_in_dynamodb(story: Story) -> None:
-    """DynamoDB lacks the newest entry."""
-    change_entries(story, Stored, lambda entries: entries[:-1])
-
-
-def lose_in_history(story: Story) -> None:
-    """A member's history lacks an entry."""
-    change_entries(story, Final, lambda entries: entries[:3] + entries[4:])
-
-
-def lose_in_page(story: Story) -> None:
-    """A page has a hole."""
-    page = next(page for page in all_of(story, Page) if len(page.seqs) > 3)
-    change(story, page, replace(page, seqs=page.seqs[:1] + page.seqs[2:]))
-
-
-def skip_what_is_due(story: Story) -> None:
-    """A device gives up what it is due."""
-    told = a_told(story)
-    seq = told.entry.seq
-    change(story, told, Skipped(told.t, told.user, told.device, told.chat, seq - 1, seq))
-
-
-def forget_change_of_members(story: Story) -> None:
-    """Somebody was told that he left, and the log does not know."""
-    t = all_of(story, Asked)[-1].t
-    asked = Asked(t, "alice", "duo", "gone", "leave")
-    story.scenes += [asked, Answered(t + 0.1, "alice", "duo", "gone")]
-
-
-def repeat_at_device(story: Story) -> None:
-    """A device is told an entry twice."""
-    told = a_told(story)
-    change(story, told, told, told)
-
-
-def repeat_in_dynamodb(story: Story) -> None:
-    """A message stands in DynamoDB at two places."""
-    change_entries(
-        story,
-        Stored,
-        lambda es: (*es, replace(es[-1], seq=es[-1].seq + 1, ts=es[-1].ts + 1, mid="twin")),
-    )
-
-
-def swap_at_device(story: Story) -> None:
-    """A device is told two entries the wrong way round."""
-    first = a_told(story)
-    same = (s for s in all_of(story, Told) if (s.device, s.chat) == (first.device, first.chat))
-    second = next(scene for scene in same if scene.entry.seq > first.entry.seq)
-    a, b = (story.scenes.index(scene) for scene in (first, second))
-    story.scenes[a], story.scenes[b] = story.scenes[b], story.scenes[a]
-
-
-def swap_in_dynamodb(story: Story) -> None:
-    """Two entries have changed places."""
-
-    def swap(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
-        a, b = entries[1:3]
-        swapped = (replace(b, seq=a.seq, ts=a.ts), replace(a, seq=b.seq, ts=b.ts))
-        return (entries[0], *swapped, *entries[3:])
-
-    change_entries(story, Stored, swap)
-
-
-def rewrite_at_device(story: Story) -> None:
-    """A device is told another entry at a place."""
-    told = a_told(story)
-    change(story, told, replace(told, entry=replace(told.entry, mid="another")))
-
-
-def tell_stranger(story: Story) -> None:
-    """One who never was in a chat is told of a message in it."""
-    told = next(scene for scene in all_of(story, Told) if scene.chat == "duo")
-    story.scenes.append(replace(told, user="dave", device="dave-0"))
-
-
-def tell_one_who_left(story: Story) -> None:
-    """One who left is told what was said afterwards."""
-    stays = stays_of(story)
-    user, end = next(
-        (user, stay[1]) for user, all_stays in stays.of.items() for stay in all_stays if stay[1]
-    )
-    log = next(scene for scene in all_of(story, Stored) if scene.chat == "group").entries
-    entry = next(e for e in log[end:] if not stays.covers(user, e.seq))
-    story.scenes.append(Told(1.0, user, f"{user}-0", "group", entry))
-
-
-def show_stranger_a_page(story: Story) -> None:
-    """One who never was in a chat reads it."""
-    story.scenes.append(Page(1.0, "carol", "duo", (1, 2)))
-
-
-def let_stranger_hear(story: Story) -> None:
-    """One who never was in a chat hears of a mark in it."""
-    story.scenes.append(Heard(1.0, "carol", "carol-0", "duo", "a mark"))
-
-
-def list_chat_of_others(story: Story) -> None:
-    """A chat is in the list of one who is not in it."""
-    story.scenes.append(Line("carol", "carol-0", "duo", 3, 0))
-
-
-def change_what_is_anothers(story: Story) -> None:
-    """An edit of another one's message was taken."""
-    done = {answer.ref for answer in all_of(story, Answered) if not answer.code}
-    edits = (a for a in all_of(story, Asked) if a.kind == "edit" and a.ref in done)
-    edit = next(a for a in edits if a.chat == "duo")
-    other = "alice" if edit.user == "bob" else "bob"
-    change(story, edit, replace(edit, user=other))
-    for scene in list(story.scenes):
-        match scene:
-            case Told(entry=entry) if entry.ref == edit.ref:
-                change(story, scene, replace(scene, entry=replace(entry, sender=other)))
-            case Stored() | Final():
-                entries = tuple(
-                    replace(e, sender=other) if e.ref == edit.ref else e for e in scene.entries
-                )
-                change(story, scene, replace(scene, entries=entries))
-            case Answered(ref=ref) if ref == edit.ref:
-                change(story, scene, replace(scene, user=other))
-
-
-def forget_edit(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
-    """Give a message another text than its changes say."""
-    at = next(i for i, e in enumerate(entries) if e.kind == "text" and not e.deleted)
-    return (*entries[:at], replace(entries[at], body="as it was"), *entries[at + 1 :])
-
-
-def forget_reaction(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
-    """Take the reactions from a message."""
-    at = next(i for i, e in enumerate(entries) if e.reactions)
-    return (*entries[:at], replace(entries[at], reactions={}), *entries[at + 1 :])
-
-
-def revive(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
-    """Show a deleted message."""
-    at = next(i for i, e in enumerate(entries) if e.deleted)
-    return (*entries[:at], replace(entries[at], body="hi", deleted=False), *entries[at + 1 :])
-
-
-def leave_unread(story: Story) -> None:
-    """A list says that something is unread."""
-    line = all_of(story, Line)[0]
-    change(story, line, replace(line, unread=1))
-
-
-def accept_refused(story: Story) -> None:
-    """A message is in the log of which its sender heard that it never will be."""
-    answer = next(a for a in all_of(story, Answered) if a.seq and not a.code and a.chat == "duo")
-    change(story, answer, replace(answer, code="forbidden"))
-
-
-def invent(story: Story) -> None:
-    """A message is in the log that nobody sent."""
-    asked = next(a for a in all_of(story, Asked) if a.kind == "send")
-    story.scenes.remove(asked)
-
-
-def unread_of(story: Story) -> Unread:
-    """Return a count of the story that is not 0."""
-    return next(scene for scene in all_of(story, Unread) if scene.unread > 1)
-
-
-def count_too_few(story: Story) -> None:
-    """A device counts fewer unread messages than there are."""
-    change(story, unread_of(story), replace(unread_of(story), unread=0))
-
-
-def count_too_many(story: Story) -> None:
-    """A device counts more unread messages than there ever were."""
-    change(story, unread_of(story), replace(unread_of(story), unread=10_000))
-
-
-def move_mark_back(story: Story) -> None:
-    """A read mark is lower than it was."""
-    mark = next(mark for mark in all_of(story, ReadMark) if not mark.is_final and mark.read > 0)
-    at = story.scenes.index(mark)
-    later = replace(mark, asked=mark.t + 0.1, t=mark.t + 0.2, read=mark.read - 1)
-    story.scenes.insert(at + 1, later)
-
-
-def mark_above_the_head(story: Story) -> None:
-    """A read mark is above the newest entry."""
-    mark = all_of(story, ReadMark)[0]
-    change(story, mark, replace(mark, read=10_000))
-
-
-def store_another_mark(story: Story) -> None:
-    """DynamoDB has a lower mark than the user set last."""
-    mark = next(mark for mark in all_of(story, ReadMark) if mark.is_final)
-    change(story, mark, replace(mark, read=mark.read - 1))
-
-
-def report_stored_too_far(story: Story) -> None:
-    """A device receives `stored` for entries that do not exist."""
-    mark = all_of(story, Watermark)[0]
-    change(story, mark, replace(mark, upto=mark.upto + 1))
-
-
-def never_report_stored(story: Story) -> None:
-    """A device never hears that its entry is stored."""
-    story.scenes.append(Unstored("bob", "bob-0", "duo", ("r1",)))
-
-
-def push_twice(story: Story) -> None:
-    """A push is sent twice."""
-    push = all_of(story, PushSent)[0]
-    change(story, push, push, replace(push, t=push.t + 0.1))
-
-
-def push_nothing(story: Story) -> None:
-    """A user without a device gets no push of the newest message."""
-    story.scenes.remove(all_of(story, PushSent)[0])
-
-
-def push_to_stranger(story: Story) -> None:
-    """A user gets a push of a chat that the user is not in."""
-    push = all_of(story, PushSent)[0]
-    change(story, push, push, replace(push, user="carol"))
-
-
-def push_own(story: Story) -> None:
-    """A user gets a push of the user's own message."""
-    push = all_of(story, PushSent)[0]
-    change(story, push, push, replace(push, user="alice"))
-
-
-def withdraw_without_a_loss(story: Story) -> None:
-    """A device takes back what it showed, though Redis lost nothing."""
-    told = next(told for told in all_of(story, Told) if told.chat == "duo")
-    names = (told.user, told.device, told.chat)
-    story.scenes.append(Withdrawn(told.t, *names, (told.entry.seq,), told.entry.seq - 1))
-
-
-def never_reset(story: Story) -> None:
-    """Redis loses data, and no device is reset."""
-    story.scenes.append(Lost(10.0, "flush"))
-
-
-FAULTS: list[tuple[str, Callable[[Story], None]]] = [
-    ("P4", lose_at_device),
-    ("P1", lose_in_dynamodb),
-    ("P6", lose_in_history),
-    ("P6", lose_in_page),
-    ("P4", skip_what_is_due),
-    ("P1", forget_change_of_members),
-    ("P4", repeat_at_device),
-    ("P2", repeat_in_dynamodb),
-    ("P4", swap_at_device),
-    ("P1", swap_in_dynamodb),
-    ("P3", rewrite_at_device),
-    ("P7", tell_stranger),
-    ("P7", tell_one_who_left),
-    ("P7", show_stranger_a_page),
-    ("P7", let_stranger_hear),
-    ("P7", list_chat_of_others),
-    ("P7", change_what_is_anothers),
-    ("P10", leave_unread),
-    ("P2", accept_refused),
-    ("P2", invent),
-    ("I14", count_too_few),
-    ("I14", count_too_many),
-    ("I14", move_mark_back),
-    ("I14", mark_above_the_head),
-    ("I14", store_another_mark),
-    ("S", report_stored_too_far),
-    ("S", never_report_stored),
-    ("I13", push_twice),
-    ("I13", push_nothing),
-    ("I13", push_to_stranger),
-    ("I13", push_own),
-    ("E", withdraw_without_a_loss),
-    ("E", never_reset),
-]
 
 
 @pytest.mark.parametrize(("rule", "plant"), FAULTS, ids=[plant.__name__ for _, plant in FAULTS])

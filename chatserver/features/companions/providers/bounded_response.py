@@ -103,6 +103,20 @@ async def stream_response(
                 return
 
 
+async def collect_response(
+    provider: Provider, ask: Ask, pace: Pace, bounds: BodyBounds, clock: Clock
+) -> tuple[str, ResponseEnd]:
+    """Return the text of a model's whole response, and its end; see `stream_response`."""
+    text, end = "", ResponseEnd("broken")
+    async with contextlib.aclosing(stream_response(provider, ask, pace, bounds, clock)) as pieces:
+        async for piece in pieces:
+            if isinstance(piece, Delta):
+                text += piece.text
+            elif isinstance(piece, ResponseEnd):
+                end = piece
+    return text, end
+
+
 class _Silent(Unavailable):
     """The model timed out."""
 

@@ -25,10 +25,9 @@ from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Companion, CompanionSession, Memory
 from chatserver.features.companions.providers.bounded_response import (
     Pace,
-    ResponseEnd,
-    stream_response,
+    collect_response,
 )
-from chatserver.features.companions.providers.interface import Ask, Delta, ModelMessage
+from chatserver.features.companions.providers.interface import Ask, ModelMessage
 from chatserver.features.companions.providers.registry import Providers
 from chatserver.features.companions.providers.token_estimates import cut_to_tokens, estimate_tokens
 from chatserver.features.companions.warm.summaries import Summaries
@@ -205,15 +204,7 @@ class SessionMemory:
         )
         bounds = self._settings.chats.body_bounds
         provider = await self._providers.get_provider(persona.provider)
-        text, how = "", ResponseEnd("broken")
-        async with contextlib.aclosing(
-            stream_response(provider, ask, self._pace, bounds, self._clock)
-        ) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, Delta):
-                    text += piece.text
-                elif isinstance(piece, ResponseEnd):
-                    how = piece
+        text, how = await collect_response(provider, ask, self._pace, bounds, self._clock)
         text = cut_to_tokens(clean_body(text, bounds).strip(), tokens_max)
         if how.end not in ("done", "length") or not text:
             raise ChatError(f"the model did not complete a summary: it ended with {how.end}")

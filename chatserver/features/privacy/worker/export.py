@@ -203,7 +203,7 @@ class ExportWorker:
                     "joined": member.joined,
                     "read": member.read,
                     "received": member.received,
-                    "deleted_for_me": list(member.hidden),
+                    "deleted_for_me": [seq for seq in member.hidden if seq > 0],
                     "earlier_periods": [list(period) for period in member.periods],
                 }
                 for chat, member in page.items

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from pathlib import Path
 
@@ -34,6 +35,12 @@ def check_engine(settings: Settings) -> None:
     """Check that the engine is installed. Raises ConfigError."""
     if is_in_bucket(settings) and importlib.util.find_spec("lancedb") is None:
         raise ConfigError(["search: needs the extra `search`: pip install 'tierchat[search]'"])
+
+
+def load_engine(settings: Settings) -> None:
+    """Import the engine's library, which blocks. Without the extra it does nothing."""
+    if is_in_bucket(settings) and importlib.util.find_spec("lancedb") is not None:
+        importlib.import_module("chatserver.features.search.engines.lance")
 
 
 def open_engine(settings: Settings, number: int, *, is_writer: bool) -> Engine:

@@ -35,7 +35,7 @@ import structlog
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.domain.ids import new_id
-from chatserver.errors import LostRace, Unavailable
+from chatserver.errors import ChatError, LostRace, Unavailable
 from chatserver.features.search.container import SearchContainer
 from chatserver.features.search.hot import WORK, IndexFeed
 from chatserver.features.search.model import (
@@ -46,6 +46,7 @@ from chatserver.features.search.model import (
     State,
 )
 from chatserver.features.search.tokenizer import RULES_VERSION
+from chatserver.features.search.worker.call_worker import SearchCallWorker
 from chatserver.features.search.worker.chat_sweep import CLOCKS_S, PARTS, ChatSweep
 from chatserver.features.search.worker.entry_changes import add_entries
 from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry, place_of
@@ -127,6 +128,10 @@ class Indexer:
                 await self._begin()
                 await self._work()
             finally:
+                # Another process may index from now on; without one, an alert sees the gap.
+                metrics.SEARCH_LAG.remove(str(self._number))
+                metrics.SEARCH_DOCUMENTS.remove(str(self._number))
+                metrics.SEARCH_BYTES.remove(str(self._number))
                 with contextlib.suppress(asyncio.CancelledError):
                     await self._call(self._engine.close)
 
@@ -358,16 +363,28 @@ def _messages_of(entries: Sequence[BacklogEntry]) -> list[Message]:
 
 
 async def run_search(container: StorageContainer, owner: str) -> None:
-    """Index all partitions that no other worker holds, until cancelled; idle if search is off.
+    """Index all partitions that no other worker holds, and answer gateways, until cancelled.
+
+    Idle if search is off.
 
     Raises:
         Unavailable: all of Redis is unavailable; start the worker again.
     """
+    try:
+        await _run_all(container, owner)
+    except* ChatError as failures:
+        raise failures.exceptions[0] from failures
+
+
+async def _run_all(container: StorageContainer, owner: str) -> None:
     made = container.get(SearchContainer)
     if not made.is_enabled:
         log.info("search.disabled")
         await asyncio.Event().wait()
     plan = made.partitions
+
+    async def answer(_: int) -> None:
+        await SearchCallWorker(container, owner).run()
 
     async def index(number: int) -> None:
         await Indexer(
@@ -379,6 +396,7 @@ async def run_search(container: StorageContainer, owner: str) -> None:
         ).run()
 
     async with asyncio.TaskGroup() as group:
+        group.create_task(keep_running(container.hot, "search-calls", 0, answer), name="searches")
         for number in plan:
             work = keep_running(container.hot, "search", number, index)
             group.create_task(work, name=f"search-{number}")

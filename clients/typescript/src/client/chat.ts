@@ -13,6 +13,7 @@ import type { HttpClient } from "../http/http_client.js";
 import { uploadFile, type UploadOptions } from "../http/files.js";
 import { asOf, type Fields } from "../state/model.js";
 import type { Backend, ChatDescription, PendingOperation, View } from "./backend.js";
+import type { DraftSync } from "./draft_sync.js";
 import { ANSWER_S } from "../state/state.js";
 import type { Sending } from "./sending.js";
 
@@ -68,6 +69,7 @@ export interface ChatOwner {
   /** The state; also before `connect` and after the end of the client. */
   readonly view: View | null;
   readonly http: HttpClient;
+  readonly drafts: DraftSync | null;
   perform(chat: string, fields: Fields, ref?: string): Sending;
 }
 
@@ -225,6 +227,7 @@ export class Chat {
 
   set draft(text: string) {
     this.#owner.backend.setDraft(this.id, text);
+    this.#owner.drafts?.changed(this.id);
   }
 
   // messages

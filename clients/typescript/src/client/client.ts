@@ -12,9 +12,11 @@ import { ANSWER_S, type QueuedEvent } from "../state/state.js";
 import { canShareTabs, SharedBackend } from "../tabs/shared_backend.js";
 import type { Backend, Listener, Operation } from "./backend.js";
 import { Chat, newRef, type ChatOwner } from "./chat.js";
+import { DraftSync } from "./draft_sync.js";
 import { Engine } from "./engine.js";
 import { EventQueue } from "./event_queue.js";
 import type { ClientOptions } from "./options.js";
+import { Preferences } from "./preferences.js";
 import { Sending } from "./sending.js";
 
 const CONNECT_MS = 10_000;
@@ -48,6 +50,8 @@ export interface ChatListPage {
  * ```
  */
 export class ChatClient {
+  /** The user's own preferences of chats, such as pinned and archived. Needs `apiUrl`. */
+  readonly preferences: Preferences;
   readonly #options: ClientOptions;
   readonly #queue: EventQueue;
   readonly #chats = new Map<string, Chat>();
@@ -56,6 +60,7 @@ export class ChatClient {
   readonly #changeListeners = new Set<(chats: ReadonlySet<string>) => void>();
   readonly #owner: ChatOwner;
   readonly #http: HttpClient | null;
+  readonly #drafts: DraftSync | null;
   #backend: Backend | null = null;
   #engine: Engine | null = null;
   #shared: SharedBackend | null = null;
@@ -68,6 +73,11 @@ export class ChatClient {
     this.#queue = new EventQueue(options.bounds?.eventsMax ?? DEFAULT_BOUNDS.eventsMax);
     const { apiUrl, getToken } = options;
     this.#http = apiUrl === undefined ? null : new HttpClient({ apiUrl, getToken });
+    this.preferences = new Preferences(() => this.http);
+    const read = (chat: string): string => this.#backend?.draft(chat) ?? "";
+    const write = (chat: string, text: string): void => this.#backend?.setDraft(chat, text);
+    const isSynced = options.syncDrafts === true;
+    this.#drafts = isSynced ? new DraftSync(this.preferences, read, write) : null;
     const client = this;
     this.#owner = {
       get backend() {
@@ -79,6 +89,7 @@ export class ChatClient {
       get http() {
         return client.http;
       },
+      drafts: this.#drafts,
       perform: this.#perform.bind(this),
     };
   }
@@ -93,6 +104,7 @@ export class ChatClient {
    */
   async connect(): Promise<void> {
     if (this.#backend !== null) throw new ChatError("conflict", "connect was already called");
+    if (this.#drafts !== null) this.preferences.load().catch(() => {}); // again when connected
     try {
       await this.#start();
     } catch (error) {
@@ -127,6 +139,7 @@ export class ChatClient {
 
   /** Close the connection and save the state. */
   async close(): Promise<void> {
+    this.#drafts?.flush();
     this.#onEnd(new ChatError("unavailable", "the client is closed"));
     await this.#engine?.stop();
     await this.#shared?.stop();
@@ -245,6 +258,8 @@ export class ChatClient {
     const isQueued = this.#hasReader || this.#listeners.size === 0;
     for (const queued of events) {
       this.#settle(queued.event);
+      this.preferences.apply(queued.event);
+      if (queued.event.type === "connected") this.#drafts?.connected();
       if (isQueued) this.#queue.put(queued);
       if (this.#shared !== null) this.#queue.dropOldest();
       for (const listener of this.#listeners) listener(queued.event);

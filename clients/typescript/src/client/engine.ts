@@ -87,6 +87,7 @@ export class Engine implements Backend {
     }
     this.#flush();
     globalThis.addEventListener?.("online", this.#comeBack);
+    globalThis.addEventListener?.("pagehide", this.#leave);
     void this.#stayConnected();
   }
 
@@ -113,6 +114,7 @@ export class Engine implements Backend {
     if (this.#isStopped) return;
     this.#isStopped = true;
     globalThis.removeEventListener?.("online", this.#comeBack);
+    globalThis.removeEventListener?.("pagehide", this.#leave);
     clearTimeout(this.#timer);
     this.#wakeUp();
     this.#socket?.close();
@@ -122,6 +124,9 @@ export class Engine implements Backend {
   }
 
   #comeBack = (): void => this.#wakeUp();
+
+  /** A page that is left does not wait for the next save. */
+  #leave = (): void => void this.#saver.save().catch(() => {});
 
   #end(error: Error): void {
     if (this.#failure !== null) return;

@@ -24,6 +24,8 @@ export interface ClientOptions {
    * example by user.
    */
   shareTabs?: string;
+  /** Keep unsent texts the same on all devices of the user. Needs `apiUrl`. */
+  syncDrafts?: boolean;
   /** Most messages of a chat in the store; 200 by default. */
   storedEntriesMax?: number;
   /** Size limits. */

@@ -590,6 +590,37 @@ export interface Reset {
   large?: LargeChat[];
 }
 
+/** Finds messages in the user's chats by their words; `docs/search.md` describes `q`. */
+export interface Search {
+  type: "search";
+  id: number;
+  q: string;
+  order?: "newest" | "relevance";
+  after?: string | null;
+  limit?: number;
+}
+
+/** Response to `search`. A page may have fewer results than `limit`, or none, and a `next`. */
+export interface SearchPage {
+  type: "page";
+  id: number;
+  results: SearchResult[];
+  more: boolean;
+  next?: string | null;
+}
+
+/** A message that matches. `snippet`: a part of its text, as plain text in segments. */
+export interface SearchResult {
+  message: Message;
+  snippet: Segment[];
+}
+
+/** A part of a snippet, as plain text. `hit`: it matches the query. */
+export interface Segment {
+  text: string;
+  hit?: boolean;
+}
+
 /** Sends a message. A retry with the same `ref` gets the same ack and creates no duplicate. */
 export interface Send {
   type: "send";
@@ -801,6 +832,7 @@ export type ClientFrame =
   | Remove
   | RenewSession
   | Report
+  | Search
   | Send
   | Sessions
   | SetRole
@@ -834,6 +866,7 @@ export type ServerFrame =
   | PostSignal
   | PresenceSignal
   | Reset
+  | SearchPage
   | SessionsPage
   | Signal
   | Stored

@@ -653,12 +653,6 @@ export interface PushDevicePage {
   next?: string | null;
 }
 
-/** Schema `Page_chatserver.features.search.routes.SearchResult_` of the API. */
-export interface SearchResultPage {
-  items: SearchResult[];
-  next?: string | null;
-}
-
 /** Schema `Page_chatserver.features.social.favorite_routes.FavoriteMessage_` of the API. */
 export interface FavoriteMessagePage {
   items: FavoriteMessage[];
@@ -716,6 +710,12 @@ export interface InvitationInfoPage {
 /** Schema `Page_chatserver.protocol.frames.Message_` of the API. */
 export interface MessagePage {
   items: Message[];
+  next?: string | null;
+}
+
+/** Schema `Page_chatserver.protocol.frames.SearchResult_` of the API. */
+export interface SearchResultPage {
+  items: SearchResult[];
   next?: string | null;
 }
 
@@ -1935,12 +1935,12 @@ export interface Operations {
   list_messages_of_user: {
     params: {
       user: string;
-      direction?: "sent" | "received" | null;
       from?: number;
       to?: number;
       order?: "newest" | "oldest";
       limit?: number;
       cursor?: string | null;
+      direction?: "sent" | "received" | null;
     };
     body: undefined;
     result: MessagePage;
@@ -1974,12 +1974,12 @@ export interface Operations {
   /** List own messages */
   list_own_messages: {
     params: {
-      direction?: "sent" | "received" | null;
       from?: number;
       to?: number;
       order?: "newest" | "oldest";
       limit?: number;
       cursor?: string | null;
+      direction?: "sent" | "received" | null;
     };
     body: undefined;
     result: MessagePage;
@@ -2629,7 +2629,7 @@ export const OPERATIONS: {
   list_messages_of_user: [
     "GET",
     "/v1/admin/users/{user}/messages",
-    ["direction", "from", "to", "order", "limit", "cursor"],
+    ["from", "to", "order", "limit", "cursor", "direction"],
   ],
   list_messages_with_files: [
     "GET",
@@ -2640,7 +2640,7 @@ export const OPERATIONS: {
   list_own_messages: [
     "GET",
     "/v1/me/messages",
-    ["direction", "from", "to", "order", "limit", "cursor"],
+    ["from", "to", "order", "limit", "cursor", "direction"],
   ],
   list_pins: ["GET", "/v1/chats/{chat}/pins", ["limit", "cursor"]],
   list_posts: ["GET", "/v1/users/{user}/posts", ["limit", "cursor"]],

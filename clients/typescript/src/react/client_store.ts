@@ -105,10 +105,15 @@ export class ClientStore {
 
   #start(): void {
     const endChanges = this.client.onChange((chats) => this.#changed(chats));
+    const endPreferences = this.client.preferences.onChange((chats) => {
+      for (const id of chats) this.#windows.get(id)?.cleared();
+      this.topics.notify("preferences");
+    });
     const endEvents = this.client.on((event) => this.#happened(event));
     this.#stop = () => {
       endChanges();
       endEvents();
+      endPreferences();
     };
     this.#changed(new Set(this.client.chats.map(({ id }) => id)));
     this.presence.connected();
@@ -186,6 +191,15 @@ export class ClientStore {
   openList(listener: () => void): () => void {
     const unsubscribe = this.subscribe("chats", listener);
     void this.list.connected();
+    return unsubscribe;
+  }
+
+  /** Load the preferences of chats, and listen to their changes. */
+  openPreferences(listener: () => void): () => void {
+    const unsubscribe = this.subscribe("preferences", listener);
+    const isFirst = this.topics.count("preferences") === 1;
+    // Without a connection, it loads them once there is one.
+    if (isFirst) this.client.preferences.load().catch(() => {});
     return unsubscribe;
   }
 

@@ -3,6 +3,7 @@
 import { useCallback, useEffect, useMemo, useRef, useSyncExternalStore } from "react";
 
 import type { Chat } from "../client/chat.js";
+import type { ChatPreferences } from "../client/preferences.js";
 import type { ChatEvent } from "../state/events.js";
 import type { ChatListView } from "./chat_list.js";
 import type { ClientStore, Connection } from "./client_store.js";
@@ -137,6 +138,20 @@ class PresenceView {
 export function useMembers(id: string): readonly Member[] {
   const chat = useChat(id);
   return useMemo(() => membersOf(chat), [chat]);
+}
+
+/** Return the user's preferences of a chat, such as archived or muted. Needs `apiUrl`. */
+export function usePreferences(id: string): ChatPreferences {
+  return useValue("preferences", openPreferences, ({ client }) => client.preferences.get(id));
+}
+
+/** Return the ids of the chats at the top of the user's list, in order. Needs `apiUrl`. */
+export function usePinnedChats(): readonly string[] {
+  return useValue("preferences", openPreferences, ({ client }) => client.preferences.pinned);
+}
+
+function openPreferences(store: ClientStore, listener: () => void): () => void {
+  return store.openPreferences(listener);
 }
 
 /** Return the number of unread messages in all loaded chats. */

@@ -26,6 +26,8 @@ export {
   useHasDraft,
   useMembers,
   useMessages,
+  usePinnedChats,
+  usePreferences,
   usePresence,
   useSendTyping,
   useTyping,

@@ -127,6 +127,11 @@ export class MessageWindow {
     if (this.#viewers === 0) this.#dropOldest(CLOSED_MAX);
   }
 
+  /** The user has cleared the chat, on this device or another. */
+  cleared(): void {
+    this.#show(this.#view.messages);
+  }
+
   /** Apply an event to the messages that the client does not keep. */
   apply(event: ChatEvent): void {
     switch (event.type) {
@@ -158,7 +163,9 @@ export class MessageWindow {
   #show(given: readonly Message[]): void {
     const nowS = Date.now() / 1000;
     const known = this.#view.messages;
-    const messages = withKnown(given.map((each) => asOf(each, nowS)), known);
+    const { clearedUpto } = this.#client.preferences.get(this.#chat.id);
+    const shown = given.filter(({ seq }) => seq > clearedUpto).map((each) => asOf(each, nowS));
+    const messages = withKnown(shown, known);
     if (messages !== known) this.#set({ messages, hasOlder: this.#hasOlder(messages) });
     this.#scheduleExpiry(nowS);
   }
@@ -173,7 +180,8 @@ export class MessageWindow {
 
   #hasOlder(messages: readonly Message[]): boolean {
     const first = messages[0]?.seq ?? this.#firstLoaded ?? (this.#isBegun ? 1 : Infinity);
-    return !this.#isAtStart && first > 1 && messages.length < MESSAGES_MAX;
+    const { clearedUpto } = this.#client.preferences.get(this.#chat.id);
+    return !this.#isAtStart && first > clearedUpto + 1 && messages.length < MESSAGES_MAX;
   }
 
   #dropOldest(messagesMax: number): void {

@@ -2,6 +2,7 @@
 
 import type { Chat } from "../client/chat.js";
 import type { ChatClient } from "../client/client.js";
+import { WATCH_MAX } from "../generated/frames.js";
 import type { ChatEvent } from "../state/events.js";
 
 const TYPING_MS = 6_000; // a member who is typing repeats the signal more often
@@ -137,11 +138,19 @@ export class PresenceTable {
     this.#send([...this.#counts.keys()], true);
   }
 
+  /** The server skips users who share no chat with this one: subscribe again once they do. */
+  #met(user: string): void {
+    if (this.#counts.has(user) && !this.#known.has(user)) this.#send([user], true);
+  }
+
   #send(users: string[], isOn: boolean): void {
     if (users.length === 0 || !this.#client.isOnline) return;
     try {
-      if (isOn) this.#client.watch(users);
-      else this.#client.unwatch(users);
+      for (let start = 0; start < users.length; start += WATCH_MAX) {
+        const some = users.slice(start, start + WATCH_MAX);
+        if (isOn) this.#client.watch(some);
+        else this.#client.unwatch(some);
+      }
     } catch {
       // Too many subscriptions: the presence of these users stays unknown.
     }
@@ -149,6 +158,8 @@ export class PresenceTable {
 
   /** Apply an event. */
   apply(event: ChatEvent): void {
+    if (event.type === "messageAdded") this.#met(event.message.sender);
+    if (event.type === "memberChanged" && event.change.user != null) this.#met(event.change.user);
     if (event.type !== "signalReceived" || event.kind !== "presence") return;
     const { sender, fields } = event;
     if (!this.#counts.has(sender)) return;

@@ -8,6 +8,9 @@ Object.assign(globalThis, {
   document: window.document,
   HTMLElement: window.HTMLElement,
   HTMLIFrameElement: window.HTMLIFrameElement,
+  HTMLTextAreaElement: window.HTMLTextAreaElement,
+  Event: window.Event,
+  KeyboardEvent: window.KeyboardEvent,
   IS_REACT_ACT_ENVIRONMENT: true,
 });
 

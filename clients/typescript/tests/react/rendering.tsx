@@ -32,7 +32,7 @@ export async function render(
     text: () => container.textContent ?? "",
     find: (selector) => {
       const found = container.querySelector(selector);
-      if (found === null) throw new Error(`no ${selector} in ${container.innerHTML}`);
+      if (found === null) throw new Error(`no ${selector} in ${container.textContent}`);
       return found as HTMLElement;
     },
     run: (change) => act(async () => change()),

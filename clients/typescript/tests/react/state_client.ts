@@ -1,6 +1,7 @@
 // A client without I/O: the state machine and the chats of the SDK, with frames from the test.
 
 import type { ChatDescription, PendingOperation } from "#dist/client/backend.js";
+import { Preferences } from "#dist/client/preferences.js";
 import { StateView } from "#dist/client/state_view.js";
 import { Chat, type ChatClient, type ChatEvent } from "tierchat";
 import * as sdk from "tierchat/state";
@@ -13,6 +14,9 @@ export class StateClient {
   readonly view: StateView;
   isLeader = true;
   error: Error | null = null;
+  readonly preferences = new Preferences(() => {
+    throw new Error("there is no API");
+  });
   /** Answers requests; by default there is no answer. */
   answer: Answer = () => new Promise(() => {});
   readonly requests: sdk.Fields[] = [];
@@ -138,7 +142,10 @@ export class StateClient {
 
   /** Deliver events and changes. */
   deliver(events: ChatEvent[], touched: ReadonlySet<string>): void {
-    for (const event of events) for (const listener of this.listeners) listener(event);
+    for (const event of events) {
+      this.preferences.apply(event);
+      for (const listener of this.listeners) listener(event);
+    }
     if (events.length > 0 || touched.size > 0) {
       for (const listener of this.changeListeners) listener(touched);
     }

@@ -95,7 +95,7 @@ function Placeholder({ match }: { match: Match }) {
       icon={section.icon}
       title={isChats ? text.chats.pickOne : text.common.sections[section.id]}
     >
-      {isChats && text.chats.pickOneHint}
+      {isChats ? text.chats.pickOneHint : null}
     </EmptyState>
   );
 }

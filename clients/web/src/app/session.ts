@@ -4,6 +4,7 @@
 // itself is an HttpOnly cookie. A pasted access token is in sessionStorage, for this tab.
 
 import { Account, ChatClient, ChatError, HttpClient, IndexedDbStore, type Http } from "tierchat";
+import { navigate } from "./router";
 
 /** The way that a session gets its access tokens. */
 type Login = { kind: "account" | "demo"; user: string } | { kind: "token"; token: string };
@@ -29,7 +30,9 @@ const TOKEN = "tierchat.token";
 const ENDING = "tierchat.ending"; // an offline logout: the cookie is deleted at the next start
 const PREFIX = "tierchat.";
 const KEPT = [CONFIG, "tierchat.appearance"]; // of this browser, not of the user
+const CONFIG_MS = 10_000; // a start has more urgent requests
 const PUSH_MS = 2_000;
+const DELETION_MS = 1_000; // other tabs may still have the database open; it is empty
 const FOREVER_MS = 2 ** 31 - 1;
 const API_URL = location.origin;
 
@@ -54,7 +57,7 @@ export class Session {
     const saved = readJson<Http.ClientConfig>(localStorage, CONFIG);
     const login = readLogin();
     if (login !== null && saved !== null) {
-      void loadConfig().catch(() => {}); // for the next start
+      setTimeout(() => void loadConfig().catch(() => {}), CONFIG_MS); // for the next start
       this.#open(saved, login);
       return;
     }
@@ -109,6 +112,8 @@ export class Session {
       await endLogin().catch(() => {});
     }
     await state.client.forget().catch(() => {});
+    await deleteDatabase(storeOf(state.user));
+    navigate("/", { replace: true });
     this.#set({ kind: "loggedOut", config: state.config, notice: null });
   }
 
@@ -129,7 +134,7 @@ export class Session {
       isOfflineFirst: true,
       ...(login.kind === "token"
         ? {}
-        : { store: new IndexedDbStore(`tierchat-${login.user}`), shareTabs: login.user }),
+        : { store: new IndexedDbStore(storeOf(login.user)), shareTabs: login.user }),
     });
     const user = login.kind === "token" ? "" : login.user;
     const isAccount = login.kind === "account";
@@ -196,6 +201,16 @@ async function endPush(client: ChatClient): Promise<void> {
   const { turnOff } = await import("../settings/push");
   const late = new Promise((resolve) => setTimeout(resolve, PUSH_MS));
   await Promise.race([turnOff(client).catch(() => {}), late]);
+}
+
+const storeOf = (user: string): string => `tierchat-${user}`;
+
+function deleteDatabase(name: string): Promise<void> {
+  return new Promise((resolve) => {
+    const request = indexedDB.deleteDatabase(name);
+    request.onsuccess = request.onerror = () => resolve();
+    setTimeout(resolve, DELETION_MS);
+  });
 }
 
 /** Delete the login on the server, with its cookie. */

@@ -38,6 +38,9 @@ CHAT_GATEWAY_PORT: {{ .Values.ports.gateway | quote }}
 CHAT_API_HOST: 0.0.0.0
 CHAT_API_PORT: {{ .Values.ports.api | quote }}
 CHAT_TELEMETRY_METRICS_PORT: {{ .Values.ports.metrics | quote }}
+{{- if .Values.search.claim }}
+CHAT_SEARCH_INDEX: /search
+{{- end }}
 {{- end }}
 
 {{- define "chatserver.podSecurity" -}}
@@ -56,13 +59,15 @@ capabilities: { drop: [ALL] }
 
 {{/*
 The pod of a process. Takes root, component, args, ports (name → number), readyPort, serviceAccount,
-resources, tmpSize, preStopS, stopS (what the process itself takes to stop, at most).
+resources, tmpSize, preStopS, stopS (what the process itself takes to stop, at most). APIs and
+workers that index messages have the volume of the search index.
 
 enableServiceLinks is off because Kubernetes would otherwise tell each pod of every Service in
 variables: of one called chat-gateway CHAT_GATEWAY_PORT=tcp://…, which is a setting of ours.
 */}}
 {{- define "chatserver.pod" -}}
 {{- $root := .root -}}
+{{- $claim := has .component (list "api" "worker-search" "worker-all") | ternary $root.Values.search.claim "" -}}
 metadata:
   labels:
     {{- include "chatserver.labels" $root | nindent 4 }}
@@ -126,9 +131,16 @@ spec:
       resources: {{ toYaml .resources | nindent 8 }}
       volumeMounts:
         - { name: tmp, mountPath: /tmp }
+        {{- if $claim }}
+        - { name: search, mountPath: /search }
+        {{- end }}
   volumes:
     - name: tmp
       emptyDir: { sizeLimit: {{ .tmpSize }} }
+    {{- if $claim }}
+    - name: search
+      persistentVolumeClaim: { claimName: {{ $claim }} }
+    {{- end }}
   topologySpreadConstraints:
     {{- $labels := dict "root" $root "component" .component }}
     {{- range list (list "topology.kubernetes.io/zone" $root.Values.topologySpread.zone) (list "kubernetes.io/hostname" $root.Values.topologySpread.node) }}

@@ -81,6 +81,43 @@ async def test_older_draft_and_a_lower_clear_change_nothing(
     assert "at most 2" in beyond.json()["detail"]
 
 
+async def test_cleared_chat_shows_its_older_messages_to_others_only(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """No text in history and lists, nothing unread; a second clear replaces the first one."""
+    mine, his = caller(alice.user), caller(bob.user)
+    for text in ("one", "two", "three"):
+        await send(his, pair, text)
+
+    await changed(mine, pair, cleared_upto=1)
+    await changed(mine, pair, cleared_upto=2)
+    left, all_ = await list_texts(mine, pair), await list_texts(his, pair)
+    (listed,) = [each for each in await list_chats(mine) if each["chat"] == pair]
+    await changed(mine, pair, cleared_upto=3)
+    (cleared,) = [each for each in await list_chats(mine) if each["chat"] == pair]
+    await send(his, pair, "four")
+
+    assert left == ["", "", "three"]
+    assert all_ == ["one", "two", "three"]
+    assert (listed["unread"], listed["last"]["body"]) == (1, "three")
+    assert (cleared.get("unread", 0), cleared.get("last")) == (0, None)
+    assert await list_texts(mine, pair) == ["", "", "", "four"]
+    (fresh,) = [each for each in await list_chats(mine) if each["chat"] == pair]
+    assert (fresh["unread"], fresh["last"]["body"]) == (1, "four")
+
+
+async def list_texts(client: httpx.AsyncClient, chat: str) -> list[str]:
+    """Return the texts of the chat's history."""
+    answer = await client.get(f"/v1/chats/{chat}/messages", params={"after": 0})
+    return [each["body"] for each in answer.json()["messages"]]
+
+
+async def list_chats(client: httpx.AsyncClient) -> list[Fields]:
+    """Return the user's chats."""
+    items: list[Fields] = (await client.get("/v1/chats")).json()["items"]
+    return items
+
+
 async def test_mute_is_one_with_that_of_the_notifications_route(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
@@ -116,11 +153,13 @@ async def test_concurrent_changes_of_different_preferences_are_all_kept(
     assert (kept["archived"], kept["marked_unread"], kept["draft"]["text"]) == (True, True, "Hi")
 
 
-async def test_list_is_paged_and_leaves_out_defaults(caller: Caller, alice: RawChat) -> None:
+async def test_list_is_paged_and_leaves_out_defaults(
+    caller: Caller, alice: RawChat, bob: RawChat
+) -> None:
     """Pages of one; a chat whose preferences are defaults again is not listed."""
     mine = caller(alice.user)
     before = {each["chat"] for each in (await mine.get(LIST)).json()["items"]}
-    chats = [await make_group(mine, alice.user + "-friend") for _ in range(3)]
+    chats = [await make_group(mine, bob.user) for _ in range(3)]
     for chat in chats:
         await changed(mine, chat, archived=True)
     await changed(mine, chats[0], archived=False)

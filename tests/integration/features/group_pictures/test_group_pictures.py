@@ -6,7 +6,7 @@ import pytest
 
 from chatserver.domain.ids import ChatId, UserId, new_id
 from chatserver.errors import BadRequest, Forbidden, NotFound, TooLarge
-from chatserver.features.group_pictures.service import group_pictures
+from chatserver.features.group_pictures.container import group_pictures
 from chatserver.features.social.service.pictures import space_of
 from chatserver.protocol import frames
 from tests.integration.features.attachments.support import FEW, FileWorld, picture

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
 from chatserver.dev.servers import Server
+from tests.integration.features.privacy.support import wait_for_erasure
 from tests.integration.features.search.fixtures import ENGINES
 from tests.integration.features.search.support import (
     Library,
@@ -25,6 +27,7 @@ STEPS = (
     "search.before_sweep_apply",
     "search.after_sweep_apply",
     "search.before_apply",
+    "search.in_apply",  # between removals and the rest: two commits of LanceDB
     "search.after_apply",
     "search.after_record",
 )
@@ -81,6 +84,62 @@ async def test_killed_indexer_is_followed_by_one_that_finds_all(
         assert await texts(ben, "draft") == []
         successor.kill()
         quiet_library.forget_leases()
+
+
+async def test_indexer_killed_at_any_moment_loses_nothing(
+    quiet_library: Library, new_person: NewPerson
+) -> None:
+    """Also while it merges files, which it does all the time here."""
+    ann, ben = await new_person("ann"), await new_person("ben")
+    chat = await ann.open_direct(ben.user)
+    for round_ in range(6):
+        worker = await quiet_library.vault.stack.bring_up_worker(
+            "search",
+            **{
+                "chatserver.features.search.engines.lance.MAINTAIN_S": "0",
+                "chatserver.features.search.worker.indexer.UPKEEP_S": "0",
+            },
+        )
+        for n in range(5):
+            await ann.say(chat, f"apricot {round_} {n}")
+        deleted = await ann.say(chat, "apricot deleted")
+        await ann.ask("DELETE", f"/v1/chats/{chat}/messages/{deleted}", 200)
+        if round_ % 2:  # it has applied some, and merges files now
+            await until_found(ben, f'"apricot {round_} 0"')
+        worker.kill()
+        quiet_library.forget_leases()
+    successor = quiet_library.start_indexer()
+
+    found = await until_found(ben, "apricot", 30)
+
+    assert len(set(found)) == 30
+    successor.kill()
+    quiet_library.forget_leases()
+
+
+async def test_erasure_continues_after_a_kill(
+    quiet_library: Library, new_person: NewPerson
+) -> None:
+    """The request stays in Redis until no file has the user's words."""
+    zoe, ben = await new_person("zoe"), await new_person("ben")
+    mark = f"secret{secrets.token_hex(6)}"
+    chat = await zoe.open_direct(ben.user)
+    await zoe.say(chat, mark)
+    worker = quiet_library.start_indexer(failpoint="search.in_erasure")
+    await until_found(ben, mark)
+    erasures = quiet_library.vault.start_worker("erasures")
+
+    receipt = (await zoe.ask("DELETE", "/v1/me", 202, {}))["receipt"]
+    await until_killed(worker)
+    quiet_library.forget_leases()
+    successor = quiet_library.start_indexer()
+    await wait_for_erasure(ben.client, receipt)
+
+    assert quiet_library.has_bytes(mark) == []
+    assert quiet_library.has_bytes(zoe.user) == []
+    for process in (erasures, successor):
+        process.kill()
+    quiet_library.forget_leases()
 
 
 async def test_indexer_that_was_away_for_long_catches_up(

@@ -80,11 +80,13 @@ async def test_redis_without_workers_backup_and_bound_is_named(redis_url: str) -
             ).claim()
         most = settings.backlog_max
         await hot.call("HSET", hot.keys.checkpoint(0), "waiting", most * 3 // 4)
-        after = await check_redis(settings, clock)
+        after = await check_redis(settings, clock, ["search"])
 
     problems, notes = named(before, "problem"), named(before, "note")
     assert "chatserver worker persist" in problems
     assert "chatserver worker repair" in problems
+    assert "chatserver worker search" not in problems  # there is no index
+    assert "chatserver worker search" in named(after, "problem")
     assert "maxmemory" in notes
     assert "has a replica" in notes
     assert "a worker `persist` serves each partition" in named(after, "ok")

@@ -301,7 +301,7 @@ async def test_member_who_comes_back_has_their_own_settings_again(
     async with open_container(redis_url, tables.settings) as container:
         chat = (await make_group(container, ALICE, BOB)).chat
         await Gateway(container.hot).send(await container.audiences.get(chat), "one", "two")
-        await container.directory.add_hidden(chat, BOB, [1])
+        await container.member_state.add_hidden(chat, BOB, [1])
         await container.get(PushContainer).muted_chats.set_until(chat, BOB, FOR_EVER_MS)
 
         await container.membership.change(BOB, asked(frames.Leave, chat))

@@ -1,16 +1,15 @@
-"""Table `directory` on a real server: users, chats, memberships and marks."""
+"""Table `directory` on a real server: users, chats and memberships."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
-from chatserver.errors import BadRequest, Conflict, NotFound, Unavailable
-from chatserver.warm.chats.directory import Directory, Mark, Membership
+from chatserver.errors import BadRequest, Conflict, NotFound
+from chatserver.warm.chats.directory import Directory, Membership
+from chatserver.warm.chats.member_state import Mark, MemberState
 from chatserver.warm.chats.records import Chat, Member, User
-from chatserver.warm.dynamo.client import ATTEMPTS_MAX
 from chatserver.warm.dynamo.paging import Page
 from tests.integration.warm.support import Faults, Tables, refuse, reply
 
@@ -25,6 +24,12 @@ CROWD = [f"user-{n:03}" for n in range(255)]
 def directory(tables: Tables) -> Directory:
     """The directory under test."""
     return Directory(tables.client, tables.settings)
+
+
+@pytest.fixture
+def state(tables: Tables, directory: Directory) -> MemberState:
+    """The read markers beside it."""
+    return MemberState(tables.client, tables.settings, directory)
 
 
 async def chats_of(directory: Directory, user: str, limit: int = 50) -> list[list[str]]:
@@ -270,11 +275,11 @@ async def test_group_created_by_two_at_once_is_one(directory: Directory) -> None
 
 
 async def test_late_retry_neither_moves_marks_back_nor_brings_back_who_left(
-    directory: Directory, tables: Tables
+    directory: Directory, state: MemberState, tables: Tables
 ) -> None:
     """Members are written only while the chat is forming."""
     await directory.create_group("g-1", "alice", ["bob", "carol"], "x", NOW)
-    await directory.put_marks([Mark("g-1", "alice", 7, 9)])
+    await state.put_marks([Mark("g-1", "alice", 7, 9)])
     key = {"PK": {"S": "c#g-1"}, "SK": {"S": "m#carol"}}
     table = tables.settings.table_prefix + "directory"
     await tables.client.call("delete_item", {"TableName": table, "Key": key})
@@ -310,12 +315,14 @@ async def test_unknown_chat_is_not_found(directory: Directory) -> None:
 # memberships
 
 
-async def test_memberships_are_paged_and_hold_their_marks(directory: Directory) -> None:
+async def test_memberships_are_paged_and_hold_their_marks(
+    directory: Directory, state: MemberState
+) -> None:
     """A user's chats come page by page, each once."""
     names = [f"g-{n:02}" for n in range(7)]
     for name in names:
         await directory.create_group(name, "alice", ["bob"], name, NOW)
-    await directory.put_marks([Mark("g-03", "alice", 3, 4)])
+    await state.put_marks([Mark("g-03", "alice", 3, 4)])
 
     assert await chats_of(directory, "alice", limit=3) == [names[:3], names[3:6], names[6:]]
     page = await directory.list_memberships("alice", limit=7)
@@ -360,119 +367,6 @@ async def test_page_token_of_another_users_chats_is_refused(directory: Directory
 
     with pytest.raises(BadRequest, match="page token"):
         await directory.list_memberships("bob", limit=1, start=page.next)
-
-
-# marks
-
-
-@pytest.fixture
-async def chat(directory: Directory) -> Directory:
-    """Chat d-1 of alice and bob; alice has read 5 and received 8."""
-    await directory.create_direct("d-1", "alice", "bob", NOW)
-    await directory.put_marks([Mark("d-1", "alice", 5, 8)])
-    return directory
-
-
-async def marks_of(directory: Directory, user: str) -> tuple[int, int]:
-    """Return where a member's marks in d-1 stand."""
-    (member,) = [m for m in await directory.list_members("d-1") if m.user == user]
-    return member.read, member.received
-
-
-@pytest.mark.parametrize(
-    ("read", "received", "expected"),
-    [
-        (6, 9, (6, 9)),
-        (5, 8, (5, 8)),
-        (4, 7, (5, 8)),
-        (0, 9, (5, 9)),
-        (6, 0, (6, 8)),
-        (7, 7, (7, 8)),
-        (2, 12, (5, 12)),
-    ],
-)
-async def test_mark_moves_forward_only(
-    chat: Directory, read: int, received: int, expected: tuple[int, int]
-) -> None:
-    """Each of the two marks by itself, never back."""
-    await chat.put_marks([("d-1", "alice", read, received)])
-
-    assert await marks_of(chat, "alice") == expected
-    assert await marks_of(chat, "bob") == (0, 0)
-
-
-async def test_marks_moved_by_many_at_once_end_at_the_furthest(chat: Directory) -> None:
-    """Whatever the order in which writers come, the furthest wins."""
-    moves = [Mark("d-1", "alice", 100 - n, n) for n in range(0, 100, 9)]
-
-    await asyncio.gather(*(chat.put_marks([move]) for move in moves))
-
-    assert await marks_of(chat, "alice") == (100, 99)
-
-
-async def test_marks_of_one_member_in_one_batch_are_one_call(
-    chat: Directory, tables: Tables
-) -> None:
-    """The furthest of each is written."""
-    await chat.list_direct("d-1", "bob")
-    tables.faults.requests.clear()
-
-    await chat.put_marks([("d-1", "bob", n, 2 * n) for n in range(1, 40)])
-
-    assert await marks_of(chat, "bob") == (39, 78)
-    assert len(tables.faults.bodies("UpdateItem")) == 1
-
-
-async def test_marks_of_many_are_all_moved(directory: Directory) -> None:
-    """A flush holds more marks than go out at once."""
-    await directory.create_group("d-1", "alice", CROWD, None, NOW)
-
-    await directory.put_marks([("d-1", user, n + 1, n + 2) for n, user in enumerate(CROWD)])
-
-    members = {member.user: member for member in await directory.list_members("d-1")}
-    assert [members[user].read for user in CROWD] == list(range(1, 256))
-
-
-async def test_mark_of_one_who_is_no_member_is_dropped(chat: Directory, tables: Tables) -> None:
-    """It makes no membership, and the others' marks move all the same."""
-    await chat.put_marks([("d-1", "mallory", 3, 3), ("d-1", "bob", 3, 3), ("none", "bob", 1, 1)])
-
-    assert [member.user for member in await chat.list_members("d-1")] == ["alice", "bob"]
-    assert await marks_of(chat, "bob") == (3, 3)
-    assert not any("mallory" in str(row) for row in await tables.scan("directory"))
-
-
-async def test_marks_during_a_fault_are_unavailable_and_may_be_repeated(
-    chat: Directory, tables: Tables, no_backoff: None
-) -> None:
-    """The flush fails as a whole call; doing it again puts all in place."""
-    wanted = [("d-1", "alice", 20, 20), ("d-1", "bob", 20, 20)]
-    failing: Any = refuse("InternalServerError", 500)
-    tables.faults.add("UpdateItem", *[failing] * (2 * ATTEMPTS_MAX))
-
-    with pytest.raises(Unavailable, match="InternalServerError"):
-        await chat.put_marks(wanted)
-    await chat.put_marks(wanted)
-
-    assert await marks_of(chat, "alice") == (20, 20)
-    assert await marks_of(chat, "bob") == (20, 20)
-
-
-async def test_mark_that_others_keep_moving_is_unavailable_in_the_end(
-    chat: Directory, tables: Tables
-) -> None:
-    """Even a fight over one row is bounded."""
-    item = Member("d-1", "alice", "member", read=0, received=10**6).encode()
-    moved = {"__type": "x#ConditionalCheckFailedException", "Item": item}
-
-    def ahead(_: dict[str, Any]) -> Any:
-        item["received"] = {"N": str(int(item["received"]["N"]) + 1)}
-        return 400, moved
-
-    tables.faults.add("UpdateItem", *[ahead] * 50)
-
-    with pytest.raises(Unavailable, match="alice"):
-        await chat.put_marks([("d-1", "alice", 9, 9)])
 
 
 async def test_members_beyond_one_answer_are_read_on(directory: Directory, tables: Tables) -> None:

@@ -11,6 +11,7 @@ from chatserver.domain.membership import Role
 from chatserver.domain.membership_periods import FormerMember, Period
 from chatserver.errors import NotFound
 from chatserver.warm.chats.directory import Directory
+from chatserver.warm.chats.member_state import MemberState
 from chatserver.warm.chats.memberships import CHANGED_MAX, Memberships
 from chatserver.warm.chats.records import Chat, Member
 from tests.integration.warm.support import Tables
@@ -25,6 +26,12 @@ CHAT = "g-1"
 def directory(tables: Tables) -> Directory:
     """The directory beside it."""
     return Directory(tables.client, tables.settings)
+
+
+@pytest.fixture
+def state(tables: Tables, directory: Directory) -> MemberState:
+    """What members have hidden."""
+    return MemberState(tables.client, tables.settings, directory)
 
 
 @pytest.fixture
@@ -134,10 +141,10 @@ async def test_fix_joined_only_rises_and_passes_over_who_left(
 
 
 async def test_what_is_kept_of_one_who_left_is_their_row_again(
-    memberships: Memberships, directory: Directory
+    memberships: Memberships, state: MemberState
 ) -> None:
     """Periods, own settings and a mute; the end is fixed by the entry that ended it alone."""
-    await directory.add_hidden(CHAT, "bob", [4, 5])
+    await state.add_hidden(CHAT, "bob", [4, 5])
     former = FormerMember(Period(20, 27), "m2", 25, (Period(3, 9),), (4, 5), 7, 0)
     chat, _ = await memberships.read(CHAT, [])
     chat = await memberships.commit(chat, "1", {}, {}, ["bob"], {}, former={"bob": former})
@@ -161,17 +168,17 @@ async def test_what_is_kept_of_one_who_left_is_their_row_again(
 
 
 async def test_message_hidden_just_before_one_left_stays_hidden(
-    memberships: Memberships, directory: Directory
+    memberships: Memberships, state: MemberState
 ) -> None:
     """Its write comes before the member is removed, and after."""
     former = FormerMember(Period(1, 9), "m1", 9)
     chat, _ = await memberships.read(CHAT, [])
-    await directory.add_hidden(CHAT, "bob", [4])
+    await state.add_hidden(CHAT, "bob", [4])
     outdated = await memberships.commit(chat, "1", {}, {}, ["bob"], {}, former={"bob": former})
     former = dataclasses.replace(former, hidden=(4,))
     await memberships.commit(chat, "1", {}, {}, ["bob"], {}, former={"bob": former})
-    await directory.add_hidden(CHAT, "bob", [5])
-    await directory.add_hidden(CHAT, "nobody", [5])
+    await state.add_hidden(CHAT, "bob", [5])
+    await state.add_hidden(CHAT, "nobody", [5])
 
     found = await memberships.list_former(CHAT, ["bob", "nobody"])
 

@@ -26,7 +26,8 @@ from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.api_keys import KeyRow, KeyRows
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.archive.manifests import Manifests
-from chatserver.warm.chats.directory import Directory, Mark
+from chatserver.warm.chats.directory import Directory
+from chatserver.warm.chats.member_state import Mark, MemberState
 from chatserver.warm.chats.memberships import Memberships
 from chatserver.warm.chats.moderation import Moderation
 from chatserver.warm.chats.muted_chats import MutedChats
@@ -55,6 +56,7 @@ class World:
     def __post_init__(self) -> None:
         at, clock = (self.client, self.settings), FixedClock(NOW_S)
         self.directory = Directory(*at)
+        self.member_state = MemberState(*at, self.directory)
         self.messages = MessageRepository(*at, clock)
         self.patterns = MessageIndexes(*at, clock)
         self.files = ChatFiles(*at, clock)
@@ -167,8 +169,8 @@ async def change_members(world: World, dice: random.Random) -> Any:
 
 async def mark(world: World, dice: random.Random) -> Any:
     chat, user = dice.choice(CHATS), dice.choice(USERS)
-    await world.directory.put_marks([Mark(chat, user, dice.randint(1, 9), dice.randint(1, 9))])
-    await world.directory.add_hidden(chat, user, [dice.randint(1, 9)])
+    await world.member_state.put_marks([Mark(chat, user, dice.randint(1, 9), dice.randint(1, 9))])
+    await world.member_state.add_hidden(chat, user, [dice.randint(1, 9)])
     await world.quiet.set_until(ChatId(chat), UserId(user), dice.choice((0, int(NOW_S * 2000))))
     users = [UserId(each) for each in USERS]
     return sorted(await world.quiet.find_unmuted(ChatId(chat), users, NOW_S))

@@ -300,7 +300,7 @@ class CachedMachine(ClientMachine):
 
 TestCache = CachedMachine.TestCase
 TestCache.settings = settings(
-    max_examples=100,
+    max_examples=400 if settings.get_current_profile_name() == "soak" else 40,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

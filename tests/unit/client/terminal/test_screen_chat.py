@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
+from rich.console import Console
 
 from chatserver.client.terminal.conversation import Conversation
-from chatserver.client.terminal.conversation_link import Link, State
+from chatserver.client.terminal.conversation_link import FoundLine, Link, SearchReport, State
 from chatserver.client.terminal.screen_chat import CHARS_MAX, ScreenChat, sendable_lines
 
 
@@ -21,6 +22,7 @@ class FakeLink:
     """A link that records the messages to send."""
 
     state, note = State.ONLINE, ""
+    report: SearchReport | None = None
 
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -73,6 +75,30 @@ async def test_keys_edit_the_line_and_enter_sends_it(keys: str, sent: list[str])
 async def test_typing_is_reported_while_there_is_a_text() -> None:
     """Once per burst, and again when the line is empty."""
     assert (await typed("ab", "\r")).typed == [True, False]
+
+
+@pytest.mark.parametrize("height", [6, 24])
+def test_search_results_are_between_messages_and_prompt(height: int) -> None:
+    """One line each, cut at the width, without control characters, and never beyond the screen."""
+    lines = [
+        FoundLine(1, "Trip", "ann", [("x " * 60, False), ("lunch\x1b[2J\n", True)])
+        for _ in range(10)
+    ]
+    link = FakeLink()
+    link.report = SearchReport("lunch", lines, has_more=True)
+    with create_pipe_input() as keys, create_app_session(keys, DummyOutput()):
+        chat = ScreenChat(url="ws://none", get_token=cast("Link", None), talk=Conversation("bob"))  # type: ignore[arg-type]
+        chat._link = cast(Link, link)
+        console = Console(width=60, height=height)
+        with console.capture() as captured:
+            console.print(chat.render(60, height))
+    shown = captured.get().splitlines()
+
+    assert len(shown) <= height - 1
+    assert all(len(line) <= 60 for line in shown)
+    assert "search lunch: 10 messages, there are more" in captured.get()
+    assert "Trip" in captured.get()
+    assert "\x1b" not in captured.get()
 
 
 @given(st.text(alphabet=st.characters() | st.sampled_from("\x1b[D\x7f\x00\t\r")))

@@ -64,12 +64,15 @@ class ScriptRunner:
         return self.keys.lease(0, "persist")
 
     def inbox(self, user: UserId) -> list[tuple[int, str, str]]:
-        """Return the inbox entries of a user: seq, field, value."""
-        return [
-            (int(entry.split("-")[0]), field, value)
-            for entry, fields in self.redis.xrange(self.keys.inbox(user))
-            for field, value in fields.items()
-        ]
+        """Return the messages and events of an inbox: seq, field, value."""
+        found = []
+        for entry, fields in self.redis.xrange(self.keys.inbox(user)):
+            seq, before = map(int, entry.split("-"))
+            ((field, value),) = fields.items()
+            for n in range(before, 0, -1):
+                found.append((seq - n, field, str(int(value) - n)))
+            found.append((seq, field, value))
+        return found
 
     def entry_ids(self, stream: str) -> list[str]:
         """Return the entry ids of a stream."""

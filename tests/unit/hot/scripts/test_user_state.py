@@ -268,6 +268,19 @@ def test_load_hidden_merges_with_newer_ones(scripts: ScriptRunner) -> None:
     assert (hidden(scripts), hidden(scripts, OTHER)) == ("11,1,7", "2")
 
 
+def test_load_hidden_up_to_a_seq_keeps_only_what_is_above(scripts: ScriptRunner) -> None:
+    """A chat that is cleared again and again takes no more room; an older clear changes nothing."""
+    load_hidden(scripts, {CHAT: "3,9,12"})
+
+    assert load_hidden(scripts, {CHAT: "-9"}) == 1
+    assert hidden(scripts) == "-9,12"
+    assert load_hidden(scripts, {CHAT: "-4,5,12"}) == 0
+    assert load_hidden(scripts, {CHAT: "-20,21"}) == 1
+    assert hidden(scripts) == "-20,21"
+    assert hide(scripts, 22) == 1
+    assert hidden(scripts) == "-20,21,22"
+
+
 def test_load_hidden_repeat_changes_nothing(scripts: ScriptRunner) -> None:
     """A repeated load is a no-op."""
     load_hidden(scripts, {CHAT: "1,2"})

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from chatserver.domain.amendments import HiddenSeqs
 from chatserver.domain.archive_segments import NOTHING_ARCHIVED, ArchiveTop
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership import Reader
@@ -140,10 +141,8 @@ class World:
         self.stored = self.persisted_meanwhile or self.stored
         return {seq: value for seq, value in self.overlay.items() if seq in seqs}
 
-    async def list_hidden(
-        self, user: UserId, chats: Sequence[ChatId]
-    ) -> dict[ChatId, frozenset[int]]:
-        return {CHAT: self.hidden}
+    async def list_hidden(self, user: UserId, chats: Sequence[ChatId]) -> dict[ChatId, HiddenSeqs]:
+        return {CHAT: HiddenSeqs(self.hidden)}
 
 
 def seqs(page: Page[Message]) -> list[int]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chatserver.domain.ids import ChatId, GatewayId, Seq, Ts
 from chatserver.hot.chats.backlog import CommittedMessage
 from chatserver.protocol.frames import Message
-from chatserver.warm.chats.directory import Mark
+from chatserver.warm.chats.member_state import Mark
 from chatserver.warm.messages.store import PersistItem
 from workers.persist.batch_effects import Work
 from workers.persist.batch_writer import WRITE_MAX, Piece

@@ -1,0 +1,23 @@
+"""Texts of search results, for the screen and for pipes."""
+
+from __future__ import annotations
+
+import datetime
+
+from chatserver.client.terminal.conversation_link import SearchReport
+from chatserver.telemetry.printable_text import printable
+
+
+def describe_report(report: SearchReport) -> str:
+    """Return the heading of results."""
+    if report.problem:
+        return printable(f"search {report.query}: {report.problem}")
+    count = len(report.lines)
+    found = f"{count} message{'' if count == 1 else 's'}"
+    return f"search {printable(report.query)}: {found}{', there are more' * report.has_more}"
+
+
+def local_time(ts: int) -> str:
+    """Return a time in Unix microseconds as local date and time."""
+    when = datetime.datetime.fromtimestamp(ts / 1e6, tz=datetime.UTC).astimezone()
+    return when.strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,180 @@
+"""Dependencies of the API and the workers that store: repositories of DynamoDB and S3."""
+
+from __future__ import annotations
+
+import abc
+from functools import cached_property
+from typing import Literal
+
+from chatserver.cold.archive import SegmentObjects
+from chatserver.cold.client import ObjectStore
+from chatserver.cold.long_bodies import BodyFiles
+from chatserver.config import Settings
+from chatserver.container import storage_ports
+from chatserver.container.core import CoreContainer
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import GatewayId, new_id
+from chatserver.hot.redis.client import HotClient
+from chatserver.operations.doctor.dynamodb_checks import require_tables
+from chatserver.service.history.cold_log import ColdLog
+from chatserver.service.history.warm_and_cold_log import OlderTiers
+from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.archive.manifests import Manifests
+from chatserver.warm.archive.restored_ranges import RestoredRows
+from chatserver.warm.archive.user_positions import UserPositions
+from chatserver.warm.chats.directory import Directory
+from chatserver.warm.chats.legal_holds import Holds
+from chatserver.warm.chats.logins import LoginRows
+from chatserver.warm.chats.member_state import MemberState
+from chatserver.warm.chats.memberships import Memberships
+from chatserver.warm.chats.moderation import Moderation as ModerationRows
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.messages.active_days import ActiveDaysRepository
+from chatserver.warm.messages.long_bodies import LongBodies
+from chatserver.warm.messages.message_changes import MessageChanges
+from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.sharded_chats import ShardList
+from chatserver.warm.messages.store import MessageRepository
+from chatserver.warm.messages.ttl import ItemRetention
+
+Role = Literal["api", "worker"]
+
+
+class TierContainer(CoreContainer, abc.ABC):
+    """Repositories of DynamoDB and S3, and the readers that join the tiers."""
+
+    def __init__(
+        self,
+        *,
+        role: Role,
+        settings: Settings,
+        clock: Clock,
+        hot: HotClient,
+        dynamodb: DynamoClient,
+        store: ObjectStore,
+    ) -> None:
+        # Neither role has sessions. The API needs a unique gateway id to commit messages.
+        gateway = GatewayId(new_id().lower() if role == "api" else "-")
+        super().__init__(settings=settings, clock=clock, hot=hot, gateway=gateway)
+        self.role = role
+        self.dynamodb = dynamodb
+        self.store = store
+        directory, warm = dynamodb.for_feature("directory"), settings.warm
+        self.directory = Directory(directory, warm)
+        self.member_state = MemberState(directory, warm, self.directory)
+        self.memberships = Memberships(dynamodb.for_feature("membership"), warm)
+        self.login_rows = LoginRows(dynamodb.for_feature("accounts"), warm)
+        self.holds = Holds(dynamodb.for_feature("moderation"), warm)
+        self.moderation_rows = ModerationRows(dynamodb.for_feature("moderation"), warm)
+        self.body_files = BodyFiles(store, dynamodb.cipher)
+        self.item_retention = ItemRetention.by(settings.archive)
+        self.manifests = Manifests(dynamodb.for_feature("archive"), warm)
+        self.restored = RestoredRows(dynamodb.for_feature("archive"), warm)
+        self.segments = SegmentObjects(store, settings.archive, dynamodb.cipher)
+
+    async def check_tables(self) -> None:
+        """Check that the tables exist and may be read; see `require_tables`."""
+        await require_tables(self.dynamodb.for_feature("operations"), self.settings.warm)
+
+    @property
+    def warm_history(self) -> OlderTiers:
+        return self.older_tiers
+
+    @property
+    def earlier_periods(self) -> Memberships:
+        return self.memberships
+
+    @cached_property
+    def write_shards(self) -> ShardList:
+        usage = self.dynamodb.for_feature("patterns" if self.role == "api" else "persist")
+        return ShardList(usage, self.settings.warm, self.clock)
+
+    @cached_property
+    def long_bodies(self) -> LongBodies:
+        usage = self.dynamodb.for_feature("history" if self.role == "api" else "persist")
+        return LongBodies(usage, self.settings.warm, self.body_files, self.clock, self.write_shards)
+
+    @cached_property
+    def messages(self) -> MessageRepository:
+        return MessageRepository(
+            self.dynamodb.for_feature("persist"),
+            self.settings.warm,
+            self.clock,
+            self.write_shards,
+            self.item_retention,
+            self.long_bodies,
+        )
+
+    @cached_property
+    def archivable(self) -> ArchivableMessages:
+        return self._make_archivable(self.dynamodb.for_feature("archive"))
+
+    def _make_archivable(self, client: DynamoClient) -> ArchivableMessages:
+        return ArchivableMessages(
+            client, self.settings.warm, self.clock, self.write_shards, self.long_bodies
+        )
+
+    @cached_property
+    def cold_log(self) -> ColdLog:
+        reads = self.dynamodb.for_feature("history")
+        return ColdLog(
+            manifests=Manifests(reads, self.settings.warm),
+            segments=self.segments,
+            items=self._make_archivable(reads),
+            clock=self.clock,
+        )
+
+    @cached_property
+    def older_tiers(self) -> OlderTiers:
+        messages = MessageRepository(
+            self.dynamodb.for_feature("history"),
+            self.settings.warm,
+            shards=self.write_shards,
+            bodies=self.long_bodies,
+        )
+        return OlderTiers(messages, self.cold_log)
+
+    @cached_property
+    def user_positions(self) -> UserPositions:
+        usage = self.dynamodb.for_feature("patterns" if self.role == "api" else "archive")
+        return UserPositions(usage, self.settings.warm)
+
+    @cached_property
+    def active_days(self) -> ActiveDaysRepository:
+        usage = self.dynamodb.for_feature("patterns" if self.role == "api" else "persist")
+        return ActiveDaysRepository(usage, self.settings.warm)
+
+    @cached_property
+    def message_indexes(self) -> MessageIndexes:
+        return MessageIndexes(
+            self.dynamodb.for_feature("patterns"),
+            self.settings.warm,
+            self.clock,
+            self.write_shards,
+            self.long_bodies,
+        )
+
+    @cached_property
+    def message_changes(self) -> MessageChanges:
+        return MessageChanges(
+            self.dynamodb.for_feature("persist"),
+            self.settings.warm,
+            self.release_files,
+            self.cold_log,
+            self.holds,
+            self.write_shards,
+            self.item_retention,
+            self.clock,
+            self.long_bodies,
+            self.release_pin,
+        )
+
+    # Features that keep references to messages
+
+    @cached_property
+    def release_pin(self) -> storage_ports.ReleasePin:
+        return self.provided(storage_ports.RELEASE_PIN)
+
+    @cached_property
+    def release_files(self) -> storage_ports.ReleaseFiles:
+        return self.provided(storage_ports.RELEASE_FILES)

@@ -1,0 +1,246 @@
+"""Typed seam to LanceDB: one table of the S3 bucket, with values instead of dictionaries.
+
+Only this module knows the library. Its errors are translated here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, cast
+
+import lancedb
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]  # no type information
+from lancedb import query as lance_query
+from lancedb.index import FTS, BTree
+from lancedb.query import FullTextQuery, Occur
+from lancedb.table import Table
+
+from chatserver.config import Cold
+from chatserver.errors import Unavailable
+
+PREFIX: Final = "search/v1"
+SCALAR_COLUMNS: Final = ("id", "chat", "ts")
+LATEST: Final = datetime.timedelta(0)
+_TOKEN_BYTES_MAX: Final = 256
+_TABLES_MAX: Final = 1000
+_SCHEMA: Final = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        ("chat", pa.string()),
+        ("seq", pa.int64()),
+        ("ts", pa.int64()),
+        ("sender", pa.string()),
+        ("has_file", pa.bool_()),
+        ("expires_at", pa.int64()),
+        ("generation", pa.int64()),
+        ("body", pa.string()),
+        ("prefixes", pa.string()),
+        ("state", pa.string()),
+    ]
+)
+# Their optional arguments have no types, so mypy takes them for required ones.
+_match_query: Callable[..., FullTextQuery] = lance_query.MatchQuery
+_phrase_query: Callable[..., FullTextQuery] = lance_query.PhraseQuery
+_boolean_query: Callable[..., FullTextQuery] = lance_query.BooleanQuery
+
+os.environ.setdefault("LANCE_LOG", "error")
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A row of the table: a document, or the state of the indexer."""
+
+    id: str
+    chat: str | None = None
+    seq: int | None = None
+    ts: int | None = None
+    sender: str | None = None
+    has_file: bool | None = None
+    expires_at: int | None = None
+    generation: int | None = None
+    body: str | None = None
+    prefixes: str | None = None
+    state: str | None = None
+
+
+class Match(msgspec.Struct, frozen=True):
+    """A match of a query. `score`: relevance; 0 without words."""
+
+    id: str
+    chat: str
+    seq: int
+    ts: int
+    score: float = msgspec.field(default=0.0, name="_score")
+
+
+class LanceTable:
+    """A table, which is opened by its first use. Methods raise Unavailable."""
+
+    def __init__(self, settings: Cold, name: str) -> None:
+        self._settings = settings
+        self._name = name
+        self._where = f"s3://{settings.bucket}/{_folder(settings)}"
+        self._table: Table | None = None
+        self._lock = threading.Lock()
+
+    def create(self) -> None:
+        """Create the table and its indexes, unless it exists."""
+        with _translated():
+            self._open(creates=True)
+
+    def _open(self, *, creates: bool = False) -> Table:
+        with self._lock:
+            if self._table is None:
+                database = lancedb.connect(
+                    self._where,
+                    storage_options=_storage_options(self._settings),
+                    read_consistency_interval=LATEST,
+                )
+                if creates and self._name not in database.table_names(limit=_TABLES_MAX):
+                    made = database.create_table(self._name, schema=_SCHEMA, exist_ok=True)
+                    _index(made)
+                self._table = database.open_table(self._name)
+            return self._table
+
+    def close(self) -> None:
+        """Forget the connection; the next use opens it again."""
+        with self._lock:
+            self._table = None
+
+    # writes: one commit each
+
+    def upsert(self, rows: Sequence[Row]) -> None:
+        """Insert rows, or replace those with the same id."""
+        with _translated():
+            data = pa.Table.from_pylist([msgspec.structs.asdict(row) for row in rows], _SCHEMA)
+            merge = self._open().merge_insert("id").when_matched_update_all()
+            merge.when_not_matched_insert_all().execute(data)
+
+    def delete(self, condition: str) -> int:
+        """Delete the rows that meet a condition; return their number."""
+        with _translated():
+            table = self._open()
+            count = table.count_rows(condition)
+            if count:
+                table.delete(condition)
+            return count
+
+    def rewrite(self) -> None:
+        """Write all rows and indexes again, and delete all old versions."""
+        with _translated():
+            table = self._open()
+            table.update(values_sql={"generation": "generation + 0"})
+            table.optimize()
+            _index(table)
+            table.optimize(cleanup_older_than=LATEST)
+
+    def optimize(self, kept: datetime.timedelta) -> None:
+        """Merge small files, add new rows to the indexes, and delete older versions."""
+        with _translated():
+            self._open().optimize(cleanup_older_than=kept)
+
+    # reads
+
+    def list_rows(self, condition: str, limit: int) -> list[Row]:
+        """Return the whole rows that meet a condition."""
+        with _translated():
+            query = self._open().search().where(condition).select(_SCHEMA.names).limit(limit)
+            return msgspec.convert(query.to_list(), list[Row])
+
+    def find(self, words: FullTextQuery | None, condition: str, limit: int) -> list[Match]:
+        """Return rows that match; the best ones if there are more than `limit`."""
+        columns = list(Match.__struct_encode_fields__[:-1])
+        with _translated():
+            table = self._open()
+            if words is None:
+                found = table.search().where(condition).select(columns).limit(limit).to_list()
+            else:
+                matches = table.search(words, query_type="fts").where(condition, prefilter=True)
+                found = matches.select([*columns, "_score"]).limit(limit).to_list()
+            return msgspec.convert(found, list[Match])
+
+    def measure(self) -> tuple[int, int]:
+        """Return the number of rows, and the size in bytes."""
+        with _translated():
+            table = self._open()
+            stats = cast("dict[str, int]", table.stats())  # declared as a class
+            return table.count_rows(), stats["total_bytes"]
+
+
+# full-text queries
+
+
+def match_word(word: str, column: str) -> FullTextQuery:
+    """Return a query for one token."""
+    return _match_query(word, column)
+
+
+def match_phrase(words: Iterable[str], column: str) -> FullTextQuery:
+    """Return a query for consecutive tokens."""
+    return _phrase_query(" ".join(words), column)
+
+
+def match_all(parts: Sequence[FullTextQuery]) -> FullTextQuery | None:
+    """Return a query for all parts; None without parts."""
+    if len(parts) > 1:
+        return _boolean_query([(Occur.MUST, each) for each in parts])
+    return parts[0] if parts else None
+
+
+# conditions
+
+
+def is_in(column: str, values: Iterable[str]) -> str:
+    """Return the condition that a column has one of these values."""
+    return f"{column} IN ({', '.join(map(quoted, values)) or 'NULL'})"
+
+
+def quoted(value: str) -> str:
+    """Return a text as a literal of a condition."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _index(table: Table) -> None:
+    """Create the indexes, or train them again."""
+    for column in SCALAR_COLUMNS:
+        table.create_index(column, config=BTree(), replace=True)
+    for column in ("body", "prefixes"):
+        words = FTS(
+            base_tokenizer="whitespace",
+            with_position=column == "body",
+            max_token_length=_TOKEN_BYTES_MAX,
+            lower_case=False,
+            stem=False,
+            remove_stop_words=False,
+            ascii_folding=False,
+        )
+        table.create_index(column, config=words, replace=True)
+
+
+def _folder(settings: Cold) -> str:
+    return f"{settings.tenant}/{PREFIX}" if settings.tenant else PREFIX
+
+
+def _storage_options(settings: Cold) -> dict[str, str]:
+    options = {"aws_region": settings.region, "timeout": f"{settings.call_timeout_s:g}s"}
+    if settings.endpoint is not None:
+        is_plain = settings.endpoint.startswith("http://")
+        options |= {"aws_endpoint": settings.endpoint, "allow_http": str(is_plain).lower()}
+    if settings.access_key is not None and settings.secret_key is not None:
+        options |= {
+            "aws_access_key_id": settings.access_key,
+            "aws_secret_access_key": settings.secret_key.get_secret_value(),
+        }
+    return options
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as exc:  # the errors of LanceDB
+        raise Unavailable(f"search: LanceDB: {str(exc)[:300]}") from exc

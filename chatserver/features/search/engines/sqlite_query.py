@@ -1,0 +1,194 @@
+"""Queries of the SQLite engine; see `sqlite_fts` for the tables.
+
+Newest first, matches are read in the order of their rowid, and so of time. By relevance, a bounded
+number of the newest matches is sorted.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import msgspec
+
+from chatserver.features.search.engines.bounds import RANKED_MAX, SCANS, SCOPED_CHATS_MAX
+from chatserver.features.search.model import Cursor, Found, Hit
+from chatserver.features.search.query import Query, Term
+
+KNOWN_CHATS_MAX: Final = 100_000  # of one connection
+SLOTS: Final = 1024  # documents of different chats with the same `ts`
+Row = tuple[int, int, int]  # rowid, number of the chat, seq
+_ALL: Final = "SELECT id FROM doc WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT ?"
+_MATCHING: Final = (
+    "SELECT rowid AS id FROM words WHERE words MATCH ? AND rowid >= ? AND rowid < ? "
+    "ORDER BY rowid DESC LIMIT ?"
+)
+_IS_CURRENT: Final = "(doc.expires_at = 0 OR doc.expires_at > ?)"
+
+
+class SqliteSearch:
+    """One query. `match` is the FTS5 expression; None: all documents."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        match: str | None,
+        numbers: dict[int, str],
+        query: Query,
+        now_s: int,
+    ) -> None:
+        self._connection = connection
+        self._match = match
+        self._numbers = numbers
+        self._now_s = now_s
+        self._low = (query.after_ts or 0) * SLOTS
+        before = query.before_ts
+        self._high = (1 << 62) if before is None else before * SLOTS
+        self._words = query.terms
+        self._is_scoped = len(numbers) <= SCOPED_CHATS_MAX
+        self._chats = msgspec.json.encode(list(numbers)).decode()
+
+    def _read(self, limit: int, high: int) -> tuple[list[Row], int | None]:
+        """Return `(rows, last)`: the newest matches before rowid `high`, at most `limit`.
+
+        `last` is the rowid before which reading continues; None if nothing is left.
+        """
+        if self._is_scoped:
+            rows, count, last = self._scan(limit + 1, high)
+            if len(rows) > limit:
+                return rows[:limit], rows[limit - 1][0]
+            return rows, last if count > limit else None
+        rows, last = [], high
+        for size in SCANS:
+            found, count, end = self._scan(size, last)
+            rows += found
+            if len(rows) > limit:
+                return rows[:limit], rows[limit - 1][0]
+            if count < size:
+                return rows, None
+            last = end
+        return rows, last
+
+    def _scan(self, size: int, high: int) -> tuple[list[Row], int, int]:
+        """Return the newest `size` matches before `high`, without those that are filtered.
+
+        The result is `(rows, count, last)` with the number of matches and the last rowid. SQLite
+        returns one row, so that a scan does not wait for the interpreter lock at each match.
+        """
+        values: list[int | str] = [self._now_s]
+        condition = _IS_CURRENT
+        if not self._is_scoped:
+            condition += " AND doc.chat IN (SELECT value FROM json_each(?))"
+            values.append(self._chats)
+        found = _ALL
+        if self._match is not None:
+            found = _MATCHING
+            values.append(self._match)
+        matches, count, last = self._connection.execute(
+            "SELECT json_group_array(json_array(doc.id, doc.chat, doc.seq)) "  # noqa: S608
+            f"FILTER (WHERE {condition}), count(*), min(doc.id) "
+            f"FROM ({found}) AS found CROSS JOIN doc ON doc.id = found.id",
+            [*values, self._low, high, size],
+        ).fetchone()
+        rows = sorted(msgspec.json.decode(matches, type=list[Row]), reverse=True)
+        return rows, count, last
+
+    def list_newest(self, limit: int, start: Cursor | None) -> Found:
+        high = self._high if start is None else min(self._high, start.offset)
+        rows, last = self._read(limit, high)
+        hits = [self._hit(row) for row in rows]
+        cursors = [Cursor(row[0] // SLOTS, offset=row[0]) for row in rows]
+        return Found(hits, cursors, None if last is None else Cursor(last // SLOTS, offset=last))
+
+    def list_ranked(self, limit: int, start: Cursor | None) -> Found:
+        skipped = 0 if start is None else start.offset
+        high = self._high if start is None else min(self._high, start.ts * SLOTS)
+        rows, _ = self._read(RANKED_MAX, high)
+        newest = (rows[0][0] // SLOTS + 1) if rows else 0
+        top = newest if start is None else start.ts
+        bodies = self._list_bodies([row[0] for row in rows])
+        scored = [(score(self._words, bodies[row[0]]), row) for row in rows]
+        ranked = sorted(scored, key=lambda each: (-each[0], -each[1][0]))
+        page = ranked[skipped : skipped + limit]
+        cursors = [Cursor(top, offset=skipped + index + 1) for index in range(len(page))]
+        has_more = len(ranked) > skipped + limit
+        hits = [self._hit(row)._replace(score=points) for points, row in page]
+        return Found(hits, cursors, cursors[-1] if has_more else None)
+
+    def _list_bodies(self, ids: Sequence[int]) -> dict[int, str]:
+        (found,) = self._connection.execute(
+            "SELECT json_group_array(json_array(rowid, body)) FROM words "
+            "WHERE rowid IN (SELECT value FROM json_each(?))",
+            (msgspec.json.encode(ids).decode(),),
+        ).fetchone()
+        return dict(msgspec.json.decode(found, type=list[tuple[int, str]]))
+
+    def _hit(self, row: Row) -> Hit:
+        return Hit(self._numbers[row[1]], row[2], row[0] // SLOTS)
+
+
+def score(terms: Sequence[Term], tokens: str) -> float:
+    """Return the relevance of a document that has all terms: frequent in a short text is best.
+
+    This is BM25 without the weights of words, which are the same for all documents that have all
+    of the words.
+    """
+    text = tokens.partition(" c:")[0]
+    words, total = text.split(), 0.0
+    for term in terms:
+        last = term.tokens[-1]
+        count = f" {text}".count(f" {last}") if term.is_prefix else words.count(last)
+        total += count / (count + 1.2 * (0.25 + 0.75 * len(words) / 10))
+    return total
+
+
+def numbers_of(
+    connection: sqlite3.Connection, chats: Collection[str], known: dict[str, int]
+) -> dict[int, str]:
+    """Return the names of chats by number. `known`: a cache; the numbers never change."""
+    missing = [chat for chat in chats if chat not in known]
+    if missing:
+        if len(known) > KNOWN_CHATS_MAX:
+            known.clear()
+            missing = list(chats)
+        (found,) = connection.execute(
+            "SELECT json_group_array(json_array(name, id)) FROM name "
+            "WHERE kind = 'chat' AND name IN (SELECT value FROM json_each(?))",
+            (msgspec.json.encode(missing).decode(),),
+        ).fetchone()
+        known.update(msgspec.json.decode(found, type=list[tuple[str, int]]))
+    return {known[chat]: chat for chat in chats if chat in known}
+
+
+def scopes_of(
+    connection: sqlite3.Connection, query: Query, numbers: Collection[int]
+) -> list[str] | None:
+    """Return the FTS5 expressions of the filters; None if they match nothing."""
+    scopes: list[str] = []
+    if query.sender is not None:
+        sender = find_number(connection, "user", query.sender)
+        if sender is None:
+            return None
+        scopes.append(f'"u:{sender}"')
+    if query.has_file:
+        scopes.append('"f:"')
+    if len(numbers) <= SCOPED_CHATS_MAX:
+        scopes.append("(" + " OR ".join(f'"c:{number}"' for number in numbers) + ")")
+    return scopes
+
+
+def terms_of(query: Query) -> list[str]:
+    """Return the FTS5 expressions of the words and phrases."""
+    return [
+        '"' + " ".join(term.tokens).replace('"', "") + ('"*' if term.is_prefix else '"')
+        for term in query.terms
+    ]
+
+
+def find_number(connection: sqlite3.Connection, kind: str, name: str) -> int | None:
+    """Return the number of a chat or user; None if the index has no message of it."""
+    row = connection.execute(
+        "SELECT id FROM name WHERE kind = ? AND name = ?", (kind, name)
+    ).fetchone()
+    return None if row is None else int(row[0])

@@ -1,0 +1,23 @@
+"""Searches of gateways, which read neither the index nor DynamoDB: `worker search` answers them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from chatserver.container import ports
+from chatserver.container.gateway import GatewayContainer
+from chatserver.domain.ids import UserId
+from chatserver.errors import NotFound
+from chatserver.features.search.model import DISABLED
+from chatserver.protocol import frames
+
+
+def answer_frame(core: GatewayContainer) -> ports.AnswerSearchFrame:
+    async def answer(user: UserId, frame: frames.Search) -> msgspec.Struct:
+        if not core.settings.search.index:
+            raise NotFound(DISABLED)
+        page = await core.warm.find_messages(user, frame)
+        results = [msgspec.Raw(each) for each in page.results]
+        return frames.SearchPage(frame.id, results, page.next is not None, page.next)
+
+    return answer

@@ -1,0 +1,42 @@
+"""Worker for the gateways' searches; see `chatserver.hot.bus.rpc`.
+
+The calls have a stream of their own. So the processes that have the index answer them, and a slow
+search takes no slot from the calls that load chats.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from chatserver.container.storage import StorageContainer
+from chatserver.domain.ids import UserId
+from chatserver.features.search.container import SearchContainer
+from chatserver.features.search.model import Order
+from chatserver.hot.bus import rpc
+from chatserver.hot.bus.rpc_queue import CallQueue
+from workers.rpc import RpcWorker
+
+CALLS_IN_FLIGHT_MAX = 256  # a search has its own limits: `SEARCHES_MAX` run, others wait
+
+
+class SearchCallWorker(RpcWorker):
+    """Answers searches."""
+
+    def __init__(self, container: StorageContainer, name: str) -> None:
+        queue = CallQueue(
+            hot=container.hot,
+            consumer=name,
+            clock=container.clock,
+            key=container.hot.keys.search_calls(),
+        )
+        super().__init__(container, name, queue, CALLS_IN_FLIGHT_MAX)
+
+    async def _perform(self, operation: rpc.AnyOperation) -> bytes:
+        if not isinstance(operation, rpc.FindMessages):
+            return await super()._perform(operation)
+        query = operation.query
+        found, following = await self._container.get(SearchContainer).get_page(
+            UserId(operation.user), query.q, Order(query.order), query.limit, query.after
+        )
+        results = [each.encode() for each in found]
+        return msgspec.msgpack.encode(rpc.FoundPage(results, following))

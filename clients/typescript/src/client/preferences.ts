@@ -1,0 +1,169 @@
+// The user's own preferences of chats, the same on all of their devices, and their pinned chats.
+//
+// The server has them; this is a copy. Changes of other devices arrive as signals, which may be
+// lost: after each connection, everything is loaded again. A lower `rev` never replaces a higher.
+
+import type { ChatPreferences as Fields, PinnedChats } from "../generated/frames.js";
+import type { PreferenceChanges as Changes } from "../generated/http.js";
+import type { HttpClient } from "../http/http_client.js";
+import { ChatError } from "../state/errors.js";
+import type { ChatEvent } from "../state/events.js";
+
+const PAGE = 100;
+const CHATS_MAX = 2_000;
+const TRIES = 3;
+
+/** The user's preferences of a chat. */
+export interface ChatPreferences {
+  readonly isArchived: boolean;
+  /** No push notifications until then, in seconds since 1970; 0: forever; null: not muted. */
+  readonly mutedUntilS: number | null;
+  /** Show the chat as unread, whatever its unread count. */
+  readonly isMarkedUnread: boolean;
+  /** Show no message up to this seq. */
+  readonly clearedUpto: number;
+  /** The unsent text of the device that changed it last; `version` is a time in milliseconds. */
+  readonly draft: { readonly text: string; readonly version: number } | null;
+  /** Rises with each change. */
+  readonly rev: number;
+}
+
+/** Preferences to change; what is absent stays. */
+export type PreferenceChanges = Partial<Omit<ChatPreferences, "draft" | "rev">> & {
+  /** Replaces a draft with a lower version; an empty text deletes it. */
+  draft?: { text: string; version: number };
+};
+
+const DEFAULTS: ChatPreferences = {
+  isArchived: false,
+  mutedUntilS: null,
+  isMarkedUnread: false,
+  clearedUpto: 0,
+  draft: null,
+  rev: 0,
+};
+const NONE: PinnedChats = { chats: [], rev: 0 };
+
+/** The preferences of all chats. Call `load` once. */
+export class Preferences {
+  readonly #http: () => HttpClient;
+  readonly #chats = new Map<string, ChatPreferences>();
+  readonly #listeners = new Set<(chats: ReadonlySet<string>) => void>();
+  #pinned: PinnedChats = NONE;
+  #loading: Promise<void> | null = null;
+  #isUsed = false;
+
+  /** @internal */
+  constructor(http: () => HttpClient) {
+    this.#http = http;
+  }
+
+  /** Return the preferences of a chat: the same object until they change. */
+  get(chat: string): ChatPreferences {
+    return this.#chats.get(chat) ?? DEFAULTS;
+  }
+
+  /** The chats at the top of the list, in order: the same list until it changes. */
+  get pinned(): readonly string[] {
+    return this.#pinned.chats;
+  }
+
+  /** Call `listener` with the chats that changed, or none for `pinned`; return its end. */
+  onChange(listener: (chats: ReadonlySet<string>) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Load all preferences, now and after each connection. */
+  async load(): Promise<void> {
+    this.#isUsed = true;
+    this.#loading ??= this.#loadNow().finally(() => {
+      this.#loading = null;
+    });
+    await this.#loading;
+  }
+
+  async #loadNow(): Promise<void> {
+    this.#takePinned(await this.#http().call("get_pinned_chats", {}));
+    let cursor: string | null = null;
+    do {
+      const place: { cursor?: string } = cursor === null ? {} : { cursor };
+      const page = await this.#http().call("list_chat_preferences", { limit: PAGE, ...place });
+      for (const item of page.items) this.#take(item);
+      cursor = page.next ?? null;
+    } while (cursor !== null && this.#chats.size < CHATS_MAX);
+  }
+
+  /** Change some preferences of a chat, on all devices of the user. */
+  async change(chat: string, changes: PreferenceChanges): Promise<ChatPreferences> {
+    const { isArchived, mutedUntilS, isMarkedUnread, clearedUpto, draft } = changes;
+    const body: Changes = {};
+    if (isArchived !== undefined) body.archived = isArchived;
+    if (mutedUntilS !== undefined) body.muted_until = mutedUntilS;
+    if (isMarkedUnread !== undefined) body.marked_unread = isMarkedUnread;
+    if (clearedUpto !== undefined) body.cleared_upto = clearedUpto;
+    if (draft !== undefined) body.draft = draft;
+    this.#take(await this.#http().call("change_chat_preferences", { chat, body }));
+    return this.get(chat);
+  }
+
+  /** Put a chat at the top of the list, before other pinned ones. */
+  pin(chat: string): Promise<void> {
+    return this.#changePinned((chats) => [chat, ...chats.filter((each) => each !== chat)]);
+  }
+
+  /** Do not keep a chat at the top. */
+  unpin(chat: string): Promise<void> {
+    return this.#changePinned((chats) => chats.filter((each) => each !== chat));
+  }
+
+  /** Replace the pinned chats. */
+  setPinned(chats: readonly string[]): Promise<void> {
+    return this.#changePinned(() => [...chats]);
+  }
+
+  /** If another device changes the list meanwhile, make the change again in its list. */
+  async #changePinned(changed: (chats: readonly string[]) => string[]): Promise<void> {
+    for (let left = TRIES; ; left -= 1) {
+      const known = await this.#http().call("get_pinned_chats", {});
+      const body = { chats: changed(known.chats), if_rev: known.rev ?? 0 };
+      try {
+        this.#takePinned(await this.#http().call("set_pinned_chats", { body }));
+        return;
+      } catch (error) {
+        if (!(error instanceof ChatError) || error.code !== "conflict" || left <= 1) throw error;
+      }
+    }
+  }
+
+  /** Apply an event of the client. @internal */
+  apply(event: ChatEvent): void {
+    if (event.type === "connected" && this.#isUsed) void this.load().catch(() => {});
+    if (event.type !== "signalReceived") return;
+    const { kind, fields } = event;
+    if (kind === "chat_preferences") this.#take(fields["preferences"] as Fields);
+    if (kind === "pinned_chats") this.#takePinned(fields["pinned"] as PinnedChats);
+  }
+
+  #take(fields: Fields): void {
+    const { chat, rev = 0, archived, muted_until, marked_unread, draft, cleared_upto } = fields;
+    const known = this.#chats.get(chat);
+    if (known === undefined ? this.#chats.size >= CHATS_MAX : rev <= known.rev) return;
+    this.#chats.set(chat, {
+      isArchived: archived ?? false,
+      mutedUntilS: muted_until ?? null,
+      isMarkedUnread: marked_unread ?? false,
+      clearedUpto: cleared_upto ?? 0,
+      draft: draft ?? null,
+      rev,
+    });
+    for (const listener of [...this.#listeners]) listener(new Set([chat]));
+  }
+
+  #takePinned(pinned: PinnedChats): void {
+    const isOlder = (pinned.rev ?? 0) <= (this.#pinned.rev ?? 0);
+    if (isOlder && this.#pinned !== NONE) return;
+    this.#pinned = pinned;
+    for (const listener of [...this.#listeners]) listener(new Set());
+  }
+}

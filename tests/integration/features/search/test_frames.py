@@ -1,0 +1,185 @@
+"""Search over WebSocket, in the SDK and in the terminal: the same results as over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import pytest
+
+from chatserver.client.client import ChatClient
+from chatserver.protocol.frames import Search
+from chatserver.protocol.request_costs import SEARCH, cost_of_frame
+from tests.integration.features.privacy.support import Person
+from tests.integration.features.search.support import (
+    Library,
+    NewPerson,
+    make_group,
+    search,
+    until_found,
+)
+from tests.support.rawchat import Failed
+
+pytest_plugins = ["tests.integration.features.search.fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+TERMINAL_S = 60.0
+
+
+async def ask(library: Library, person: Person, **fields: Any) -> dict[str, Any]:
+    """Send a `search` frame and return its answer."""
+    async with library.vault.stack.chat_of(person.user) as device:
+        return await device.ask("search", **fields)
+
+
+async def test_frame_finds_what_http_finds(library: Library, new_person: NewPerson) -> None:
+    """Messages, snippets and cursors are the same, so a list can continue over the other one."""
+    ann, ben, eve = await new_person("ann"), await new_person("ben"), await new_person("eve")
+    chat = await make_group(ann, ben.user)
+    for n in range(5):
+        await ann.say(chat, f"lychee number {n}")
+    await until_found(ben, "lychee", 5)
+
+    first = await ask(library, ben, q="lychee", limit=2)
+    over_http = await search(ben, "lychee", limit=2)
+    rest = await ask(library, ben, q="lychee", limit=2, after=over_http["next"])
+    last = await search(ben, "lychee", limit=2, cursor=rest["next"])
+
+    assert first["results"] == over_http["items"]
+    assert (first["more"], first["next"]) == (True, over_http["next"])
+    bodies = [each["message"]["body"] for each in (*first["results"], *rest["results"])]
+    assert bodies == [f"lychee number {n}" for n in (4, 3, 2, 1)]
+    assert [each["message"]["body"] for each in last["items"]] == ["lychee number 0"]
+    assert (await ask(library, eve, q="lychee"))["results"] == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "text"),
+    [
+        ({"q": "x" * 501}, "bad_request", "length <= 500"),
+        ({"q": ""}, "bad_request", "length >= 1"),
+        ({"q": "x", "limit": 51}, "bad_request", "<= 50"),
+        ({"q": "x", "order": "best"}, "bad_request", "order"),
+        ({"q": "has:x"}, "bad_request", "has:"),
+        ({"q": "x", "after": "made-up"}, "bad_request", "cursor"),
+        ({"q": "in:g-none x"}, "not_found", ""),
+    ],
+)
+async def test_wrong_frame_is_refused(
+    library: Library, new_person: NewPerson, fields: dict[str, Any], code: str, text: str
+) -> None:
+    """The bounds are those of HTTP, and the error names the field."""
+    ann = await new_person("ann")
+
+    with pytest.raises(Failed) as refused:
+        await ask(library, ann, **fields)
+
+    assert refused.value.code == code
+    assert text in str(refused.value)
+
+
+async def test_cursor_of_another_user_is_refused(library: Library, new_person: NewPerson) -> None:
+    """A cursor is valid for its query, order and user only."""
+    ann, ben = await new_person("ann"), await new_person("ben")
+    chat = await ann.open_direct(ben.user)
+    for n in range(3):
+        await ann.say(chat, f"durian {n}")
+    await until_found(ann, "durian", 3)
+    place = (await ask(library, ann, q="durian", limit=1))["next"]
+
+    for person, fields in ((ben, {}), (ann, {"order": "relevance"}), (ann, {"q": "durian 1"})):
+        with pytest.raises(Failed) as refused:
+            await ask(library, person, **{"q": "durian", "after": place, **fields})
+        assert refused.value.code == "bad_request"
+
+
+async def test_frame_costs_what_the_route_costs() -> None:
+    """Ten tokens, and one more for a page of 50."""
+    assert cost_of_frame(Search(1, "x")) == SEARCH == 10
+    assert cost_of_frame(Search(1, "x", limit=50)) == SEARCH + 1
+
+
+async def test_sdk_searches_over_the_socket(library: Library, new_person: NewPerson) -> None:
+    """A connected client needs no `api_url`."""
+    ann, ben = await new_person("ann"), await new_person("ben")
+    chat = await ann.open_direct(ben.user)
+    for n in range(3):
+        await ann.say(chat, f"guava {n}")
+    await until_found(ben, "guava", 3)
+
+    async with ChatClient(f"ws://127.0.0.1:{library.vault.stack.port}/", ben.token) as client:
+        first = await client.search("guava from:" + ann.user, limit=2)
+        rest = await client.search("guava from:" + ann.user, limit=2, after=first.next)
+
+    assert [each.message.body for each in first.results] == ["guava 2", "guava 1"]
+    assert first.results[0].snippet == [("guava", True), (" 2", False)]
+    assert [each.message.body for each in rest.results] == ["guava 0"]
+    assert rest.next is None
+
+
+async def test_terminal_shows_the_newest_results(library: Library, new_person: NewPerson) -> None:
+    """`/search` prints at most ten results with time, chat, sender and snippet, and sends none."""
+    ann, ben = await new_person("ann"), await new_person("ben")
+    chat, group = await ann.open_direct(ben.user), await make_group(ann, ben.user, name="Fruit")
+    await ann.say(group, "rambutan in the group")
+    for n in range(11):
+        await ann.say(chat, f"rambutan {n}")
+    await until_found(ben, "rambutan", 12)
+    stack = library.vault.stack
+    process = await asyncio.create_subprocess_exec(
+        *(*stack.cli, "chat", "--with", ann.user, "--url", f"ws://127.0.0.1:{stack.port}/"),
+        env={**os.environ, **stack.environment(), "CHAT_TOKEN": ben.token},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+
+    try:
+        in_group = await search_in_terminal(process, f"rambutan in:{group}", 1)
+        everywhere = await search_in_terminal(process, "rambutan", 10)
+        wrong = await search_in_terminal(process, "has:x", 0)
+    finally:
+        process.kill()
+        await process.wait()
+
+    assert in_group[0] == f"[search rambutan in:{group}: 1 message]"
+    assert in_group[1].endswith(f"{ann.user}: rambutan in the group")
+    assert everywhere[0] == "[search rambutan: 10 messages, there are more]"
+    assert everywhere[1].endswith(f"{ann.user}: rambutan 10")
+    assert "has:file" in wrong[0]
+    assert (await search(ann, "search rambutan"))["items"] == []  # no message was sent
+
+
+async def search_in_terminal(
+    process: asyncio.subprocess.Process, query: str, count: int
+) -> list[str]:
+    """Type a search; return its heading and `count` results."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"/search {query}\n".encode())
+    found: list[str] = []
+    async with asyncio.timeout(TERMINAL_S):
+        while len(found) < 1 + count:
+            line = (await process.stdout.readline()).decode().rstrip()
+            assert line, "the terminal client has ended"
+            if line.startswith("["):
+                found.append(line)
+    return found
+
+
+async def test_search_without_a_worker_is_unavailable(
+    library: Library, new_person: NewPerson
+) -> None:
+    """The gateway says which worker is missing, and a later search succeeds."""
+    ann, ben = await new_person("ann"), await new_person("ben")
+    chat = await ann.open_direct(ben.user)
+    await ann.say(chat, "salak one")
+    await until_found(ann, "salak")
+    library.stop_indexer()
+
+    with pytest.raises(Failed) as refused:
+        await ask(library, ann, q="salak")
+    library.start_indexer()
+
+    assert refused.value.code == "unavailable"
+    assert "chatserver worker search" in str(refused.value)
+    assert len((await ask(library, ann, q="salak"))["results"]) == 1

@@ -1,0 +1,16 @@
+"""Group pictures on a server without that feature."""
+
+from __future__ import annotations
+
+import pytest
+
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.errors import BadRequest
+from chatserver.service.membership.group_pictures import NO_GROUP_PICTURES
+
+
+async def test_picture_is_refused_by_name_without_the_feature() -> None:
+    """Nothing would keep its file; removing one is no error."""
+    with pytest.raises(BadRequest, match="picture"):
+        await NO_GROUP_PICTURES.claim(UserId("alice"), ChatId("g-x"), "f-1")
+    await NO_GROUP_PICTURES.release(ChatId("g-x"), "f-1")
