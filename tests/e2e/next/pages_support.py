@@ -88,7 +88,7 @@ async def open_page(
     )
     context.set_default_timeout(PATIENCE_MS)
     await context.add_init_script(WATCH)
-    await context.add_init_script(session_of(user))
+    await context.add_init_script(session_of(user, await read_config(web)))
     page = await context.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -100,6 +100,13 @@ async def open_page(
         assert await page.evaluate("window.__violations") == []
     finally:
         await context.close()
+
+
+async def read_config(web: WebStack) -> dict[str, Any]:
+    """Return the configuration that the server gives to clients."""
+    async with httpx.AsyncClient(base_url=web.url, timeout=PATIENCE_MS / 1000) as http:
+        config: dict[str, Any] = (await http.get("/v1/client-config")).json()
+        return config
 
 
 async def check_page(page: Page) -> None:
