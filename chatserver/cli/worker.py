@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import click
 
 from chatserver.cli.process_setup import prepare, require_redis, run
+from chatserver.config import Settings
+from chatserver.features.registry import Worker
 from workers.registry import list_workers
 
 WORKERS = list_workers()
 
 
 def _describe_workers() -> str:
-    lines = [
-        f"{name:<10}{each.help}" + ("" if each.is_in_all else "; not in `all`")
-        for name, each in WORKERS.items()
-    ]
+    lines = [f"{name:<10}{each.help}{_describe_all(each)}" for name, each in WORKERS.items()]
     return "\n".join(["\b", *lines, "all       runs all of these"])
+
+
+def _describe_all(worker: Worker) -> str:
+    if worker.is_in_all:
+        return ""
+    return f"; in `all` if {worker.all_if} is set" if worker.all_if else "; not in `all`"
 
 
 @click.command(
@@ -31,9 +38,13 @@ def worker(names: tuple[str, ...]) -> None:
     require_redis(settings.redis)
     from workers.runner import run_workers
 
-    chosen = [
+    run(run_workers(settings, choose_workers(names, settings)))
+
+
+def choose_workers(names: Collection[str], settings: Settings) -> list[str]:
+    """Return the workers that NAMES stand for."""
+    return [
         name
         for name, each in WORKERS.items()
-        if name in names or ("all" in names and each.is_in_all)
+        if name in names or ("all" in names and each.is_in_all_of(settings))
     ]
-    run(run_workers(settings, chosen))

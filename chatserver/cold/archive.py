@@ -12,7 +12,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from chatserver.cold.client import ObjectMissing, ObjectStore
-from chatserver.cold.segments import Unpacked, decrypt_bodies, encode_segment, unpack_segment
+from chatserver.cold.segments import (
+    Unpacked,
+    decrypt_bodies,
+    encode_segment,
+    has_content,
+    unpack_segment,
+)
 from chatserver.config import Archive
 from chatserver.domain.archive_segments import Segment
 from chatserver.encryption.body_cipher import BodyCipher, version_of
@@ -54,7 +60,7 @@ class SegmentObjects:
         key = await self._cipher.get_current()
         unpacked = await self._unpack(segment)
         if unpacked.bodies is None:
-            return not any(entry.body for entry in unpacked.entries)
+            return not any(map(has_content, unpacked.entries))
         return version_of(unpacked.bodies) == key.version
 
     async def put(self, segment: Segment, data: bytes) -> None:

@@ -6,10 +6,10 @@ sort by seq) is one zstd frame with a checksum. It contains JSON lines:
     {"v":1,"chat":"…","first":1,"last":800,"first_ts":…,"last_ts":…}
     {"seq":1,"ts":…,"chat":"…", …}          one entry per line, in order of seq, each seq once
 
-With client-side encryption, ``"v":2``: entries that have a body are written without it and as
-``"shredded":true``, and the last line holds their bodies, in order: a JSON string of the base64 of
-an encrypted value, whose text is a zstd frame of a JSON list. Its place is chat, first and last
-seq.
+With client-side encryption, ``"v":2``: entries that have a body or files are written without the
+body and the names of the files, and as ``"shredded":true``. The last line holds these texts: a JSON
+string of the base64 of an encrypted value, whose text is a zstd frame of a JSON list with the body
+of each such entry, followed by the names of its files. Its place is chat, first and last seq.
 
 Invariants: an entry's line is its JSON in the wire format. A segment has no gaps: a deleted message
 is a tombstone, which is an entry too. Encoding is deterministic, so an object left by a crash can
@@ -19,7 +19,7 @@ be compared with the expected one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -49,7 +49,10 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Unpacked(NamedTuple):
-    """The lines of a segment. `bodies` is encrypted; None: the entries have their bodies."""
+    """The lines of a segment. `bodies` is encrypted, and has the names of files, too.
+
+    None: the entries have their bodies.
+    """
 
     segment: Segment
     entries: list[Message]
@@ -61,7 +64,7 @@ def encode_segment(
 ) -> tuple[Segment, bytes]:
     """Return a segment for `entries`, and its object. CPU-bound: do not call on an event loop.
 
-    `key` encrypts the bodies.
+    `key` encrypts the bodies and the names of files.
 
     Guarantees:
         Deterministic: the same entries and key make the same bytes.
@@ -74,14 +77,14 @@ def encode_segment(
     _check_run(entries[0].chat, entries)
     first, last = entries[0], entries[-1]
     header = _Header(1, first.chat, first.seq, last.seq, first.ts, last.ts)
-    bodies = [entry.body for entry in entries if entry.body]
-    if key is None or not bodies:
+    texts = [text for entry in entries if has_content(entry) for text in _texts_of(entry)]
+    if key is None or not texts:
         lines = [codec.encode(header), *map(codec.encode, entries), b""]
     else:
         header = msgspec.structs.replace(header, v=2)
-        packed = zstandard.ZstdCompressor(level=LEVEL).compress(msgspec.json.encode(bodies))
+        packed = zstandard.ZstdCompressor(level=LEVEL).compress(msgspec.json.encode(texts))
         encrypted = msgspec.json.encode(key.encrypt(_place_of(header), packed))
-        public = (_without_body(entry) for entry in entries)
+        public = (_without_texts(entry) for entry in entries)
         lines = [codec.encode(header), *map(codec.encode, public), encrypted, b""]
     raw = b"\n".join(lines)
     if len(entries) > ENTRIES_MAX or len(raw) > RAW_BYTES_MAX:
@@ -104,8 +107,26 @@ def encode_segment(
     return segment, data
 
 
-def _without_body(entry: Message) -> Message:
-    return msgspec.structs.replace(entry, body="", shredded=True) if entry.body else entry
+def has_content(entry: Message) -> bool:
+    """Return whether an entry has texts that encryption covers."""
+    return bool(entry.body or entry.attachments)
+
+
+def _texts_of(entry: Message) -> list[str]:
+    return [entry.body, *(each.name for each in entry.attachments)]
+
+
+def _without_texts(entry: Message) -> Message:
+    if not has_content(entry):
+        return entry
+    files = [msgspec.structs.replace(each, name="") for each in entry.attachments]
+    return msgspec.structs.replace(entry, body="", attachments=files, shredded=True)
+
+
+def _with_texts(entry: Message, texts: Iterator[str]) -> Message:
+    body = next(texts)
+    files = [msgspec.structs.replace(each, name=next(texts)) for each in entry.attachments]
+    return msgspec.structs.replace(entry, body=body, attachments=files, shredded=False)
 
 
 def decode_segment(segment: Segment, data: bytes, key: DataKey | None = None) -> list[Message]:
@@ -114,7 +135,7 @@ def decode_segment(segment: Segment, data: bytes, key: DataKey | None = None) ->
 
 
 def decrypt_bodies(unpacked: Unpacked, key: DataKey | None) -> list[Message]:
-    """Return the entries with their bodies; without `key`, as tombstones (`shredded_form`).
+    """Return the entries with their texts; without `key`, as tombstones (`shredded_form`).
 
     CPU-bound: do not call on an event loop.
 
@@ -131,17 +152,15 @@ def decrypt_bodies(unpacked: Unpacked, key: DataKey | None) -> list[Message]:
         raw = zstandard.ZstdDecompressor().decompress(
             packed, max_output_size=RAW_BYTES_MAX, allow_extra_data=False
         )
-        bodies = iter(msgspec.json.decode(raw, type=list[str]))
+        texts = iter(msgspec.json.decode(raw, type=list[str]))
         whole = [
-            msgspec.structs.replace(entry, body=next(bodies), shredded=False)
-            if entry.shredded and not entry.deleted
-            else entry
+            _with_texts(entry, texts) if entry.shredded and not entry.deleted else entry
             for entry in entries
         ]
     except (zstandard.ZstdError, msgspec.MsgspecError, StopIteration, RuntimeError) as exc:
-        raise CorruptData(f"{segment.key}: not the bodies of a segment: {exc!r}") from exc
-    if next(bodies, None) is not None:
-        raise CorruptData(f"{segment.key}: has more bodies than entries")
+        raise CorruptData(f"{segment.key}: not the texts of a segment: {exc!r}") from exc
+    if next(texts, None) is not None:
+        raise CorruptData(f"{segment.key}: has more texts than entries")
     return whole
 
 

@@ -103,7 +103,16 @@ class Privacy(Section):
 class Analytics(Section):
     """Export of messages as Parquet files. The same in all workers."""
 
-    bodies: bool = Field(False, description="The files contain the texts of messages")
+    export: Literal["", "metadata", "texts"] = Field(
+        "",
+        description="Rows that `worker all` exports: `metadata`, or `texts` with the texts of the "
+        "messages; unset: only `worker analytics` and `analytics export` do, without texts",
+    )
+
+    @property
+    def has_texts(self) -> bool:
+        """True if the files contain the texts of messages."""
+        return self.export == "texts"
 
 
 class Search(Section):

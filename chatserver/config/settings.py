@@ -81,8 +81,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _share_encryption(self) -> Self:
-        if self.encryption.provider != "none" and self.analytics.bodies:
-            raise ValueError("analytics.bodies: must be false if encryption.provider is set")
+        if self.encryption.provider != "none" and self.analytics.has_texts:
+            raise ValueError("analytics.export: must not be texts if encryption.provider is set")
         # Every DynamoDB client encrypts, so that none can forget to.
         self.__dict__["warm"] = self.warm.with_encryption(self.encryption)
         return self

@@ -10,10 +10,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import operator
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chatserver.features import INSTALLED
+
+if TYPE_CHECKING:
+    from chatserver.config import Settings
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,8 +31,15 @@ class Worker:
     run: str
     help: str
     is_in_all: bool = True  # False: `chatserver worker all` does not include it
+    all_if: str = ""  # a setting, such as `search.index`: if it is set, `all` includes it anyway
     check: str = ""  # called with the settings before the start; raises ConfigError
     prepare: str = ""
+
+    def is_in_all_of(self, settings: Settings) -> bool:
+        """Return whether `chatserver worker all` includes this worker."""
+        if self.is_in_all or not self.all_if:
+            return self.is_in_all
+        return bool(operator.attrgetter(self.all_if)(settings))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,7 +152,7 @@ ARCHIVE_PASS = Gauge(
 )
 ANALYTICS_ROWS = Counter("chatserver_analytics_rows", "Rows of exported units, unchanged included")
 ANALYTICS_FILES = Counter(
-    "chatserver_analytics_files", "Parquet files put: written (new), rewritten", ["what"]
+    "chatserver_analytics_files", "Parquet files put: written (new), rewritten, compacted", ["what"]
 )
 ANALYTICS_POSTPONED = Counter(
     "chatserver_analytics_postponed", "Exports left to the next pass: changed meanwhile, failed"

@@ -38,7 +38,7 @@ ARCHIVE = {
 @pytest_asyncio.fixture
 async def vault(tmp_path: Path) -> AsyncIterator[Vault]:
     """A stack whose files have texts."""
-    async with open_vault(tmp_path, CHAT_ANALYTICS_BODIES="true", **ARCHIVE) as made:
+    async with open_vault(tmp_path, CHAT_ANALYTICS_EXPORT="texts", **ARCHIVE) as made:
         yield made
 
 

@@ -1,10 +1,13 @@
-"""Accounts with passwords: in, on, and out (security.md 1 API2 and API6, 2 row 22, 4)."""
+"""Accounts with passwords: in, on, and out (security.md 1 API2 and API6, 2 row 22, 4).
+
+DynamoDB is behind the limits of AWS.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
@@ -13,15 +16,30 @@ from chatserver import config
 from chatserver.dev.servers import Server
 from chatserver.domain.ids import UserId
 from chatserver.hot.redis.factory import open_hot
+from tests.security.support.fixtures import WEAK
 from tests.security.support.users import PASSWORD, NewClient, bearer, log_in, make_key, register
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import redis_client
-from tests.support.stack import Stack
+from tests.support.stack import PATIENT, Stack, open_stack
 
 pytest_plugins = ["tests.support.stack_fixtures", "tests.security.support.fixtures"]
 
 NewName = Callable[[str], str]
 UNAUTHENTICATED = 3500
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack whose DynamoDB refuses as AWS does."""
+    folder = tmp_path_factory.mktemp("limited")
+    with open_stack(folder, fsync="no", env=PATIENT, is_limited=True) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def people_api(stack: Stack) -> Server:
+    """An API process of that stack whose accounts are quick."""
+    return stack.start_api(**WEAK)
 
 
 def device_of(stack: Stack, user: str, token: str, device: str = "d1") -> RawChat:

@@ -36,6 +36,7 @@ from chatserver.dev.servers import (
     Launch,
     Server,
     answers_http,
+    aws_limits_launch,
     dynamodb_launch,
     redis_launch,
 )
@@ -107,12 +108,18 @@ class Fleet(_Logged):
 class Stack:
     """The processes and their addresses. `open_stack` creates one."""
 
-    def __init__(self, folder: Path, fsync: Fsync, env: dict[str, str]) -> None:
+    def __init__(
+        self, folder: Path, fsync: Fsync, env: dict[str, str], *, is_limited: bool = False
+    ) -> None:
         self.cli = _CLI  # how the command line is started
         self.folder = folder
         self.secret = secrets.token_hex(32)
         self.redis = Server(redis_launch(folder / "redis", free_port(), appendonly=fsync))
         self.dynamodb = Server(dynamodb_launch(folder / "dynamodb", free_port()))
+        target = self.dynamodb.port
+        options = ("--index-lag-ms", "0", "0")
+        self.limits = Server(aws_limits_launch(folder / "limits", free_port(), target, *options))
+        self.is_limited = is_limited  # processes reach DynamoDB through the limits of AWS
         self.is_spoiled = False  # a test broke it permanently: the next test needs a new one
         self.gateways: list[Server] = []
         self.apis: list[Server] = []
@@ -154,7 +161,7 @@ class Stack:
         """Return the environment variables of every process."""
         return {
             "CHAT_REDIS_URL": self.redis_url,
-            "CHAT_WARM_ENDPOINT": self.dynamodb.endpoint,
+            "CHAT_WARM_ENDPOINT": (self.limits if self.is_limited else self.dynamodb).endpoint,
             "CHAT_WARM_REGION": REGION,
             "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,
             "CHAT_WARM_SECRET_KEY": SECRET_KEY,
@@ -176,6 +183,8 @@ class Stack:
         """Start Redis and DynamoDB, and create the tables."""
         self.redis.start()
         self.dynamodb.start()
+        if self.is_limited:
+            self.limits.start()
         tables = Launch(
             "tables", [*self.cli, "tables", "apply", "--no-bucket"], 0, self.folder, lambda: True
         )
@@ -273,6 +282,7 @@ class Stack:
             *self.apis,
             *self.workers.values(),
             self.redis,
+            self.limits,
             self.dynamodb,
         ):
             with contextlib.suppress(ProcessLookupError):
@@ -466,11 +476,15 @@ def open_stack(
     workers: Iterable[tuple[str, ...]] = (WORKERS,),
     fsync: Fsync = "always",
     env: dict[str, str] | None = None,
+    is_limited: bool = False,
 ) -> Iterator[Stack]:
-    """Start a stack and end it; `workers` lists the workers of each process."""
+    """Start a stack and end it; `workers` lists the workers of each process.
+
+    `is_limited`: DynamoDB refuses as AWS does (`chatserver.dev.aws_limits`).
+    """
     leaked = [name for name in os.environ if name.startswith("CHAT_")]
     assert not leaked, f"settings leak in: {leaked}"
-    stack = Stack(folder, fsync, env or {})
+    stack = Stack(folder, fsync, env or {}, is_limited=is_limited)
     try:
         stack.start_servers()
         for names in workers:

@@ -249,4 +249,5 @@ def _split_copy(item: Item) -> tuple[Item, Item]:
         return item, item
     copy = codec.decode_message(item[MessageField.COPY]["S"].encode())
     made = encode_copy(copy)
-    return {**item, **{name: made[name] for name in (MessageField.COPY, MessageField.BODY)}}, item
+    texts = {MessageField.COPY, MessageField.BODY, MessageField.ATTACHMENTS} & made.keys()
+    return {**item, **{name: made[name] for name in texts}}, item

@@ -16,6 +16,7 @@ FEATURE = Feature(
             "chatserver.features.analytics.worker.passes:run_analytics",
             "writes messages as Parquet files for SQL queries",
             is_in_all=False,  # it stores a second copy of message data
+            all_if="analytics.export",
             check="chatserver.features.analytics.extra:check_extra",
         ),
     },

@@ -5,7 +5,6 @@ Exit codes: 0 success, 1 a service is unavailable or a part was postponed, 2 an 
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import datetime
 import decimal
@@ -27,6 +26,7 @@ from chatserver.features.analytics.extra import check_extra
 
 if TYPE_CHECKING:
     from chatserver.features.analytics.query import Result
+    from chatserver.features.analytics.worker.compaction import CompactionTally
     from chatserver.features.analytics.worker.exporter import ExportTally
 
 ROWS_DEFAULT = 1000
@@ -51,7 +51,7 @@ def analytics() -> None:
     "is_all",
     is_flag=True,
     help="Compare all archived messages with the files, for example after a change of "
-    "CHAT_ANALYTICS_BODIES, and repair the files.",
+    "CHAT_ANALYTICS_EXPORT, and repair the files.",
 )
 def export(with_warm: bool, is_all: bool) -> None:
     """Export new and changed messages once.
@@ -101,6 +101,36 @@ async def _export(settings: Settings, *, with_warm: bool, is_all: bool) -> Expor
 
 def _format_tally(tally: ExportTally) -> str:
     return f"{tally.rows} rows read, {tally.files} files written, {tally.bytes} bytes"
+
+
+@analytics.command()
+def compact() -> None:
+    """Move the rows of small files of a date into one file.
+
+    `chatserver worker analytics` does this after each export. It can be stopped at any time; the
+    next run continues. Needs Redis and S3.
+    """
+    check_extra()
+    settings = prepare("analytics")
+    require_redis(settings.redis)
+    tally = run(_compact(settings))
+    click.echo(f"{tally.moved} files moved into {tally.created}, {tally.deleted} deleted")
+
+
+async def _compact(settings: Settings) -> CompactionTally:
+    from chatserver.container.storage import open_storage_container
+    from chatserver.domain.clock import SystemClock
+    from chatserver.domain.ids import new_id
+    from chatserver.features.analytics.worker.passes import make_compactor, make_lease
+    from chatserver.telemetry.failpoints import arm_failpoint
+
+    arm_failpoint()
+    async with open_storage_container(
+        role="worker", settings=settings, clock=SystemClock()
+    ) as container:
+        lease = make_lease(container, f"{socket.gethostname()}-{os.getpid()}-{new_id()}")
+        async with lease.given_back():
+            return await make_compactor(container, lease).run()
 
 
 @analytics.command()
@@ -187,16 +217,10 @@ def query(sql: str, form: str, max_rows: int, folder: Path | None) -> None:
 async def _query(settings: Settings, sql: str, rows_max: int) -> Result:
     from chatserver.cold.client import open_s3
     from chatserver.features.analytics.cold import ParquetFiles
-    from chatserver.features.analytics.query import open_objects, run_query
+    from chatserver.features.analytics.object_queries import query_objects
 
     async with open_s3(settings.cold) as store:
-        files, loop = ParquetFiles(store), asyncio.get_running_loop()
-        keys = [key async for page in files.iter_keys() for key in page]
-
-        def read(key: str) -> bytes:
-            return asyncio.run_coroutine_threadsafe(files.read(key), loop).result()
-
-        return await asyncio.to_thread(lambda: run_query(open_objects(keys, read), sql, rows_max))
+        return await query_objects(ParquetFiles(store), sql, rows_max)
 
 
 def _print_result(result: Result, form: str) -> None:

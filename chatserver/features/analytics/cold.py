@@ -1,19 +1,31 @@
 """S3 objects of analytics: Parquet files, replaced by conditional writes.
 
-Keys: `chatserver.features.analytics.model.object_key`.
+Keys: `chatserver.features.analytics.model`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Final
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, Final, NamedTuple
 
 from chatserver.cold.client import ObjectMissing, ObjectStore
-from chatserver.errors import Conflict
-from chatserver.features.analytics.model import PREFIX
+from chatserver.errors import Conflict, CorruptData
+from chatserver.features.analytics.model import PREFIX, FileFacts
 
 FILE_BYTES_MAX: Final = 268_435_456
 PAGE_MAX: Final = 1000  # AWS: page size of a listing
+CALLS_IN_FLIGHT_MAX: Final = 16
+TAIL_BYTES: Final = 65_536  # read first for the metadata of a file
+
+
+class StoredFile(NamedTuple):
+    """A file as it is listed. `modified_s`: seconds since 1970, by S3's clock."""
+
+    key: str
+    etag: str
+    size: int
+    modified_s: float
 
 
 class ParquetFiles:
@@ -34,8 +46,40 @@ class ParquetFiles:
         """Return a file, in one GET. Raises ObjectMissing, TooLarge, Unavailable."""
         return await self._store.read(key, size_max=FILE_BYTES_MAX)
 
-    async def put(self, key: str, data: bytes, etag: str | None) -> None:
-        """Create a file, or replace the version with this ETag.
+    async def find_facts(self, key: str) -> FileFacts | None:
+        """Return what the metadata of a file says; None if it does not exist.
+
+        Raises:
+            CorruptData: it is not a Parquet file.
+        """
+        from chatserver.features.analytics.parquet import decode_facts, get_footer_bytes
+
+        size = TAIL_BYTES
+        while True:
+            try:
+                tail = await self._store.read(key, size_max=FILE_BYTES_MAX, part=f"bytes=-{size}")
+            except ObjectMissing:
+                return None
+            needed = get_footer_bytes(tail)
+            if needed <= len(tail):
+                return decode_facts(tail)
+            if len(tail) < size:  # that is the whole file
+                raise CorruptData(f"{key}: not a Parquet file")
+            size = needed
+
+    async def list_facts(self, keys: Iterable[str]) -> dict[str, FileFacts]:
+        """Return the facts of those files that exist. For errors, see `find_facts`."""
+        slots = asyncio.Semaphore(CALLS_IN_FLIGHT_MAX)
+
+        async def find(key: str) -> tuple[str, FileFacts | None]:
+            async with slots:
+                return key, await self.find_facts(key)
+
+        found = await asyncio.gather(*map(find, keys))
+        return {key: facts for key, facts in found if facts is not None}
+
+    async def put(self, key: str, data: bytes, etag: str | None) -> str:
+        """Create a file, or replace the version with this ETag; return the new ETag.
 
         Guarantees:
             Atomic: readers get the old or the new file.
@@ -46,7 +90,7 @@ class ParquetFiles:
         """
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
         try:
-            await self._store.call(
+            answer = await self._store.call(
                 "put_object",
                 Key=key,
                 Body=data,
@@ -55,15 +99,25 @@ class ParquetFiles:
             )
         except ObjectMissing as exc:
             raise Conflict(f"{key}: was removed concurrently") from exc
+        return str(answer["ETag"])
 
-    async def iter_keys(self) -> AsyncIterator[list[str]]:
-        """Yield the keys of all files, page by page."""
-        more: dict[str, str] = {}
+    async def remove(self, key: str) -> None:
+        """Delete a file. Idempotent."""
+        await self._store.call("delete_object", Key=key)
+
+    async def iter_files(self, prefix: str = PREFIX) -> AsyncIterator[list[StoredFile]]:
+        """Yield the files below a prefix, page by page, sorted by key."""
+        more: dict[str, Any] = {}
         while True:
             answer = await self._store.call(
-                "list_objects_v2", Prefix=PREFIX, MaxKeys=PAGE_MAX, **more
+                "list_objects_v2", Prefix=prefix, MaxKeys=PAGE_MAX, **more
             )
-            yield [each["Key"] for each in answer.get("Contents") or ()]
+            yield [
+                StoredFile(
+                    each["Key"], each["ETag"], each["Size"], each["LastModified"].timestamp()
+                )
+                for each in answer.get("Contents") or ()
+            ]
             if not answer.get("IsTruncated"):
                 return
             more = {"ContinuationToken": answer["NextContinuationToken"]}

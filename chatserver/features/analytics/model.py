@@ -9,9 +9,12 @@ entries without overlap or gap, and never change. The rows of a unit are in the 
 *batch*, one file per date:
 
     analytics/v1/date=<YYYY-MM-DD>/tenant=<tenant>/part-<batch>.parquet
+    analytics/v1/date=<YYYY-MM-DD>/tenant=<tenant>/day-<id>.parquet
 
-A row therefore never moves to another file, because a message keeps its `ts`. A file is replaced in
-one PUT, so readers see each message exactly once.
+A message keeps its `ts`, so its row stays in one file until compaction moves the rows of small
+files of a date into a `day` file (`worker/compaction.py`). The metadata of that file names the
+files that it replaces, and readers ignore these from then on. A file is replaced in one PUT, so
+readers see each message exactly once.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from chatserver.protocol.frames import Message
 PREFIX: Final = "analytics/v1/"
 DEFAULT_TENANT: Final = "default"  # value of `tenant` without tenants
 TABLE: Final = "messages"
+_COMPACTED: Final = "day-"
 
 ColumnType = Literal["string", "bigint", "int", "boolean", "timestamp"]
 
@@ -207,6 +211,50 @@ def date_of(ts: int) -> str:
     return datetime.datetime.fromtimestamp(ts // 1_000_000, datetime.UTC).date().isoformat()
 
 
+class FileFacts(NamedTuple):
+    """What the metadata of a file says.
+
+    `contains`: the ids of all files whose rows were moved into this one. `moves_to`: the id of the
+    file into which the rows of this one move; once that file exists, they have moved if it
+    `contains` this one, and otherwise the move was given up. `is_moved`: they have moved, and were
+    deleted here.
+    """
+
+    contains: frozenset[str] = frozenset()
+    moves_to: str = ""
+    is_moved: bool = False
+
+
+def day_prefix(date: str, tenant: str) -> str:
+    """Return the prefix of all files of a date."""
+    return f"{PREFIX}date={date}/tenant={tenant or DEFAULT_TENANT}/"
+
+
 def object_key(date: str, tenant: str, batch: str) -> str:
     """Return the key of the file of a batch for one date."""
-    return f"{PREFIX}date={date}/tenant={tenant or DEFAULT_TENANT}/part-{batch}.parquet"
+    return f"{day_prefix(date, tenant)}part-{batch}.parquet"
+
+
+def compacted_key(prefix: str, id_: str) -> str:
+    """Return the key of a compacted file below the prefix of a date."""
+    return f"{prefix}{_COMPACTED}{id_}.parquet"
+
+
+def compacted_prefix(prefix: str) -> str:
+    """Return the prefix of all compacted files below the prefix of a date."""
+    return prefix + _COMPACTED
+
+
+def is_compacted(key: str) -> bool:
+    """Return whether a key is that of a compacted file."""
+    return key.rpartition("/")[2].startswith(_COMPACTED)
+
+
+def id_of(key: str) -> str:
+    """Return the id in a key: the batch, or the id of the compacted file."""
+    return key.rpartition("/")[2].partition("-")[2].removesuffix(".parquet")
+
+
+def list_moved(facts: Iterable[FileFacts]) -> set[str]:
+    """Return the ids of the files that compacted files replace."""
+    return {id_ for each in facts for id_ in each.contains}

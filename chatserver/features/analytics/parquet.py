@@ -1,7 +1,8 @@
 """Parquet files of the analytics table. CPU-bound: do not call on an event loop.
 
-A file contains the rows of one batch for one date, ordered by chat and seq. `date` and `tenant` are
-in its key, not in its columns.
+A file contains the rows of one batch for one date, or of several after compaction, ordered by chat
+and seq. `date` and `tenant` are in its key, not in its columns. Key-value metadata
+`chatserver.contains`, `chatserver.moves_to` and `chatserver.is_moved` are `model.FileFacts`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]  # no type informat
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # no type information
 
 from chatserver.errors import CorruptData
-from chatserver.features.analytics.model import COLUMNS, PARTITIONS, ColumnType, Row, Unit, date_of
+from chatserver.features.analytics.model import (
+    COLUMNS,
+    PARTITIONS,
+    ColumnType,
+    FileFacts,
+    Row,
+    Unit,
+    date_of,
+)
 
 _TYPES: Final[dict[ColumnType, pa.DataType]] = {
     "string": pa.string(),
@@ -28,8 +37,15 @@ FILE_SCHEMA: Final = pa.schema(
     [pa.field(each.name, _TYPES[each.type], each.is_nullable) for each in COLUMNS]
 )
 PARTITION_SCHEMA: Final = pa.schema([pa.field(each.name, _TYPES[each.type]) for each in PARTITIONS])
+NO_FACTS: Final = FileFacts()
+NO_ROWS: Final = FILE_SCHEMA.empty_table()
 TABLE_SCHEMA: Final = pa.schema([*FILE_SCHEMA, *PARTITION_SCHEMA])
 _ORDER: Final = [("chat", "ascending"), ("seq", "ascending")]
+_CONTAINS: Final = b"chatserver.contains"  # ids, separated by commas
+_MOVES_TO: Final = b"chatserver.moves_to"
+_IS_MOVED: Final = b"chatserver.is_moved"  # `1`
+_MAGIC: Final = b"PAR1"
+_END_BYTES: Final = 8  # length of the footer, magic
 
 
 def build_table(rows: Sequence[Row]) -> pa.Table:
@@ -65,6 +81,8 @@ def split_by_date(tables: Sequence[pa.Table]) -> dict[str, pa.Table]:
 def replace_rows(held: bytes | None, units: Iterable[Unit], rows: pa.Table) -> bytes | None:
     """Return a file in which the rows of these units are replaced; None if that changes nothing.
 
+    The file still `contains` the same files, and moves nowhere any more.
+
     Raises:
         CorruptData: `held` is not a file of this table.
     """
@@ -80,14 +98,54 @@ def replace_rows(held: bytes | None, units: Iterable[Unit], rows: pa.Table) -> b
         for chat, seq in places
     ]
     after = pa.concat_tables([before.filter(pa.array(keep, pa.bool_())), rows]).sort_by(_ORDER)
-    return None if after.equals(before) else encode(after)
+    if after.equals(before):
+        return None
+    return encode(after, FileFacts(decode_facts(held).contains))
 
 
-def encode(table: pa.Table) -> bytes:
+def encode(table: pa.Table, facts: FileFacts = NO_FACTS) -> bytes:
     """Return a Parquet file."""
+    texts = {
+        _CONTAINS: ",".join(sorted(facts.contains)),
+        _MOVES_TO: facts.moves_to,
+        _IS_MOVED: "1" if facts.is_moved else "",
+    }
+    metadata = {name: text for name, text in texts.items() if text}
     content = io.BytesIO()
-    pq.write_table(table.sort_by(_ORDER), content, compression="zstd")
+    ordered = table.sort_by(_ORDER).replace_schema_metadata(metadata or None)
+    pq.write_table(ordered, content, compression="zstd")
     return content.getvalue()
+
+
+def get_footer_bytes(tail: bytes) -> int:
+    """Return how many of the last bytes of a file `decode_facts` needs.
+
+    Raises:
+        CorruptData: it is not a Parquet file.
+    """
+    if tail[-len(_MAGIC) :] != _MAGIC:
+        raise CorruptData("analytics: not a Parquet file")
+    return int.from_bytes(tail[-_END_BYTES : -len(_MAGIC)], "little") + _END_BYTES
+
+
+def decode_facts(tail: bytes) -> FileFacts:
+    """Return what the metadata of a file says. `tail`: at least `get_footer_bytes` of the file.
+
+    Raises:
+        CorruptData: it is not a Parquet file.
+    """
+    footer = _MAGIC + tail[-get_footer_bytes(tail) :]
+    try:
+        found = pq.read_metadata(pa.BufferReader(footer))
+    except (pa.ArrowInvalid, OSError) as exc:
+        raise CorruptData(f"analytics: not a Parquet file: {exc}") from exc
+    texts = found.metadata or {}
+    contains = texts.get(_CONTAINS, b"").decode()
+    return FileFacts(
+        contains=frozenset(contains.split(",") if contains else ()),
+        moves_to=texts.get(_MOVES_TO, b"").decode(),
+        is_moved=_IS_MOVED in texts,
+    )
 
 
 def decode(data: bytes) -> pa.Table:

@@ -2,7 +2,8 @@
 
 View `messages` reads an Arrow dataset of the files, so DuckDB decodes only the columns and loads
 only the dates that a query needs. Each file is read with one GET: a file that is replaced meanwhile
-is read as it was or as it is, never as a mixture.
+is read as it was or as it is, never as a mixture. Files whose rows are in a compacted one are
+ignored; if rows move during a query, it runs again (`Snapshot`).
 
 Read-only: only one statement that returns rows is accepted, and DuckDB has no access to files, to
 the network, to extensions or to objects of this process.
@@ -10,7 +11,7 @@ the network, to extensions or to objects of this process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,9 +20,21 @@ import pyarrow as pa  # type: ignore[import-untyped]  # no type information
 import pyarrow.dataset as ds  # type: ignore[import-untyped]  # no type information
 import pyarrow.fs as pafs  # type: ignore[import-untyped]  # no type information
 
+from chatserver.cold.client import ObjectMissing
 from chatserver.errors import BadRequest, NotFound
-from chatserver.features.analytics.model import COLUMNS, TABLE
-from chatserver.features.analytics.parquet import PARTITION_SCHEMA, TABLE_SCHEMA
+from chatserver.features.analytics.model import (
+    COLUMNS,
+    TABLE,
+    FileFacts,
+    id_of,
+    is_compacted,
+    list_moved,
+)
+from chatserver.features.analytics.parquet import (
+    PARTITION_SCHEMA,
+    TABLE_SCHEMA,
+    decode_facts,
+)
 
 MEMORY_BYTES_MAX: Final = 2_147_483_648  # of DuckDB; Arrow uses a few files more
 _READING: Final = ("SELECT", "EXPLAIN")
@@ -47,19 +60,58 @@ class Result(NamedTuple):
 
 
 def open_folder(folder: Path) -> ds.Dataset:
-    """Return the dataset of a local copy of the files. Raises NotFound if there is none."""
-    files = sorted(str(path) for path in folder.rglob("date=*/tenant=*/*.parquet"))
-    if not files:
+    """Return the dataset of a local copy of the files.
+
+    Raises:
+        NotFound: there are no files, or a compacted one is missing.
+        CorruptData: a file is damaged.
+    """
+    paths = [str(path) for path in folder.rglob("date=*/tenant=*/*.parquet")]
+    if not paths:
         raise NotFound(f"analytics: {folder} has no files date=*/tenant=*/*.parquet")
-    base = str(folder)
-    return _open(files, base, pafs.LocalFileSystem())
+    facts = {path: decode_facts(Path(path).read_bytes()) for path in paths}
+    files = select_files(facts, {path: each for path, each in facts.items() if is_compacted(path)})
+    if any(facts[path].is_moved for path in files):
+        raise NotFound(f"analytics: {folder} lacks a file: copy the files again")
+    return _open(files, str(folder), pafs.LocalFileSystem())
 
 
-def open_objects(keys: Sequence[str], read: ReadFile) -> ds.Dataset:
-    """Return the dataset of objects, which `read` loads. Raises NotFound if there are none."""
-    if not keys:
-        raise NotFound(NOTHING_EXPORTED)
-    return _open(sorted(keys), "", pafs.PyFileSystem(_Objects(read)))
+def select_files(keys: Iterable[str], compacted: Mapping[str, FileFacts]) -> list[str]:
+    """Return the files with the current rows. `compacted`: facts of all compacted files."""
+    moved = list_moved(compacted.values())
+    return sorted(key for key in keys if id_of(key) not in moved)
+
+
+class Snapshot:
+    """The files of one listing."""
+
+    def __init__(
+        self, keys: Sequence[str], compacted: Mapping[str, FileFacts], read: ReadFile
+    ) -> None:
+        """`read` is called in other threads. `compacted`: as for `select_files`."""
+        self._keys = select_files(keys, compacted)
+        self._read = read
+        self._has_moved = any(compacted[key].is_moved for key in self._keys if key in compacted)
+
+    def is_outdated(self) -> bool:
+        """Return whether rows have moved since the listing, so that a query must run again."""
+        return self._has_moved
+
+    def open(self) -> ds.Dataset:
+        """Return the dataset. Raises NotFound if there are no files."""
+        if not self._keys:
+            raise NotFound(NOTHING_EXPORTED)
+        return _open(self._keys, "", pafs.PyFileSystem(_Objects(self._read_current)))
+
+    def _read_current(self, key: str) -> bytes:
+        try:
+            data = self._read(key)
+        except ObjectMissing:
+            self._has_moved = True
+            raise
+        if decode_facts(data).is_moved:
+            self._has_moved = True
+        return data
 
 
 def _open(files: list[str], base: str, filesystem: pafs.FileSystem) -> ds.Dataset:

@@ -4,8 +4,9 @@ Owns these items of table `directory`:
 
 | item    | `PK`          | `SK`              | attributes                                         |
 |---------|---------------|-------------------|----------------------------------------------------|
-| file    | `file#<id>`   | `file#<id>`       | `owner chat name type size sha256 created state`   |
-|         |               |                   | `rev due? seqs? width? height? thumb? looked_at?`  |
+| file    | `file#<id>`   | `file#<id>`       | `owner chat file_name type size sha256 created`    |
+|         |               |                   | `state rev due? seqs? width? height? thumb?`       |
+|         |               |                   | `looked_at?`                                       |
 | due     | `due#<shard>` | `<due>#<id>`      | none: the file is deleted at `due`                 |
 | owned   | `u#<user>`    | `file#<id>`       | none: the user owns the file                       |
 | uploads | `u#<user>`    | `uploads#<user>`  | `uploads bytes`: count and size of the user's      |

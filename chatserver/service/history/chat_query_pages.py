@@ -129,7 +129,7 @@ class ChatQueryPage:
         top = self._older.get_cached_top(self._chat)
         if to_ts > _end_of(top):
             page = await self._read_warm(max(from_ts, _end_of(top) + 1), to_ts, self._limit)
-            top = await self._older.get_top(self._chat)
+            top = await self._older.get_shared_top(self._chat)
             end = _end_of(top)
             if page.next is not None and page.next["ts"] > end:
                 return page
@@ -150,7 +150,7 @@ class ChatQueryPage:
                 if from_ts > to_ts:
                     return Page(self._items, None)
             page = await self._read_warm(from_ts, to_ts, max(1, self._limit - len(self._items)))
-            top = await self._older.get_top(self._chat)
+            top = await self._older.get_shared_top(self._chat)
             if _end_of(top) < from_ts:
                 items = [*self._items, *page.items]
                 if len(items) > self._limit:

@@ -61,6 +61,10 @@ class ColdLog:
         """Return the seq and ts up to which the chat is archived."""
         return await self._manifests.get_top(chat)
 
+    async def has_archive(self, chat: str) -> bool:
+        """Return whether any entry of the chat is archived. Concurrent callers share a call."""
+        return await self._manifests.has_top(chat)
+
     async def read(self, chat: str, first: int, last: int) -> list[Message]:
         """Return all archived entries in ``[first, last]``, in ascending seq.
 

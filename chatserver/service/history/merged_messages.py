@@ -264,9 +264,16 @@ class _Merge:
             heapq.heappush(heap, (self._key(stream.bound), stream.chat, stream))
 
     async def _read_wave(self, size: int) -> None:
-        """Read the streams that may have the next message, at most `size` of them."""
+        """Read the streams that may have the next message, about `size` of them.
+
+        All streams with the first bound have to be read in any case, as the chats that are active
+        on one day.
+        """
         wave: list[ChatStream] = []
-        while self._waiting and len(wave) < size and not (wave and self._has_next()):
+        first = self._waiting[0][0]
+        while self._waiting and not (wave and self._has_next()):
+            if len(wave) >= (_WAVE_MAX if self._waiting[0][0] == first else size):
+                break
             wave.append(heapq.heappop(self._waiting)[2])
         readable = set(await self._tiers.view.choose([each.chat for each in wave]))
         wave = [each for each in wave if each.chat in readable]

@@ -169,6 +169,16 @@ class OlderTiers:
         cached = self._tops.get(chat)
         return NOTHING_ARCHIVED if cached is None else cached.top
 
+    async def get_shared_top(self, chat: str) -> ArchiveTop:
+        """Read the chat's archived position, as `get_top`.
+
+        Cost: a read unit in a BatchGetItem that concurrent callers share, if nothing is archived;
+        else one Query.
+        """
+        if chat not in self._tops and not await self._cold.has_archive(chat):
+            return NOTHING_ARCHIVED
+        return await self.get_top(chat)
+
     async def get_top(self, chat: str) -> ArchiveTop:
         """Read the chat's archived position, and cache it. Cost: one consistent Query."""
         top = await self._cold.get_top(chat)

@@ -42,6 +42,7 @@ from chatserver.domain.ids import ChatId, Seq, Ts
 from chatserver.errors import Conflict, CorruptData
 from chatserver.warm.archive import restored_ranges
 from chatserver.warm.chats.records import chat_key, row_key, user_key
+from chatserver.warm.dynamo.batched_reads import BatchedReads
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
@@ -81,8 +82,13 @@ class Manifests:
         self._client = client
         self._settings = settings
         self._table = DIRECTORY.name_in(settings)
+        self._reads = BatchedReads(client, self._table)
 
     # Reads; all strongly consistent.
+
+    async def has_top(self, chat: str) -> bool:
+        """Return whether any entry of a chat is archived. Concurrent callers share a call."""
+        return bool(await self._reads.get([row_key(_partition(chat), _partition(chat))]))
 
     async def get_top(self, chat: str) -> ArchiveTop:
         """Return the last archived seq and ts of a chat, and its restored ranges. One Query."""

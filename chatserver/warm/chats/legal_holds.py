@@ -27,7 +27,7 @@ from chatserver.config import Warm
 from chatserver.errors import CorruptData, NotFound
 from chatserver.protocol import codec
 from chatserver.protocol.entry_rules import shredded_form
-from chatserver.protocol.frames import Message
+from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.chats.records import chat_key, row_key
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
@@ -68,20 +68,28 @@ def encode_hold(hold: Hold) -> Item:
 def encode_copy(version: Message) -> Item:
     """Return the item of a copy.
 
-    The body is a separate attribute: it may be encrypted, and JSON could double its size.
+    The body is a separate attribute: it may be encrypted, and JSON could double its size. So are
+    the attachments, because their names may be encrypted.
     """
-    return {
+    rest = msgspec.structs.replace(version, body="", attachments=[])
+    item = {
         MessageField.BODY: {"S": version.body},
         MessageField.CHAT: {"S": version.chat + _SUFFIX},
         MessageField.TS: {"N": str(version.edited_ts or version.ts)},
         MessageField.SEQ: {"N": str(version.seq)},
-        MessageField.COPY: {"S": codec.encode(msgspec.structs.replace(version, body="")).decode()},
+        MessageField.COPY: {"S": codec.encode(rest).decode()},
     }
+    if version.attachments:
+        item[MessageField.ATTACHMENTS] = {"S": msgspec.json.encode(version.attachments).decode()}
+    return item
 
 
 def decode_copy(item: Item) -> Message:
     try:
         copy = codec.decode_message(item[MessageField.COPY]["S"].encode())
+        if MessageField.ATTACHMENTS in item:
+            files = msgspec.json.decode(item[MessageField.ATTACHMENTS]["S"], type=list[Attachment])
+            copy = msgspec.structs.replace(copy, attachments=files)
     except (KeyError, ValueError) as exc:
         key = {name: item.get(name) for name in MESSAGES.key.names}
         raise CorruptData(

@@ -35,6 +35,7 @@ from chatserver.warm.schema.tables import (
     DIRECTORY,
     MESSAGES,
     SOCIAL,
+    FileField,
     MessageField,
     SessionField,
     SocialField,
@@ -45,8 +46,15 @@ log = structlog.get_logger()
 
 # Digests of a body are encrypted too: otherwise a guess of a short text could be checked.
 FIELDS: Final[dict[Table, frozenset[str]]] = {
-    MESSAGES: frozenset({MessageField.BODY, MessageField.BODY_SHA256, MessageField.SUM}),
-    DIRECTORY: frozenset({SummaryField.TEXT}),
+    MESSAGES: frozenset(
+        {
+            MessageField.BODY,
+            MessageField.BODY_SHA256,
+            MessageField.SUM,
+            MessageField.ATTACHMENTS,
+        }
+    ),
+    DIRECTORY: frozenset({SummaryField.TEXT, FileField.NAME}),
     SOCIAL: frozenset({SocialField.CONTENT}),
     CHAT_SESSION: frozenset({SessionField.ENTRIES}),
 }

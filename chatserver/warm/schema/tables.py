@@ -236,7 +236,7 @@ class FileField:
 
     OWNER: Final = "owner"
     CHAT: Final = "chat"
-    NAME: Final = "name"
+    NAME: Final = "file_name"  # encrypted, unlike other names of the table
     TYPE: Final = "type"
     SIZE: Final = "size"  # bytes
     SHA256: Final = "sha256"  # hex

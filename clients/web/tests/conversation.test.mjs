@@ -79,7 +79,8 @@ test("series end with the sender, the day, five minutes and notes", () => {
     rows.map(({ isFirst, isLast }) => [isFirst, isLast]),
     [[true, false], [false, true], [true, true], [true, true], [true, true], [true, true]],
   );
-  assert.deepEqual(rows.map(({ dayMs }) => dayMs !== null), [true, false, false, false, false, true]);
+  const days = rows.map(({ dayMs }) => dayMs !== null);
+  assert.deepEqual(days, [true, false, false, false, false, true]);
   assert.ok(rows[4].isSystem);
 });
 

@@ -135,7 +135,7 @@ async def test_people_profile_and_timeline_pass_axe(
     """Light and dark, wide and narrow."""
     ann, ben = web.new_users(2)
     async with open_caller(web, ann) as a, open_caller(web, ben) as b:
-        await a.open_direct(ben)
+        await a.send(await a.open_direct(ben), "Hello")
         await a.call("PUT", f"/v1/me/following/{ben}")
         await b.call("PATCH", "/v1/me", {"name": "Ben Brown", "about": "Gateways"})
         await b.post("A post with `code`, a list\n\n- one\n- two")

@@ -13,6 +13,7 @@ import json
 import secrets
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -25,13 +26,12 @@ import redis
 import zstandard
 
 from tests.e2e.reference import support
-from tests.e2e.reference.support import DEADLINE_S, HOST, Server, User, wait_for
+from tests.e2e.reference.support import COMMAND_S, DEADLINE_S, HOST, Server, User, wait_for
 
-COMMAND_S = 300.0
 CLI = [sys.executable, "-m", "chatserver.cli.main"]
 SETTINGS = {
     **support.SETTINGS,
-    "CHAT_ANALYTICS_BODIES": "true",
+    "CHAT_ANALYTICS_EXPORT": "texts",
     "CHAT_ARCHIVE_SEGMENT_ENTRIES_MIN": "1",
     "CHAT_ARCHIVE_WAIT_S": "0",
     "CHAT_AUTH_COOKIE_SECURE": "false",
@@ -44,7 +44,7 @@ SETTINGS = {
 class Deployment(Server):
     """The processes of one tenant."""
 
-    def __init__(self, shared: Server, tenant: str, database: int) -> None:
+    def __init__(self, shared: Server, tenant: str, database: int, **settings: str) -> None:
         api, gateway = _free_port(), _free_port()
         super().__init__(dataclasses.replace(shared.addresses, api=api, gateway=gateway))
         self.tenant = tenant
@@ -58,6 +58,7 @@ class Deployment(Server):
             "CHAT_API_PORT": str(api),
             "CHAT_GATEWAY_HOST": HOST,
             "CHAT_GATEWAY_PORT": str(gateway),
+            **settings,
         }
         self.logs: list[Path] = []
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -123,10 +124,10 @@ class Deployment(Server):
 
 @contextlib.contextmanager
 def open_deployment(
-    shared: Server, tenant: str, database: int, folder: Path
+    shared: Server, tenant: str, database: int, folder: Path, **settings: str
 ) -> Iterator[Deployment]:
-    """Create the tenant, start its processes, and end them."""
-    with Deployment(shared, tenant, database) as deployment:
+    """Create the tenant, start its processes with more settings, and end them."""
+    with Deployment(shared, tenant, database, **settings) as deployment:
         deployment.database.flushdb()
         deployment.command("tables", "apply")
         deployment.start(folder)
@@ -199,20 +200,42 @@ def settle(place: Deployment, mark: str) -> Town:
 def wait_for_all_tiers(place: Deployment) -> None:
     """Wait until the archive has segments; then write the Parquet files."""
     wait_for(lambda: place.objects_of("archive/"), f"{place.tenant} has archive segments")
-    place.command("analytics", "export", "--warm")
+    wait_for(lambda: _try_export(place), "the messages are exported", COMMAND_S)
     prefixes = {key.partition("/")[0] for key in place.objects_of()}
     assert prefixes >= {"analytics", "archive", "attachments"}, prefixes
+
+
+def _try_export(place: Deployment) -> bool:
+    """Write the Parquet files; return False while the worker does, or messages change."""
+    done = place.run("analytics", "export", "--warm")
+    is_busy = "another process is exporting" in done.stderr or "postponed" in done.stderr
+    assert done.returncode == 0 or is_busy, done.stderr
+    return done.returncode == 0
 
 
 # Searches over all stores
 
 
-def find_marks(server: Server, databases: Iterable[redis.Redis], marks: Iterable[str]) -> list[str]:
-    """Return every place with one of the marks: Redis, DynamoDB and S3, decoded."""
+def find_marks(
+    server: Server,
+    databases: Iterable[redis.Redis],
+    marks: Iterable[str],
+    folders: Iterable[Path] = (),
+) -> list[str]:
+    """Return every place with one of the marks: Redis, DynamoDB, S3 and search indexes, decoded.
+
+    `folders`: those of embedded search indexes.
+    """
     wanted = [mark.encode() for mark in marks]
+    stores = (
+        _iter_redis(databases),
+        _iter_tables(server),
+        _iter_bucket(server),
+        _iter_indexes(folders),
+    )
     return [
         place
-        for found in (_iter_redis(databases), _iter_tables(server), _iter_bucket(server))
+        for found in stores
         for place, content in found
         if any(mark in content for mark in wanted)
     ]
@@ -290,6 +313,31 @@ def _iter_bucket(server: Server) -> Iterator[tuple[str, bytes]]:
         elif key.endswith(".parquet"):
             decoded = repr(pq.read_table(io.BytesIO(content)).to_pylist()).encode()
         yield f"s3 {key}", key.encode() + content + decoded
+
+
+def _iter_indexes(folders: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of SQLite indexes, as bytes and as the rows and words in them."""
+    for folder in folders:
+        for file in folder.rglob("*"):
+            with contextlib.suppress(FileNotFoundError):
+                if file.is_file():
+                    yield f"index {file.name}", file.read_bytes()
+            if file.suffix == ".sqlite":
+                yield f"index {file.name} decoded", _read_database(file)
+
+
+def _read_database(file: Path) -> bytes:
+    """Return all rows; FTS5 stores a word as the part that the one before it does not have."""
+    with contextlib.closing(sqlite3.connect(file, timeout=DEADLINE_S)) as database:
+        tables = [
+            name
+            for name, sql in database.execute("SELECT name, sql FROM sqlite_master")
+            if sql is not None and sql.upper().startswith("CREATE TABLE")
+        ]
+        found = [row for name in tables for row in database.execute(f"SELECT * FROM '{name}'")]
+        database.execute("CREATE VIRTUAL TABLE temp.terms USING fts5vocab('main', 'words', 'row')")
+        found += list(database.execute("SELECT term FROM temp.terms"))
+    return repr(found).encode()
 
 
 def new_mark() -> str:

@@ -31,6 +31,7 @@ from websockets.sync.client import ClientConnection, connect
 
 HOST = "127.0.0.1"
 DEADLINE_S = 60.0  # only a failure takes so long
+COMMAND_S = 300.0  # so does a command
 PASSWORD = "correct horse 7 battery"
 # Settings that make events happen within a test that take a day or a crowd otherwise.
 ARCHIVED_MIN = 200  # messages that make an archive segment: only one test sends so many to a chat
@@ -52,7 +53,7 @@ SETTINGS = {
     "CHAT_WARM_BODY_INLINE_BYTES_MAX": str(INLINE_BYTES_MAX),
     "CHAT_WARM_STREAM": "true",
 }
-_AWS = {
+AWS = {
     "region_name": "us-east-1",
     "aws_access_key_id": "local",
     "aws_secret_access_key": "local-secret",
@@ -69,11 +70,11 @@ _SCOPES = (
 T = TypeVar("T")
 
 
-def wait_for(find: Callable[[], T], what: str) -> T:
+def wait_for(find: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -> T:
     """Call `find` until it returns something true, and return that."""
-    give_up = time.monotonic() + DEADLINE_S
+    give_up = time.monotonic() + deadline_s
     while not (found := find()):
-        assert time.monotonic() < give_up, f"not in {DEADLINE_S:g} s: {what}"
+        assert time.monotonic() < give_up, f"not in {deadline_s:g} s: {what}"
         time.sleep(0.02)
     return found
 
@@ -253,9 +254,9 @@ class Server:
             host=HOST, port=addresses.redis, decode_responses=True
         )
         endpoint = f"http://{HOST}:{addresses.dynamodb}"
-        self.dynamodb = boto3.resource("dynamodb", endpoint_url=endpoint, **_AWS)
-        self.raw_dynamodb = boto3.client("dynamodb", endpoint_url=endpoint, **_AWS)
-        self.s3 = boto3.client("s3", endpoint_url=f"http://{HOST}:{addresses.s3}", **_AWS)
+        self.dynamodb = boto3.resource("dynamodb", endpoint_url=endpoint, **AWS)
+        self.raw_dynamodb = boto3.client("dynamodb", endpoint_url=endpoint, **AWS)
+        self.s3 = boto3.client("s3", endpoint_url=f"http://{HOST}:{addresses.s3}", **AWS)
         self.bucket = "chatserver"
         self._clients: list[Client] = []
 
@@ -318,7 +319,7 @@ class Server:
             env={**self.environment, **settings},
             capture_output=True,
             text=True,
-            timeout=DEADLINE_S,
+            timeout=COMMAND_S,
             check=False,
         )
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
@@ -376,7 +377,7 @@ class Server:
     def removed(self, table: str) -> list[dict[str, Any]]:
         """Return the items whose removal is in the Stream of a table, in the DynamoDB format."""
         streams = boto3.client(
-            "dynamodbstreams", endpoint_url=f"http://{HOST}:{self.addresses.dynamodb}", **_AWS
+            "dynamodbstreams", endpoint_url=f"http://{HOST}:{self.addresses.dynamodb}", **AWS
         )
         arn = self.describe(table)["LatestStreamArn"]
         images: list[dict[str, Any]] = []

@@ -223,6 +223,7 @@ class Scripts:
                 "ref_ttl_s": 86_400,
                 "phase": generation_phase(chat),
                 "changed": changed,
+                "picture": "",
                 "members_count": len(members),
             },
         )

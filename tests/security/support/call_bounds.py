@@ -199,7 +199,7 @@ ROUTE_CALLS: dict[str, tuple[int, int]] = {
     "DELETE /v1/admin/users/{user}/ban": (6, 3),
     "PUT /v1/admin/users/{user}/password": (8, 7),
     "GET /v1/admin/users/{user}/sent": (6, 2),
-    "GET /v1/admin/users/{user}/messages": (20, 3),
+    "GET /v1/admin/users/{user}/messages": (20, 4),
     "GET /v1/admin/users/{user}/received": (8, 2),
     "GET /v1/admin/users/{user}/sessions": (6, 1),
     "DELETE /v1/admin/users/{user}/sessions": (8, 6),

@@ -101,7 +101,8 @@ def test_what_depends_on_health_depends_on_what_tells_it(name: str) -> None:
     """A container without a check is never healthy, and compose would wait for ever."""
     services = render_compose(*BOXES[name])["services"]
     stages = (DEPLOY / "docker" / "Dockerfile").read_text(encoding="utf-8").split("\nFROM ")
-    has_check = {"objects": "HEALTHCHECK" in stages[2], "ours": "HEALTHCHECK" in stages[3]}
+    (objects,) = (stage for stage in stages if " AS objects\n" in stage)
+    has_check = {"objects": "HEALTHCHECK" in objects, "ours": "HEALTHCHECK" in stages[-1]}
 
     for service, made in services.items():
         for needed, how in made.get("depends_on", {}).items():

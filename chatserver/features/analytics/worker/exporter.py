@@ -7,8 +7,9 @@
       └── left after a crash: the next pass reads the unit again and replaces its rows
 
 Crash safety: a unit is claimed, with the batch that names its files, before anything is written. A
-repeated export replaces the rows of the unit in the same files, so each message is in exactly one
-file once. A segment is marked as exported last.
+repeated export replaces the rows of the unit in the same files, or in those to which compaction
+moved them (`file_locations`), so each message is in exactly one file once. A segment is marked as
+exported last.
 
 Concurrent changes: another process (an erasure, or a second exporter) may rewrite the same files.
 The ETags are read before the sources are compared with what was read, and a file is replaced only
@@ -29,8 +30,9 @@ import structlog
 from chatserver.domain.ids import ChatId, new_id
 from chatserver.errors import ChatError, Conflict, CorruptData, TooLarge
 from chatserver.features.analytics.cold import ParquetFiles
-from chatserver.features.analytics.model import Changes, Unit, object_key
+from chatserver.features.analytics.model import Changes, Unit
 from chatserver.features.analytics.warm import ExportRows, NewSegment
+from chatserver.features.analytics.worker.file_locations import FileLocations
 from chatserver.features.analytics.worker.unit_source import NO_CHANGES, UnitRows, UnitSource
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
@@ -71,7 +73,7 @@ class Exporter:
         self._source = source
         self._state = state
         self._files = files
-        self._tenant = tenant
+        self._locations = FileLocations(files, tenant)
         self._batch = ""
         self._pending: dict[tuple[str, int], UnitRows] = {}
         self._segments: list[tuple[NewSegment, list[Unit]]] = []
@@ -160,10 +162,15 @@ class Exporter:
         from chatserver.features.analytics.parquet import build_table, list_dates, split_by_date
 
         dates = list_dates(row for each in units for row in each.rows)
-        keys = {date: object_key(date, self._tenant, batch) for date in dates}
-        etags = dict(
-            await _for_each(dates, lambda date: _with(date, self._files.find_etag(keys[date])))
-        )
+        try:
+            places = dict(
+                await _for_each(
+                    dates, lambda date: _with(date, self._locations.locate(date, batch))
+                )
+            )
+        except (Conflict, CorruptData) as exc:
+            log.warning("analytics.batch_postponed", batch=batch, reason=exc.message)
+            return set()
         current = [each for each, is_current in await _for_each(units, self._check) if is_current]
         if not current:
             return set()
@@ -171,7 +178,7 @@ class Exporter:
         parts = await asyncio.to_thread(split_by_date, tables)
 
         async def write(date: str) -> None:
-            await self._write_file(keys[date], etags[date], current, parts[date])
+            await self._write_file(*places[date], current, parts[date])
 
         try:
             await _for_each(list(parts), write, FILES_IN_FLIGHT_MAX)

@@ -25,6 +25,7 @@ from chatserver.features.analytics.container import AnalyticsContainer
 from chatserver.features.analytics.extra import check_extra
 from chatserver.features.analytics.model import Unit, list_changes
 from chatserver.features.analytics.warm import NewSegment
+from chatserver.features.analytics.worker.compaction import Compactor
 from chatserver.features.analytics.worker.exporter import Exporter, ExportTally
 from chatserver.features.analytics.worker.unit_source import UnitSource
 from chatserver.hot.leases import Lease
@@ -69,7 +70,7 @@ def make_source(container: StorageContainer) -> UnitSource:
         cold=container.cold_log,
         manifests=container.manifests,
         directory=container.directory,
-        with_bodies=container.settings.analytics.bodies,
+        with_bodies=container.settings.analytics.has_texts,
     )
 
 
@@ -78,6 +79,12 @@ def make_exporter(container: StorageContainer, source: UnitSource) -> Exporter:
     made = container.get(AnalyticsContainer)
     tenant = container.settings.cold.tenant
     return Exporter(source=source, state=made.state, files=made.files, tenant=tenant)
+
+
+def make_compactor(container: StorageContainer, lease: Lease) -> Compactor:
+    """Return a compactor, which holds the lease of the exporter."""
+    files = container.get(AnalyticsContainer).files
+    return Compactor(files=files, lease=lease, clock=container.clock)
 
 
 class ExportPass:
@@ -202,7 +209,7 @@ class ExportPass:
 
 
 async def run_analytics(container: StorageContainer, owner: str) -> None:
-    """Export what is archived, every `INTERVAL_S` until cancelled.
+    """Export what is archived, and compact the files, every `INTERVAL_S` until cancelled.
 
     Raises:
         ConfigError: the extra `analytics` is not installed.
@@ -215,6 +222,9 @@ async def run_analytics(container: StorageContainer, owner: str) -> None:
 
         async def make_pass() -> None:
             tally = await ExportPass(container, lease).run(with_warm=False)
+            compaction = await make_compactor(container, lease).run()
+            if compaction.created:
+                log.info("analytics.compacted", files=compaction.moved, into=compaction.created)
             if tally.files or tally.postponed:
                 log.info(
                     "analytics.exported",
@@ -222,6 +232,7 @@ async def run_analytics(container: StorageContainer, owner: str) -> None:
                     files=tally.files,
                     postponed=tally.postponed,
                 )
+            await lease.release()  # `chatserver analytics export` may run between the passes
 
         await make_rounds(lease, INTERVAL_S, make_pass)
 

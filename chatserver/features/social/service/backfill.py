@@ -17,6 +17,7 @@ from chatserver.features.social.model import PostId, PostRef, first_post_id, get
 from chatserver.features.social.warm.fanouts import Fanouts
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.timelines import SocialTimelines
+from chatserver.warm.dynamo.shared_reads import SharedReads
 
 BACKFILL_POSTS_MAX: Final = 20
 MERGED_KNOWN_S: Final = 5.0
@@ -58,6 +59,7 @@ class Backfill:
     ) -> None:
         self._lines = lines
         self._posts = posts
+        self._newest = SharedReads(self._list_newest)
         self._merged = merged
         self._days = settings.days
 
@@ -67,14 +69,14 @@ class Backfill:
         Call this after the follow is stored, because only later posts are fanned out to the user.
 
         Guarantees:
-            Idempotent. Cost: one Query, and a write unit for each post.
+            Idempotent. Cost: one Query, which concurrent followers of an author share, and a write
+            unit for each post.
 
         Raises:
             Unavailable: some entries may be missing.
         """
         merged = await self._merged.get_authors()
-        oldest = self._merged.get_oldest()
-        newest = await self._posts.list_newest(author, oldest, BACKFILL_POSTS_MAX)
+        newest = await self._newest.get(author)
         first_merged = merged.get(author)
         lines = [
             (PostRef(post, author), get_created_ms(post) // 1000 + self._days * DAY_S)
@@ -82,3 +84,6 @@ class Backfill:
             if first_merged is None or post < first_merged
         ]
         await self._lines.put_user_entries(user, lines)
+
+    async def _list_newest(self, author: str) -> list[PostId]:
+        return await self._posts.list_newest(author, self._merged.get_oldest(), BACKFILL_POSTS_MAX)

@@ -69,12 +69,12 @@ class Follows:
             await self._profiles.make_info(other)
         if mine is None:
             await self._profiles.make_info(user)
-        if counts.following >= FOLLOWING_MAX:
+        if counts is not None and counts.following >= FOLLOWING_MAX:
             if await self._graph.find_edge(user, other) is not None:
                 return
             raise Conflict(f"following: at most {FOLLOWING_MAX:,} users are allowed")
         await self._queue.check_room(user, other)
-        if await self._graph.follow(user, other, self._now_ms()):
+        if await self._graph.follow(user, other, self._now_ms(), with_counts=counts is None):
             await self._count_follow(user, other)
         elif not await self._is_new(user, other):
             return

@@ -89,16 +89,10 @@ class SocialCounts:
             return CountResult("counted")
 
     async def _create(self, user: str, key: Item, changes: Mapping[str, int], last: str) -> None:
-        profile = {
-            "TableName": self._table.name,
-            "Key": social.row_key(social.user_key(user), social.INFO),
-            "ConditionExpression": "attribute_exists(#pk)",
-            "ExpressionAttributeNames": {"#pk": Field.PK},
-        }
         update = _update(self._table, key, changes, last)
         update["ConditionExpression"] = "attribute_not_exists(#pk)"
         update["ExpressionAttributeNames"] |= {"#pk": Field.PK}
-        await self._table.transact([{"ConditionCheck": profile}, {"Update": update}])
+        await self._table.transact([self._table.check_info(user), {"Update": update}])
 
 
 def _update(table: SocialTable, key: Item, changes: Mapping[str, int], last: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any, Final
 
 from chatserver.config import Warm
-from chatserver.errors import Forbidden
+from chatserver.errors import Forbidden, NotFound
 from chatserver.features.social.model import GraphEdge
 from chatserver.features.social.warm import rows as social
 from chatserver.features.social.warm.rows import SocialTable
@@ -27,7 +27,7 @@ from chatserver.warm.schema.tables import SOCIAL, DirectoryField
 from chatserver.warm.schema.tables import SocialField as Field
 
 # Indexes of the actions in the transaction of `follow` whose conditions may fail.
-_EDGE, _BLOCKS = 0, slice(2, 4)
+_EDGE, _BLOCKS, _COUNTS = 0, slice(2, 4), 5
 FOLLOWERS_READ_MAX: Final = 500  # per page of `iter_edges`
 
 
@@ -37,15 +37,21 @@ class SocialGraph:
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._table = SocialTable(client, settings)
 
-    async def follow(self, user: str, other: str, now_ms: int) -> bool:
+    async def follow(
+        self, user: str, other: str, now_ms: int, *, with_counts: bool = False
+    ) -> bool:
         """Make `user` follow `other`; return False if the edge exists already.
+
+        `with_counts` also creates the count item of `user`, if it does not exist. Otherwise the
+        counters worker needs a failed write and a transaction of its own for that.
 
         Guarantees:
             Atomic, even under concurrency. A retry changes nothing.
-            Cost: one transaction, 8 write units.
+            Cost: one transaction, 8 write units; 4 more if it creates the count item.
 
         Raises:
             Forbidden: one of the two blocks the other.
+            NotFound: `with_counts`, and `user` has no profile any more.
             Unavailable: the follow may or may not have been written.
         """
         table, since = self._table, {Field.SINCE: {"N": str(now_ms)}}
@@ -56,6 +62,9 @@ class SocialGraph:
             self._unless_blocked(user, other),
             self._unless_blocked(other, user),
         ]
+        if with_counts:
+            counts = social.row_key(social.user_key(user), social.COUNT)
+            actions += [table.check_info(user), table.put(counts)]
         try:
             await table.transact(actions)
         except ConditionFailed as exc:
@@ -63,7 +72,11 @@ class SocialGraph:
                 return False
             if any(exc.stored[_BLOCKS]):
                 raise Forbidden(f"{other}: you cannot interact with this user") from None
-            raise
+            if not with_counts:
+                raise
+            if exc.stored[_COUNTS] is None:
+                raise NotFound("user: does not exist") from None
+            return await self.follow(user, other, now_ms)
         return True
 
     async def unfollow(self, user: str, other: str) -> bool:

@@ -17,6 +17,7 @@ from chatserver.features.social.model import Post, PostId, PostRef
 from chatserver.features.social.warm import rows as social
 from chatserver.features.social.warm.fanouts import JobKind, encode_job
 from chatserver.features.social.warm.rows import SocialTable
+from chatserver.warm.dynamo.batched_reads import BatchedReads
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
@@ -31,6 +32,7 @@ class SocialPosts:
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._table = SocialTable(client, settings)
+        self._reads = BatchedReads(client, self._table.name)
 
     async def create_post(self, post: Post) -> None:
         """Store a post, count it and create its fan-out job.
@@ -116,11 +118,17 @@ class SocialPosts:
         return True
 
     async def get_post(self, author: str, id_: PostId) -> Post:
-        """Return a post. Strongly consistent. Raises NotFound."""
-        item = await self._table.find(social.posts_key(author), social.post_key(id_))
-        if item is None:
+        """Return a post. Strongly consistent; concurrent callers share a call.
+
+        Raises:
+            NotFound: there is no such post.
+        """
+        items = await self._reads.get(
+            [social.row_key(social.posts_key(author), social.post_key(id_))]
+        )
+        if not items:
             raise NotFound(NO_POST)
-        return social.decode_post(item)
+        return social.decode_post(items[0])
 
     async def find_posts(self, lines: Collection[PostRef]) -> dict[PostRef, Post]:
         """Return the posts that exist, in their current version. Cost: one call per 100."""

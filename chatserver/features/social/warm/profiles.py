@@ -17,6 +17,7 @@ from chatserver.features.social.model import Counts, Info
 from chatserver.features.social.warm import rows as social
 from chatserver.features.social.warm.rows import SocialTable
 from chatserver.warm.chats import records
+from chatserver.warm.dynamo.batched_reads import BatchedReads
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
@@ -31,6 +32,7 @@ class SocialProfiles:
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._table = SocialTable(client, settings)
+        self._reads = BatchedReads(client, self._table.name)
 
     async def find_profile(self, user: str) -> tuple[Info | None, Counts]:
         """Return a user's profile and counts. Strongly consistent, one Query of two items."""
@@ -44,14 +46,16 @@ class SocialProfiles:
         counts = Counts(max(0, counts.followers), max(0, counts.following), counts.posts)
         return None if info is None else social.decode_info(info), counts
 
-    async def find_follow(self, user: str, other: str) -> tuple[Info | None, Info | None, Counts]:
-        """Return the profiles of two users, and the counts of the first one.
+    async def find_follow(
+        self, user: str, other: str
+    ) -> tuple[Info | None, Info | None, Counts | None]:
+        """Return the profiles of two users, and the counts of the first one; None: no such item.
 
-        Strongly consistent, one BatchGetItem.
+        Strongly consistent, one BatchGetItem that concurrent callers share.
         """
         places = ((user, social.INFO), (user, social.COUNT), (other, social.INFO))
         keys = [social.row_key(social.user_key(one), sort) for one, sort in places]
-        items = await get_items(self._table.client, self._table.name, keys)
+        items = await self._reads.get(keys)
         found = {(item[Field.PK]["S"], item[Field.SK]["S"]): item for item in items}
         infos = [
             None
@@ -59,8 +63,8 @@ class SocialProfiles:
             else social.decode_info(item)
             for one in (user, other)
         ]
-        counts = social.decode_counts(found.get((social.user_key(user), social.COUNT), {}))
-        return infos[0], infos[1], counts
+        counts = found.get((social.user_key(user), social.COUNT))
+        return infos[0], infos[1], None if counts is None else social.decode_counts(counts)
 
     async def list_infos(self, users: Collection[str]) -> dict[str, Info]:
         """Return the profiles of those users who have one. Cost: one call per 100."""

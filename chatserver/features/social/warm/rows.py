@@ -213,6 +213,17 @@ class SocialTable:
         }
         return {"Delete": {"TableName": self.name, "Key": key, **present}}
 
+    def check_info(self, user: str) -> dict[str, Any]:
+        """Return the action that checks that a user has a profile: an erased user has none."""
+        return {
+            "ConditionCheck": {
+                "TableName": self.name,
+                "Key": row_key(user_key(user), INFO),
+                "ConditionExpression": "attribute_exists(#pk)",
+                "ExpressionAttributeNames": {"#pk": Field.PK},
+            }
+        }
+
     def count(self, user: str, name: str, change: int) -> dict[str, Any]:
         """Return the action that changes one of a user's counts."""
         return {

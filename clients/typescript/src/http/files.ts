@@ -31,11 +31,12 @@ export function uploadFile(
   file: Blob,
   options: UploadOptions = {},
 ): Promise<Attachment> {
-  const begin = (body: NewAttachment, key: string) => http.call("begin_upload", { chat, body }, key);
+  const begin = (body: NewAttachment, key: string) =>
+    http.call("begin_upload", { chat, body }, key);
   return upload(http, begin, file, options);
 }
 
-/** Uploads a picture for a post, or for the user's or a group's picture; its `id` names it there. */
+/** Uploads the picture of a post, of the user or of a group; its `id` names it there. */
 export function uploadPicture(
   http: HttpClient,
   file: Blob,

@@ -85,7 +85,7 @@ class Directory {
     try {
       const { items } = await this.#client.http.call("list_users", { user });
       const names = new Map(items.map((item) => [item.user, item.name]));
-      for (const id of user) this.set(id, { name: names.get(id) ?? id });
+      for (const id of user) this.set(id, { name: names.get(id) ?? this.get(id).name });
       this.#keep();
     } catch {
       // Offline: the ids or the stored names are shown; the next page asks again.
@@ -120,7 +120,9 @@ class Directory {
     let untilMs = Date.now() + FRESH_MS;
     try {
       const { http } = this.#client;
-      if ((await http.call("get_profile", { user: id })).avatar !== null) {
+      const profile = await http.call("get_profile", { user: id });
+      if (profile.name !== null) this.set(id, { name: profile.name });
+      if (profile.avatar !== null) {
         const link = await http.call("get_avatar", { user: id, thumb: 1 });
         picture = link.url;
         untilMs = Date.now() + Math.max(EARLY_MS, link.expires_s * 1000 - EARLY_MS);

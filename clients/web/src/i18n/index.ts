@@ -9,12 +9,12 @@ export { LANGUAGES, chooseLanguage, startLanguage, type Language } from "./langu
 
 /** Return the texts in the current language. */
 export function useText(): Catalog {
-  return useSyncExternalStore(subscribeToLanguage, currentLanguage).catalog;
+  return useSyncExternalStore(subscribeToLanguage, currentLanguage, currentLanguage).catalog;
 }
 
 /** Return the current language, for formats of dates and numbers. */
 export function useLanguage(): Language {
-  return useSyncExternalStore(subscribeToLanguage, currentLanguage).language;
+  return useSyncExternalStore(subscribeToLanguage, currentLanguage, currentLanguage).language;
 }
 
 /** Return the texts outside of components. */

@@ -179,7 +179,7 @@ async def open_lake(
 ) -> AsyncIterator[Lake]:
     """Put it together: what is older than a second is archived, 40 entries a segment."""
     archive = config.Archive(retention_s=1, segment_entries_min=1, segment_entries_max=40, wait_s=0)
-    analytics = config.Analytics(bodies=bodies)
+    analytics = config.Analytics(export="texts" if bodies else "")
     async with (
         open_s3(cold) as store,
         open_dynamodb(warm) as client,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import msgspec
 import pytest
 
 from chatserver.domain.clock import SystemClock
-from chatserver.domain.ids import ChatId
+from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import CorruptData, Unavailable
+from chatserver.features.attachments.model import Bounds, File
+from chatserver.features.attachments.warm import Attachments
 from chatserver.operations.audit.chat_audit import Tally
 from chatserver.operations.audit.worker import make_audit
 from chatserver.protocol import frames
@@ -21,6 +24,7 @@ from tests.integration.warm.encryption.support import (
     LONG,
     OLD_TS,
     SECRET_WORD,
+    Process,
     Vault,
     open_vault,
     text_of,
@@ -67,6 +71,64 @@ async def test_no_text_is_in_any_table_or_object(vault: Vault) -> None:
     async with vault.process() as other:  # with caches of its own
         assert (await other.bodies(chat))[10] == LONG
         assert await other.bodies(cold) == [text_of(seq) for seq in TEN]
+
+
+PHOTO = frames.Attachment("01KAJ5W3N0TBJ8QW6X1V7ZC2YD", f"{SECRET_WORD}.png", "image/png", 3)
+FILE = File(
+    PHOTO.id, UserId("alice"), ChatId("c1"), PHOTO.name, PHOTO.type, 3, "00", OLD_TS // 10**6, None
+)
+
+
+async def put_named_files(process: Process) -> Attachments:
+    """Store a file, and messages with its name: in DynamoDB, under a hold, in the archive."""
+    chat, cold, container = process.chat, f"{process.chat}c", process.container
+    rows = Attachments(container.dynamodb, container.settings.warm)
+    await rows.create_file(FILE, Bounds(100, 10, 1000))
+    await container.holds.put(chat, "court", "admin", 1.0)
+    await process.write(1, attachments=[PHOTO])
+    await process.write(2, body="", attachments=[PHOTO])
+    change = edit(chat, 3, 1, "edited")
+    await container.message_changes.apply(chat, OLD_TS + 1000, [change])
+    await process.write(1, chat=cold, attachments=[PHOTO])
+    await process.write(2, chat=cold, body="", attachments=[PHOTO])
+    await process.write(3, chat=cold)
+    await process.archive(cold)
+    return rows
+
+
+async def test_names_of_files_are_encrypted_with_the_bodies(vault: Vault) -> None:
+    """Of messages with and without a text, copies, archive segments, and of the files."""
+    async with vault.process() as process:
+        chat, cold = process.chat, f"{process.chat}c"
+        rows = await put_named_files(process)
+
+        assert await vault.find_word() == []
+        assert await rows.find_file(FILE.id) == FILE
+        assert [each.attachments for each in await process.read(chat)] == [[PHOTO]] * 2
+        found = await process.read(cold)
+        assert [each.attachments for each in found] == [[PHOTO], [PHOTO], []]
+        assert [each.body for each in found] == [text_of(1), "", text_of(3)]
+        (copy,) = (await process.container.holds.list_copies(chat, 10)).items
+        assert (copy.body, copy.attachments) == (text_of(1), [PHOTO])
+        (segment,) = await process.container.manifests.list_covering(cold, 1, 3)
+        assert await process.container.segments.is_current(segment)
+
+    assert await vault.keys().shred(1) == 1
+    async with vault.process() as process:
+        for each in [*await process.read(chat), *await process.read(cold)]:
+            assert (each.body, each.attachments, each.shredded) == ("", [], True)
+        rows = Attachments(process.container.dynamodb, vault.warm)
+        assert await rows.find_file(FILE.id) == dataclasses.replace(FILE, name="")
+
+
+async def test_names_of_files_are_plain_without_encryption(vault: Vault) -> None:
+    """The search would find them."""
+    async with vault.process(vault.off) as process:
+        await put_named_files(process)
+
+    found = {name.partition("/")[0].partition(":")[0] for name in await vault.find_word()}
+
+    assert found == {"messages", "directory", "archive"}
 
 
 async def test_search_finds_the_text_without_encryption(vault: Vault) -> None:

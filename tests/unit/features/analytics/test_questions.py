@@ -15,7 +15,7 @@ import sqlglot
 from chatserver.errors import BadRequest, NotFound
 from chatserver.features.analytics import parquet
 from chatserver.features.analytics.model import Row, object_key
-from chatserver.features.analytics.query import Result, open_folder, open_objects, run_query
+from chatserver.features.analytics.query import Result, Snapshot, open_folder, run_query
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "analytics.md"
 QUESTIONS = re.findall(r"\*\*(\d+)\. .*?```sql\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
@@ -131,7 +131,7 @@ def test_condition_on_the_date_skips_other_files(folder: Path) -> None:
     keys = [str(path.relative_to(folder)) for path in folder.rglob("*.parquet")]
     sql = "SELECT count(*) FROM messages WHERE date = '2026-11-02'"
 
-    answer = run_query(open_objects(keys, read), sql, 10)
+    answer = run_query(Snapshot(keys, {}, read).open(), sql, 10)
 
     assert answer.rows == [(3,)]
     assert {key.split("/")[2] for key in opened} == {"date=2026-11-02"}
@@ -178,4 +178,4 @@ def test_folder_without_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"has no files date=\*/tenant=\*/\*\.parquet"):
         open_folder(tmp_path)
     with pytest.raises(NotFound, match="nothing is exported yet; run `chatserver analytics export"):
-        open_objects([], lambda key: b"")
+        Snapshot([], {}, lambda key: b"").open()

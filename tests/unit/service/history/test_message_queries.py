@@ -114,7 +114,7 @@ class World:
     def get_cached_top(self, chat: str) -> ArchiveTop:
         return NOTHING_ARCHIVED
 
-    async def get_top(self, chat: str) -> ArchiveTop:
+    async def get_shared_top(self, chat: str) -> ArchiveTop:
         return NOTHING_ARCHIVED
 
     async def find(self, direction: str, user: str) -> int | None:

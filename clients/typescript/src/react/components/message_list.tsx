@@ -26,8 +26,8 @@ export interface MessageListProps {
  *
  * It stays at the newest message, loads older ones at the top, and keeps its place meanwhile. All
  * loaded messages are in the document; for very long chats use a virtual list and `useMessages`.
- * Classes: `tierchat-messages`, and `tierchat-message` with `data-own`, `data-state` (pending, failed,
- * sent, received, read) and `data-deleted`.
+ * Classes: `tierchat-messages`, and `tierchat-message` with `data-own`, `data-state` (pending,
+ * failed, sent, received, read) and `data-deleted`.
  */
 export function MessageList(props: MessageListProps): ReactElement {
   return <Messages key={props.chat} {...props} />;

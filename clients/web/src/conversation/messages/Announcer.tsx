@@ -9,11 +9,12 @@ import { useObservable } from "../model/observable";
 
 export function Announcer() {
   const { rows, isLive } = useObservable(useConversation().list);
-  const last = isLive ? rows.findLast(({ unsent, isSystem }) => unsent === null && !isSystem) : null;
+  const stored = rows.findLast(({ unsent, isSystem }) => unsent === null && !isSystem);
+  const last = isLive ? stored : undefined;
   const startSeq = useRef<number | null>(null);
-  if (last != null) startSeq.current ??= last.message.seq;
+  if (last !== undefined) startSeq.current ??= last.message.seq;
   const person = usePerson(last?.message.sender ?? "");
-  const isNew = last != null && !last.isOwn && last.message.seq > (startSeq.current ?? Infinity);
+  const isNew = last !== undefined && !last.isOwn && last.message.seq > (startSeq.current ?? Infinity);
   return (
     <div className="visually-hidden" role="status">
       {isNew && `${person.name}: ${plainText(last.message.body)}`}

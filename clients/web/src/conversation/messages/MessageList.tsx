@@ -139,10 +139,11 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
   const onKeyDown = (event: KeyboardEvent): void => {
     const element = event.target instanceof Element ? event.target.closest("[data-key]") : null;
     if (element !== event.target || element === null) return; // something inside of a row
-    const row = rows[activeIndex];
+    const index = rows.findIndex(({ key }) => key === element.getAttribute("data-key"));
+    const row = rows[index];
     const steps: Record<string, number> = {
-      ArrowUp: activeIndex - 1,
-      ArrowDown: activeIndex + 1,
+      ArrowUp: index - 1,
+      ArrowDown: index + 1,
       Home: 0,
       End: rows.length - 1,
     };

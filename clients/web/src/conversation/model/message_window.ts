@@ -236,8 +236,8 @@ export class MessageWindow {
   }
 
   /**
-   * Remove surplus entries from the end that is farther from the reader: the older ones if they read
-   * in the newer half. Removed entries are loaded again when they are needed.
+   * Remove surplus entries from the end that is farther from the reader: the older ones if they
+   * read in the newer half. Removed entries are loaded again when they are needed.
    */
   trim(isInNewerHalf: boolean): void {
     const { entries, loading } = this.#state;

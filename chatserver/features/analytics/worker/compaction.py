@@ -1,0 +1,265 @@
+"""Compaction: moves the rows of a date's small files into one file.
+
+::
+
+    small files ─► freeze each ─► create the compacted file ─► delete the rows ─► delete the files
+                   │              │ names what it `contains`;   (empty files     a day later
+                   │              │ readers ignore these         remain)
+                   │              └── in one PUT, only if it does not exist
+                   └── the same rows, with `moves_to`: earlier ETags become invalid
+
+Readers see each row exactly once: until the compacted file exists, in the small files; from then
+on, in the compacted file only. A reader that listed the files before, and finds one without its
+rows, lists again.
+
+Writers (an export, an erasure) find the file with `file_locations`. One that finds a frozen file
+whose compacted file does not exist gives the move up: it creates that file, empty. Then the
+creation here fails, and the small files keep their rows.
+
+Crash safety: a later pass finds frozen files and completes the move. Rows that were moved are
+deleted by any later pass, or by a writer. A file without rows stays for `KEEP_S`, so that a process
+that was paused cannot create it again with outdated rows.
+
+Memory: the files of one move, `MOVE_BYTES_MAX` compressed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from chatserver.cold.client import ObjectMissing
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import new_id
+from chatserver.errors import Conflict, CorruptData, Unavailable
+from chatserver.features.analytics.cold import ParquetFiles, StoredFile
+from chatserver.features.analytics.model import (
+    FileFacts,
+    compacted_key,
+    id_of,
+    is_compacted,
+    list_moved,
+)
+from chatserver.features.analytics.worker.file_locations import delete_rows
+from chatserver.hot.leases import Lease
+from chatserver.telemetry import metrics
+from chatserver.telemetry.failpoints import failpoint
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]  # no type information
+
+log = structlog.get_logger()
+
+FILES_MIN = 16  # small files of a date that are worth a move
+FILES_MAX: Final = 200  # of one move
+SMALL_BYTES: Final = 8_388_608
+MOVE_BYTES_MAX: Final = 33_554_432
+CONTAINED_MAX: Final = 5_000  # ids in the metadata of a file
+KEEP_S = 86_400.0
+
+
+@dataclasses.dataclass
+class CompactionTally:
+    """Work of a pass."""
+
+    moved: int = 0  # files whose rows were moved
+    created: int = 0
+    deleted: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Move:
+    """The files whose rows move to the file `id`."""
+
+    prefix: str
+    id: str
+    files: Sequence[StoredFile]
+
+    @property
+    def key(self) -> str:
+        return compacted_key(self.prefix, self.id)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Frozen:
+    key: str
+    etag: str
+    facts: FileFacts
+    rows: pa.Table
+
+
+class Compactor:
+    """Compacts the files of one tenant. Correct even if several processes do, but wasteful."""
+
+    def __init__(self, *, files: ParquetFiles, lease: Lease, clock: Clock) -> None:
+        self._files = files
+        self._lease = lease
+        self._clock = clock
+        self._tally = CompactionTally()
+
+    async def run(self) -> CompactionTally:
+        """Compact all dates.
+
+        Guarantees:
+            Idempotent and resumable. Readers see each row exactly once at any time.
+            Cost: a LIST per 1,000 files, and a GET of 64 KB per compacted file. A file that is
+                moved costs two GETs, two PUTs and a DELETE.
+
+        Raises:
+            Unavailable: S3 does not respond, or another process holds the lease.
+        """
+        async for prefix, files in self._iter_dates():
+            await self._hold()
+            try:
+                await self._compact_date(prefix, files)
+            except CorruptData as exc:
+                # A file that is damaged must not block the other dates.
+                log.warning("analytics.compaction_postponed", prefix=prefix, reason=exc.message)
+        return self._tally
+
+    async def _compact_date(self, prefix: str, files: Sequence[StoredFile]) -> None:
+        while (move := await self._find_move(prefix, files)) is not None:
+            if not await self._run_move(move):
+                return
+            files = [file async for page in self._files.iter_files(prefix) for file in page]
+
+    async def _hold(self) -> None:
+        if not await self._lease.hold():
+            raise Unavailable("analytics: another process is exporting; wait until it has finished")
+
+    async def _iter_dates(self) -> AsyncIterator[tuple[str, list[StoredFile]]]:
+        """Yield the files of each date, with their prefix."""
+        found: list[StoredFile] = []
+        async for page in self._files.iter_files():
+            for file in page:
+                if found and _prefix_of(file) != _prefix_of(found[0]):
+                    yield _prefix_of(found[0]), found
+                    found = []
+                found.append(file)
+        if found:
+            yield _prefix_of(found[0]), found
+
+    async def _find_move(self, prefix: str, files: Sequence[StoredFile]) -> _Move | None:
+        """Clean up after earlier moves of a date, and return the next move."""
+        compacted = [file for file in files if is_compacted(file.key)]
+        if not compacted and len(files) < FILES_MIN:
+            return None
+        known = await self._files.list_facts(file.key for file in compacted)
+        moved = list_moved(known.values())
+        await self._clean_up([file for file in files if id_of(file.key) in moved])
+        small = [
+            file for file in files if file.size <= SMALL_BYTES and id_of(file.key) not in moved
+        ]
+        if len(small) < FILES_MIN and not any(each.moves_to for each in known.values()):
+            return None
+        facts = await self._files.list_facts(file.key for file in small)
+        if any(each.is_moved for each in facts.values()):
+            return None  # its compacted file was created after the listing
+        small = [file for file in small if file.key in facts]
+        ids = {id_of(file.key) for file in compacted}
+        begun = sorted({each.moves_to for each in facts.values()} - ids - {""})
+        if begun:
+            chosen = [file for file in small if facts[file.key].moves_to == begun[0]]
+            return _Move(prefix, begun[0], chosen)
+        chosen = _choose(small, facts)
+        return _Move(prefix, new_id().lower(), chosen) if len(chosen) >= FILES_MIN else None
+
+    async def _clean_up(self, files: Sequence[StoredFile]) -> None:
+        """Delete the rows of files that have moved, and later the files."""
+        now_s = self._clock.time()
+        for file in files:
+            facts = await self._files.find_facts(file.key)
+            if facts is None:
+                continue
+            if not facts.is_moved:
+                await self._delete_rows(file.key, file.etag)
+            elif file.modified_s + KEEP_S <= now_s:
+                await self._files.remove(file.key)
+                self._tally.deleted += 1
+                failpoint("analytics.after_compacted_delete")
+
+    async def _delete_rows(self, key: str, etag: str) -> None:
+        try:
+            await delete_rows(self._files, key, etag)
+        except Conflict:
+            return  # changed since it was listed: the next pass finds it again
+        failpoint("analytics.after_compacted_rows")
+
+    async def _run_move(self, move: _Move) -> bool:
+        """Move the rows of files into one; return False if the move was given up."""
+        from chatserver.features.analytics.parquet import encode
+
+        frozen = []
+        for file in move.files:
+            await self._hold()
+            if (each := await self._freeze(file, move.id)) is not None:
+                frozen.append(each)
+        if not frozen:
+            return False
+        contains = {id_of(each.key) for each in frozen}
+        contains = contains.union(*(each.facts.contains for each in frozen))
+        rows = await asyncio.to_thread(_concat, [each.rows for each in frozen])
+        data = await asyncio.to_thread(encode, rows, FileFacts(frozenset(contains)))
+        failpoint("analytics.before_compacted")
+        try:
+            await self._files.put(move.key, data, None)
+        except Conflict:
+            # A writer gave the move up, or an earlier attempt of this call created the file.
+            made = await self._files.find_facts(move.key)
+            if made is None or not contains <= made.contains:
+                log.info("analytics.compaction_given_up", key=move.key)
+                return False
+        failpoint("analytics.after_compacted")
+        metrics.ANALYTICS_FILES.labels("compacted").inc()
+        self._tally.created += 1
+        self._tally.moved += len(frozen)
+        for each in frozen:
+            await self._delete_rows(each.key, each.etag)
+        return True
+
+    async def _freeze(self, file: StoredFile, target: str) -> _Frozen | None:
+        """Mark a file as moving to `target`; return None if it was changed since it was listed."""
+        from chatserver.features.analytics.parquet import decode, decode_facts, encode
+
+        try:
+            data = await self._files.read(file.key)
+        except ObjectMissing:
+            return None
+        facts, rows = decode_facts(data), await asyncio.to_thread(decode, data)
+        if facts.is_moved:
+            return None
+        etag = file.etag
+        if facts.moves_to != target:
+            marked = await asyncio.to_thread(encode, rows, FileFacts(facts.contains, target))
+            try:
+                etag = await self._files.put(file.key, marked, etag)
+            except Conflict:
+                return None
+            failpoint("analytics.after_freeze")
+        return _Frozen(file.key, etag, facts, rows)
+
+
+def _choose(small: Sequence[StoredFile], facts: dict[str, FileFacts]) -> list[StoredFile]:
+    """Return the files of the next move, within its limits."""
+    chosen: list[StoredFile] = []
+    size = contained = 0
+    for file in small[:FILES_MAX]:
+        ids = 1 + len(facts[file.key].contains)
+        if size + file.size <= MOVE_BYTES_MAX and contained + ids <= CONTAINED_MAX:
+            size, contained = size + file.size, contained + ids
+            chosen.append(file)
+    return chosen
+
+
+def _prefix_of(file: StoredFile) -> str:
+    return file.key.rpartition("/")[0] + "/"
+
+
+def _concat(tables: Sequence[pa.Table]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.concat_tables(tables)

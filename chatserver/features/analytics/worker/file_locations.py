@@ -1,0 +1,120 @@
+"""The file that has the rows of a batch: its own, or the compacted file to which they were moved.
+
+The ETag of a file is read before its metadata. A move changes the ETag of each file before its rows
+are in another one (`compaction`), so a conditional write with that ETag fails if the rows have
+moved since.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from chatserver.errors import Conflict
+from chatserver.features.analytics.cold import ParquetFiles
+from chatserver.features.analytics.model import (
+    FileFacts,
+    compacted_key,
+    compacted_prefix,
+    day_prefix,
+    id_of,
+    list_moved,
+    object_key,
+)
+
+
+class Location(NamedTuple):
+    """A file to write. `etag` is None if it does not exist."""
+
+    key: str
+    etag: str | None
+
+
+class _Compacted(NamedTuple):
+    key: str
+    etag: str
+    facts: FileFacts
+
+
+class FileLocations:
+    """Finds the files of batches of one tenant."""
+
+    def __init__(self, files: ParquetFiles, tenant: str) -> None:
+        self._files = files
+        self._tenant = tenant
+
+    async def locate(self, date: str, batch: str) -> Location:
+        """Return the file that has the rows of a batch for one date, or is to have them.
+
+        An unfinished move is given up. Rows that were moved are deleted in the files that had them
+        before: after an erasure, no file may have its texts.
+
+        Guarantees:
+            Cost: a HEAD and a LIST; if the date has compacted files, a GET of 64 KB for each.
+
+        Raises:
+            Conflict: the rows are moving; call again.
+        """
+        key = object_key(date, self._tenant, batch)
+        etag = await self._files.find_etag(key)
+        compacted = await self._list_compacted(day_prefix(date, self._tenant))
+        holders = [each for each in compacted if batch in each.facts.contains]
+        if not holders:
+            return await self._check_own(key, etag, compacted)
+        moved = list_moved(each.facts for each in compacted)
+        current = [each for each in holders if id_of(each.key) not in moved]
+        if len(current) != 1 or current[0].facts.is_moved:
+            raise Conflict(f"{key}: its rows are moving")
+        (holder,) = current
+        if etag is not None:
+            await delete_rows(self._files, key, etag)
+        for each in holders:
+            if each is not holder:
+                await delete_rows(self._files, each.key, each.etag)
+        await self._give_up(holder.facts.moves_to, holder.key, compacted)
+        return Location(holder.key, holder.etag)
+
+    async def _list_compacted(self, prefix: str) -> list[_Compacted]:
+        found = []
+        async for page in self._files.iter_files(compacted_prefix(prefix)):
+            for file in page:
+                facts = await self._files.find_facts(file.key)
+                if facts is None:
+                    raise Conflict(f"{file.key}: was removed concurrently")
+                found.append(_Compacted(file.key, file.etag, facts))
+        return found
+
+    async def _check_own(self, key: str, etag: str | None, compacted: list[_Compacted]) -> Location:
+        if etag is None:
+            return Location(key, None)
+        facts = await self._files.find_facts(key)
+        if facts is None:
+            raise Conflict(f"{key}: was removed concurrently")
+        await self._give_up(facts.moves_to, key, compacted)
+        if facts.is_moved:
+            raise Conflict(f"{key}: its rows are moving")
+        return Location(key, etag)
+
+    async def _give_up(self, target: str, key: str, compacted: list[_Compacted]) -> None:
+        """Prevent a move that has begun: create its file, empty, before it does."""
+        if not target or any(id_of(each.key) == target for each in compacted):
+            return
+        from chatserver.features.analytics.parquet import NO_ROWS, encode
+
+        prefix = key.rpartition("/")[0] + "/"
+        await self._files.put(compacted_key(prefix, target), encode(NO_ROWS), None)
+
+
+async def delete_rows(files: ParquetFiles, key: str, etag: str) -> None:
+    """Delete the rows of a file that have moved to another one. The file stays, without rows.
+
+    It prevents that a process that was paused creates it again. Idempotent.
+
+    Raises:
+        Conflict: the file is not the version with this ETag.
+    """
+    from chatserver.features.analytics.parquet import NO_ROWS, encode
+
+    facts = await files.find_facts(key)
+    if facts is not None and not facts.is_moved:
+        moved = FileFacts(contains=facts.contains, moves_to=facts.moves_to, is_moved=True)
+        await files.put(key, encode(NO_ROWS, moved), etag)

@@ -1,0 +1,57 @@
+"""Reads whose result concurrent callers share, such as the newest posts of a popular author.
+
+A caller gets the result of a read that begins after its call. So a caller that has just written
+something, and must see everything that was written before, can use a shared read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Final, Generic, TypeVar
+
+WAIT_S_MAX: Final = 0.01  # for the read in flight; then the next one of the same key begins
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+
+class SharedReads(Generic[K, T]):
+    """Reads by key. `read` must have a deadline. Callers must bound their number."""
+
+    def __init__(self, read: Callable[[K], Awaitable[T]]) -> None:
+        self._read = read
+        self._waiting: dict[K, asyncio.Task[T]] = {}
+        self._running: dict[K, asyncio.Task[T]] = {}
+
+    async def get(self, key: K) -> T:
+        """Return the result of a read of `key`.
+
+        Guarantees:
+            Order: the read begins after this is called.
+            Cancellation: safe; other callers are not affected.
+
+        Raises:
+            Whatever `read` raises.
+        """
+        task = self._waiting.get(key)
+        if task is None:
+            task = asyncio.create_task(self._run(key, self._running.get(key)), name="shared-read")
+            task.add_done_callback(_retrieve_error)
+            self._waiting[key] = task
+        return await asyncio.shield(task)
+
+    async def _run(self, key: K, before: asyncio.Task[T] | None) -> T:
+        if before is not None:
+            await asyncio.wait([before], timeout=WAIT_S_MAX)
+        task = self._running[key] = self._waiting.pop(key)
+        try:
+            return await self._read(key)
+        finally:
+            if self._running.get(key) is task:
+                del self._running[key]
+
+
+def _retrieve_error(task: asyncio.Task[T]) -> None:
+    """Mark the error as handled, also if all callers have been cancelled."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,269 @@
+"""Compaction: each row is seen once at any moment, whoever is killed, paused or erased."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from chatserver.container.storage_ports import REWRITE_EXPORTED
+from chatserver.errors import ChatError
+from chatserver.features.analytics.cold import ParquetFiles
+from chatserver.features.analytics.container import AnalyticsContainer
+from chatserver.features.analytics.object_queries import query_objects
+from chatserver.features.analytics.worker import compaction
+from chatserver.features.analytics.worker.compaction import CompactionTally, Compactor
+from chatserver.features.analytics.worker.passes import make_compactor, make_lease
+from chatserver.protocol.frames import Message
+from tests.integration.features.analytics.support import YOUNG_TS, DirectChat, Lake
+from tests.support.servers.processes import eventually
+
+pytest_plugins = ["tests.integration.features.analytics.fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+SMALL = 4  # files that are worth a move, in these tests
+COUNTED = "SELECT chat, count(*) AS n, count(DISTINCT seq) AS seqs FROM messages GROUP BY chat"
+# In the order in which a compaction comes by.
+STEPS = ("after_freeze", "before_compacted", "after_compacted", "after_compacted_rows")
+
+
+@pytest.fixture(autouse=True)
+def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few files are enough."""
+    monkeypatch.setattr(compaction, "FILES_MIN", SMALL)
+
+
+async def compact(lake: Lake) -> CompactionTally:
+    """Compact in this process."""
+    lease = make_lease(lake.container, secrets.token_hex(4))
+    async with lease.given_back():
+        return await make_compactor(lake.container, lease).run()
+
+
+async def compact_killed(lake: Lake, step: str) -> None:
+    """Compact in a process that kills itself."""
+    name = "chatserver.features.analytics.worker.compaction.FILES_MIN"
+    done = await lake.run(
+        "compact", **{name: str(SMALL), "CHAT_FAILPOINT": f"analytics.{step}:kill"}
+    )
+    assert done.returncode == -9, done.stderr
+    lake.forget_lease()
+
+
+def first_of(chat: DirectChat) -> Message:
+    """The first message of a chat, whose text no other chat has."""
+    return chat.text(1, body=text_of(chat))
+
+
+def text_of(chat: DirectChat) -> str:
+    return f"only in {chat.id}"
+
+
+async def make_files(lake: Lake, count: int = SMALL) -> list[DirectChat]:
+    """Export chats of the same day, each in a pass of its own."""
+    chats = []
+    for _ in range(count):
+        chat = await lake.open_direct()
+        await lake.put(first_of(chat), *chat.texts(5, 2))
+        await lake.archive(chat)
+        await lake.export()
+        chats.append(chat)
+    return chats
+
+
+async def query(lake: Lake, sql: str) -> list[tuple[Any, ...]]:
+    """Run SQL over the files."""
+    files = lake.container.get(AnalyticsContainer).files
+    return list((await query_objects(files, sql, 1000)).rows)
+
+
+async def check_rows(lake: Lake, chats: list[DirectChat]) -> None:
+    """Check that a query sees each message of these chats once."""
+    found = {chat: (n, seqs) for chat, n, seqs in await query(lake, COUNTED)}
+    assert {chat.id: found.get(chat.id) for chat in chats} == {chat.id: (6, 6) for chat in chats}
+
+
+async def delete_first(lake: Lake, chat: DirectChat) -> None:
+    """Delete a chat's first message, also in the archive."""
+    entry = chat.text(7, kind="delete", body="", target=1, ts=YOUNG_TS)
+    await lake.change(first_of(chat), entry)
+    await lake.archive(chat)
+
+
+def iter_counts(lake: Lake) -> Iterator[tuple[str, int]]:
+    """The files and the numbers of their rows."""
+    for key, data in lake.files().items():
+        yield key, pq.read_metadata(io.BytesIO(data)).num_rows
+
+
+def find_text(lake: Lake, chat: DirectChat) -> list[str]:
+    """The files that have the first text of a chat, as it is or decoded."""
+    text = text_of(chat)
+    return [
+        key
+        for key, data in lake.files().items()
+        if text.encode() in data or text in repr(pq.read_table(io.BytesIO(data)).to_pylist())
+    ]
+
+
+async def test_small_files_of_a_date_become_one(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Empty files remain for a day. More files are added to the compacted one."""
+    chats = await make_files(lake)
+    tally = await compact(lake)
+    counts = dict(iter_counts(lake))
+    again = await compact(lake)
+    await check_rows(lake, chats)
+    chats += await make_files(lake, SMALL - 1)
+    await check_rows(lake, chats)
+    second = await compact(lake)
+    await check_rows(lake, chats)
+    monkeypatch.setattr(compaction, "KEEP_S", -60.0)
+    last = await compact(lake)
+
+    assert (tally.moved, tally.created, tally.deleted) == (SMALL, 1, 0)
+    assert sorted(counts.values()) == [0] * SMALL + [6 * SMALL]
+    assert (again.moved, again.created) == (0, 0)
+    assert (second.moved, second.created) == (SMALL, 1)
+    assert last.deleted == 2 * SMALL
+    ((key, rows),) = iter_counts(lake)
+    assert "/day-" in key and rows == 6 * len(chats)
+    await check_rows(lake, chats)
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_compaction_that_is_killed_at_a_step_is_completed(lake: Lake, step: str) -> None:
+    """A query sees each row once in between, and after the next pass."""
+    chats = await make_files(lake)
+
+    await compact_killed(lake, step)
+    await check_rows(lake, chats)
+    await compact(lake)
+
+    await check_rows(lake, chats)
+    await compact(lake)
+    assert sorted(rows for _, rows in iter_counts(lake) if rows) == [6 * SMALL]
+
+
+@pytest.mark.parametrize("step", ["", *STEPS])
+async def test_deleted_text_leaves_all_files_whatever_compaction_did(
+    lake_with_bodies: Lake, step: str
+) -> None:
+    """Erasure finds the rows in the compacted file, and gives up a move that was interrupted."""
+    lake = lake_with_bodies
+    chats = await make_files(lake)
+    if step:
+        await compact_killed(lake, step)
+    else:
+        await compact(lake)
+    await delete_first(lake, chats[0])
+    assert find_text(lake, chats[0]) != []
+
+    await lake.container.provided(REWRITE_EXPORTED)([chats[0].id])
+
+    assert find_text(lake, chats[0]) == []
+    await check_rows(lake, chats)
+    await compact(lake)
+    await check_rows(lake, chats)
+    assert find_text(lake, chats[0]) == []
+    deleted = "SELECT chat, seq FROM messages WHERE is_deleted"
+    assert await query(lake, deleted) == [(chats[0].id, 1)]
+
+
+class PausedFiles(ParquetFiles):
+    """Files whose compacted file is created only when `go` is set."""
+
+    def __init__(self, lake: Lake) -> None:
+        super().__init__(lake.container.store)
+        self.is_paused, self.go = asyncio.Event(), asyncio.Event()
+
+    async def put(self, key: str, data: bytes, etag: str | None) -> str:
+        if "/day-" in key:
+            self.is_paused.set()
+            await self.go.wait()
+        return await super().put(key, data, etag)
+
+
+async def test_paused_compaction_brings_back_no_deleted_text(lake_with_bodies: Lake) -> None:
+    """It has read the text; meanwhile somebody is erased. Its file is refused."""
+    lake = lake_with_bodies
+    chats = await make_files(lake)
+    files = PausedFiles(lake)
+    lease = make_lease(lake.container, "paused")
+    paused = Compactor(files=files, lease=lease, clock=lake.container.clock)
+    task = asyncio.create_task(paused.run())
+    await files.is_paused.wait()
+    await delete_first(lake, chats[0])
+
+    await lake.container.provided(REWRITE_EXPORTED)([chats[0].id])
+    files.go.set()
+    tally = await task
+    await lease.release()
+
+    assert tally.created == 0
+    assert find_text(lake, chats[0]) == []
+    await check_rows(lake, chats)
+    assert (await compact(lake)).created == 1
+    await check_rows(lake, chats)
+    assert find_text(lake, chats[0]) == []
+
+
+async def test_two_compactions_at_once_move_each_row_once(lake: Lake) -> None:
+    """A second process completes the move of one that was paused, which then changes nothing."""
+    chats = await make_files(lake)
+    files = PausedFiles(lake)
+    lease = make_lease(lake.container, "paused")
+    paused = Compactor(files=files, lease=lease, clock=lake.container.clock)
+    task = asyncio.create_task(paused.run())
+    await files.is_paused.wait()
+    lake.forget_lease()
+
+    await compact(lake)
+    await check_rows(lake, chats)
+    files.go.set()
+    await asyncio.gather(task, return_exceptions=True)
+
+    await check_rows(lake, chats)
+    lake.forget_lease()
+    await compact(lake)
+    await check_rows(lake, chats)
+    assert sorted(rows for _, rows in iter_counts(lake) if rows) == [6 * SMALL]
+
+
+async def test_queries_during_compaction_see_each_row_once(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are created, moved and deleted while queries run."""
+    monkeypatch.setattr(compaction, "KEEP_S", -60.0)
+    chats = await make_files(lake)
+    is_done, answers = asyncio.Event(), 0
+
+    async def ask() -> None:
+        nonlocal answers
+        while not is_done.is_set():
+            try:
+                await check_rows(lake, chats[:SMALL])
+            except ChatError as exc:
+                assert "being compacted" in exc.message  # the machine is slow: ask again
+                continue
+            answers += 1
+
+    async def change() -> None:
+        for _ in range(3):
+            await compact(lake)
+            chats.extend(await make_files(lake, SMALL - 1))
+        await eventually(has_answers, what="queries are answered")
+        is_done.set()
+
+    async def has_answers() -> bool:
+        return answers >= 3
+
+    await asyncio.gather(ask(), change())
+
+    await check_rows(lake, chats)

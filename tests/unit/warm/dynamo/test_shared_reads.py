@@ -1,0 +1,106 @@
+"""Reads with a shared result: few reads, none that began before the call, no caller is harmed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from chatserver.errors import Unavailable
+from chatserver.warm.dynamo.shared_reads import SharedReads
+
+
+class Store:
+    """A value that is read when a read begins; reads end when `gate` is set."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self.reads: list[str] = []
+        self.gate = asyncio.Event()
+        self.is_down = False
+
+    async def read(self, key: str) -> int:
+        self.reads.append(key)
+        value = self.value
+        await self.gate.wait()
+        if self.is_down:
+            raise Unavailable("down")
+        return value
+
+
+async def start(reads: SharedReads[str, int], key: str, count: int) -> list[asyncio.Task[int]]:
+    """Start callers, and let them run as far as they get."""
+    tasks = [asyncio.create_task(reads.get(key)) for _ in range(count)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_concurrent_callers_share_a_read_of_their_key() -> None:
+    """Two keys, two reads."""
+    store = Store()
+    reads = SharedReads(store.read)
+    tasks = [asyncio.create_task(reads.get(key)) for key in "aabab"]
+    store.gate.set()
+
+    await asyncio.gather(*tasks)
+
+    assert sorted(store.reads) == ["a", "b"]
+
+
+async def test_caller_during_a_read_gets_the_result_of_a_later_one() -> None:
+    """What was written before the call is in the result."""
+    store = Store()
+    reads = SharedReads(store.read)
+    early = await start(reads, "a", 3)
+    store.value = 1
+    late = await start(reads, "a", 3)
+    store.gate.set()
+
+    assert await asyncio.gather(*early) == [0, 0, 0]
+    assert await asyncio.gather(*late) == [1, 1, 1]
+    assert store.reads == ["a", "a"]
+
+
+async def test_read_that_hangs_delays_no_later_caller() -> None:
+    """The next read begins after `WAIT_S_MAX`."""
+    store = Store()
+    reads = SharedReads(store.read)
+    early = await start(reads, "a", 1)
+    stuck, store.gate = store.gate, asyncio.Event()
+    store.value = 1
+    store.gate.set()
+
+    assert await asyncio.wait_for(reads.get("a"), 30) == 1
+    assert not early[0].done()
+    stuck.set()
+    assert await early[0] == 0
+
+
+async def test_cancelled_caller_does_not_end_the_read_of_others() -> None:
+    """The one who started it is cancelled."""
+    store = Store()
+    reads = SharedReads(store.read)
+    first, second = await start(reads, "a", 2)
+
+    first.cancel()
+    await asyncio.wait([first])
+    store.gate.set()
+
+    assert await second == 0
+    assert store.reads == ["a"]
+
+
+async def test_error_reaches_all_callers_and_no_later_one() -> None:
+    """The next read is a new one."""
+    store = Store()
+    store.is_down = True
+    reads = SharedReads(store.read)
+    tasks = await start(reads, "a", 2)
+    store.gate.set()
+
+    for task in tasks:
+        with pytest.raises(Unavailable):
+            await task
+    store.is_down = False
+    assert await reads.get("a") == 0
