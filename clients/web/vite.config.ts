@@ -8,8 +8,13 @@ import { precached } from "./plugins/precached.ts";
 
 const pathOf = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
-const FIRST_LOAD =
-  /rolldown\/runtime|node_modules\/(react|react-dom|scheduler|lucide-react)\/|typescript\/src\/|web\/src\/(app|chats|data|design|i18n\/(?!de|zh))/;
+const FIRST_LOAD = new RegExp(
+  [
+    "node_modules/(react|react-dom|scheduler|lucide-react)/",
+    "typescript/src/",
+    "web/src/(app|chats|data|design|i18n/(?!de|zh))",
+  ].join("|"),
+);
 
 export default defineConfig({
   base: "/next/",

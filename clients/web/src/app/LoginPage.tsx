@@ -45,7 +45,15 @@ export function LoginPage({ config, notice }: LoginPageProps) {
   );
 }
 
-function More({ label, isOpen, children }: { label: string; isOpen: boolean; children: React.ReactNode }) {
+function More({
+  label,
+  isOpen,
+  children,
+}: {
+  label: string;
+  isOpen: boolean;
+  children: React.ReactNode;
+}) {
   if (isOpen) return children;
   return (
     <details className={styles["more"]}>

@@ -40,7 +40,11 @@ class Directory {
   constructor(client: ChatClient) {
     this.#client = client;
     for (const [id, name] of readNames(client.user)) {
-      this.#known.set(id, { person: { id, name, picture: null }, loadedAtMs: 0, pictureUntilMs: 0 });
+      this.#known.set(id, {
+        person: { id, name, picture: null },
+        loadedAtMs: 0,
+        pictureUntilMs: 0,
+      });
     }
   }
 

@@ -126,7 +126,11 @@ export function navigate(path: string, options: { replace?: boolean } = {}): voi
 }
 
 /** A link to a page of the client. */
-export function Link({ to, onClick, ...rest }: { to: string } & AnchorHTMLAttributes<HTMLAnchorElement>) {
+export function Link({
+  to,
+  onClick,
+  ...rest
+}: { to: string } & AnchorHTMLAttributes<HTMLAnchorElement>) {
   const follow = (event: MouseEvent<HTMLAnchorElement>): void => {
     onClick?.(event);
     const isPlain = !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;

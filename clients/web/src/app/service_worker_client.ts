@@ -23,10 +23,13 @@ export function startServiceWorker(): void {
     const action = { label: common.reload, onSelect: () => location.reload() };
     showToast(common.updateReady, { action });
   });
-  serviceWorker.addEventListener("message", ({ data }: MessageEvent<{ type?: string; chat?: string }>) => {
-    if (data.type !== "open-chat" || data.chat === undefined || !CHAT.test(data.chat)) return;
-    navigate(`/chats/${encodeURIComponent(data.chat)}`);
-  });
+  serviceWorker.addEventListener(
+    "message",
+    ({ data }: MessageEvent<{ type?: string; chat?: string }>) => {
+      if (data.type !== "open-chat" || data.chat === undefined || !CHAT.test(data.chat)) return;
+      navigate(`/chats/${encodeURIComponent(data.chat)}`);
+    },
+  );
   const url = (trusted?.createScriptURL(SCRIPT) ?? SCRIPT) as string;
   void serviceWorker.register(url, { updateViaCache: "none" }).catch(() => {});
 }

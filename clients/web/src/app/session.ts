@@ -239,7 +239,8 @@ function tokens(login: Login, known?: Account): () => Promise<string> {
   return async () => {
     if (login.kind === "token") return login.token;
     if (login.kind === "demo") {
-      if (demo === null || demo.expiresAtMs - 30_000 < Date.now()) demo = await demoToken(login.user);
+      if (demo === null || demo.expiresAtMs - 30_000 < Date.now())
+        demo = await demoToken(login.user);
       return demo.token;
     }
     account ??= await exclusively("tierchat:refresh", () => Account.resume(accountOptions()));

@@ -1,6 +1,15 @@
 // The chat list: filter, invitations, pinned and other chats, archive.
 
-import { Archive, ArrowLeft, MessageCirclePlus, MessagesSquare, Search, SquarePen, Users, X } from "lucide-react";
+import {
+  Archive,
+  ArrowLeft,
+  MessageCirclePlus,
+  MessagesSquare,
+  Search,
+  SquarePen,
+  Users,
+  X,
+} from "lucide-react";
 import { useEffect, useMemo, useRef, useState, type KeyboardEvent, type UIEvent } from "react";
 import type { Chat } from "tierchat";
 import { useChatList, useClient } from "tierchat/react";
@@ -177,7 +186,10 @@ function useGroups(chats: readonly Chat[], filter: string, isArchive: boolean) {
     };
     const isArchived = ({ id }: Chat): boolean => preferences.chats.get(id)?.archived === true;
     const archived = chats.filter(isArchived);
-    const inView = wanted !== "" ? chats.filter(isMatch) : chats.filter((chat) => isArchived(chat) === isArchive);
+    const inView =
+      wanted !== ""
+        ? chats.filter(isMatch)
+        : chats.filter((chat) => isArchived(chat) === isArchive);
     const order = new Map(preferences.pinned.map((id, index) => [id, index]));
     const pinned = isArchive ? [] : inView.filter(({ id }) => order.has(id));
     pinned.sort((a, b) => (order.get(a.id) ?? 0) - (order.get(b.id) ?? 0));

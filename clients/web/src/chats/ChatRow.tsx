@@ -65,7 +65,9 @@ export const ChatRow = memo(function ChatRow(props: ChatRowProps) {
               <Pin size={14} aria-label={text.chats.pinned} />
             )}
             <Badge count={chat.unread} isQuiet={isMuted} label={text.chats.unread(chat.unread)} />
-            {isMarked && <span className={styles["dot"]} role="img" aria-label={text.chats.markedUnread} />}
+            {isMarked && (
+              <span className={styles["dot"]} role="img" aria-label={text.chats.markedUnread} />
+            )}
           </span>
         </span>
       </Link>
@@ -104,7 +106,9 @@ function Preview({ chat, message }: { chat: Chat; message: Message | null }) {
       </span>
     );
   }
-  const waiting = chat.pending.findLast(({ fields, stage }) => fields.type === "send" && stage !== "acked");
+  const waiting = chat.pending.findLast(
+    ({ fields, stage }) => fields.type === "send" && stage !== "acked",
+  );
   if (waiting !== undefined) {
     return (
       <>

@@ -61,7 +61,11 @@ export function Invitations() {
             </span>
           </div>
           <div className={styles["buttons"]}>
-            <Button isBusy={busy === chat} variant="primary" onClick={() => void answer(chat, true)}>
+            <Button
+              isBusy={busy === chat}
+              variant="primary"
+              onClick={() => void answer(chat, true)}
+            >
               {text.chats.accept}
             </Button>
             <Button disabled={busy === chat} onClick={() => void answer(chat, false)}>

@@ -35,7 +35,8 @@ export function NewChatDialog({ onClose }: DialogProps) {
       const chat = await client.openDirect(name);
       navigate(pathTo("/chats/:chat", { chat: chat.id }), { replace: true });
     } catch (problem) {
-      const isUnknown = problem instanceof ChatError && ["not_found", "bad_request"].includes(problem.code);
+      const isUnknown =
+        problem instanceof ChatError && ["not_found", "bad_request"].includes(problem.code);
       fail(isUnknown ? text.chats.noSuchUser : errorText(problem));
     } finally {
       setBusy(false);
@@ -108,7 +109,9 @@ export function NewGroupDialog({ onClose }: DialogProps) {
   };
   const submit = async (event: FormEvent): Promise<void> => {
     event.preventDefault();
-    const all = [...new Set([...members, user.trim()])].filter((id) => id !== "" && id !== client.user);
+    const all = [...new Set([...members, user.trim()])].filter(
+      (id) => id !== "" && id !== client.user,
+    );
     if (all.length === 0) {
       setError(text.chats.addSomeone);
       input.current?.focus();
@@ -138,7 +141,12 @@ export function NewGroupDialog({ onClose }: DialogProps) {
         </>
       }
     >
-      <form id="new-group" noValidate className={styles["form"]} onSubmit={(event) => void submit(event)}>
+      <form
+        id="new-group"
+        noValidate
+        className={styles["form"]}
+        onSubmit={(event) => void submit(event)}
+      >
         <TextField
           label={text.chats.groupName}
           value={name}
@@ -198,9 +206,17 @@ function MemberChip({ user, onRemove }: { user: string; onRemove: () => void }) 
 }
 
 /** The people of the newest direct chats. */
-function Recent({ except, onSelect }: { except: readonly string[]; onSelect: (user: string) => void }) {
+function Recent({
+  except,
+  onSelect,
+}: {
+  except: readonly string[];
+  onSelect: (user: string) => void;
+}) {
   const text = useText();
-  const peers = useChats().flatMap(({ kind, peer }) => (kind === "direct" && peer !== null ? [peer] : []));
+  const peers = useChats().flatMap(({ kind, peer }) =>
+    kind === "direct" && peer !== null ? [peer] : [],
+  );
   const shown = peers.filter((peer) => !except.includes(peer)).slice(0, RECENT_MAX);
   if (shown.length === 0) return null;
   return (

@@ -1,6 +1,15 @@
 // Actions for a chat in menus: pin, archive, mute, mark as unread.
 
-import { Archive, ArchiveRestore, Bell, BellOff, MailCheck, MailOpen, Pin, PinOff } from "lucide-react";
+import {
+  Archive,
+  ArchiveRestore,
+  Bell,
+  BellOff,
+  MailCheck,
+  MailOpen,
+  Pin,
+  PinOff,
+} from "lucide-react";
 import type { Chat } from "tierchat";
 import { errorText } from "../app/errors";
 import { showToast, type MenuItem } from "../design";

@@ -1,6 +1,6 @@
-// The user's preferences of chats, the same on all of their devices: pinned, archived, muted, unread.
+// The user's preferences of chats, on all of their devices: pinned, archived, muted, unread.
 //
-// They are loaded after each connect, changed by signals, and kept in localStorage for offline starts.
+// They are loaded after each connect, changed by signals, and kept for offline starts.
 
 import { useSyncExternalStore } from "react";
 import type { ChatClient, ChatEvent } from "tierchat";

@@ -43,7 +43,13 @@ export function hueOf(id: string): number {
 
 /** Return one or two letters of a name. */
 export function initialsOf(name: string): string {
-  const words = name.trim().split(/[\s_.-]+/u).filter(Boolean);
+  const words = name
+    .trim()
+    .split(/[\s_.-]+/u)
+    .filter(Boolean);
   const letters = [words[0], words.length > 1 ? words.at(-1) : undefined];
-  return letters.map((word) => [...(word ?? "")][0] ?? "").join("").toLocaleUpperCase();
+  return letters
+    .map((word) => [...(word ?? "")][0] ?? "")
+    .join("")
+    .toLocaleUpperCase();
 }

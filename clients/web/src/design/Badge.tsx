@@ -24,7 +24,13 @@ export function Badge({ count, isQuiet = false, label }: BadgeProps) {
 }
 
 /** A word in a pill, such as a role. */
-export function Label({ children, kind = "plain" }: { children: string; kind?: "plain" | "accent" | "danger" }) {
+export function Label({
+  children,
+  kind = "plain",
+}: {
+  children: string;
+  kind?: "plain" | "accent" | "danger";
+}) {
   return (
     <span className={styles["label"]} data-kind={kind}>
       {children}

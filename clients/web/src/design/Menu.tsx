@@ -69,7 +69,9 @@ export function Menu({ items, label, anchor, onClose, header }: MenuProps) {
     };
   }, [anchor]);
   const onKeyDown = (event: KeyboardEvent): void => {
-    const enabled = [...(list.current?.querySelectorAll<HTMLElement>('[role="menuitem"]:enabled') ?? [])];
+    const enabled = [
+      ...(list.current?.querySelectorAll<HTMLElement>('[role="menuitem"]:enabled') ?? []),
+    ];
     const index = enabled.indexOf(document.activeElement as HTMLElement);
     const moves: Record<string, number> = {
       ArrowDown: (index + 1) % enabled.length,
@@ -153,10 +155,13 @@ const EDGE = 8;
 function place(menu: HTMLElement, anchor: MenuAnchor): void {
   const { width, height } = menu.getBoundingClientRect();
   const box =
-    anchor instanceof HTMLElement ? anchor.getBoundingClientRect() : new DOMRect(anchor.x, anchor.y);
+    anchor instanceof HTMLElement
+      ? anchor.getBoundingClientRect()
+      : new DOMRect(anchor.x, anchor.y);
   const isRightToLeft = getComputedStyle(menu).direction === "rtl";
   let x = box.left + width + EDGE > innerWidth !== isRightToLeft ? box.right - width : box.left;
-  let y = box.bottom + GAP + height + EDGE > innerHeight ? box.top - GAP - height : box.bottom + GAP;
+  let y =
+    box.bottom + GAP + height + EDGE > innerHeight ? box.top - GAP - height : box.bottom + GAP;
   x = Math.max(EDGE, Math.min(x, innerWidth - width - EDGE));
   y = Math.max(EDGE, Math.min(y, innerHeight - height - EDGE));
   menu.style.left = `${x}px`;

@@ -17,7 +17,8 @@ export function Tabs<Id extends string>({ label, tabs, selected, onSelect, panel
   const onKeyDown = (event: KeyboardEvent<HTMLDivElement>): void => {
     const isRightToLeft = getComputedStyle(event.currentTarget).direction === "rtl";
     const forward = isRightToLeft ? "ArrowLeft" : "ArrowRight";
-    const step = event.key === forward ? 1 : ["ArrowLeft", "ArrowRight"].includes(event.key) ? -1 : 0;
+    const step =
+      event.key === forward ? 1 : ["ArrowLeft", "ArrowRight"].includes(event.key) ? -1 : 0;
     if (step === 0) return;
     event.preventDefault();
     const index = tabs.findIndex(({ id }) => id === selected);

@@ -20,10 +20,12 @@ export function Tooltips() {
       if (tooltip.matches(":popover-open")) tooltip.hidePopover();
     };
     const schedule = (event: Event): void => {
-      const target = event.target instanceof Element ? event.target.closest("[data-tooltip]") : null;
+      const target =
+        event.target instanceof Element ? event.target.closest("[data-tooltip]") : null;
       if (target === shownFor) return;
       hide();
-      if (target === null || (event.type === "focusin" && !target.matches(":focus-visible"))) return;
+      if (target === null || (event.type === "focusin" && !target.matches(":focus-visible")))
+        return;
       shownFor = target;
       timer = setTimeout(() => show(tooltip, target), DELAY_MS);
     };
@@ -50,7 +52,10 @@ function show(tooltip: HTMLElement, target: Element): void {
   tooltip.showPopover();
   const box = target.getBoundingClientRect();
   const { width, height } = tooltip.getBoundingClientRect();
-  const left = Math.min(Math.max(GAP, box.left + (box.width - width) / 2), innerWidth - width - GAP);
+  const left = Math.min(
+    Math.max(GAP, box.left + (box.width - width) / 2),
+    innerWidth - width - GAP,
+  );
   const isBelow = box.bottom + GAP + height < innerHeight;
   tooltip.style.left = `${left}px`;
   tooltip.style.top = `${isBelow ? box.bottom + GAP : box.top - GAP - height}px`;

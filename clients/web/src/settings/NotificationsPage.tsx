@@ -10,7 +10,8 @@ export default function NotificationsPage() {
   const text = useText();
   const { state, turn } = usePush();
   const problems = { missing: text.settings.pushMissing, blocked: text.settings.pushBlocked };
-  const hint = state === "missing" || state === "blocked" ? problems[state] : text.settings.pushHint;
+  const hint =
+    state === "missing" || state === "blocked" ? problems[state] : text.settings.pushHint;
   return (
     <SettingPage title={text.settings.notifications}>
       <SettingSection title={text.settings.notifications}>

@@ -46,7 +46,8 @@ function BlockedUsers() {
   const { data, error, reload } = useApi("list_blocks", { limit: SHOWN_MAX });
   if (error !== null) return <ErrorState message={errorText(error)} onRetry={reload} />;
   if (data === null) return <SkeletonRows count={1} />;
-  if (data.items.length === 0) return <p className={styles["note"]}>{text.settings.blockedEmpty}</p>;
+  if (data.items.length === 0)
+    return <p className={styles["note"]}>{text.settings.blockedEmpty}</p>;
   const unblock = async (user: string): Promise<void> => {
     await attempt(() => client.unblock(user));
     reload();

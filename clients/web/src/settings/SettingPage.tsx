@@ -14,7 +14,11 @@ export function SettingPage({ title, children }: { title: string; children: Reac
     <div className={styles["page"]}>
       <header className={styles["header"]}>
         <span className={styles["back"]}>
-          <IconButton icon={ArrowLeft} label={text.common.back} onClick={() => navigate("/settings")} />
+          <IconButton
+            icon={ArrowLeft}
+            label={text.common.back}
+            onClick={() => navigate("/settings")}
+          />
         </span>
         <h1>{title}</h1>
       </header>
@@ -41,7 +45,13 @@ export function SettingSection({ title, hint, children }: SettingSectionProps) {
 }
 
 /** A failure or a result below a form. */
-export function FormMessage({ error, success }: { error?: string | null; success?: string | null }) {
+export function FormMessage({
+  error,
+  success,
+}: {
+  error?: string | null;
+  success?: string | null;
+}) {
   if (error) {
     return (
       <p role="alert" className={styles["error"]}>

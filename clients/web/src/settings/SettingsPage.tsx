@@ -70,9 +70,7 @@ export default function SettingsPage() {
       {isLeaving && (
         <ConfirmDialog
           title={text.session.logOutTitle}
-          message={
-            unsent > 0 ? text.session.logOutPending(unsent) : text.session.logOutMessage
-          }
+          message={unsent > 0 ? text.session.logOutPending(unsent) : text.session.logOutMessage}
           action={text.session.logOut}
           isDangerous={unsent > 0}
           onConfirm={() => session.logOut()}
