@@ -7,6 +7,7 @@ import { useClient, useEvent } from "tierchat/react";
 import { useAttempt } from "../data/use_attempt";
 import { usePages } from "../data/use_pages";
 import { EmptyState, IconButton, showToast } from "../design";
+import { plainText } from "../content/markdown";
 import { useText } from "../i18n";
 import { PagesView } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
@@ -77,6 +78,6 @@ const LINE_MAX = 300;
 
 /** The text of a message with the names of its files, shortened. */
 export function messageLine({ body, attachments = [] }: Http.Message): string {
-  const line = [body, ...attachments.map(({ name }) => name)].filter(Boolean).join(" · ");
+  const line = [plainText(body, LINE_MAX), ...attachments.map(({ name }) => name)].filter(Boolean).join(" · ");
   return line.length > LINE_MAX ? `${[...line].slice(0, LINE_MAX).join("")}…` : line;
 }

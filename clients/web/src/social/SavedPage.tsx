@@ -8,6 +8,7 @@ import { navigate, pathTo, useLocation } from "../app/router";
 import { useAttempt } from "../data/use_attempt";
 import { usePages } from "../data/use_pages";
 import { EmptyState, IconButton, showToast, Tabs } from "../design";
+import { messageLine } from "../group/PinnedTab";
 import { useText } from "../i18n";
 import { PagesView } from "../page/Loadable";
 import { Page, Section } from "../page/Page";
@@ -111,14 +112,13 @@ function SavedMessages() {
 
 function SavedMessage({ message, onRemove }: { message: Http.Message; onRemove: () => void }) {
   const text = useText().social;
-  const files = (message.attachments ?? []).map(({ name }) => name).join(", ");
   const { chat, seq, sender } = message;
   return (
     <Row
       picture={<PersonAvatar user={sender} />}
       title={<PersonName user={sender} />}
       note={<Time ms={message.ts / 1000} />}
-      text={[message.body, files].filter(Boolean).join(" · ")}
+      text={messageLine(message)}
       isLines
       to={`${pathTo("/chats/:chat", { chat })}?seq=${seq}`}
       actions={<IconButton icon={BookmarkX} label={text.removeSaved} size="s" onClick={onRemove} />}
