@@ -70,7 +70,7 @@ interface ListPageProps {
 /** A page of the list pane. */
 export function ListPage({ title, actions, toolbar, children }: ListPageProps) {
   return (
-    <section className={classes(styles["page"], styles["list"])} aria-label={title}>
+    <div className={classes(styles["page"], styles["list"])}>
       <header className={styles["header"]}>
         <div className={styles["titles"]}>
           <h1>{title}</h1>
@@ -79,7 +79,7 @@ export function ListPage({ title, actions, toolbar, children }: ListPageProps) {
       </header>
       {toolbar != null && <div className={styles["toolbar"]}>{toolbar}</div>}
       <div className={styles["scroller"]}>{children}</div>
-    </section>
+    </div>
   );
 }
 
