@@ -92,6 +92,10 @@ class RedisUserData:
         """Delete the user state, so that requests that name the user fail with NotFound."""
         await self._hot.call("DEL", self._hot.keys.box(user))
 
+    async def remove_response_parts(self, chat: ChatId) -> None:
+        """Delete the parts of a session's last AI response, which may quote the user."""
+        await self._hot.call("DEL", self._hot.keys.deltas(chat))
+
     async def remove_keys(self, user: UserId) -> int:
         """Delete the user's keys, except the ban."""
         keys = self._hot.keys

@@ -238,6 +238,7 @@ class Erasure:
         await wait_until_persisted(self._container)
         async for session in iter_sessions(self._container, self._user):
             await self._container.get(CompanionContainer).summaries.drop(session.chat)
+            await self._private.redis_data.remove_response_parts(session.chat)
             await self._rewrite_chat(session.chat)
         return [
             Done("companions", TIERS, "companion responses whose text was deleted", answers),

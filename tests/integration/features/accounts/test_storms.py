@@ -10,7 +10,7 @@ import pytest
 from chatserver import config
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
-from chatserver.errors import Conflict, Unauthenticated
+from chatserver.errors import Conflict, RateLimited, Unauthenticated
 from chatserver.features.accounts.container import AccountContainer
 from chatserver.features.accounts.service.logins import Grant
 from tests.integration.warm.support import Tables
@@ -135,6 +135,7 @@ async def test_registrations_at_once_give_a_name_to_one_user_only(
     granted = await asyncio.gather(*(register(f"fan-{number}", number) for number in range(32)))
 
     assert [type(each) for each in wanted].count(Grant) == 1
-    assert {type(each) for each in wanted} == {Grant, Conflict}
+    # Hashes of one name wait in a queue, which is bounded.
+    assert {type(each) for each in wanted} <= {Grant, Conflict, RateLimited}
     assert len({each.user for each in granted}) == 32
     assert len(await accounts.rows.list_logins("star")) == 1
