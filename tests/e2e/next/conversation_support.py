@@ -18,7 +18,7 @@ SCROLL = """async ({ end, stepPx }) => {
   const list = document.querySelector('[role="log"]');
   const seqs = () => [...list.querySelectorAll("[data-seq]")].map((row) => Number(row.dataset.seq));
   const direction = end > Math.max(...seqs()) ? 1 : -1;
-  const frames = [], seen = new Set();
+  const frames = [], seen = new Set(seqs());
   let nodes = 0, still = 0, last = performance.now();
   while (still < 10) {
     const before = list.scrollTop;

@@ -54,10 +54,10 @@ async def test_operator_creates_edits_and_deletes_a_companion_with_a_key(
     key = await make_key(web.stack, "companions:read", "companions:write", "holds")
 
     async with open_page(web, browser, ADMIN, "companions") as page:
-        await page.get_by_label("API key").fill("no-key")
+        await page.get_by_role("textbox", name="API key").fill("no-key")
         await page.get_by_role("button", name="Use key").click()
         await expect(page.get_by_role("alert")).to_be_visible()
-        await page.get_by_label("API key").fill(key)
+        await page.get_by_role("textbox", name="API key").fill(key)
         await page.get_by_role("button", name="Use key").click()
         await page.get_by_role("button", name="New companion").click()
         dialog = page.get_by_role("dialog")

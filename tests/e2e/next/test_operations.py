@@ -65,7 +65,7 @@ async def test_operator_bans_broadcasts_and_holds_with_a_key(
         await b.call("PUT", f"/v1/chats/{chat}/messages/{seq}/report", {"reason": "an ad"})
 
     async with open_page(web, browser, ADMIN, "operations?tab=broadcasts") as page:
-        await page.get_by_label("API key").fill(key)
+        await page.get_by_role("textbox", name="API key").fill(key)
         await page.get_by_role("button", name="Use key").click()
         await page.get_by_label("Recipients").fill(f"{ann} {ben}")
         await page.get_by_label("Message", exact=True).fill("Maintenance at noon")
@@ -106,4 +106,4 @@ async def test_operator_bans_broadcasts_and_holds_with_a_key(
         await page.get_by_role("dialog").get_by_role("button", name="Release").click()
         await expect(page.get_by_text("Hold released.")).to_be_visible()
         await page.reload()
-        await expect(page.get_by_label("API key")).to_be_visible()
+        await expect(page.get_by_role("textbox", name="API key")).to_be_visible()

@@ -21,7 +21,7 @@ interface TableProps {
 /** A table that scrolls sideways where it is too wide. */
 export function Table({ label, columns, rows }: TableProps) {
   return (
-    <div className={styles["scroll"]} tabIndex={0} role="region" aria-label={label}>
+    <div className={styles["scroll"]} tabIndex={0} role="group" aria-label={label}>
       <table>
         <thead>
           <tr>
