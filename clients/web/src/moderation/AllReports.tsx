@@ -64,8 +64,11 @@ function OpenReport({ report, http, onResolved }: OpenReportProps) {
   const text = useText().moderation;
   const attempt = useAttempt();
   const [isAsking, setAsking] = useState(false);
+  const [isDeleted, setDeleted] = useState(false); // here: the API does not list it any more
   const { chat, seq, reporter } = report;
-  const message = useLoad(`any ${chat} ${seq}`, () => readAny(http, chat, seq));
+  const loaded = useLoad(`any ${chat} ${seq}`, () => readAny(http, chat, seq));
+  const message =
+    isDeleted && loaded.data ? { ...loaded, data: { ...loaded.data, deleted: true } } : loaded;
   const resolve = (): void =>
     void attempt(async () => {
       await http.call("resolve_report", { chat, seq, user: reporter });
@@ -75,7 +78,7 @@ function OpenReport({ report, http, onResolved }: OpenReportProps) {
   const remove = (): Promise<boolean> =>
     attempt(async () => {
       await http.call("delete_any_message", { chat, seq });
-      message.reload();
+      setDeleted(true);
       showToast(text.deleted);
     });
   const isThere = message.data !== null && message.data.deleted !== true;
