@@ -212,7 +212,7 @@ def date_of(ts: int) -> str:
 
 
 class FileFacts(NamedTuple):
-    """What the metadata of a file says.
+    """The metadata of a file.
 
     `contains`: the ids of all files whose rows were moved into this one. `moves_to`: the id of the
     file into which the rows of this one move; once that file exists, they have moved if it

@@ -34,7 +34,7 @@ _SIGNATURES: Final = (
 
 
 class PageSummary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a page says about itself. `picture` is an absolute URL, or empty."""
+    """The description of a page by its own tags. `picture` is an absolute URL, or empty."""
 
     title: str = ""
     description: str = ""

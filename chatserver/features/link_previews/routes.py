@@ -31,7 +31,7 @@ PICTURE_HEADERS = {
 
 
 class LinkPreview(msgspec.Struct, frozen=True):
-    """What a page says about itself.
+    """The description of a page by its own tags.
 
     `picture` is a path of this server, which fetches the picture; null if there is none.
     """

@@ -93,7 +93,7 @@ async def test_post_with_a_picture_shows_it_in_the_feed_and_large(
 async def test_saved_posts_and_messages_are_listed_opened_and_removed(
     web: WebStack, browser: Browser
 ) -> None:
-    """What was saved is on the page of saved items, for the user alone."""
+    """Saved items are on a page that only the user sees."""
     ann, ben = web.new_users(2)
     async with open_caller(web, ann) as a, open_caller(web, ben) as b:
         chat = await a.open_direct(ben)

@@ -109,7 +109,7 @@ def test_dynamodb_refuses_as_aws_does(server: Server) -> None:
 
 
 def test_selftest_checks_all_stores_and_leaves_nothing(server: Server, tmp_path: Path) -> None:
-    """What an operator runs before the first user: a report, and no table, object or key left."""
+    """The check before the first user writes a report and leaves no table, object or key."""
     tables = server.raw_dynamodb.list_tables()["TableNames"]
     output = server.command("selftest", "--out", str(tmp_path), CHAT_REDIS_URL=server.redis_url(9))
 

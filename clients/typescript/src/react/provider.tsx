@@ -7,7 +7,7 @@ import type { ChatClient } from "../client/client.js";
 import { ClientStore } from "./client_store.js";
 import { ENGLISH, type Labels } from "./labels.js";
 
-/** What components use besides the client. */
+/** Labels and names for the components. */
 interface Texts {
   labels: Labels;
   nameOf: (user: string) => string;

@@ -95,7 +95,7 @@ export interface Presence {
   readonly state: "online" | "away" | "offline";
   /** True if the state is "online". */
   readonly isOnline: boolean;
-  /** When an offline user was last online, in µs since 1970; null: not known. */
+  /** Time at which an offline user was last online, in µs since 1970; null: unknown. */
   readonly lastSeenTs: number | null;
 }
 

@@ -8,7 +8,7 @@ import * as sdk from "tierchat/state";
 
 type Answer = (fields: sdk.Fields) => Promise<sdk.Fields>;
 
-/** What the hooks use of a `ChatClient`. */
+/** The part of `ChatClient` that the hooks use. */
 export class StateClient {
   readonly state: sdk.ClientState;
   readonly view: StateView;

@@ -2,7 +2,7 @@
 
 import type { Attachment } from "tierchat";
 
-/** What a file is shown as. */
+/** The way a file is shown. */
 export type FileKind = "image" | "video" | "audio" | "file";
 
 const IMAGES: ReadonlySet<string> = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);

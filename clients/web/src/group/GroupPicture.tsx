@@ -15,7 +15,7 @@ const PICTURES = "image/png,image/jpeg,image/gif,image/webp";
 interface GroupPictureProps {
   info: Http.ChatInfo;
   name: string;
-  /** Whether the user may change it. */
+  /** True if the user may change it. */
   canChange: boolean;
 }
 

@@ -18,7 +18,7 @@ export function isPerson(user: string): boolean {
   return !user.startsWith("ai-") && user !== "system";
 }
 
-/** What is needed of a chat. */
+/** The fields of a chat that are needed. */
 export type ChatLike = Pick<Chat, "kind" | "peer" | "members">;
 
 /** Return the users of chats: those of direct chats first, as in the chat list; then by id. */

@@ -43,7 +43,7 @@ def shown(preferences: Fields) -> Fields:
 async def test_preferences_are_the_users_own_and_signalled_to_their_devices(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """What Alice sets, her devices get; Bob sees and gets nothing of it."""
+    """Alice's devices get her changes; Bob sees and gets nothing of them."""
     mine, his = caller(alice.user), caller(bob.user)
     draft = {"text": "See you at", "version": 7}
 

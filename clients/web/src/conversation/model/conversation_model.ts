@@ -22,7 +22,7 @@ import { RowBuilder, type Row } from "./rows";
 const HIGHLIGHT_MS = 2_000;
 const QUOTED_MAX = 200; // messages outside of the window that quotes show
 
-/** What the list shows. */
+/** State of the list. */
 export interface ListState extends Omit<WindowState, "entries"> {
   readonly rows: readonly Row[];
 }

@@ -30,7 +30,7 @@ export interface WindowState {
   readonly generation: number;
   /** Increases when the list has to scroll to `target`. */
   readonly place: number;
-  /** What to scroll to in a new place: a message, the first unread one, or the newest. */
+  /** Target of the scroll in a new place: a message, the first unread one, or the newest. */
   readonly target: Target;
 }
 

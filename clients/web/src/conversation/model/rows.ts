@@ -38,7 +38,7 @@ export interface Row {
   readonly isChanging: boolean;
 }
 
-/** What rows depend on besides the messages. */
+/** Inputs of the rows other than the messages. */
 export interface RowContext {
   me: string;
   /** User → [read, received]. */
