@@ -16,7 +16,6 @@ from chatserver import config
 from chatserver.dev.servers import Server
 from chatserver.domain.ids import UserId
 from chatserver.hot.redis.factory import open_hot
-from tests.security.support.fixtures import WEAK
 from tests.security.support.users import PASSWORD, NewClient, bearer, log_in, make_key, register
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import redis_client
@@ -39,6 +38,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 @pytest.fixture(scope="session")
 def people_api(stack: Stack) -> Server:
     """An API process of that stack whose accounts are quick."""
+    from tests.security.support.fixtures import WEAK  # a plugin: pytest loads it first
+
     return stack.start_api(**WEAK)
 
 
