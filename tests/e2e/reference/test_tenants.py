@@ -135,6 +135,7 @@ def try_export(place: Deployment, folder: str) -> bool:
     return done.returncode == 0
 
 
+@pytest.mark.timeout(1200)  # two dozen commands, each a process of its own
 def test_deleted_tenant_leaves_nothing_wherever_the_command_is_killed(
     server: Server, tmp_path: Path
 ) -> None:
