@@ -320,7 +320,7 @@ def test_large_objects_are_in_s3_and_their_metadata_in_redis_and_dynamodb(
 
     assert unsent
     row = server.item("directory", PK=f"file#{file}", SK=f"file#{file}")
-    assert row is not None and (row["name"], row["size"]) == ("sound.bin", len(content))
+    assert row is not None and (row["file_name"], row["size"]) == ("sound.bin", len(content))
     assert server.read_object(f"attachments/{chat}/{file}") == content
     link = ben.get(f"/v1/attachments/{file}/link")
     assert server.download(link["url"]) == content
