@@ -68,6 +68,7 @@ def change(
             "turn": turn,
             "phase": generation_phase(CHAT),
             "repeat_lost": "",
+            "picture": "",
         },
         [
             {"user": user, "role": role, "is_new": "1" if is_new else "", "tail": f"<{user}>"}

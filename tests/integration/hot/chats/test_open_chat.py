@@ -37,6 +37,7 @@ def test_open_chat_new_one_has_head_and_members_of_the_warm_tier(scripts: Script
         "stored": "7",
         "kind": "group",
         "name": "Ümlaut",
+        "picture": "",
         "history": "joined",
         "large": "0",
         "turns": "",
