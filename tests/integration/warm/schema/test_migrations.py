@@ -78,8 +78,10 @@ async def test_up_that_dies_anywhere_fills_each_item_once_and_loses_no_newer_wri
     filled = await SchemaRows(tables.client, tables.settings).get_state()
     then = rows_of_messages(await scan_all(tables))
     assert all("thread" in then[key] for key in first if "reply_to" in then[key])
+    # Not the next contract too, if a run dies after the end of this one.
+    to_contract = [each for each in EXAMPLES if each.number <= 4]
     async with writing(new):  # the old release is gone
-        deaths += await up_with_deaths(tables, CONTRACT, clock, dice)
+        deaths += await up_with_deaths(tables, CONTRACT, clock, dice, to_contract)
     replaced = rows_of_messages(await scan_all(tables))
     assert all(add_thread(row) is None for row in replaced.values())
     new.start(tables)
