@@ -18,6 +18,7 @@ from pathlib import Path
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.messages import Audience
+from chatserver.hot.users.inbox import parse_entry
 from chatserver.service.messaging.service import deliver_to_all
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.schema.tables import MessageField
@@ -64,7 +65,11 @@ async def look_at_redis(container: StorageContainer) -> Held:
         kind = key.decode().split(":")[1].removesuffix("-even").removesuffix("-odd")
         held.bytes[kind] += int(await hot.call("MEMORY", "USAGE", key, "SAMPLES", 0))
         held.keys[kind] += 1
-        if kind in ("inbox", "log", "backlog"):
+        if kind == "inbox":  # an entry may have several messages
+            held.entries[kind] += sum(
+                len(parse_entry(*entry)) for entry in await hot.call("XRANGE", key, "-", "+")
+            )
+        elif kind in ("log", "backlog"):
             held.entries[kind] += int(await hot.call("XLEN", key))
         elif kind == "refs":
             held.entries[kind] += int(await hot.call("HLEN", key))
