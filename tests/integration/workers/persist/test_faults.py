@@ -352,6 +352,7 @@ async def test_persist_successor_of_one_that_was_ahead_stores_no_text_of_before(
     Nor if the predecessor died before it noted what it had written.
     """
     slow, other = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
+    progress = container.hot.keys.progress(0)
     ledger, rule = Ledger(container, gateway), on_chat(slow.chat, THROTTLED)
     fault_proxy.rules.append(rule)
     async with behind(fault_proxy, container) as others:
@@ -368,11 +369,10 @@ async def test_persist_successor_of_one_that_was_ahead_stores_no_text_of_before(
 
             async def is_ahead() -> bool:
                 found = [m.body for m in await stored_of(container, other.chat)]
-                return found == ["changed", "", "changed", ""]
+                noted = await container.hot.call("HGET", progress, other.chat)
+                return found == ["changed", "", "changed", ""] and noted == b"4"
 
             await eventually(is_ahead)
-        progress = container.hot.keys.progress(0)
-        assert await container.hot.call("HGET", progress, other.chat) == b"4"
         if not is_progress_known:
             await container.hot.call("DEL", progress)
         fault_proxy.rules.remove(rule)
