@@ -76,10 +76,13 @@ async def test_killed_indexer_is_followed_by_one_that_finds_all(
     await until_killed(worker)
     await ann.say(chat, "cherry said after")
     quiet_library.forget_leases()
-    quiet_library.start_indexer()
-
-    assert len(set(await until_found(ben, "cherry", 3))) == 3
-    assert await texts(ben, "draft") == []
+    successor = quiet_library.start_indexer()
+    try:
+        assert len(set(await until_found(ben, "cherry", 3))) == 3
+        assert await texts(ben, "draft") == []
+    finally:
+        successor.kill()
+        quiet_library.forget_leases()
 
 
 async def test_indexer_killed_at_any_moment_loses_nothing(
