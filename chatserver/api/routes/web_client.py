@@ -108,7 +108,7 @@ def _page_route(file: ClientFile) -> HTTPRouteHandler:
     return _handler([BASE, f"{BASE}/{{path:path}}"], serve)
 
 
-def _handler(paths: list[str], serve: Any) -> HTTPRouteHandler:
+def _handler(paths: list[str], serve: Callable[..., object]) -> HTTPRouteHandler:
     methods = [HttpMethod.GET, HttpMethod.HEAD]
     opt = {"rule": ANYONE}
     return HTTPRouteHandler(paths, http_method=methods, include_in_schema=False, opt=opt)(serve)

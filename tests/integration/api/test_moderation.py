@@ -18,15 +18,15 @@ async def test_blocks_by_http_are_those_of_the_socket(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """Put, list, delete; a message between is refused by HTTP too, in the same words."""
-    mine, his = caller(alice.user), caller(bob.user)
+    alice_http, bob_http = caller(alice.user), caller(bob.user)
 
-    put = await mine.put(f"/v1/me/blocks/{bob.user}")
-    refused = await send(his, pair, "hello?")
-    listed = (await mine.get("/v1/me/blocks")).json()
-    others = (await his.get("/v1/me/blocks")).json()
+    put = await alice_http.put(f"/v1/me/blocks/{bob.user}")
+    refused = await send(bob_http, pair, "hello?")
+    listed = (await alice_http.get("/v1/me/blocks")).json()
+    others = (await bob_http.get("/v1/me/blocks")).json()
     on_socket = await alice.ask("blocks")
-    deleted = await mine.delete(f"/v1/me/blocks/{bob.user}")
-    sent = await send(his, pair, "hello")
+    deleted = await alice_http.delete(f"/v1/me/blocks/{bob.user}")
+    sent = await send(bob_http, pair, "hello")
 
     assert (put.status_code, deleted.status_code, sent.status_code) == (204, 204, 201)
     assert problem_of(refused) == (403, "forbidden")

@@ -44,22 +44,22 @@ async def test_preferences_are_the_users_own_and_signalled_to_their_devices(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """Alice's devices get her changes; Bob sees and gets nothing of them."""
-    mine, his = caller(alice.user), caller(bob.user)
+    alice_http, bob_http = caller(alice.user), caller(bob.user)
     draft = {"text": "See you at", "version": 7}
 
-    assert shown((await mine.get(path_of(pair))).json()) == DEFAULTS
-    first = await changed(mine, pair, archived=True, muted_until=0, draft=draft)
-    second = await changed(mine, pair, archived=False, marked_unread=True)
+    assert shown((await alice_http.get(path_of(pair))).json()) == DEFAULTS
+    first = await changed(alice_http, pair, archived=True, muted_until=0, draft=draft)
+    second = await changed(alice_http, pair, archived=False, marked_unread=True)
     signal = await alice.expect_frame(
-        "signal", kind="chat_preferences", preferences=(await mine.get(path_of(pair))).json()
+        "signal", kind="chat_preferences", preferences=(await alice_http.get(path_of(pair))).json()
     )
 
     assert first == {**DEFAULTS, "archived": True, "muted_until": 0, "draft": draft}
     assert second == {**first, "archived": False, "marked_unread": True}
     assert (signal["from"], signal["preferences"]["chat"]) == (alice.user, pair)
-    listed = [each for each in (await mine.get(LIST)).json()["items"] if each["chat"] == pair]
+    listed = [each for each in (await alice_http.get(LIST)).json()["items"] if each["chat"] == pair]
     assert listed == [signal["preferences"]]
-    assert shown((await his.get(path_of(pair))).json()) == DEFAULTS
+    assert shown((await bob_http.get(path_of(pair))).json()) == DEFAULTS
     assert not bob.of_type("signal", kind="chat_preferences")
 
 
@@ -67,16 +67,16 @@ async def test_older_draft_and_a_lower_clear_change_nothing(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
     """The last writer wins by version, whatever order the requests arrive in."""
-    mine = caller(alice.user)
+    alice_http = caller(alice.user)
     for text in ("one", "two"):
-        await send(mine, pair, text)
+        await send(alice_http, pair, text)
 
-    newest = await changed(mine, pair, draft={"text": "", "version": 9}, cleared_upto=2)
-    late = await changed(mine, pair, draft={"text": "old", "version": 8}, cleared_upto=1)
+    newest = await changed(alice_http, pair, draft={"text": "", "version": 9}, cleared_upto=2)
+    late = await changed(alice_http, pair, draft={"text": "old", "version": 8}, cleared_upto=1)
 
     assert newest == late
     assert (late["draft"], late["cleared_upto"]) == ({"text": "", "version": 9}, 2)
-    beyond = await mine.patch(path_of(pair), json={"cleared_upto": 3})
+    beyond = await alice_http.patch(path_of(pair), json={"cleared_upto": 3})
     assert problem_of(beyond) == (400, "bad_request")
     assert "at most 2" in beyond.json()["detail"]
 
@@ -85,24 +85,24 @@ async def test_cleared_chat_shows_its_older_messages_to_others_only(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """No text in history and lists, nothing unread; a second clear replaces the first one."""
-    mine, his = caller(alice.user), caller(bob.user)
+    alice_http, bob_http = caller(alice.user), caller(bob.user)
     for text in ("one", "two", "three"):
-        await send(his, pair, text)
+        await send(bob_http, pair, text)
 
-    await changed(mine, pair, cleared_upto=1)
-    await changed(mine, pair, cleared_upto=2)
-    left, all_ = await list_texts(mine, pair), await list_texts(his, pair)
-    (listed,) = [each for each in await list_chats(mine) if each["chat"] == pair]
-    await changed(mine, pair, cleared_upto=3)
-    (cleared,) = [each for each in await list_chats(mine) if each["chat"] == pair]
-    await send(his, pair, "four")
+    await changed(alice_http, pair, cleared_upto=1)
+    await changed(alice_http, pair, cleared_upto=2)
+    left, all_ = await list_texts(alice_http, pair), await list_texts(bob_http, pair)
+    (listed,) = [each for each in await list_chats(alice_http) if each["chat"] == pair]
+    await changed(alice_http, pair, cleared_upto=3)
+    (cleared,) = [each for each in await list_chats(alice_http) if each["chat"] == pair]
+    await send(bob_http, pair, "four")
 
     assert left == ["", "", "three"]
     assert all_ == ["one", "two", "three"]
     assert (listed["unread"], listed["last"]["body"]) == (1, "three")
     assert (cleared.get("unread", 0), cleared.get("last")) == (0, None)
-    assert await list_texts(mine, pair) == ["", "", "", "four"]
-    (fresh,) = [each for each in await list_chats(mine) if each["chat"] == pair]
+    assert await list_texts(alice_http, pair) == ["", "", "", "four"]
+    (fresh,) = [each for each in await list_chats(alice_http) if each["chat"] == pair]
     assert (fresh["unread"], fresh["last"]["body"]) == (1, "four")
 
 
@@ -122,34 +122,34 @@ async def test_mute_is_one_with_that_of_the_notifications_route(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
     """Both routes read and write one mute; a mute that is over is none."""
-    mine, notifications = caller(alice.user), f"/v1/chats/{pair}/notifications"
-    await send(mine, pair, "hello")
+    alice_http, notifications = caller(alice.user), f"/v1/chats/{pair}/notifications"
+    await send(alice_http, pair, "hello")
 
-    await changed(mine, pair, muted_until=9_999_999_999)
-    by_preference = (await mine.get(notifications)).json()
-    await mine.put(notifications, json={"quiet": True})
-    by_route = shown((await mine.get(path_of(pair))).json())
-    over = await changed(mine, pair, muted_until=1)
+    await changed(alice_http, pair, muted_until=9_999_999_999)
+    by_preference = (await alice_http.get(notifications)).json()
+    await alice_http.put(notifications, json={"quiet": True})
+    by_route = shown((await alice_http.get(path_of(pair))).json())
+    over = await changed(alice_http, pair, muted_until=1)
 
     assert by_preference == {"quiet": True, "until": 9_999_999_999}
     assert by_route["muted_until"] == 0
     assert over["muted_until"] is None
-    assert (await mine.get(notifications)).json()["quiet"] is False
+    assert (await alice_http.get(notifications)).json()["quiet"] is False
 
 
 async def test_concurrent_changes_of_different_preferences_are_all_kept(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
     """Two devices at once: neither overwrites what the other one set."""
-    mine = caller(alice.user)
+    alice_http = caller(alice.user)
 
     await asyncio.gather(
-        changed(mine, pair, archived=True),
-        changed(mine, pair, marked_unread=True),
-        changed(mine, pair, draft={"text": "Hi", "version": 1}),
+        changed(alice_http, pair, archived=True),
+        changed(alice_http, pair, marked_unread=True),
+        changed(alice_http, pair, draft={"text": "Hi", "version": 1}),
     )
 
-    kept = shown((await mine.get(path_of(pair))).json())
+    kept = shown((await alice_http.get(path_of(pair))).json())
     assert (kept["archived"], kept["marked_unread"], kept["draft"]["text"]) == (True, True, "Hi")
 
 
@@ -157,17 +157,17 @@ async def test_list_is_paged_and_leaves_out_defaults(
     caller: Caller, alice: RawChat, bob: RawChat
 ) -> None:
     """Pages of one; a chat whose preferences are defaults again is not listed."""
-    mine = caller(alice.user)
-    before = {each["chat"] for each in (await mine.get(LIST)).json()["items"]}
-    chats = [await make_group(mine, bob.user) for _ in range(3)]
+    alice_http = caller(alice.user)
+    before = {each["chat"] for each in (await alice_http.get(LIST)).json()["items"]}
+    chats = [await make_group(alice_http, bob.user) for _ in range(3)]
     for chat in chats:
-        await changed(mine, chat, archived=True)
-    await changed(mine, chats[0], archived=False)
+        await changed(alice_http, chat, archived=True)
+    await changed(alice_http, chats[0], archived=False)
 
     found: list[str] = []
     query: dict[str, Any] = {"limit": 1}
     for _ in itertools.count():
-        page = (await mine.get(LIST, params=query)).json()
+        page = (await alice_http.get(LIST, params=query)).json()
         found += [each["chat"] for each in page["items"]]
         if page["next"] is None:
             break
@@ -181,19 +181,21 @@ async def test_pinned_chats_keep_their_order_and_refuse_a_stale_change(
     caller: Caller, alice: RawChat
 ) -> None:
     """A device that has not seen the newest list cannot drop what another one pinned."""
-    mine = caller(alice.user)
-    start = (await mine.get(PINNED)).json()
+    alice_http = caller(alice.user)
+    start = (await alice_http.get(PINNED)).json()
 
-    first = (await mine.put(PINNED, json={"chats": ["g-b", "g-a"], "if_rev": start["rev"]})).json()
-    stale = await mine.put(PINNED, json={"chats": ["g-c"], "if_rev": start["rev"]})
+    first = (
+        await alice_http.put(PINNED, json={"chats": ["g-b", "g-a"], "if_rev": start["rev"]})
+    ).json()
+    stale = await alice_http.put(PINNED, json={"chats": ["g-c"], "if_rev": start["rev"]})
     signal = await alice.expect_frame("signal", kind="pinned_chats", pinned=first)
 
     assert first["chats"] == ["g-b", "g-a"]
     assert first["rev"] > start["rev"]
     assert problem_of(stale) == (409, "conflict")
     assert signal["from"] == alice.user
-    assert (await mine.get(PINNED)).json() == first
-    assert (await mine.put(PINNED, json={"chats": []})).json()["chats"] == []
+    assert (await alice_http.get(PINNED)).json() == first
+    assert (await alice_http.put(PINNED, json={"chats": []})).json()["chats"] == []
 
 
 @pytest.mark.parametrize(

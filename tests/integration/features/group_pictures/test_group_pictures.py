@@ -67,21 +67,21 @@ async def test_topic_and_picture_are_in_the_info_the_list_and_an_entry(store: Fi
 async def test_picture_is_for_members_and_set_by_managers_only(store: FileWorld) -> None:
     """Nobody sets a picture that is not their own upload, or reads one of another group."""
     chat, alice, bob, carol = await make_group(store)
-    mine, his = await upload(store, alice), await upload(store, bob)
+    alice_http, bob_http = await upload(store, alice), await upload(store, bob)
 
     with pytest.raises(Forbidden):
-        await change(store, bob, chat, picture=his)
+        await change(store, bob, chat, picture=bob_http)
     with pytest.raises(NotFound):
-        await change(store, alice, chat, picture=his)
+        await change(store, alice, chat, picture=bob_http)
     with pytest.raises(NotFound):
         await change(store, alice, chat, picture="absent")
     with pytest.raises(NotFound):
         await get_picture(store, bob, chat)
-    await change(store, alice, chat, picture=mine)
+    await change(store, alice, chat, picture=alice_http)
 
     with pytest.raises(NotFound):
         await get_picture(store, carol, chat)
-    found = await store.rows.find_file(his)
+    found = await store.rows.find_file(bob_http)
     assert found is not None
     assert not found.seqs, "a refused change keeps the file"
 
