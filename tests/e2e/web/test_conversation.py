@@ -11,7 +11,7 @@ import pytest_asyncio
 from PIL import Image
 from playwright.async_api import Browser, expect
 
-from tests.e2e.next.client_support import Visit, open_visits
+from tests.e2e.web.client_support import Visit, open_visits
 from tests.e2e.web_support import WebStack
 
 pytest_plugins = ["tests.e2e.web_fixtures"]

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.e2e.next.pages_support import SMALL, check_page, open_caller, open_page
+from tests.e2e.web.pages_support import SMALL, check_page, open_caller, open_page
 from tests.e2e.web_support import ADMIN, WebStack
 from tests.security.support.users import make_key
 

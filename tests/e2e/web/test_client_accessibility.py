@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from tests.e2e.next.client_support import Visit, open_visits
+from tests.e2e.web.client_support import Visit, open_visits
 from tests.e2e.web_support import PHONE, WIDE, WebStack
 from tests.support.web_client import ROOT
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.e2e.next.pages_support import SMALL, check_page, make_picture, open_caller, open_page
+from tests.e2e.web.pages_support import SMALL, check_page, make_picture, open_caller, open_page
 from tests.e2e.web_support import WebStack
 
 pytest_plugins = ["tests.e2e.web_fixtures"]

@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 
-from tests.e2e.next.client_support import Visit, open_visits
-from tests.e2e.next.conversation_support import NODES_MAX, fill_chat, scroll_to
+from tests.e2e.web.client_support import Visit, open_visits
+from tests.e2e.web.conversation_support import NODES_MAX, fill_chat, scroll_to
 from tests.e2e.web_support import WebStack
 from tests.support.servers.processes import eventually
 

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 
-from tests.e2e.next.client_support import (
+from tests.e2e.web.client_support import (
     WORKER_READY,
     Visit,
     Visitor,
