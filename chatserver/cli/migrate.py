@@ -71,13 +71,19 @@ def plan(max_write_units: int | None) -> None:
     show_default=True,
     help="Items between two checkpoints.",
 )
-@click.option("--contract", is_flag=True, help="Run the next contract; it locks out old releases.")
+@click.option(
+    "--contract",
+    type=click.IntRange(1),
+    default=None,
+    metavar="NUMBER",
+    help="Run this contract, which locks out old releases, and nothing else.",
+)
 def up(
     max_write_units: int | None,
     max_read_units: int | None,
     segments: int,
     page_items: int,
-    contract: bool,
+    contract: int | None,
 ) -> None:
     """Run the pending migrations. Resumable: may be interrupted at any time and run again."""
     settings = prepare("migrate")
@@ -89,7 +95,7 @@ def up(
         write_units_max=max_write_units,
         read_units_max=max_read_units,
         segments=segments,
-        is_contract=contract,
+        contract=contract,
         page_items=page_items,
     )
     try:

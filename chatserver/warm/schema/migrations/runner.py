@@ -8,8 +8,9 @@
               ─► wait until none is left ─► scan the table
               ─► switch the TTL attribute, if it changes             ─► version = number
 
-A contract only runs on request, and never together with other migrations. Runs are resumable after
-a crash at any point: each step continues from the current state.
+A contract runs only if the run names its number, and never together with other migrations. Runs are
+resumable after a crash at any point: each step continues from the current state, and a completed
+contract is not followed by the next one.
 """
 
 from __future__ import annotations
@@ -48,12 +49,15 @@ OLDER_POLL_S = 0.5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a run. Rates are capacity units per second for the whole run; None: unlimited."""
+    """Options of a run. Rates are capacity units per second for the whole run; None: unlimited.
+
+    `contract`: the number of the contract to run; None: all other pending migrations.
+    """
 
     write_units_max: float | None = None
     read_units_max: float | None = None
     segments: int = 8
-    is_contract: bool = False
+    contract: int | None = None
     index_timeout_s: float = 86_400.0
     page_items: int = PAGE_ITEMS
 
@@ -90,8 +94,8 @@ class MigrationRunner:
             end in time.
 
         Raises:
-            Conflict: a contract was requested, but processes of older releases are running or
-                another migration must run first.
+            Conflict: a contract was requested, but there is none of that number, processes of
+                older releases are running, or another migration must run first.
             Unavailable: DynamoDB does not respond, an index is not ready in time, or another run is
                 in progress; run it again.
         """
@@ -100,39 +104,40 @@ class MigrationRunner:
 
     async def _run_pending(self, token: int) -> None:
         state = await self._schema.get_state()
+        if self._options.contract is not None:
+            await self._run_contract(self._options.contract, state, token)
+            return
         pending = [each for each in self._migrations if each.number > state.version]
         if not pending:
             self._report.say(f"nothing to do: schema {state.version}")
-        elif self._options.is_contract and pending[0].kind != "contract":
-            self._check_contract_done(state.version, pending[0])
-        elif self._options.is_contract:
-            await self._run(pending[0], state, token)
-        else:
-            for migration in pending:
-                if migration.kind == "contract":
-                    self._report.say(
-                        f"{migration.title}: not done. It is a contract: after it, processes with "
-                        f"a schema version below {migration.oldest} are rejected. Run `chatserver "
-                        "migrate up --contract` when they are no longer needed"
-                    )
-                    return
-                state = await self._run(migration, state, token)
-
-    def _check_contract_done(self, version: int, pending: Migration) -> None:
-        """Report that the requested contract is already done.
-
-        Raises:
-            Conflict: the last completed migration is not a contract.
-        """
-        for each in self._migrations:
-            if each.number == version and each.kind == "contract":
+        for migration in pending:
+            if migration.kind == "contract":
                 self._report.say(
-                    f"{each.title}: done already. {pending.title} is next, without --contract"
+                    f"{migration.title}: not done. It is a contract: after it, processes with a "
+                    f"schema version below {migration.oldest} are rejected. Run `chatserver "
+                    f"migrate up --contract {migration.number}` when they are no longer needed"
                 )
                 return
-        raise Conflict(
-            f"{pending.title} must run first: run `chatserver migrate up` without --contract"
-        )
+            state = await self._run(migration, state, token)
+
+    async def _run_contract(self, number: int, state: SchemaState, token: int) -> None:
+        numbered = {each.number: each for each in self._migrations}
+        migration = numbered.get(number)
+        if migration is None or migration.kind != "contract":
+            contracts = [str(each) for each in numbered if numbered[each].kind == "contract"]
+            raise Conflict(
+                f"contract: {number} is not one; the contracts are {', '.join(contracts) or 'none'}"
+            )
+        if number <= state.version:
+            self._report.say(f"{migration.title}: done already")
+            return
+        first = min(each for each in numbered if each > state.version)
+        if first != number:
+            option = f" --contract {first}" if numbered[first].kind == "contract" else ""
+            raise Conflict(
+                f"{numbered[first].title} must run first: run `chatserver migrate up{option}`"
+            )
+        await self._run(migration, state, token)
 
     async def _run(self, migration: Migration, state: SchemaState, token: int) -> SchemaState:
         if migration.kind == "contract":

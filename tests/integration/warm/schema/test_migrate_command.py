@@ -217,13 +217,13 @@ async def test_migrations_under_an_old_and_a_new_worker_while_clients_chat_and_u
         assert said.count(": schema 6, seen ") == 2  # a worker, and this test
         await _change_members(container, gateway, groups[0])
 
-        code, said = await run(start, *up, "--contract")
+        code, said = await run(start, *up, "--contract", "4")
         assert code == 1
         assert "processes of older releases are running; replace them first: worker-" in said
         old.send_signal(signal.SIGTERM)
         assert await old.wait() == 0
         await eventually(lambda: holds(container, 0), 120)
-        code, said = await run(start, *up, "--contract")
+        code, said = await run(start, *up, "--contract", "4")
         assert code == 0, said
         assert said.endswith("schema 4\n")
         stop.set()
@@ -312,8 +312,8 @@ async def test_operator_is_told_what_is_to_be_done_what_it_costs_and_how_far_it_
         f"2 thread-index: index thread of {settings.table_prefix}messages: active",
     ]
     assert done[-1] == "schema 3"
-    assert (await told("up", "--contract"))[-1] == "schema 4"
-    assert (await told("up", "--contract"))[-1] == "schema 5"
+    assert (await told("up", "--contract", "4"))[-1] == "schema 4"
+    assert (await told("up", "--contract", "5"))[-1] == "schema 5"
     assert (await told("up"))[-1] == "schema 6"
     assert await told("plan") == ["nothing to do"]
     assert await told("up") == ["nothing to do: schema 6", "schema 6"]

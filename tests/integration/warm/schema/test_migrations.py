@@ -52,7 +52,7 @@ from tests.support.constants import constants
 
 pytest_plugins = ["tests.integration.warm.fixtures"]
 
-CONTRACT = Options(segments=3, page_items=7, is_contract=True)
+CONTRACT_4, CONTRACT_5 = (Options(segments=3, page_items=7, contract=each) for each in (4, 5))
 LATER = {"chatserver.warm.schema.active_version.NEWEST": EXAMPLES[-1].number}
 
 
@@ -78,18 +78,18 @@ async def test_up_that_dies_anywhere_fills_each_item_once_and_loses_no_newer_wri
     filled = await SchemaRows(tables.client, tables.settings).get_state()
     then = rows_of_messages(await scan_all(tables))
     assert all("thread" in then[key] for key in first if "reply_to" in then[key])
-    # Not the next contract too, if a run dies after the end of this one.
-    to_contract = [each for each in EXAMPLES if each.number <= 4]
     async with writing(new):  # the old release is gone
-        deaths += await up_with_deaths(tables, CONTRACT, clock, dice, to_contract)
+        deaths += await up_with_deaths(tables, CONTRACT_4, clock, dice)
+    contracted = await SchemaRows(tables.client, tables.settings).get_state()
     replaced = rows_of_messages(await scan_all(tables))
     assert all(add_thread(row) is None for row in replaced.values())
     new.start(tables)
     async with writing(new):
-        deaths += await up_with_deaths(tables, CONTRACT, clock, dice)
+        deaths += await up_with_deaths(tables, CONTRACT_5, clock, dice)
 
     assert deaths > 5
     assert filled == SchemaState(3, 1)
+    assert contracted.version == 4, "a run that died after its end ran the next contract, too"
     found = rows_of_messages(await scan_all(tables))
     assert not any("reply_to" in row for row in found.values())
     for key, row in replaced.items():
@@ -188,24 +188,25 @@ async def test_contract_waits_for_a_run_of_its_own_and_for_older_processes(table
     """It is refused while one is there, by its name; then that schema is refused."""
     clock, settings, client = JumpClock(), tables.settings, tables.client
     with pytest.raises(Conflict, match="2 thread-index must run first"):
-        await up(tables, CONTRACT)
+        await up(tables, CONTRACT_4)
+    with pytest.raises(Conflict, match="contract: 3 is not one; the contracts are 4, 5"):
+        await up(tables, Options(contract=3))
     version, lines = await up(tables)
     assert version == 3
-    assert "migrate up --contract" in lines.said[-1]
+    assert "migrate up --contract 4" in lines.said[-1]
 
     async with watch_schema(client, settings, "worker", clock):
         with pytest.raises(Conflict, match=r"replace them first: worker-.* \(schema 1\)"):
-            await up(tables, CONTRACT)
+            await up(tables, CONTRACT_4)
+    with pytest.raises(Conflict, match="4 thread-only must run first: .* up --contract 4`"):
+        await up(tables, CONTRACT_5)
     with constants(LATER):
         async with watch_schema(client, settings, "worker", clock):
-            assert (await up(tables, CONTRACT))[0] == 4
-            assert (await up(tables, CONTRACT))[0] == 5
+            assert (await up(tables, CONTRACT_4))[0] == 4
             # As an operator whose run was killed right after it does it again.
-            version, lines = await up(tables, CONTRACT)
-        assert version == 5
-        assert lines.said == [
-            "5 reply-to-removed: done already. 6 pins is next, without --contract"
-        ]
+            version, lines = await up(tables, CONTRACT_4)
+            assert (version, lines.said) == (4, ["4 thread-only: done already"])
+            assert (await up(tables, CONTRACT_5))[0] == 5
         async with watch_schema(client, acting(settings, 4), "worker", clock):
             pass  # older, and compatible
 
@@ -319,7 +320,7 @@ async def test_example_1_fills_what_is_read_or_written_and_then_reads_the_index_
     rows = rows_of_messages(await scan_all(tables))
     assert {seq for (_, seq), row in rows.items() if "thread" in row} == {5, 30, 33}
     assert "reply_to" in rows["c", 33]  # for readers of the old release
-    for options, version in ((SMALL, 3), (CONTRACT, 4), (CONTRACT, 5)):
+    for options, version in ((SMALL, 3), (CONTRACT_4, 4), (CONTRACT_5, 5)):
         assert (await up(tables, options))[0] == version
     new.start(tables)
     await new.threads.put(message(34, chat="c", reply_to=2))
@@ -343,7 +344,7 @@ async def test_example_2_pins_are_written_from_their_migration_on_and_with_the_f
     await old.put(9)
     with pytest.raises(Unavailable, match="the tables have schema 1; run `chatserver migrate up`"):
         await pins.pin("c", 1, message(1).ts)
-    for options in (SMALL, CONTRACT, CONTRACT, SMALL):
+    for options in (SMALL, CONTRACT_4, CONTRACT_5, SMALL):
         version, _ = await up(tables, options)
     assert version == 6
     tables.faults.lose_answers("TransactWriteItems", 5)

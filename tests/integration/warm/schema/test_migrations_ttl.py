@@ -42,7 +42,7 @@ SWITCH = Migration(
     expiry="removed_at",
     oldest=1,
 )
-CONTRACT = Options(is_contract=True)
+CONTRACT = Options(contract=2)
 
 
 async def ttl_of(tables: Tables) -> dict[str, str]:
@@ -100,7 +100,7 @@ async def test_switch_that_is_not_done_in_time_is_gone_on_with(tables: Tables) -
     tables.faults.add("DescribeTimeToLive", lambda _: None, *[reply(off)] * 20)
 
     with pytest.raises(Unavailable, match=f"2 expiry: {name}"):
-        await switch(tables, Options(is_contract=True, index_timeout_s=0.5))
+        await switch(tables, Options(contract=2, index_timeout_s=0.5))
     tables.faults._faults.clear()
     assert (await ttl_of(tables))["TimeToLiveStatus"] == "DISABLED"
     version, _ = await switch(tables)
