@@ -198,7 +198,7 @@ async def test_contract_waits_for_a_run_of_its_own_and_for_older_processes(table
     async with watch_schema(client, settings, "worker", clock):
         with pytest.raises(Conflict, match=r"replace them first: worker-.* \(schema 1\)"):
             await up(tables, CONTRACT_4)
-    with pytest.raises(Conflict, match="4 thread-only must run first: .* up --contract 4`"):
+    with pytest.raises(Conflict, match=r"4 thread-only must run first: .* up --contract 4`"):
         await up(tables, CONTRACT_5)
     with constants(LATER):
         async with watch_schema(client, settings, "worker", clock):
