@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import zlib
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 from chatserver.domain.ids import ChatId, Epoch, Mid, Ref, Seq, Ts, UserId
 from chatserver.domain.moderation import is_blocked_gate, is_ended_gate
@@ -74,36 +74,68 @@ class Audience:
         return spans
 
 
-@dataclasses.dataclass(slots=True, eq=False)
 class PendingDraft:
-    """A message that is being committed to its chat."""
+    """A message that is being committed to its chat.
 
-    chat: ChatId
-    sender: UserId
-    ref: Ref
-    mid: Mid
-    digest: str
-    tail: bytes
-    request_id: int
-    is_stored_wanted: bool
-    owner: CommitListener
-    on_answer: OnAnswer
-    number: int = 0  # rises with each draft of a process: the order of acceptance
-    loads: int = 0  # how often its chat was loaded for it
-    made: str = ""  # digest after a webhook changed the body; the warm tier stores no other
-    bare: bytes = b""  # `tail` without the expiry of the message
-    ends: int | None = None  # seconds since 1970, as requested by the sender
-    expires_at: int | None = None  # seconds since 1970, including the chat's retention
-    reply_to: int | None = None
-    is_system: bool = False  # from the host application: its user need not be a member
+    `number` rises with each draft of a process: the order of acceptance.
+    """
+
+    # Written out, because a compiled dataclass has an interpreted `__init__`.
+    __slots__ = (
+        "bare", "chat", "digest", "ends", "expires_at", "is_stored_wanted", "is_system", "loads",
+        "made", "mid", "number", "on_answer", "owner", "ref", "reply_to", "request_id", "sender",
+        "tail",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        chat: ChatId,
+        sender: UserId,
+        ref: Ref,
+        mid: Mid,
+        digest: str,
+        tail: bytes,
+        request_id: int,
+        is_stored_wanted: bool,
+        owner: CommitListener,
+        on_answer: OnAnswer,
+        number: int = 0,
+    ) -> None:
+        self.chat = chat
+        self.sender = sender
+        self.ref = ref
+        self.mid = mid
+        self.digest = digest
+        self.tail = tail
+        self.request_id = request_id
+        self.is_stored_wanted = is_stored_wanted
+        self.owner = owner
+        self.on_answer = on_answer
+        self.number = number
+        self.loads = 0  # how often its chat was loaded for it
+        self.made = ""  # digest after a webhook changed the body; the warm tier stores no other
+        self.bare = tail  # `tail` without the expiry of the message
+        self.ends: int | None = None  # seconds since 1970, as requested by the sender
+        self.expires_at: int | None = None  # seconds since 1970, including the chat's retention
+        self.reply_to: int | None = None
+        self.is_system = False  # from the host application: its user need not be a member
 
 
-class InboxPositions(NamedTuple):
-    """Seqs of a message in the inboxes of `Audience.inline_users`, in the same order."""
+class InboxPositions:
+    """Seqs of a message in the inboxes of `Audience.inline_users`, in the same order.
 
-    firsts: Sequence[Seq]  # of the first message of its chat in the commit call
-    offset: int  # of this message from the first one
-    far: Sequence[bytes | Literal[0]] | None  # other gateways per user; None: there are none
+    `firsts`: of the first message of its chat in the commit call; `offset`: of this message from
+    the first one. `far`: other gateways per user; None if there are none.
+    """
+
+    __slots__ = ("far", "firsts", "offset")
+
+    def __init__(
+        self, firsts: Sequence[Seq], offset: int, far: Sequence[bytes | Literal[0]] | None
+    ) -> None:
+        self.firsts = firsts
+        self.offset = offset
+        self.far = far
 
 
 class OnAnswer(Protocol):

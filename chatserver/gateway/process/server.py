@@ -17,8 +17,7 @@ import os
 import random
 import re
 import socket
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from http import HTTPStatus
 
 import structlog
@@ -36,6 +35,7 @@ from chatserver.errors import ChatError
 from chatserver.gateway.delivery.event_dispatcher import EventDispatcher
 from chatserver.gateway.delivery.gateway_stream_check import GatewayStreamCheck
 from chatserver.gateway.delivery.large_chat_delivery import Channels
+from chatserver.gateway.delivery.tick_writes import TickWrites
 from chatserver.gateway.process.draining import REASON, poll_until, send_byes
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.requests import Requests
@@ -58,12 +58,11 @@ from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.operations.overview.hot import ProcessStatsLog
 from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
-from chatserver.protocol import codec
 from chatserver.protocol.codes import Close
 from chatserver.service.messaging.stored_acks import STORED_TIMEOUT_S, StoredWaits
 from chatserver.telemetry import metrics
 from chatserver.telemetry.loop_lag import watch_loop_lag
-from chatserver.telemetry.tracing import Id, Tracer, tracer
+from chatserver.telemetry.tracing import tracer
 
 log = structlog.get_logger()
 
@@ -90,10 +89,9 @@ class GatewayServer:
         self.port = 0
         self._stored_waits = StoredWaits(STORED_TIMEOUT_S)
         self._counters = HotPathCounters()
-        self._tracer = tracer()
-        if self._tracer is not None:
-            self._counters.traced = []
         self._clock = SystemClock()
+        writes = TickWrites(self._counters, self._clock, self.gateway, tracer())
+        self.flush_soon = writes.flush_soon  # of `Host`, without a call in between
         self._tasks = SessionTasks()
         self._token_expiry = TokenExpiry()
         self._slow_clients = SlowClients(self.slow, self._clock)
@@ -111,7 +109,6 @@ class GatewayServer:
             UNAUTHENTICATED_MAX, UNAUTHENTICATED_PER_ADDRESS_MAX
         )
         self._trusted = parse_networks(self.settings.trusted_proxies)
-        self._unflushed: list[Connection] = []
         self._gateway_stream_check: GatewayStreamCheck | None = None  # set by `run`
         self._is_draining = False
         self._has_siblings = False
@@ -221,42 +218,6 @@ class GatewayServer:
         self._unauthenticated.remove(connection)
         self._wheel.remove(connection)
         metrics.CLOSES.labels(metrics.close_label(connection.close_code)).inc()
-
-    def flush_soon(self, connection: Connection) -> None:
-        """Schedule one flush for all frames queued on the connection in this tick."""
-        if not self._unflushed:
-            connection.loop.call_soon(self._flush)
-        self._unflushed.append(connection)
-
-    def _flush(self) -> None:
-        dirty, self._unflushed = self._unflushed, []
-        written = 0
-        for connection in dirty:
-            written += connection.flush()
-        counters = self._counters
-        counters.written_bytes += written
-        if counters.first is not None:
-            self._record_delivered(counters.first)
-        counters.pushed_before = counters.pushed
-
-    def _record_delivered(self, first: bytes) -> None:
-        counters = self._counters
-        if ts := codec.ts_of_event(first):
-            late_s = max(0.0, self._clock.time() - ts / 1e6)
-            metrics.DELIVERY_LATENCY.observe(
-                late_s, max(1, counters.pushed - counters.pushed_before)
-            )
-        counters.first = None
-        if self._tracer is not None and counters.traced:
-            self._trace_delivered(self._tracer, counters.traced)
-            counters.traced.clear()
-
-    def _trace_delivered(self, tracer: Tracer, events: Sequence[tuple[bytes, int]]) -> None:
-        now_ns = time.time_ns()
-        for body, devices in events:
-            if mid := codec.mid_of_event(body):
-                place: dict[str, Id] = {"gateway": self.gateway, "devices": devices}
-                tracer.record_span(mid, "deliver", codec.ts_of_event(body) * 1000, now_ns, **place)
 
     # sessions
 

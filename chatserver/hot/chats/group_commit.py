@@ -27,9 +27,9 @@ from chatserver.errors import BadRequest, CorruptData, Overloaded, RateLimited, 
 from chatserver.hot.chats.backlog import AWAITED
 from chatserver.hot.chats.expiry_times import ExpiringMessages
 from chatserver.hot.redis.client import HotClient
-from chatserver.hot.redis.packed_call import Packed, pack, pack_count
+from chatserver.hot.redis.packed_call import pack, pack_count
 from chatserver.hot.redis.replies import translate_reply_error
-from chatserver.hot.redis.scripts import load_script
+from chatserver.hot.redis.scripts import Packed, load_script
 from chatserver.hot.redis.wire import Reply
 from chatserver.telemetry import metrics
 from chatserver.telemetry.tracing import Tracer, tracer

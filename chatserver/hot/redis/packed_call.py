@@ -1,4 +1,4 @@
-"""Calls that are encoded in the Redis protocol once and sent unchanged."""
+"""Values encoded in the Redis protocol, the parts of a `Packed` call."""
 
 from __future__ import annotations
 
@@ -14,9 +14,3 @@ _COUNTS = [pack(b"%d" % count) for count in range(1024)]
 def pack_count(count: int) -> bytes:
     """Encode a number for a `Packed` call."""
     return _COUNTS[count] if count < len(_COUNTS) else pack(b"%d" % count)
-
-
-class Packed(bytes):
-    """A complete call in the Redis protocol; `key` is one of its keys."""
-
-    key: str

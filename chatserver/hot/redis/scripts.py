@@ -16,6 +16,13 @@ from collections.abc import Iterable, Mapping
 
 Value = str | bytes | int
 
+
+class Packed(bytes):
+    """A complete call in the Redis protocol, sent unchanged; `key` is one of its keys."""
+
+    key: str
+
+
 _HEADER = re.compile(r"^--\s+(item |more )?(key|arg) (\w+)", re.MULTILINE)
 
 

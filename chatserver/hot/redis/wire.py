@@ -20,7 +20,7 @@ from typing import Any, cast
 import hiredis
 
 from chatserver.errors import Unavailable
-from chatserver.hot.redis.packed_call import Packed
+from chatserver.hot.redis.scripts import Packed
 
 Reply = Any  # bytes, int, None, list of replies, hiredis.ReplyError, or Unavailable
 OnReply = Callable[[Reply], None]

@@ -1,0 +1,68 @@
+"""End of a loop tick: one write per connection, and the metrics of the events in them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import GatewayId
+from chatserver.gateway.session.session_context import HotPathCounters
+from chatserver.gateway.transport.connection import Connection
+from chatserver.protocol import codec
+from chatserver.telemetry import metrics
+from chatserver.telemetry.tracing import Id, Tracer
+
+
+class TickWrites:
+    """Flushes the connections that queued frames in a loop tick, in order."""
+
+    def __init__(
+        self,
+        counters: HotPathCounters,
+        clock: Clock,
+        gateway: GatewayId,
+        tracer: Tracer | None,
+    ) -> None:
+        self._counters = counters
+        self._clock = clock
+        self._gateway = gateway
+        self._tracer = tracer
+        self._unflushed: list[Connection] = []
+        if tracer is not None:
+            counters.traced = []
+
+    def flush_soon(self, connection: Connection) -> None:
+        """Flush the connection at the end of this tick; call once per tick."""
+        if not self._unflushed:
+            connection.loop.call_soon(self._flush)
+        self._unflushed.append(connection)
+
+    def _flush(self) -> None:
+        unflushed, self._unflushed = self._unflushed, []
+        written = 0
+        for connection in unflushed:
+            written += connection.flush()
+        counters = self._counters
+        counters.written_bytes += written
+        if counters.first is not None:
+            self._record_delivered(counters.first)
+        counters.pushed_before = counters.pushed
+
+    def _record_delivered(self, first: bytes) -> None:
+        counters = self._counters
+        if ts := codec.ts_of_event(first):
+            late_s = max(0.0, self._clock.time() - ts / 1e6)
+            pushed = max(1, counters.pushed - counters.pushed_before)
+            metrics.DELIVERY_LATENCY.observe(late_s, pushed)
+        counters.first = None
+        if self._tracer is not None and counters.traced:
+            self._trace_delivered(self._tracer, counters.traced)
+            counters.traced.clear()
+
+    def _trace_delivered(self, tracer: Tracer, events: Sequence[tuple[bytes, int]]) -> None:
+        now_ns = time.time_ns()
+        for body, devices in events:
+            if mid := codec.mid_of_event(body):
+                place: dict[str, Id] = {"gateway": self._gateway, "devices": devices}
+                tracer.record_span(mid, "deliver", codec.ts_of_event(body) * 1000, now_ns, **place)
