@@ -41,8 +41,11 @@ test: compiled .tools/.ready .tools/.browser .tools/.clocks .tools/.deploy $(WEB
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS) || status=1; \
 	exit $$status
 
-check: .venv/.ready .tools/.ready lint
-	@$(BIN)/pytest -n $(JOBS) tests/unit $(PYTEST_ARGS)
+# mypy uses one core, so the tests run beside it.
+check: .venv/.ready .tools/.ready
+	@$(MAKE) --no-print-directory lint >.tools/lint.log 2>&1 & lint=$$!; status=0; \
+	$(BIN)/pytest -n $(JOBS) tests/unit $(PYTEST_ARGS) || status=1; \
+	wait $$lint || status=1; cat .tools/lint.log; exit $$status
 
 soak: compiled .tools/.ready .tools/.clocks
 	@CHAOS_SECONDS=$(SOAK_S) HYPOTHESIS_PROFILE=soak $(BIN)/pytest tests/chaos tests/unit/client \
