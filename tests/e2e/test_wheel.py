@@ -107,7 +107,7 @@ def test_wheel_has_the_web_client_with_its_compressed_copies(wheel: Path) -> Non
         }
         page = archive.read(f"{folder}index.html").decode()
         worker = archive.read(f"{folder}service_worker.js").decode()
-    named = {*re.findall(r'(?:src|href)="/next/([^"]+)"', page)}
+    named = {*re.findall(r'(?:src|href)="/([^"]+)"', page)}
     named |= {*re.findall(r'"(assets/[^"]+)"', worker)}
 
     assert len(named) > 10

@@ -1,4 +1,4 @@
-"""The web client of `/next/`: accounts, outages, keyboard and the first load."""
+"""The web client: accounts, outages, keyboard and the first load."""
 
 from __future__ import annotations
 
