@@ -105,6 +105,7 @@ def test_wheel_has_the_web_client_with_its_compressed_copies(wheel: Path) -> Non
             for one in archive.infolist()
             if one.filename.startswith(folder)
         }
+        assert "chatserver/api/reference_page/reference.css" in archive.namelist()
         page = archive.read(f"{folder}index.html").decode()
         worker = archive.read(f"{folder}service_worker.js").decode()
     named = {*re.findall(r'(?:src|href)="/([^"]+)"', page)}

@@ -65,6 +65,7 @@ def test_web_files_have_no_way_to_turn_text_into_markup() -> None:
     found = [
         f"{path.name}: {match[0]}"
         for path in SOURCES
+        if path.parent != PACKAGE / "tests"  # they have hostile texts
         for match in FORBIDDEN.finditer(path.read_text("utf-8"))
     ]
     inline = re.compile(r"<style|style=|\son\w+=|<script>")

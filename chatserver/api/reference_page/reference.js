@@ -119,11 +119,14 @@ function operation(each, spec) {
 
 function parameters(list) {
   if (list.length === 0) return null;
-  const rows = list.map((each) => [each.name, each.in, each.required, each.schema, each.description]);
+  const rows = list.map((each) => {
+    const { name, required, schema, description } = each;
+    return [name, each.in, required, schema, description];
+  });
   return h("div", {}, h("h3", {}, "Parameters"), table("Parameters", rows));
 }
 
-/** `rows`: name, location (null for the fields of a body), whether required, schema, description. */
+/** `rows`: name, location (null for a field of a body), whether required, schema, description. */
 function table(label, rows) {
   const hasPlaces = rows.some(([, where]) => where !== null);
   const heads = ["Name", ...(hasPlaces ? ["In"] : []), "Type", "Description"];
@@ -154,7 +157,8 @@ function table(label, rows) {
 
 function body(request, spec) {
   const schema = request?.content?.["application/json"]?.schema;
-  return schema === undefined ? null : h("div", {}, h("h3", {}, "Request body"), shape(schema, spec));
+  if (schema === undefined) return null;
+  return h("div", {}, h("h3", {}, "Request body"), shape(schema, spec));
 }
 
 function response(status, answer, spec) {
