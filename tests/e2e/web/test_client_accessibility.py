@@ -29,7 +29,7 @@ PAGES = [
     "settings/appearance",
     "settings/notifications",
     "settings/privacy",
-    "nosuch",
+    "settings/nosuch",
 ]
 
 
