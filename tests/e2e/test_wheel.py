@@ -33,7 +33,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build_web_client()
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
-    subprocess.run([*command, "--directory", str(folder)], cwd=ROOT, check=True, timeout=60)
+    subprocess.run([*command, "--directory", str(folder)], cwd=ROOT, check=True, timeout=240)
     (built,) = folder.glob("tierchat-*.whl")
     return built
 

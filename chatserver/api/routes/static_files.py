@@ -34,6 +34,7 @@ CLIENT_PAGES: Final = (
     "saved",
     "search",
     "settings",
+    "share",
     "timeline",
 )
 # The framework adds ``charset=utf-8`` to text.

@@ -10,6 +10,7 @@ export const PAGES = [
   "saved",
   "search",
   "settings",
+  "share",
   "timeline",
 ] as const;
 
