@@ -96,7 +96,7 @@ compiled: .venv/.ready
 	@sh $(SETUP) servers
 	@touch $@
 
-# Without npm it stays absent, and the page at /next/ says so.
+# Without npm it stays absent, and the page at / says so.
 $(WEB): $(WEB_SOURCES) $(SETUP)
 	@sh $(SETUP) web
 

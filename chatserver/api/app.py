@@ -8,7 +8,6 @@ import functools
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -38,8 +37,7 @@ from chatserver.api.routes.messages import messages_routes
 from chatserver.api.routes.moderation import moderation_routes
 from chatserver.api.routes.presence import presence_routes
 from chatserver.api.routes.retention import keeping_routes
-from chatserver.api.routes.web_client import client_routes, read_client_files
-from chatserver.api.routes.web_pages import WEB_FOLDER, page_routes, read_page_files
+from chatserver.api.routes.static_files import client_routes, reference_routes
 from chatserver.api.security import Guard, check_rules, dependencies
 from chatserver.config import Api, Settings
 from chatserver.container.storage import StorageContainer, open_storage_container
@@ -80,15 +78,13 @@ CORE_ROUTES: Sequence[RoutesBuilder] = (
 log = structlog.get_logger()
 
 
-def create_app(
-    settings: Settings, clock: Clock, container: StorageContainer, web_folder: Path = WEB_FOLDER
-) -> ASGIApp:
+def create_app(settings: Settings, clock: Clock, container: StorageContainer) -> ASGIApp:
     """Return the ASGI application for these settings.
 
     Raises:
         ConfigError: a route has no authorization rule.
     """
-    litestar = create_litestar(settings, clock, container, web_folder)
+    litestar = create_litestar(settings, clock, container)
     app: ASGIApp = StoreAnswers(litestar, container.idempotent_answers)
     for feature in list_features():
         if feature.middleware:
@@ -97,14 +93,12 @@ def create_app(
     return CommonHeaders(app, settings.api, settings.cold.client_urls)
 
 
-def create_litestar(
-    settings: Settings, clock: Clock, container: StorageContainer, web_folder: Path = WEB_FOLDER
-) -> Litestar:
+def create_litestar(settings: Settings, clock: Clock, container: StorageContainer) -> Litestar:
     """Return the Litestar application, without the outer middleware; see `create_app`."""
     routes = [
         *health_routes(container),
-        *page_routes(read_page_files(web_folder)),
-        *client_routes(read_client_files()),
+        *client_routes(),
+        *reference_routes(),
         document_route(),
         client_config_route(settings),
         *(route for build in _list_route_builders() for route in build(container)),

@@ -13,18 +13,13 @@ from chatserver.config import Api
 from chatserver.domain.client_addresses import is_in, parse_networks
 from chatserver.telemetry.metrics import HTTP_REQUESTS
 
-TRUSTED_TYPES = "chat-worker"  # policy name, also in chatserver/web/push.js
-CLIENT_PATH = "/next"
-CLIENT_TRUSTED_TYPES = "tierchat-worker"  # policy name of clients/web, also in its source
+TRUSTED_TYPES = "tierchat-worker"  # policy name, also in the sources of clients/web
 
 
-def content_security_policy(
-    gateway_url: str, files_urls: Sequence[str] = (), *, trusted_types: str = TRUSTED_TYPES
-) -> str:
+def content_security_policy(gateway_url: str, files_urls: Sequence[str] = ()) -> str:
     """Return a policy that allows this server's files, one WebSocket URL and the file storage.
 
-    `files_urls`: S3 URLs for file uploads, thumbnails, audio and video. `trusted_types`: names of
-    the policies that may create trusted values.
+    `files_urls`: S3 URLs for file uploads, thumbnails, audio and video.
 
     Inline code is blocked, so injected markup cannot run scripts. Framing, plugins and forms to
     other sites are blocked, too.
@@ -42,7 +37,7 @@ def content_security_policy(
         "form-action": "'self'",
         "frame-ancestors": "'none'",
         "require-trusted-types-for": "'script'",
-        "trusted-types": trusted_types,
+        "trusted-types": TRUSTED_TYPES,
     }
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 
@@ -64,24 +59,14 @@ class CommonHeaders:
         self._settings = settings
         self._trusted = parse_networks(settings.trusted_proxies)
         self._hsts = (b"strict-transport-security", b"max-age=%d" % settings.hsts_s)
-        common = [
+        policy = content_security_policy(settings.gateway_url, files_urls)
+        self._headers = [
             (b"x-content-type-options", b"nosniff"),
             (b"referrer-policy", b"no-referrer"),
             (b"cross-origin-opener-policy", b"same-origin"),
             (b"cross-origin-resource-policy", b"same-origin"),
-        ]
-        url = settings.gateway_url
-        policy = content_security_policy(url, files_urls)
-        self._headers = [
-            *common,
             (b"content-security-policy", policy.encode()),
-            (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
-        ]
-        policy = content_security_policy(url, files_urls, trusted_types=CLIENT_TRUSTED_TYPES)
-        # The client records voice messages.
-        self._client_headers = [
-            *common,
-            (b"content-security-policy", policy.encode()),
+            # The web client records voice messages.
             (b"permissions-policy", b"camera=(), geolocation=(), microphone=(self)"),
         ]
 
@@ -93,7 +78,7 @@ class CommonHeaders:
                     headers.append((b"cache-control", b"no-store"))
                 if self._is_tls(scope):
                     headers.append(self._hsts)
-                message["headers"] = headers + self._headers_of(scope)
+                message["headers"] = headers + self._headers
                 # The label is the route pattern, because clients can request any path.
                 route = str(scope.get("path_template") or "none")
                 HTTP_REQUESTS.labels(route, str(message["status"])).inc()
@@ -101,11 +86,6 @@ class CommonHeaders:
 
         is_http = scope["type"] == ScopeType.HTTP
         await self._app(scope, receive, send_with_headers if is_http else send)
-
-    def _headers_of(self, scope: Scope) -> list[tuple[bytes, bytes]]:
-        path = str(scope.get("path", ""))
-        is_client = path == CLIENT_PATH or path.startswith(f"{CLIENT_PATH}/")
-        return self._client_headers if is_client else self._headers
 
     def _is_tls(self, scope: Scope) -> bool:
         if not self._settings.hsts_s:

@@ -1,4 +1,4 @@
-// Builds the client to chatserver/web_client, which the API serves at /next/.
+// Builds the client to chatserver/web_client, which the API serves at /.
 
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
@@ -17,7 +17,6 @@ const FIRST_LOAD = new RegExp(
 );
 
 export default defineConfig({
-  base: "/next/",
   plugins: [emojiData(), precached(), compressed()],
   resolve: {
     // The sources of the SDK: nothing has to be compiled first, and unused parts are dropped.

@@ -19,7 +19,8 @@ from playwright.async_api import Browser, expect
 from chatserver.dev.command import dev as dev_command
 from chatserver.dev.plan import DEMO_USERS
 from tests.e2e.newcomer import MakeRun, section, step_of_the_hour
-from tests.e2e.web_support import PATIENCE_MS, Person
+from tests.e2e.web.client_support import Visitor
+from tests.e2e.web_support import PATIENCE_MS, listen
 from tests.support.devrun import DEADLINE_S, TerminalChat
 from tests.support.servers.processes import eventually
 
@@ -44,35 +45,38 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeRun]:
 
 
 @contextlib.asynccontextmanager
-async def two_windows(browser: Browser, run: MakeRun) -> AsyncIterator[tuple[Person, Person]]:
+async def two_windows(browser: Browser, run: MakeRun) -> AsyncIterator[tuple[Visitor, Visitor]]:
     """Open the page twice and log in as the README says."""
     step = step_of_the_hour("Two people")
     async with contextlib.AsyncExitStack() as windows:
         people = []
         for user in DEMO_USERS[:2]:
-            context = await browser.new_context()
+            # High enough for all messages: others are not in the page.
+            context = await browser.new_context(viewport={"width": 1280, "height": 1400})
             context.set_default_timeout(PATIENCE_MS)
             windows.push_async_callback(context.close)
-            person = Person(user, context, await context.new_page(), [])
+            page = await context.new_page()
+            person = Visitor(user, run.page_url, context, page, [])
+            listen(page, person.complaints)
             people.append(person)
-            await person.page.goto(run.page_url)
+            await page.goto(run.page_url)
             label = step.bold(f"Continue as {user}")
-            await person.page.get_by_role("button", name=label, exact=True).click()
+            await page.get_by_role("button", name=label, exact=True).click()
             await person.wait_for_list()
         yield people[0], people[1]
 
 
-async def begin_chat(alice: Person, bob: Person) -> None:
+async def begin_chat(alice: Visitor, bob: Visitor) -> None:
     """Start the chat in one window and open it in the other."""
     step = step_of_the_hour("Two people")
     await alice.page.get_by_role("button", name=step.bold("New chat")).first.click()
+    await alice.page.get_by_role("menuitem", name=step.bold("New chat")).click()
     await alice.page.get_by_label("Username").fill(step.code("bob"))
     await alice.page.get_by_role("button", name=step.bold("Start chat"), exact=True).click()
-    await expect(alice.title).to_have_text("bob")
     hello = f"Hello {secrets.token_hex(4)}"
     await alice.send(hello)
     await bob.open_chat("alice")
-    await expect(bob.bodies.filter(has_text=hello)).to_be_visible()
+    await expect(bob.messages(hello)).to_be_visible()
 
 
 async def test_readme_first_command_runs_everything_and_says_where_to_click(
@@ -103,29 +107,30 @@ async def test_readme_terminal_chat_connects(newcomer: MakeRun) -> None:
 
 async def test_readme_two_people_chat_in_two_browsers(newcomer: MakeRun, browser: Browser) -> None:
     """Each has what the other writes, and sees how far the own message has come."""
+    step = step_of_the_hour("Two people")
     async with two_windows(browser, newcomer) as (alice, bob):
         await begin_chat(alice, bob)
 
-        await alice.send("Lunch at one?")
-        await expect(bob.bodies.filter(has_text="Lunch at one?")).to_be_visible()
-        await bob.send("Gladly.")
+        lunch, gladly = (f"{text} {secrets.token_hex(4)}" for text in ("Lunch at one?", "Gladly."))
+        await alice.send(lunch)
+        await expect(bob.messages(lunch)).to_be_visible()
+        await bob.send(gladly)
 
-        await expect(alice.bodies.filter(has_text="Gladly.")).to_be_visible()
-        await expect(alice.mark("Lunch at one?")).to_have_text("Read")
+        await expect(alice.messages(gladly)).to_be_visible()
+        await expect(alice.messages(lunch).get_by_role("img", name="Read")).to_be_visible()
+    assert "sent, delivered, read" in " ".join(step.text.split())
 
 
 async def test_readme_companion_answers(newcomer: MakeRun, browser: Browser) -> None:
     """Without a model and without an account anywhere."""
     step = step_of_the_hour("A companion")
     async with two_windows(browser, newcomer) as (_, bob):
-        await bob.page.get_by_role("button", name=step.bold("New chat")).first.click()
-        name = step.bold("Companion")
-        await bob.page.get_by_role("button", name=name, exact=True).click()
-        await bob.page.get_by_role("button", name=f"{step.bold('Echo')}, AI companion").click()
-        await expect(bob.title).to_have_text("Echo")
+        await bob.page.get_by_role("link", name=step.bold("Companions")).click()
+        chat = f"{step.bold('Chat')}: {step.bold('Echo')}"
+        await bob.page.get_by_role("button", name=chat).click()
         await bob.send("one two three")
 
-        await bob.expect_bodies("one two three", "You said: one two three")
+        await expect(bob.messages("You said: one two three")).to_be_visible()
 
 
 async def test_readme_load_tool_writes_a_report_that_opens_in_the_browser(
@@ -180,13 +185,14 @@ async def test_readme_gateway_is_killed_and_back_without_a_lost_message(
     assert len(newcomer.find_process("gateway restarted")) >= 1
 
 
-async def texts_of(person: Person, texts: set[str]) -> list[str]:
+async def texts_of(person: Visitor, texts: set[str]) -> list[str]:
     """Return those of the texts that a window shows, in its order, once each is there and sent."""
     for text in texts:
-        exactly = re.compile(f"^{re.escape(text)}$")
-        await expect(person.bodies.filter(has_text=exactly)).to_have_count(1)
-        await expect(person.mark(text).filter(has_text="Sending")).to_have_count(0)
-    return [text for text in await person.bodies.all_text_contents() if text in texts]
+        message = person.messages(text)
+        await expect(message).to_have_count(1)
+        await expect(message.get_by_role("img", name="Sending")).to_have_count(0)
+    log = await person.page.get_by_role("log").inner_text()
+    return re.findall("|".join(map(re.escape, texts)), log)
 
 
 async def test_readme_audit_finds_nothing_wrong(newcomer: MakeRun) -> None:

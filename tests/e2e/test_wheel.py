@@ -33,7 +33,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build_web_client()
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
-    subprocess.run([*command, "--directory", str(folder)], cwd=ROOT, check=True, timeout=60)
+    subprocess.run([*command, "--directory", str(folder)], cwd=ROOT, check=True, timeout=240)
     (built,) = folder.glob("tierchat-*.whl")
     return built
 
@@ -105,9 +105,10 @@ def test_wheel_has_the_web_client_with_its_compressed_copies(wheel: Path) -> Non
             for one in archive.infolist()
             if one.filename.startswith(folder)
         }
+        assert "chatserver/api/reference_page/reference.css" in archive.namelist()
         page = archive.read(f"{folder}index.html").decode()
         worker = archive.read(f"{folder}service_worker.js").decode()
-    named = {*re.findall(r'(?:src|href)="/next/([^"]+)"', page)}
+    named = {*re.findall(r'(?:src|href)="/([^"]+)"', page)}
     named |= {*re.findall(r'"(assets/[^"]+)"', worker)}
 
     assert len(named) > 10

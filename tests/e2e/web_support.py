@@ -1,4 +1,4 @@
-"""What the browser tests share: a stack with the page, and people who use it through Chromium.
+"""The stack of the browser tests: all servers, and the pages that they serve.
 
 The fixtures are in `tests.e2e.web_fixtures`.
 """
@@ -6,16 +6,14 @@ The fixtures are in `tests.e2e.web_fixtures`.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import json
-import re
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from playwright.async_api import BrowserContext, ConsoleMessage, Locator, Page, expect
+from playwright.async_api import ConsoleMessage, Page
 from pydantic import SecretStr
 
 from chatserver.cold.bucket import apply_bucket
@@ -71,8 +69,6 @@ PUSH_ENV = {
     "chatserver.features.privacy.worker.jobs.POLL_S": "0.2",
     "chatserver.features.privacy.worker.erasure.SETTLE_S": "0.3",
 }
-# What the browser itself says about a network that the test took away.
-_NETWORK = re.compile(r"WebSocket connection to .* failed|net::ERR_|Failed to load resource")
 # Runs before the page's own scripts: notes what a hostile text managed to do.
 WATCH = """
 window.__violations = [];
@@ -190,129 +186,12 @@ def environment_of(cold: Cold) -> dict[str, str]:
     }
 
 
-@dataclasses.dataclass
-class Person:
-    """Somebody with a window: what they do and what they see."""
-
-    user: str
-    context: BrowserContext
-    page: Page
-    complaints: list[str]  # errors of the console and of scripts
-
-    # doing
-
-    async def log_in(self, url: str) -> None:
-        """Open the page and choose who to be."""
-        await self.page.goto(url)
-        await self.page.get_by_role("button", name=f"Continue as {self.user}", exact=True).click()
-        await self.wait_for_list()
-
-    async def wait_for_list(self) -> None:
-        """Wait until the chats are there."""
-        await expect(self.page.locator(".chat-scroller")).to_be_visible()
-        await expect(self.page.locator(".skeleton")).to_have_count(0)
-
-    async def start_chat(self, other: str) -> None:
-        """Start a direct chat by user name."""
-        await self.page.get_by_role("button", name="New chat").first.click()
-        await self.page.get_by_label("Username").fill(other)
-        await self.page.get_by_role("button", name="Start chat", exact=True).click()
-        await expect(self.title).to_have_text(other)
-
-    async def open_chat(self, title: str) -> None:
-        """Open a chat of the list."""
-        await self.item(title).click()
-        await expect(self.title).to_have_text(title)
-
-    async def write(self, text: str) -> None:
-        """Type a message without sending it."""
-        await self.field.fill(text)
-
-    async def send(self, *texts: str) -> None:
-        """Write messages and send each."""
-        for text in texts:
-            await self.field.fill(text)
-            await self.field.press("Enter")
-            await expect(self.field).to_have_value("")
-
-    # seeing
-
-    @property
-    def title(self) -> Locator:
-        """The name of the open chat."""
-        return self.page.locator(".chat-title")
-
-    @property
-    def field(self) -> Locator:
-        """Where one writes."""
-        return self.page.get_by_label("Message", exact=True)
-
-    @property
-    def bodies(self) -> Locator:
-        """The texts of all messages that are loaded."""
-        return self.page.locator(".message .body")
-
-    @property
-    def timeline(self) -> Locator:
-        """What scrolls."""
-        return self.page.locator(".timeline")
-
-    @property
-    def banner(self) -> Locator:
-        """The line about the connection, while it is shown."""
-        return self.page.locator(".banner.is-shown")
-
-    def item(self, title: str) -> Locator:
-        """A line of the chat list."""
-        return self.page.locator(".chat-item").filter(has=self.page.get_by_text(title, exact=True))
-
-    def badge(self, title: str) -> Locator:
-        """The number of unread messages beside a chat."""
-        return self.item(title).locator(".badge")
-
-    def mark(self, text: str) -> Locator:
-        """How far an own message has come, as a screen reader says it."""
-        return self.page.locator(".message").filter(has_text=text).locator(".mark .sr-only")
-
-    async def expect_bodies(self, *texts: str) -> None:
-        """Wait for exactly these messages, in this order."""
-        await expect(self.bodies).to_have_text(list(texts))
-
-    async def look_away(self) -> None:
-        """Leave the window without closing it."""
-        await self.page.evaluate(
-            "document.hasFocus = () => false; window.dispatchEvent(new Event('blur'))"
-        )
-
-    async def look_back(self) -> None:
-        """Come back to the window."""
-        await self.page.evaluate(
-            "delete document.hasFocus; window.dispatchEvent(new Event('focus'))"
-        )
-
-    async def notice_network(self) -> None:
-        """Let the browser say that the network is back, so that nobody waits for the next try."""
-        await self.page.evaluate("window.dispatchEvent(new Event('online'))")
-
-    async def check_is_clean(self, *, had_outage: bool = False) -> None:
-        """See that no script failed, nothing hostile ran and the policy stopped nothing."""
-        complaints = [
-            text for text in self.complaints if not (had_outage and _NETWORK.search(text))
-        ]
-        assert complaints == []
-        assert await self.page.evaluate("window.__violations") == []
-        assert await self.page.evaluate("window.__xss") is None
-
-
-Arrive = Callable[..., Awaitable[Person]]
-
-
-def listen(person: Person) -> None:
+def listen(page: Page, complaints: list[str]) -> None:
     """Keep what the console and the scripts complain about."""
 
     def on_console(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
-            person.complaints.append(message.text)
+            complaints.append(message.text)
 
-    person.page.on("console", on_console)
-    person.page.on("pageerror", lambda error: person.complaints.append(f"uncaught: {error}"))
+    page.on("console", on_console)
+    page.on("pageerror", lambda error: complaints.append(f"uncaught: {error}"))

@@ -1,7 +1,7 @@
 """Attachments in hostile hands: rows 2 and 25 of the list, and its section on content.
 
 Who gets what is tested on the use cases, with real stores. That routes ask them is for the matrix
-of authorization; that a browser runs nothing, for tests/e2e/test_web_files.py.
+of authorization; that a browser runs nothing, for tests/security/test_browser_content.py.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ export function precached(): Plugin {
     generateBundle(_options, bundle) {
       const worker = bundle[SCRIPT];
       if (worker?.type !== "chunk") throw new Error(`${SCRIPT} is not in the bundle`);
+      if (worker.imports.length > 0) throw new Error(`${SCRIPT} imports ${worker.imports.join()}`);
       const names = [...Object.keys(bundle), ...readdirSync(copied)];
       const wanted = (name: string): boolean => name !== SCRIPT && !SKIPPED.test(name);
       const files = [...new Set(["index.html", ...names.filter(wanted)])].sort();

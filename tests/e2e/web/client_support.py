@@ -1,4 +1,4 @@
-"""People who use the web client of `/next/` through Chromium."""
+"""People who use the web client through Chromium."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
 
 from tests.e2e.web_support import PATIENCE_MS, WATCH, WIDE, WebStack, listen
-from tests.e2e.web_support import Person as Listener
 
 # What the browser says about a network that the test took away.
 _NETWORK = re.compile(r"WebSocket connection to .* failed|net::ERR_|Failed to load resource")
@@ -138,9 +137,9 @@ async def open_visits(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
         await context.add_init_script(WATCH)
         page = await context.new_page()
         complaints: list[str] = []
-        listen(Listener(user, context, page, complaints))
+        listen(page, complaints)
         base = web.far_url if is_far else web.url
-        return Visitor(user, f"{base}next/", context, page, complaints)
+        return Visitor(user, base, context, page, complaints)
 
     try:
         yield visit

@@ -1,4 +1,4 @@
-"""Long chats, and somebody who scrolls in one, for the web client of `/next/`."""
+"""Long chats, and somebody who scrolls in one, in the web client."""
 
 from __future__ import annotations
 

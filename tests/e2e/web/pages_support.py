@@ -1,4 +1,4 @@
-"""Pages of the web client at `/next/`: who opens them, their data, and the checks of a page."""
+"""Pages of the web client: who opens them, their data, and the checks of a page."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def open_page(
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     try:
-        await page.goto(f"{web.url}next/{path}")
+        await page.goto(f"{web.url}{path}")
         await expect(page.locator("#content")).to_be_attached()
         yield page
         assert errors == []

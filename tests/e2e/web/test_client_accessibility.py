@@ -1,4 +1,4 @@
-"""The web client of `/next/` and axe: no violations on any page, light and dark, wide and phone."""
+"""The web client and axe: no violations on any page, light and dark, wide and phone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAGES = [
     "settings/appearance",
     "settings/notifications",
     "settings/privacy",
-    "nosuch",
+    "settings/nosuch",
 ]
 
 

@@ -1,4 +1,4 @@
-"""The web client of `/next/`: accounts, outages, keyboard and the first load."""
+"""The web client: accounts, outages, keyboard and the first load."""
 
 from __future__ import annotations
 
@@ -113,6 +113,11 @@ async def test_reload_offline_shows_the_chats_and_sends_once(web: WebStack, visi
         history = await writer.ask("history", chat=chat, limit=50)
         bodies = [message["body"] for message in history["messages"]]
         assert bodies.count("written offline") == 1
+        # The service worker leaves other paths of the server alone.
+        for path, status in (("docs", 200), ("v1/openapi.json", 200), ("nosuch", 404)):
+            answer = await person.page.goto(web.far_url + path)
+            assert answer is not None
+            assert (answer.status, answer.from_service_worker) == (status, False)
     await person.check_is_clean(had_outage=True)
 
 

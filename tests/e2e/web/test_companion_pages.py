@@ -23,12 +23,12 @@ async def test_session_is_started_continued_and_ended(web: WebStack, browser: Br
 
     async with open_page(web, browser, ann, "companions", size=SMALL) as page:
         await page.get_by_role("button", name="Chat: Ada Next").click()
-        await expect(page).to_have_url(re.compile("/next/chats/"))
+        await expect(page).to_have_url(re.compile("/chats/"))
         chat = page.url
-        await page.goto(f"{web.url}next/companions")
+        await page.goto(f"{web.url}companions")
         await page.get_by_role("button", name="Continue: Ada Next").click()
         await expect(page).to_have_url(chat)
-        await page.goto(f"{web.url}next/companions")
+        await page.goto(f"{web.url}companions")
         card = page.get_by_role("list", name="Companions").get_by_role("listitem")
         card = card.filter(has_text="Ada Next")
         await card.get_by_role("button", name="Actions for Ada Next").click()

@@ -1,4 +1,4 @@
-"""Conversations in the web client of `/next/`: what two people do with messages and files."""
+"""Conversations in the web client: what two people do with messages and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A long chat in the web client of `/next/`: bounded, complete, and where it was."""
+"""A long chat in the web client: bounded, complete, and where it was."""
 
 from __future__ import annotations
 

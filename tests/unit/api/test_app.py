@@ -1,10 +1,9 @@
-"""The HTTP application without a network: routes, headers, files, problems, demo login."""
+"""The HTTP application without a network: routes, headers, problems, demo login."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -26,27 +25,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 Client = Callable[..., Awaitable[httpx.AsyncClient]]
 
 
-@pytest.fixture(scope="module")
-def web(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small web client with things beside it that nobody should see."""
-    parent = tmp_path_factory.mktemp("app")
-    folder = parent / "web"
-    (folder / "views").mkdir(parents=True)
-    (folder / ".git").mkdir()
-    (folder / "index.html").write_text("<!doctype html><title>chat</title>")
-    (folder / "main.js").write_text("export {};")
-    (folder / "views" / "chat.js").write_text("export const name = 'ü';")
-    (folder / "style.css").write_text("body {}")
-    (folder / "icon.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-    (folder / "package.json").write_text("{}")
-    (folder / "notes.md").write_text("private")
-    (folder / ".git" / "hook.js").write_text("private")
-    (parent / "secret.js").write_text("private")
-    return folder
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def client(web: Path) -> AsyncIterator[Client]:
+async def client() -> AsyncIterator[Client]:
     """Make clients of an application; `demo_users` says which. It takes 0.3 s to create one."""
     made: dict[tuple[str, ...], httpx.AsyncClient] = {}
     stack = contextlib.AsyncExitStack()
@@ -58,7 +38,7 @@ async def client(web: Path) -> AsyncIterator[Client]:
                 api=Api(gateway_url="ws://127.0.0.1:8081/", demo_users=list(demo_users)),
             )
             container = await stack.enter_async_context(open_offline_container(settings))
-            transport = httpx.ASGITransport(create_app(settings, SystemClock(), container, web))
+            transport = httpx.ASGITransport(create_app(settings, SystemClock(), container))
             page = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080")
             made[demo_users] = await stack.enter_async_context(page)
         return made[demo_users]
@@ -67,81 +47,7 @@ async def client(web: Path) -> AsyncIterator[Client]:
         yield make
 
 
-@pytest.mark.parametrize(
-    ("path", "content_type"),
-    [
-        ("/", "text/html; charset=utf-8"),
-        ("/index.html", "text/html; charset=utf-8"),
-        ("/main.js", "text/javascript; charset=utf-8"),
-        ("/views/chat.js", "text/javascript; charset=utf-8"),
-        ("/style.css", "text/css; charset=utf-8"),
-        ("/icon.svg", "image/svg+xml"),
-    ],
-)
-async def test_file_of_the_web_client_is_served_with_its_type(
-    client: Client, path: str, content_type: str
-) -> None:
-    """Each file comes whole, with a type a browser accepts for modules and styles."""
-    answer = await (await client()).get(path)
-
-    assert answer.status_code == 200
-    assert answer.headers["content-type"] == content_type
-    assert answer.headers["cache-control"] == "no-cache"
-    assert int(answer.headers["content-length"]) == len(answer.content) > 0
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/package.json",
-        "/notes.md",
-        "/.git/hook.js",
-        "/../secret.js",
-        "/..%2fsecret.js",
-        "/%2e%2e/secret.js",
-        "/views/../../secret.js",
-        "/views/..%5c..%5csecret.js",
-        "//secret.js",
-        "/views",
-        "/views/",
-        "/main.js/",
-        "/main.js%00",
-        "/Main.js",
-    ],
-)
-async def test_anything_else_is_not_found(client: Client, path: str) -> None:
-    """What is not on the list does not exist, however its name is spelled."""
-    request = httpx.Request("GET", "http://127.0.0.1:8080/")
-    request.url = request.url.copy_with(raw_path=path.encode())
-
-    answer = await (await client()).send(request)
-
-    assert b"private" not in answer.content
-    # A trailing slash is the same route to the framework: it may serve the file itself, no other.
-    assert answer.status_code == 404 or answer.content == b"export {};"
-
-
-async def test_file_that_the_browser_has_is_not_sent_again(client: Client) -> None:
-    """A matching ETag is answered by 304 without content; another one by the file."""
-    page = await client()
-    etag = (await page.get("/main.js")).headers["etag"]
-
-    same = await page.get("/main.js", headers={"If-None-Match": f'"x", W/{etag}'})
-    other = await page.get("/main.js", headers={"If-None-Match": '"x"'})
-
-    assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", etag)
-    assert other.status_code == 200
-
-
-async def test_head_of_a_file_has_its_headers_and_no_content(client: Client) -> None:
-    """HEAD works where GET does."""
-    answer = await (await client()).head("/main.js")
-
-    assert answer.status_code == 200
-    assert answer.headers["etag"]
-
-
-@pytest.mark.parametrize("path", ["/", "/main.js", "/healthz", "/v1/client-config", "/nothing"])
+@pytest.mark.parametrize("path", ["/", "/docs", "/healthz", "/v1/client-config", "/nothing"])
 async def test_every_answer_has_the_security_headers(client: Client, path: str) -> None:
     """Files, JSON and errors alike."""
     headers = (await (await client()).get(path)).headers

@@ -139,7 +139,7 @@ def sources() -> tuple[str, ...]:
     paths = [
         path
         for folder in ("chatserver", "workers")
-        for kind in ("*.py", "*.lua", "*.js")
+        for kind in ("*.py", "*.lua")
         for path in sorted((ROOT / folder).rglob(kind))
     ]
     return tuple(path.read_text(encoding="utf-8") for path in paths)

@@ -22,7 +22,7 @@ export function LoginPage({ config, notice }: LoginPageProps) {
   return (
     <main className={styles["page"]}>
       <div className={styles["card"]}>
-        <img src={`${import.meta.env.BASE_URL}icon.svg`} alt="" width={56} height={56} />
+        <img src="/icon.svg" alt="" width={56} height={56} />
         <h1>{text.session.welcome}</h1>
         <p className={styles["lead"]} role={notice === null ? undefined : "alert"}>
           {notice === null

@@ -16,7 +16,7 @@ export function StartPage() {
   }, []);
   return (
     <main className={styles["start"]}>
-      <img src={`${import.meta.env.BASE_URL}icon.svg`} alt="" width={56} height={56} />
+      <img src="/icon.svg" alt="" width={56} height={56} />
       <p role="status">{isLate ? text.common.connection.startFailed : text.common.loading}</p>
     </main>
   );

@@ -1,4 +1,4 @@
-// A router on the History API. Paths are below the base of the client, `/next`.
+// A router on the History API.
 
 import {
   createContext,
@@ -10,9 +10,7 @@ import {
   type ComponentType,
   type MouseEvent,
 } from "react";
-
-/** The path that the client is served at, without a final slash. */
-export const BASE = import.meta.env.BASE_URL.replace(/\/$/, "");
+import type { PagePath } from "../pages";
 
 /** Properties of a page: the parameters of its path. */
 export interface PageProps {
@@ -33,7 +31,7 @@ export type Section =
 /** A page. Its code is loaded when it is first opened. */
 export interface Route {
   /** Such as `/chats/:chat`. */
-  path: string;
+  path: PagePath;
   section: Section;
   /**
    * Its place on wide screens. "list": the list pane; "detail": next to the list page `list`;
@@ -106,22 +104,20 @@ function subscribe(listener: () => void): () => void {
 
 const currentUrl = (): string => location.pathname + location.search;
 
-/** Return the current path below the base, and the query. */
+/** Return the current path and the query. */
 export function useLocation(): { path: string; query: URLSearchParams } {
   const url = useSyncExternalStore(subscribe, currentUrl);
   return useMemo(() => {
     const { pathname, searchParams } = new URL(url, location.origin);
-    const path = pathname.startsWith(BASE) ? pathname.slice(BASE.length) : pathname;
-    return { path: path === "" ? "/" : path, query: searchParams };
+    return { path: pathname, query: searchParams };
   }, [url]);
 }
 
 /** Go to a path, such as `/chats/d-ann~ben?seq=5`. */
 export function navigate(path: string, options: { replace?: boolean } = {}): void {
-  const url = BASE + path;
-  if (url === currentUrl()) return;
-  if (options.replace === true) history.replaceState(null, "", url);
-  else history.pushState(null, "", url);
+  if (path === currentUrl()) return;
+  if (options.replace === true) history.replaceState(null, "", path);
+  else history.pushState(null, "", path);
   dispatchEvent(new Event(CHANGED));
 }
 
@@ -138,7 +134,7 @@ export function Link({
     event.preventDefault();
     navigate(to);
   };
-  return <a {...rest} href={BASE + to} onClick={follow} />;
+  return <a {...rest} href={to} onClick={follow} />;
 }
 
 const MatchContext = createContext<Match | null>(null);

@@ -4,7 +4,7 @@ import { showToast } from "../design";
 import { getText } from "../i18n";
 import { navigate } from "./router";
 
-const SCRIPT = `${import.meta.env.BASE_URL}service_worker.js`;
+const SCRIPT = "/service_worker.js";
 const CHAT = /^[A-Za-z0-9_~:.-]{1,140}$/;
 
 // Trusted Types: this policy allows one URL.

@@ -40,7 +40,7 @@ export default function ChatListPage() {
   useReadMark(current);
 
   const dialog = query.get("new");
-  const closeDialog = (): void => navigate(location.pathname.slice(BASE_LENGTH), { replace: true });
+  const closeDialog = (): void => navigate(location.pathname, { replace: true });
   const onScroll = ({ currentTarget: area }: UIEvent<HTMLElement>): void => {
     const leftPx = area.scrollHeight - area.scrollTop - area.clientHeight;
     if (leftPx < NEAR_END_PX && hasMore && !isLoading && error === null) void loadMore();
@@ -106,10 +106,8 @@ export default function ChatListPage() {
   );
 }
 
-const BASE_LENGTH = import.meta.env.BASE_URL.length - 1;
-
 function open(dialog: "chat" | "group"): void {
-  navigate(`${location.pathname.slice(BASE_LENGTH)}?new=${dialog}`);
+  navigate(`${location.pathname}?new=${dialog}`);
 }
 
 interface FilterProps {

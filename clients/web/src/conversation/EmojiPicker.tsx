@@ -16,7 +16,7 @@ export default function EmojiPicker({ onPick }: EmojiPickerProps) {
       className={styles["picker"]}
       columns={8}
       locale={language}
-      emojibaseUrl={`${import.meta.env.BASE_URL}data/emoji`}
+      emojibaseUrl="/data/emoji"
       onEmojiSelect={({ emoji }) => onPick(emoji)}
     >
       <Picker.Search

@@ -78,6 +78,7 @@ const LINE_MAX = 300;
 
 /** The text of a message with the names of its files, shortened. */
 export function messageLine({ body, attachments = [] }: Http.Message): string {
-  const line = [plainText(body, LINE_MAX), ...attachments.map(({ name }) => name)].filter(Boolean).join(" · ");
+  const texts = [plainText(body, LINE_MAX), ...attachments.map(({ name }) => name)];
+  const line = texts.filter(Boolean).join(" · ");
   return line.length > LINE_MAX ? `${[...line].slice(0, LINE_MAX).join("")}…` : line;
 }

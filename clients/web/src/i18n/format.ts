@@ -79,7 +79,8 @@ export function formatBytes(bytes: number): string {
   const units = ["byte", "kilobyte", "megabyte", "gigabyte"] as const;
   const power = Math.min(units.length - 1, Math.floor(Math.log10(Math.max(bytes, 1)) / 3));
   const options = { style: "unit", unit: units[power] ?? "byte", unitDisplay: "short" } as const;
-  return formatNumber(bytes / 1000 ** power, { ...options, maximumFractionDigits: power > 1 ? 1 : 0 });
+  const maximumFractionDigits = power > 1 ? 1 : 0;
+  return formatNumber(bytes / 1000 ** power, { ...options, maximumFractionDigits });
 }
 
 /** Return a list in words: "Ann, Ben and Cy". */

@@ -1,16 +1,18 @@
 // The service worker: starts the client offline, and shows push notifications.
 //
 // It stores the files of one build. Pages come from the network, and from the store if that does
-// not answer. Calls of the API are never stored.
+// not answer. Other paths of the server, such as the API, are not touched.
 
-// The build puts a list in its place; see build/precached.ts.
+import { PAGES } from "../pages";
+
+// The build puts a list in its place; see plugins/precached.ts.
 declare const __PRECACHE__: { version: string; files: string[] };
 
 const worker = self as unknown as ServiceWorkerGlobalScope;
 const { version, files } = __PRECACHE__;
 const CACHE_PREFIX = "tierchat-";
 const CACHE = CACHE_PREFIX + version;
-const BASE = new URL("./", worker.location.href);
+const { origin } = worker.location;
 const PAGE_MS = 3_000; // then the stored page is shown
 const CHAT = /^[A-Za-z0-9_~:.-]{1,140}$/;
 
@@ -19,10 +21,10 @@ worker.addEventListener("activate", (event) => event.waitUntil(activate()));
 worker.addEventListener("fetch", (event) => {
   const { request } = event;
   const url = new URL(request.url);
-  if (request.method !== "GET" || url.origin !== BASE.origin) return;
-  if (!url.pathname.startsWith(BASE.pathname)) return;
-  if (request.mode === "navigate") event.respondWith(fetchPage(request));
-  else if (isStored(url)) event.respondWith(fetchStored(request));
+  if (request.method !== "GET" || url.origin !== origin) return;
+  if (request.mode !== "navigate") {
+    if (files.includes(url.pathname.slice(1))) event.respondWith(fetchStored(request));
+  } else if (isPage(url)) event.respondWith(fetchPage(request));
 });
 worker.addEventListener("push", (event) => event.waitUntil(showPush(event.data)));
 worker.addEventListener("notificationclick", (event) => {
@@ -31,14 +33,15 @@ worker.addEventListener("notificationclick", (event) => {
   event.waitUntil(openChat(chat ?? ""));
 });
 
-function isStored(url: URL): boolean {
-  return files.includes(url.pathname.slice(BASE.pathname.length));
+function isPage({ pathname }: URL): boolean {
+  const [, name = ""] = pathname.split("/");
+  return name === "" || PAGES.some((each) => each === name);
 }
 
 async function install(): Promise<void> {
   const cache = await caches.open(CACHE);
   // `reload`: not from the HTTP cache, which may have the page of the previous build.
-  await cache.addAll(files.map((name) => new Request(new URL(name, BASE), { cache: "reload" })));
+  await cache.addAll(files.map((name) => new Request(`/${name}`, { cache: "reload" })));
   await worker.skipWaiting();
 }
 
@@ -51,7 +54,7 @@ async function activate(): Promise<void> {
 
 async function fetchPage(request: Request): Promise<Response> {
   const stored = async (): Promise<Response> =>
-    (await caches.match(new URL("index.html", BASE), { cacheName: CACHE })) ?? Response.error();
+    (await caches.match("/index.html", { cacheName: CACHE })) ?? Response.error();
   try {
     const response = await fetch(request, { signal: AbortSignal.timeout(PAGE_MS) });
     return response.ok ? response : await stored();
@@ -94,7 +97,7 @@ async function showPush(data: PushMessageData | null): Promise<void> {
     body: notice.text || "…",
     tag: notice.chat, // replaced by the chat's next notification
     renotify: true,
-    icon: new URL("icon.svg", BASE).href,
+    icon: "/icon.svg",
     timestamp: (notice.ts ?? 0) / 1000 || Date.now(),
     data: { chat: notice.chat },
   };
@@ -105,9 +108,9 @@ async function showPush(data: PushMessageData | null): Promise<void> {
 async function openChat(chat: string): Promise<void> {
   if (!CHAT.test(chat)) return;
   const windows = await worker.clients.matchAll({ type: "window", includeUncontrolled: true });
-  const window = windows.find(({ url }) => url.startsWith(BASE.href));
+  const window = windows.find(({ url }) => isPage(new URL(url)));
   if (window === undefined) {
-    await worker.clients.openWindow(new URL(`chats/${encodeURIComponent(chat)}`, BASE));
+    await worker.clients.openWindow(`/chats/${encodeURIComponent(chat)}`);
     return;
   }
   window.postMessage({ type: "open-chat", chat });

@@ -71,6 +71,6 @@ function initialState(key: string | null): PushState {
 
 async function findSubscription(): Promise<PushSubscription | null> {
   if (!("serviceWorker" in navigator) || !("PushManager" in window)) return null;
-  const registration = await navigator.serviceWorker.getRegistration(import.meta.env.BASE_URL);
+  const registration = await navigator.serviceWorker.getRegistration("/");
   return (await registration?.pushManager.getSubscription()) ?? null;
 }

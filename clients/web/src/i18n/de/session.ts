@@ -24,7 +24,7 @@ export const session: Catalog["session"] = {
   useToken: "Mit Zugangstoken anmelden",
   token: "Zugangstoken",
   tokenHint:
-    "Das Token bekommst du vom Anmeldedienst deiner Organisation. Es bleibt, bis du diesen Tab schließt.",
+    "Das Token kommt vom Anmeldedienst deiner Organisation. Es bleibt, bis du diesen Tab schließt.",
   enterToken: "Gib ein Zugangstoken ein.",
   tokenRefused: "Das Token wurde abgelehnt. Ist es vollständig und noch gültig?",
   unreachable: "Keine Verbindung",

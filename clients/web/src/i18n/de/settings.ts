@@ -56,8 +56,7 @@ export const settings: Catalog["settings"] = {
   download: "Herunterladen",
   erase: "Konto löschen",
   eraseHint: "Dein Profil, deine Nachrichten und Dateien werden für alle gelöscht.",
-  eraseMessage:
-    "Das löscht dein Konto und alles, was du geschrieben hast, und lässt sich nicht rückgängig machen.",
+  eraseMessage: "Dein Konto und alles, was du geschrieben hast, wird endgültig gelöscht.",
   erasePassword: "Gib zur Bestätigung dein Passwort ein",
   eraseAction: "Konto löschen",
   passwordWrong: "Das Passwort ist falsch.",

@@ -1,0 +1,149 @@
+"""Static files: the web client at `/`, and the page of the API reference at `/docs`.
+
+`npm run build` in `clients/web` writes the folder `chatserver/web_client`, and the wheel includes
+it. All files are listed once at startup and stay in memory, with their Brotli and gzip copies.
+Requests do not access the file system, so path traversal is impossible.
+
+A checkout without a build serves one page that explains how to make it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from litestar import Request, Response
+from litestar.enums import HttpMethod
+from litestar.handlers import HTTPRouteHandler
+
+import chatserver
+from chatserver.api.security import ANYONE
+
+CLIENT_FOLDER: Final = Path(chatserver.__file__).parent / "web_client"
+REFERENCE_FOLDER: Final = Path(chatserver.__file__).parent / "api" / "reference_page"
+# First segments of the pages of the client's router, also in clients/web/src/pages.ts.
+CLIENT_PAGES: Final = (
+    "chats",
+    "companions",
+    "moderation",
+    "operations",
+    "people",
+    "saved",
+    "search",
+    "settings",
+    "share",
+    "timeline",
+)
+# The framework adds ``charset=utf-8`` to text.
+CONTENT_TYPES: Final = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".webmanifest": "application/manifest+json",
+}
+ENCODINGS: Final = {"br": ".br", "gzip": ".gz"}  # by preference
+HASHED: Final = "assets/"  # their names contain a hash of their content
+IMMUTABLE: Final = "public, max-age=31536000, immutable"
+INDEX: Final = "index.html"
+NOT_BUILT: Final = b"""<!doctype html>
+<html lang="en">
+<title>tierchat</title>
+<h1>The web client is not built</h1>
+<p>Install Node.js 20 or later with npm, then run <code>make run</code> again.</p>
+<p>The API works without it: <a href="/docs">API reference</a>.</p>
+"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StaticFile:
+    """A file of a folder: its content by encoding; "" is the content as it is."""
+
+    name: str
+    contents: Mapping[str, bytes]
+
+    def choose(self, accepted: str) -> tuple[str, bytes]:
+        """Return the encoding and the content for an `Accept-Encoding` header."""
+        names = _accepted_encodings(accepted)
+        encoding = next((each for each in ENCODINGS if each in names and each in self.contents), "")
+        return encoding, self.contents[encoding]
+
+
+def read_files(folder: Path) -> list[StaticFile]:
+    """Return the files of known types below `folder`, except hidden ones."""
+    files = []
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        is_hidden = any(part.startswith(".") for part in name.parts)
+        if path.suffix not in CONTENT_TYPES or is_hidden or not path.is_file():
+            continue
+        contents = {"": path.read_bytes()}
+        for encoding, suffix in ENCODINGS.items():
+            copy = path.with_name(path.name + suffix)
+            if copy.is_file():
+                contents[encoding] = copy.read_bytes()
+        files.append(StaticFile(name.as_posix(), contents))
+    return files
+
+
+def client_routes(folder: Path = CLIENT_FOLDER) -> list[HTTPRouteHandler]:
+    """Return the routes of the web client: its files, and its page at the paths of its router."""
+    files = {file.name: file for file in read_files(folder)}
+    if INDEX not in files:
+        files = {INDEX: StaticFile(INDEX, {"": NOT_BUILT})}
+    pages = [path for name in CLIENT_PAGES for path in (f"/{name}", f"/{name}/{{rest:path}}")]
+    others = {INDEX: ["/", *pages]}
+    return [_route(file, [f"/{file.name}", *others.get(file.name, ())]) for file in files.values()]
+
+
+def reference_routes(folder: Path = REFERENCE_FOLDER) -> list[HTTPRouteHandler]:
+    """Return the routes of the API reference, below `/docs`."""
+    return [
+        _route(file, ["/docs" if file.name == INDEX else f"/docs/{file.name}"])
+        for file in read_files(folder)
+    ]
+
+
+def _route(file: StaticFile, paths: list[str]) -> HTTPRouteHandler:
+    content_type = CONTENT_TYPES[Path(file.name).suffix]
+    caching = IMMUTABLE if file.name.startswith(HASHED) else "no-cache"
+    etag = hashlib.sha256(file.contents[""]).hexdigest()[:32]
+
+    async def serve(request: Request[Any, Any, Any]) -> Response[bytes]:
+        encoding, content = file.choose(request.headers.get("accept-encoding", ""))
+        headers = {
+            "ETag": f'"{etag}-{encoding}"' if encoding else f'"{etag}"',
+            "Cache-Control": caching,
+            "Vary": "Accept-Encoding",
+        }
+        if _is_known_etag(request.headers.get("if-none-match", ""), headers["ETag"]):
+            return Response(b"", status_code=304, headers=headers)
+        if encoding:
+            headers["Content-Encoding"] = encoding
+        return Response(content, media_type=content_type, headers=headers)
+
+    methods = [HttpMethod.GET, HttpMethod.HEAD]
+    opt = {"rule": ANYONE}
+    return HTTPRouteHandler(paths, http_method=methods, include_in_schema=False, opt=opt)(serve)
+
+
+def _is_known_etag(if_none_match: str, etag: str) -> bool:
+    """Return whether an ETag matches, by weak comparison (RFC 9110 section 13.1.2)."""
+    given = [item.strip().removeprefix("W/") for item in if_none_match.split(",")]
+    return etag in given or given == ["*"]
+
+
+def _accepted_encodings(header: str) -> set[str]:
+    """Return the encodings of an `Accept-Encoding` header, without those of weight 0."""
+    names = set()
+    for item in header.split(",")[: len(ENCODINGS) * 8]:
+        name, _, parameters = item.partition(";")
+        weight = parameters.strip().removeprefix("q=")
+        if weight.strip("0.") or not weight:
+            names.add(name.strip().lower())
+    return names

@@ -1,0 +1,155 @@
+"""Takes the pictures of the web client in `docs/images`. Run by hand, from the repository:
+
+    .venv/bin/python -m tests.e2e.web.pictures
+
+A stack, two windows, a conversation; nothing in the pictures is drawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import random
+import tempfile
+import time
+from pathlib import Path
+
+from playwright.async_api import async_playwright, expect
+
+from chatserver.dev.binaries import find_binary
+from tests.e2e.web.client_support import Visit, Visitor, open_visits
+from tests.e2e.web_support import ADMIN, CHROMIUM_ARGS, WebStack, open_web_stack
+from tests.integration.features.companions.support import make_companion
+from tests.support.rawchat import RawChat
+
+FOLDER = Path("docs/images")
+BYTES_MAX = 150_000
+PEOPLE = ("alice", "bob", "carol", "dmitri", "emma")
+SIZE = (1200, 800)
+CHATTING_S = 150  # as long as the charts of the operations page show
+
+# Who says what, in the chat that is open in the picture.
+TALK = [
+    ("carol", "Release candidate is tagged. Two gateways, three workers, all green."),
+    ("bob", "I pulled the plug on one of them while four hundred people were writing."),
+    ("bob", "Nobody noticed. Every message is there once, and in order."),
+    ("alice", "That is the nicest thing you have said about my code."),
+    ("carol", "Notes are here: https://wiki.example/releases/1.0"),
+    ("carol", "Could somebody read the part about history? I am unsure about the page size."),
+    ("alice", "Reading it on the train. Fifty at a time feels right: the place you were reading "
+              "stays where it was while older messages come in."),
+]  # fmt: skip
+ASKED = (
+    "Tell me what comes in while you speak: an answer that arrives word by word, and a button "
+    "that ends it."
+)
+REPLY = ("bob", "Agreed. Ship it.")
+
+
+async def main() -> None:
+    """Start everything, talk, and take the pictures."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with open_web_stack(Path(folder), PEOPLE) as web, async_playwright() as playwright:
+            chromium = str(find_binary("chromium"))
+            browser = await playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGS)
+            await _talk(web)
+            async with open_visits(web, browser) as visit:
+                await _take_chat(await _open(visit, "alice"), await _open(visit, "carol"))
+                await _take_operations(web, await _open(visit, ADMIN))
+                await _take_companion(web, await _open(visit, "emma"))
+            await browser.close()
+
+
+async def _talk(web: WebStack) -> None:
+    people = {name: await web.stack.chat_of(name).start() for name in PEOPLE}
+    alice, bob, carol, emma = (people[name] for name in ("alice", "bob", "carol", "emma"))
+    await _say_directly(alice, "emma", "Thank you for the train tickets!")
+    await _say_directly(emma, "alice", "See you at the station on Friday.")
+    await _say_directly(alice, "dmitri", "The invoice went out this morning.")
+    group = await _create(carol, "Book club", ["alice", "emma", "dmitri"])
+    await carol.say(group, "Chapter nine by Thursday?")
+    await emma.say(group, "Only if there is cake.")
+    await _say_directly(bob, "alice", "Lunch at one?")
+    group = await _create(carol, "Release crew", ["alice", "bob", "dmitri"])
+    for name, text in TALK:
+        last = await people[name].say(group, text)
+    await people[REPLY[0]].say(group, REPLY[1], reply_to=last["seq"])
+    for person in people.values():
+        await person.stop()
+
+
+async def _say_directly(person: RawChat, other: str, text: str) -> None:
+    answer = await person.ask("open_direct", user=other)
+    await person.say(answer["chat"]["chat"], text)
+
+
+async def _create(person: RawChat, name: str, members: list[str]) -> str:
+    ref = name.lower().replace(" ", "-")
+    answer = await person.ask("create_chat", ref=ref, members=members, name=name)
+    chat: str = answer["chat"]["chat"]
+    return chat
+
+
+async def _take_chat(alice: Visitor, carol: Visitor) -> None:
+    for person in (alice, carol):
+        await person.open_chat("Release crew")
+    await alice.send("On it!")
+    await expect(alice.messages("On it!").get_by_role("img", name="Read")).to_be_visible()
+    for scheme in ("light", "dark"):
+        await alice.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        await carol.field.press_sequentially("Now")
+        await expect(alice.page.get_by_text("carol is typing…").first).to_be_visible()
+        await _shoot(alice, f"web-{scheme}.png")
+        await carol.field.fill("")
+        await expect(alice.page.get_by_text("carol is typing…")).to_have_count(0)
+
+
+async def _take_operations(web: WebStack, admin: Visitor) -> None:
+    """Chat for a while, more and less, then take the operations page."""
+    people = [await web.stack.chat_of(name).start() for name in PEOPLE]
+    chats = []
+    for one, other in itertools.combinations(range(len(people)), 2):
+        answer = await people[one].ask("open_direct", user=PEOPLE[other])
+        chats.append((people[one], answer["chat"]["chat"]))
+    rng = random.Random(7)
+    ends = time.monotonic() + CHATTING_S
+    while time.monotonic() < ends:
+        share = 0.4 + 0.4 * math.sin(time.monotonic() / 9)
+        for number, (person, chat) in enumerate(chats):
+            if rng.random() < share * (number + 3) / len(chats):
+                await person.say(chat, "One more.")
+        await asyncio.sleep(rng.random() * 0.1)
+    await admin.page.goto(f"{web.url}operations")
+    await expect(admin.page.locator("canvas").first).to_be_visible()
+    await _shoot(admin, "web-operations.png")
+    for person in people:
+        await person.stop()
+
+
+async def _take_companion(web: WebStack, emma: Visitor) -> None:
+    await make_companion(web.stack, "ai-echo", "Echo", "echo")
+    await emma.page.goto(f"{web.url}companions")
+    await emma.page.get_by_role("button", name="Chat: Echo").click()
+    for question in ("Good morning, Echo!", "Which model are you?"):
+        await emma.send(question)
+        await expect(emma.messages(f"You said: {question}")).to_be_visible()
+    await emma.send(ASKED)
+    await expect(emma.page.get_by_text("word by word").last).to_be_visible()
+    await _shoot(emma, "web-companion.png")
+
+
+async def _shoot(person: Visitor, name: str) -> None:
+    picture = FOLDER / name
+    await person.page.screenshot(path=picture, animations="disabled")
+    assert picture.stat().st_size < BYTES_MAX, f"{picture} is too large"
+
+
+async def _open(visit: Visit, user: str) -> Visitor:
+    person = await visit(user, SIZE, color_scheme="light", locale="en-GB")
+    await person.log_in()
+    return person
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

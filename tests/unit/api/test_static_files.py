@@ -1,0 +1,176 @@
+"""Static files: the web client and the API reference, their encodings, caching and headers."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+from litestar import Litestar
+
+from chatserver.api.problems import EXCEPTION_HANDLERS
+from chatserver.api.response_headers import CommonHeaders
+from chatserver.api.routes.static_files import CLIENT_PAGES, client_routes, reference_routes
+from chatserver.config import Api
+
+SOURCES = Path(__file__).parents[3] / "clients" / "web" / "src"
+PAGE = "<!doctype html><title>tierchat</title>"
+SCRIPT = b"export const answer = 42;" * 40
+
+
+def open_client(folder: Path) -> httpx.AsyncClient:
+    """Return a client of an application with static files only."""
+    app = Litestar(
+        [*client_routes(folder), *reference_routes()],
+        exception_handlers=EXCEPTION_HANDLERS,
+        openapi_config=None,
+    )
+    transport = httpx.ASGITransport(CommonHeaders(app, Api()))
+    return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080")
+
+
+@pytest_asyncio.fixture
+async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a small build, beside files that nobody should get."""
+    folder = tmp_path / "build"
+    (folder / "assets").mkdir(parents=True)
+    (folder / ".git").mkdir()
+    (folder / "index.html").write_text(PAGE)
+    (folder / "service_worker.js").write_text("self.skipWaiting();")
+    (folder / "icon.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    (folder / "manifest.webmanifest").write_text("{}")
+    (folder / "notes.md").write_text("private")
+    (folder / ".git" / "hook.js").write_text("private")
+    (folder / "assets" / "index-abc.js").write_bytes(SCRIPT)
+    (folder / "assets" / "index-abc.js.gz").write_bytes(gzip.compress(SCRIPT))
+    (tmp_path / "secret.js").write_text("private")
+    async with open_client(folder) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("path", "content_type"),
+    [
+        ("/service_worker.js", "text/javascript; charset=utf-8"),
+        ("/icon.svg", "image/svg+xml"),
+        ("/manifest.webmanifest", "application/manifest+json"),
+        ("/docs", "text/html; charset=utf-8"),
+        ("/docs/reference.js", "text/javascript; charset=utf-8"),
+        ("/docs/reference.css", "text/css; charset=utf-8"),
+    ],
+)
+async def test_file_is_served_with_its_type_and_revalidated(
+    client: httpx.AsyncClient, path: str, content_type: str
+) -> None:
+    """Browsers accept scripts and styles of the right type only; HEAD has the same headers."""
+    answer, head = await client.get(path), await client.head(path)
+
+    assert (answer.status_code, head.status_code) == (200, 200)
+    assert answer.headers["content-type"] == content_type
+    assert answer.headers["cache-control"] == "no-cache"
+    assert int(answer.headers["content-length"]) == len(answer.content) > 0
+    assert (head.headers["etag"], head.content) == (answer.headers["etag"], b"")
+
+
+async def test_every_page_of_the_router_is_the_index(client: httpx.AsyncClient) -> None:
+    """All routes of the client's sources are served, and revalidated to notice a new build."""
+    sources = [path.read_text("utf-8") for path in SOURCES.glob("*/routes.ts")]
+    routes = {path for text in sources for path in re.findall(r'(?:path:|LIST =) "(.+?)"', text)}
+    listed = re.findall(r'^  "(\w+)",$', (SOURCES / "pages.ts").read_text("utf-8"), re.MULTILINE)
+
+    assert len(routes) > 10
+    assert tuple(listed) == CLIENT_PAGES
+    for path in ["/", "/index.html", "/settings/profile", "/people/a~b/", *sorted(routes)]:
+        answer = await client.get(path.replace(":", "d-"))
+        assert (answer.status_code, answer.text) == (200, PAGE), path
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        assert answer.headers["cache-control"] == "no-cache"
+
+
+@pytest.mark.parametrize("accept", ["gzip, br", "br;q=0.5, gzip;q=0.1"])
+async def test_hashed_file_is_compressed_and_never_revalidated(
+    client: httpx.AsyncClient, accept: str
+) -> None:
+    """The stored copy is sent as it is, to clients that accept its encoding."""
+    path = "/assets/index-abc.js"
+    packed = await client.get(path, headers={"Accept-Encoding": accept})
+    plain = await client.get(path, headers={"Accept-Encoding": "gzip;q=0, identity"})
+
+    assert packed.content == plain.content == SCRIPT  # httpx has unpacked the first one
+    assert packed.headers["content-encoding"] == "gzip"
+    assert int(packed.headers["content-length"]) < len(SCRIPT)
+    assert "content-encoding" not in plain.headers
+    assert {each.headers["vary"] for each in (packed, plain)} == {"Accept-Encoding"}
+    assert packed.headers["etag"] != plain.headers["etag"]
+    assert "immutable" in packed.headers["cache-control"]
+
+
+async def test_file_that_the_browser_has_is_not_sent_again(client: httpx.AsyncClient) -> None:
+    """A matching ETag returns 304 without content; another one returns the file."""
+    path = "/service_worker.js"
+    etag = (await client.get(path)).headers["etag"]
+
+    same = await client.get(path, headers={"If-None-Match": f'"x", W/{etag}'})
+    other = await client.get(path, headers={"If-None-Match": '"x"'})
+
+    assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", etag)
+    assert other.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/assets/index-old.js",  # a browser would run the page as a script
+        "/assets/..%2fnotes.md",
+        "/assets/../../secret.js",
+        "/assets",
+        "/assets/",
+        "/notes.md",
+        "/.git/hook.js",
+        "/../secret.js",
+        "/..%2fsecret.js",
+        "/%2e%2e/secret.js",
+        "/docs/..%5c..%5csecret.js",
+        "//secret.js",
+        "/icon.svg%00",
+        "/Icon.svg",
+        "/chatsroom",
+        "/nothing",
+        "/v1",
+        "/docs/index.html",
+    ],
+)
+async def test_anything_else_is_not_found(client: httpx.AsyncClient, path: str) -> None:
+    """Only listed files and pages exist, however a path is spelled."""
+    request = httpx.Request("GET", "http://127.0.0.1:8080/")
+    request.url = request.url.copy_with(raw_path=path.encode())
+
+    answer = await client.send(request)
+
+    assert answer.status_code == 404
+    assert answer.json()["code"] == "not_found"
+
+
+async def test_checkout_without_a_build_explains_how_to_make_one(tmp_path: Path) -> None:
+    """There is a page, and it names the command."""
+    async with open_client(tmp_path) as client:
+        answer = await client.get("/")
+
+    assert answer.status_code == 200
+    assert "npm" in answer.text and "make run" in answer.text
+
+
+async def test_policy_allows_what_the_client_needs_and_no_more(client: httpx.AsyncClient) -> None:
+    """Trusted Types with one policy, and the microphone for voice messages."""
+    headers = (await client.get("/")).headers
+
+    policy = headers["content-security-policy"]
+    assert "trusted-types tierchat-worker" in policy
+    assert '"tierchat-worker"' in (SOURCES / "app" / "service_worker_client.ts").read_text("utf-8")
+    assert "require-trusted-types-for 'script'" in policy
+    assert "unsafe" not in policy
+    assert headers["permissions-policy"] == "camera=(), geolocation=(), microphone=(self)"
