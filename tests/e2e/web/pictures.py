@@ -56,8 +56,8 @@ async def main() -> None:
             await _talk(web)
             async with open_visits(web, browser) as visit:
                 await _take_chat(await _open(visit, "alice"), await _open(visit, "carol"))
-                await _take_operations(web, await _open(visit, ADMIN))
                 await _take_companion(web, await _open(visit, "emma"))
+                await _take_operations(web, await _open(visit, ADMIN))
             await browser.close()
 
 
@@ -135,7 +135,8 @@ async def _take_companion(web: WebStack, emma: Visitor) -> None:
         await emma.send(question)
         await expect(emma.messages(f"You said: {question}")).to_be_visible()
     await emma.send(ASKED)
-    await expect(emma.page.get_by_text("word by word").last).to_be_visible()
+    answer = emma.page.locator("[aria-busy=true]").filter(has_text="word by word")
+    await expect(answer).to_be_visible()
     await _shoot(emma, "web-companion.png")
 
 
