@@ -28,7 +28,7 @@ from playwright.async_api import Page, async_playwright, expect
 from chatserver.dev.binaries import find_binary
 from tests.e2e.web.client_support import Visitor, open_visits
 from tests.e2e.web.conversation_support import TYPE, fill_chat, scroll_to
-from tests.e2e.web_support import CHROMIUM_ARGS, open_web_stack
+from tests.e2e.web.stack_support import CHROMIUM_ARGS, open_web_stack
 
 RESULT = Path(__file__).parents[2] / "docs" / "performance" / "web.json"
 WORDS = ["the", "plan", "for", "tomorrow", "**really**", "works", "`code`", "again", "maybe", "ok"]

@@ -20,11 +20,11 @@ from chatserver.dev.command import dev as dev_command
 from chatserver.dev.plan import DEMO_USERS
 from tests.e2e.newcomer import MakeRun, section, step_of_the_hour
 from tests.e2e.web.client_support import Visitor
-from tests.e2e.web_support import PATIENCE_MS, listen
+from tests.e2e.web.stack_support import PATIENCE_MS, listen
 from tests.support.devrun import DEADLINE_S, TerminalChat
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.e2e.web_fixtures"]
+pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(400)]
 
 

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.e2e.web_support import PATIENCE_MS, WebStack
+from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
 
-pytest_plugins = ["tests.e2e.web_fixtures"]
+pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 

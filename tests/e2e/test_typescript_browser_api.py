@@ -11,11 +11,11 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, Route
 
 from tests.e2e.reference.support import PASSWORD
-from tests.e2e.web_support import PUSH_ENV
+from tests.e2e.web.stack_support import PUSH_ENV
 from tests.support.devrun import DevRun, dev_run
 from tests.support.typescript import build
 
-pytest_plugins = ["tests.e2e.web_fixtures"]
+pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 UPLOAD_BYTES = 3_000_000

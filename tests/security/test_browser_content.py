@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import expect
 
 from chatserver.config import Redis
 from chatserver.domain.ids import ChatId, UserId, new_id
@@ -17,11 +17,11 @@ from chatserver.domain.text import NAME_CHARS_MAX
 from chatserver.features.attachments.hot import SendableFiles
 from chatserver.features.attachments.model import File
 from chatserver.hot.redis.factory import open_hot
-from tests.e2e.web.client_support import Visitor, open_visits
-from tests.e2e.web_support import WebStack
+from tests.e2e.web.client_support import Visit, Visitor
+from tests.e2e.web.stack_support import WebStack
 from tests.support.rawchat import RawChat
 
-pytest_plugins = ["tests.e2e.web_fixtures"]
+pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 FILES_AT_ONCE = 10
@@ -184,7 +184,7 @@ async def read_chat(person: Visitor, title: str, last: int) -> dict[int, str]:
 
 
 async def test_section_5_a_hundred_attacks_in_texts_names_and_file_names_are_text(
-    web: WebStack, browser: Browser
+    web: WebStack, visit: Visit
 ) -> None:
     """Each is shown as it was written; none runs, adds an element, or is stopped by the policy."""
     ann, ben = web.new_users(2)
@@ -203,22 +203,21 @@ async def test_section_5_a_hundred_attacks_in_texts_names_and_file_names_are_tex
         for text in attacks:
             await writer.say(chat, text)
         ends = [(await writer.read_page(each))["messages"][-1]["seq"] for each in (chat, board)]
-    async with open_visits(web, browser) as visit:
-        bob = await visit(ben)
-        await bob.log_in()
-        scripts = await bob.page.locator("script").count()
-        for name in names[:GROUPS]:
-            await expect(bob.page.get_by_role("link").filter(has_text=name).first).to_be_visible()
+    bob = await visit(ben)
+    await bob.log_in()
+    scripts = await bob.page.locator("script").count()
+    for name in names[:GROUPS]:
+        await expect(bob.page.get_by_role("link").filter(has_text=name).first).to_be_visible()
 
-        files = -(-len(attacks) // FILES_AT_ONCE)  # messages with files come first
-        shown = await read_chat(bob, ann, ends[0])
-        for number, text in enumerate(attacks):
-            assert letters_of(text) in shown[files + number + 1]
-            assert letters_of(text) in shown[number // FILES_AT_ONCE + 1]
-        notes = "".join((await read_chat(bob, "board", ends[1])).values())
-        assert [name for name in names if letters_of(name) not in notes] == []
-        assert await bob.page.locator("script").count() == scripts
-        assert await bob.page.locator("iframe, object, embed, base, form[action]").count() == 0
-        assert await bob.page.evaluate("window.__xss") is None
-        await bob.check_is_clean(had_outage=True)  # addresses in texts have no preview: 404
-        assert await bob.page.evaluate(MARKUP) == ["TypeError", "TypeError", 0]
+    files = -(-len(attacks) // FILES_AT_ONCE)  # messages with files come first
+    shown = await read_chat(bob, ann, ends[0])
+    for number, text in enumerate(attacks):
+        assert letters_of(text) in shown[files + number + 1]
+        assert letters_of(text) in shown[number // FILES_AT_ONCE + 1]
+    notes = "".join((await read_chat(bob, "board", ends[1])).values())
+    assert [name for name in names if letters_of(name) not in notes] == []
+    assert await bob.page.locator("script").count() == scripts
+    assert await bob.page.locator("iframe, object, embed, base, form[action]").count() == 0
+    assert await bob.page.evaluate("window.__xss") is None
+    await bob.check_is_clean(had_outage=True)  # addresses in texts have no preview: 404
+    assert await bob.page.evaluate(MARKUP) == ["TypeError", "TypeError", 0]

@@ -11,7 +11,7 @@ from typing import Any
 
 from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
 
-from tests.e2e.web_support import PATIENCE_MS, WATCH, WIDE, WebStack, listen
+from tests.e2e.web.stack_support import PATIENCE_MS, WATCH, WIDE, WebStack, listen
 
 # What the browser says about a network that the test took away.
 _NETWORK = re.compile(r"WebSocket connection to .* failed|net::ERR_|Failed to load resource")

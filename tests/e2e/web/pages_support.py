@@ -13,7 +13,7 @@ from PIL import Image
 from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.web.client_support import session_of
-from tests.e2e.web_support import PATIENCE_MS, WATCH, WIDE, WebStack
+from tests.e2e.web.stack_support import PATIENCE_MS, WATCH, WIDE, WebStack
 from tests.support.web_client import ROOT
 
 SMALL = (390, 844)

@@ -19,7 +19,7 @@ from playwright.async_api import async_playwright, expect
 
 from chatserver.dev.binaries import find_binary
 from tests.e2e.web.client_support import Visit, Visitor, open_visits
-from tests.e2e.web_support import ADMIN, CHROMIUM_ARGS, WebStack, open_web_stack
+from tests.e2e.web.stack_support import ADMIN, CHROMIUM_ARGS, PATIENCE_MS, WebStack, open_web_stack
 from tests.integration.features.companions.support import make_companion
 from tests.support.rawchat import RawChat
 
@@ -49,6 +49,7 @@ REPLY = ("bob", "Agreed. Ship it.")
 
 async def main() -> None:
     """Start everything, talk, and take the pictures."""
+    expect.set_options(timeout=PATIENCE_MS)
     with tempfile.TemporaryDirectory() as folder:
         async with open_web_stack(Path(folder), PEOPLE) as web, async_playwright() as playwright:
             chromium = str(find_binary("chromium"))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Page, expect
 
-from tests.e2e.web.client_support import Visit, open_visits
-from tests.e2e.web_support import PHONE, WIDE, WebStack
+from tests.e2e.web.client_support import Visit
+from tests.e2e.web.stack_support import PHONE, WIDE, WebStack
 from tests.support.web_client import ROOT
 
-pytest_plugins = ["tests.e2e.web_fixtures"]
+pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 AXE = ROOT / "clients" / "web" / "node_modules" / "axe-core" / "axe.min.js"
@@ -31,13 +29,6 @@ PAGES = [
     "settings/privacy",
     "settings/nosuch",
 ]
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
-    """Open windows of the client."""
-    async with open_visits(web, browser) as made:
-        yield made
 
 
 async def find_violations(page: Page) -> list[Any]:

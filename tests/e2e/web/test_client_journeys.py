@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, expect
+from playwright.async_api import expect
 
 from tests.e2e.web.client_support import (
     WORKER_READY,
     Visit,
     Visitor,
-    open_visits,
     session_of,
 )
-from tests.e2e.web_support import PHONE, WebStack
+from tests.e2e.web.stack_support import PHONE, WebStack
 
-pytest_plugins = ["tests.e2e.web_fixtures"]
+pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PASSWORD = "correct horse battery"
@@ -35,13 +32,6 @@ LOADED = """() => {
   const bytes = loaded.reduce((sum, { encodedBodySize }) => sum + encodedBodySize, 0);
   return { names: loaded.map(({ name }) => name), bytes };
 }"""
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
-    """Open windows of the client."""
-    async with open_visits(web, browser) as made:
-        yield made
 
 
 async def test_two_accounts_chat_and_a_logout_leaves_nothing(web: WebStack, visit: Visit) -> None:

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 from PIL import Image
-from playwright.async_api import Browser, expect
+from playwright.async_api import expect
 
-from tests.e2e.web.client_support import Visit, open_visits
-from tests.e2e.web_support import WebStack
+from tests.e2e.web.client_support import Visit
+from tests.e2e.web.stack_support import WebStack
 
-pytest_plugins = ["tests.e2e.web_fixtures"]
+pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
-    """Open windows of the client."""
-    async with open_visits(web, browser) as made:
-        yield made
 
 
 async def test_messages_by_keyboard(web: WebStack, visit: Visit) -> None:

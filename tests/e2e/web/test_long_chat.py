@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, expect
+from playwright.async_api import expect
 
-from tests.e2e.web.client_support import Visit, open_visits
+from tests.e2e.web.client_support import Visit
 from tests.e2e.web.conversation_support import NODES_MAX, fill_chat, scroll_to
-from tests.e2e.web_support import WebStack
+from tests.e2e.web.stack_support import WebStack
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.e2e.web_fixtures"]
+pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 MESSAGES = 2_500  # more than the SDK keeps (1,000), and four windows
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
-    """Open windows of the client."""
-    async with open_visits(web, browser) as made:
-        yield made
 
 
 async def test_scrolling_to_the_first_message_and_back_shows_all_in_bounded_nodes(

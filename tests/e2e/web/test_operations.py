@@ -8,10 +8,10 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.e2e.web.pages_support import SMALL, check_page, open_caller, open_page
-from tests.e2e.web_support import ADMIN, WebStack
+from tests.e2e.web.stack_support import ADMIN, WebStack
 from tests.security.support.users import make_key
 
-pytest_plugins = ["tests.e2e.web_fixtures"]
+pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 

@@ -1,6 +1,6 @@
 """The stack of the browser tests: all servers, and the pages that they serve.
 
-The fixtures are in `tests.e2e.web_fixtures`.
+The fixtures are in `tests.e2e.web.fixtures`.
 """
 
 from __future__ import annotations
