@@ -14,6 +14,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, async_playwright, expect
 
 from chatserver.dev.binaries import find_binary
+from tests.e2e.web.client_support import Visit, open_visits
 from tests.e2e.web_support import CHROMIUM_ARGS, PATIENCE_MS, USERS, WebStack, open_web_stack
 from tests.support.web_client import build_web_client
 
@@ -35,3 +36,10 @@ async def browser() -> AsyncIterator[Browser]:
         made = await playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGS)
         yield made
         await made.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
+    """Open windows of the web client: each call is a person of their own."""
+    async with open_visits(web, browser) as made:
+        yield made
