@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { load } from "./load.mjs";
 
 const { firstLink, mentions, parseMarkdown, plainText } = await load("content/markdown.ts");
-const { beginningOf, countOnlyEmoji } = await load("content/text_shape.ts");
+const { beginningOf, cleanText, countOnlyEmoji } = await load("content/text_shape.ts");
 const { layOut, SHOWN_MAX } = await load("content/gallery_layout.ts");
 const { cleanName, isVoice, kindOf, voiceName } = await load("content/file_kinds.ts");
 
@@ -34,6 +34,23 @@ test("spans nest, and markers inside of words stay", () => {
 
 test("a line break is a break", () => {
   assert.deepEqual(inlines("one\ntwo"), [text("one"), { type: "break" }, text("two")]);
+});
+
+test("spaces at the beginning of a line stay, but not in quotes and lists", () => {
+  const [first, second] = parseMarkdown("  two\n\ttab  wide\r\n\n    four");
+  assert.deepEqual(
+    [first.children, second.children],
+    [[text("  two"), { type: "break" }, text("\ttab  wide")], [text("    four")]],
+  );
+  assert.equal(plainText("> said\n\n-   item"), "said item");
+  const quote = { type: "quote", children: [paragraph(text("said"))] };
+  assert.deepEqual(parseMarkdown(">   said"), [quote]);
+});
+
+test("a text is sent without control characters, half characters and blank ends", () => {
+  assert.equal(cleanText("\r\n \n  a\u0000b\u001bc\r\nd \n\n"), "  abc\nd");
+  assert.equal(cleanText(" \n\t "), "");
+  assert.equal(cleanText("a\ud800b \u{1f600}"), "a\ufffdb \u{1f600}");
 });
 
 test("blocks: code with its language, quotes and lists", () => {

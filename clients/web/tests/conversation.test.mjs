@@ -96,6 +96,32 @@ test("the status of own messages follows the others' markers", () => {
   assert.deepEqual(rows.map(({ status }) => status), ["read", "received", "sent"]);
 });
 
+test("a row changes with each member who has read its message", () => {
+  const builder = new RowBuilder();
+  const entries = [1, 2, 3].map((seq) => message(seq, { sender: seq === 2 ? "ben" : "ann" }));
+  const before = build(entries, { marks: { ben: [1, 3], cy: [0, 3], ann: [3, 3] } }, builder);
+  const after = build(entries, { marks: { ben: [1, 3], cy: [3, 3], ann: [3, 3] } }, builder);
+  assert.deepEqual(before.map(({ readers }) => readers), [1, 0, 0]);
+  assert.deepEqual(after.map(({ readers }) => readers), [2, 0, 1]);
+  assert.deepEqual(after.map((row, index) => row === before[index]), [false, true, false]);
+});
+
+test("a message keeps its key from being written to being read", () => {
+  const builder = new RowBuilder();
+  const send = { ref: "new", chat: "g-1", stage: "queued", fields: { type: "send", body: "hi" } };
+  const stored = [message(1, { sender: "ann", ref: "new" })];
+  const states = [
+    build([], { pending: [send] }, builder),
+    build(stored, { pending: [{ ...send, stage: "acked" }] }, builder),
+    build(stored, {}, builder),
+    build(stored, { marks: { ben: [0, 1] } }, builder),
+    build(stored, { marks: { ben: [1, 1] } }, builder),
+  ];
+  const statuses = ["pending", "sent", "sent", "received", "read"];
+  assert.deepEqual(states.map(([{ status }]) => status), statuses);
+  assert.deepEqual(new Set(states.map(([{ key }]) => key)), new Set(["r:new"]));
+});
+
 test("unsent messages come last, and not twice", () => {
   const send = { ref: "new", chat: "g-1", stage: "queued", fields: { type: "send", body: "hi" } };
   const known = { ...send, ref: "ref1" };
@@ -126,6 +152,17 @@ test("pending changes are shown at once", () => {
   assert.equal(rows[1].message.deleted, true);
   assert.deepEqual(rows[2].message.reactions, { ben: "👍", ann: "🎉" });
   assert.ok(rows.every(({ isChanging }) => isChanging));
+});
+
+test("a reaction is one for each user, whatever the user is called", () => {
+  const me = "__proto__";
+  const react = { ref: "x", chat: "g-1", stage: "queued", fields: { type: "react", seq: 1 } };
+  react.fields.emoji = "🎉";
+  const [row] = build([message(1, { reactions: { ben: "👍" } })], { me, pending: [react] });
+  assert.deepEqual(Object.entries(row.message.reactions), [["ben", "👍"], [me, "🎉"]]);
+  react.fields.emoji = "";
+  const [without] = build([row.message], { me, pending: [react] });
+  assert.deepEqual(Object.entries(without.message.reactions), [["ben", "👍"]]);
 });
 
 test("rows without a change are the same objects", () => {
@@ -268,6 +305,21 @@ test("entries that are loaded once are kept as they are; changes replace them", 
     [window.getState().entries[0].deleted, window.getState().entries[0].body],
     [true, ""],
   );
+});
+
+test("a text is hidden the moment it expires, and the next expiry is known", async () => {
+  const source = sourceOf(30);
+  source.all[20].expires_at = 100;
+  source.all[22].expires_at = 200;
+  const window = new MessageWindow(source);
+  await window.open(30, 0);
+  const deleted = () => window.getState().entries.filter((each) => each.deleted);
+  assert.equal(window.expire(99), 100);
+  assert.deepEqual(deleted(), []);
+  assert.equal(window.expire(100), 200);
+  assert.deepEqual(deleted().map(({ seq, body }) => [seq, body]), [[21, ""]]);
+  assert.equal(window.expire(200), Infinity);
+  assert.deepEqual(deleted().map(({ seq }) => seq), [21, 23]);
 });
 
 test("jumps: to a loaded message, to another place, to a date, and to none", async () => {

@@ -12,11 +12,43 @@ from typing import Any
 from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
 
 from tests.e2e.web.stack_support import PATIENCE_MS, WATCH, WIDE, WebStack, listen
+from tests.support.servers.processes import eventually
 
 # What the browser says about a network that the test took away.
 _NETWORK = re.compile(r"WebSocket connection to .* failed|net::ERR_|Failed to load resource")
 # The page is not controlled at its first load; its files are stored by then.
 WORKER_READY = "navigator.serviceWorker.ready.then(() => true)"
+# The texts of all stored messages of the open chat, in order: the list is scrolled to its end, then
+# to its beginning. What screen readers do not read is left out, and breaks are newlines.
+READ_ALL = """async (deadlineMs) => {
+  const list = document.querySelector('[role="log"]');
+  const found = new Map();
+  const textOf = (element) => {
+    const copy = element.cloneNode(true);
+    for (const aside of copy.querySelectorAll("[aria-hidden]")) aside.remove();
+    for (const line of copy.querySelectorAll("br")) line.replaceWith("\\n");
+    return copy.textContent;
+  };
+  const collect = () => {
+    for (const row of list.querySelectorAll("[data-seq]")) {
+      const texts = [...row.querySelectorAll("p, pre, [data-count]")].map(textOf);
+      if (texts.length > 0) found.set(Number(row.dataset.seq), texts.join("\\n\\n"));
+    }
+  };
+  const isAtStart = () => list.scrollTop === 0 && list.textContent.includes("the beginning of");
+  const isAtEnd = () => list.scrollHeight - list.scrollTop - list.clientHeight < 2;
+  const scroll = async (stepPx, isThere) => {
+    for (let still = 0; still < 10 && performance.now() < deadlineMs; ) {
+      list.scrollTop += stepPx;
+      await new Promise(requestAnimationFrame);
+      collect();
+      still = isThere() ? still + 1 : 0;
+    }
+  };
+  await scroll(900, () => isAtEnd() && list.dataset.live === "true");
+  await scroll(-300, isAtStart);
+  return [...found].sort(([a], [b]) => a - b).map(([, text]) => text);
+}"""
 # True once the store of the client in this browser contains a text.
 IS_STORED = """(text) => new Promise((resolve) => {
   const { user } = JSON.parse(localStorage.getItem("tierchat.session"));
@@ -85,6 +117,47 @@ class Visitor:
             await self.field.press("Enter")
             await expect(self.field).to_have_value("")
 
+    async def read_all(self) -> list[str]:
+        """Scroll to the beginning of the open chat; return the texts of all stored messages."""
+        await expect(self.page.get_by_role("log")).to_be_visible()
+        deadline = await self.page.evaluate(f"performance.now() + {PATIENCE_MS}")
+        texts: list[str] = await self.page.evaluate(READ_ALL, deadline)
+        return texts
+
+    async def expect_texts(self, *texts: str) -> None:
+        """Wait until the open chat has exactly these messages, in this order."""
+
+        async def is_there() -> bool:
+            found = await self.read_all()
+            if found != list(texts):
+                raise AssertionError(f"these are there: {found}")
+            return True
+
+        await eventually(is_there, PATIENCE_MS / 1000, f"{self.user} has {len(texts)} messages")
+
+    async def choose(self, text: str, item: str) -> None:
+        """Choose an item in the menu of a message."""
+        await self.messages(text).first.focus()
+        await self.page.keyboard.press("Enter")
+        await self.page.get_by_role("menuitem", name=item, exact=True).press("Enter")
+        await expect(self.page.get_by_role("menuitem")).to_have_count(0)
+
+    async def look_away(self) -> None:
+        """Leave the window without closing it."""
+        await self.page.evaluate(
+            "document.hasFocus = () => false; window.dispatchEvent(new Event('blur'))"
+        )
+
+    async def look_back(self) -> None:
+        """Come back to the window."""
+        await self.page.evaluate(
+            "delete document.hasFocus; window.dispatchEvent(new Event('focus'))"
+        )
+
+    async def notice_network(self) -> None:
+        """Let the browser report that the network is back: nobody waits for the next attempt."""
+        await self.page.evaluate("window.dispatchEvent(new Event('online'))")
+
     async def wait_until_stored(self, text: str) -> None:
         """Wait until this device has a message or a draft; it is written within a second."""
         while not await self.page.evaluate(IS_STORED, text):
@@ -108,13 +181,18 @@ class Visitor:
         """The messages of the open chat with this text."""
         return self.page.get_by_role("log").get_by_role("article").filter(has_text=text)
 
+    def mark(self, text: str, status: str | re.Pattern[str]) -> Locator:
+        """The status of one of the own messages, if it is this one."""
+        return self.messages(text).get_by_role("img", name=status)
+
     async def check_is_clean(self, *, had_outage: bool = False) -> None:
         """Check that no script failed and that the policy blocked nothing."""
         complaints = [
             text for text in self.complaints if not (had_outage and _NETWORK.search(text))
         ]
-        assert complaints == []
+        assert not complaints, complaints
         assert await self.page.evaluate("window.__violations") == []
+        assert await self.page.evaluate("window.__xss") is None
 
 
 Visit = Callable[..., Awaitable[Visitor]]

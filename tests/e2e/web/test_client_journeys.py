@@ -111,34 +111,6 @@ async def test_reload_offline_shows_the_chats_and_sends_once(web: WebStack, visi
     await person.check_is_clean(had_outage=True)
 
 
-async def test_gateway_killed_and_back_loses_neither_draft_nor_message(
-    web: WebStack, visit: Visit
-) -> None:
-    """The page stays usable, and reports the outage only while it lasts."""
-    ann, ben = web.new_users(2)
-    alice, bob = await visit(ann), await visit(ben)
-    await alice.log_in()
-    await bob.log_in()
-    await alice.start_chat(ben)
-    await alice.send("one")
-    await bob.open_chat(ann)
-    await expect(bob.messages("one")).to_have_count(1)
-
-    web.kill_gateway()
-    await alice.send("two")
-    await alice.field.fill("three")
-    await expect(alice.banner).to_be_visible()
-    web.start_gateway()
-
-    await expect(alice.banner).to_have_count(0)
-    await expect(alice.field).to_have_value("three")
-    await alice.field.press("Enter")
-    for text in ("two", "three"):
-        await expect(bob.messages(text)).to_have_count(1)
-    await alice.check_is_clean(had_outage=True)
-    await bob.check_is_clean(had_outage=True)
-
-
 async def test_chat_is_started_read_and_left_by_keyboard(web: WebStack, visit: Visit) -> None:
     """No pointer: new chat, message, chat list, menu of a chat, settings."""
     ann, ben = web.new_users(2)

@@ -7,8 +7,10 @@ import re
 import pytest
 from playwright.async_api import Browser, expect
 
+from tests.e2e.web.conversation_support import fill_chat
 from tests.e2e.web.pages_support import SMALL, check_page, open_caller, open_page
 from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
+from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -66,3 +68,38 @@ async def test_search_by_filter_menu_on_a_phone(web: WebStack, browser: Browser)
         await expect(page.get_by_text("No messages found")).to_be_visible()
         await page.get_by_role("button", name="Clear the search").click()
         await expect(page.get_by_text("Find any message")).to_be_visible()
+
+
+async def test_search_finds_far_messages_page_by_page(web: WebStack, browser: Browser) -> None:
+    """Parts and accents of words, more results, and a jump far out of the loaded messages."""
+    ann, ben = web.new_users(2)
+    async with open_caller(web, ann) as a:
+        chat = await a.create_group("Recipes", ben)
+        await a.send(chat, "Frühstück at <img src=x onerror=alert(1)> nine")
+    async with web.stack.chat_of(ann) as writer:
+        await fill_chat(writer, chat, 145, lambda number: f"risotto {number}")
+
+    async with open_caller(web, ben) as b:
+
+        async def is_indexed() -> bool:
+            found = await b.call("GET", "/v1/search?q=%22risotto+145%22")
+            return bool(found["items"])
+
+        await eventually(is_indexed, PATIENCE_MS / 1000, "the messages are in the index")
+    async with open_page(web, browser, ben, "search") as page:
+        results = page.get_by_role("list", name="Search results").get_by_role("listitem")
+        field = page.get_by_label("Search messages")
+        await field.fill("risotto")
+        await results.nth(19).scroll_into_view_if_needed()
+        await expect(results.nth(39)).to_be_attached()
+
+        await field.fill('"onerror alert')  # as typed, before the second quote
+        await expect(results).to_have_count(1)
+        await field.fill("fruhst")
+        await expect(results.locator("mark")).to_have_text("Frühstück")
+        await results.get_by_role("link").click()
+        found = page.get_by_role("log").get_by_role("article").filter(has_text="onerror=alert(1)")
+        await expect(found).to_be_in_viewport()
+        await expect(found).to_have_attribute("tabindex", "0")
+        await field.fill("nothinglikethis")
+        await expect(page.get_by_text("No messages found")).to_be_visible()

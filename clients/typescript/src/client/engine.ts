@@ -24,6 +24,7 @@ const WELCOME_MS = 10_000;
 const RENEWAL_RETRY_S = 5;
 const SILENCE_MS = 45_000; // then the connection is checked
 const CHECK_MS = 10_000;
+const WAKE_MS = 5_000; // for an answer after the network or the user has come back
 
 interface Waiting {
   fields: Fields;
@@ -54,6 +55,7 @@ export class Engine implements Backend {
   #welcomed!: { promise: Promise<void>; resolve: () => void; reject: (error: Error) => void };
   #wasWelcomed = false;
   #heardAtMs = 0;
+  #framesHeard = 0;
 
   constructor(options: ClientOptions, device: string, listener: Listener, queue: EventQueue) {
     this.#options = options;
@@ -123,7 +125,17 @@ export class Engine implements Backend {
     this.#fail(new ChatError("unavailable", "the client is closed"));
   }
 
-  #comeBack = (): void => this.#wakeUp();
+  /** The network or the user has come back: connect now, or check that the server still answers. */
+  #comeBack = (): void => {
+    this.#wakeUp();
+    const socket = this.#socket;
+    if (socket === null || !this.#state.isOnline || this.#state.cursor === null) return;
+    const heard = this.#framesHeard;
+    this.#probe(socket);
+    setTimeout(() => {
+      if (this.#framesHeard === heard) socket.drop("the gateway does not answer");
+    }, WAKE_MS);
+  };
 
   /** A page that is left does not wait for the next save. */
   #leave = (): void => void this.#saver.save().catch(() => {});
@@ -195,6 +207,7 @@ export class Engine implements Backend {
     let renewal: ReturnType<typeof setTimeout> | undefined;
     socket.onFrame = (frame) => {
       this.#heardAtMs = Date.now();
+      this.#framesHeard += 1;
       try {
         if (session.number !== null) {
           this.#state.received(session.number, frame, now());
@@ -244,9 +257,12 @@ export class Engine implements Backend {
   #checkSilence(socket: Socket): void {
     const silenceMs = Date.now() - this.#heardAtMs;
     if (silenceMs > SILENCE_MS + 2 * CHECK_MS) socket.drop("the gateway does not answer");
-    else if (silenceMs > SILENCE_MS && this.#state.cursor !== null) {
-      socket.send({ type: "sync", id: 0, cursor: this.#state.cursor, limit: 1 });
-    }
+    else if (silenceMs > SILENCE_MS) this.#probe(socket);
+  }
+
+  #probe(socket: Socket): void {
+    const { cursor } = this.#state;
+    if (cursor !== null) socket.send({ type: "sync", id: 0, cursor, limit: 1 });
   }
 
   /** Renew the session before its token expires. */
@@ -384,7 +400,10 @@ export class Engine implements Backend {
 
   notify(fields: Fields): void {
     this.#check();
-    if (fields.type === "state") this.#activity = fields["state"] === "bg" ? "bg" : "fg";
+    if (fields.type === "state") {
+      this.#activity = fields["state"] === "bg" ? "bg" : "fg";
+      if (this.#activity === "fg") this.#comeBack();
+    }
     this.#state.notify(fields);
     this.#flush();
   }

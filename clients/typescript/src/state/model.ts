@@ -89,9 +89,8 @@ export function applyEntry(message: Entry, entry: Entry): Entry {
     case "delete":
       return tombstoneOf(message, entry.seq);
     case "reaction": {
-      const reactions = { ...message.reactions };
-      delete reactions[entry.sender];
-      if (entry.body) reactions[entry.sender] = entry.body;
+      const { [entry.sender]: _, ...others } = message.reactions ?? {};
+      const reactions = entry.body ? { ...others, [entry.sender]: entry.body } : others;
       return { ...message, reactions, rev: entry.seq };
     }
     default:

@@ -4,6 +4,7 @@
 // itself is an HttpOnly cookie. A pasted access token is in sessionStorage, for this tab.
 
 import { Account, ChatClient, ChatError, HttpClient, IndexedDbStore, type Http } from "tierchat";
+import { reportReceived } from "./receipts";
 import { navigate } from "./router";
 
 /** The way that a session gets its access tokens. */
@@ -103,7 +104,7 @@ export class Session {
     await endPush(state.client);
     this.#login = null;
     localStorage.removeItem(SESSION); // other tabs close their stores
-    sessionStorage.removeItem(TOKEN);
+    sessionStorage.clear();
     for (const key of Object.keys(localStorage)) {
       if (key.startsWith(PREFIX) && !KEPT.includes(key)) localStorage.removeItem(key);
     }
@@ -144,6 +145,7 @@ export class Session {
 
   async #run(client: ChatClient, config: Http.ClientConfig): Promise<void> {
     const onVisibility = (): void => client.setActive(document.visibilityState === "visible");
+    const endReports = reportReceived(client);
     try {
       await client.connect();
       if (this.#state.kind !== "open" || this.#state.client !== client) return;
@@ -157,6 +159,7 @@ export class Session {
       await this.#failed(client, config, error);
     } finally {
       document.removeEventListener("visibilitychange", onVisibility);
+      endReports();
     }
   }
 

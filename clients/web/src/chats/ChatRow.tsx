@@ -6,6 +6,7 @@ import type { Chat, Message } from "tierchat";
 import { useClient, useHasDraft, useTyping } from "tierchat/react";
 import { usePerson } from "../app/directory";
 import { Link, pathTo } from "../app/router";
+import { useExpiry } from "../data/use_expiry";
 import { Badge, Menu, type MenuAnchor } from "../design";
 import { useText } from "../i18n";
 import { formatShort } from "../i18n/format";
@@ -32,6 +33,7 @@ export const ChatRow = memo(function ChatRow(props: ChatRowProps) {
   const isMuted = isMutedChat(preferences);
   const isMarked = preferences?.marked_unread === true && chat.unread === 0;
   const { lastMessage } = chat;
+  useExpiry(lastMessage);
   const openMenu = (event: MouseEvent<HTMLElement>): void => {
     event.preventDefault();
     const isKeyboard = event.button !== 2;

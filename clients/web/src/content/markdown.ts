@@ -39,6 +39,21 @@ function createParser() {
   ]);
   // "notes.md" and "node.js" are rarely meant as links.
   made.linkify.set({ fuzzyLink: false, fuzzyEmail: true });
+  // Spaces at the beginning of a line stay, except in quotes and lists.
+  made.core.ruler.before("inline", "indent", ({ src, tokens }) => {
+    const lines = src.split("\n");
+    for (const token of tokens) {
+      if (token.type !== "inline" || token.level !== 1) continue;
+      const indent = /^[ \t]*/.exec(lines[token.map?.[0] ?? 0] ?? "")?.[0] ?? "";
+      token.content = indent + token.content;
+    }
+  });
+  made.inline.ruler.at("newline", (state, isSilent) => {
+    if (state.src[state.pos] !== "\n") return false;
+    if (!isSilent) state.push("softbreak", "br", 0);
+    state.pos += 1;
+    return true;
+  });
   made.validateLink = (href) => LINK.test(href.trim());
   made.inline.ruler.before("emphasis", "mention", (state, isSilent) => {
     MENTION.lastIndex = state.pos;

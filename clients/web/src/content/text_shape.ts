@@ -5,6 +5,18 @@ const EMOJI = /^(?:\p{Extended_Pictographic}|\p{Regional_Indicator}{2}|[0-9#*]\u
 const CHARS_SHOWN = 1_200;
 const LINES_SHOWN = 24;
 
+const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
+
+/** Return a text as it is sent: without what the server refuses, and without blank lines around. */
+export function cleanText(text: string): string {
+  return text
+    .replace(/\r\n?/g, "\n")
+    .replace(CONTROLS, "")
+    .replace(/[\ud800-\udfff]/gu, "\ufffd") // half a character
+    .replace(/^(?:[^\S\n]*\n)+/, "")
+    .trimEnd();
+}
+
 /** Return the number of emoji if the text consists of one to six emoji, else 0. */
 export function countOnlyEmoji(text: string): number {
   const plain = text.replace(/\s/g, "");

@@ -7,7 +7,7 @@ import { Link, useLocation, type PageProps } from "../app/router";
 import { useOpenSession } from "../app/session_context";
 import { useChatTitle } from "../chats/names";
 import { EmptyState } from "../design";
-import { useText } from "../i18n";
+import { useText, type Catalog } from "../i18n";
 import { Composer } from "./composer/Composer";
 import composerStyles from "./composer/Composer.module.css";
 import { ConversationProvider, useConversation } from "./model/context";
@@ -62,7 +62,8 @@ function ConversationView() {
   const dialog = useObservable(model.dialog);
   const error = useObservable(model.list).error as { code?: string } | null;
   const [isDropping, setDropping] = useState(false);
-  const closed = useClosedNotice(chat);
+  useObservable(model.group.loaded);
+  const closed = closedNotice(chat, model.group.isMuted, text);
 
   const isMissing = error !== null && ["not_found", "forbidden"].includes(error.code ?? "");
   if (isMissing && isOnline) {
@@ -127,11 +128,13 @@ function OpenDialogs({ dialog }: { dialog: OpenDialog }) {
   );
 }
 
-/** Return why nobody can write here, or null. */
-function useClosedNotice(chat: ReturnType<typeof useChat>): string | null {
-  const text = useText().conversation;
-  const { user } = useConnection();
+/** Return why the user cannot write here, or null. */
+function closedNotice(
+  chat: ReturnType<typeof useChat>,
+  isMuted: boolean,
+  text: Catalog["conversation"],
+): string | null {
   if (chat.isEnded) return text.ended;
   if (chat.isLeft) return text.left;
-  return chat.isMuted(user) ? text.muted : null;
+  return isMuted ? text.muted : null;
 }

@@ -18,10 +18,8 @@ export function DeleteDialog({ messages, onClose }: MessagesDialogProps) {
   const words = useText();
   const text = words.conversation;
   const model = useConversation();
-  const { chat, me } = model;
-  const role = chat.members?.[me];
-  const isModerator = chat.kind === "group" && (role === "owner" || role === "admin");
-  const canDeleteForAll = messages.every(({ sender }) => sender === me || isModerator);
+  const { chat, me, group } = model;
+  const canDeleteForAll = messages.every(({ sender }) => sender === me || group.isManager);
   const remove = (scope: "all" | "me"): void => {
     for (const { seq } of messages) chat.delete(seq, scope);
     model.selection.set(null);

@@ -11,6 +11,7 @@ import {
   Button,
   ConfirmDialog,
   Dialog,
+  EmptyState,
   Label,
   MenuButton,
   showToast,
@@ -45,6 +46,22 @@ function UserProfile({ user }: { user: string }) {
     if (profile.data !== null) directoryOf(client).set(user, { name: profile.data.name ?? user });
   }, [client, user, profile.data]);
   const errors = { forbidden: text.unavailable };
+  const block = useBlock(user, user);
+  const attempt = useAttempt();
+  if (profile.error !== null && block.isBlocked) {
+    const unblock = async (): Promise<void> => {
+      if (await attempt(() => block.set(false))) profile.reload();
+    };
+    return (
+      <Page title={user} onBack={() => navigate("/people")}>
+        <EmptyState
+          icon={Ban}
+          title={text.blocked}
+          action={<Button onClick={() => void unblock()}>{text.unblock}</Button>}
+        />
+      </Page>
+    );
+  }
   return (
     <Page title={profile.data?.name ?? user} onBack={() => navigate("/people")}>
       <LoadedView of={profile} errors={errors}>

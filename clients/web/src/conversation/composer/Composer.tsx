@@ -14,6 +14,7 @@ import {
 } from "react";
 import { useSendTyping } from "tierchat/react";
 import { IconButton } from "../../design";
+import { cleanText } from "../../content/text_shape";
 import { useText } from "../../i18n";
 import styles from "./Composer.module.css";
 import { useConversation } from "../model/context";
@@ -38,12 +39,14 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
   const model = useConversation();
   const { chat } = model;
   const target = useObservable(model.target);
+  useObservable(model.group.loaded);
+  const { slowS } = model.group;
   const sendTyping = useSendTyping(chat.id);
   const field = useRef<HTMLTextAreaElement>(null);
   const picker = useRef<HTMLInputElement>(null);
   const emojiButton = useRef<HTMLButtonElement>(null);
   const [draft] = useState(() => new DraftKeeper(chat));
-  const [text, setText] = useState(() => chat.draft);
+  const [text, setText] = useState(draft.text);
   const [isPicking, setPicking] = useState(false);
   const [isRecording, setRecording] = useState(false);
   const mentions = useMentions(field, text, change);
@@ -65,26 +68,26 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
     if (target !== null) field.current?.focus();
   }, [target, edited, draft]);
 
-  const trimmed = text.trim();
-  const surplus = text.length > TEXT_MAX ? [...text].length - TEXT_MAX : 0;
+  const cleaned = cleanText(text);
+  const surplus = cleaned.length > TEXT_MAX ? [...cleaned].length - TEXT_MAX : 0;
   const { uploads, isUploading } = files;
   const hasFailedUpload = uploads.some(({ error }) => error !== null);
-  const hasContent = trimmed !== "" || (edited === null && uploads.length > 0);
+  const hasContent = cleaned !== "" || (edited === null && uploads.length > 0);
   const canSend = hasContent && surplus <= 0 && !isUploading && !hasFailedUpload;
 
   const submit = useCallback(() => {
     if (!canSend) return;
     if (edited !== null) {
-      if (trimmed !== edited.body) chat.edit(edited.seq, trimmed);
+      if (cleaned !== edited.body) chat.edit(edited.seq, cleaned);
     } else {
       const replyTo = target?.kind === "reply" ? { replyTo: target.message.seq } : {};
-      model.send({ text: trimmed, attachments: files.take(), ...replyTo });
+      model.send({ text: cleaned, attachments: files.take(), ...replyTo });
       draft.clear();
       setText("");
     }
     model.target.set(null);
     sendTyping(false);
-  }, [canSend, edited, trimmed, chat, target, model, files, draft, sendTyping]);
+  }, [canSend, edited, cleaned, chat, target, model, files, draft, sendTyping]);
 
   const onKeyDown = (event: KeyboardEvent<HTMLTextAreaElement>): void => {
     if (event.nativeEvent.isComposing || mentions.onKeyDown(event)) return;
@@ -156,7 +159,7 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
             dir="auto"
             className={styles["field"]}
             aria-label={words.write}
-            placeholder={chat.slowS > 0 ? words.slowMode(chat.slowS) : words.placeholder}
+            placeholder={slowS > 0 ? words.slowMode(slowS) : words.placeholder}
             autoFocus={!isTouch()}
             value={text}
             enterKeyHint={isTouch() ? "enter" : "send"}

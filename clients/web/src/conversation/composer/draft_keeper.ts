@@ -1,8 +1,12 @@
 // Keeps the unsent text of a chat: not at each keystroke, but soon, and when the page goes away.
+//
+// A write to IndexedDB may not finish when the page goes away. Then the text is in sessionStorage,
+// which belongs to this tab, until the next draft is kept.
 
 import type { Chat } from "tierchat";
 
 const DELAY_MS = 400;
+const LEFT = "tierchat.draft";
 
 /** The draft of one chat. */
 export class DraftKeeper {
@@ -12,7 +16,9 @@ export class DraftKeeper {
 
   constructor(chat: Chat) {
     this.#chat = chat;
-    this.#text = chat.draft;
+    const left = readLeft(chat.id);
+    this.#text = left ?? chat.draft;
+    if (left !== null) this.set(left);
   }
 
   get text(): string {
@@ -23,7 +29,7 @@ export class DraftKeeper {
   set(text: string): void {
     if (this.#timer === undefined) {
       this.#timer = setTimeout(this.flush, DELAY_MS);
-      addEventListener("pagehide", this.flush);
+      addEventListener("pagehide", this.#leave);
     }
     this.#text = text;
   }
@@ -38,7 +44,18 @@ export class DraftKeeper {
   readonly flush = (): void => {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    removeEventListener("pagehide", this.flush);
+    removeEventListener("pagehide", this.#leave);
+    sessionStorage.removeItem(LEFT);
     if (this.#chat.draft !== this.#text) this.#chat.draft = this.#text;
   };
+
+  readonly #leave = (): void => {
+    this.flush();
+    sessionStorage.setItem(LEFT, JSON.stringify([this.#chat.id, this.#text]));
+  };
+}
+
+function readLeft(chat: string): string | null {
+  const [id, text] = JSON.parse(sessionStorage.getItem(LEFT) ?? "[]") as string[];
+  return id === chat && text !== undefined ? text : null;
 }

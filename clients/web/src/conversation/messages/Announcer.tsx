@@ -14,8 +14,8 @@ export function Announcer() {
   const startSeq = useRef<number | null>(null);
   if (last !== undefined) startSeq.current ??= last.message.seq;
   const person = usePerson(last?.message.sender ?? "");
-  const isNew =
-    last !== undefined && !last.isOwn && last.message.seq > (startSeq.current ?? Infinity);
+  const isText = last !== undefined && !last.isOwn && last.message.deleted !== true;
+  const isNew = isText && last.message.seq > (startSeq.current ?? Infinity);
   return (
     <div className="visually-hidden" role="status">
       {isNew && `${person.name}: ${plainText(last.message.body)}`}

@@ -96,6 +96,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
       typeof target === "number" ? message.seq >= target : target === "unread" && isUnreadStart,
     );
     isAtEnd.current = wanted < 0;
+    if (typeof target === "number") setActiveKey(current[wanted]?.key ?? null); // Tab leads there
     if (wanted < 0) scrollToEnd();
     else list.scrollToIndex(wanted, { align: target === "unread" ? "start" : "center" });
   }, [model, place, target, scrollToEnd]);

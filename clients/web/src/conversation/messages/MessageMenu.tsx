@@ -38,8 +38,8 @@ export function MessageMenu({ row, anchor, onOverlay, onClose }: MessageMenuProp
   const { chat } = model;
   const pins = useObservable(pinsOf(model).list);
   const isPinned = pins.some((pin) => pin.message.seq === message.seq);
-  const role = chat.members?.[model.me];
-  const canPin = chat.kind !== "group" || role === "owner" || role === "admin";
+  useObservable(model.group.loaded);
+  const canPin = chat.kind !== "group" || model.group.isManager;
   const isReadOnly = chat.isEnded || chat.isLeft;
   const items: (MenuItem | false)[] = [
     !isReadOnly && {

@@ -42,18 +42,18 @@ export function MessageMeta({ row }: { row: Row }) {
   const { status, message } = row;
   const timeMs = message.ts / 1000;
   const readers = status === "read" ? readersOf(model, message.seq) : [];
-  const about = [formatDateTime(timeMs)];
-  if (readers.length > 0) about.push(words.readBy(formatList(readers)));
+  const state = readers.length > 0 ? words.readBy(formatList(readers)) : status && words[status];
+  const about = [formatDateTime(timeMs), readers.length > 0 ? state : null];
   const Icon = status === null ? null : ICONS[row.isChanging ? "pending" : status];
   return (
-    <span className={styles["meta"]} data-tooltip={about.join(" · ")}>
+    <span className={styles["meta"]} data-tooltip={about.filter(Boolean).join(" · ")}>
       {isEdited(row) && `${words.edited} `}
       {formatTime(timeMs)}
-      {Icon !== null && status !== null && (
+      {Icon !== null && state !== null && (
         <Icon
           size={15}
           role="img"
-          aria-label={words[status]}
+          aria-label={state}
           data-status={row.isChanging ? "pending" : status}
         />
       )}

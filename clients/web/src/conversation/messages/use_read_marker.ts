@@ -2,9 +2,12 @@
 
 import { useCallback, useEffect, useRef, type RefObject } from "react";
 import type { VirtualizerHandle } from "virtua";
+import { ChatError } from "tierchat";
 import { useConversation } from "../model/context";
+import { isReading } from "../model/conversation_model";
 
 const DELAY_MS = 250;
+const RETRY_MS = 3_000;
 const END_PX = 24;
 
 /** Return a function to call when the visible messages may have changed. */
@@ -26,7 +29,11 @@ export function useReadMarker(
     const last = row?.unsent == null ? row?.message.seq : undefined;
     const { top, read } = model.chat;
     const seq = isEnd ? top : (last ?? 0);
-    if (seq > read) model.chat.markRead(seq).catch(() => {}); // marked after the next connection
+    if (seq <= read) return;
+    model.chat.markRead(seq).catch((error: unknown) => {
+      const isTemporary = error instanceof ChatError && error.isTemporary;
+      if (isTemporary) timer.current ??= setTimeout(mark, RETRY_MS);
+    });
   }, [model, handle, scroller]);
   const schedule = useCallback(() => {
     timer.current ??= setTimeout(mark, DELAY_MS);
@@ -46,8 +53,4 @@ export function useReadMarker(
     };
   }, [model, schedule]);
   return schedule;
-}
-
-function isReading(): boolean {
-  return document.visibilityState === "visible" && document.hasFocus();
 }

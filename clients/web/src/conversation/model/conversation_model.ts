@@ -14,12 +14,14 @@ import { getText } from "../../i18n";
 import { showToast } from "../../design";
 import type { ViewerItem } from "../../content/Viewer";
 import { failedSendsOf, type FailedSends } from "./failed_sends";
+import { GroupInfo } from "./group_info";
 import { historyOf } from "./history_source";
 import { MessageWindow, type WindowState } from "./message_window";
 import { Observable } from "./observable";
 import { RowBuilder, type Row } from "./rows";
 
 const HIGHLIGHT_MS = 2_000;
+const TIMER_MS_MAX = 86_400_000;
 const QUOTED_MAX = 200; // messages outside of the window that quotes show
 
 /** State of the list. */
@@ -55,11 +57,13 @@ export class ConversationModel {
   /** The message that a jump has just reached. */
   readonly highlighted = new Observable<number | null>(null);
   readonly failed: FailedSends;
+  readonly group: GroupInfo;
   readonly #rows = new RowBuilder();
   readonly #quoted = new Map<number, Promise<Message | null>>();
   #unreadAfter: number | null = null;
   #shown: readonly Message[] = []; // the entries of the last rows
   #isScheduled = false;
+  #expiry: ReturnType<typeof setTimeout> | undefined;
   #end: (() => void)[] = [];
 
   constructor(client: ChatClient, chatId: string) {
@@ -67,6 +71,7 @@ export class ConversationModel {
     this.chat = client.chat(chatId);
     this.window = new MessageWindow(historyOf(client, chatId));
     this.failed = failedSendsOf(client);
+    this.group = new GroupInfo(client, this.chat);
     this.list = new Observable({ ...this.window.getState(), rows: [] as readonly Row[] });
   }
 
@@ -88,6 +93,7 @@ export class ConversationModel {
         else this.#publish();
       }),
       this.failed.all.subscribe(() => this.#schedule()),
+      this.group.start(),
     ];
     this.#unreadAfter = chat.unread > 0 ? chat.read : null;
     this.unread.set(chat.unread);
@@ -98,6 +104,7 @@ export class ConversationModel {
   stop(): void {
     for (const end of this.#end) end();
     this.#end = [];
+    clearTimeout(this.#expiry);
   }
 
   #onEvent(event: ChatEvent): void {
@@ -111,6 +118,9 @@ export class ConversationModel {
     }
     if (!("chat" in event) || event.chat !== this.chat.id) return;
     switch (event.type) {
+      case "messageAdded":
+        if (event.message.sender !== this.me && !isReading()) this.#divide();
+        break;
       case "memberChanged":
       case "pinsChanged":
         this.window.addEntry(event.change);
@@ -131,6 +141,21 @@ export class ConversationModel {
       default:
     }
   }
+
+  /** Messages that arrive while nobody looks at the chat are divided from those that were read. */
+  #divide(): void {
+    const { read } = this.chat;
+    if (read > (this.#unreadAfter ?? -1)) this.#unreadAfter = read;
+  }
+
+  /** Hide texts at the moment when they expire. */
+  readonly #expire = (): void => {
+    clearTimeout(this.#expiry);
+    const nowMs = Date.now();
+    const waitMs = this.window.expire(nowMs / 1000) * 1000 - nowMs;
+    if (waitMs === Infinity) return;
+    this.#expiry = setTimeout(this.#expire, Math.min(waitMs, TIMER_MS_MAX));
+  };
 
   /** One update for all changes of a task: the SDK reports them one by one. */
   #schedule(): void {
@@ -166,6 +191,7 @@ export class ConversationModel {
       rows.every((row, index) => row === before.rows[index]) &&
       Object.entries(state).every(([name, value]) => before[name as keyof ListState] === value);
     if (!isSame) this.list.set({ ...state, rows });
+    this.#expire();
   }
 
   // actions
@@ -282,4 +308,9 @@ export class ConversationModel {
     const start = items.findIndex((item) => item.file.id === file && item.seq === seq);
     if (start >= 0) this.dialog.set({ kind: "viewer", items, start });
   }
+}
+
+/** Return whether the user is looking at this page. */
+export function isReading(): boolean {
+  return document.visibilityState === "visible" && document.hasFocus();
 }

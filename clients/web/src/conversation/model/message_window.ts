@@ -299,6 +299,15 @@ export class MessageWindow {
     this.#set({ entries: entries.with(index, changed(message, change)) });
   }
 
+  /** Hide the texts that have expired; return when the next one does, in Unix seconds. */
+  expire(nowS: number): number {
+    const ending = this.#state.entries.filter((each) => each.expires_at != null && !each.deleted);
+    const isOver = ({ expires_at: at }: Message): boolean => (at ?? Infinity) <= nowS;
+    this.hide(ending.filter(isOver).map(({ seq }) => seq));
+    const left = ending.filter((entry) => !isOver(entry)).map(({ expires_at: at }) => at ?? 0);
+    return Math.min(...left, Infinity);
+  }
+
   /** Show messages as deleted. */
   hide(seqs: readonly number[]): void {
     const gone = new Set(seqs);
@@ -326,9 +335,8 @@ function changed(message: Message, change: Message): Message {
     case "delete":
       return withoutContent(message, change.seq);
     case "reaction": {
-      const reactions = { ...message.reactions };
-      delete reactions[change.sender];
-      if (change.body !== "") reactions[change.sender] = change.body;
+      const { [change.sender]: _, ...others } = message.reactions ?? {};
+      const reactions = change.body === "" ? others : { ...others, [change.sender]: change.body };
       return { ...message, reactions, rev: change.seq };
     }
     default:

@@ -34,6 +34,8 @@ export interface Row {
   /** The first message that was unread when the chat was opened. */
   readonly isUnreadStart: boolean;
   readonly status: SendStatus | null;
+  /** The number of members who have read this message of the user. */
+  readonly readers: number;
   /** An edit, deletion or reaction of the user is on its way. */
   readonly isChanging: boolean;
 }
@@ -65,8 +67,10 @@ export class RowBuilder {
       : [];
     const tail = unsent.sort((a, b) => a.tsMs - b.tsMs).map((each) => this.#draftOf(each, me));
     const all = [...entries.map((message) => ({ message, unsent: null })), ...tail];
-    const readUpto = highest(context.marks, me, 0);
-    const receivedUpto = highest(context.marks, me, 1);
+    const others = Object.entries(context.marks).filter(([user]) => user !== me);
+    const reads = others.map(([, [read]]) => read).sort((a, b) => a - b);
+    const receivedUpto = Math.max(0, ...others.map(([, [, received]]) => received));
+    let unreadBy = 0; // members who have not read the current message: it ascends with the rows
     const next = new Map<string, Row>();
     let isUnreadFound = unreadAfter === null;
     const rows = all.map(({ message, unsent }, index) => {
@@ -77,6 +81,8 @@ export class RowBuilder {
       isUnreadFound ||= isUnreadStart;
       const day = dayOf(message.ts / 1000);
       const changes = overlay.get(message.seq);
+      while ((reads[unreadBy] ?? Infinity) < message.seq) unreadBy += 1;
+      const readers = isOwn ? reads.length - unreadBy : 0;
       const row: Row = {
         key: isOwn && message.ref !== "" ? `r:${message.ref}` : `s:${message.seq}`,
         message: changes === undefined ? message : this.#reuse(changes(message), message),
@@ -87,7 +93,8 @@ export class RowBuilder {
         isLast: !isSeries(message, after),
         dayMs: before === undefined || dayOf(before.ts / 1000) !== day ? day : null,
         isUnreadStart,
-        status: isOwn ? statusOf(message, unsent, readUpto, receivedUpto) : null,
+        status: isOwn ? statusOf(message, unsent, readers, receivedUpto) : null,
+        readers,
         isChanging: changes !== undefined,
       };
       const known = this.#rows.get(row.key);
@@ -179,8 +186,8 @@ function changesOf(pending: readonly PendingOperation[], me: string): Map<number
     } else if (type === "react") {
       found.set(seq, (message) => {
         const changed = before(message);
-        const { [me]: _, ...reactions } = changed.reactions ?? {};
-        if (emoji !== "") reactions[me] = String(emoji);
+        const { [me]: _, ...others } = changed.reactions ?? {};
+        const reactions = emoji === "" ? others : { ...others, [me]: String(emoji) };
         return { ...changed, reactions };
       });
     }
@@ -188,20 +195,14 @@ function changesOf(pending: readonly PendingOperation[], me: string): Map<number
   return found;
 }
 
-function highest(marks: RowContext["marks"], me: string, index: 0 | 1): number {
-  let found = 0;
-  for (const user in marks) if (user !== me) found = Math.max(found, marks[user]?.[index] ?? 0);
-  return found;
-}
-
 function statusOf(
   message: Message,
   unsent: Unsent | null,
-  readUpto: number,
+  readers: number,
   receivedUpto: number,
 ): SendStatus {
   if (unsent !== null) return unsent.error === null ? "pending" : "failed";
-  if (message.seq <= readUpto) return "read";
+  if (readers > 0) return "read";
   return message.seq <= receivedUpto ? "received" : "sent";
 }
 
@@ -226,6 +227,7 @@ function isSameRow(a: Row, b: Row): boolean {
     a.dayMs === b.dayMs &&
     a.isUnreadStart === b.isUnreadStart &&
     a.status === b.status &&
+    a.readers === b.readers &&
     a.isChanging === b.isChanging &&
     a.isOwn === b.isOwn &&
     a.unsent === b.unsent

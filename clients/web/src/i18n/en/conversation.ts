@@ -92,7 +92,7 @@ export const conversation = {
   tooManyFiles: (count: number) => `A message can have up to ${count} files.`,
   fileTooLarge: (size: string) => `Files can have up to ${size}.`,
   fileEmpty: "This file is empty.",
-  textTooLong: (count: number) => `${count} characters too long`,
+  textTooLong: (count: number) => `${count} ${count === 1 ? "character" : "characters"} too long`,
   record: "Record a voice message",
   recording: "Recording",
   discardRecording: "Discard recording",

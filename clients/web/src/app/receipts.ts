@@ -1,0 +1,31 @@
+// Reports messages of direct chats as received, so that their senders see "Delivered".
+
+import type { ChatClient } from "tierchat";
+
+const DELAY_MS = 1_000; // one report for a burst; none if the messages are read meanwhile
+
+/** Report new messages until the returned function is called; one tab of a browser does it. */
+export function reportReceived(client: ChatClient): () => void {
+  const waiting = new Set<string>();
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const report = (): void => {
+    timer = undefined;
+    for (const id of waiting) {
+      const chat = client.chat(id);
+      const [, received] = chat.marks[client.user] ?? [0, 0];
+      if (received < chat.top) chat.markReceived().catch(() => {}); // with the next message
+    }
+    waiting.clear();
+  };
+  const end = client.on((event) => {
+    if (event.type !== "messageAdded" || !client.isLeader) return;
+    const isOwn = event.message.sender === client.user;
+    if (isOwn || client.chat(event.chat).kind !== "direct") return;
+    waiting.add(event.chat);
+    timer ??= setTimeout(report, DELAY_MS);
+  });
+  return () => {
+    clearTimeout(timer);
+    end();
+  };
+}

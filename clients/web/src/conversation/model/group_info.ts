@@ -1,0 +1,64 @@
+// Settings of a group and the user's rights in it. The chat list does not contain them, so that a
+// new device would not know that the user is an admin.
+
+import type { Chat, ChatClient, ChatEvent, Http } from "tierchat";
+import { Observable } from "./observable";
+
+/** A group as the server describes it, kept current while its conversation is open. */
+export class GroupInfo {
+  /** Null until it is loaded. */
+  readonly loaded = new Observable<Http.ChatInfo | null>(null);
+  readonly #client: ChatClient;
+  readonly #chat: Chat;
+
+  constructor(client: ChatClient, chat: Chat) {
+    this.#client = client;
+    this.#chat = chat;
+  }
+
+  /** Follow the group; return a function that ends this. */
+  start(): () => void {
+    void this.#load();
+    return this.#client.on((event) => {
+      if (event.type === "connected" || this.#isAboutUs(event)) void this.#load();
+    });
+  }
+
+  #isAboutUs(event: ChatEvent): boolean {
+    if (!("chat" in event) || event.chat !== this.#chat.id) return false;
+    const isMember = event.type === "memberChanged" && event.change.user === this.#client.user;
+    return isMember || event.type === "chatChanged";
+  }
+
+  async #load(): Promise<void> {
+    const { kind, isLeft } = this.#chat;
+    if (kind !== "group" || isLeft || !this.#client.isOnline) return;
+    try {
+      this.loaded.set(await this.#client.http.call("get_chat", { chat: this.#chat.id }));
+    } catch {
+      // Loaded after the next connection or change.
+    }
+  }
+
+  /** True if the user is an owner or admin of the group. */
+  get isManager(): boolean {
+    const { user } = this.#client;
+    const role = this.loaded.get()?.roles?.[user] ?? this.#chat.members?.[user];
+    return this.#chat.kind === "group" && (role === "owner" || role === "admin");
+  }
+
+  /** True if the user cannot write now. */
+  get isMuted(): boolean {
+    const { user } = this.#client;
+    const info = this.loaded.get();
+    if (info === null) return this.#chat.isMuted(user);
+    const until = info.muted?.[user] ?? 1; // long over
+    return until === 0 || until > Date.now() / 1000;
+  }
+
+  /** Minimum seconds between two messages of a member. */
+  get slowS(): number {
+    const info = this.loaded.get();
+    return info === null ? this.#chat.slowS : (info.slow_s ?? 0);
+  }
+}

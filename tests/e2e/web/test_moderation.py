@@ -1,0 +1,144 @@
+"""Invitations, reports, mutes, bans and blocks in the web client, as both sides see them."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.e2e.web.client_support import Visit
+from tests.e2e.web.stack_support import PATIENCE_MS, PHONE, WebStack
+from tests.support.rawchat import Failed
+
+pytest_plugins = ["tests.e2e.web.fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def choose_for(page: Page, user: str, action: str) -> None:
+    """Choose an action in the menu of a member."""
+    await page.get_by_role("button", name=f"Actions for {user}").click()
+    await page.get_by_role("menuitem", name=action, exact=True).click()
+
+
+async def test_invitation_is_accepted_and_another_declined(web: WebStack, visit: Visit) -> None:
+    """They appear at once, add no chat, and go with the answer."""
+    ann, ben = web.new_users(2)
+    api = web.stack.start_api(CHAT_CHATS_INVITATIONS="ask_strangers")
+    alice = await visit(ann, PHONE)
+    await alice.log_in()
+    headers = {"Authorization": f"Bearer {web.stack.token(ben)}"}
+    deadline_s = PATIENCE_MS / 1000
+    async with httpx.AsyncClient(base_url=api.endpoint, headers=headers, timeout=deadline_s) as b:
+        for name in ("Sailing", "Spam"):
+            made = await b.post("/v1/chats", json={"members": [ann], "name": name})
+            assert made.json()["invited"] == [ann], made.text
+
+    invitations = alice.page.get_by_role("list", name="Invitations").get_by_role("listitem")
+    await expect(invitations).to_have_count(2)
+    await expect(invitations.first).to_contain_text(f"{ben} invited you")
+    await expect(alice.row("Sailing")).to_have_count(0)
+    await invitations.filter(has_text="Spam").get_by_role("button", name="Decline").click()
+    await expect(invitations).to_have_count(1)
+    await invitations.filter(has_text="Sailing").get_by_role("button", name="Accept").click()
+    await expect(alice.field).to_be_visible()
+    await alice.send("Ahoy")
+    await alice.page.get_by_role("button", name="Back", exact=True).click()
+
+    await expect(alice.row("Sailing")).to_contain_text("Ahoy")
+    await expect(invitations).to_have_count(0)
+    await expect(alice.page.get_by_text("Spam")).to_have_count(0)
+    await alice.check_is_clean()
+
+
+async def test_owner_and_member_see_reports_limits_mutes_and_bans(
+    web: WebStack, visit: Visit
+) -> None:
+    """A member reports; the owner's settings take effect in the member's window."""
+    ann, ben, cat = web.new_users(3)
+    async with web.stack.chat_of(ben) as bob:
+        await web.stack.add_users([ann, cat])
+        async with web.stack.chat_of(ann, device="phone") as phone:
+            fields = {"ref": "g", "members": [ben, cat], "name": "Trip"}
+            chat = (await phone.ask("create_chat", **fields))["chat"]["chat"]
+        await bob.say(chat, "Buy my watches")
+        owner, member = await visit(ann), await visit(cat)
+        for person in (owner, member):
+            await person.log_in()
+        await member.open_chat("Trip")
+        await member.choose("watches", "Report")
+        dialog = member.page.get_by_role("dialog", name="Report message")
+        await dialog.get_by_label("Reason (optional)").fill("spam")
+        await dialog.get_by_role("button", name="Report").click()
+        await expect(member.page.get_by_text("Reported", exact=True)).to_be_visible()
+
+        page = owner.page
+        await page.goto(f"{owner.url}chats/{chat}/details")
+        await page.get_by_role("tab", name="Manage").click()
+        report = page.get_by_role("article", name=f"Reported by {cat}")
+        await expect(report).to_contain_text("spam")
+        await expect(report).to_contain_text("Buy my watches")
+        await page.get_by_label("Slow mode").select_option("600")
+        await expect(member.field).to_have_attribute(
+            "placeholder", "Slow mode: one message every 600 s"
+        )
+        await bob.ask_send(chat, "s1", "once")
+        with pytest.raises(Failed):
+            await bob.ask_send(chat, "s2", "too fast")
+        await page.get_by_label("Slow mode").select_option("0")
+        await expect(member.field).to_have_attribute("placeholder", "Write a message")
+        await page.get_by_label("Disappearing messages").select_option("604800")
+        await expect(page.get_by_text("Saved.").last).to_be_visible()
+        await expect(
+            member.page.get_by_text(f"{ann} changed the group settings").nth(2)
+        ).to_be_visible()
+        await bob.ask_send(chat, "s3", "of this week")
+        await bob.expect(lambda me: bool(me.messages(chat)[-1].get("expires_at")))
+
+        await page.get_by_role("tab", name="Members").click()
+        await choose_for(page, cat, "Mute indefinitely")
+        await expect(member.page.get_by_text("An admin has muted you")).to_be_visible()
+        await choose_for(page, cat, "Unmute")
+        await member.send("thanks")
+        await choose_for(page, cat, "Ban from group")
+        await page.get_by_role("dialog").get_by_role("button", name="Ban from group").click()
+        await expect(member.page.get_by_text("You are no longer a member")).to_be_visible()
+        await expect(
+            page.get_by_text(f"{ann} banned {cat}").or_(page.get_by_text(f"You banned {cat}"))
+        ).to_be_visible()
+        for person in (owner, member):
+            await person.check_is_clean()
+
+
+async def test_blocked_user_cannot_write_until_unblocked(web: WebStack, visit: Visit) -> None:
+    """A message to a blocked user is refused with a reason, and sent by a second attempt."""
+    ann, ben = web.new_users(2)
+    alice = await visit(ann)
+    await alice.log_in()
+    async with web.stack.chat_of(ben) as bob:
+        chat = (await bob.ask("open_direct", user=ann))["chat"]["chat"]
+        await bob.say(chat, "Hello")
+        await alice.open_chat(ben)
+        await alice.page.get_by_role("main").get_by_role("link", name=ben).first.click()
+        await alice.page.get_by_role("button", name="More actions").click()
+        await alice.page.get_by_role("menuitem", name="Block").click()
+        await alice.page.get_by_role("dialog").get_by_role("button", name="Block").click()
+        await expect(alice.page.get_by_text("You blocked this user.")).to_be_visible()
+        with pytest.raises(Failed):
+            await bob.ask_send(chat, "r1", "hello?")
+        await alice.page.get_by_role("link", name="Chats").first.click()
+        await alice.open_chat(ben)
+        await alice.send("Are you there?")
+        failed = alice.messages("Are you there?")
+        await expect(failed.get_by_role("alert")).to_contain_text("Not sent:")
+
+        await alice.page.get_by_role("main").get_by_role("link", name=ben).first.click()
+        await expect(alice.page.get_by_text("You blocked this user.")).to_be_visible()
+        await alice.page.get_by_role("button", name="Unblock").click()
+        await expect(alice.page.get_by_role("button", name="More actions")).to_be_visible()
+        await bob.ask_send(chat, "r2", "hello again")
+        await alice.page.get_by_role("link", name="Chats").first.click()
+        await alice.open_chat(ben)
+        await failed.get_by_role("button", name="Try again").click()
+        await expect(alice.mark("Are you there?", "Sent")).to_be_visible()
+        await alice.expect_texts("Hello", "hello again", "Are you there?")
+    await alice.check_is_clean(had_outage=True)  # a blocked user has no profile
