@@ -28,9 +28,8 @@ export default function DevicesPage() {
     await attempt(() => client.http.call("end_device", { device }));
     devices.reload();
   };
-  const leaveEverywhere = async (): Promise<void> => {
-    if (await attempt(() => client.http.call("log_out_everywhere", {}))) await session.logOut();
-  };
+  const leaveEverywhere = (): Promise<boolean> =>
+    attempt(() => session.logOut(() => client.http.call("log_out_everywhere", {})));
   return (
     <SettingPage title={text.settings.devices}>
       <SettingSection title={text.settings.devices} hint={text.settings.devicesHint}>

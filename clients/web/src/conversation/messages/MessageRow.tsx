@@ -14,6 +14,7 @@ import { classes, hueOf } from "../../design";
 import { useText } from "../../i18n";
 import { formatDay } from "../../i18n/format";
 import { useConversation } from "../model/context";
+import { useSenderName } from "../sender_name";
 import { FailedNotice } from "./FailedNotice";
 import { MessageMeta, metaText, tailText } from "./MessageMeta";
 import { MessageTools, type OpenOverlay } from "./MessageTools";
@@ -74,8 +75,9 @@ export const MessageRow = memo(function MessageRow(props: MessageRowProps) {
 function useLabel(row: Row): string | undefined {
   const words = useText().conversation;
   const { message, isOwn, isSystem } = row;
+  const sender = useSenderName(message.sender);
   if (isSystem) return undefined;
-  const name = isOwn ? words.you : message.sender;
+  const name = isOwn ? words.you : sender;
   const body = message.deleted === true ? words.deleted : message.body.slice(0, 400);
   const files = (message.attachments ?? []).map((file) => file.name).join(", ");
   return [words.saysAt(name, metaText(row, words)), body, files].filter(Boolean).join(": ");

@@ -8,7 +8,7 @@ export const chats = {
   empty: "No chats yet",
   emptyHint: "Start a conversation with someone, or create a group.",
   pickOne: "Select a chat",
-  pickOneHint: "Your conversations are in the list.",
+  pickOneHint: "Press ? for keyboard shortcuts.",
   pinned: "Pinned",
   all: "All chats",
   archived: "Archived",

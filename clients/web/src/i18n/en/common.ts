@@ -19,7 +19,6 @@ export const common = {
   you: "You",
   on: "On",
   off: "Off",
-  deletedUser: "Deleted user",
   pageNotFound: "Page not found",
   pageNotFoundHint: "The link may be old, or the page has moved.",
   backToChats: "Back to chats",

@@ -20,7 +20,6 @@ export const common: Catalog["common"] = {
   you: "你",
   on: "开",
   off: "关",
-  deletedUser: "已注销的用户",
   pageNotFound: "找不到页面",
   pageNotFoundHint: "链接可能已过期，或页面已移动。",
   backToChats: "返回聊天",
@@ -33,7 +32,7 @@ export const common: Catalog["common"] = {
   sections: {
     chats: "聊天",
     timeline: "动态",
-    people: "联系人",
+    people: "用户",
     companions: "AI 伙伴",
     search: "搜索",
     moderation: "内容管理",
