@@ -1,6 +1,7 @@
 // A row of the list: a message or a note, with the day and the unread divider above it.
 
 import { memo, useRef, useState, type MouseEvent, type PointerEvent } from "react";
+import type { Message } from "tierchat";
 import { PersonAvatar, PersonName } from "../../app/PersonAvatar";
 import { Link, pathTo } from "../../app/router";
 import { Attachments } from "../../content/Attachments";
@@ -176,6 +177,11 @@ function SelectBox({ seq }: { seq: number }) {
   );
 }
 
+/** Return the message that is quoted; a companion's response to the one above it needs no quote. */
+function quotedSeq({ reply_to: seq, ai, seq: own }: Message): number | null {
+  return seq == null || (ai != null && seq === own - 1) ? null : seq;
+}
+
 function Bubble({ row, isGroup }: { row: Row; isGroup: boolean }) {
   const words = useText().conversation;
   const model = useConversation();
@@ -183,6 +189,7 @@ function Bubble({ row, isGroup }: { row: Row; isGroup: boolean }) {
   const known = unsent?.files.map(({ id }) => findFile(id)).filter((file) => file !== null);
   const files = known ?? message.attachments ?? [];
   const isGone = message.deleted === true;
+  const quoted = isGone ? null : quotedSeq(message);
   const emoji = files.length === 0 && message.reply_to == null && countOnlyEmoji(message.body) > 0;
   const link = isGone || files.length > 0 ? null : firstLink(message.body);
   const meta = <MessageMeta row={row} />;
@@ -203,7 +210,7 @@ function Bubble({ row, isGroup }: { row: Row; isGroup: boolean }) {
           <PersonName user={message.sender} />
         </Link>
       )}
-      {message.reply_to != null && !isGone && <ReplyQuote seq={message.reply_to} />}
+      {quoted !== null && <ReplyQuote seq={quoted} />}
       {files.length > 0 && (
         <div className={styles["files"]}>
           <Attachments

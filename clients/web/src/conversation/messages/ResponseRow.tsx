@@ -24,7 +24,12 @@ export function ResponseRow({ onGrow }: { onGrow: () => void }) {
   const { tool } = response;
   const hint = tool === "" ? words.companionWrites(name) : words.usesTool(tool);
   return (
-    <div className={styles["row"]} aria-busy={response.isRunning}>
+    <div
+      role="article"
+      className={styles["row"]}
+      aria-busy={response.isRunning}
+      aria-label={words.companionWrites(name)}
+    >
       <div className={styles["bubble"]}>
         {text !== "" && <MessageText text={text} />}
         {response.isRunning && (
