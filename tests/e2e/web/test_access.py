@@ -26,6 +26,16 @@ STICKING_OUT = """() => [...document.querySelectorAll("header, [role=article], [
   })
   .map((element) => element.outerHTML.slice(0, 200))"""
 
+# Messages whose time covers a part of their text.
+COVERED = """() => [...document.querySelectorAll("[data-first] p:has([aria-hidden])")].filter((text) => {
+  const time = text.closest("[data-first]").lastElementChild.getBoundingClientRect();
+  const range = document.createRange();
+  range.selectNodeContents(text);
+  range.setEndBefore(text.querySelector("[aria-hidden]"));
+  return [...range.getClientRects()].some((line) =>
+    line.left < time.right && time.left < line.right && line.bottom > time.top + 4);
+}).map((text) => text.textContent)"""
+
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
@@ -178,13 +188,17 @@ async def test_layout_is_mirrored_right_to_left(web: WebStack, visit: Visit) -> 
     async with web.stack.chat_of(ben) as writer:
         made = await writer.ask("create_chat", members=[ann], ref="rtl", name=name)
         chat = made["chat"]["chat"]
-        await writer.say(chat, "שלום, this is both")
+        for text in ("שלום, this is both", "English", "עברית", "English\n\nועברית"):
+            await writer.say(chat, text)
     alice = await visit(ann)
     await alice.log_in()
     page = alice.page
-    await page.evaluate("document.documentElement.dir = 'rtl'")
     await alice.open_chat(name)
-    await alice.send("Mine")
+    await alice.send("שלי", "Mine")
+    await expect(alice.messages("Mine")).to_have_count(1)
+    assert await page.evaluate(COVERED) == []
+    await page.evaluate("document.documentElement.dir = 'rtl'")
+    assert await page.evaluate(COVERED) == []
 
     async def left_of(*selectors: str) -> list[float]:
         boxes = [await page.locator(each).first.bounding_box() for each in selectors]

@@ -86,6 +86,9 @@ async def test_login_lasts_without_a_token_in_reach_and_ends_everywhere(
     devices = page.get_by_role("main").get_by_role("listitem")
     await expect(devices).to_have_count(2)
     await expect(devices.filter(has_text="This device")).to_have_count(1)
+    await expect(devices.first).to_contain_text(
+        re.compile(r"Last active (this minute|\d+ minutes? ago)")
+    )
     await page.get_by_role("button", name="Log out everywhere").click()
     await page.get_by_role("dialog").get_by_role("button", name="Log out everywhere").click()
     await expect(page.get_by_text("Use a password")).to_be_visible()

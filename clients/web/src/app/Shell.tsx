@@ -9,7 +9,15 @@ import { Badge, EmptyState } from "../design";
 import { useText } from "../i18n";
 import { ConnectionBanner } from "./ConnectionBanner";
 import { ErrorBoundary } from "./ErrorBoundary";
-import { Link, MatchProvider, matchRoute, navigate, useLocation, type Match } from "./router";
+import {
+  Link,
+  MatchProvider,
+  matchRoute,
+  navigate,
+  useLocation,
+  type Match,
+  type Section,
+} from "./router";
 import { ROUTES } from "./routes";
 import { SECTIONS, type SectionInfo } from "./sections";
 import styles from "./Shell.module.css";
@@ -125,13 +133,11 @@ function Placeholder({ match }: { match: Match }) {
   const text = useText();
   const section = SECTIONS.find(({ id }) => id === match.route.section);
   if (section === undefined) return null;
-  const isChats = section.id === "chats";
+  const { [section.id]: hint } = text.common.pickHints as Partial<Record<Section, string>>;
+  const title = section.id === "chats" ? text.chats.pickOne : text.common.sections[section.id];
   return (
-    <EmptyState
-      icon={section.icon}
-      title={isChats ? text.chats.pickOne : text.common.sections[section.id]}
-    >
-      {isChats ? text.chats.pickOneHint : null}
+    <EmptyState icon={section.icon} title={title}>
+      {hint}
     </EmptyState>
   );
 }

@@ -72,7 +72,7 @@ function DeviceRow({ device, onEnd }: { device: Http.Device; onEnd: () => Promis
       <span>
         <bdi>{name}</bdi>
         <span className={styles["seen"]}>
-          {text.settings.lastSeen(formatRelative(device.seen * 1000))}
+          {text.settings.lastSeen(formatRelative(device.seen))}
         </span>
       </span>
       {device.is_current ? (

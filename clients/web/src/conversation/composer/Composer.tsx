@@ -153,7 +153,7 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
           <textarea
             ref={field}
             rows={1}
-            dir="auto"
+            dir={text === "" ? undefined : "auto"}
             className={styles["field"]}
             aria-label={words.write}
             placeholder={chat.slowS > 0 ? words.slowMode(chat.slowS) : words.placeholder}

@@ -39,7 +39,13 @@ function noteOf({ message }: Row, words: Catalog["conversation"]): string {
   return end in words.ends ? `${words.ends[end as keyof typeof words.ends]} ` : "";
 }
 
-export function MessageMeta({ row }: { row: Row }) {
+interface MessageMetaProps {
+  row: Row;
+  /** The direction of the last line of text: the corner is at its end. */
+  dir?: "ltr" | "rtl" | undefined;
+}
+
+export function MessageMeta({ row, dir }: MessageMetaProps) {
   const words = useText().conversation;
   const model = useConversation();
   const { status, message } = row;
@@ -49,7 +55,7 @@ export function MessageMeta({ row }: { row: Row }) {
   if (readers.length > 0) about.push(words.readBy(formatList(readers)));
   const Icon = status === null ? null : ICONS[row.isChanging ? "pending" : status];
   return (
-    <span className={styles["meta"]} data-tooltip={about.join(" · ")}>
+    <span className={styles["meta"]} dir={dir} data-tooltip={about.join(" · ")}>
       {noteOf(row, words)}
       {formatTime(timeMs)}
       {Icon !== null && status !== null && (

@@ -10,7 +10,7 @@ import { findFile } from "../../content/known_files";
 import { LinkPreview } from "../../content/LinkPreview";
 import { firstLink } from "../../content/markdown";
 import { MessageText } from "../../content/MessageText";
-import { countOnlyEmoji } from "../../content/text_shape";
+import { countOnlyEmoji, endDirectionOf } from "../../content/text_shape";
 import { classes, hueOf } from "../../design";
 import { useText } from "../../i18n";
 import { formatDay } from "../../i18n/format";
@@ -192,7 +192,8 @@ function Bubble({ row, isGroup }: { row: Row; isGroup: boolean }) {
   const quoted = isGone ? null : quotedSeq(message);
   const emoji = files.length === 0 && message.reply_to == null && countOnlyEmoji(message.body) > 0;
   const link = isGone || files.length > 0 ? null : firstLink(message.body);
-  const meta = <MessageMeta row={row} />;
+  const isText = !isGone && message.body !== "" && !emoji;
+  const meta = <MessageMeta row={row} dir={isText ? endDirectionOf(message.body) : undefined} />;
   const tail = <span aria-hidden className={styles["tail"]}>{tailText(row, words)}</span>;
   return (
     <div

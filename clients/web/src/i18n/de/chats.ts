@@ -9,7 +9,6 @@ export const chats: Catalog["chats"] = {
   empty: "Noch keine Chats",
   emptyHint: "Schreibe jemandem oder erstelle eine Gruppe.",
   pickOne: "Wähle einen Chat",
-  pickOneHint: "Mit der Taste ? siehst du alle Tastenkürzel.",
   pinned: "Angeheftet",
   all: "Alle Chats",
   archived: "Archiviert",

@@ -40,6 +40,12 @@ export const common: Catalog["common"] = {
     operations: "Betrieb",
     settings: "Einstellungen",
   },
+  pickHints: {
+    chats: "Mit der Taste ? siehst du alle Tastenkürzel.",
+    people: "Wähle eine Person, um ihr Profil zu sehen.",
+    search: "Wähle eine Nachricht, um sie in ihrem Chat zu sehen.",
+    settings: "Wähle aus, was du ändern möchtest.",
+  },
   connection: {
     offline: "Du bist offline. Nachrichten werden gesendet, sobald du wieder verbunden bist.",
     connecting: "Verbindung wird hergestellt …",

@@ -38,6 +38,13 @@ export const common = {
     operations: "Operations",
     settings: "Settings",
   },
+  /** Next to a list from which nothing is selected. */
+  pickHints: {
+    chats: "Press ? for keyboard shortcuts.",
+    people: "Select someone to see their profile.",
+    search: "Select a message to see it in its chat.",
+    settings: "Select what you want to change.",
+  },
   connection: {
     offline: "You're offline. Messages will be sent when you're back.",
     connecting: "Connecting…",

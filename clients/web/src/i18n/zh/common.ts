@@ -39,6 +39,12 @@ export const common: Catalog["common"] = {
     operations: "运维",
     settings: "设置",
   },
+  pickHints: {
+    chats: "按 ? 查看键盘快捷键。",
+    people: "选择一位用户以查看资料。",
+    search: "选择一条消息以在聊天中查看。",
+    settings: "选择要更改的内容。",
+  },
   connection: {
     offline: "你已离线。恢复连接后将发送消息。",
     connecting: "正在连接…",
