@@ -101,7 +101,6 @@ export function Chart({ chart, points, everyMs }: ChartProps) {
       </p>
       <div
         ref={place}
-        dir="ltr" // time runs from left to right everywhere
         className={styles["plot"]}
         role="slider"
         tabIndex={0}
