@@ -5,7 +5,8 @@ import { test } from "node:test";
 import { load } from "./load.mjs";
 
 const { firstLink, mentions, parseMarkdown, plainText } = await load("content/markdown.ts");
-const { beginningOf, cleanText, countOnlyEmoji } = await load("content/text_shape.ts");
+const shape = await load("content/text_shape.ts");
+const { beginningOf, cleanText, countOnlyEmoji, directionOf, endDirectionOf } = shape;
 const { layOut, SHOWN_MAX } = await load("content/gallery_layout.ts");
 const { cleanName, isVoice, kindOf, voiceName } = await load("content/file_kinds.ts");
 
@@ -181,4 +182,12 @@ test("kinds and names of files", () => {
   assert.equal(cleanName("a/b:c\u202e?.png"), "a_b_c_.png");
   assert.equal(cleanName("..."), "file");
   assert.ok(cleanName(`${"x".repeat(300)}.jpeg`).endsWith(".jpeg"));
+});
+
+test("the direction is that of the first letter, and at the end that of the last paragraph", () => {
+  assert.equal(directionOf("**שלום** world"), "rtl");
+  assert.equal(directionOf("1. hello שלום"), "ltr");
+  assert.equal(directionOf("12:30"), "ltr");
+  assert.equal(endDirectionOf("hello\n\nمرحبا"), "rtl");
+  assert.equal(endDirectionOf(`שלום ${"word ".repeat(400)}\n\nend`), "rtl");
 });

@@ -64,6 +64,8 @@ async def test_pages_have_no_violations(
     found["new group"] = await find_violations(page)
     await page.goto(f"{person.url}chats/{chat}")
     await expect(person.messages("Some bold text")).to_be_visible()
+    await person.send("My own, with https://example.com")
+    await expect(person.messages("My own").get_by_role("img", name="Sent")).to_be_visible()
     found["conversation"] = await find_violations(page)
     for path in PAGES:
         await page.goto(f"{person.url}{path}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from tests.e2e.web.pages_support import SMALL, check_page, open_caller, open_page
 from tests.e2e.web.stack_support import ADMIN, WebStack
@@ -38,6 +38,25 @@ async def test_admin_reads_charts_by_keyboard_and_as_a_table(
         await page.get_by_role("tab", name="Cost").click()
         await expect(page.get_by_text("At the current rate")).to_be_visible()
         await check_page(page)
+
+
+async def test_operations_report_an_outage_and_recover(web: WebStack, browser: Browser) -> None:
+    """Figures that no longer arrive are marked as old, with the reason."""
+    async with open_page(web, browser, ADMIN, "operations") as page:
+        await expect(page.get_by_text("Live, last 10 minutes")).to_be_visible()
+        await page.route("**/v1/admin/overview*", _abort)
+        reason = page.get_by_role("list", name="Alerts").get_by_text("Can't reach the server.")
+        await expect(reason).to_be_visible()
+        await expect(page.get_by_text(re.compile("^Last updated "))).to_be_visible()
+        await check_page(page)
+
+        await page.unroute("**/v1/admin/overview*", _abort)
+        await expect(page.get_by_text("Live, last 10 minutes")).to_be_visible()
+        await expect(reason).to_have_count(0)
+
+
+async def _abort(route: Route) -> None:
+    await route.abort()
 
 
 async def test_user_without_rights_sees_no_figures(web: WebStack, browser: Browser) -> None:

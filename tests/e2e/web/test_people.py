@@ -97,11 +97,15 @@ async def test_saved_posts_and_messages_are_listed_opened_and_removed(
     ann, ben = web.new_users(2)
     async with open_caller(web, ann) as a, open_caller(web, ben) as b:
         chat = await a.open_direct(ben)
-        seq = await b.send(chat, "Keep this")
-        await a.call("PUT", f"/v1/me/favorites/messages/{chat}/{seq}")
+        await b.send(chat, "Keep this")
         await a.post("Worth keeping")
 
-    async with open_page(web, browser, ann, "timeline") as page:
+    async with open_page(web, browser, ann, f"chats/{chat}") as page:
+        await page.get_by_role("article").filter(has_text="Keep this").focus()
+        await page.keyboard.press("Enter")
+        await page.get_by_role("menuitem", name="Save", exact=True).press("Enter")
+        await expect(page.get_by_text("Message saved.")).to_be_visible()
+        await page.get_by_role("link", name="Timeline").click()
         save = post_of(page, "Worth keeping").get_by_role("button", name="Save", exact=True)
         await save.click()
         await expect(save).to_have_attribute("aria-pressed", "true")

@@ -6,11 +6,12 @@ import { Avatar, Button, TextField } from "../design";
 import { useText } from "../i18n";
 import { errorText } from "./errors";
 import styles from "./LoginPage.module.css";
+import type { LogoutNotice } from "./session";
 import { useSession } from "./session_context";
 
 interface LoginPageProps {
   config: Http.ClientConfig;
-  notice: "ended" | "tokenRefused" | null;
+  notice: LogoutNotice;
 }
 
 /** The page of somebody who is not logged in. */
@@ -25,11 +26,7 @@ export function LoginPage({ config, notice }: LoginPageProps) {
         <img src="/icon.svg" alt="" width={56} height={56} />
         <h1>{text.session.welcome}</h1>
         <p className={styles["lead"]} role={notice === null ? undefined : "alert"}>
-          {notice === null
-            ? lead
-            : notice === "ended"
-              ? text.session.ended
-              : text.session.tokenRefused}
+          {notice === null ? lead : text.session[notice]}
         </p>
         {hasDemo && <DemoUsers users={config.demo_users} />}
         {hasAccounts && (

@@ -1,18 +1,29 @@
 // The shell: navigation, list pane and detail pane. A phone shows one pane.
 
 import { MessageCircleOff } from "lucide-react";
-import { Suspense, useEffect, useMemo } from "react";
+import { lazy, Suspense, useEffect, useMemo, useState } from "react";
 import { useUnread } from "tierchat/react";
+import { useKeys } from "../data/use_keys";
 import { useMediaQuery } from "../data/use_media";
 import { Badge, EmptyState } from "../design";
 import { useText } from "../i18n";
 import { ConnectionBanner } from "./ConnectionBanner";
 import { ErrorBoundary } from "./ErrorBoundary";
-import { Link, MatchProvider, matchRoute, navigate, useLocation, type Match } from "./router";
+import {
+  Link,
+  MatchProvider,
+  matchRoute,
+  navigate,
+  useLocation,
+  type Match,
+  type Section,
+} from "./router";
 import { ROUTES } from "./routes";
 import { SECTIONS, type SectionInfo } from "./sections";
 import styles from "./Shell.module.css";
 import { useIsAdmin } from "./me";
+
+const ShortcutsDialog = lazy(() => import("./Shortcuts"));
 
 /** The page of somebody who is logged in. */
 export function Shell() {
@@ -40,16 +51,40 @@ export function Shell() {
           <Panes match={match} path={path} />
         </MatchProvider>
       </div>
+      <Shortcuts match={match} path={path} />
     </div>
   );
 }
+
+/** The keyboard shortcuts of every page. */
+function Shortcuts({ match, path }: { match: Match | null; path: string }) {
+  const [isHelpOpen, setHelpOpen] = useState(false);
+  const isPhone = useMediaQuery(PHONE);
+  const hasList = match?.route.section === "chats" && (!isPhone || match.route.pane === "list");
+  const go = (query: string) => (): void => navigate(`${hasList ? path : "/chats"}?${query}`);
+  useKeys({
+    "?": () => setHelpOpen(true),
+    "/": go("find"),
+    "Mod+k": go("find"),
+    "Alt+n": go("new=chat"),
+  });
+  return (
+    isHelpOpen && (
+      <Suspense fallback={null}>
+        <ShortcutsDialog onClose={() => setHelpOpen(false)} />
+      </Suspense>
+    )
+  );
+}
+
+const PHONE = "(max-width: 719px)";
 
 function Panes({ match, path }: { match: Match | null; path: string }) {
   const text = useText();
   const listPath = match?.route.pane === "list" ? match.route.path : match?.route.list;
   const list = listPath === undefined ? null : matchRoute(ROUTES, listPath);
   const isList = match?.route.pane === "list";
-  const isPhone = useMediaQuery("(max-width: 719px)");
+  const isPhone = useMediaQuery(PHONE);
   return (
     <div className={styles["panes"]}>
       {list !== null && (
@@ -98,13 +133,11 @@ function Placeholder({ match }: { match: Match }) {
   const text = useText();
   const section = SECTIONS.find(({ id }) => id === match.route.section);
   if (section === undefined) return null;
-  const isChats = section.id === "chats";
+  const { [section.id]: hint } = text.common.pickHints as Partial<Record<Section, string>>;
+  const title = section.id === "chats" ? text.chats.pickOne : text.common.sections[section.id];
   return (
-    <EmptyState
-      icon={section.icon}
-      title={isChats ? text.chats.pickOne : text.common.sections[section.id]}
-    >
-      {isChats ? text.chats.pickOneHint : null}
+    <EmptyState icon={section.icon} title={title}>
+      {hint}
     </EmptyState>
   );
 }

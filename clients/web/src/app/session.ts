@@ -10,11 +10,14 @@ import { navigate } from "./router";
 /** The way that a session gets its access tokens. */
 type Login = { kind: "account" | "demo"; user: string } | { kind: "token"; token: string };
 
+/** Why nobody is logged in, if the user did not choose it. */
+export type LogoutNotice = "ended" | "tokenRefused" | "erased" | null;
+
 /** The state of the page's session. */
 export type SessionState =
   | { kind: "starting" }
   | { kind: "unreachable" }
-  | { kind: "loggedOut"; config: Http.ClientConfig; notice: "ended" | "tokenRefused" | null }
+  | { kind: "loggedOut"; config: Http.ClientConfig; notice: LogoutNotice }
   | {
       kind: "open";
       config: Http.ClientConfig;
@@ -41,6 +44,8 @@ const API_URL = location.origin;
 export class Session {
   #state: SessionState = { kind: "starting" };
   #login: Login | null = null;
+  /** A logout that runs: the server may close the connection before it answers. */
+  #leaving: Promise<void> | null = null;
   readonly #listeners = new Set<() => void>();
 
   readonly subscribe = (listener: () => void): (() => void) => {
@@ -96,10 +101,20 @@ export class Session {
     this.#begin({ kind: "token", token });
   }
 
-  /** End the login and remove everything of it from this browser. */
-  async logOut(): Promise<void> {
+  /**
+   * End the login and remove everything of it from this browser. `request` ends it on the server,
+   * too; if it fails, the user stays logged in.
+   */
+  async logOut(request?: () => Promise<unknown>, notice: LogoutNotice = null): Promise<void> {
+    const leaving = this.#logOut(request, notice);
+    this.#leaving = leaving.catch(() => {});
+    await leaving;
+  }
+
+  async #logOut(request: (() => Promise<unknown>) | undefined, notice: LogoutNotice) {
     const state = this.#state;
     if (state.kind !== "open") return;
+    await request?.();
     const isAccount = this.#login?.kind === "account";
     await endPush(state.client);
     this.#login = null;
@@ -115,7 +130,7 @@ export class Session {
     await state.client.forget().catch(() => {});
     await deleteDatabase(storeOf(state.user));
     navigate("/", { replace: true });
-    this.#set({ kind: "loggedOut", config: state.config, notice: null });
+    this.#set({ kind: "loggedOut", config: state.config, notice });
   }
 
   #begin(login: Login, account?: Account): void {
@@ -164,6 +179,7 @@ export class Session {
   }
 
   async #failed(client: ChatClient, config: Http.ClientConfig, error: unknown): Promise<void> {
+    await this.#leaving;
     if (this.#state.kind !== "open" || this.#state.client !== client) return;
     const login = this.#login;
     const code = error instanceof ChatError ? error.code : "internal";

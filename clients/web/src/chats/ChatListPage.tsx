@@ -10,7 +10,15 @@ import {
   Users,
   X,
 } from "lucide-react";
-import { useEffect, useMemo, useRef, useState, type KeyboardEvent, type UIEvent } from "react";
+import {
+  useEffect,
+  useMemo,
+  useRef,
+  useState,
+  type KeyboardEvent,
+  type Ref,
+  type UIEvent,
+} from "react";
 import type { Chat } from "tierchat";
 import { useChatList, useClient } from "tierchat/react";
 import { directoryOf } from "../app/directory";
@@ -23,6 +31,7 @@ import { ChatRow } from "./ChatRow";
 import { Invitations } from "./Invitations";
 import { NewChatDialog, NewGroupDialog } from "./NewChatDialogs";
 import { usePreferences, usePreferencesStore } from "./preferences";
+import { useChatKeys } from "./use_chat_keys";
 
 const NEAR_END_PX = 600;
 
@@ -36,8 +45,10 @@ export default function ChatListPage() {
   const [filter, setFilter] = useState("");
   const [isArchive, setArchive] = useState(false);
   const list = useRef<HTMLDivElement>(null);
+  const filterInput = useRef<HTMLInputElement>(null);
   const groups = useGroups(chats, filter, isArchive);
   useReadMark(current);
+  useChatKeys([...groups.pinned, ...groups.others], current, filterInput);
 
   const dialog = query.get("new");
   const closeDialog = (): void => navigate(location.pathname, { replace: true });
@@ -63,7 +74,12 @@ export default function ChatListPage() {
           ]}
         />
       </header>
-      <Filter value={filter} onChange={setFilter} onEnterList={() => focusRow(list.current, 0)} />
+      <Filter
+        ref={filterInput}
+        value={filter}
+        onChange={setFilter}
+        onEnterList={() => focusRow(list.current, 0)}
+      />
       <div
         ref={list}
         className={styles["list"]}
@@ -111,17 +127,19 @@ function open(dialog: "chat" | "group"): void {
 }
 
 interface FilterProps {
+  ref: Ref<HTMLInputElement>;
   value: string;
   onChange: (value: string) => void;
   onEnterList: () => void;
 }
 
-function Filter({ value, onChange, onEnterList }: FilterProps) {
+function Filter({ ref, value, onChange, onEnterList }: FilterProps) {
   const text = useText();
   return (
     <div className={styles["filter"]} role="search">
       <Search size={18} aria-hidden />
       <input
+        ref={ref}
         type="text"
         value={value}
         placeholder={text.chats.filter}
@@ -131,11 +149,11 @@ function Filter({ value, onChange, onEnterList }: FilterProps) {
         enterKeyHint="search"
         onChange={(event) => onChange(event.target.value)}
         onKeyDown={(event) => {
-          if (event.key === "Escape" && value !== "") onChange("");
-          if (event.key === "ArrowDown") {
-            event.preventDefault();
-            onEnterList();
-          }
+          const isClearing = event.key === "Escape" && value !== "";
+          if (!isClearing && event.key !== "ArrowDown") return;
+          event.preventDefault();
+          if (isClearing) onChange("");
+          else onEnterList();
         }}
       />
       {value !== "" && (

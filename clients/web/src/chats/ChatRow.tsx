@@ -10,6 +10,7 @@ import { useExpiry } from "../data/use_expiry";
 import { Badge, Menu, type MenuAnchor } from "../design";
 import { useText } from "../i18n";
 import { formatShort } from "../i18n/format";
+import { Sentence } from "../i18n/Sentence";
 import { ChatAvatar } from "./ChatAvatar";
 import styles from "./ChatRow.module.css";
 import { useChatActions } from "./chat_actions";
@@ -97,8 +98,15 @@ function Preview({ chat, message }: { chat: Chat; message: Message | null }) {
   const typist = usePerson(isGroup ? (typing[0] ?? "") : "");
   const sender = usePerson(isGroup && message !== null && !isOwn ? message.sender : "");
   if (typing.length > 0) {
-    const label = isGroup ? text.chats.typingUser(typist.name) : text.chats.typing;
-    return <span className={styles["typing"]}>{label}</span>;
+    return (
+      <span className={styles["typing"]}>
+        {isGroup ? (
+          <Sentence of={text.chats.typingUser} names={[typist.name]} />
+        ) : (
+          text.chats.typing
+        )}
+      </span>
+    );
   }
   if (hasDraft) {
     return (

@@ -8,6 +8,7 @@ import { navigate, pathTo } from "../app/router";
 import { PersonName } from "../app/PersonAvatar";
 import { Avatar, Button, showToast } from "../design";
 import { useText } from "../i18n";
+import { Sentence } from "../i18n/Sentence";
 import styles from "./Invitations.module.css";
 
 const SHOWN_MAX = 20;
@@ -57,7 +58,7 @@ export function Invitations() {
           <div className={styles["text"]}>
             <bdi className={styles["name"]}>{name || text.chats.unnamedGroup}</bdi>
             <span>
-              <Inviter user={inviter} />
+              <Sentence of={text.chats.invitedBy} names={[<PersonName user={inviter} />]} />
             </span>
           </div>
           <div className={styles["buttons"]}>
@@ -75,17 +76,5 @@ export function Invitations() {
         </li>
       ))}
     </ul>
-  );
-}
-
-function Inviter({ user }: { user: string }) {
-  const text = useText();
-  const [before, after] = text.chats.invitedBy("\u0000").split("\u0000");
-  return (
-    <>
-      {before}
-      <PersonName user={user} />
-      {after}
-    </>
   );
 }

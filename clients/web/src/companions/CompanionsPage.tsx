@@ -11,13 +11,10 @@ import { usePages, type Pages } from "../data/use_pages";
 import {
   Avatar,
   Button,
-  ConfirmDialog,
-  Dialog,
   EmptyState,
   Label,
   MenuButton,
   showToast,
-  Switch,
   type MenuItem,
 } from "../design";
 import { useText } from "../i18n";
@@ -28,6 +25,7 @@ import { Row, Rows } from "../page/Row";
 import styles from "./CompanionsPage.module.css";
 import { ManageCompanions } from "./ManageCompanions";
 import { MemoryDialog } from "./MemoryDialog";
+import { EndDialog, RenewDialog } from "./session_dialogs";
 
 /** The page `/companions`. */
 export default function CompanionsPage() {
@@ -95,8 +93,6 @@ function CompanionCard({ companion, sessions }: CompanionCardProps) {
   const show = (chat: string): void => navigate(pathTo("/chats/:chat", { chat }));
   const start = (): Promise<boolean> =>
     attempt(async () => show((await client.createSession(companion.id)).id));
-  const renew = (): Promise<boolean> =>
-    attempt(async () => show((await client.renewSession(companion.id)).id));
   const items: MenuItem[] = [
     { label: text.memory, icon: Brain, onSelect: () => setOpen("memory") },
     ...(active === undefined
@@ -139,64 +135,12 @@ function CompanionCard({ companion, sessions }: CompanionCardProps) {
         />
       )}
       {open === "renew" && (
-        <ConfirmDialog
-          title={text.newSessionTitle}
-          message={text.newSessionText}
-          action={text.newSession}
-          onConfirm={renew}
-          onClose={() => setOpen(null)}
-        />
+        <RenewDialog companion={companion.id} onClose={() => setOpen(null)} />
       )}
       {open === "end" && active !== undefined && (
-        <EndDialog session={active} onEnded={sessions.reload} onClose={() => setOpen(null)} />
+        <EndDialog {...active} onEnded={sessions.reload} onClose={() => setOpen(null)} />
       )}
     </li>
-  );
-}
-
-interface EndDialogProps {
-  session: Http.SessionInfo;
-  onEnded: () => void;
-  onClose: () => void;
-}
-
-/** Asks before a session ends, and whether its memories are forgotten. */
-export function EndDialog({ session, onEnded, onClose }: EndDialogProps) {
-  const { companions: text, common } = useText();
-  const client = useClient();
-  const attempt = useAttempt();
-  const [forget, setForget] = useState(false);
-  const [isBusy, setBusy] = useState(false);
-  const end = async (): Promise<void> => {
-    setBusy(true);
-    const { companion, chat } = session;
-    const isDone = await attempt(() =>
-      client.http.call("delete_session", { companion, chat, forget }),
-    );
-    setBusy(false);
-    if (!isDone) return;
-    showToast(text.ended);
-    onEnded();
-    onClose();
-  };
-  return (
-    <Dialog
-      title={text.endTitle}
-      onClose={onClose}
-      footer={
-        <>
-          <Button onClick={onClose}>{common.cancel}</Button>
-          <Button variant="danger" isBusy={isBusy} onClick={() => void end()}>
-            {text.end}
-          </Button>
-        </>
-      }
-    >
-      <div className="stack">
-        <p>{text.endText}</p>
-        <Switch label={text.endForget} isOn={forget} onChange={setForget} />
-      </div>
-    </Dialog>
   );
 }
 
@@ -239,7 +183,7 @@ function SessionRow({ session, companion, onChange }: SessionRowProps) {
             <MenuButton icon={Ellipsis} label={text.actions(name)} items={items} size="s" />
           )}
           {isEnding && (
-            <EndDialog session={session} onEnded={onChange} onClose={() => setEnding(false)} />
+            <EndDialog {...session} onEnded={onChange} onClose={() => setEnding(false)} />
           )}
         </>
       }

@@ -41,7 +41,7 @@ function renderBlock(block: Block, key: number, me: string, tail: ReactNode = nu
       return <CodeBlock key={key} language={block.language} text={block.text} />;
     case "quote":
       return (
-        <blockquote key={key} dir="auto">
+        <blockquote key={key}>
           {block.children.map((child, index) => renderBlock(child, index, me))}
         </blockquote>
       );

@@ -4,7 +4,7 @@ import { useState, type ReactNode } from "react";
 import { useText } from "../i18n";
 import styles from "./content.module.css";
 import { MarkdownText } from "./MarkdownText";
-import { beginningOf, countOnlyEmoji } from "./text_shape";
+import { beginningOf, countOnlyEmoji, directionOf } from "./text_shape";
 
 interface MessageTextProps {
   text: string;
@@ -28,7 +28,7 @@ export function MessageText({ text, tail }: MessageTextProps) {
   const beginning = beginningOf(text);
   const shown = beginning === null || isExpanded ? text : `${beginning} …`;
   return (
-    <div className={styles["text"]}>
+    <div className={styles["text"]} dir={directionOf(text)}>
       <MarkdownText text={shown} tail={beginning === null ? tail : null} />
       {beginning !== null && (
         <button

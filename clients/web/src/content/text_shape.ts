@@ -1,9 +1,11 @@
-// The shape of a message's text: only emoji, or too long to show at once.
+// The shape of a message's text: only emoji, too long to show at once, or right to left.
 
 const EMOJI_MAX = 6;
 const EMOJI = /^(?:\p{Extended_Pictographic}|\p{Regional_Indicator}{2}|[0-9#*]\ufe0f?\u20e3)/u;
 const CHARS_SHOWN = 1_200;
 const LINES_SHOWN = 24;
+const RTL_LETTER =
+  /[\p{sc=Hebr}\p{sc=Arab}\p{sc=Syrc}\p{sc=Thaa}\p{sc=Nkoo}\p{sc=Adlm}]/u;
 
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
 
@@ -35,4 +37,15 @@ export function beginningOf(text: string): string | null {
   const cut = start.slice(0, CHARS_SHOWN);
   const end = Math.max(cut.lastIndexOf("\n"), cut.lastIndexOf(" "));
   return end > CHARS_SHOWN / 2 ? cut.slice(0, end) : cut.replace(/[\ud800-\udbff]$/, "");
+}
+
+/** Return the direction of a text, that of its first letter, as `dir="auto"` finds it. */
+export function directionOf(text: string): "ltr" | "rtl" {
+  return RTL_LETTER.test(/\p{L}/u.exec(text)?.[0] ?? "") ? "rtl" : "ltr";
+}
+
+/** Return the direction of the last line: that of its paragraph, or of "Show more" below it. */
+export function endDirectionOf(text: string): "ltr" | "rtl" {
+  if (beginningOf(text) !== null) return directionOf(text);
+  return directionOf(text.trim().split(/\n[ \t]*\n/).at(-1) ?? "");
 }

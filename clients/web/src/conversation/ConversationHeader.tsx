@@ -2,10 +2,13 @@
 
 import {
   ArrowLeft,
+  Brain,
   CalendarDays,
   CheckSquare,
+  CircleStop,
   EllipsisVertical,
   Info,
+  RefreshCw,
   Search,
   Users,
 } from "lucide-react";
@@ -18,6 +21,7 @@ import { useChatTitle } from "../chats/names";
 import { IconButton, MenuButton, type MenuItem } from "../design";
 import { useText } from "../i18n";
 import { formatRelative } from "../i18n/format";
+import { Sentence } from "../i18n/Sentence";
 import styles from "./ConversationHeader.module.css";
 import { useConversation } from "./model/context";
 
@@ -59,6 +63,7 @@ export const ConversationHeader = memo(function ConversationHeader() {
       onSelect: () => navigate(pathTo("/chats/:chat/details", { chat: chat.id })),
     },
   ];
+  if (isCompanion) items.push(...sessionItems());
   const about = (
     <>
       <ChatAvatar chat={chat} size="m" hasPresence />
@@ -70,6 +75,24 @@ export const ConversationHeader = memo(function ConversationHeader() {
       </span>
     </>
   );
+  function sessionItems(): MenuItem[] {
+    const open = (kind: "memory" | "endSession" | "renewSession") => (): void =>
+      model.dialog.set({ kind });
+    const { companions } = words;
+    const memory = { label: companions.memory, icon: Brain, onSelect: open("memory") };
+    if (chat.isEnded) return [memory];
+    return [
+      memory,
+      { label: companions.newSession, icon: RefreshCw, onSelect: open("renewSession") },
+      {
+        label: companions.end,
+        icon: CircleStop,
+        isDangerous: true,
+        startsGroup: true,
+        onSelect: open("endSession"),
+      },
+    ];
+  }
   return (
     <header className={styles["header"]}>
       <span className={styles["back"]}>
@@ -89,13 +112,14 @@ export const ConversationHeader = memo(function ConversationHeader() {
 
 /** Typing members, else the presence of the other person or the number of members. */
 function Status({ chatId, peer }: { chatId: string; peer: string | null }) {
-  const text = useText().conversation;
+  const { chats, conversation: text } = useText();
   const chat = useChat(chatId);
   const typing = useTyping(chatId);
   const presence = usePresence(peer === null ? NOBODY : [peer]).get(peer ?? "");
   const first = usePerson(typing[0] ?? "");
   if (typing.length > 0) {
-    const one = peer === null ? text.typingOne(first.name) : text.typing;
+    const one =
+      peer === null ? <Sentence of={text.typingOne} names={[first.name]} /> : text.typing;
     return (
       <span className={styles["status"]} data-active role="status">
         {typing.length === 1 ? one : text.typingMany(typing.length)}
@@ -108,8 +132,9 @@ function Status({ chatId, peer }: { chatId: string; peer: string | null }) {
     else if (presence?.lastSeenTs != null) {
       status = text.lastSeen(formatRelative(presence.lastSeenTs / 1000));
     }
-  } else if (chat.kind === "companion") status = text.companion;
+  } else if (chat.kind === "companion") status = chat.isEnded ? chats.ended : text.companion;
   else if (chat.members !== null) status = text.members(Object.keys(chat.members).length);
+  if (status === "") return null;
   return (
     <span className={styles["status"]} data-active={presence?.isOnline === true || undefined}>
       {status}

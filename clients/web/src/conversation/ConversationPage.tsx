@@ -3,10 +3,10 @@
 import { MessageCircleOff, Upload } from "lucide-react";
 import { lazy, Suspense, useEffect, useMemo, useState, type DragEvent } from "react";
 import { useChat, useClient, useConnection } from "tierchat/react";
-import { Link, useLocation, type PageProps } from "../app/router";
+import { Link, navigate, pathTo, useLocation, type PageProps } from "../app/router";
 import { useOpenSession } from "../app/session_context";
 import { useChatTitle } from "../chats/names";
-import { EmptyState } from "../design";
+import { Button, EmptyState } from "../design";
 import { useText, type Catalog } from "../i18n";
 import { Composer } from "./composer/Composer";
 import composerStyles from "./composer/Composer.module.css";
@@ -104,7 +104,10 @@ function ConversationView() {
       {selection !== null ? (
         <SelectionBar count={selection.size} />
       ) : closed !== null ? (
-        <p className={composerStyles["notice"]}>{closed}</p>
+        <div className={composerStyles["notice"]} role="status">
+          <p>{closed}</p>
+          {chat.isEnded && <NewSession />}
+        </div>
       ) : (
         <Composer files={files} />
       )}
@@ -125,6 +128,28 @@ function OpenDialogs({ dialog }: { dialog: OpenDialog }) {
     <Suspense fallback={null}>
       <Dialogs dialog={dialog} onClose={() => model.dialog.set(null)} />
     </Suspense>
+  );
+}
+
+/** Opens the active session with the same companion, or starts one. */
+function NewSession() {
+  const text = useText().companions;
+  const model = useConversation();
+  const { client, companion } = model;
+  const [isBusy, setBusy] = useState(false);
+  if (companion === null) return null;
+  const start = async (): Promise<void> => {
+    setBusy(true);
+    await model.attempt(async () => {
+      const { id } = await client.createSession(companion);
+      navigate(pathTo("/chats/:chat", { chat: id }));
+    });
+    setBusy(false);
+  };
+  return (
+    <Button variant="primary" isBusy={isBusy} onClick={() => void start()}>
+      {text.startAnother}
+    </Button>
   );
 }
 

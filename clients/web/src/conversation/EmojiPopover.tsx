@@ -79,6 +79,8 @@ function place(popover: HTMLElement, anchor: EmojiPopoverProps["anchor"]): void 
       : new DOMRect(anchor.x, anchor.y);
   const isBelow = box.bottom + GAP + height < innerHeight;
   const top = isBelow ? box.bottom + GAP : box.top - GAP - height;
-  popover.style.left = `${Math.max(GAP, Math.min(box.left, innerWidth - width - GAP))}px`;
+  const isRightToLeft = getComputedStyle(popover).direction === "rtl";
+  const left = isRightToLeft ? box.right - width : box.left;
+  popover.style.left = `${Math.max(GAP, Math.min(left, innerWidth - width - GAP))}px`;
   popover.style.top = `${Math.max(GAP, Math.min(top, innerHeight - height - GAP))}px`;
 }

@@ -1,6 +1,11 @@
 // The open dialog of a conversation; its code is loaded when one is first opened.
 
+import { useChat } from "tierchat/react";
+import { useChatTitle } from "../chats/names";
+import { MemoryDialog } from "../companions/MemoryDialog";
+import { EndDialog, RenewDialog } from "../companions/session_dialogs";
 import { Viewer } from "../content/Viewer";
+import { useConversation } from "./model/context";
 import type { OpenDialog } from "./model/conversation_model";
 import { DateDialog, DeleteDialog, ReportDialog } from "./dialogs";
 import { ForwardDialog } from "./ForwardDialog";
@@ -22,5 +27,27 @@ export default function OpenDialogView({ dialog, onClose }: OpenDialogViewProps)
       return <DateDialog onClose={onClose} />;
     case "viewer":
       return <Viewer items={dialog.items} start={dialog.start} onClose={onClose} />;
+    default:
+      return <SessionDialog kind={dialog.kind} onClose={onClose} />;
+  }
+}
+
+interface SessionDialogProps {
+  kind: "memory" | "endSession" | "renewSession";
+  onClose: () => void;
+}
+
+/** A dialog about the session with an AI companion. */
+function SessionDialog({ kind, onClose }: SessionDialogProps) {
+  const { chat, companion } = useConversation();
+  const name = useChatTitle(useChat(chat.id));
+  if (companion === null) return null;
+  switch (kind) {
+    case "memory":
+      return <MemoryDialog companion={companion} name={name} onClose={onClose} />;
+    case "endSession":
+      return <EndDialog companion={companion} chat={chat.id} onClose={onClose} />;
+    case "renewSession":
+      return <RenewDialog companion={companion} onClose={onClose} />;
   }
 }

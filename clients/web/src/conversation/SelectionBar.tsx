@@ -1,7 +1,7 @@
 // The actions for the selected messages, in place of the composer.
 
 import { Copy, Forward, Trash2, X } from "lucide-react";
-import { useEffect } from "react";
+import { useKeys } from "../data/use_keys";
 import { IconButton } from "../design";
 import { useText } from "../i18n";
 import { useConversation } from "./model/context";
@@ -11,13 +11,7 @@ export function SelectionBar({ count }: { count: number }) {
   const words = useText().conversation;
   const model = useConversation();
   const isNone = count === 0;
-  useEffect(() => {
-    const onKeyDown = (event: KeyboardEvent): void => {
-      if (event.key === "Escape" && model.dialog.get() === null) model.selection.set(null);
-    };
-    addEventListener("keydown", onKeyDown);
-    return () => removeEventListener("keydown", onKeyDown);
-  }, [model]);
+  useKeys({ Escape: () => model.selection.set(null) });
   return (
     <div className={styles["selection"]} role="toolbar" aria-label={words.selected(count)}>
       <IconButton

@@ -28,9 +28,8 @@ export default function DevicesPage() {
     await attempt(() => client.http.call("end_device", { device }));
     devices.reload();
   };
-  const leaveEverywhere = async (): Promise<void> => {
-    if (await attempt(() => client.http.call("log_out_everywhere", {}))) await session.logOut();
-  };
+  const leaveEverywhere = (): Promise<boolean> =>
+    attempt(() => session.logOut(() => client.http.call("log_out_everywhere", {})));
   return (
     <SettingPage title={text.settings.devices}>
       <SettingSection title={text.settings.devices} hint={text.settings.devicesHint}>
@@ -73,7 +72,7 @@ function DeviceRow({ device, onEnd }: { device: Http.Device; onEnd: () => Promis
       <span>
         <bdi>{name}</bdi>
         <span className={styles["seen"]}>
-          {text.settings.lastSeen(formatRelative(device.seen * 1000))}
+          {text.settings.lastSeen(formatRelative(device.seen))}
         </span>
       </span>
       {device.is_current ? (

@@ -142,8 +142,7 @@ function EraseDialog({ onClose }: { onClose: () => void }) {
     event.preventDefault();
     setBusy(true);
     try {
-      await client.http.call("erase_me", { body: { password } });
-      await session.logOut();
+      await session.logOut(() => client.http.call("erase_me", { body: { password } }), "erased");
     } catch (problem) {
       setError(errorText(problem, { "password: wrong password": text.settings.passwordWrong }));
       setBusy(false);

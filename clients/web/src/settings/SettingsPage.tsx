@@ -4,6 +4,7 @@ import {
   Activity,
   Bell,
   KeyRound,
+  Keyboard,
   LogOut,
   MonitorSmartphone,
   Palette,
@@ -19,6 +20,7 @@ import { useMe } from "../app/me";
 import { Link, useLocation } from "../app/router";
 import { useOpenSession, useSession } from "../app/session_context";
 import { PersonAvatar } from "../app/PersonAvatar";
+import { useMediaQuery } from "../data/use_media";
 import { ConfirmDialog } from "../design";
 import { useText } from "../i18n";
 import styles from "./SettingsPage.module.css";
@@ -32,6 +34,7 @@ export default function SettingsPage() {
   const me = useMe();
   const person = usePerson(client.user);
   const [isLeaving, setLeaving] = useState(false);
+  const hasKeyboard = useMediaQuery("(any-pointer: fine)");
   const unsent = useChats().reduce((sum, { pending }) => sum + pending.length, 0);
   return (
     <>
@@ -55,6 +58,9 @@ export default function SettingsPage() {
             <Item path="devices" icon={MonitorSmartphone} label={text.settings.devices} />
           )}
           <Item path="privacy" icon={ShieldCheck} label={text.settings.privacy} />
+          {hasKeyboard && (
+            <Item path="shortcuts" icon={Keyboard} label={text.settings.shortcuts} />
+          )}
         </ul>
         {me?.is_admin === true && (
           <ul className={styles["admin"]}>

@@ -17,4 +17,5 @@ export const routes = [
   detail("password", () => import("./PasswordPage")),
   detail("devices", () => import("./DevicesPage")),
   detail("privacy", () => import("./PrivacyPage")),
+  detail("shortcuts", () => import("./ShortcutsPage")),
 ];

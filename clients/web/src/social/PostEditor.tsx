@@ -59,7 +59,7 @@ function Fields(props: FieldsProps) {
         rows={2}
         maxLength={POST_CHARS_MAX * 2} // counted in UTF-16; the server counts characters
         placeholder={text.newPostHint}
-        dir="auto"
+        dir={content === "" ? undefined : "auto"}
         autoFocus={isFocused}
         value={content}
         onChange={(event) => onContent(event.target.value)}

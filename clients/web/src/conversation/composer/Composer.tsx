@@ -156,7 +156,7 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
           <textarea
             ref={field}
             rows={1}
-            dir="auto"
+            dir={text === "" ? undefined : "auto"}
             className={styles["field"]}
             aria-label={words.write}
             placeholder={slowS > 0 ? words.slowMode(slowS) : words.placeholder}

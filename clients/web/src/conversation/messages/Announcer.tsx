@@ -2,10 +2,10 @@
 // adds rows, too.
 
 import { useRef } from "react";
-import { usePerson } from "../../app/directory";
 import { plainText } from "../../content/markdown";
 import { useConversation } from "../model/context";
 import { useObservable } from "../model/observable";
+import { useSenderName } from "../sender_name";
 
 export function Announcer() {
   const { rows, isLive } = useObservable(useConversation().list);
@@ -13,12 +13,12 @@ export function Announcer() {
   const last = isLive ? stored : undefined;
   const startSeq = useRef<number | null>(null);
   if (last !== undefined) startSeq.current ??= last.message.seq;
-  const person = usePerson(last?.message.sender ?? "");
+  const name = useSenderName(last?.message.sender ?? "");
   const isText = last !== undefined && !last.isOwn && last.message.deleted !== true;
   const isNew = isText && last.message.seq > (startSeq.current ?? Infinity);
   return (
     <div className="visually-hidden" role="status">
-      {isNew && `${person.name}: ${plainText(last.message.body)}`}
+      {isNew && `${name}: ${plainText(last.message.body)}`}
     </div>
   );
 }

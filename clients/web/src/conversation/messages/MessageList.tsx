@@ -11,6 +11,7 @@ import {
   type KeyboardEvent,
 } from "react";
 import { Virtualizer, type VirtualizerHandle } from "virtua";
+import { useKeys } from "../../data/use_keys";
 import { Button, SkeletonRows } from "../../design";
 import { useText } from "../../i18n";
 import { useConversation } from "../model/context";
@@ -124,6 +125,10 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
     return () => observer.disconnect();
   }, [check, stayAtEnd]);
 
+  const jumpToEnd = (): void => {
+    if (isLive) scrollToEnd();
+    else void model.window.jumpToNewest();
+  };
   const openOverlay = useCallback<OpenOverlay>((kind, row, anchor) => {
     setActiveKey(row.key);
     setOverlay({ kind, row, anchor });
@@ -149,16 +154,31 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
       End: rows.length - 1,
     };
     const next = steps[event.key];
-    if (next !== undefined) {
+    if (next !== undefined && !event.altKey) {
       event.preventDefault();
       focusRow(Math.min(rows.length - 1, Math.max(0, next)));
-    } else if ((event.key === "Enter" || event.key === "ContextMenu") && row !== undefined) {
-      if (row.unsent !== null || row.isSystem || row.message.deleted === true) return;
-      event.preventDefault();
+      return;
+    }
+    const hasModifier = event.altKey || event.ctrlKey || event.metaKey;
+    if (hasModifier || row === undefined || row.unsent !== null) return;
+    if (row.isSystem || row.message.deleted === true) return;
+    const openMenu = (): void => {
       if (model.selection.get() !== null) model.toggleSelected(row.message.seq);
       else openOverlay("menu", row, cornerOf(element.querySelector("[data-first]") ?? element));
-    }
+    };
+    const actions: Record<string, () => void> = {
+      Enter: openMenu,
+      ContextMenu: openMenu,
+      r: () => model.aim("reply", row.message),
+      e: () => model.aim("edit", row.message),
+      c: () => void model.copy([row.message]),
+    };
+    const action = actions[event.key];
+    if (action === undefined) return;
+    event.preventDefault();
+    action();
   };
+  useKeys({ "Alt+End": jumpToEnd });
 
   const isEmpty = rows.length === 0;
   return (
@@ -215,10 +235,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
       <Announcer />
       {isFar && !isEmpty && (
         <JumpButton
-          onJump={() => {
-            if (isLive) scrollToEnd();
-            else void model.window.jumpToNewest();
-          }}
+          onJump={jumpToEnd}
         />
       )}
       {overlay?.kind === "menu" && (
@@ -242,8 +259,8 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
 
 /** The focus returns to the row after a menu at a point. */
 function cornerOf(element: Element): { x: number; y: number } {
-  const { left, bottom } = element.getBoundingClientRect();
-  return { x: left, y: bottom };
+  const { left, right, bottom } = element.getBoundingClientRect();
+  return { x: getComputedStyle(element).direction === "rtl" ? right : left, y: bottom };
 }
 
 function elementOf(list: HTMLElement | null, row: Row): HTMLElement | null {

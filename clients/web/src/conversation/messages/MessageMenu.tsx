@@ -1,6 +1,7 @@
 // The menu of a message, with the most used reactions above it.
 
 import {
+  Bookmark,
   CheckSquare,
   Copy,
   Flag,
@@ -40,19 +41,19 @@ export function MessageMenu({ row, anchor, onOverlay, onClose }: MessageMenuProp
   const isPinned = pins.some((pin) => pin.message.seq === message.seq);
   useObservable(model.group.loaded);
   const canPin = chat.kind !== "group" || model.group.isManager;
-  const isReadOnly = chat.isEnded || chat.isLeft;
+  const { isReadOnly } = model;
   const items: (MenuItem | false)[] = [
     !isReadOnly && {
       label: words.reply,
       icon: Reply,
-      onSelect: () => model.target.set({ kind: "reply", message }),
+      onSelect: () => model.aim("reply", message),
     },
     isOwn &&
       !isReadOnly &&
       message.body !== "" && {
         label: words.edit,
         icon: Pencil,
-        onSelect: () => model.target.set({ kind: "edit", message }),
+        onSelect: () => model.aim("edit", message),
       },
     message.body !== "" && {
       label: words.copy,
@@ -64,6 +65,7 @@ export function MessageMenu({ row, anchor, onOverlay, onClose }: MessageMenuProp
       icon: Forward,
       onSelect: () => model.dialog.set({ kind: "forward", messages: [message] }),
     },
+    { label: words.save, icon: Bookmark, onSelect: () => void model.save(message) },
     canPin && {
       label: isPinned ? words.unpin : words.pin,
       icon: isPinned ? PinOff : Pin,

@@ -20,23 +20,32 @@ const ICONS: Record<SendStatus, LucideIcon> = {
 
 /** Return a text as wide as the corner: the icon is as wide as an em space. */
 export function tailText(row: Row, words: Catalog["conversation"]): string {
-  const edited = isEdited(row) ? `${words.edited} ` : "";
   const icon = row.status === null ? "" : "\u2003\u2009";
-  return `${edited}${formatTime(row.message.ts / 1000)}${icon}`;
+  return `${noteOf(row, words)}${formatTime(row.message.ts / 1000)}${icon}`;
 }
 
 /** Return the text of the corner with the status in words, for screen readers. */
 export function metaText(row: Row, words: Catalog["conversation"]): string {
   const time = formatTime(row.message.ts / 1000);
-  const edited = isEdited(row) ? `${words.edited} ` : "";
-  return `${edited}${time}${row.status === null ? "" : ` ${words[row.status]}`}`;
+  return `${noteOf(row, words)}${time}${row.status === null ? "" : ` ${words[row.status]}`}`;
 }
 
-function isEdited({ message }: Row): boolean {
-  return message.edited_ts != null && message.edited_ts > 0 && message.deleted !== true;
+/** Return what happened to the message, before its time: an edit, or the end of a response. */
+function noteOf({ message }: Row, words: Catalog["conversation"]): string {
+  const { edited_ts: editedTs, deleted, ai } = message;
+  if (deleted === true) return "";
+  if (editedTs != null && editedTs > 0) return `${words.edited} `;
+  const end = ai?.end ?? "";
+  return end in words.ends ? `${words.ends[end as keyof typeof words.ends]} ` : "";
 }
 
-export function MessageMeta({ row }: { row: Row }) {
+interface MessageMetaProps {
+  row: Row;
+  /** The direction of the last line of text: the corner is at its end. */
+  dir?: "ltr" | "rtl" | undefined;
+}
+
+export function MessageMeta({ row, dir }: MessageMetaProps) {
   const words = useText().conversation;
   const model = useConversation();
   const { status, message } = row;
@@ -46,8 +55,8 @@ export function MessageMeta({ row }: { row: Row }) {
   const about = [formatDateTime(timeMs), readers.length > 0 ? state : null];
   const Icon = status === null ? null : ICONS[row.isChanging ? "pending" : status];
   return (
-    <span className={styles["meta"]} data-tooltip={about.filter(Boolean).join(" · ")}>
-      {isEdited(row) && `${words.edited} `}
+    <span className={styles["meta"]} dir={dir} data-tooltip={about.filter(Boolean).join(" · ")}>
+      {noteOf(row, words)}
       {formatTime(timeMs)}
       {Icon !== null && state !== null && (
         <Icon

@@ -1,6 +1,7 @@
 // A row of the list: a message or a note, with the day and the unread divider above it.
 
 import { memo, useRef, useState, type MouseEvent, type PointerEvent } from "react";
+import type { Message } from "tierchat";
 import { PersonAvatar, PersonName } from "../../app/PersonAvatar";
 import { Link, pathTo } from "../../app/router";
 import { Attachments } from "../../content/Attachments";
@@ -9,11 +10,12 @@ import { findFile } from "../../content/known_files";
 import { LinkPreview } from "../../content/LinkPreview";
 import { firstLink } from "../../content/markdown";
 import { MessageText } from "../../content/MessageText";
-import { countOnlyEmoji } from "../../content/text_shape";
+import { countOnlyEmoji, endDirectionOf } from "../../content/text_shape";
 import { classes, hueOf } from "../../design";
 import { useText } from "../../i18n";
 import { formatDay } from "../../i18n/format";
 import { useConversation } from "../model/context";
+import { useSenderName } from "../sender_name";
 import { FailedNotice } from "./FailedNotice";
 import { MessageMeta, metaText, tailText } from "./MessageMeta";
 import { MessageTools, type OpenOverlay } from "./MessageTools";
@@ -74,8 +76,9 @@ export const MessageRow = memo(function MessageRow(props: MessageRowProps) {
 function useLabel(row: Row): string | undefined {
   const words = useText().conversation;
   const { message, isOwn, isSystem } = row;
+  const sender = useSenderName(message.sender);
   if (isSystem) return undefined;
-  const name = isOwn ? words.you : message.sender;
+  const name = isOwn ? words.you : sender;
   const body = message.deleted === true ? words.deleted : message.body.slice(0, 400);
   const files = (message.attachments ?? []).map((file) => file.name).join(", ");
   return [words.saysAt(name, metaText(row, words)), body, files].filter(Boolean).join(": ");
@@ -174,6 +177,11 @@ function SelectBox({ seq }: { seq: number }) {
   );
 }
 
+/** Return the message that is quoted; a companion's response to the one above it needs no quote. */
+function quotedSeq({ reply_to: seq, ai, seq: own }: Message): number | null {
+  return seq == null || (ai != null && seq === own - 1) ? null : seq;
+}
+
 function Bubble({ row, isGroup }: { row: Row; isGroup: boolean }) {
   const words = useText().conversation;
   const model = useConversation();
@@ -181,9 +189,11 @@ function Bubble({ row, isGroup }: { row: Row; isGroup: boolean }) {
   const known = unsent?.files.map(({ id }) => findFile(id)).filter((file) => file !== null);
   const files = known ?? message.attachments ?? [];
   const isGone = message.deleted === true;
+  const quoted = isGone ? null : quotedSeq(message);
   const emoji = files.length === 0 && message.reply_to == null && countOnlyEmoji(message.body) > 0;
   const link = isGone || files.length > 0 ? null : firstLink(message.body);
-  const meta = <MessageMeta row={row} />;
+  const isText = !isGone && message.body !== "" && !emoji;
+  const meta = <MessageMeta row={row} dir={isText ? endDirectionOf(message.body) : undefined} />;
   const tail = <span aria-hidden className={styles["tail"]}>{tailText(row, words)}</span>;
   return (
     <div
@@ -201,7 +211,7 @@ function Bubble({ row, isGroup }: { row: Row; isGroup: boolean }) {
           <PersonName user={message.sender} />
         </Link>
       )}
-      {message.reply_to != null && !isGone && <ReplyQuote seq={message.reply_to} />}
+      {quoted !== null && <ReplyQuote seq={quoted} />}
       {files.length > 0 && (
         <div className={styles["files"]}>
           <Attachments

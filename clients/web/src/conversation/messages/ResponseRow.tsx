@@ -2,7 +2,8 @@
 
 import { Sparkles, Square } from "lucide-react";
 import { useEffect } from "react";
-import { useCompanionResponse } from "tierchat/react";
+import { useChat, useCompanionResponse } from "tierchat/react";
+import { useChatTitle } from "../../chats/names";
 import { MessageText } from "../../content/MessageText";
 import { Button } from "../../design";
 import { useText } from "../../i18n";
@@ -14,15 +15,21 @@ export function ResponseRow({ onGrow }: { onGrow: () => void }) {
   const words = useText().conversation;
   const model = useConversation();
   const response = useCompanionResponse(model.chat.id);
+  const name = useChatTitle(useChat(model.chat.id));
   const text = response?.text ?? "";
   useEffect(() => {
     onGrow();
   }, [onGrow, text]);
   if (response === null) return null;
   const { tool } = response;
-  const hint = tool === "" ? words.companionWrites(words.companion) : words.usesTool(tool);
+  const hint = tool === "" ? words.companionWrites(name) : words.usesTool(tool);
   return (
-    <div className={styles["row"]} aria-busy={response.isRunning}>
+    <div
+      role="article"
+      className={styles["row"]}
+      aria-busy={response.isRunning}
+      aria-label={words.companionWrites(name)}
+    >
       <div className={styles["bubble"]}>
         {text !== "" && <MessageText text={text} />}
         {response.isRunning && (

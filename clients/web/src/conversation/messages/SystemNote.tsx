@@ -3,6 +3,7 @@
 import type { Message } from "tierchat";
 import { usePerson } from "../../app/directory";
 import { useText, type Catalog } from "../../i18n";
+import { Sentence } from "../../i18n/Sentence";
 import { useConversation } from "../model/context";
 import styles from "./MessageRow.module.css";
 
@@ -12,26 +13,28 @@ export function SystemNote({ message }: { message: Message }) {
   const sender = usePerson(message.sender);
   const user = usePerson(message.user ?? "");
   const nameOf = (id: string, name: string): string => (id === model.me ? words.you : name);
-  const actor = nameOf(sender.id, sender.name);
-  const other = nameOf(user.id, user.name);
+  const newName = message.name ?? nameIn(message.body);
+  const names = [nameOf(sender.id, sender.name), nameOf(user.id, user.name), newName];
   return (
     <div className={styles["note"]}>
-      <span>{noteText(message, actor, other, words)}</span>
+      <span>
+        <Sentence of={(...all) => noteText(message, words, ...all)} names={names} />
+      </span>
     </div>
   );
 }
 
 function noteText(
   message: Message,
+  words: Catalog["conversation"],
   actor: string,
   other: string,
-  words: Catalog["conversation"],
+  newName: string,
 ): string {
-  const { kind, sender, user, role, body, name } = message;
+  const { kind, sender, user, role } = message;
   if (kind === "pin") return words.pinnedBy(actor);
   if (kind === "update") {
-    const newName = name ?? nameOf(body);
-    return newName ? words.renamed(actor, newName) : words.settingsChanged(actor);
+    return newName === "" ? words.settingsChanged(actor) : words.renamed(actor, newName);
   }
   if (message.muted_until != null) {
     return message.muted_until === 1 ? words.unmutedBy(actor, other) : words.mutedBy(actor, other);
@@ -46,7 +49,8 @@ function noteText(
   return sender === user ? words.joined(other) : words.addedBy(actor, other);
 }
 
-function nameOf(body: string): string {
+/** Return the new name of the group in a change of its settings, or "". */
+function nameIn(body: string): string {
   try {
     const settings = JSON.parse(body) as { name?: unknown } | null;
     return typeof settings?.name === "string" ? settings.name : "";

@@ -37,6 +37,7 @@ export interface ComposerTarget {
 
 /** The open dialog. */
 export type OpenDialog =
+  | { kind: "memory" | "endSession" | "renewSession" }
   | { kind: "delete" | "forward"; messages: readonly Message[] }
   | { kind: "report"; message: Message }
   | { kind: "date" }
@@ -77,6 +78,17 @@ export class ConversationModel {
 
   get me(): string {
     return this.client.user;
+  }
+
+  /** The AI companion of a session, or null. */
+  get companion(): string | null {
+    if (this.chat.kind !== "companion") return null;
+    return Object.keys(this.chat.members ?? {}).find((user) => user !== this.me) ?? null;
+  }
+
+  /** True if the user can no longer write here. */
+  get isReadOnly(): boolean {
+    return this.chat.isEnded || this.chat.isLeft;
   }
 
   /** Follow the chat and show its newest messages, the first unread one, or message `seq`. */
@@ -214,6 +226,13 @@ export class ConversationModel {
     });
   }
 
+  /** Let the composer reply to a message, or edit it, if the user can. */
+  aim(kind: ComposerTarget["kind"], message: Message): void {
+    const canEdit = message.sender === this.me && message.body !== "";
+    if (this.isReadOnly || (kind === "edit" && !canEdit)) return;
+    this.target.set({ kind, message });
+  }
+
   /** Set the user's reaction to a message, or remove it if it is the same. */
   react(message: Message, emoji: string): void {
     const isOwn = message.reactions?.[this.me] === emoji;
@@ -244,6 +263,15 @@ export class ConversationModel {
     } catch {
       showToast(words.copyFailed, { kind: "error" });
     }
+  }
+
+  /** Save a message to the user's list of saved items. */
+  async save({ seq }: Message): Promise<void> {
+    const { chat, client } = this;
+    const isDone = await this.attempt(() =>
+      client.http.call("save_message", { chat: chat.id, seq }),
+    );
+    if (isDone) showToast(getText().conversation.messageSaved);
   }
 
   /** Run a request and show its error. */

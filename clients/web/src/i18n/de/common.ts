@@ -20,15 +20,14 @@ export const common: Catalog["common"] = {
   you: "Du",
   on: "An",
   off: "Aus",
-  deletedUser: "Gelöschtes Konto",
   pageNotFound: "Seite nicht gefunden",
-  pageNotFoundHint: "Der Link ist vielleicht alt, oder die Seite ist umgezogen.",
+  pageNotFoundHint: "Der Link ist vielleicht veraltet, oder die Seite wurde verschoben.",
   backToChats: "Zurück zu den Chats",
   crashed: "Etwas ist schiefgelaufen",
   crashedHint:
     "Dieser Teil der Seite funktioniert nicht mehr. Nachrichten und Entwürfe sind gespeichert.",
   reload: "Neu laden",
-  updateReady: "Eine neue Version ist bereit.",
+  updateReady: "Eine neue Version ist verfügbar.",
   skipToContent: "Zum Inhalt springen",
   navigation: "Hauptmenü",
   sections: {
@@ -40,6 +39,12 @@ export const common: Catalog["common"] = {
     moderation: "Moderation",
     operations: "Betrieb",
     settings: "Einstellungen",
+  },
+  pickHints: {
+    chats: "Mit der Taste ? siehst du alle Tastenkürzel.",
+    people: "Wähle eine Person, um ihr Profil zu sehen.",
+    search: "Wähle eine Nachricht, um sie in ihrem Chat zu sehen.",
+    settings: "Wähle aus, was du ändern möchtest.",
   },
   connection: {
     offline: "Du bist offline. Nachrichten werden gesendet, sobald du wieder verbunden bist.",

@@ -3,7 +3,7 @@ import type { Catalog } from "../catalog";
 export const operations: Catalog["operations"] = {
   title: "Betrieb",
   sections: "Bereiche",
-  tabs: { overview: "Übersicht", cost: "Kosten", users: "Benutzer", broadcasts: "Rundsendungen" },
+  tabs: { overview: "Übersicht", cost: "Kosten", users: "Benutzer", broadcasts: "Rundnachrichten" },
   live: "Live, letzte 10 Minuten",
   lastUpdate: (when) => `Zuletzt aktualisiert ${when}`,
   adminsOnly: "Nur für Admins",
@@ -114,7 +114,7 @@ export const operations: Catalog["operations"] = {
   noQueues: "Kein Client fällt zurück.",
   slowCloses: "Wegen langsamen Lesens getrennt",
   noSlowCloses: "In letzter Zeit keine.",
-  refused: "Abgelehnte Sendungen nach Grund",
+  refused: "Abgelehnte Nachrichten nach Grund",
   limited: "Erreichte Ratenlimits",
   closes: "Geschlossene Verbindungen nach Code",
   closeCodes: {
@@ -195,14 +195,14 @@ export const operations: Catalog["operations"] = {
   logins: "Anmeldungen",
   noLogins: "Keine Anmeldungen mit Passwort.",
   endLogin: (device) => `${device} abmelden`,
-  broadcast: "Neue Rundsendung",
+  broadcast: "Neue Rundnachricht",
   broadcastHint: "Eine Nachricht des Systembenutzers an viele, in ihren Direktchats mit ihm.",
   recipients: "Empfänger",
   recipientsHint: (count, max) =>
     `Benutzernamen, getrennt durch Leerzeichen oder Zeilen: ${count} von höchstens ${max}`,
-  usersMax: (max) => `Eine Rundsendung hat höchstens ${max} Empfänger.`,
+  usersMax: (max) => `Eine Rundnachricht hat höchstens ${max} Empfänger.`,
   broadcastText: "Nachricht",
-  send: "Rundsendung senden",
+  send: "Rundnachricht senden",
   progress: "Fortschritt",
   progressText: (done, total, failed) =>
     `${done} von ${total} gesendet${failed > 0 ? `, ${failed} fehlgeschlagen` : ""}`,

@@ -25,11 +25,9 @@ export const search: Catalog["search"] = {
     `gefunden`,
   none: "Keine Nachrichten gefunden",
   noneHint: "Prüfe die Schreibweise oder entferne einen Filter.",
-  start: "Jede Nachricht finden",
+  start: "Finde jede Nachricht",
   startHint:
     "Gib Wörter oder eine „Phrase“ ein und grenze nach Person, Chat, Dateien oder Datum ein.",
   unavailable: "Die Suche ist auf diesem Server nicht eingerichtet.",
-  examples: "Beispiele",
   file: "Datei",
-  unknownChat: "Chat",
 };

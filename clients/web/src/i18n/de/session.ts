@@ -3,8 +3,9 @@ import type { Catalog } from "../catalog";
 export const session: Catalog["session"] = {
   welcome: "Willkommen bei tierchat",
   lead: "Melde dich an, um zu deinen Chats zu gelangen.",
-  leadDemo: "Wähle einen Demo-Benutzer.",
+  leadDemo: "Wähle einen Demo-Benutzer, um fortzufahren.",
   ended: "Deine Sitzung ist beendet. Melde dich erneut an. Deine Entwürfe sind gespeichert.",
+  erased: "Dein Konto wurde gelöscht.",
   username: "Benutzername",
   password: "Passwort",
   usernameHint: "3 bis 32 Zeichen: a–z, 0–9, „_“ und „-“.",

@@ -8,7 +8,6 @@ export const chats = {
   empty: "No chats yet",
   emptyHint: "Start a conversation with someone, or create a group.",
   pickOne: "Select a chat",
-  pickOneHint: "Your conversations are in the list.",
   pinned: "Pinned",
   all: "All chats",
   archived: "Archived",

@@ -19,7 +19,6 @@ export const common = {
   you: "You",
   on: "On",
   off: "Off",
-  deletedUser: "Deleted user",
   pageNotFound: "Page not found",
   pageNotFoundHint: "The link may be old, or the page has moved.",
   backToChats: "Back to chats",
@@ -38,6 +37,13 @@ export const common = {
     moderation: "Moderation",
     operations: "Operations",
     settings: "Settings",
+  },
+  /** Next to a list from which nothing is selected. */
+  pickHints: {
+    chats: "Press ? for keyboard shortcuts.",
+    people: "Select someone to see their profile.",
+    search: "Select a message to see it in its chat.",
+    settings: "Select what you want to change.",
   },
   connection: {
     offline: "You're offline. Messages will be sent when you're back.",

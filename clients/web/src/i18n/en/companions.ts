@@ -9,6 +9,7 @@ export const companions = {
   newSession: "New session",
   newSessionTitle: "Start a new session?",
   newSessionText: "The current session ends. You can still read its messages.",
+  startAnother: "Start a new session",
   end: "End session",
   endTitle: "End this session?",
   endText:
@@ -23,7 +24,6 @@ export const companions = {
   version: (number: number) => `Version ${number}`,
   update: "Update to the newest version",
   updated: (number: number) => `The session uses version ${number} now.`,
-  openSession: (name: string) => `Open the session with ${name}`,
   actions: (name: string) => `Actions for ${name}`,
   memory: "Memory",
   memoryOf: (name: string) => `What ${name} remembers`,
@@ -54,7 +54,6 @@ export const companions = {
   idHint: "Begins with “ai-”. Generated if empty.",
   provider: "Provider",
   model: "Model",
-  modelHint: "The provider's name of the model",
   prompt: "Instructions",
   promptHint: "The system prompt",
   contextTokens: "Context tokens",

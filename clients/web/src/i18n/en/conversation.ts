@@ -1,3 +1,5 @@
+const whom = (user: string): string => (user === "You" ? "you" : user);
+
 /** Texts of a conversation: header, messages and composer. */
 export const conversation = {
   messagesWith: (name: string) => `Messages with ${name}`,
@@ -25,6 +27,7 @@ export const conversation = {
   messageGone: "This message is no longer available.",
   deleted: "Message deleted",
   edited: "edited",
+  ends: { stopped: "stopped", length: "truncated", broken: "interrupted", late: "interrupted" },
   pending: "Sending",
   sent: "Sent",
   received: "Delivered",
@@ -51,6 +54,8 @@ export const conversation = {
   pin: "Pin",
   unpin: "Unpin",
   forward: "Forward",
+  save: "Save",
+  messageSaved: "Message saved.",
   report: "Report",
   deleteMessage: "Delete",
   selectMessage: "Select",
@@ -107,13 +112,13 @@ export const conversation = {
   slowMode: (seconds: number) => `Slow mode: one message every ${seconds} s`,
   notFound: "This chat doesn't exist, or you are not a member.",
   joined: (user: string) => `${user} joined the group`,
-  addedBy: (actor: string, user: string) => `${actor} added ${user}`,
+  addedBy: (actor: string, user: string) => `${actor} added ${whom(user)}`,
   leftGroup: (user: string) => `${user} left the group`,
-  removedBy: (actor: string, user: string) => `${actor} removed ${user}`,
-  bannedBy: (actor: string, user: string) => `${actor} banned ${user}`,
-  mutedBy: (actor: string, user: string) => `${actor} muted ${user}`,
-  unmutedBy: (actor: string, user: string) => `${actor} unmuted ${user}`,
-  roleChanged: (actor: string, user: string, role: string) => `${actor} made ${user} ${role}`,
+  removedBy: (actor: string, user: string) => `${actor} removed ${whom(user)}`,
+  bannedBy: (actor: string, user: string) => `${actor} banned ${whom(user)}`,
+  mutedBy: (actor: string, user: string) => `${actor} muted ${whom(user)}`,
+  unmutedBy: (actor: string, user: string) => `${actor} unmuted ${whom(user)}`,
+  roleChanged: (actor: string, user: string, role: string) => `${actor} made ${whom(user)} ${role}`,
   renamed: (actor: string, name: string) => `${actor} named the group “${name}”`,
   settingsChanged: (actor: string) => `${actor} changed the group settings`,
   pinnedBy: (actor: string) => `${actor} pinned a message`,

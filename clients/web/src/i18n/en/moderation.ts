@@ -23,7 +23,6 @@ export const moderation = {
   deleteTitle: "Delete this message?",
   deleteText: "This deletes the message for everyone and can't be undone.",
   deleted: "Message deleted.",
-  banSender: "Ban the sender",
   noHolds: "No chat is under a legal hold",
   noHoldsHint: "A hold keeps copies of messages that members edit or delete, or that expire.",
   placeHold: "Place a hold",

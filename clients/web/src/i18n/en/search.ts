@@ -26,7 +26,5 @@ export const search = {
   start: "Find any message",
   startHint: "Enter words or a “phrase”, and narrow it down by person, chat, files or date.",
   unavailable: "Search isn't set up on this server.",
-  examples: "Examples",
   file: "File",
-  unknownChat: "Chat",
 } as const;

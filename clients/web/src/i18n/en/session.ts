@@ -4,6 +4,7 @@ export const session = {
   lead: "Log in to your chats.",
   leadDemo: "Choose a demo user to continue.",
   ended: "Your session has ended. Log in again to continue. Your drafts are saved.",
+  erased: "Your account was deleted.",
   username: "Username",
   password: "Password",
   usernameHint: "3 to 32 characters: a–z, 0–9, “_” and “-”.",

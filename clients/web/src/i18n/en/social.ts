@@ -41,7 +41,6 @@ export const social = {
   noSavedMessagesHint: "Save a message from its menu to find it here.",
   noSavedPosts: "No saved posts",
   noSavedPostsHint: "Save a post with its bookmark to find it here.",
-  messageBy: (name: string) => `Message by ${name}`,
   goToMessage: "Go to message",
   removeSaved: "Remove from saved",
   removed: "Removed from saved.",

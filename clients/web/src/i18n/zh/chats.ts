@@ -9,7 +9,6 @@ export const chats: Catalog["chats"] = {
   empty: "还没有聊天",
   emptyHint: "与某人开始对话，或创建群组。",
   pickOne: "选择一个聊天",
-  pickOneHint: "你的对话都在列表中。",
   pinned: "已置顶",
   all: "所有聊天",
   archived: "已归档",

@@ -20,7 +20,6 @@ export const common: Catalog["common"] = {
   you: "你",
   on: "开",
   off: "关",
-  deletedUser: "已注销的用户",
   pageNotFound: "找不到页面",
   pageNotFoundHint: "链接可能已过期，或页面已移动。",
   backToChats: "返回聊天",
@@ -33,12 +32,18 @@ export const common: Catalog["common"] = {
   sections: {
     chats: "聊天",
     timeline: "动态",
-    people: "联系人",
+    people: "用户",
     companions: "AI 伙伴",
     search: "搜索",
     moderation: "内容管理",
     operations: "运维",
     settings: "设置",
+  },
+  pickHints: {
+    chats: "按 ? 查看键盘快捷键。",
+    people: "选择一位用户以查看资料。",
+    search: "选择一条消息以在聊天中查看。",
+    settings: "选择要更改的内容。",
   },
   connection: {
     offline: "你已离线。恢复连接后将发送消息。",

@@ -24,7 +24,6 @@ export const moderation: Catalog["moderation"] = {
   deleteTitle: "删除此消息？",
   deleteText: "消息将对所有人删除，且无法撤销。",
   deleted: "消息已删除。",
-  banSender: "封禁发送者",
   noHolds: "没有处于法律保留的聊天",
   noHoldsHint: "保留会为被编辑、删除或过期的消息留存副本。",
   placeHold: "设置保留",

@@ -1,7 +1,7 @@
 import type { Catalog } from "../catalog";
 
 export const people: Catalog["people"] = {
-  title: "联系人",
+  title: "用户",
   find: "查找用户",
   findHint: "姓名或用户名",
   open: (user) => `前往 @${user}`,
@@ -16,7 +16,6 @@ export const people: Catalog["people"] = {
   noOne: "暂时没有人。",
   noMatch: "没有匹配的用户。",
   profile: "个人资料",
-  yourProfile: "你的资料",
   editProfile: "编辑资料",
   followsYou: "关注了你",
   follow: "关注",
@@ -31,14 +30,12 @@ export const people: Catalog["people"] = {
   isUnblocked: (name) => `已取消屏蔽 ${name}。`,
   followerCount: (count) => `${count} 位关注者`,
   followingCount: (count) => `关注 ${count} 人`,
-  postCount: (count) => `${count} 篇动态`,
+  postCount: (count) => `${count} 条动态`,
   more: "更多操作",
   picture: (name) => `${name} 的头像`,
-  groupsInCommon: "共同群组",
   posts: "动态",
   noPosts: "还没有动态。",
   unavailable: "你无法查看此资料。",
   online: "在线",
-  away: "离开",
   lastSeen: (when) => `最后在线：${when}`,
 };

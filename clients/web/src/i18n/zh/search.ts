@@ -26,7 +26,5 @@ export const search: Catalog["search"] = {
   start: "查找任何消息",
   startHint: "输入词语或“短语”，并可按人、聊天、文件或日期筛选。",
   unavailable: "此服务器未启用搜索。",
-  examples: "示例",
   file: "文件",
-  unknownChat: "聊天",
 };

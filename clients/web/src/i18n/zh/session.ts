@@ -5,6 +5,7 @@ export const session: Catalog["session"] = {
   lead: "登录以查看你的聊天。",
   leadDemo: "选择一个演示用户以继续。",
   ended: "会话已结束，请重新登录。你的草稿已保存。",
+  erased: "你的账户已删除。",
   username: "用户名",
   password: "密码",
   usernameHint: "3 到 32 个字符：a–z、0–9、“_” 和 “-”。",

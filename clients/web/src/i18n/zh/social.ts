@@ -1,7 +1,7 @@
 import type { Catalog } from "../catalog";
 
 export const social: Catalog["social"] = {
-  timeline: "时间线",
+  timeline: "动态",
   timelineHint: "你和你关注的人的动态",
   newPost: "新动态",
   newPostHint: "有什么新鲜事？",
@@ -12,7 +12,7 @@ export const social: Catalog["social"] = {
   uploading: "正在上传…",
   pictureOnly: "请选择图片：PNG、JPEG、GIF 或 WebP。",
   charactersLeft: (count) => `还可输入 ${count} 个字符`,
-  empty: "你的时间线还是空的",
+  empty: "这里还没有动态",
   emptyHint: "关注他人即可在此看到他们的动态，或者发布第一条。",
   findPeople: "查找用户",
   newPosts: (count) => `${count} 条新动态`,
@@ -41,7 +41,6 @@ export const social: Catalog["social"] = {
   noSavedMessagesHint: "从消息菜单收藏后会显示在这里。",
   noSavedPosts: "没有收藏的动态",
   noSavedPostsHint: "点击动态的书签图标收藏后会显示在这里。",
-  messageBy: (name) => `${name} 的消息`,
   goToMessage: "前往消息",
   removeSaved: "取消收藏",
   removed: "已取消收藏。",

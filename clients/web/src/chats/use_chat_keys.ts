@@ -1,0 +1,44 @@
+// Keyboard shortcuts of the chat list: the next chat, and back from a chat to the list.
+
+import { useEffect, type RefObject } from "react";
+import type { Chat } from "tierchat";
+import { navigate, pathTo, useLocation } from "../app/router";
+import { useKeys } from "../data/use_keys";
+
+const BASE_LENGTH = import.meta.env.BASE_URL.length - 1;
+
+/**
+ * Alt and an arrow open the chat above or below `current`; Escape closes the open page. The query
+ * `find` moves the focus to the filter.
+ */
+export function useChatKeys(
+  chats: readonly Chat[],
+  current: string | undefined,
+  filter: RefObject<HTMLInputElement | null>,
+): void {
+  const { path, query } = useLocation();
+  const step = (by: number) => (): void => {
+    const index = chats.findIndex(({ id }) => id === current);
+    const next = chats[index < 0 ? (by > 0 ? 0 : chats.length - 1) : index + by];
+    if (next !== undefined) navigate(pathTo("/chats/:chat", { chat: next.id }));
+  };
+  const close = (): void => {
+    const row = document.querySelector<HTMLElement>('[data-pane-name="list"] [aria-current]');
+    const parent = path.slice(0, path.lastIndexOf("/"));
+    navigate(parent);
+    if (parent === "/chats") requestAnimationFrame(() => row?.focus());
+  };
+  const isOpen = current !== undefined;
+  useKeys({
+    "Alt+ArrowDown": step(1),
+    "Alt+ArrowUp": step(-1),
+    Escape: isOpen ? close : undefined,
+  });
+  const isFinding = query.has("find");
+  useEffect(() => {
+    if (!isFinding) return;
+    filter.current?.focus();
+    filter.current?.select();
+    navigate(location.pathname.slice(BASE_LENGTH), { replace: true });
+  }, [isFinding, filter]);
+}

@@ -1,0 +1,15 @@
+// Names of the senders of messages.
+
+import { useChat } from "tierchat/react";
+import { usePerson } from "../app/directory";
+import { useChatTitle } from "../chats/names";
+import { useConversation } from "./model/context";
+
+/** Return the name of a sender: an AI companion has that of its chat. */
+export function useSenderName(sender: string): string {
+  const { chat, me } = useConversation();
+  const isCompanion = chat.kind === "companion" && sender !== me;
+  const title = useChatTitle(useChat(chat.id));
+  const person = usePerson(isCompanion ? "" : sender);
+  return isCompanion ? title : person.name;
+}

@@ -1,0 +1,17 @@
+// The keyboard shortcuts.
+
+import { ShortcutList } from "../app/Shortcuts";
+import { useText } from "../i18n";
+import { SettingPage, SettingSection } from "./SettingPage";
+
+/** The page "shortcuts". */
+export default function ShortcutsPage() {
+  const text = useText().settings;
+  return (
+    <SettingPage title={text.shortcuts}>
+      <SettingSection title={text.shortcuts}>
+        <ShortcutList />
+      </SettingSection>
+    </SettingPage>
+  );
+}

@@ -1,0 +1,60 @@
+// Rules for all styles: the layout must also work from right to left.
+
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+
+const SOURCE = join(import.meta.dirname, "..", "src");
+const PHYSICAL = [
+  /(?:^|[;{\s])(?:left|right|top|bottom|width|height)\s*:/,
+  /(?<!@media \(|@media \[)(?:min|max)-(?:width|height)\s*:/,
+  /(?<!safe-area-)(?:margin|padding|border|inset)-(?:left|right|top|bottom)/,
+  /border-(?:top|bottom)-(?:left|right)-radius/,
+  /(?:text-align|float|clear)\s*:\s*(?:left|right)/,
+  // Four values: left and right differ.
+  /(?:^|[;{\s])(?:margin|padding|inset)\s*:\s*(\S+)\s+(\S+)\s+(\S+)\s+(?!\2\s*;)[^\s;]+\s*;/,
+];
+
+function physicalIn(style) {
+  const lines = style.replace(/\/\*[^]*?\*\//g, "").split("\n");
+  return lines.filter((line) => PHYSICAL.some((pattern) => pattern.test(withoutCalls(line))));
+}
+
+/** Return a line in which each function such as `calc(…)` is one word. */
+function withoutCalls(line) {
+  const next = line.replace(/\(([^()]*)\)/g, (_, inside) => `[${inside.replace(/\s/g, "")}]`);
+  return next === line ? line : withoutCalls(next);
+}
+
+test("styles have no property of a physical side", () => {
+  const styles = readdirSync(SOURCE, { recursive: true }).filter((path) => path.endsWith(".css"));
+  const found = styles.flatMap((path) =>
+    physicalIn(readFileSync(join(SOURCE, path), "utf8")).map((line) => `${path}: ${line.trim()}`),
+  );
+
+  assert.ok(styles.length > 40);
+  assert.deepEqual(found, []);
+});
+
+test("the rule finds physical properties and permits logical ones", () => {
+  const physical = [
+    "left: 0;",
+    "max-height: 4rem;",
+    "margin-left: 1px;",
+    "border-top-left-radius: 0;",
+    "text-align: right;",
+    "padding: 0 1px 0 2px;",
+  ];
+  const logical = [
+    "inset-inline-start: 0;",
+    "border-start-start-radius: 0;",
+    "text-align: end;",
+    "padding: 0 var(--a) 1px var(--a);",
+    "@media (max-width: 719px) {",
+    "transition: background-color 1s;",
+  ];
+
+  assert.deepEqual(physicalIn(physical.join("\n")), physical);
+  assert.deepEqual(physicalIn(logical.join("\n")), []);
+});
