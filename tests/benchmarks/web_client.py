@@ -3,8 +3,8 @@
     python -m tests.benchmarks.web_client [--messages 100000]
 
 A direct chat gets texts of 1 to 60 words, some of them with Markdown. A user opens it, scrolls to
-its first message and back to the last one as fast as the page draws frames (2,700 pixels each, three
-screens), and writes 100 letters before and after. *Frames* are the times between two
+its first message and back to the last one as fast as the page draws frames (2,700 pixels each,
+three screens), and writes 100 letters before and after. *Frames* are the times between two
 `requestAnimationFrame`, a *keystroke* is the synchronous work for one letter, with layout. The size
 of the JavaScript heap is measured after a garbage collection.
 
