@@ -306,7 +306,8 @@ class Chat:
             return ChatChanged(self.id, entry)
         if entry.kind in ("pin", "unpin"):
             return PinsChanged(self.id, entry)
-        return MessageAdded(self.id, entry if entry.rev == 0 else self.log.find(entry.seq) or entry)
+        is_unchanged = entry.rev == 0 and not self.log.is_hidden(entry.seq)
+        return MessageAdded(self.id, entry if is_unchanged else self.log.find(entry.seq) or entry)
 
     def _apply_update(self, body: str) -> None:
         try:

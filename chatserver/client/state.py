@@ -154,9 +154,7 @@ class ClientState:
             self.outbox.will_be_told(self._named_unstored, now)
         self._named_unstored = {}
         self._emit([Connected(self.user)])
-        users = list(self._watched)
-        for start in range(0, len(users), WATCH_MAX):
-            self._frames.append({"type": "watch", "users": users[start : start + WATCH_MAX]})
+        self._notify_users("watch", list(self._watched))
         self._take_large(welcome.get("large", []), is_fresh=is_fresh)
         self.spoken.reconnected(now)
         self.tick(now)
@@ -258,13 +256,17 @@ class ClientState:
                 f"at most {self.bounds.watched_max} presence subscriptions are allowed"
             )
         self._watched.update(dict.fromkeys(users))
-        self.notify({"type": "watch", "users": users})
+        self._notify_users("watch", users)
 
     def unwatch(self, users: list[str]) -> None:
         """Unsubscribe from the presence of users."""
         for user in users:
             self._watched.pop(user, None)
-        self.notify({"type": "unwatch", "users": users})
+        self._notify_users("unwatch", users)
+
+    def _notify_users(self, kind: str, users: list[str]) -> None:
+        for start in range(0, len(users), WATCH_MAX):
+            self.notify({"type": kind, "users": users[start : start + WATCH_MAX]})
 
     def redeliver(self, events: Iterable[Event]) -> None:
         """Deliver events that a previous process of this device left unconsumed."""

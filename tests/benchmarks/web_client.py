@@ -3,9 +3,10 @@
     python -m tests.benchmarks.web_client [--messages 100000]
 
 A direct chat gets texts of 1 to 60 words, some of them with Markdown. A user opens it, scrolls to
-its first message and back to the last one as fast as the page draws frames (900 pixels each), and
-writes 100 letters before and after. *Frames* are the times between two `requestAnimationFrame`,
-a *keystroke* is the synchronous work for one letter, with layout.
+its first message and back to the last one as fast as the page draws frames (2,700 pixels each,
+three screens), and writes 100 letters before and after. *Frames* are the times between two
+`requestAnimationFrame`, a *keystroke* is the synchronous work for one letter, with layout. The size
+of the JavaScript heap is measured after a garbage collection.
 
 Build the client first (`make run` does). Gateway, API, workers, Redis, a DynamoDB API server and
 Chromium, without a window and a GPU, run on the same machine. Writes docs/performance/web.json.
@@ -25,14 +26,24 @@ from typing import Any
 import click
 from playwright.async_api import Page, async_playwright, expect
 
+from chatserver.config import Redis, Settings
+from chatserver.container.storage import open_storage_container
 from chatserver.dev.binaries import find_binary
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import UserId, direct_chat_id
+from chatserver.protocol import frames
+from chatserver.warm.messages.store import PersistItem
 from tests.e2e.web.client_support import Visitor, open_visits
-from tests.e2e.web.conversation_support import TYPE, fill_chat, scroll_to
+from tests.e2e.web.conversation_support import TYPE, scroll_to
 from tests.e2e.web.stack_support import CHROMIUM_ARGS, open_web_stack
+from tests.support.stack import Stack
 
 RESULT = Path(__file__).parents[2] / "docs" / "performance" / "web.json"
 WORDS = ["the", "plan", "for", "tomorrow", "**really**", "works", "`code`", "again", "maybe", "ok"]
 LETTERS = 100
+STEP_PX = 2_700
+GAP_TS = 500_000  # microseconds between two messages
+PUT, PUTS_AT_ONCE = 500, 8
 
 
 def text_of(number: int) -> str:
@@ -48,6 +59,29 @@ def percentiles(times: list[float]) -> dict[str, float]:
     return {name: round(value, 1) for name, value in picked.items()}
 
 
+async def write_messages(stack: Stack, reader: UserId, writer: UserId, count: int) -> None:
+    """Write a direct chat into DynamoDB; Redis loads its head when it is opened."""
+    chat = direct_chat_id(reader, writer)
+    start_ts = int(time.time() * 1e6) - (count + 120) * GAP_TS
+
+    def item_of(seq: int) -> PersistItem:
+        names = (f"M{seq}", writer, f"r{seq}", "text", text_of(seq))
+        message = frames.Message(seq, start_ts + seq * GAP_TS, chat, *names)
+        return PersistItem(message, reader)
+
+    settings = Settings(redis=Redis(url=stack.redis_url), warm=stack.warm)
+    async with open_storage_container(
+        role="worker", settings=settings, clock=SystemClock()
+    ) as container:
+
+        async def put(first: int) -> None:
+            for start in range(first, count + 1, PUT * PUTS_AT_ONCE):
+                seqs = range(start, min(start + PUT, count + 1))
+                await container.messages.put_batch([item_of(seq) for seq in seqs], 120)
+
+        await asyncio.gather(*(put(1 + index * PUT) for index in range(PUTS_AT_ONCE)))
+
+
 async def type_letters(person: Visitor) -> dict[str, float]:
     """Write into the composer; return the times of keystrokes."""
     await person.field.focus()
@@ -56,31 +90,37 @@ async def type_letters(person: Visitor) -> dict[str, float]:
     return percentiles(times)
 
 
+async def measure_heap(page: Page) -> float:
+    """Return the megabytes of live objects in the page."""
+    session = await page.context.new_cdp_session(page)
+    await session.send("HeapProfiler.collectGarbage")
+    usage = await session.send("Runtime.getHeapUsage")
+    await session.detach()
+    return round(usage["usedSize"] / 1e6, 1)
+
+
 async def measure_scroll(page: Page, end: int) -> dict[str, Any]:
     """Scroll to a message; return the figures."""
     started = time.perf_counter()
-    found = await scroll_to(page, end)
+    found = await scroll_to(page, end, STEP_PX)
     return {
         "seconds": round(time.perf_counter() - started, 1),
-        "messages": len(found["seen"]),
         "frames": len(found["frames"]),
         "frame_ms": percentiles(found["frames"]),
         "nodes_max": found["nodes"],
-        "heap_mb": round(found["heap"] / 1e6, 1),
+        "heap_mb": await measure_heap(page),
     }
 
 
 async def measure(folder: Path, messages: int) -> dict[str, Any]:
     """Fill a chat and use it."""
-    args = [*CHROMIUM_ARGS, "--enable-precise-memory-info"]
     async with open_web_stack(folder, ["ann", "ben"]) as web, async_playwright() as playwright:
-        async with web.stack.chat_of("ben") as writer:
-            chat = (await writer.ask("open_direct", user="ann"))["chat"]["chat"]
-            await fill_chat(writer, chat, messages, text_of)
+        await write_messages(web.stack, UserId("ann"), UserId("ben"), messages)
         async with web.stack.chat_of("ann") as reader:
+            chat = (await reader.ask("open_direct", user="ben"))["chat"]["chat"]
             await reader.ask("mark", chat=chat, read=messages)
         chromium = str(find_binary("chromium"))
-        browser = await playwright.chromium.launch(executable_path=chromium, args=args)
+        browser = await playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGS)
         async with open_visits(web, browser) as visit:
             person = await visit("ann")
             await person.log_in()
@@ -90,6 +130,7 @@ async def measure(folder: Path, messages: int) -> dict[str, Any]:
             result: dict[str, Any] = {
                 "messages": messages,
                 "open_ms": round((time.perf_counter() - started) * 1000),
+                "heap_mb": await measure_heap(person.page),
                 "keystroke_ms": await type_letters(person),
                 "to_first": await measure_scroll(person.page, 1),
                 "to_last": await measure_scroll(person.page, messages),

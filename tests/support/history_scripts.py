@@ -147,6 +147,11 @@ def hidden() -> History:
     (probe,) = [frame for frame in script.wait(6.0) if frame["type"] == "delete"]
     acked = {"ref": "r-hide", "mid": "", "seq": 3, "ts": 0, "dup": True, "durability": "stored"}
     script.take(type="ack", id=probe["id"], **acked)
+    script.event("hidden", hidden=[11])  # this device has not received it
+    asked = script.entry(12)
+    (gap,) = [frame for frame in asked if frame["type"] == "history"]
+    missed = [entry(10), entry(11)]
+    script.take(type="page", chat="c1", tier="hot", more=False, id=gap["id"], messages=missed)
     return script.end()
 
 

@@ -232,7 +232,8 @@ test("components of one commit show the same state", async () => {
   await tree.unmount();
 });
 
-test("removed components end their subscriptions", async () => {
+test("removed components end their subscriptions", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
   const [client, counts] = [connected(), new Counts()];
   const store = ClientStore.of(client.asClient);
   function Presence(): ReactElement {
@@ -247,8 +248,11 @@ test("removed components end their subscriptions", async () => {
     </>,
   );
   const sent = (): string[] => client.notified.map(({ type, users }) => `${type} ${users}`);
+  const wait = (): Promise<void> => tree.run(() => context.mock.timers.tick(100));
+  await wait();
   assert.deepEqual(sent().at(-1), "watch bob,carol");
   await tree.run(() => client.entry(A, 2)); // the server may have skipped bob until now
+  await wait();
   assert.deepEqual(sent().at(-1), "watch bob");
   const signal = { type: "signal", kind: "presence", from: "bob", state: "online" };
   await tree.run(() => client.receive(signal));
@@ -259,13 +263,33 @@ test("removed components end their subscriptions", async () => {
   assert.ok(store.topics.count() > 5);
 
   await tree.unmount();
+  context.mock.timers.tick(100);
 
-  assert.equal(sent().at(-1), "unwatch bob,carol");
+  assert.equal(sent().at(-1), "unwatch carol,bob");
   assert.equal(store.topics.count(), 0);
   assert.deepEqual([client.listeners.size, client.changeListeners.size], [0, 0]);
   counts.take();
   client.entry(A, 4);
   assert.deepEqual(counts.take(), {});
+});
+
+test("a list of 500 users subscribes in few frames, and shows who is online", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const client = connected();
+  function User({ user }: { user: string }): ReactElement | null {
+    return hooks.usePresence([user]).get(user)?.isOnline === true ? <p>{user}</p> : null;
+  }
+  const users = Array.from({ length: 501 }, (_, number) => `u${number}`);
+  const tree = await render(client, <>{users.map((user) => <User key={user} user={user} />)}</>);
+  await tree.run(() => context.mock.timers.tick(100));
+
+  const sent = client.notified.map((frame) => frame["users"] as string[]);
+  assert.deepEqual(sent.flat(), users.slice(0, 500)); // at most 500 subscriptions
+  assert.deepEqual(sent.map((some) => some.length), [100, 100, 100, 100, 100]);
+  const signal = { type: "signal", kind: "presence", from: "u499", state: "online" };
+  await tree.run(() => client.receive(signal));
+  assert.equal(tree.text(), "u499");
+  await tree.unmount();
 });
 
 test("strict mode subscribes once, and loads once", async () => {

@@ -13,7 +13,7 @@ from tests.support.rawchat import RawChat
 IN_FLIGHT_MAX = 48
 NODES_MAX = 1_500
 # Scrolls by `stepPx` in each frame until message `end` is at the edge. Returns the times of the
-# frames, the most nodes, the seqs that were seen and the size of the heap.
+# frames, the most nodes, and the seqs that were seen.
 SCROLL = """async ({ end, stepPx }) => {
   const list = document.querySelector('[role="log"]');
   const seqs = () => [...list.querySelectorAll("[data-seq]")].map((row) => Number(row.dataset.seq));
@@ -31,8 +31,7 @@ SCROLL = """async ({ end, stepPx }) => {
     nodes = Math.max(nodes, document.getElementsByTagName("*").length);
     still = seen.has(end) && list.scrollTop === before ? still + 1 : 0;
   }
-  const heap = performance.memory?.usedJSHeapSize ?? 0;
-  return { frames: frames.sort((a, b) => a - b), nodes, seen: [...seen], heap };
+  return { frames: frames.sort((a, b) => a - b), nodes, seen: [...seen] };
 }"""
 # Types letters one by one; returns the times of their synchronous work, with layout.
 TYPE = """async (count) => {

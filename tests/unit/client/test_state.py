@@ -134,6 +134,24 @@ def test_message_hidden_by_us_reads_as_deleted() -> None:
     assert device.told(events.MessagesHidden)
 
 
+def test_message_hidden_before_it_is_received_has_no_text_in_its_event() -> None:
+    """Deleted on another device; a page of history brings it here later."""
+    device = Device()
+    device.event(1, 1)
+    device.take(type="event", epoch="e1", seq=2, kind="hidden", chat="c1", hidden=[2])
+    device.event(3, 3)
+
+    (history,) = device.asked("history")
+    device.take(**page(history, 2, more=False))
+
+    added = [event.message for event in device.told(events.MessageAdded)]
+    assert [(each.seq, each.body != "", each.deleted) for each in added] == [
+        (1, True, False),
+        (2, False, True),
+        (3, True, False),
+    ]
+
+
 @pytest.mark.parametrize("kind", ["reset", "too_long"])
 def test_message_hidden_while_the_device_missed_events_reads_as_deleted(kind: str) -> None:
     """The snapshot says what the user deleted elsewhere; what was hidden before stays so."""
@@ -383,6 +401,27 @@ def test_watched_users_are_watched_again_after_a_break() -> None:
     assert device.asked("watch") == [{"type": "watch", "users": ["bob"]}]
     with pytest.raises(Overloaded):
         device.state.watch(["carol", "dave"])
+
+
+def test_subscriptions_to_many_users_are_split_into_frames() -> None:
+    """A frame names at most 100 users; no users, no frame."""
+    device = Device()
+    users = [f"user-{number}" for number in range(230)]
+
+    device.state.watch(users)
+    device.state.watch([])
+    device.state.unwatch(users)
+
+    frames = device.state.take_frames()
+    assert [(each["type"], len(each["users"])) for each in frames] == [
+        ("watch", 100),
+        ("watch", 100),
+        ("watch", 30),
+        ("unwatch", 100),
+        ("unwatch", 100),
+        ("unwatch", 30),
+    ]
+    assert [user for each in frames[:3] for user in each["users"]] == users
 
 
 def test_presence_is_told_as_it_comes() -> None:

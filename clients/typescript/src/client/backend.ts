@@ -58,6 +58,8 @@ export interface Backend extends View {
   notify(fields: Fields): void;
   /** Start or stop presence subscriptions. */
   watch(users: string[], isOn: boolean): void;
+  /** Forget the messages of a chat up to seq `upto`. */
+  clear(chat: string, upto: number): void;
   /** Keep an unsent text. */
   setDraft(chat: string, text: string): void;
 }

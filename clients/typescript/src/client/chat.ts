@@ -182,6 +182,11 @@ export class Chat {
     return this.#known?.retentionS ?? 0;
   }
 
+  /** The user has cleared the chat up to this seq. */
+  get clearedUpto(): number {
+    return this.#known?.clearedUpto ?? 0;
+  }
+
   /** True after the end of a session with an AI companion. */
   get isEnded(): boolean {
     return this.#known?.isEnded ?? false;

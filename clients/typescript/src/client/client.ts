@@ -74,6 +74,7 @@ export class ChatClient {
     const { apiUrl, getToken } = options;
     this.#http = apiUrl === undefined ? null : new HttpClient({ apiUrl, getToken });
     this.preferences = new Preferences(() => this.http);
+    this.preferences.onChange((chats) => this.#clear(chats));
     const read = (chat: string): string => this.#backend?.draft(chat) ?? "";
     const write = (chat: string, text: string): void => this.#backend?.setDraft(chat, text);
     const isSynced = options.syncDrafts === true;
@@ -275,7 +276,19 @@ export class ChatClient {
     else promised?.reject(event.error);
   }
 
+  /** Forget the messages that the user has cleared, on this device or another. */
+  #clear(chats: Iterable<string>): void {
+    for (const chat of chats) {
+      const { clearedUpto } = this.preferences.get(chat);
+      const known = clearedUpto === 0 ? null : (this.#backend?.describe(chat) ?? null);
+      if (known !== null && (known.clearedUpto ?? 0) < clearedUpto) {
+        this.#backend?.clear(chat, clearedUpto);
+      }
+    }
+  }
+
   #onChange(chats: ReadonlySet<string>): void {
+    this.#clear(chats);
     for (const listener of this.#changeListeners) listener(chats);
   }
 

@@ -415,6 +415,12 @@ export class Engine implements Backend {
     this.#flush();
   }
 
+  clear(chat: string, upto: number): void {
+    this.#state.chats.get(chat)?.clear(upto);
+    this.#state.touched.add(chat);
+    this.#flush();
+  }
+
   setDraft(chat: string, text: string): void {
     this.#check();
     if (text === "") delete this.#drafts[chat];

@@ -2,13 +2,15 @@
 
 import type { Chat } from "../client/chat.js";
 import type { ChatClient } from "../client/client.js";
-import { WATCH_MAX } from "../generated/frames.js";
 import type { ChatEvent } from "../state/events.js";
+import { DEFAULT_BOUNDS } from "../state/model.js";
 
 const TYPING_MS = 6_000; // a member who is typing repeats the signal more often
 const TYPING_REPEAT_MS = 3_000;
 const TYPING_PAUSE_MS = 4_500;
 const TYPING_MAX = 20; // members of a chat
+const BATCH_MS = 100; // between changes of presence subscriptions
+const WATCHED_MAX = DEFAULT_BOUNDS.watchedMax;
 const RESPONSES_MAX = 100;
 const NOBODY: readonly string[] = [];
 
@@ -104,7 +106,9 @@ export class PresenceTable {
   readonly #client: ChatClient;
   readonly #changed: (user: string) => void;
   readonly #known = new Map<string, Presence>();
-  readonly #counts = new Map<string, number>();
+  readonly #counts = new Map<string, number>(); // the users that components show
+  readonly #watched = new Set<string>();
+  #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(client: ChatClient, changed: (user: string) => void) {
     this.#client = client;
@@ -118,41 +122,53 @@ export class PresenceTable {
 
   /** Subscribe to the presence of users until the returned function is called. */
   watch(users: readonly string[]): () => void {
-    const fresh = users.filter((user) => !this.#counts.has(user));
     for (const user of users) this.#counts.set(user, (this.#counts.get(user) ?? 0) + 1);
-    this.#send(fresh, true);
+    this.#schedule();
     return () => {
-      const gone: string[] = [];
       for (const user of users) {
         const left = (this.#counts.get(user) ?? 1) - 1;
         if (left > 0) this.#counts.set(user, left);
-        else if (this.#counts.delete(user)) gone.push(user);
+        else this.#counts.delete(user);
       }
-      for (const user of gone) this.#known.delete(user);
-      this.#send(gone, false);
+      this.#schedule();
     };
   }
 
   /** Subscribe again: another tab may have got the connection. */
   connected(): void {
-    this.#send([...this.#counts.keys()], true);
+    this.#watched.clear();
+    this.#update();
   }
 
   /** The server skips users who share no chat with this one: subscribe again once they do. */
   #met(user: string): void {
-    if (this.#counts.has(user) && !this.#known.has(user)) this.#send([user], true);
+    if (!this.#counts.has(user) || this.#known.has(user)) return;
+    this.#watched.delete(user);
+    this.#schedule();
   }
 
-  #send(users: string[], isOn: boolean): void {
-    if (users.length === 0 || !this.#client.isOnline) return;
+  /** The rows of a list come and go while it scrolls: few frames for all of them. */
+  #schedule(): void {
+    this.#timer ??= setTimeout(() => this.#update(), BATCH_MS);
+  }
+
+  #update(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    if (!this.#client.isOnline) return;
+    const gone = [...this.#watched].filter((user) => !this.#counts.has(user));
+    for (const user of gone) {
+      this.#watched.delete(user);
+      this.#known.delete(user);
+    }
+    const others = [...this.#counts.keys()].filter((user) => !this.#watched.has(user));
+    const fresh = others.slice(0, WATCHED_MAX - this.#watched.size);
+    for (const user of fresh) this.#watched.add(user);
     try {
-      for (let start = 0; start < users.length; start += WATCH_MAX) {
-        const some = users.slice(start, start + WATCH_MAX);
-        if (isOn) this.#client.watch(some);
-        else this.#client.unwatch(some);
-      }
+      if (gone.length > 0) this.#client.unwatch(gone);
+      if (fresh.length > 0) this.#client.watch(fresh);
     } catch {
-      // Too many subscriptions: the presence of these users stays unknown.
+      // The client is closed, or another part of it has too many subscriptions.
     }
   }
 

@@ -22,6 +22,7 @@ export interface SavedChat {
   needsHistory: boolean;
   topic?: string | null;
   picture?: string | null;
+  clearedUpto?: number;
 }
 
 /** The unread count in the chat list: messages after seq `read`, up to seq `top`. */
@@ -57,6 +58,8 @@ export class ChatState {
   isEnded = false;
   /** It has entries that were never loaded. */
   needsHistory = false;
+  /** The user has cleared the chat up to this seq: these messages are never shown again. */
+  clearedUpto = 0;
   readonly log: ChatLog;
   readonly marks = new Map<string, Marks>();
   readonly #me: string;
@@ -143,7 +146,7 @@ export class ChatState {
     this.#takeCommon(summary);
     this.picture = summary.picture ?? null;
     this.#listedTop = Math.max(this.#listedTop, summary.top ?? 0);
-    if (summary.last != null) this.last = summary.last;
+    if (summary.last != null && summary.last.seq > this.clearedUpto) this.last = summary.last;
     const changed = this.takeMarks({ user: this.#me, read: summary.read ?? 0 });
     this.#listed = {
       read: summary.read ?? 0,
@@ -198,6 +201,7 @@ export class ChatState {
       needsHistory: this.needsHistory,
       topic: this.topic,
       picture: this.picture,
+      clearedUpto: this.clearedUpto,
     };
   }
 
@@ -214,6 +218,7 @@ export class ChatState {
     this.needsHistory = saved.needsHistory;
     this.topic = saved.topic ?? null;
     this.picture = saved.picture ?? null;
+    this.clear(saved.clearedUpto ?? 0);
     for (const [user, [read, received]] of Object.entries(saved.marks)) {
       this.takeMarks({ user, read, received });
     }
@@ -284,6 +289,14 @@ export class ChatState {
     return [{ type: "messagesHidden", chat: this.id, seqs: [...seqs] }];
   }
 
+  /** Forget the messages up to seq `upto`, which the user has cleared. */
+  clear(upto: number): void {
+    if (upto <= this.clearedUpto) return;
+    this.clearedUpto = upto;
+    this.log.clear(upto);
+    if (this.last !== null && this.last.seq <= upto) this.last = null;
+  }
+
   /** Apply a page that the application requested; its entries are not delivered as events. */
   takePage(page: Entry[], isNewest: boolean, before: number | null = null): ChatEvent[] {
     const last = page.at(-1);
@@ -326,7 +339,8 @@ export class ChatState {
       case "unpin":
         return { type: "pinsChanged", chat, change: entry };
       default: {
-        const message = (entry.rev ?? 0) === 0 ? entry : (this.log.find(entry.seq) ?? entry);
+        const isUnchanged = (entry.rev ?? 0) === 0 && !this.log.isHidden(entry.seq);
+        const message = isUnchanged ? entry : (this.log.find(entry.seq) ?? entry);
         return { type: "messageAdded", chat, message };
       }
     }

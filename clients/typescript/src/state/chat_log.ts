@@ -46,6 +46,7 @@ export class ChatLog {
   readonly #entries = new Map<number, Entry>();
   readonly #changes = new Map<number, Set<number>>(); // seq of a message → seqs of its changes
   readonly #hidden = new Set<number>();
+  #clearedUpto = 0;
   readonly #former = new Map<number, string>(); // seq → identity, of the previous epoch
   #formerEntries = new Map<number, Entry>();
   readonly #formerHidden = new Set<number>();
@@ -84,18 +85,19 @@ export class ChatLog {
     return nowS === undefined ? found : found.map((entry) => asOf(entry, nowS));
   }
 
+  /** Return the visible messages that the user has not cleared, like `entries`. */
   messages(nowS?: number): Entry[] {
-    return this.entries(nowS).filter(isMessage);
+    return this.entries(nowS).filter((entry) => isMessage(entry) && entry.seq > this.#clearedUpto);
   }
 
   /** Return the newest visible message; null if none is kept. */
   newestMessage(): Entry | null {
-    let newest = 0;
+    let newest = this.#clearedUpto;
     for (const [seq, entry] of this.#entries) {
       const isVisible = this.shown === null || seq <= this.shown;
       if (seq > newest && isVisible && isMessage(entry)) newest = seq;
     }
-    return this.find(newest);
+    return newest > this.#clearedUpto ? this.find(newest) : null;
   }
 
   /** Count the entries above `after` that do not count as unread. */
@@ -182,6 +184,13 @@ export class ChatLog {
   /** Show these messages as deleted, even if an earlier page has their text. */
   hide(seqs: Iterable<number>): void {
     for (const seq of seqs) this.#hidden.add(seq);
+  }
+
+  /** Evict the delivered entries up to seq `upto`, and show no message up to it again. */
+  clear(upto: number): void {
+    this.#clearedUpto = upto;
+    const end = Math.min(upto, this.shown ?? upto);
+    for (const seq of [...this.#entries.keys()]) if (seq <= end) this.#forget(seq);
   }
 
   /**

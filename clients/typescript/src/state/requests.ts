@@ -4,6 +4,7 @@
 // deadline. At most `IN_FLIGHT_MAX` requests are in flight (the server allows 32); the others are
 // queued in order.
 
+import { WATCH_MAX } from "../generated/frames.js";
 import { ChatError, errorOf } from "./errors.js";
 import type { Fields } from "./model.js";
 
@@ -27,6 +28,14 @@ export function checkText(value: unknown): void {
       checkText(inner);
     }
   }
+}
+
+/** Return frames that name users, each with at most as many as the server allows. */
+export function userFrames(type: "watch" | "unwatch", users: string[]): Fields[] {
+  const count = Math.ceil(users.length / WATCH_MAX);
+  return Array.from({ length: count }, (_, index) => {
+    return { type, users: users.slice(index * WATCH_MAX, (index + 1) * WATCH_MAX) };
+  });
 }
 
 /** One request. Exactly one callback is called, once; none if the request is forgotten. */

@@ -18,7 +18,7 @@ import { chatOf, signalOf, type ChatEvent, type QueuedEvent } from "./events.js"
 import { DEFAULT_BOUNDS, type Bounds, type Cursor, type Fields } from "./model.js";
 import { Operations } from "./operations.js";
 import { isStoredWanted, Outbox, type OutboxEntry } from "./outbox.js";
-import { checkText, Requests, type Answer } from "./requests.js";
+import { checkText, Requests, userFrames, type Answer } from "./requests.js";
 
 /** Maximum wait for an answer. */
 export const ANSWER_S = 10;
@@ -137,10 +137,7 @@ export class ClientState {
     if (!this.#isResetComing) this.outbox.willBeTold(Object.keys(this.#namedUnstored), nowS);
     this.#namedUnstored = {};
     this.#emit([{ type: "connected", user: this.user }]);
-    const users = [...this.#watched];
-    for (let start = 0; start < users.length; start += frames.WATCH_MAX) {
-      this.#frames.push({ type: "watch", users: users.slice(start, start + frames.WATCH_MAX) });
-    }
+    for (const frame of userFrames("watch", [...this.#watched])) this.notify(frame);
     this.#takeLarge(welcome.large ?? [], isFresh);
     this.spoken.reconnected(nowS);
     this.tick(nowS);
@@ -261,13 +258,13 @@ export class ClientState {
       throw new ChatError("overloaded", `at most ${watchedMax} presence subscriptions are allowed`);
     }
     for (const user of users) this.#watched.add(user);
-    this.notify({ type: "watch", users });
+    for (const frame of userFrames("watch", users)) this.notify(frame);
   }
 
   /** Unsubscribe from the presence of users. */
   unwatch(users: string[]): void {
     for (const user of users) this.#watched.delete(user);
-    this.notify({ type: "unwatch", users });
+    for (const frame of userFrames("unwatch", users)) this.notify(frame);
   }
 
   /** Deliver events that a previous process of this device left unconsumed. */

@@ -39,6 +39,7 @@ export interface Calls {
   ask: [args: [Fields, number], result: Fields];
   notify: [args: [Fields], result: null];
   watch: [args: [string[], boolean], result: null];
+  clear: [args: [string, number], result: null];
   setDraft: [args: [string, string], result: null];
   openChat: [args: [string], result: ChatUpdate];
   snapshot: [args: [], result: Snapshot];

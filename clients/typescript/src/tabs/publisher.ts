@@ -60,6 +60,9 @@ export class Publisher {
       case "watch":
         engine.watch(...(args as Calls["watch"][0]));
         return null;
+      case "clear":
+        engine.clear(...(args as Calls["clear"][0]));
+        return null;
       case "setDraft":
         engine.setDraft(...(args as Calls["setDraft"][0]));
         return null;

@@ -177,6 +177,8 @@ export class SharedBackend implements Backend {
       engine.ask(...(args as Calls["ask"][0])).then(pending.resolve, pending.reject);
     } else if (method === "setDraft") {
       engine.setDraft(...(args as Calls["setDraft"][0]));
+    } else if (method === "clear") {
+      engine.clear(...(args as Calls["clear"][0]));
     } else if (method === "watch") {
       engine.watch(...(args as Calls["watch"][0]));
     }
@@ -313,6 +315,11 @@ export class SharedBackend implements Backend {
   watch(users: string[], isOn: boolean): void {
     if (this.#engine !== null) this.#engine.watch(users, isOn);
     else void this.#call("watch", users, isOn).catch(ignore);
+  }
+
+  clear(chat: string, upto: number): void {
+    if (this.#engine !== null) this.#engine.clear(chat, upto);
+    else void this.#call("clear", chat, upto).catch(ignore);
   }
 
   setDraft(chat: string, text: string): void {

@@ -77,11 +77,18 @@ export class StateClient {
   }
 
   watch(users: string[]): void {
-    this.notified.push({ type: "watch", users });
+    this.state.watch(users);
+    this.#takeUserFrames();
   }
 
   unwatch(users: string[]): void {
-    this.notified.push({ type: "unwatch", users });
+    this.state.unwatch(users);
+    this.#takeUserFrames();
+  }
+
+  #takeUserFrames(): void {
+    const frames = this.state.takeFrames();
+    this.notified.push(...frames.filter(({ type }) => type === "watch" || type === "unwatch"));
   }
 
   // the view and the backend of chats

@@ -78,25 +78,35 @@ class Directory {
 
   #want(id: string): void {
     this.#wanted.add(id);
-    this.#timer ??= setTimeout(() => void this.#load(), BATCH_MS);
+    this.#timer ??= setTimeout(() => void this.#loadWanted(), BATCH_MS);
   }
 
-  async #load(): Promise<void> {
+  async #loadWanted(): Promise<void> {
     this.#timer = undefined;
-    const user = [...this.#wanted].slice(0, BATCH_MAX);
-    for (const id of user) this.#wanted.delete(id);
-    if (this.#wanted.size > 0) this.#timer = setTimeout(() => void this.#load(), BATCH_MS);
-    try {
-      const { items } = await this.#client.http.call("list_users", { user });
-      const names = new Map(items.map((item) => [item.user, item.name]));
-      for (const id of user) this.set(id, { name: names.get(id) ?? this.get(id).name });
-      this.#keep();
-    } catch {
-      // Offline: the ids or the stored names are shown; the next page asks again.
-    }
+    const wanted = [...this.#wanted];
+    this.#wanted.clear();
+    await this.load(wanted);
   }
 
-  // Pictures: one request each, so only a few at a time. A missing one is asked for again later.
+  /** Load the names of these people, unless they are known. */
+  async load(ids: readonly string[]): Promise<void> {
+    const since = Date.now() - FRESH_MS;
+    const unknown = ids.filter((id) => (this.#known.get(id)?.loadedAtMs ?? 0) < since);
+    for (let start = 0; start < unknown.length; start += BATCH_MAX) {
+      const user = unknown.slice(start, start + BATCH_MAX);
+      try {
+        const { items } = await this.#client.http.call("list_users", { user });
+        const names = new Map(items.map((item) => [item.user, item.name]));
+        for (const id of user) this.set(id, { name: names.get(id) ?? this.get(id).name });
+      } catch {
+        break; // Offline: the ids or the stored names are shown; the next page asks again.
+      }
+    }
+    if (unknown.length > 0) this.#keep();
+  }
+
+  // Pictures: one request each, so only a few at a time, for what is shown last, and not for who is
+  // no longer shown. A missing one is asked for again later.
 
   #wantPicture(id: string): void {
     const known = this.#known.get(id);
@@ -109,8 +119,13 @@ class Directory {
 
   #loadPictures(): void {
     while (this.#loadingPictures < PICTURES_AT_ONCE) {
-      const id = this.#pictures.shift();
+      const id = this.#pictures.pop();
       if (id === undefined) return;
+      const known = this.#known.get(id);
+      if (known !== undefined && (this.#listeners.get(id)?.size ?? 0) === 0) {
+        known.pictureUntilMs = 0;
+        continue;
+      }
       this.#loadingPictures += 1;
       void this.#loadPicture(id).finally(() => {
         this.#loadingPictures -= 1;

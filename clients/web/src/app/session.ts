@@ -165,6 +165,7 @@ export class Session {
       await client.connect();
       if (this.#state.kind !== "open" || this.#state.client !== client) return;
       this.#set({ ...this.#state, user: client.user, isReady: true });
+      client.preferences.load().catch(() => {}); // offline: again at the next connection
       document.addEventListener("visibilitychange", onVisibility);
       onVisibility();
       for await (const _ of client.events()) {

@@ -11,13 +11,13 @@ import {
   X,
 } from "lucide-react";
 import {
+  useCallback,
+  useDeferredValue,
   useEffect,
   useMemo,
   useRef,
   useState,
-  type KeyboardEvent,
   type Ref,
-  type UIEvent,
 } from "react";
 import type { Chat } from "tierchat";
 import { useChatList, useClient } from "tierchat/react";
@@ -27,13 +27,11 @@ import { Button, EmptyState, ErrorState, IconButton, MenuButton, SkeletonRows } 
 import { errorText } from "../app/errors";
 import { useText } from "../i18n";
 import styles from "./ChatListPage.module.css";
-import { ChatRow } from "./ChatRow";
+import { ChatRows, type ChatRowsHandle } from "./ChatRows";
 import { Invitations } from "./Invitations";
 import { NewChatDialog, NewGroupDialog } from "./NewChatDialogs";
 import { usePreferences, usePreferencesStore } from "./preferences";
 import { useChatKeys } from "./use_chat_keys";
-
-const NEAR_END_PX = 600;
 
 /** The page in the list pane of the section "chats". */
 export default function ChatListPage() {
@@ -44,18 +42,22 @@ export default function ChatListPage() {
   const current = match?.route.section === "chats" ? match.params["chat"] : undefined;
   const [filter, setFilter] = useState("");
   const [isArchive, setArchive] = useState(false);
-  const list = useRef<HTMLDivElement>(null);
+  const rows = useRef<ChatRowsHandle>(null);
   const filterInput = useRef<HTMLInputElement>(null);
-  const groups = useGroups(chats, filter, isArchive);
+  const groups = useGroups(chats, useDeferredValue(filter), isArchive);
   useReadMark(current);
   useChatKeys([...groups.pinned, ...groups.others], current, filterInput);
+  const loadNext = useCallback(() => {
+    if (hasMore && !isLoading && error === null) void loadMore();
+  }, [hasMore, isLoading, error, loadMore]);
+  // The filter is about all chats.
+  useEffect(() => {
+    if (filter !== "") loadNext();
+  }, [filter, loadNext]);
+  const openArchive = (): void => setArchive(true);
 
   const dialog = query.get("new");
   const closeDialog = (): void => navigate(location.pathname, { replace: true });
-  const onScroll = ({ currentTarget: area }: UIEvent<HTMLElement>): void => {
-    const leftPx = area.scrollHeight - area.scrollTop - area.clientHeight;
-    if (leftPx < NEAR_END_PX && hasMore && !isLoading && error === null) void loadMore();
-  };
   const isEmpty = groups.pinned.length + groups.others.length === 0;
   const isFirstLoad = chats.length === 0 && (isLoading || hasMore) && error === null;
   return (
@@ -78,23 +80,30 @@ export default function ChatListPage() {
         ref={filterInput}
         value={filter}
         onChange={setFilter}
-        onEnterList={() => focusRow(list.current, 0)}
+        onEnterList={() => rows.current?.focusFirst()}
       />
-      <div
-        ref={list}
-        className={styles["list"]}
-        onScroll={onScroll}
-        onKeyDown={(event) => moveFocus(event, list.current)}
+      <ChatRows
+        ref={rows}
+        pinned={groups.pinned}
+        chats={groups.others}
+        current={current}
+        hasMore={hasMore}
+        onNearEnd={loadNext}
+        above={
+          !isArchive &&
+          filter === "" && (
+            <>
+              <Invitations />
+              {groups.archived > 0 && (
+                <button type="button" className={styles["archive"]} onClick={openArchive}>
+                  <Archive size={18} aria-hidden />
+                  {text.chats.archivedCount(groups.archived)}
+                </button>
+              )}
+            </>
+          )
+        }
       >
-        {!isArchive && filter === "" && <Invitations />}
-        {!isArchive && filter === "" && groups.archived > 0 && (
-          <button type="button" className={styles["archive"]} onClick={() => setArchive(true)}>
-            <Archive size={18} aria-hidden />
-            {text.chats.archivedCount(groups.archived)}
-          </button>
-        )}
-        <Rows title={text.chats.pinned} chats={groups.pinned} isPinned current={current} />
-        <Rows title={text.chats.all} chats={groups.others} isPinned={false} current={current} />
         {isFirstLoad && <SkeletonRows />}
         {error !== null && chats.length === 0 && (
           <ErrorState message={errorText(error)} onRetry={() => void loadMore()} />
@@ -115,7 +124,7 @@ export default function ChatListPage() {
             {text.chats.emptyHint}
           </EmptyState>
         )}
-      </div>
+      </ChatRows>
       {dialog === "chat" && <NewChatDialog onClose={closeDialog} />}
       {dialog === "group" && <NewGroupDialog onClose={closeDialog} />}
     </>
@@ -163,35 +172,11 @@ function Filter({ ref, value, onChange, onEnterList }: FilterProps) {
   );
 }
 
-interface RowsProps {
-  title: string;
-  chats: readonly Chat[];
-  isPinned: boolean;
-  current: string | undefined;
-}
-
-function Rows({ title, chats, isPinned, current }: RowsProps) {
-  const preferences = usePreferences();
-  if (chats.length === 0) return null;
-  return (
-    <ul aria-label={title} className={styles["rows"]}>
-      {chats.map((chat) => (
-        <ChatRow
-          key={chat.id}
-          chat={chat}
-          preferences={preferences.chats.get(chat.id)}
-          isPinned={isPinned}
-          isCurrent={chat.id === current}
-        />
-      ))}
-    </ul>
-  );
-}
-
 /** Sort the chats into those that are pinned and others, as the filter and the archive select. */
 function useGroups(chats: readonly Chat[], filter: string, isArchive: boolean) {
   const client = useClient();
   const preferences = usePreferences();
+  const names = useNames(chats, filter !== "");
   return useMemo(() => {
     const directory = directoryOf(client);
     const wanted = filter.trim().toLocaleLowerCase();
@@ -211,7 +196,22 @@ function useGroups(chats: readonly Chat[], filter: string, isArchive: boolean) {
     pinned.sort((a, b) => (order.get(a.id) ?? 0) - (order.get(b.id) ?? 0));
     const others = isArchive ? inView : inView.filter(({ id }) => !order.has(id));
     return { pinned, others, archived: archived.length };
-  }, [chats, filter, isArchive, preferences, client]);
+  }, [chats, filter, isArchive, preferences, client, names]);
+}
+
+/** Load the names of all people with whom there is a direct chat; the result changes with them. */
+function useNames(chats: readonly Chat[], isWanted: boolean): number {
+  const client = useClient();
+  const [version, setVersion] = useState(0);
+  const peers = chats.map(({ peer }) => peer).filter((peer) => peer !== null);
+  const key = isWanted ? peers.toSorted().join(" ") : "";
+  useEffect(() => {
+    if (key === "") return;
+    void directoryOf(client)
+      .load(key.split(" "))
+      .then(() => setVersion((before) => before + 1));
+  }, [client, key]);
+  return version;
 }
 
 /** A chat that is opened is no longer marked as unread. */
@@ -222,24 +222,4 @@ function useReadMark(current: string | undefined): void {
     if (store.getView().chats.get(current)?.marked_unread !== true) return;
     store.change(current, { marked_unread: false }).catch(() => {});
   }, [current, store]);
-}
-
-function rowsOf(list: HTMLElement | null): HTMLElement[] {
-  return [...(list?.querySelectorAll<HTMLElement>("li > a, button") ?? [])];
-}
-
-function focusRow(list: HTMLElement | null, index: number): void {
-  rowsOf(list)[index]?.focus();
-}
-
-/** Move the focus between rows with the arrow keys. */
-function moveFocus(event: KeyboardEvent, list: HTMLElement | null): void {
-  const steps: Record<string, number> = { ArrowDown: 1, ArrowUp: -1 };
-  const step = steps[event.key];
-  if (step === undefined || (event.target as Element).closest('[role="menu"]') !== null) return;
-  const rows = rowsOf(list);
-  const index = rows.indexOf(document.activeElement as HTMLElement);
-  if (index < 0) return;
-  event.preventDefault();
-  rows[index + step]?.focus();
 }

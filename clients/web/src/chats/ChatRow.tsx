@@ -41,7 +41,7 @@ export const ChatRow = memo(function ChatRow(props: ChatRowProps) {
     setAnchor(isKeyboard ? event.currentTarget : { x: event.clientX, y: event.clientY });
   };
   return (
-    <li className={styles["item"]}>
+    <>
       <Link
         to={pathTo("/chats/:chat", { chat: chat.id })}
         className={styles["row"]}
@@ -77,7 +77,7 @@ export const ChatRow = memo(function ChatRow(props: ChatRowProps) {
       {anchor !== null && (
         <RowMenu {...props} title={title} anchor={anchor} onClose={() => setAnchor(null)} />
       )}
-    </li>
+    </>
   );
 });
 

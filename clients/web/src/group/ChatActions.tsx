@@ -18,17 +18,19 @@ export function ChatActions({ info }: { info: Http.ChatInfo }) {
   const [open, setOpen] = useState<"clear" | "delete" | null>(null);
   const { chat } = info;
   const close = (): void => setOpen(null);
-  const change = (body: Http.PreferenceChanges): Promise<unknown> =>
-    client.http.call("change_chat_preferences", { chat, body });
+  const clearHistory = (isArchived?: boolean): Promise<unknown> => {
+    const clearedUpto = client.chat(chat).top;
+    return client.preferences.change(chat, { clearedUpto, ...(isArchived && { isArchived }) });
+  };
   const clear = (): Promise<boolean> =>
     attempt(async () => {
-      await change({ cleared_upto: client.chat(chat).top });
+      await clearHistory();
       showToast(text.cleared);
     });
   // A new message brings an archived chat back.
   const remove = (): Promise<boolean> =>
     attempt(async () => {
-      await change({ cleared_upto: client.chat(chat).top, archived: true });
+      await clearHistory(true);
       navigate("/chats", { replace: true });
     });
   return (

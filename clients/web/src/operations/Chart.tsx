@@ -176,6 +176,7 @@ function optionsOf(
   return {
     width: element.clientWidth,
     height: HEIGHT,
+    padding: [8, 12, 0, 0],
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
     scales: {
@@ -185,12 +186,13 @@ function optionsOf(
       {
         ...axis,
         grid: { show: false },
+        size: 24,
         space: 80,
         values: (_, splits) => splits.map((split) => formatClock(split * 1000, "minutes")),
       },
       {
         ...axis,
-        size: 58,
+        size: 52,
         space: 36,
         ...(chart.isBinary === true ? { incrs: BINARY_STEPS } : {}),
         values: (_, splits) => splits.map((split) => chart.format(split)),

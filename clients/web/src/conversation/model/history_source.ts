@@ -15,6 +15,8 @@ export interface HistorySource {
   kept(): readonly Message[];
   /** True if the device has never loaded the newest messages. */
   readonly needsHistory: boolean;
+  /** The user has cleared the chat up to this seq; no page contains these entries. */
+  readonly clearedUpto: number;
   loadNewest(limit: number): Promise<SourcePage>;
   loadBefore(seq: number, limit: number): Promise<SourcePage>;
   loadAfter(seq: number, limit: number): Promise<SourcePage>;
@@ -26,30 +28,37 @@ export interface HistorySource {
 /** Return the source of a chat of a client. */
 export function historyOf(client: ChatClient, chatId: string): HistorySource {
   const chat = client.chat(chatId);
+  const pageOf = (
+    messages: readonly Message[],
+    hasOlder: boolean,
+    hasNewer: boolean,
+  ): SourcePage => {
+    const entries = messages.filter(({ seq }) => seq > chat.clearedUpto);
+    return { entries, hasOlder: hasOlder && entries.length === messages.length, hasNewer };
+  };
   return {
     kept: () => chat.messages,
     get needsHistory() {
       return chat.needsHistory;
     },
+    get clearedUpto() {
+      return chat.clearedUpto;
+    },
     async loadNewest(limit) {
       const page = await chat.history({ limit });
-      return { entries: page.messages, hasOlder: page.hasMore, hasNewer: false };
+      return pageOf(page.messages, page.hasMore, false);
     },
     async loadBefore(seq, limit) {
       const page = await chat.history({ before: seq, limit });
-      return { entries: page.messages, hasOlder: page.hasMore, hasNewer: true };
+      return pageOf(page.messages, page.hasMore, true);
     },
     async loadAfter(seq, limit) {
       const page = await chat.history({ after: seq, limit });
-      return { entries: page.messages, hasOlder: true, hasNewer: page.hasMore };
+      return pageOf(page.messages, true, page.hasMore);
     },
     async loadAround(seq, limit) {
       const found = await client.http.call("list_messages_around", { chat: chatId, seq, limit });
-      return {
-        entries: found.messages as readonly Message[],
-        hasOlder: found.older,
-        hasNewer: found.newer,
-      };
+      return pageOf(found.messages as readonly Message[], found.older, found.newer);
     },
     async findAt(timeMs) {
       const from = Math.max(0, timeMs) * 1000;

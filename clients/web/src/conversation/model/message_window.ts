@@ -124,6 +124,7 @@ export class MessageWindow {
 
   /** Show message `seq`; return false if it cannot be loaded. */
   async jumpTo(seq: number): Promise<boolean> {
+    if (seq <= this.#source.clearedUpto) return false;
     if (this.#state.entries.some((entry) => entry.seq === seq)) {
       this.#set({ target: seq, place: this.#state.place + 1 });
       return true;
@@ -159,7 +160,7 @@ export class MessageWindow {
     const { generation, place } = this.#state;
     this.#set({
       entries,
-      hasOlder: hasOlder && this.#from > 1,
+      hasOlder: hasOlder && this.#from > this.#source.clearedUpto + 1,
       isLive: !page.hasNewer,
       loading: null,
       error: null,
@@ -191,6 +192,7 @@ export class MessageWindow {
   async loadOlder(): Promise<void> {
     if (this.#state.loading !== null || !this.#state.hasOlder) return;
     const task = this.#task;
+    const { clearedUpto } = this.#source;
     this.#set({ loading: "older", error: null });
     try {
       for (let pages = 0; pages < PAGES_MAX; pages += 1) {
@@ -198,7 +200,7 @@ export class MessageWindow {
         if (task !== this.#task) return;
         this.#from = page.entries[0]?.seq ?? this.#from;
         const added = page.entries.filter(isShown);
-        const hasOlder = page.hasOlder && page.entries.length > 0 && this.#from > 1;
+        const hasOlder = page.hasOlder && page.entries.length > 0 && this.#from > clearedUpto + 1;
         if (added.length > 0 || !hasOlder) {
           const entries = [...added, ...this.#state.entries];
           this.#set({ entries, hasOlder, loading: null, isShifted: added.length > 0 });
@@ -257,6 +259,7 @@ export class MessageWindow {
 
   /** Take the current messages from the SDK. */
   refresh(): void {
+    this.#dropCleared();
     const { entries, isLive } = this.#state;
     const kept = this.#source.kept();
     const first = kept[0];
@@ -280,10 +283,19 @@ export class MessageWindow {
     if (isChanged) this.#set({ entries: next });
   }
 
+  #dropCleared(): void {
+    const { entries, isLive } = this.#state;
+    const { clearedUpto } = this.#source;
+    if ((entries[0]?.seq ?? Infinity) > clearedUpto) return;
+    const left = entries.filter(({ seq }) => seq > clearedUpto);
+    this.#show({ entries: left, hasOlder: false, hasNewer: !isLive }, "end");
+  }
+
   /** Add a note about the chat that has just arrived or that the SDK does not keep. */
   addEntry(entry: Message): void {
     const { entries, isLive } = this.#state;
-    if (!isShown(entry) || entry.seq < this.#from || (!isLive && entry.seq > this.#to)) return;
+    const lowest = Math.max(this.#from, this.#source.clearedUpto + 1);
+    if (!isShown(entry) || entry.seq < lowest || (!isLive && entry.seq > this.#to)) return;
     const at = entries.findIndex(({ seq }) => seq >= entry.seq);
     if (entries[at]?.seq === entry.seq) return;
     const index = at < 0 ? entries.length : at;

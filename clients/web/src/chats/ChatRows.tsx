@@ -1,0 +1,199 @@
+// The rows of the chat list: a virtual list below the pinned chats, with the arrow keys.
+
+import {
+  createContext,
+  use,
+  useEffect,
+  useImperativeHandle,
+  useLayoutEffect,
+  useRef,
+  useState,
+  type FocusEvent,
+  type KeyboardEvent,
+  type ReactNode,
+  type Ref,
+  type UIEvent,
+} from "react";
+import type { Chat } from "tierchat";
+import { Virtualizer, type VirtualizerHandle } from "virtua";
+import type { CustomContainerComponent, CustomItemComponent } from "virtua";
+import { useText } from "../i18n";
+import styles from "./ChatListPage.module.css";
+import { ChatRow } from "./ChatRow";
+import { usePreferences } from "./preferences";
+
+const NEAR_END_PX = 1_500;
+const BUFFER_PX = 600;
+const FOCUS_TRIES = 10; // frames until a row has its place
+const STEPS: Readonly<Record<string, number>> = {
+  ArrowDown: 1,
+  ArrowUp: -1,
+  PageDown: 10,
+  PageUp: -10,
+  Home: -Infinity,
+  End: Infinity,
+};
+
+/** What other components do with the list. */
+export interface ChatRowsHandle {
+  focusFirst: () => void;
+}
+
+interface ChatRowsProps {
+  ref: Ref<ChatRowsHandle>;
+  pinned: readonly Chat[];
+  chats: readonly Chat[];
+  current: string | undefined;
+  /** True if `chats` may become longer. */
+  hasMore: boolean;
+  /** Called near the end of the list. */
+  onNearEnd: () => void;
+  /** Above the chats. */
+  above: ReactNode;
+  /** Below the chats. */
+  children: ReactNode;
+}
+
+/** The scrolling part of the chat list. */
+export function ChatRows({ ref, pinned, chats, current, hasMore, onNearEnd, ...more }: ChatRowsProps) {
+  const text = useText();
+  const { chats: preferences } = usePreferences();
+  const scroller = useRef<HTMLDivElement>(null);
+  const top = useRef<HTMLDivElement>(null);
+  const list = useRef<VirtualizerHandle>(null);
+  const [topPx, setTopPx] = useState(0);
+  const [focused, setFocused] = useState<string | null>(null);
+  const focusedIndex = focused === null ? -1 : chats.findIndex(({ id }) => id === focused);
+
+  useLayoutEffect(() => {
+    const element = top.current;
+    if (element === null) return undefined;
+    const observer = new ResizeObserver(() => setTopPx(element.offsetHeight));
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, []);
+
+  const topRows = (): HTMLElement[] => [
+    ...(top.current?.querySelectorAll<HTMLElement>("li > a, button") ?? []),
+  ];
+  const focusAt = (place: number): void => {
+    const above = topRows();
+    const end = above.length + chats.length - 1;
+    const wanted = Math.min(end, Math.max(0, place));
+    const index = wanted - above.length;
+    if (index < 0) {
+      above[wanted]?.focus();
+      return;
+    }
+    setFocused(chats[index]?.id ?? null);
+    list.current?.scrollToIndex(index, { align: "nearest" });
+    focusSoon(() => scroller.current?.querySelector(`[data-index="${index}"] > a`) ?? null);
+  };
+  useImperativeHandle(ref, () => ({ focusFirst: () => focusAt(0) }));
+
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const step = STEPS[event.key];
+    const target = event.target as HTMLElement;
+    if (step === undefined || target.closest('[role="menu"]') !== null) return;
+    const above = topRows();
+    const index = indexOf(target);
+    const place = index < 0 ? above.indexOf(target) : above.length + index;
+    if (place < 0) return;
+    event.preventDefault();
+    focusAt(place + step);
+  };
+  const onFocus = ({ target }: FocusEvent): void => setFocused(chats[indexOf(target)]?.id ?? null);
+  const onScroll = ({ currentTarget: area }: UIEvent<HTMLElement>): void => {
+    if (area.scrollHeight - area.scrollTop - area.clientHeight < NEAR_END_PX) onNearEnd();
+  };
+  // The first page may be shorter than the window.
+  useEffect(() => {
+    const area = scroller.current;
+    if (area !== null && area.scrollHeight <= area.clientHeight) onNearEnd();
+  }, [chats.length, onNearEnd]);
+
+  const rowOf = (chat: Chat, isPinned: boolean) => (
+    <ChatRow
+      key={chat.id}
+      chat={chat}
+      preferences={preferences.get(chat.id)}
+      isPinned={isPinned}
+      isCurrent={chat.id === current}
+    />
+  );
+  return (
+    <div
+      ref={scroller}
+      className={styles["list"]}
+      onScroll={onScroll}
+      onKeyDown={onKeyDown}
+      onFocus={onFocus}
+    >
+      <div ref={top} className={styles["top"]}>
+        {more.above}
+        {pinned.length > 0 && (
+          <ul aria-label={text.chats.pinned} className={styles["pinned"]}>
+            {pinned.map((chat) => (
+              <li key={chat.id}>{rowOf(chat, true)}</li>
+            ))}
+          </ul>
+        )}
+      </div>
+      {chats.length > 0 && (
+        <SizeContext value={hasMore ? -1 : chats.length}>
+          <Virtualizer
+            ref={list}
+            as={List}
+            item={Item}
+            scrollRef={scroller}
+            data={chats}
+            startMargin={topPx}
+            bufferSize={BUFFER_PX}
+            keepMounted={focusedIndex < 0 ? [] : [focusedIndex]}
+          >
+            {(chat) => rowOf(chat, false)}
+          </Virtualizer>
+        </SizeContext>
+      )}
+      {more.children}
+    </div>
+  );
+}
+
+/** The number of items of the list; -1: not known. */
+const SizeContext = createContext(-1);
+
+const List: CustomContainerComponent = ({ ref, style, children }) => {
+  const text = useText();
+  return (
+    <ul ref={ref} style={style} aria-label={text.chats.all}>
+      {children}
+    </ul>
+  );
+};
+
+const Item: CustomItemComponent = ({ ref, style, index, children }) => (
+  <li
+    ref={ref}
+    style={style}
+    data-index={index}
+    aria-setsize={use(SizeContext)}
+    aria-posinset={index + 1}
+  >
+    {children}
+  </li>
+);
+
+/** Return the index of the chat whose row contains an element, or -1. */
+function indexOf(element: Element): number {
+  return Number(element.closest("[data-index]")?.getAttribute("data-index") ?? -1);
+}
+
+/** Focus a row as soon as it can have the focus: the list hides rows that it has not measured. */
+function focusSoon(find: () => HTMLElement | null, tries = FOCUS_TRIES): void {
+  const row = find();
+  row?.focus();
+  if (tries > 0 && (row === null || document.activeElement !== row)) {
+    requestAnimationFrame(() => focusSoon(find, tries - 1));
+  }
+}
