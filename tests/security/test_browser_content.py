@@ -19,6 +19,7 @@ from chatserver.features.attachments.model import File
 from chatserver.hot.redis.factory import open_hot
 from tests.e2e.web.client_support import Visit, Visitor
 from tests.e2e.web.stack_support import WebStack
+from tests.e2e.web.test_hostile_texts import PAYLOADS
 from tests.support.rawchat import RawChat
 
 pytest_plugins = ["tests.e2e.web.fixtures"]
@@ -27,48 +28,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 FILES_AT_ONCE = 10
 GROUPS = 6  # as many as a window shows without scrolling
 _RUN = "window.__xss=1"
-_TAGS = ["img src=x", "svg", "body", "iframe", "input autofocus", "details open", "video src=x"]
-_EVENTS = ["onerror", "onload", "onfocus", "ontoggle", "onmouseover", "onpointerenter"]
-_WRAPPERS = [
-    "{}",
-    '">{}',
-    "'>{}",
-    "</script>{}",
-    "<!--{}-->",
-    "]]>{}",
-    "`{}",
-    "\\u003c{}",
-    "{}\u0000",
-]
-PAYLOADS = [
-    *(f"<{tag} {event}={_RUN}>" for tag in _TAGS for event in _EVENTS),
-    *(wrapper.format(f"<script>{_RUN}</script>") for wrapper in _WRAPPERS),
-    *(wrapper.format(f"<img src=x onerror={_RUN}>") for wrapper in _WRAPPERS),
-    f"javascript:{_RUN}",
-    f"[click](javascript:{_RUN})",
-    f'https://chat.example/"onmouseover="{_RUN}',
-    f"https://chat.example/'><script>{_RUN}</script>",
-    f"http://javascript:{_RUN}@chat.example/",
-    f"JaVaScRiPt:{_RUN} vbscript:{_RUN} data:text/html,<script>{_RUN}</script>",
-    f"&lt;script&gt;{_RUN}&lt;/script&gt;",
-    f"&#60;img src=x onerror={_RUN}&#62;",
-    f"<math><mtext><table><mglyph><style><img src=x onerror={_RUN}>",
-    f"<noscript><p title='</noscript><img src=x onerror={_RUN}>'>",
-    f"<template><script>{_RUN}</script></template>",
-    f"<a href=javascript:{_RUN}>click</a>",
-    f"<base href=//evil.example/><meta http-equiv=refresh content='0;url=javascript:{_RUN}'>",
-    "<link rel=stylesheet href=//evil.example/x.css><style>*{background:url(//evil.example)}",
-    f"<form action=javascript:{_RUN}><button>x</button></form>",
-    "{{constructor.constructor('window.__xss=1')()}}",
-    "${window.__xss=1}",
-    "<%= window.__xss=1 %>",
-    "__proto__",
-    "constructor",
-    "\u202e<script>window.__xss=1</script>",
-    "\ufeff<script>window.__xss=1</script>",
-    "<\u200bscript>window.__xss=1</script>",
-]
-ATTACKS = [text for text in PAYLOADS if "\u0000" not in text and text.isprintable()] + [
+ATTACKS = [text for text in PAYLOADS if text.isprintable()] + [
     f"<svg/onload={_RUN}>",
     f"<svg><animate onbegin={_RUN} attributeName=x dur=1s>",
     f"<svg><script>{_RUN}</script></svg>",
