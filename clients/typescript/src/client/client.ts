@@ -392,7 +392,7 @@ export class ChatClient {
     this.#open().watch(users, false);
   }
 
-  /** Report whether the app is in the foreground, for presence and push; it checks the connection. */
+  /** Report if the app is in the foreground, for presence and push; this checks the connection. */
   setActive(isActive: boolean): void {
     this.#open().notify({ type: "state", state: isActive ? "fg" : "bg" });
   }
