@@ -197,6 +197,7 @@ function sourceOf(count, kept = 100) {
     all,
     calls,
     needsHistory: false,
+    clearedUpto: 0,
     kept: () => all.slice(-kept).filter(({ kind }) => kind === "text"),
     async loadNewest(limit) {
       return page(all.slice(-limit), all.length > limit, false);

@@ -55,7 +55,8 @@ interface ChatRowsProps {
 }
 
 /** The scrolling part of the chat list. */
-export function ChatRows({ ref, pinned, chats, current, hasMore, onNearEnd, ...more }: ChatRowsProps) {
+export function ChatRows(props: ChatRowsProps) {
+  const { ref, pinned, chats, current, hasMore, onNearEnd, ...more } = props;
   const text = useText();
   const { chats: preferences } = usePreferences();
   const scroller = useRef<HTMLDivElement>(null);

@@ -37,7 +37,7 @@ export default function ProfilePage({ params }: PageProps) {
 }
 
 function UserProfile({ user }: { user: string }) {
-  const text = useText().people;
+  const { chats, people: text } = useText();
   const client = useClient();
   const profile = useApi("get_profile", { user });
   const feed = useFeed({ user });
@@ -45,7 +45,7 @@ function UserProfile({ user }: { user: string }) {
   useEffect(() => {
     if (profile.data !== null) directoryOf(client).set(user, { name: profile.data.name ?? user });
   }, [client, user, profile.data]);
-  const errors = { forbidden: text.unavailable };
+  const errors = { forbidden: text.unavailable, not_found: chats.noSuchUser };
   const block = useBlock(user, user);
   const attempt = useAttempt();
   if (profile.error !== null && block.isBlocked) {
@@ -137,7 +137,7 @@ function ProfileCard({ profile, of }: { profile: Http.UserProfile; of: Loaded<Ht
         </div>
         <div className={styles["actions"]}>
           {isMe ? (
-            <Button icon={Pencil} onClick={() => navigate("/settings")}>
+            <Button icon={Pencil} onClick={() => navigate("/settings/profile")}>
               {text.editProfile}
             </Button>
           ) : (
