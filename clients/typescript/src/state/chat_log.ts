@@ -222,8 +222,9 @@ export class ChatLog {
     this.trim();
   }
 
-  /** Evict the oldest entries, so that at most `keptMax` are kept. */
+  /** Evict cleared entries, and the oldest ones, so that at most `keptMax` are kept. */
   trim(): void {
+    if (this.#clearedUpto > 0) this.clear(this.#clearedUpto);
     const surplus = this.#entries.size - this.#keptMax;
     if (surplus <= 0) return;
     for (const seq of ascending(this.#entries.keys()).slice(0, surplus)) this.#forget(seq);
