@@ -198,7 +198,10 @@ function sourceOf(count, kept = 100) {
     calls,
     needsHistory: false,
     clearedUpto: 0,
-    kept: () => all.slice(-kept).filter(({ kind }) => kind === "text"),
+    kept() {
+      const isThere = ({ seq, kind }) => kind === "text" && seq > this.clearedUpto;
+      return all.slice(-kept).filter(isThere);
+    },
     async loadNewest(limit) {
       return page(all.slice(-limit), all.length > limit, false);
     },
@@ -321,6 +324,18 @@ test("a text is hidden the moment it expires, and the next expiry is known", asy
   assert.deepEqual(deleted().map(({ seq, body }) => [seq, body]), [[21, ""]]);
   assert.equal(window.expire(200), Infinity);
   assert.deepEqual(deleted().map(({ seq }) => seq), [21, 23]);
+});
+
+test("a cleared history leaves what came later, and loads nothing before it", async () => {
+  const source = sourceOf(60);
+  const window = new MessageWindow(source);
+  await window.open(60, 0);
+  source.clearedUpto = 55;
+  window.refresh();
+  assert.deepEqual(seqs(window), [56, 57, 58, 59]);
+  assert.equal(window.getState().hasOlder, false);
+  window.addEntry(message(50, { kind: "pin", target: 1 }));
+  assert.deepEqual(seqs(window), [56, 57, 58, 59]);
 });
 
 test("jumps: to a loaded message, to another place, to a date, and to none", async () => {
