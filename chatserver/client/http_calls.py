@@ -1,7 +1,8 @@
-"""Commands of the client SDK that use the HTTP API: files, preferences, social graph."""
+"""Commands of the client SDK that use the HTTP API: files, previews, preferences, social graph."""
 
 from __future__ import annotations
 
+import dataclasses
 import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import msgspec
 from chatserver.client.files import FilesApi
 from chatserver.client.http_api import HttpApi
 from chatserver.client.social import SocialApi
-from chatserver.errors import BadRequest
+from chatserver.errors import BadRequest, NotFound
 from chatserver.protocol.frames import Attachment, ChatPreferences, PinnedChats
 
 
@@ -21,6 +22,17 @@ class PreferencesPage(NamedTuple):
 
     preferences: list[ChatPreferences]
     next: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LinkPreview:
+    """Description of a web page by its own tags. `picture` is a path of the API, or None."""
+
+    url: str
+    title: str
+    description: str
+    site: str
+    picture: str | None
 
 
 class HttpCalls:
@@ -55,6 +67,20 @@ class HttpCalls:
         """Return the current metadata of a file of message `seq`, with a thumbnail added later."""
         file = attachment if isinstance(attachment, str) else attachment.id
         return await self._files_api().describe(file, seq)
+
+    async def link_preview(self, url: str) -> LinkPreview | None:
+        """Return the preview of a web page that a message links to; None if there is none.
+
+        Raises:
+            Unavailable: the server is busy or does not answer; the same call may work later.
+            RateLimited: the user has requested too many previews.
+        """
+        query = urllib.parse.urlencode({"url": url})
+        try:
+            found = await self._http_api().request("GET", f"/v1/link-preview?{query}")
+        except NotFound:
+            return None
+        return msgspec.convert(found, LinkPreview)
 
     async def chat_preferences(self, chat: str) -> ChatPreferences:
         """Return the user's preferences of a chat (docs/chat-preferences.md)."""

@@ -12,6 +12,7 @@ TITLE_CHARS_MAX: Final = 200
 DESCRIPTION_CHARS_MAX: Final = 500
 SITE_CHARS_MAX: Final = 80
 
+WAIT_S: Final = 5.0  # for one of the concurrent fetches to end
 FETCH_S: Final = 5.0  # a page with its redirects, or a picture
 REDIRECTS_MAX: Final = 4
 PAGE_BYTES_MAX: Final = 524_288  # the rest of a longer page is not read

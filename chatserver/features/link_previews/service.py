@@ -2,7 +2,8 @@
 
 Users choose the URLs, so each request and each redirect passes the address check of
 `chatserver.outbound`, without `outbound.allow_private`. A fetch that fails for any reason has the
-same result as a page without a preview, so users learn nothing about the server's network.
+same result as a page without a preview, so users learn nothing about the server's network. Only a
+fetch that had to wait too long for its turn is `Unavailable`: nothing is cached, and a retry helps.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from yarl import URL
 
 from chatserver.config import Outbound as OutboundSettings
 from chatserver.domain.ids import UserId
-from chatserver.errors import BadRequest, NotFound, Unavailable
+from chatserver.errors import BadRequest, NotFound, Overloaded, Unavailable
 from chatserver.features.link_previews.hot import PreviewCache
 from chatserver.features.link_previews.model import (
     CACHE_BYTES,
@@ -24,6 +25,7 @@ from chatserver.features.link_previews.model import (
     PAGE_BYTES_MAX,
     PICTURE_BYTES_MAX,
     REDIRECTS_MAX,
+    WAIT_S,
     PageSummary,
     Picture,
     picture_type,
@@ -52,8 +54,11 @@ class PageFetcher:
         """Return the summary of a page; an empty one if the page cannot be fetched now.
 
         Guarantees:
-            Bounded: ends within `FETCH_S`, follows `REDIRECTS_MAX` redirects, and reads
-                `PAGE_BYTES_MAX` of each response.
+            Bounded: ends within `WAIT_S` and `FETCH_S`, follows `REDIRECTS_MAX` redirects, and
+                reads `PAGE_BYTES_MAX` of each response.
+
+        Raises:
+            Overloaded: too many pages are being fetched.
         """
         found = await self._fetch(url, "text/html,image/*;q=0.5", PAGE_BYTES_MAX, is_cut=True)
         if found is None:
@@ -67,7 +72,11 @@ class PageFetcher:
         return await asyncio.to_thread(parse_page, answer.body, declared, final)
 
     async def fetch_picture(self, url: str) -> Picture | None:
-        """Return a picture of at most `PICTURE_BYTES_MAX`; None if it cannot be fetched now."""
+        """Return a picture of at most `PICTURE_BYTES_MAX`; None if it cannot be fetched now.
+
+        Raises:
+            Overloaded: too many pages are being fetched.
+        """
         found = await self._fetch(url, "image/*", PICTURE_BYTES_MAX, is_cut=False)
         if found is None:
             return None
@@ -79,11 +88,18 @@ class PageFetcher:
     ) -> tuple[Answer, str] | None:
         """Return a successful response and its URL, after redirects."""
         try:
-            async with asyncio.timeout(FETCH_S), self._slots:
+            async with asyncio.timeout(WAIT_S):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise Overloaded("too many link previews are being fetched; try again later") from None
+        try:
+            async with asyncio.timeout(FETCH_S):
                 return await self._follow(url, accept, bytes_max, is_cut)
         except (BadRequest, Unavailable, TimeoutError) as exc:
             log.info("link_preview.fetch_failed", error=type(exc).__name__)
             return None
+        finally:
+            self._slots.release()
 
     async def _follow(
         self, url: str, accept: str, bytes_max: int, is_cut: bool
@@ -125,6 +141,7 @@ class LinkPreviews:
         Raises:
             BadRequest: the URL is malformed.
             NotFound: there is no preview.
+            Overloaded: too many pages are being fetched; nothing is cached.
             RateLimited: the user has requested too many previews.
         """
         plain = _without_fragment(url)

@@ -41,6 +41,9 @@ CHROMIUM_ARGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # A microphone that beeps, and permission to use it.
+    "--use-fake-device-for-media-stream",
+    "--use-fake-ui-for-media-stream",
 ]
 # Only a failure takes so long: a page that lost its line waits up to ten seconds before it tries
 # again, and on a machine that is full a gateway, a log in or a picture takes as long.
@@ -59,6 +62,7 @@ PUSH_ENV = {
     "CHAT_NOTIFY_DELAY_S": "0.1",
     "chatserver.features.push.worker.notify.POLL_MS": "50",
     "CHAT_OUTBOUND_ALLOW_PRIVATE": '["127.0.0.0/8"]',
+    "chatserver.features.link_previews.model.PRIVATE_NETWORKS": "127.0.0.0/8",
     # An answer of some hundred words takes longer than whatever a busy machine does meanwhile.
     "chatserver.features.companions.providers.registry.SCRIPTED_DELTA_MS": "400",
     # The page waits ten seconds for an answer; a process that the machine holds up is no fault.

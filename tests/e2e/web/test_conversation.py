@@ -76,7 +76,11 @@ async def test_pictures_and_files(web: WebStack, visit: Visit) -> None:
     """Pictures are a gallery with a viewer; other files are rows; both can be forwarded."""
     ann, ben, cy = web.new_users(3)
     async with web.stack.chat_of(ben) as writer:
-        for name, members in (("Pictures", [ann]), ("Copies", [ann, cy])):
+        for name, members in (
+            ("Pictures", [ann]),
+            ("Copies", [ann, cy]),
+            ("Friends", [ann, cy]),
+        ):
             await writer.ask("create_chat", members=members, ref=name, name=name)
     person = await visit(ann)
     await person.log_in()
@@ -105,15 +109,20 @@ async def test_pictures_and_files(web: WebStack, visit: Visit) -> None:
     await sent.focus()
     await person.page.keyboard.press("Enter")
     await person.page.get_by_role("menuitem", name="Forward").click()
-    await person.page.get_by_role("dialog").get_by_role("button", name="Copies").click()
-    await expect(person.page.get_by_text("Forwarded to Copies")).to_be_visible()
+    dialog = person.page.get_by_role("dialog")
+    for name in ("Copies", "Friends"):
+        await dialog.get_by_role("button", name=name, exact=True).click()
+    await dialog.get_by_role("button", name="Forward", exact=True).click()
+    await expect(person.page.get_by_text("Forwarded to Copies and Friends")).to_be_visible()
     other = await visit(cy)
     await other.log_in()
-    await other.open_chat("Copies")
-    copy = other.messages("three files")
-    await expect(copy.get_by_role("button", name="Download notes.txt")).to_be_visible()
-    await copy.get_by_role("button", name="Open image blue.png").click()
-    await expect(other.page.get_by_role("img", name="Image: blue.png")).to_be_visible()
+    for name in ("Friends", "Copies"):
+        await other.open_chat(name)
+        copy = other.messages("three files")
+        await expect(copy.get_by_role("button", name="Download notes.txt")).to_be_visible()
+        await copy.get_by_role("button", name="Open image blue.png").click()
+        await expect(other.page.get_by_role("img", name="Image: blue.png")).to_be_visible()
+        await other.page.keyboard.press("Escape")
     for each in (person, other):
         await each.check_is_clean()
 

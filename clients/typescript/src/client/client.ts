@@ -75,7 +75,7 @@ export class ChatClient {
     this.#http = apiUrl === undefined ? null : new HttpClient({ apiUrl, getToken });
     this.preferences = new Preferences(() => this.http);
     this.preferences.onChange((chats) => this.#clear(chats));
-    const read = (chat: string): string => this.#backend?.draft(chat) ?? "";
+    const read = (chat: string): string | null => this.#backend?.draft(chat) ?? null;
     const write = (chat: string, text: string): void => this.#backend?.setDraft(chat, text);
     const isSynced = options.syncDrafts === true;
     this.#drafts = isSynced ? new DraftSync(this.preferences, read, write) : null;
@@ -105,13 +105,13 @@ export class ChatClient {
    */
   async connect(): Promise<void> {
     if (this.#backend !== null) throw new ChatError("conflict", "connect was already called");
-    if (this.#drafts !== null) this.preferences.load().catch(() => {}); // again when connected
     try {
       await this.#start();
     } catch (error) {
       await this.close();
       throw error;
     }
+    if (this.#drafts !== null) void this.#loadPreferences();
   }
 
   async #start(): Promise<void> {
@@ -260,12 +260,22 @@ export class ChatClient {
     for (const queued of events) {
       this.#settle(queued.event);
       this.preferences.apply(queued.event);
-      if (queued.event.type === "connected") this.#drafts?.connected();
+      if (queued.event.type === "connected") void this.#loadPreferences();
       if (isQueued) this.#queue.put(queued);
       if (this.#shared !== null) this.#queue.dropOldest();
       for (const listener of this.#listeners) listener(queued.event);
     }
     this.#news();
+  }
+
+  async #loadPreferences(): Promise<void> {
+    try {
+      if (this.#drafts === null) await this.preferences.connected();
+      else await this.preferences.load();
+    } catch {
+      return; // loaded after the next connection
+    }
+    this.#drafts?.connected(this.#backend?.listChats() ?? []);
   }
 
   #settle(event: ChatEvent): void {

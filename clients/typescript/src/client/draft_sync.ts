@@ -1,25 +1,28 @@
 // Unsent texts on all devices of the user, by the preferences of chats.
 //
 // A text that the user has changed here and that the server does not have yet is never replaced.
+// If two devices change a text at once, the text that is sent last remains.
 
 import { ChatError } from "../state/errors.js";
 import type { Preferences } from "./preferences.js";
 
 const WAIT_MS = 1_000; // after the last change
+const RETRY_MS = 10_000;
 const DRAFT_CHARS_MAX = 4_000;
 
 /** Sends the texts of this device, and takes those of others. */
 export class DraftSync {
   readonly #preferences: Preferences;
-  readonly #read: (chat: string) => string;
+  readonly #read: (chat: string) => string | null;
   readonly #write: (chat: string, text: string) => void;
   readonly #agreed = new Map<string, string>(); // chat → text that the server has, too
   readonly #timers = new Map<string, ReturnType<typeof setTimeout>>();
-  readonly #unsent = new Set<string>(); // chats whose text could not be sent
+  readonly #sending = new Set<string>();
 
+  /** `read` returns null before the texts of this device are loaded. */
   constructor(
     preferences: Preferences,
-    read: (chat: string) => string,
+    read: (chat: string) => string | null,
     write: (chat: string, text: string) => void,
   ) {
     this.#preferences = preferences;
@@ -30,17 +33,23 @@ export class DraftSync {
     });
   }
 
-  /** The user has changed the text of a chat. */
+  /** The user has changed the text of a chat. An empty text is sent at once. */
   changed(chat: string): void {
-    clearTimeout(this.#timers.get(chat));
-    this.#timers.set(chat, setTimeout(() => void this.#send(chat), WAIT_MS));
+    this.#preferences.setUnsent(chat, true);
+    this.#schedule(chat, this.#read(chat) === "" ? 0 : WAIT_MS);
   }
 
-  /** There is a connection: send what could not be sent. */
-  connected(): void {
-    const chats = [...this.#unsent];
-    this.#unsent.clear();
-    for (const chat of chats) this.changed(chat);
+  #schedule(chat: string, waitMs: number): void {
+    clearTimeout(this.#timers.get(chat));
+    this.#timers.set(chat, setTimeout(() => void this.#send(chat), waitMs));
+  }
+
+  /** The preferences are loaded: send what could not be sent. */
+  connected(chats: readonly string[]): void {
+    for (const chat of chats) {
+      if (this.#preferences.isUnsent(chat)) this.#schedule(chat, WAIT_MS);
+      else this.#take(chat);
+    }
   }
 
   /** Send at once what still waits for a pause of the user. */
@@ -51,25 +60,46 @@ export class DraftSync {
   async #send(chat: string): Promise<void> {
     clearTimeout(this.#timers.get(chat));
     this.#timers.delete(chat);
-    const text = this.#read(chat);
+    if (this.#sending.has(chat)) return; // its end looks again
+    const text = this.#read(chat) ?? "";
+    if (text.length > DRAFT_CHARS_MAX) return;
     const known = this.#preferences.get(chat).draft;
-    const isKnown = text === (this.#agreed.get(chat) ?? known?.text ?? "");
-    if (isKnown || text.length > DRAFT_CHARS_MAX) return;
-    const version = Math.max(Date.now(), (known?.version ?? 0) + 1);
-    try {
-      await this.#preferences.change(chat, { draft: { text, version } });
-      this.#agreed.set(chat, text);
-    } catch (error) {
-      if (error instanceof ChatError && error.isTemporary) this.#unsent.add(chat);
+    if (text !== (known?.text ?? "")) {
+      const version = Math.max(Date.now(), (known?.version ?? 0) + 1);
+      this.#sending.add(chat);
+      try {
+        await this.#preferences.change(chat, { draft: { text, version } });
+      } catch (error) {
+        // Otherwise sent after the next change or connection.
+        if (error instanceof ChatError && error.isTemporary) this.#schedule(chat, RETRY_MS);
+        return;
+      } finally {
+        this.#sending.delete(chat);
+      }
+    }
+    this.#agreed.set(chat, text);
+    if (this.#read(chat) === text) {
+      this.#preferences.setUnsent(chat, false);
+      this.#take(chat);
+    } else if (!this.#timers.has(chat)) {
+      this.changed(chat);
     }
   }
 
   #take(chat: string): void {
-    const text = this.#preferences.get(chat).draft?.text ?? "";
     const own = this.#read(chat);
-    const isChangedHere = own !== (this.#agreed.get(chat) ?? "");
-    if (isChangedHere && own !== text) return;
+    if (own === null || this.#sending.has(chat)) return;
+    const text = this.#preferences.get(chat).draft?.text ?? "";
+    if (own !== text && this.#isChangedHere(chat, own)) return;
     this.#agreed.set(chat, text);
     if (own !== text) this.#write(chat, text);
+  }
+
+  #isChangedHere(chat: string, own: string): boolean {
+    if (this.#preferences.isUnsent(chat)) return true;
+    const agreed = this.#agreed.get(chat);
+    if (agreed !== undefined) return own !== agreed; // by another tab
+    // Of a text from before this client, only saved preferences know that the server had it.
+    return own !== "" && !this.#preferences.isRestored;
   }
 }

@@ -44,12 +44,23 @@ const DEFAULTS: ChatPreferences = {
 };
 const NONE: PinnedChats = { chats: [], rev: 0 };
 
+/** Preferences that an application keeps for a start without a connection. */
+export interface SavedPreferences {
+  readonly chats: readonly (readonly [chat: string, preferences: ChatPreferences])[];
+  readonly pinned: PinnedChats;
+  /** The chats whose draft was changed here and is not on the server yet. */
+  readonly unsent: readonly string[];
+}
+
 /** The preferences of all chats. Call `load` once. */
 export class Preferences {
   readonly #http: () => HttpClient;
-  readonly #chats = new Map<string, ChatPreferences>();
   readonly #listeners = new Set<(chats: ReadonlySet<string>) => void>();
+  #chats: ReadonlyMap<string, ChatPreferences> = new Map();
   #pinned: PinnedChats = NONE;
+  readonly #unsent = new Set<string>();
+  /** True if `restore` was called. @internal */
+  isRestored = false;
   #loading: Promise<void> | null = null;
   #isUsed = false;
 
@@ -63,6 +74,11 @@ export class Preferences {
     return this.#chats.get(chat) ?? DEFAULTS;
   }
 
+  /** The chats with preferences: the same map until one changes. */
+  get chats(): ReadonlyMap<string, ChatPreferences> {
+    return this.#chats;
+  }
+
   /** The chats at the top of the list, in order: the same list until it changes. */
   get pinned(): readonly string[] {
     return this.#pinned.chats;
@@ -72,6 +88,32 @@ export class Preferences {
   onChange(listener: (chats: ReadonlySet<string>) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
+  }
+
+  /** What is known, for `restore`. */
+  get saved(): SavedPreferences {
+    return { chats: [...this.#chats], pinned: this.#pinned, unsent: [...this.#unsent] };
+  }
+
+  /** Use saved preferences until the server's are loaded. Call it before `load`. */
+  restore({ chats, pinned, unsent }: SavedPreferences): void {
+    this.#pinned = pinned;
+    for (const chat of unsent) this.#unsent.add(chat);
+    this.isRestored = true;
+    this.#set(chats.slice(0, CHATS_MAX));
+  }
+
+  /** Return whether a draft was changed here and is not on the server yet. @internal */
+  isUnsent(chat: string): boolean {
+    return this.#unsent.has(chat);
+  }
+
+  /** Record whether a draft is not on the server yet. @internal */
+  setUnsent(chat: string, isUnsent: boolean): void {
+    if (this.#unsent.has(chat) === isUnsent) return;
+    if (isUnsent) this.#unsent.add(chat);
+    else this.#unsent.delete(chat);
+    this.#notify(new Set()); // for those who keep `saved`
   }
 
   /** Load all preferences, now and after each connection. */
@@ -85,16 +127,25 @@ export class Preferences {
 
   async #loadNow(): Promise<void> {
     this.#takePinned(await this.#http().call("get_pinned_chats", {}));
+    const before = this.#chats;
+    const found = new Set<string>();
     let cursor: string | null = null;
     do {
       const place: { cursor?: string } = cursor === null ? {} : { cursor };
       const page = await this.#http().call("list_chat_preferences", { limit: PAGE, ...place });
-      for (const item of page.items) this.#take(item);
+      this.#take(page.items);
+      for (const { chat } of page.items) found.add(chat);
       cursor = page.next ?? null;
-    } while (cursor !== null && this.#chats.size < CHATS_MAX);
+    } while (cursor !== null && found.size < CHATS_MAX);
+    if (cursor !== null) return;
+    // The server does not list chats whose preferences have become those of all chats again.
+    const gone = [...before].filter(([chat, known]) => {
+      return !found.has(chat) && this.#chats.get(chat) === known;
+    });
+    this.#set(gone.map(([chat, { rev }]) => [chat, { ...DEFAULTS, rev }]));
   }
 
-  /** Change some preferences of a chat, on all devices of the user. */
+  /** Change some preferences of a chat, here at once and on all devices of the user. */
   async change(chat: string, changes: PreferenceChanges): Promise<ChatPreferences> {
     const { isArchived, mutedUntilS, isMarkedUnread, clearedUpto, draft } = changes;
     const body: Changes = {};
@@ -103,7 +154,15 @@ export class Preferences {
     if (isMarkedUnread !== undefined) body.marked_unread = isMarkedUnread;
     if (clearedUpto !== undefined) body.cleared_upto = clearedUpto;
     if (draft !== undefined) body.draft = draft;
-    this.#take(await this.#http().call("change_chat_preferences", { chat, body }));
+    const before = this.#chats.get(chat);
+    const expected = { ...this.get(chat), ...changes };
+    this.#set([[chat, expected]]);
+    try {
+      this.#take([await this.#http().call("change_chat_preferences", { chat, body })]);
+    } catch (error) {
+      if (this.get(chat) === expected) this.#set([[chat, before ?? DEFAULTS]]);
+      throw error;
+    }
     return this.get(chat);
   }
 
@@ -124,12 +183,23 @@ export class Preferences {
 
   /** If another device changes the list meanwhile, make the change again in its list. */
   async #changePinned(changed: (chats: readonly string[]) => string[]): Promise<void> {
+    const before = this.#pinned;
+    const expected = { ...before, chats: changed(before.chats) };
+    this.#setPinned(expected);
+    try {
+      this.#takePinned(await this.#replacePinned(changed));
+    } catch (error) {
+      if (this.#pinned === expected) this.#setPinned(before);
+      throw error;
+    }
+  }
+
+  async #replacePinned(changed: (chats: readonly string[]) => string[]): Promise<PinnedChats> {
     for (let left = TRIES; ; left -= 1) {
       const known = await this.#http().call("get_pinned_chats", {});
       const body = { chats: changed(known.chats), if_rev: known.rev ?? 0 };
       try {
-        this.#takePinned(await this.#http().call("set_pinned_chats", { body }));
-        return;
+        return await this.#http().call("set_pinned_chats", { body });
       } catch (error) {
         if (!(error instanceof ChatError) || error.code !== "conflict" || left <= 1) throw error;
       }
@@ -138,32 +208,54 @@ export class Preferences {
 
   /** Apply an event of the client. @internal */
   apply(event: ChatEvent): void {
-    if (event.type === "connected" && this.#isUsed) void this.load().catch(() => {});
     if (event.type !== "signalReceived") return;
     const { kind, fields } = event;
-    if (kind === "chat_preferences") this.#take(fields["preferences"] as Fields);
+    if (kind === "chat_preferences") this.#take([fields["preferences"] as Fields]);
     if (kind === "pinned_chats") this.#takePinned(fields["pinned"] as PinnedChats);
   }
 
-  #take(fields: Fields): void {
-    const { chat, rev = 0, archived, muted_until, marked_unread, draft, cleared_upto } = fields;
-    const known = this.#chats.get(chat);
-    if (known === undefined ? this.#chats.size >= CHATS_MAX : rev <= known.rev) return;
-    this.#chats.set(chat, {
-      isArchived: archived ?? false,
-      mutedUntilS: muted_until ?? null,
-      isMarkedUnread: marked_unread ?? false,
-      clearedUpto: cleared_upto ?? 0,
-      draft: draft ?? null,
-      rev,
-    });
-    for (const listener of [...this.#listeners]) listener(new Set([chat]));
+  /** Load what the device missed, if anything uses the preferences. @internal */
+  async connected(): Promise<void> {
+    if (this.#isUsed) await this.load();
+  }
+
+  #take(items: readonly Fields[]): void {
+    const isNewer = ({ chat, rev = 0 }: Fields): boolean => {
+      const known = this.#chats.get(chat);
+      return known === undefined ? this.#chats.size < CHATS_MAX : rev > known.rev;
+    };
+    this.#set(items.filter(isNewer).map((item) => [item.chat, preferencesOf(item)]));
+  }
+
+  #set(changed: readonly (readonly [string, ChatPreferences])[]): void {
+    if (changed.length === 0) return;
+    this.#chats = new Map([...this.#chats, ...changed]);
+    this.#notify(new Set(changed.map(([chat]) => chat)));
   }
 
   #takePinned(pinned: PinnedChats): void {
     const isOlder = (pinned.rev ?? 0) <= (this.#pinned.rev ?? 0);
-    if (isOlder && this.#pinned !== NONE) return;
-    this.#pinned = pinned;
-    for (const listener of [...this.#listeners]) listener(new Set());
+    if (!isOlder || this.#pinned === NONE) this.#setPinned(pinned);
   }
+
+  #setPinned(pinned: PinnedChats): void {
+    this.#pinned = pinned;
+    this.#notify(new Set());
+  }
+
+  #notify(chats: ReadonlySet<string>): void {
+    for (const listener of [...this.#listeners]) listener(chats);
+  }
+}
+
+function preferencesOf(fields: Fields): ChatPreferences {
+  const { rev = 0, archived, muted_until, marked_unread, draft, cleared_upto } = fields;
+  return {
+    isArchived: archived ?? false,
+    mutedUntilS: muted_until ?? null,
+    isMarkedUnread: marked_unread ?? false,
+    clearedUpto: cleared_upto ?? 0,
+    draft: draft ?? null,
+    rev,
+  };
 }

@@ -145,6 +145,11 @@ export function usePreferences(id: string): ChatPreferences {
   return useValue("preferences", openPreferences, ({ client }) => client.preferences.get(id));
 }
 
+/** Return the user's preferences of all chats that have some. Needs `apiUrl`. */
+export function useAllPreferences(): ReadonlyMap<string, ChatPreferences> {
+  return useValue("preferences", openPreferences, ({ client }) => client.preferences.chats);
+}
+
 /** Return the ids of the chats at the top of the user's list, in order. Needs `apiUrl`. */
 export function usePinnedChats(): readonly string[] {
   return useValue("preferences", openPreferences, ({ client }) => client.preferences.pinned);

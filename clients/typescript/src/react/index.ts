@@ -16,6 +16,7 @@ export { ReplyView, type ReplyViewProps } from "./components/reply_view.js";
 export { ENGLISH, type Labels } from "./labels.js";
 export type { Connection } from "./client_store.js";
 export {
+  useAllPreferences,
   useChat,
   useChatList,
   useChats,

@@ -3,7 +3,7 @@
 import type { ChatDescription, PendingOperation } from "#dist/client/backend.js";
 import { Preferences } from "#dist/client/preferences.js";
 import { StateView } from "#dist/client/state_view.js";
-import { Chat, type ChatClient, type ChatEvent } from "tierchat";
+import { Chat, type ChatClient, type ChatEvent, type HttpClient } from "tierchat";
 import * as sdk from "tierchat/state";
 
 type Answer = (fields: sdk.Fields) => Promise<sdk.Fields>;
@@ -14,6 +14,8 @@ export class StateClient {
   readonly view: StateView;
   isLeader = true;
   error: Error | null = null;
+  /** The API, for tests that have one. */
+  http: HttpClient | null = null;
   readonly preferences = new Preferences(() => {
     throw new Error("there is no API");
   });
@@ -54,7 +56,8 @@ export class StateClient {
   chat(id: string): Chat {
     let chat = this.#chats.get(id);
     if (chat === undefined) {
-      const owner = { backend: this, view: this, perform: this.#perform.bind(this) };
+      const perform = this.#perform.bind(this);
+      const owner = { backend: this, view: this, http: this.http, perform };
       chat = new Chat(id, owner as unknown as ConstructorParameters<typeof Chat>[1]);
       this.#chats.set(id, chat);
     }

@@ -9,6 +9,7 @@ import { routes as operations } from "../operations/routes";
 import { routes as people } from "../people/routes";
 import { routes as search } from "../search/routes";
 import { routes as settings } from "../settings/routes";
+import { routes as share } from "../share/routes";
 import { routes as social } from "../social/routes";
 import type { Route } from "./router";
 
@@ -23,5 +24,6 @@ export const ROUTES: readonly Route[] = [
   ...people,
   ...search,
   ...settings,
+  ...share,
   ...social,
 ];

@@ -4,6 +4,8 @@
 // itself is an HttpOnly cookie. A pasted access token is in sessionStorage, for this tab.
 
 import { Account, ChatClient, ChatError, HttpClient, IndexedDbStore, type Http } from "tierchat";
+import { keepPreferences } from "../chats/preferences";
+import { startFailedSends } from "../conversation/model/failed_sends";
 import { reportReceived } from "./receipts";
 import { navigate } from "./router";
 
@@ -148,11 +150,13 @@ export class Session {
       // The engine reconnects on its own: a start without a server only takes longer.
       connectTimeoutMs: FOREVER_MS,
       isOfflineFirst: true,
+      syncDrafts: true,
       ...(login.kind === "token"
         ? {}
         : { store: new IndexedDbStore(storeOf(login.user)), shareTabs: login.user }),
     });
     const user = login.kind === "token" ? "" : login.user;
+    if (user !== "") keepPreferences(client, user);
     const isAccount = login.kind === "account";
     this.#set({ kind: "open", config, client, user, isAccount, isReady: false });
     void this.#run(client, config);
@@ -164,10 +168,12 @@ export class Session {
     try {
       await client.connect();
       if (this.#state.kind !== "open" || this.#state.client !== client) return;
+      startFailedSends(client, this.#state.user);
       this.#set({ ...this.#state, user: client.user, isReady: true });
       client.preferences.load().catch(() => {}); // offline: again at the next connection
       document.addEventListener("visibilitychange", onVisibility);
       onVisibility();
+      void renewPush(client);
       for await (const _ of client.events()) {
         // The pages use listeners; this loop ends when the client does.
       }
@@ -214,6 +220,13 @@ async function loadConfig(): Promise<Http.ClientConfig> {
   const config = await new HttpClient({ apiUrl: API_URL }).call("get_client_config", {});
   writeJson(localStorage, CONFIG, config);
   return config;
+}
+
+/** The server forgets push subscriptions that are not renewed. */
+async function renewPush(client: ChatClient): Promise<void> {
+  if (localStorage.getItem("tierchat.push") === null) return;
+  const { renew } = await import("../settings/push");
+  await renew(client).catch(() => {}); // at the next start
 }
 
 /** End push notifications of this browser; a server that does not answer delays no logout. */

@@ -20,7 +20,7 @@ import {
   type Ref,
 } from "react";
 import type { Chat } from "tierchat";
-import { useChatList, useClient } from "tierchat/react";
+import { useAllPreferences, useChatList, useClient, usePinnedChats } from "tierchat/react";
 import { directoryOf } from "../app/directory";
 import { navigate, useLocation, useMatch } from "../app/router";
 import { Button, EmptyState, ErrorState, IconButton, MenuButton, SkeletonRows } from "../design";
@@ -30,7 +30,6 @@ import styles from "./ChatListPage.module.css";
 import { ChatRows, type ChatRowsHandle } from "./ChatRows";
 import { Invitations } from "./Invitations";
 import { NewChatDialog, NewGroupDialog } from "./NewChatDialogs";
-import { usePreferences, usePreferencesStore } from "./preferences";
 import { useChatKeys } from "./use_chat_keys";
 
 /** The page in the list pane of the section "chats". */
@@ -175,7 +174,8 @@ function Filter({ ref, value, onChange, onEnterList }: FilterProps) {
 /** Sort the chats into those that are pinned and others, as the filter and the archive select. */
 function useGroups(chats: readonly Chat[], filter: string, isArchive: boolean) {
   const client = useClient();
-  const preferences = usePreferences();
+  const preferences = useAllPreferences();
+  const pinnedIds = usePinnedChats();
   const names = useNames(chats, filter !== "");
   return useMemo(() => {
     const directory = directoryOf(client);
@@ -185,18 +185,18 @@ function useGroups(chats: readonly Chat[], filter: string, isArchive: boolean) {
       const names = [name, peer, peer === null ? null : directory.get(peer).name];
       return names.some((each) => each?.toLocaleLowerCase().includes(wanted) === true);
     };
-    const isArchived = ({ id }: Chat): boolean => preferences.chats.get(id)?.archived === true;
+    const isArchived = ({ id }: Chat): boolean => preferences.get(id)?.isArchived === true;
     const archived = chats.filter(isArchived);
     const inView =
       wanted !== ""
         ? chats.filter(isMatch)
         : chats.filter((chat) => isArchived(chat) === isArchive);
-    const order = new Map(preferences.pinned.map((id, index) => [id, index]));
+    const order = new Map(pinnedIds.map((id, index) => [id, index]));
     const pinned = isArchive ? [] : inView.filter(({ id }) => order.has(id));
     pinned.sort((a, b) => (order.get(a.id) ?? 0) - (order.get(b.id) ?? 0));
     const others = isArchive ? inView : inView.filter(({ id }) => !order.has(id));
     return { pinned, others, archived: archived.length };
-  }, [chats, filter, isArchive, preferences, client, names]);
+  }, [chats, filter, isArchive, preferences, pinnedIds, client, names]);
 }
 
 /** Load the names of all people with whom there is a direct chat; the result changes with them. */
@@ -216,10 +216,9 @@ function useNames(chats: readonly Chat[], isWanted: boolean): number {
 
 /** A chat that is opened is no longer marked as unread. */
 function useReadMark(current: string | undefined): void {
-  const store = usePreferencesStore();
+  const { preferences } = useClient();
   useEffect(() => {
-    if (current === undefined) return;
-    if (store.getView().chats.get(current)?.marked_unread !== true) return;
-    store.change(current, { marked_unread: false }).catch(() => {});
-  }, [current, store]);
+    if (current === undefined || !preferences.get(current).isMarkedUnread) return;
+    preferences.change(current, { isMarkedUnread: false }).catch(() => {});
+  }, [current, preferences]);
 }

@@ -3,7 +3,7 @@
 import { BellOff, CheckCheck, Clock, Pin } from "lucide-react";
 import { memo, useState, type MouseEvent } from "react";
 import type { Chat, Message } from "tierchat";
-import { useClient, useHasDraft, useTyping } from "tierchat/react";
+import { useClient, useHasDraft, usePreferences, useTyping } from "tierchat/react";
 import { usePerson } from "../app/directory";
 import { Link, pathTo } from "../app/router";
 import { useExpiry } from "../data/use_expiry";
@@ -15,24 +15,24 @@ import { ChatAvatar } from "./ChatAvatar";
 import styles from "./ChatRow.module.css";
 import { useChatActions } from "./chat_actions";
 import { useChatTitle } from "./names";
-import { isMutedChat, type ChatPreferences } from "./preferences";
+import { isMutedChat } from "./preferences";
 import { plainText, previewOf } from "./preview";
 
 interface ChatRowProps {
   chat: Chat;
-  preferences: ChatPreferences | undefined;
   isPinned: boolean;
   isCurrent: boolean;
 }
 
 /** A chat with its newest message. */
 export const ChatRow = memo(function ChatRow(props: ChatRowProps) {
-  const { chat, preferences, isPinned, isCurrent } = props;
+  const { chat, isPinned, isCurrent } = props;
+  const preferences = usePreferences(chat.id);
   const text = useText();
   const title = useChatTitle(chat);
   const [anchor, setAnchor] = useState<MenuAnchor | null>(null);
   const isMuted = isMutedChat(preferences);
-  const isMarked = preferences?.marked_unread === true && chat.unread === 0;
+  const isMarked = preferences.isMarkedUnread && chat.unread === 0;
   const { lastMessage } = chat;
   useExpiry(lastMessage);
   const openMenu = (event: MouseEvent<HTMLElement>): void => {

@@ -20,7 +20,6 @@ import type { CustomContainerComponent, CustomItemComponent } from "virtua";
 import { useText } from "../i18n";
 import styles from "./ChatListPage.module.css";
 import { ChatRow } from "./ChatRow";
-import { usePreferences } from "./preferences";
 
 const NEAR_END_PX = 1_500;
 const BUFFER_PX = 600;
@@ -58,7 +57,6 @@ interface ChatRowsProps {
 export function ChatRows(props: ChatRowsProps) {
   const { ref, pinned, chats, current, hasMore, onNearEnd, ...more } = props;
   const text = useText();
-  const { chats: preferences } = usePreferences();
   const scroller = useRef<HTMLDivElement>(null);
   const top = useRef<HTMLDivElement>(null);
   const list = useRef<VirtualizerHandle>(null);
@@ -117,7 +115,6 @@ export function ChatRows(props: ChatRowsProps) {
     <ChatRow
       key={chat.id}
       chat={chat}
-      preferences={preferences.get(chat.id)}
       isPinned={isPinned}
       isCurrent={chat.id === current}
     />

@@ -12,6 +12,7 @@ import { AudioPlayer } from "./AudioPlayer";
 import styles from "./content.module.css";
 import { kindOf } from "./file_kinds";
 import { layOut, SHOWN_MAX } from "./gallery_layout";
+import { useLateThumbnails } from "./late_thumbnails";
 import { saveFile, useMedia } from "./use_media";
 
 const WIDTH_MAX = 400; // px
@@ -44,7 +45,7 @@ export const Attachments = memo(function Attachments({ files, seq, onOpen }: Att
 });
 
 function Gallery({ files, seq, onOpen }: AttachmentsProps) {
-  const shown = files.slice(0, SHOWN_MAX);
+  const shown = useLateThumbnails(files.slice(0, SHOWN_MAX), seq);
   const { places, height } = layOut(shown);
   const only = shown.length === 1 ? shown[0] : undefined;
   const width = only === undefined ? WIDTH_MAX : singleWidth(only, height);

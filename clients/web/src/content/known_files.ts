@@ -1,4 +1,5 @@
-// Files that this device has just uploaded: shown before the server confirms their message.
+// Files of which more is known than in their message: those that this device has just uploaded, and
+// those whose thumbnail was made later.
 //
 // Bound: the last `FILES_MAX` files.
 
@@ -8,14 +9,14 @@ const FILES_MAX = 200;
 
 const known = new Map<string, Attachment>();
 
-/** Remember an uploaded file. */
+/** Remember a file. */
 export function rememberFile(file: Attachment): void {
   known.set(file.id, file);
   const [oldest] = known.keys();
   if (known.size > FILES_MAX && oldest !== undefined) known.delete(oldest);
 }
 
-/** Return an uploaded file, or null after a reload. */
+/** Return a file, or null: it is as in its message. */
 export function findFile(id: string): Attachment | null {
   return known.get(id) ?? null;
 }

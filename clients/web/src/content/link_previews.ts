@@ -1,6 +1,7 @@
 // Link previews from the server, which fetches pages for its users.
 //
-// Bounds: the last `PREVIEWS_MAX` addresses are remembered, also those without a preview.
+// Bounds: the last `PREVIEWS_MAX` addresses are remembered, also those without a preview. What a
+// busy server could not load is requested again when it is next shown.
 
 import { ChatError, type ChatClient } from "tierchat";
 
@@ -16,23 +17,17 @@ export interface LinkPreviewData {
   picture: string | null;
 }
 
-interface Answer {
-  title: string;
-  description: string;
-  site: string;
-  picture: string | null;
-}
-
 const known = new Map<string, Promise<LinkPreviewData | null>>();
 
 /** Return the preview of a page, or null. Never fails. */
 export function loadLinkPreview(client: ChatClient, url: string): Promise<LinkPreviewData | null> {
   let found = known.get(url);
   if (found === undefined) {
-    found = load(client, url).catch((error: unknown) => {
-      if (error instanceof ChatError && error.isTemporary) known.delete(url);
+    const forget = (error: unknown): null => {
+      if (!(error instanceof ChatError) || error.isTemporary) known.delete(url);
       return null;
-    });
+    };
+    found = load(client, url, forget).catch(forget);
     known.set(url, found);
     dropOldest();
   }
@@ -48,13 +43,15 @@ function dropOldest(): void {
   });
 }
 
-async function load({ http }: ChatClient, url: string): Promise<LinkPreviewData | null> {
-  const query = new URLSearchParams({ url }).toString();
-  const answer = (await http.request("GET", `/v1/link-preview?${query}`)) as Answer;
-  if (answer.title === "") return null;
-  const { title, description, site } = answer;
+async function load(
+  { http }: ChatClient,
+  url: string,
+  forget: (error: unknown) => null,
+): Promise<LinkPreviewData | null> {
+  const { title, description, site, picture } = await http.call("get_link_preview", { url });
+  if (title === "") return null;
   // From this server: the site does not learn the address of the reader.
-  const content = answer.picture && (await http.download(answer.picture).catch(() => null));
-  const picture = content ? URL.createObjectURL(content) : null;
-  return { title, description, site: site || new URL(url).host, picture };
+  const content = picture === null ? null : await http.download(picture).catch(forget);
+  const shown = content === null ? null : URL.createObjectURL(content);
+  return { title, description, site: site || new URL(url).host, picture: shown };
 }

@@ -68,7 +68,8 @@ export class MediaCache {
   }
 
   async #load({ file, seq, type, isThumb }: MediaKey, item: Item): Promise<string> {
-    const blob = await this.#client.download(file, { seq, isThumb });
+    const place = seq === 0 ? {} : { seq }; // the user's own unsent file
+    const blob = await this.#client.download(file, { ...place, isThumb });
     item.bytes = blob.size;
     this.#evict();
     // Thumbnails are WEBP; other contents get their checked type instead of a neutral one.

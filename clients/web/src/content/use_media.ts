@@ -22,7 +22,7 @@ export interface Media {
 
 const LOADING: Media = { url: null, hasFailed: false };
 
-/** Load the content of a file of message `seq`, or its thumbnail, while `isWanted`. */
+/** Load the content of a file of message `seq` (0: unsent), or its thumbnail, while `isWanted`. */
 export function useMedia(
   file: Attachment,
   seq: number,

@@ -53,7 +53,7 @@ export function EmojiPopover({ anchor, backTo, onPick, onClose }: EmojiPopoverPr
       aria-label={words.emoji}
       className={styles["popover"]}
       onKeyDown={(event) => {
-        event.stopPropagation();
+        // Not stopped: the picker listens at the document.
         if (event.key === "Escape") onClose();
       }}
       onPointerDown={(event) => event.stopPropagation()}

@@ -1,19 +1,14 @@
-// Chooses the chat that messages are forwarded to.
+// Chooses the chats that messages are forwarded to.
 
-import { useMemo, useState } from "react";
-import type { Chat, Message } from "tierchat";
-import { useChats } from "tierchat/react";
+import { useState } from "react";
+import type { Message } from "tierchat";
 import { errorText } from "../app/errors";
-import { directoryOf } from "../app/directory";
-import { ChatAvatar } from "../chats/ChatAvatar";
-import { useChatTitle } from "../chats/names";
-import { Dialog, showToast, TextField } from "../design";
+import { Button, Dialog, showToast } from "../design";
 import { useText } from "../i18n";
+import { formatList } from "../i18n/format";
+import { ChatChooser } from "./ChatChooser";
 import { useConversation } from "./model/context";
-import styles from "./ForwardDialog.module.css";
-import { forwardMessages } from "./model/forward";
-
-const SHOWN_MAX = 50;
+import { forwardMessages, TARGETS_MAX } from "./model/forward";
 
 interface ForwardDialogProps {
   messages: readonly Message[];
@@ -24,79 +19,50 @@ export function ForwardDialog({ messages, onClose }: ForwardDialogProps) {
   const words = useText();
   const text = words.conversation;
   const model = useConversation();
-  const chats = useChats();
-  const [filter, setFilter] = useState("");
-  const [busyChat, setBusyChat] = useState<string | null>(null);
-  const shown = useMemo(() => {
-    const wanted = filter.trim().toLowerCase();
-    const directory = directoryOf(model.client);
-    return chats
-      .filter(({ isEnded, isLeft }) => !isEnded && !isLeft)
-      .filter((chat) => {
-        const name = chat.peer === null ? (chat.name ?? "") : directory.get(chat.peer).name;
-        return `${name} ${chat.peer ?? ""}`.toLowerCase().includes(wanted);
-      })
-      .slice(0, SHOWN_MAX);
-  }, [chats, filter, model]);
-  const forward = async (chat: Chat, name: string): Promise<void> => {
-    setBusyChat(chat.id);
+  const [selected, setSelected] = useState<ReadonlyMap<string, string>>(new Map());
+  const [isBusy, setBusy] = useState(false);
+  const toggle = (chat: string, name: string): void => {
+    const next = new Map(selected);
+    if (!next.delete(chat)) next.set(chat, name);
+    if (next.size > TARGETS_MAX) showToast(text.forwardTooMany(TARGETS_MAX), { kind: "error" });
+    else setSelected(next);
+  };
+  const forward = async (): Promise<void> => {
+    setBusy(true);
     try {
-      await forwardMessages(model.client, model.client.chat(chat.id), messages);
-      showToast(text.forwarded(name));
+      const targets = [...selected.keys()].map((chat) => model.client.chat(chat));
+      await forwardMessages(model.client, targets, messages);
+      showToast(text.forwarded(formatList([...selected.values()])));
       model.selection.set(null);
       onClose();
     } catch (error) {
       showToast(`${text.forwardFailed} ${errorText(error)}`, { kind: "error" });
-      setBusyChat(null);
+      setBusy(false);
     }
   };
   return (
-    <Dialog title={text.forwardTitle} onClose={onClose}>
-      <TextField
-        label={text.forwardFilter}
-        isLabelHidden
-        type="search"
-        placeholder={text.forwardFilter}
-        value={filter}
-        autoFocus
-        onChange={(event) => setFilter(event.target.value)}
-      />
-      <ul className={styles["list"]}>
-        {shown.map((chat) => (
-          <li key={chat.id}>
-            <Target
-              chat={chat}
-              isBusy={busyChat === chat.id}
-              isDisabled={busyChat !== null}
-              onSelect={(name) => void forward(chat, name)}
-            />
-          </li>
-        ))}
-      </ul>
-      {shown.length === 0 && <p className={styles["empty"]}>{text.forwardEmpty}</p>}
-    </Dialog>
-  );
-}
-
-interface TargetProps {
-  chat: Chat;
-  isBusy: boolean;
-  isDisabled: boolean;
-  onSelect: (name: string) => void;
-}
-
-function Target({ chat, isBusy, isDisabled, onSelect }: TargetProps) {
-  const name = useChatTitle(chat);
-  return (
-    <button
-      type="button"
-      className={styles["target"]}
-      disabled={isDisabled}
-      aria-busy={isBusy}
-      onClick={() => onSelect(name)}
+    <Dialog
+      title={text.forwardTitle}
+      onClose={onClose}
+      footer={
+        <>
+          <Button onClick={onClose}>{words.common.cancel}</Button>
+          <Button
+            variant="primary"
+            isBusy={isBusy}
+            disabled={selected.size === 0}
+            onClick={() => void forward()}
+          >
+            {text.forward}
+          </Button>
+        </>
+      }
     >
-      <ChatAvatar chat={chat} size="s" />
-      <bdi>{name}</bdi>
-    </button>
+      <ChatChooser
+        selected={selected}
+        isDisabled={isBusy}
+        onChoose={({ id }, name) => toggle(id, name)}
+      />
+    </Dialog>
   );
 }

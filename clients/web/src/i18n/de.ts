@@ -13,6 +13,7 @@ import { people } from "./de/people";
 import { search } from "./de/search";
 import { session } from "./de/session";
 import { settings } from "./de/settings";
+import { share } from "./de/share";
 import { social } from "./de/social";
 
 /** All texts in German. */
@@ -29,5 +30,6 @@ export const de: Catalog = {
   search,
   session,
   settings,
+  share,
   social,
 };

@@ -12,6 +12,7 @@ import { people } from "./en/people";
 import { search } from "./en/search";
 import { session } from "./en/session";
 import { settings } from "./en/settings";
+import { share } from "./en/share";
 import { social } from "./en/social";
 
 /** All texts in English. A text with a value is a function of it. */
@@ -28,5 +29,6 @@ export const en = {
   search,
   session,
   settings,
+  share,
   social,
 } as const;

@@ -13,6 +13,7 @@ import { people } from "./zh/people";
 import { search } from "./zh/search";
 import { session } from "./zh/session";
 import { settings } from "./zh/settings";
+import { share } from "./zh/share";
 import { social } from "./zh/social";
 
 /** All texts in Chinese. */
@@ -29,5 +30,6 @@ export const zh: Catalog = {
   search,
   session,
   settings,
+  share,
   social,
 };

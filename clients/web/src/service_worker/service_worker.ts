@@ -1,9 +1,10 @@
-// The service worker: starts the client offline, and shows push notifications.
+// The service worker: starts the client offline, shows push notifications, and receives shares.
 //
 // It stores the files of one build. Pages come from the network, and from the store if that does
 // not answer. Other paths of the server, such as the API, are not touched.
 
 import { PAGES } from "../pages";
+import { receiveShare } from "./share_target";
 
 // The build puts a list in its place; see plugins/precached.ts.
 declare const __PRECACHE__: { version: string; files: string[] };
@@ -14,6 +15,7 @@ const CACHE_PREFIX = "tierchat-";
 const CACHE = CACHE_PREFIX + version;
 const { origin } = worker.location;
 const PAGE_MS = 3_000; // then the stored page is shown
+const SHARE = new URL("/share", origin); // the `share_target` of the manifest
 const CHAT = /^[A-Za-z0-9_~:.-]{1,140}$/;
 
 worker.addEventListener("install", (event) => event.waitUntil(install()));
@@ -21,6 +23,9 @@ worker.addEventListener("activate", (event) => event.waitUntil(activate()));
 worker.addEventListener("fetch", (event) => {
   const { request } = event;
   const url = new URL(request.url);
+  if (request.method === "POST" && url.href === SHARE.href) {
+    event.respondWith(receiveShare(request, SHARE));
+  }
   if (request.method !== "GET" || url.origin !== origin) return;
   if (request.mode !== "navigate") {
     if (files.includes(url.pathname.slice(1))) event.respondWith(fetchStored(request));

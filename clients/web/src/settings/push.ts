@@ -35,7 +35,7 @@ export function usePush(): { state: PushState; turn: (isOn: boolean) => Promise<
 }
 
 /** Tell the server again that this browser is subscribed: it forgets old subscriptions. */
-export async function renewPush(client: ChatClient): Promise<void> {
+export async function renew(client: ChatClient): Promise<void> {
   const subscription = await findSubscription();
   if (subscription === null) return;
   localStorage.setItem(KEY, await client.registerPush(subscription));

@@ -29,6 +29,7 @@ class Site:
     def __init__(self) -> None:
         self.url = ""
         self.asked: list[str] = []
+        self.may_answer = asyncio.Event()  # what "/held/…" waits for
         self.headers: list[dict[str, str]] = []
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -58,6 +59,9 @@ class Site:
                 bomb = gzip.compress(b"\0" * 10_000_000)
                 headers = {"Content-Encoding": "gzip", "Content-Type": "text/html"}
                 return web.Response(body=bomb, headers=headers)
+            case "held":
+                await self.may_answer.wait()
+                return web.Response(text=PAGE, content_type="text/html")
             case "silent":
                 await asyncio.Event().wait()
             case "long":  # a page, then more than anybody reads

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 
+from chatserver.client import ChatClient
 from chatserver.dev.servers import Server
+from chatserver.errors import Unavailable
 from tests.integration.api.support import Caller, problem_of
 from tests.integration.features.link_previews.support import LOOPBACK, PNG, Site
+from tests.support.servers.processes import eventually
 from tests.support.stack import Stack
 
 pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
@@ -91,3 +95,44 @@ async def test_url_that_is_none_is_refused(caller: Caller, new_name: NewName, ur
 
     assert problem_of(answer) == (400, "bad_request")
     assert "url" in answer.json()["detail"]
+
+
+async def test_preview_that_the_server_is_too_busy_to_fetch_can_be_requested_again(
+    stack: Stack, new_name: NewName, site: Site
+) -> None:
+    """It is no page without a preview: nothing is cached, and the SDK reports it as temporary."""
+    model = "chatserver.features.link_previews.model"
+    busy = stack.start_api(
+        **{
+            f"{model}.PRIVATE_NETWORKS": LOOPBACK,
+            f"{model}.FETCHES_MAX": "1",
+            f"{model}.WAIT_S": "0.1",
+            f"{model}.FETCH_S": "120",
+        }
+    )
+    gateway, url = f"ws://127.0.0.1:{stack.port}/", f"{site.url}/page?of={new_name('p')}"
+    tokens = [stack.token(new_name(name)) for name in ("ann", "ben")]
+    async with (
+        ChatClient(gateway, tokens[0], api_url=busy.endpoint) as ann,
+        ChatClient(gateway, tokens[1], api_url=busy.endpoint) as ben,
+    ):
+        slow = asyncio.create_task(ann.link_preview(f"{site.url}/held?of={new_name('p')}"))
+        await eventually(lambda: site.asked == ["/held"])
+
+        with pytest.raises(Unavailable, match="too many link previews"):
+            await ben.link_preview(url)
+        site.may_answer.set()
+        held = await slow
+        shown = await ben.link_preview(url)
+        nothing = await ben.link_preview(f"{site.url}/none?of={new_name('p')}")
+
+    assert held is not None
+    assert shown is not None
+    assert (held.title, shown.title, shown.site, shown.url) == (
+        "Tea & cake",
+        "Tea & cake",
+        "Kitchen",
+        url,
+    )
+    assert str(shown.picture).startswith("/v1/link-preview/picture?url=")
+    assert nothing is None

@@ -22,10 +22,12 @@ import { DraftKeeper } from "./draft_keeper";
 import { EmojiPopover } from "../EmojiPopover";
 import { MentionList, useMentions } from "./MentionList";
 import { useObservable } from "../model/observable";
+import { isUnsent } from "../model/unsent";
 import { TargetBar } from "./TargetBar";
 import { UploadStrip } from "./UploadStrip";
 import type { Files } from "./use_files";
 import { canRecord, VoiceRecorder } from "./VoiceRecorder";
+import { takeSharedContent } from "../../share/shared_content";
 
 const TEXT_MAX = 4_000; // characters of a message
 const HEIGHT_MAX = 240; // px
@@ -35,7 +37,7 @@ interface ComposerProps {
 }
 
 export const Composer = memo(function Composer({ files }: ComposerProps) {
-  const words = useText().conversation;
+  const { conversation: words, common } = useText();
   const model = useConversation();
   const { chat } = model;
   const target = useObservable(model.target);
@@ -49,6 +51,7 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
   const [text, setText] = useState(draft.text);
   const [isPicking, setPicking] = useState(false);
   const [isRecording, setRecording] = useState(false);
+  const [isWaiting, setWaiting] = useState(false); // for files, to send the message
   const mentions = useMentions(field, text, change);
   const edited = target?.kind === "edit" ? target.message : null;
 
@@ -60,7 +63,15 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
     requestAnimationFrame(() => field.current?.setSelectionRange(caret, caret));
   }
 
-  useEffect(() => () => draft.flush(), [draft]);
+  useEffect(() => {
+    const end = draft.follow(model.client, (next) => {
+      if (model.target.get()?.kind !== "edit") setText(next);
+    });
+    return () => {
+      end();
+      draft.flush();
+    };
+  }, [draft, model]);
   useLayoutEffect(() => fit(field.current), [text]);
   // An edit has a text of its own; the draft returns afterwards.
   useEffect(() => {
@@ -68,17 +79,29 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
     if (target !== null) field.current?.focus();
   }, [target, edited, draft]);
 
+  useEffect(() => {
+    const shared = takeSharedContent(chat.id);
+    if (shared === null) return;
+    if (shared.text !== "") change([draft.text, shared.text].filter(Boolean).join("\n"));
+    files.add(shared.files);
+  }, [chat]); // once
+
   const cleaned = cleanText(text);
   const surplus = cleaned.length > TEXT_MAX ? [...cleaned].length - TEXT_MAX : 0;
   const { uploads, isUploading } = files;
   const hasFailedUpload = uploads.some(({ error }) => error !== null);
   const hasContent = cleaned !== "" || (edited === null && uploads.length > 0);
-  const canSend = hasContent && surplus <= 0 && !isUploading && !hasFailedUpload;
+  const canSend = hasContent && surplus <= 0 && (edited !== null || !hasFailedUpload);
 
   const submit = useCallback(() => {
     if (!canSend) return;
+    if (edited === null && isUploading) {
+      setWaiting(true);
+      return;
+    }
     if (edited !== null) {
-      if (cleaned !== edited.body) chat.edit(edited.seq, cleaned);
+      if (isUnsent(edited)) model.retry(edited.ref, cleaned);
+      else if (cleaned !== edited.body) chat.edit(edited.seq, cleaned);
     } else {
       const replyTo = target?.kind === "reply" ? { replyTo: target.message.seq } : {};
       model.send({ text: cleaned, attachments: files.take(), ...replyTo });
@@ -87,7 +110,14 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
     }
     model.target.set(null);
     sendTyping(false);
-  }, [canSend, edited, cleaned, chat, target, model, files, draft, sendTyping]);
+  }, [canSend, isUploading, edited, cleaned, chat, target, model, files, draft, sendTyping]);
+
+  // The message waits for its files. If one fails, the user decides.
+  useEffect(() => {
+    if (!isWaiting || isUploading || edited !== null) return;
+    setWaiting(false);
+    submit();
+  }, [isWaiting, isUploading, edited, submit]);
 
   const onKeyDown = (event: KeyboardEvent<HTMLTextAreaElement>): void => {
     if (event.nativeEvent.isComposing || mentions.onKeyDown(event)) return;
@@ -124,6 +154,16 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
     <div className={styles["composer"]}>
       {target !== null && <TargetBar target={target} />}
       {edited === null && <UploadStrip files={files} />}
+      <p role="status" className={styles["waiting"]}>
+        {isWaiting && (
+          <>
+            {words.waitsForFiles}
+            <button type="button" onClick={() => setWaiting(false)}>
+              {common.cancel}
+            </button>
+          </>
+        )}
+      </p>
       {mentions.isOpen && <MentionList {...mentions} />}
       {isRecording ? (
         <VoiceRecorder

@@ -7,6 +7,7 @@ import { useText } from "../../i18n";
 import styles from "./Composer.module.css";
 import { useConversation } from "../model/context";
 import type { ComposerTarget } from "../model/conversation_model";
+import { isUnsent } from "../model/unsent";
 import { summaryOf } from "../messages/ReplyQuote";
 
 export function TargetBar({ target }: { target: ComposerTarget }) {
@@ -23,6 +24,7 @@ export function TargetBar({ target }: { target: ComposerTarget }) {
       <button
         type="button"
         className={styles["about"]}
+        disabled={isUnsent(message)}
         onClick={() => void model.jumpTo(message.seq)}
       >
         <strong>{isReply ? words.replyingTo(name) : words.editing}</strong>

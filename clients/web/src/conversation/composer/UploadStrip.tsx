@@ -3,9 +3,10 @@
 import { File as FileIcon, RotateCcw, X } from "lucide-react";
 import { useEffect, useState } from "react";
 import type { Upload } from "tierchat/react";
+import { errorText } from "../../app/errors";
 import { kindOf } from "../../content/file_kinds";
 import { IconButton } from "../../design";
-import { useText } from "../../i18n";
+import { useText, type Catalog } from "../../i18n";
 import { formatBytes } from "../../i18n/format";
 import styles from "./Composer.module.css";
 import type { Files } from "./use_files";
@@ -35,7 +36,7 @@ function UploadItem({ upload }: { upload: Upload }) {
         {error === null ? (
           <span>{formatBytes(file.size)}</span>
         ) : (
-          <span role="alert">{words.uploadFailed(name)}</span>
+          <span role="alert">{words.uploadFailed(reasonOf(error, file.type, words))}</span>
         )}
         {isRunning && (
           <progress value={percent} max={100} aria-label={words.uploading(name, percent)} />
@@ -57,6 +58,11 @@ function UploadItem({ upload }: { upload: Upload }) {
       />
     </li>
   );
+}
+
+/** Return the server's reason in words. */
+function reasonOf(error: Error, type: string, words: Catalog["conversation"]): string {
+  return errorText(error, { [`content: is not ${type}`]: words.fileOfOtherType(type) });
 }
 
 /** Return a URL of an image that has been chosen. */

@@ -3,7 +3,7 @@
 // A write to IndexedDB may not finish when the page goes away. Then the text is in sessionStorage,
 // which belongs to this tab, until the next draft is kept.
 
-import type { Chat } from "tierchat";
+import type { Chat, ChatClient } from "tierchat";
 
 const DELAY_MS = 400;
 const LEFT = "tierchat.draft";
@@ -25,11 +25,29 @@ export class DraftKeeper {
     return this.#text;
   }
 
+  /**
+   * Call `listener` with texts that another tab or device has changed; return the end of this.
+   *
+   * A text that is being changed here is newer: it is kept.
+   */
+  follow(client: ChatClient, listener: (text: string) => void): () => void {
+    const take = (): void => {
+      const { draft } = this.#chat;
+      if (this.#timer !== undefined || draft === this.#text) return;
+      this.#text = draft;
+      listener(draft);
+    };
+    take();
+    return client.onChange((chats) => {
+      if (chats.has(this.#chat.id)) take();
+    });
+  }
+
   /** Keep a text, after a short delay. */
   set(text: string): void {
     if (this.#timer === undefined) {
       this.#timer = setTimeout(this.flush, DELAY_MS);
-      addEventListener("pagehide", this.#leave);
+      addEventListener("pagehide", this.#leave, true); // before others keep what is unsent
     }
     this.#text = text;
   }
@@ -44,7 +62,7 @@ export class DraftKeeper {
   readonly flush = (): void => {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    removeEventListener("pagehide", this.#leave);
+    removeEventListener("pagehide", this.#leave, true);
     sessionStorage.removeItem(LEFT);
     if (this.#chat.draft !== this.#text) this.#chat.draft = this.#text;
   };

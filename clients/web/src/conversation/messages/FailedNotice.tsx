@@ -4,18 +4,22 @@ import { errorText } from "../../app/errors";
 import { useText } from "../../i18n";
 import { useConversation } from "../model/context";
 import styles from "./MessageRow.module.css";
-import type { Unsent } from "../model/rows";
+import type { Row } from "../model/rows";
 
-export function FailedNotice({ unsent }: { unsent: Unsent }) {
+export function FailedNotice({ row: { unsent, message } }: { row: Row }) {
   const words = useText().conversation;
   const model = useConversation();
+  if (unsent?.error == null) return null;
   return (
     <div className={styles["failed"]} role="alert">
       <span>{words.failedBecause(errorText(unsent.error))}</span>
       <button type="button" onClick={() => model.retry(unsent.ref)}>
         {words.retry}
       </button>
-      <button type="button" onClick={() => model.failed.take(unsent.ref)}>
+      <button type="button" onClick={() => model.target.set({ kind: "edit", message })}>
+        {words.edit}
+      </button>
+      <button type="button" onClick={() => model.discard(unsent.ref)}>
         {words.discard}
       </button>
     </div>

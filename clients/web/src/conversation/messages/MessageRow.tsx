@@ -156,7 +156,7 @@ function MessageLine({ row, isGroup, isSelecting, onOverlay }: MessageLineProps)
           )}
         </div>
         {canAct && <Reactions message={message} />}
-        {row.unsent?.error != null && <FailedNotice unsent={row.unsent} />}
+        <FailedNotice row={row} />
       </div>
     </div>
   );

@@ -188,7 +188,6 @@ export class ConversationModel {
     this.#shown = entries;
     const { chat, me } = this;
     const { pending } = chat;
-    this.failed.observe(pending);
     const rows = this.#rows.build(entries, state.isLive, {
       me,
       marks: chat.marks,
@@ -215,12 +214,12 @@ export class ConversationModel {
     if (!this.list.get().isLive) void this.window.jumpToNewest();
   }
 
-  /** Send a refused message again. */
-  retry(ref: string): void {
+  /** Send a refused message again, with another text if the user has changed it. */
+  retry(ref: string, text?: string): void {
     const failed = this.failed.take(ref);
     if (failed === null) return;
     this.send({
-      text: failed.body,
+      text: text ?? failed.body,
       attachments: failed.files.map(({ id }) => id),
       ...(failed.replyTo === null ? {} : { replyTo: failed.replyTo }),
     });
@@ -231,6 +230,12 @@ export class ConversationModel {
     const canEdit = message.sender === this.me && message.body !== "";
     if (this.isReadOnly || (kind === "edit" && !canEdit)) return;
     this.target.set({ kind, message });
+  }
+
+  /** Delete a refused message. */
+  discard(ref: string): void {
+    this.failed.take(ref);
+    if (this.target.get()?.message.ref === ref) this.target.set(null);
   }
 
   /** Set the user's reaction to a message, or remove it if it is the same. */

@@ -1,12 +1,14 @@
 // Messages that the server refused, until the user sends them again or deletes them.
 //
+// localStorage has those of a user who stays logged in, for all tabs and the next start.
 // Bounds: the content of the last `REMEMBERED_MAX` operations is remembered; `FAILED_MAX` messages.
 
-import type { ChatClient, ChatError, PendingOperation } from "tierchat";
+import { ChatError, type ChatClient, type PendingOperation } from "tierchat";
 import { errorText } from "../../app/errors";
+import { findFile, rememberFile } from "../../content/known_files";
 import { showToast } from "../../design";
 import { Observable } from "./observable";
-import { unsentOf, type Unsent } from "./rows";
+import { unsentOf, type Unsent } from "./unsent";
 
 const REMEMBERED_MAX = 500;
 const FAILED_MAX = 50;
@@ -16,32 +18,45 @@ export interface FailedSend extends Unsent {
   chat: string;
 }
 
+type Saved = Omit<FailedSend, "error"> & { code: string; reason: string };
+
 /** The refused messages of a client. */
 export class FailedSends {
   readonly all = new Observable<readonly FailedSend[]>([]);
+  readonly #key: string | null;
   readonly #operations = new Map<string, PendingOperation>();
 
-  constructor(client: ChatClient) {
+  /** Collect refused messages. `user`: keep them in this browser, for this user. */
+  constructor(client: ChatClient, user: string) {
+    this.#key = user === "" ? null : `tierchat.failed.${user}`;
+    this.#restore();
+    for (const chat of client.chats) this.#observe(chat.pending);
+    client.onChange((chats) => {
+      for (const id of chats) this.#observe(client.chat(id).pending);
+    });
     client.on((event) => {
       if (event.type === "refused") this.#refused(event.ref, event.chat, event.error);
       else if (event.type === "acked") this.#operations.delete(event.ref);
     });
-  }
-
-  /** Remember operations that may be refused later. */
-  observe(operations: readonly PendingOperation[]): void {
-    for (const operation of operations) this.#operations.set(operation.ref, operation);
-    for (const ref of this.#operations.keys()) {
-      if (this.#operations.size <= REMEMBERED_MAX) break;
-      this.#operations.delete(ref);
-    }
+    addEventListener("storage", ({ key }) => {
+      if (key !== null && key === this.#key) this.#restore();
+    });
   }
 
   /** Remove a message; return it. */
   take(ref: string): FailedSend | null {
     const found = this.all.get().find((each) => each.ref === ref) ?? null;
-    this.all.set(this.all.get().filter((each) => each.ref !== ref));
+    this.#set(this.all.get().filter((each) => each.ref !== ref));
     return found;
+  }
+
+  /** Remember operations that may be refused later. */
+  #observe(operations: readonly PendingOperation[]): void {
+    for (const operation of operations) this.#operations.set(operation.ref, operation);
+    for (const ref of this.#operations.keys()) {
+      if (this.#operations.size <= REMEMBERED_MAX) break;
+      this.#operations.delete(ref);
+    }
   }
 
   #refused(ref: string, chat: string, error: ChatError): void {
@@ -51,16 +66,55 @@ export class FailedSends {
       showToast(errorText(error), { kind: "error" });
       return;
     }
-    const failed = { ...unsentOf(ref, operation.fields, Date.now(), error), chat };
-    this.all.set([...this.all.get(), failed].slice(-FAILED_MAX));
+    const unsent = unsentOf(ref, operation.fields, Date.now(), error);
+    const files = unsent.files.map((file) => findFile(file.id) ?? file);
+    const others = this.all.get().filter((each) => each.ref !== ref); // another tab was faster
+    this.#set([...others, { ...unsent, files, chat }].slice(-FAILED_MAX));
+  }
+
+  #set(failed: readonly FailedSend[]): void {
+    this.all.set(failed);
+    if (this.#key === null) return;
+    const saved = failed.map(({ error, ...others }): Saved => {
+      const code = error instanceof ChatError ? error.code : "internal";
+      return { ...others, code, reason: error?.message ?? "" };
+    });
+    try {
+      localStorage.setItem(this.#key, JSON.stringify(saved));
+    } catch {
+      // Without storage, they are lost with the page.
+    }
+  }
+
+  #restore(): void {
+    if (this.#key === null) return;
+    try {
+      const saved = JSON.parse(localStorage.getItem(this.#key) ?? "[]") as Saved[];
+      for (const file of saved.flatMap(({ files }) => files)) {
+        if (file.name !== undefined) rememberFile(file);
+      }
+      this.all.set(
+        saved.map(({ code, reason, ...others }) => ({
+          ...others,
+          error: new ChatError(code, reason),
+        })),
+      );
+    } catch {
+      // Another format.
+    }
   }
 }
 
 const stores = new WeakMap<ChatClient, FailedSends>();
 
+/** Collect the refused messages of a client from now on; see {@link FailedSends}. */
+export function startFailedSends(client: ChatClient, user: string): void {
+  stores.set(client, new FailedSends(client, user));
+}
+
 /** Return the refused messages of a client. */
 export function failedSendsOf(client: ChatClient): FailedSends {
   let store = stores.get(client);
-  if (store === undefined) stores.set(client, (store = new FailedSends(client)));
+  if (store === undefined) stores.set(client, (store = new FailedSends(client, "")));
   return store;
 }

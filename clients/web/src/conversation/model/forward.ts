@@ -1,25 +1,37 @@
-// Forwarding: sends the text and the files of messages to another chat.
+// Forwarding: sends the text and the files of messages to other chats.
 
-import type { Attachment, Chat, ChatClient, Message } from "tierchat";
+import type { Attachment, Chat, ChatClient, Draft, Message } from "tierchat";
+
+/** Most chats that messages are forwarded to at once. */
+export const TARGETS_MAX = 10;
 
 /**
- * Send copies of messages to a chat. Files belong to one chat: they are uploaded again.
+ * Send copies of messages to chats. Files belong to one chat: they are uploaded for each.
  *
- * @throws ChatError: a file cannot be loaded or stored. Messages before it are sent.
+ * Nothing is sent before all files are there.
+ *
+ * @throws ChatError: a file cannot be loaded or stored.
  */
 export async function forwardMessages(
   client: ChatClient,
-  target: Chat,
+  targets: readonly Chat[],
   messages: readonly Message[],
 ): Promise<void> {
+  const drafts: [Chat, Draft][] = [];
   for (const message of messages) {
-    const attachments: Attachment[] = [];
-    for (const file of message.attachments ?? []) {
-      const content = await client.download(file.id, { seq: message.seq });
-      const copy = new Blob([content], { type: file.type });
-      attachments.push(await target.upload(copy, { name: file.name }));
+    const files: { name: string; content: Blob }[] = [];
+    for (const { id, type, name } of message.attachments ?? []) {
+      const content = await client.download(id, { seq: message.seq });
+      files.push({ name, content: new Blob([content], { type }) });
     }
-    if (message.body === "" && attachments.length === 0) continue;
-    target.send({ text: message.body, attachments });
+    if (message.body === "" && files.length === 0) continue;
+    for (const chat of targets) {
+      const attachments: Attachment[] = [];
+      for (const { name, content } of files) {
+        attachments.push(await chat.upload(content, { name }));
+      }
+      drafts.push([chat, { text: message.body, attachments }]);
+    }
   }
+  for (const [chat, draft] of drafts) chat.send(draft);
 }

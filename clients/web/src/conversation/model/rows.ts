@@ -2,22 +2,12 @@
 
 import type { Message, PendingOperation } from "tierchat";
 import { isSystem } from "./message_window";
+import { unsentOf, type Unsent } from "./unsent";
 
 const GROUP_MS = 5 * 60_000;
 
 /** The state of one of the user's own messages. */
 export type SendStatus = "pending" | "sent" | "received" | "read" | "failed";
-
-/** A message that is not confirmed yet, or was refused. */
-export interface Unsent {
-  ref: string;
-  body: string;
-  replyTo: number | null;
-  /** Files; names only if nothing else is known. */
-  files: readonly { id: string; name: string }[];
-  tsMs: number;
-  error: Error | null;
-}
 
 /** A row of the list. Rows with the same content are the same object. */
 export interface Row {
@@ -136,19 +126,6 @@ export class RowBuilder {
     this.#drafts.set(unsent, message);
     return { message, unsent };
   }
-}
-
-/** Return an unsent message from the fields of its operation. */
-export function unsentOf(
-  ref: string,
-  fields: Readonly<Record<string, unknown>>,
-  tsMs: number,
-  error: Error | null,
-): Unsent {
-  const replyTo = typeof fields["reply_to"] === "number" ? fields["reply_to"] : null;
-  const ids = Array.isArray(fields["attachments"]) ? (fields["attachments"] as string[]) : [];
-  const files = ids.map((id) => ({ id, name: "" }));
-  return { ref, body: String(fields["body"] ?? ""), replyTo, files, tsMs, error };
 }
 
 function messageOf(unsent: Unsent, me: string): Message {

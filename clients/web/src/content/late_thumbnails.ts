@@ -1,0 +1,47 @@
+// Sizes and thumbnails of images that the server had not looked at when their message was sent.
+
+import { useEffect, useState } from "react";
+import type { Attachment, ChatClient } from "tierchat";
+import { useClient } from "tierchat/react";
+import { kindOf } from "./file_kinds";
+import { findFile, rememberFile } from "./known_files";
+
+const WAITS_MS = [0, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000];
+
+/** Return the files of message `seq` (0: unsent) with sizes and thumbnails, as soon as known. */
+export function useLateThumbnails(files: readonly Attachment[], seq: number): Attachment[] {
+  const client = useClient();
+  const [, setFound] = useState(0);
+  const current = files.map((file) => findFile(file.id) ?? file);
+  const late = current.filter((file) => kindOf(file) === "image" && file.thumb !== true);
+  const ids = seq === 0 ? "" : late.map(({ id }) => id).join(" ");
+  useEffect(() => {
+    if (ids === "") return undefined;
+    const controller = new AbortController();
+    for (const id of ids.split(" ")) {
+      void waitForThumbnail(client, id, seq, controller.signal).then((isFound) => {
+        if (isFound) setFound((count) => count + 1);
+      });
+    }
+    return () => controller.abort();
+  }, [client, ids, seq]);
+  return current;
+}
+
+/** Ask until the server has looked at a file, at most for a minute; return whether it is known. */
+async function waitForThumbnail(
+  { http }: ChatClient,
+  file: string,
+  seq: number,
+  signal: AbortSignal,
+): Promise<boolean> {
+  for (const waitMs of WAITS_MS) {
+    if (waitMs > 0) await new Promise((resolve) => setTimeout(resolve, waitMs));
+    if (signal.aborted) return false;
+    const link = await http.call("get_link", { file, seq }).catch(() => null);
+    if (link?.looked_at !== true) continue;
+    rememberFile(link.attachment);
+    return !signal.aborted;
+  }
+  return false;
+}

@@ -1,0 +1,90 @@
+// A list of chats to choose from, with a search.
+
+import { Check } from "lucide-react";
+import { useMemo, useState } from "react";
+import type { Chat } from "tierchat";
+import { useChats, useClient } from "tierchat/react";
+import { directoryOf } from "../app/directory";
+import { ChatAvatar } from "../chats/ChatAvatar";
+import { useChatTitle } from "../chats/names";
+import { TextField } from "../design";
+import { useText } from "../i18n";
+import styles from "./ChatChooser.module.css";
+
+const SHOWN_MAX = 50;
+
+interface ChatChooserProps {
+  /** The names of the selected chats, by id; absent: a choice is final. */
+  selected?: ReadonlyMap<string, string>;
+  isDisabled?: boolean;
+  onChoose: (chat: Chat, name: string) => void;
+}
+
+/** The chats where the user can write. */
+export function ChatChooser({ selected, isDisabled = false, onChoose }: ChatChooserProps) {
+  const text = useText().conversation;
+  const client = useClient();
+  const chats = useChats();
+  const [filter, setFilter] = useState("");
+  const shown = useMemo(() => {
+    const wanted = filter.trim().toLowerCase();
+    const directory = directoryOf(client);
+    return chats
+      .filter(({ isEnded, isLeft }) => !isEnded && !isLeft)
+      .filter((chat) => {
+        const name = chat.peer === null ? (chat.name ?? "") : directory.get(chat.peer).name;
+        return `${name} ${chat.peer ?? ""}`.toLowerCase().includes(wanted);
+      })
+      .slice(0, SHOWN_MAX);
+  }, [chats, filter, client]);
+  return (
+    <>
+      <TextField
+        label={text.chooserFilter}
+        isLabelHidden
+        type="search"
+        placeholder={text.chooserFilter}
+        value={filter}
+        autoFocus
+        onChange={(event) => setFilter(event.target.value)}
+      />
+      <ul className={styles["list"]}>
+        {shown.map((chat) => (
+          <li key={chat.id}>
+            <Choice
+              chat={chat}
+              isSelected={selected?.has(chat.id)}
+              isDisabled={isDisabled}
+              onChoose={(name) => onChoose(chat, name)}
+            />
+          </li>
+        ))}
+      </ul>
+      {shown.length === 0 && <p className={styles["empty"]}>{text.chooserEmpty}</p>}
+    </>
+  );
+}
+
+interface ChoiceProps {
+  chat: Chat;
+  isSelected: boolean | undefined;
+  isDisabled: boolean;
+  onChoose: (name: string) => void;
+}
+
+function Choice({ chat, isSelected, isDisabled, onChoose }: ChoiceProps) {
+  const name = useChatTitle(chat);
+  return (
+    <button
+      type="button"
+      className={styles["choice"]}
+      disabled={isDisabled}
+      aria-pressed={isSelected}
+      onClick={() => onChoose(name)}
+    >
+      <ChatAvatar chat={chat} size="s" />
+      <bdi>{name}</bdi>
+      {isSelected === true && <Check size={18} aria-hidden />}
+    </button>
+  );
+}

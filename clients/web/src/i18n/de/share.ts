@@ -1,0 +1,7 @@
+import type { Catalog } from "../catalog";
+
+export const share: Catalog["share"] = {
+  title: "Teilen mit",
+  files: (count) => (count === 1 ? "1 Datei" : `${count} Dateien`),
+  nothing: "Es gibt nichts zu teilen.",
+};

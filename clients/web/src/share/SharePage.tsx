@@ -1,0 +1,67 @@
+// Asks which chat gets content that another application has shared.
+
+import { Share2 } from "lucide-react";
+import { useEffect, useState } from "react";
+import { navigate, pathTo } from "../app/router";
+import { Button, EmptyState } from "../design";
+import { ChatChooser } from "../conversation/ChatChooser";
+import { useText } from "../i18n";
+import { Page } from "../page/Page";
+import {
+  chooseChat,
+  dropSharedContent,
+  findSharedContent,
+  type SharedContent,
+} from "./shared_content";
+import styles from "./SharePage.module.css";
+
+/** The page "share". */
+export default function SharePage() {
+  const words = useText();
+  const text = words.share;
+  const [content, setContent] = useState<SharedContent | null | undefined>(undefined);
+  useEffect(() => {
+    let isCurrent = true;
+    const set = (found: SharedContent | null): void => void (isCurrent && setContent(found));
+    findSharedContent().then(set, () => set(null));
+    return () => {
+      isCurrent = false;
+    };
+  }, []);
+  const leave = (): void => {
+    void dropSharedContent();
+    navigate("/chats", { replace: true });
+  };
+  if (content === undefined) return null;
+  if (content === null) {
+    return (
+      <EmptyState
+        isPage
+        icon={Share2}
+        title={text.nothing}
+        action={<Button onClick={leave}>{words.common.backToChats}</Button>}
+      />
+    );
+  }
+  return (
+    <Page
+      title={text.title}
+      isBackShown
+      onBack={leave}
+      subtitle={content.files.length > 0 ? text.files(content.files.length) : null}
+    >
+      {content.text !== "" && (
+        <blockquote className={styles["text"]} dir="auto">
+          {content.text}
+        </blockquote>
+      )}
+      <ChatChooser
+        onChoose={({ id }) => {
+          void chooseChat(content, id).then(() => {
+            navigate(pathTo("/chats/:chat", { chat: id }), { replace: true });
+          });
+        }}
+      />
+    </Page>
+  );
+}

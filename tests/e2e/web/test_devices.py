@@ -1,0 +1,253 @@
+"""Several devices of one user, refused messages and shares, in the web client."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import urllib.parse
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Response, Route, expect
+
+from tests.e2e.web.client_support import WORKER_READY, Visit, Visitor, open_visits
+from tests.e2e.web.pages_support import make_picture, open_caller
+from tests.e2e.web_support import PATIENCE_MS, WebStack
+from tests.support.servers.processes import eventually
+
+pytest_plugins = ["tests.e2e.web_fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+# Posts what an application shares, as the system does: from outside of the client.
+SHARE = """([action, texts, files]) => {
+  const form = document.createElement("form");
+  Object.assign(form, { method: "post", action, enctype: "multipart/form-data" });
+  for (const [name, value] of Object.entries(texts)) {
+    form.append(Object.assign(document.createElement("input"), { name, value }));
+  }
+  const transfer = new DataTransfer();
+  for (const [name, type, data] of files) {
+    const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+    transfer.items.add(new File([bytes], name, { type }));
+  }
+  const input = Object.assign(document.createElement("input"), { type: "file", multiple: true });
+  Object.assign(input, { name: "files", files: transfer.files });
+  form.append(input);
+  document.body.append(form);
+  form.submit();
+}"""
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
+    """Open windows of the client."""
+    async with open_visits(web, browser) as made:
+        yield made
+
+
+class Hold:
+    """Requests of a page that wait until `release`."""
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+        self._may_go = asyncio.Event()
+        self.count = 0
+
+    async def __call__(self, route: Route) -> None:
+        """Handle a request."""
+        if route.request.method == self._method:
+            self.count += 1
+            await self._may_go.wait()
+        await route.continue_()
+
+    def release(self) -> None:
+        """Let all requests go on."""
+        self._may_go.set()
+
+
+def watch_frames(person: Visitor) -> list[str]:
+    """Return a list that gets the texts of all frames that the page receives."""
+    frames: list[str] = []
+
+    def on_frame(frame: str | bytes) -> None:
+        frames.append(frame if isinstance(frame, str) else frame.decode(errors="replace"))
+
+    person.page.on("websocket", lambda socket: socket.on("framereceived", on_frame))
+    return frames
+
+
+def is_draft_deleted(response: Response) -> bool:
+    """Return whether a response confirms that a draft is deleted."""
+    return '"draft":{"text":""' in (response.request.post_data or "")
+
+
+async def test_draft_follows_the_user_from_device_to_device(web: WebStack, visit: Visit) -> None:
+    """Typed here, seen there; what is being typed is never replaced; sent once, gone on both."""
+    ann, ben = web.new_users(2)
+    one, two, peer = await visit(ann), await visit(ann), await visit(ben)
+    frames = watch_frames(two)
+    for person in (one, two, peer):
+        await person.log_in()
+    await one.start_chat(ben)
+    await one.field.fill("half a")
+    await expect(two.row(ben)).to_contain_text("Draft: half a")
+    await two.open_chat(ben)
+    await expect(two.field).to_have_value("half a")
+    await two.field.press("End")
+    await two.field.press_sequentially(" thought")
+    await expect(one.field).to_have_value("half a thought")
+
+    held = Hold("PATCH")
+    await two.page.route("**/v1/chats/*/preferences", held)
+    await two.field.fill("half a thought here")
+    await eventually(lambda: held.count > 0, PATIENCE_MS / 1000)
+    await one.field.fill("half a thought there")
+    await eventually(lambda: "half a thought there" in "".join(frames), PATIENCE_MS / 1000)
+    await expect(two.field).to_have_value("half a thought here")
+    await expect(one.field).to_have_value("half a thought there")
+    held.release()
+    await expect(two.field).to_have_value("half a thought there")  # the text that was typed last
+
+    await one.field.press("Enter")
+    await expect(one.field).to_have_value("")
+    await expect(two.field).to_have_value("")
+    await expect(peer.row(ann)).to_contain_text("half a thought there")
+    await expect(two.messages("half a thought there")).to_have_count(1)
+
+    await one.field.fill("sent while the other is away")
+    await expect(two.field).to_have_value("sent while the other is away")
+    await two.wait_until_stored("sent while the other is away")
+    await two.page.goto("about:blank")
+    async with one.page.expect_response(is_draft_deleted):
+        await one.field.press("Enter")
+    await two.page.goto(two.url)
+    await two.open_chat(ben)
+    await expect(two.messages("sent while the other is away")).to_have_count(1)
+    await expect(two.field).to_have_value("")
+    await expect(two.row(ben)).not_to_contain_text("Draft")
+    for person in (one, two, peer):
+        await person.check_is_clean()
+
+
+async def test_two_devices_pin_chats_at_once(web: WebStack, visit: Visit) -> None:
+    """The change that comes second is made again in the list of the first one."""
+    ann, ben, cy = web.new_users(3)
+    async with open_caller(web, ann) as caller:
+        for other in (ben, cy):
+            await caller.send(await caller.open_direct(other), f"Hello {other}")
+        one, two = await visit(ann), await visit(ann)
+        holds = [Hold("PUT"), Hold("PUT")]
+        for person, held in zip((one, two), holds, strict=True):
+            await person.log_in()
+            await person.page.route("**/v1/me/pinned-chats", held)
+        for person, other in ((one, ben), (two, cy)):
+            await person.row(other).click(button="right")
+            await person.page.get_by_role("menuitem", name="Pin", exact=True).click()
+            pinned = person.page.get_by_role("list", name="Pinned")
+            await expect(pinned).to_contain_text(other)  # at once
+        await eventually(lambda: all(held.count > 0 for held in holds), PATIENCE_MS / 1000)
+        for held in holds:
+            held.release()
+
+        for person in (one, two):
+            rows = person.page.get_by_role("list", name="Pinned").get_by_role("listitem")
+            await expect(rows).to_have_count(2)
+        found = await caller.call("GET", "/v1/me/pinned-chats")
+        assert len(found["chats"]) == 2
+    assert sum(held.count for held in holds) > 2  # one of them again
+    for person in (one, two):
+        person.complaints[:] = [text for text in person.complaints if "409" not in text]
+        await person.check_is_clean()
+
+
+async def test_refused_message_survives_a_reload_and_is_edited_and_sent_again(
+    web: WebStack, visit: Visit
+) -> None:
+    """With its text and its files, until the user sends or deletes it."""
+    ann, ben = web.new_users(2)
+    alice, bob = await visit(ann), await visit(ben)
+    await alice.log_in()
+    await bob.log_in()
+    await alice.start_chat(ben)
+    await alice.send("before")
+    await expect(bob.row(ann)).to_contain_text("before")
+    async with open_caller(web, ben) as caller:
+        await caller.call("PUT", f"/v1/me/blocks/{ann}")
+        picture: Any = {"name": "a.png", "mimeType": "image/png", "buffer": make_picture("red")}
+        await alice.page.locator("input[type=file]").set_input_files([picture])
+        await alice.field.fill("with a picture")
+        await alice.field.press("Enter")
+        await expect(alice.field).to_have_value("")
+        await alice.send("without one")
+        notices = alice.page.get_by_text("Not sent: ")
+        await expect(notices).to_have_count(2)
+        await alice.page.reload()
+        await expect(notices).to_have_count(2)
+
+        alerts = alice.page.get_by_role("alert").filter(has_text="Not sent")
+        await alerts.nth(1).get_by_role("button", name="Edit", exact=True).click()
+        await expect(alice.field).to_have_value("without one")
+        await alice.field.fill("still without one")
+        await alice.field.press("Enter")
+        await expect(alice.messages("still without one")).to_have_count(1)
+        await expect(notices).to_have_count(2)
+        await caller.call("DELETE", f"/v1/me/blocks/{ann}")
+
+    for left in (1, 0):
+        await alice.page.get_by_role("button", name="Try again").first.click()
+        await expect(notices).to_have_count(left)
+    await bob.open_chat(ann)
+    await expect(bob.messages("still without one")).to_have_count(1)
+    tile = bob.messages("with a picture").get_by_role("button", name="Open image a.png")
+    await expect(tile.locator("img")).to_be_visible()
+    await alice.page.reload()
+    await expect(alice.messages("still without one")).to_have_count(1)
+    await expect(notices).to_have_count(0)
+    await expect(alice.messages(re.compile("^without one"))).to_have_count(0)
+    alice.complaints[:] = [text for text in alice.complaints if "403 (Forbidden)" not in text]
+    for person in (alice, bob):
+        await person.check_is_clean()
+
+
+async def test_share_of_another_application_goes_to_the_chosen_chat(
+    web: WebStack, visit: Visit
+) -> None:
+    """The manifest's share target; text and files are in the composer of the chat."""
+    ann, ben = web.new_users(2)
+    alice, bob = await visit(ann), await visit(ben)
+    await bob.log_in()
+    await alice.log_in()
+    await alice.start_chat(ben)
+    page = alice.page
+    await page.evaluate(WORKER_READY)
+    link = await page.locator("link[rel=manifest]").evaluate("(link) => link.href")
+    manifest = json.loads(await (await alice.context.request.get(link)).text())
+    target = manifest["share_target"]
+    assert (target["method"], target["enctype"]) == ("POST", "multipart/form-data")
+    action = urllib.parse.urljoin(link, target["action"])
+    texts = {
+        target["params"]["title"]: "A page",
+        target["params"]["text"]: "Read https://page.example/",
+        target["params"]["url"]: "https://page.example/",
+    }
+    data = base64.b64encode(make_picture("green")).decode()
+    await page.goto("about:blank")
+
+    await page.evaluate(SHARE, [action, texts, [["shared.png", "image/png", data]]])
+
+    await expect(page.get_by_role("heading", name="Share to")).to_be_visible()
+    await expect(page.get_by_text("1 file")).to_be_visible()
+    await page.get_by_role("main").get_by_role("button", name=ben).click()
+    await expect(alice.field).to_have_value("A page\nRead https://page.example/")
+    await expect(page.get_by_role("button", name="Remove shared.png")).to_be_visible()
+    await alice.field.press("Enter")
+    await bob.open_chat(ann)
+    tile = bob.messages("A page").get_by_role("button", name="Open image shared.png")
+    await expect(tile.locator("img")).to_be_visible()
+    await page.goto(f"{alice.url}share")
+    await expect(page.get_by_text("There is nothing to share.")).to_be_visible()
+    await bob.check_is_clean()

@@ -1,0 +1,339 @@
+"""Files in the web client: chosen, dropped, pasted and recorded, seen, played and saved."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import io
+import signal
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+import pytest_asyncio
+from PIL import Image
+from playwright.async_api import Browser, FilePayload, Page, Route, expect
+
+from chatserver.client import ChatClient
+from chatserver.errors import NotFound
+from tests.e2e.web.client_support import Visit, Visitor, open_visits
+from tests.e2e.web.pages_support import make_picture, open_caller
+from tests.e2e.web_support import WebStack
+
+pytest_plugins = ["tests.e2e.web_fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+# Gives the page a file as a drag or the clipboard would.
+GIVE = """([kind, name, type, data]) => {
+  const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+  const transfer = new DataTransfer();
+  transfer.items.add(new File([bytes], name, { type }));
+  const options = { bubbles: true, cancelable: true };
+  const event = kind === "drop"
+    ? new DragEvent("drop", { dataTransfer: transfer, ...options })
+    : new ClipboardEvent("paste", { clipboardData: transfer, ...options });
+  document.querySelector(kind === "drop" ? '[role="log"]' : "textarea").dispatchEvent(event);
+}"""
+GIVE_LARGE = """(size) => {
+  const transfer = new DataTransfer();
+  transfer.items.add(new File([new Uint8Array(size)], "film.bin"));
+  const drop = { dataTransfer: transfer, bubbles: true, cancelable: true };
+  document.querySelector('[role="log"]').dispatchEvent(new DragEvent("drop", drop));
+}"""
+# Records a canvas that changes, until there is a second of it; returns the file in base64.
+RECORD_VIDEO = """async () => {
+  const canvas = Object.assign(document.createElement("canvas"), { width: 64, height: 48 });
+  const context = canvas.getContext("2d");
+  const recorder = new MediaRecorder(canvas.captureStream(20), { mimeType: "video/webm" });
+  const pieces = [];
+  recorder.ondataavailable = ({ data }) => pieces.push(data);
+  const ended = new Promise((resolve) => (recorder.onstop = resolve));
+  recorder.start();
+  for (let frame = 0; frame < 30; frame += 1) {
+    context.fillStyle = `hsl(${frame * 12} 80% 50%)`;
+    context.fillRect(0, 0, 64, 48);
+    await new Promise((resolve) => setTimeout(resolve, 40));
+  }
+  recorder.stop();
+  await ended;
+  const bytes = new Uint8Array(await new Blob(pieces).arrayBuffer());
+  return btoa(String.fromCharCode(...bytes));
+}"""
+IS_PLAYED = "(kind) => document.querySelector(kind)?.currentTime > 0"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
+    """Open windows of the client."""
+    async with open_visits(web, browser) as made:
+        yield made
+
+
+def payload(name: str, type_: str, content: bytes) -> FilePayload:
+    """A file to choose."""
+    return {"name": name, "mimeType": type_, "buffer": content}
+
+
+async def attach(person: Visitor, *files: FilePayload) -> None:
+    """Choose files with the button."""
+    async with person.page.expect_file_chooser() as chosen:
+        await person.page.get_by_role("button", name="Attach files").click()
+    await (await chosen.value).set_files(list(files))
+
+
+async def give(person: Visitor, kind: str, name: str, type_: str, content: bytes) -> None:
+    """Drop or paste a file."""
+    data = base64.b64encode(content).decode()
+    await person.page.evaluate(GIVE, [kind, name, type_, data])
+
+
+async def save(page: Page, button: str, name: str) -> bytes:
+    """Press a button and return the file that the browser saved."""
+    async with page.expect_download() as saving:
+        await page.get_by_role("button", name=button).click()
+    download = await saving.value
+    assert download.suggested_filename == name
+    return (await download.path()).read_bytes()
+
+
+async def test_picture_is_seen_zoomed_and_saved_by_both_and_refused_to_outsiders(
+    web: WebStack, visit: Visit
+) -> None:
+    """A thumbnail in the chat and the whole picture in the viewer, by keyboard."""
+    a, b, c = web.new_users(3)
+    ann, ben = await visit(a), await visit(b)
+    await ann.log_in()
+    await ben.log_in()
+    await ann.start_chat(b)
+    large = io.BytesIO()
+    Image.new("RGB", (640, 320), "teal").save(large, "PNG")
+    await attach(ann, payload("Café am See.png", "image/png", large.getvalue()))
+    await ann.page.get_by_role("button", name="Send", exact=True).click()
+    await expect(ann.page.get_by_role("log").get_by_label("Open image Café")).to_be_visible()
+    await attach(ann, payload("second.png", "image/png", make_picture("navy")))
+    await ann.send("and another one")
+    await ben.open_chat(a)
+
+    for person in (ann, ben):
+        page = person.page
+        tile = page.get_by_role("button", name="Open image Café am See.png")
+        await expect(tile.locator("img")).to_have_js_property("complete", value=True)
+        await tile.focus()
+        await page.keyboard.press("Enter")
+        viewer = page.get_by_role("dialog", name="Media viewer")
+        image = viewer.get_by_role("img", name="Image: Café am See.png")
+        await expect(image).to_have_js_property("naturalWidth", 640)
+        await page.keyboard.press("+")
+        await expect(image).to_have_css("transform", "matrix(1.4, 0, 0, 1.4, 0, 0)")
+        await page.keyboard.press("0")
+        await expect(image).to_have_css("transform", "matrix(1, 0, 0, 1, 0, 0)")
+        await page.keyboard.press("ArrowRight")
+        await expect(viewer.get_by_role("img", name="Image: second.png")).to_be_visible()
+        await expect(viewer.get_by_text("2 of 2")).to_be_visible()
+        await page.keyboard.press("ArrowLeft")
+        await expect(image).to_be_visible()
+        assert await save(page, "Download", "Café am See.png") == large.getvalue()
+        await page.keyboard.press("Escape")
+        await expect(viewer).to_have_count(0)
+        await expect(tile).to_be_focused()
+        await person.check_is_clean()
+    thumb = ben.page.get_by_role("button", name="Open image Café am See.png").locator("img")
+    await expect(thumb).to_have_js_property("naturalWidth", 480)  # ann's own is the original
+    await check_refused(web, a, b, c)
+
+
+async def check_refused(web: WebStack, a: str, b: str, outsider: str) -> None:
+    """Ask for the newest file of a and b as a member, as somebody else and as nobody."""
+    stack = web.stack
+    async with ChatClient(f"ws://127.0.0.1:{stack.port}/", stack.token(b)) as client:
+        chat = await client.open_direct(a)
+        entry = (await client.history(chat.id)).entries[-1]
+    path = f"/v1/attachments/{entry.attachments[0].id}?seq={entry.seq}"
+    async with httpx.AsyncClient(base_url=web.url, timeout=60) as http:
+
+        async def ask(token: str | None) -> httpx.Response:
+            headers = {} if token is None else {"authorization": f"Bearer {token}"}
+            return await http.get(path, headers=headers)
+
+        answer = await ask(stack.token(b))
+        assert (answer.status_code, answer.headers["x-content-type-options"]) == (302, "nosniff")
+        assert "response-content-disposition=attachment" in answer.headers["location"]
+        assert (await ask(stack.token(outsider))).status_code == 404
+        assert (await ask(None)).status_code == 401
+
+
+async def test_dropped_and_pasted_files_wait_are_removed_and_told_in_words(
+    web: WebStack, visit: Visit
+) -> None:
+    """A message waits for its files; a file can be taken back; a refusal has a reason."""
+    a, b = web.new_users(2)
+    ann, ben = await visit(a), await visit(b)
+    await ann.log_in()
+    await ben.log_in()
+    await ann.start_chat(b)
+    page, may_go = ann.page, asyncio.Event()
+    uploads = page.get_by_role("button", name="Remove")
+
+    async def hold(route: Route) -> None:
+        await may_go.wait()
+        await route.continue_()
+
+    await page.route("**/v1/chats/*/attachments", hold)
+    await give(ann, "drop", "notes.txt", "text/plain", b"some notes")
+    await give(ann, "paste", "page.html", "text/html", b"<script>window.__xss = 1</script>")
+    await give(ann, "paste", "oops.txt", "text/plain", b"not this one")
+    await expect(uploads).to_have_count(3)
+    await expect(page.get_by_role("progressbar")).to_have_count(3)
+    await page.get_by_role("button", name="Remove oops.txt").click()
+    await ann.field.fill("as promised")
+    await ann.field.press("Enter")
+    waiting = page.get_by_text("The message is sent when the upload is complete.")
+    await expect(waiting).to_be_visible()
+    await expect(ann.field).to_have_value("as promised")
+    await page.get_by_role("button", name="Cancel", exact=True).click()
+    await expect(waiting).to_have_count(0)
+    await ann.field.press("Enter")
+    await expect(waiting).to_be_visible()
+    may_go.set()
+    await expect(uploads).to_have_count(0)
+    await expect(ann.field).to_have_value("")
+
+    await ben.open_chat(a)
+    message = ben.messages("as promised")
+    files = message.get_by_role("button", name="Download")
+    await expect(files).to_have_count(2)
+    await expect(files.first).to_contain_text("notes.txt")
+    saved = await save(ben.page, "Download page.html", "page.html")
+    assert saved == b"<script>window.__xss = 1</script>"
+    assert await ben.page.evaluate("window.__xss") is None
+
+    await page.evaluate(GIVE_LARGE, 26_300_000)
+    await expect(page.get_by_text("Files can have up to 26.2 MB.")).to_be_visible()
+    await expect(uploads).to_have_count(0)
+    await attach(ann, payload("fake.png", "image/png", b"this is no image"))
+    await expect(page.get_by_text("The content is not image/png.")).to_be_visible()
+    send = page.get_by_role("button", name="Send", exact=True)
+    await expect(send).to_be_disabled()
+    await page.get_by_role("button", name="Remove fake.png").click()
+    await ann.send("without it")
+    await expect(ben.messages("without it")).to_have_count(1)
+    await ben.check_is_clean()
+    ann.complaints[:] = [text for text in ann.complaints if "400 (Bad Request)" not in text]
+    await ann.check_is_clean()
+
+
+async def test_voice_message_and_video_are_played_and_in_the_gallery(
+    web: WebStack, visit: Visit
+) -> None:
+    """Recorded with the microphone, sent by itself, and played by the other one."""
+    a, b = web.new_users(2)
+    ann, ben = await visit(a), await visit(b)
+    await ann.log_in()
+    await ben.log_in()
+    await ann.start_chat(b)
+    await ann.page.get_by_role("button", name="Record a voice message").click()
+    recorder = ann.page.get_by_role("group", name="Recording")
+    await expect(recorder.get_by_text("0:01")).to_be_visible()
+    await recorder.get_by_role("button", name="Discard recording").click()
+    await expect(recorder).to_have_count(0)
+    await ann.page.get_by_role("button", name="Record a voice message").click()
+    await expect(recorder.get_by_text("0:01")).to_be_visible()
+    await recorder.get_by_role("button", name="Send", exact=True).click()
+    await ben.open_chat(a)
+    player = ben.page.get_by_role("group", name="Audio: Voice message")
+    await expect(player).to_have_count(1)
+    await player.get_by_role("button", name="Play").click()
+    await ben.page.wait_for_function(IS_PLAYED, arg="audio")
+
+    video = base64.b64decode(await ann.page.evaluate(RECORD_VIDEO))
+    await attach(ann, payload("clip.webm", "video/webm", video))
+    await ann.send("a film")
+    await ben.page.get_by_role("button", name="Play video clip.webm").click()
+    await ben.page.wait_for_function(IS_PLAYED, arg="dialog video")
+    await ben.page.keyboard.press("Escape")
+    await ben.page.get_by_role("button", name="Chat actions").click()
+    await ben.page.get_by_role("menuitem", name="Details").click()
+    await ben.page.get_by_role("tab", name="Media").click()
+    media = ben.page.get_by_role("list", name="Media")
+    await expect(media.get_by_role("listitem")).to_have_count(1)
+    await ben.page.get_by_role("tab", name="Files").click()
+    await expect(ben.page.get_by_role("tabpanel").get_by_text("voice-")).to_be_visible()
+    for person in (ann, ben):
+        await person.check_is_clean()
+
+
+async def send_at_once(web: WebStack, sender: str, other: str, content: bytes) -> str:
+    """Send a picture without waiting for its thumbnail; return its id."""
+    digest = hashlib.sha256(content).hexdigest()
+    about = {"name": "late.png", "type": "image/png", "size": len(content), "sha256": digest}
+    async with open_caller(web, sender) as caller, httpx.AsyncClient(timeout=60) as s3:
+        chat = await caller.open_direct(other)
+        form = await caller.call("POST", f"/v1/chats/{chat}/attachments", about)
+        file = str(form["id"])
+        stored = await s3.post(form["url"], data=form["fields"], files={"file": content})
+        assert stored.is_success, stored.text
+        done = await caller.call("POST", f"/v1/attachments/{file}/complete", {})
+        assert not done["looked_at"]
+        body = {"body": "no thumbnail yet", "attachments": [file]}
+        await caller.call("POST", f"/v1/chats/{chat}/messages", body)
+    return file
+
+
+async def test_thumbnail_that_comes_after_its_message_is_shown(web: WebStack, visit: Visit) -> None:
+    """The picture has its size and its thumbnail without a reload, in the page and in the SDK."""
+    a, b = web.new_users(2)
+    ben = await visit(b)
+    await ben.log_in()
+    await ben.start_chat(a)
+    content = io.BytesIO()
+    Image.new("RGB", (640, 320), "navy").save(content, "PNG")
+    url = f"ws://127.0.0.1:{web.stack.port}/"
+    async with ChatClient(url, web.stack.token(b), api_url=web.url) as client:
+        workers = next(iter(web.stack.workers.values()))  # other tests may have started more
+        workers.send_signal(signal.SIGSTOP)
+        try:
+            file = await send_at_once(web, a, b, content.getvalue())
+            image = ben.messages("no thumbnail yet").locator("img")
+            await expect(image).to_have_js_property("naturalWidth", 640)
+            early = await client.describe(file, seq=1)
+        finally:
+            workers.send_signal(signal.SIGCONT)
+
+        await expect(image).to_have_js_property("naturalWidth", 480)
+        late = await client.describe(file, seq=1)
+
+    assert (early.thumb, late.thumb, late.width, late.height) == (False, True, 640, 320)
+    await ben.check_is_clean()
+
+
+async def test_program_uploads_and_loads_files_with_the_sdk(web: WebStack) -> None:
+    """`upload` gives what `send` takes; `download` gives it back to members alone."""
+    a, b, c = web.new_users(3)
+    stack, api = web.stack, web.url
+    url = f"ws://127.0.0.1:{stack.port}/"
+    async with (
+        ChatClient(url, stack.token(a), api_url=api) as ann,
+        ChatClient(url, stack.token(b), api_url=api) as ben,
+        ChatClient(url, stack.token(c), api_url=api) as eve,
+    ):
+        chat = (await ann.open_direct(b)).id
+        file = await ann.upload(chat, make_picture("navy"), name="sea.png")
+        ack = await ann.send(chat, "", attachments=[file])
+
+        entry = (await ben.history(chat)).entries[-1]
+        assert entry.attachments == [file]
+        for text in ("with it", "without it", "with it again"):  # none waits for an answer
+            ann.post(chat, text, attachments=[file] if text != "without it" else [])
+        last = await ann.send(chat, "the last")
+        bodies = [each.body for each in (await ben.history(chat, limit=4)).entries]
+        assert bodies == ["with it", "without it", "with it again", "the last"]
+        assert last.seq == ack.seq + 4
+        assert (file.type, file.width, file.height, file.thumb) == ("image/png", 320, 200, True)
+        assert await ben.download(file, seq=ack.seq) == make_picture("navy")
+        assert (await ben.download(file, seq=ack.seq, is_thumb=True))[8:12] == b"WEBP"
+        for refused in (eve.download(file, seq=ack.seq), eve.upload(chat, b"x", name="x")):
+            with pytest.raises(NotFound):
+                await refused
+        with pytest.raises(NotFound):
+            await ann.upload(chat, "/nowhere/at-all.png")

@@ -1,0 +1,239 @@
+"""Push notifications in the web client: turned on in the settings, shown by its worker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import urllib.parse
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, CDPSession, Locator, expect
+
+from tests.e2e.web.client_support import Visit, Visitor, open_visits
+from tests.e2e.web.pages_support import open_caller
+from tests.e2e.web_support import PATIENCE_MS, PUSH_VAPID, WebStack
+from tests.support.servers.processes import eventually
+from tests.support.servers.push_service import Browser as PushBrowser
+from tests.support.servers.push_service import PushService, open_push_service
+
+pytest_plugins = ["tests.e2e.web_fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+# Debian's Chromium has no push service: subscribing is the only thing that is replaced.
+SUBSCRIBE = """
+(() => {
+  const form = %s;
+  const subscription = {
+    toJSON: () => form,
+    unsubscribe: async () => (localStorage.removeItem("subscribed"), true),
+  };
+  PushManager.prototype.subscribe = async function ({ userVisibleOnly, applicationServerKey }) {
+    if (!userVisibleOnly || applicationServerKey.length !== 87) throw new Error("bad options");
+    localStorage.setItem("subscribed", "yes");
+    return subscription;
+  };
+  PushManager.prototype.getSubscription = async () =>
+    localStorage.getItem("subscribed") === null ? null : subscription;
+})();
+"""
+SHOWN = """async () => {
+  const shown = await registration.getNotifications();
+  return shown.map(({ title, body, tag }) => ({ title, body, tag }));
+}"""
+# Counts how often the worker has looked for windows: then it has decided about a push.
+COUNT_LOOKS = """() => {
+  const list = clients.matchAll.bind(clients);
+  self.looks = 0;
+  clients.matchAll = async (options) => {
+    const found = await list(options);
+    setTimeout(() => (self.looks += 1));
+    return found;
+  };
+}"""
+IS_FOCUSED = """async () => {
+  const windows = await clients.matchAll({ type: "window", includeUncontrolled: true });
+  return windows.some((window) => window.focused);
+}"""
+CLICK = """async () => {
+  const [notification] = await registration.getNotifications();
+  dispatchEvent(new NotificationEvent("notificationclick", { notification }));
+}"""
+LOOK_AWAY = """Object.defineProperty(document, "visibilityState", {
+  get: () => "hidden", configurable: true,
+});
+document.dispatchEvent(new Event("visibilitychange"));"""
+WAIT_S = PATIENCE_MS / 1000
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
+    """Open windows of the client."""
+    async with open_visits(web, browser) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def service() -> AsyncIterator[PushService]:
+    """The push service that the stack's pushes go to."""
+    async with open_push_service() as made:
+        made.vapid_private, made.vapid_public = PUSH_VAPID
+        yield made
+
+
+async def log_in(person: Visitor, browser: PushBrowser) -> None:
+    """Log in with a browser that can subscribe."""
+    form = {"endpoint": browser.endpoint, "keys": browser.keys}
+    await person.context.grant_permissions(["notifications"])
+    await person.context.add_init_script(SUBSCRIBE % json.dumps(form))
+    await person.log_in()
+
+
+async def open_setting(person: Visitor) -> Locator:
+    """Open the page of notifications; return its switch."""
+    await person.page.get_by_role("link", name="Settings").click()
+    await person.page.get_by_role("link", name="Notifications").click()
+    switch = person.page.get_by_role("switch", name="Push notifications")
+    await expect(switch).to_be_enabled()
+    return switch
+
+
+async def find_registration(devtools: CDPSession, scope: str) -> str:
+    """Return the id of the registered worker, as the browser's tools name it."""
+    found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def on_update(event: dict[str, list[dict[str, str]]]) -> None:
+        for one in event["registrations"]:
+            if one["scopeURL"] == scope and not found.done():
+                found.set_result(one["registrationId"])
+
+    devtools.on("ServiceWorker.workerRegistrationUpdated", on_update)
+    await devtools.send("ServiceWorker.enable")
+    return await asyncio.wait_for(found, WAIT_S)
+
+
+async def test_push_reaches_a_user_who_looks_away_except_from_muted_chats(
+    web: WebStack, visit: Visit, service: PushService
+) -> None:
+    """From the switch that turns it on, through the worker and a push service, to a notification
+    that opens the chat."""
+    ann, ben = web.new_users(2)
+    alice, bob, browser = await visit(ann), await visit(ben), service.new_browser()
+    await alice.log_in()
+    await log_in(bob, browser)
+    switch = await open_setting(bob)
+    await switch.click()
+    await expect(switch).to_be_checked()
+    await bob.page.get_by_role("link", name="Chats").click()
+    await bob.page.evaluate(LOOK_AWAY)
+    async with open_caller(web, ann) as caller:
+        direct = await caller.open_direct(ben)
+        group = await caller.create_group("Trip", ben)
+        worker = await web.stack.bring_up_worker("notify")
+        try:
+            await caller.send(direct, "Are you there?")
+            (notice,) = await browser.wait_for(1)
+            await mute(bob, ann, "Mute")
+            await caller.send(direct, "You won't hear of this")
+            await caller.send(group, "To all")
+            await browser.wait_for(2)
+            await mute(bob, ann, "Unmute")
+            await caller.send(direct, "Now you do")
+            notices = await browser.wait_for(3)
+        finally:
+            worker.kill()
+    assert [each["text"] for each in notices] == ["Are you there?", "To all", "Now you do"]
+    assert (notices[1]["chat"], notices[1]["title"]) == (group, "Trip")
+
+    devtools = await bob.context.new_cdp_session(bob.page)
+    registration = await find_registration(devtools, bob.url)
+    origin = web.url.rstrip("/")
+    (script,) = bob.context.service_workers
+
+    async def deliver(content: dict[str, object]) -> None:
+        form = {"origin": origin, "registrationId": registration, "data": json.dumps(content)}
+        await devtools.send("ServiceWorker.deliverPushMessage", form)
+
+    # The first one comes while the window has the focus, the second one when it is gone.
+    await script.evaluate(COUNT_LOOKS)
+    await bob.page.bring_to_front()
+    await eventually(lambda: script.evaluate(IS_FOCUSED), WAIT_S)
+    await deliver({**notice, "chat": "another-chat"})
+    await eventually(lambda: script.evaluate("() => looks > 0"), WAIT_S)
+    await bob.page.goto("about:blank")
+
+    async def is_gone() -> bool:
+        return not await script.evaluate(IS_FOCUSED)
+
+    await eventually(is_gone, WAIT_S)
+    shown = [{"title": ann, "body": "Are you there?", "tag": direct}]
+
+    # The browser's tools do not report whether the worker took a push; a second one of the same
+    # chat replaces the first.
+    async def is_shown() -> bool:
+        await deliver(notice)
+        with contextlib.suppress(AssertionError):
+            await eventually(lambda: script.evaluate(SHOWN), 10)
+        return bool(await script.evaluate(SHOWN) == shown)
+
+    await eventually(is_shown, WAIT_S)
+    await bob.page.goto(bob.url)
+    await bob.wait_for_list()
+    await script.evaluate(CLICK)
+    await expect(bob.page).to_have_url(f"{bob.url}chats/{urllib.parse.quote(direct, safe='~')}")
+    await expect(bob.messages("Are you there?")).to_have_count(1)
+    assert await script.evaluate(SHOWN) == []
+    await bob.check_is_clean()
+
+
+async def mute(person: Visitor, title: str, action: str) -> None:
+    """Mute or unmute a chat in its menu, and wait until the server has it."""
+    chat = person.page.get_by_role("listitem").filter(
+        has=person.page.get_by_text(title, exact=True)
+    )
+    await chat.get_by_role("link").click(button="right")
+    async with person.page.expect_response("**/preferences"):
+        await person.page.get_by_role("menuitem", name=action, exact=True).click()
+
+
+async def test_subscription_is_renewed_and_ends_with_the_switch_and_the_logout(
+    web: WebStack, visit: Visit, service: PushService
+) -> None:
+    """The server has it while, and only while, this browser wants notifications."""
+    (ann,) = web.new_users(1)
+    person = await visit(ann)
+    await log_in(person, service.new_browser())
+    async with open_caller(web, ann) as caller:
+
+        async def list_ids() -> list[str]:
+            found = await caller.call("GET", "/v1/me/push-subscriptions")
+            return [str(item["id"]) for item in found["items"]]
+
+        async def has(count: int) -> bool:
+            return len(await list_ids()) == count
+
+        switch = await open_setting(person)
+        await switch.click()
+        await expect(switch).to_be_checked()
+        (known,) = await list_ids()
+        await switch.click()
+        await expect(switch).not_to_be_checked()
+        await eventually(lambda: has(0), WAIT_S)
+        await switch.click()
+        await expect(switch).to_be_checked()
+        await eventually(lambda: has(1), WAIT_S)
+
+        await caller.call("DELETE", f"/v1/me/push-subscriptions/{known}")  # as if it had expired
+        await person.page.reload()
+        await expect(switch).to_be_checked()
+        await eventually(lambda: has(1), WAIT_S)
+
+        await person.page.get_by_role("link", name="Settings").click()
+        await person.page.get_by_role("button", name="Log out").click()
+        await person.page.get_by_role("dialog").get_by_role("button", name="Log out").click()
+        await expect(person.page.get_by_text("Welcome to tierchat")).to_be_visible()
+        assert await list_ids() == []
+        assert await person.page.evaluate("localStorage.getItem('subscribed')") is None
+    await person.check_is_clean()
