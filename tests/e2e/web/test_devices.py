@@ -7,19 +7,17 @@ import base64
 import json
 import re
 import urllib.parse
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, Response, Route, expect
+from playwright.async_api import Response, Route, expect
 
-from tests.e2e.web.client_support import WORKER_READY, Visit, Visitor, open_visits
+from tests.e2e.web.client_support import WORKER_READY, Visit, Visitor
 from tests.e2e.web.pages_support import make_picture, open_caller
-from tests.e2e.web_support import PATIENCE_MS, WebStack
+from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
 from tests.support.servers.processes import eventually
 
-pytest_plugins = ["tests.e2e.web_fixtures"]
+pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 # Posts what an application shares, as the system does: from outside of the client.
@@ -40,13 +38,6 @@ SHARE = """([action, texts, files]) => {
   document.body.append(form);
   form.submit();
 }"""
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
-    """Open windows of the client."""
-    async with open_visits(web, browser) as made:
-        yield made
 
 
 class Hold:

@@ -7,21 +7,18 @@ import base64
 import hashlib
 import io
 import signal
-from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-import pytest_asyncio
 from PIL import Image
-from playwright.async_api import Browser, FilePayload, Page, Route, expect
+from playwright.async_api import FilePayload, Page, Route, expect
 
 from chatserver.client import ChatClient
-from chatserver.errors import NotFound
-from tests.e2e.web.client_support import Visit, Visitor, open_visits
+from tests.e2e.web.client_support import Visit, Visitor
 from tests.e2e.web.pages_support import make_picture, open_caller
-from tests.e2e.web_support import WebStack
+from tests.e2e.web.stack_support import WebStack
 
-pytest_plugins = ["tests.e2e.web_fixtures"]
+pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 # Gives the page a file as a drag or the clipboard would.
@@ -61,13 +58,6 @@ RECORD_VIDEO = """async () => {
   return btoa(String.fromCharCode(...bytes));
 }"""
 IS_PLAYED = "(kind) => document.querySelector(kind)?.currentTime > 0"
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
-    """Open windows of the client."""
-    async with open_visits(web, browser) as made:
-        yield made
 
 
 def payload(name: str, type_: str, content: bytes) -> FilePayload:
@@ -305,35 +295,3 @@ async def test_thumbnail_that_comes_after_its_message_is_shown(web: WebStack, vi
 
     assert (early.thumb, late.thumb, late.width, late.height) == (False, True, 640, 320)
     await ben.check_is_clean()
-
-
-async def test_program_uploads_and_loads_files_with_the_sdk(web: WebStack) -> None:
-    """`upload` gives what `send` takes; `download` gives it back to members alone."""
-    a, b, c = web.new_users(3)
-    stack, api = web.stack, web.url
-    url = f"ws://127.0.0.1:{stack.port}/"
-    async with (
-        ChatClient(url, stack.token(a), api_url=api) as ann,
-        ChatClient(url, stack.token(b), api_url=api) as ben,
-        ChatClient(url, stack.token(c), api_url=api) as eve,
-    ):
-        chat = (await ann.open_direct(b)).id
-        file = await ann.upload(chat, make_picture("navy"), name="sea.png")
-        ack = await ann.send(chat, "", attachments=[file])
-
-        entry = (await ben.history(chat)).entries[-1]
-        assert entry.attachments == [file]
-        for text in ("with it", "without it", "with it again"):  # none waits for an answer
-            ann.post(chat, text, attachments=[file] if text != "without it" else [])
-        last = await ann.send(chat, "the last")
-        bodies = [each.body for each in (await ben.history(chat, limit=4)).entries]
-        assert bodies == ["with it", "without it", "with it again", "the last"]
-        assert last.seq == ack.seq + 4
-        assert (file.type, file.width, file.height, file.thumb) == ("image/png", 320, 200, True)
-        assert await ben.download(file, seq=ack.seq) == make_picture("navy")
-        assert (await ben.download(file, seq=ack.seq, is_thumb=True))[8:12] == b"WEBP"
-        for refused in (eve.download(file, seq=ack.seq), eve.upload(chat, b"x", name="x")):
-            with pytest.raises(NotFound):
-                await refused
-        with pytest.raises(NotFound):
-            await ann.upload(chat, "/nowhere/at-all.png")

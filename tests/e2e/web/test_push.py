@@ -10,16 +10,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, CDPSession, Locator, expect
+from playwright.async_api import CDPSession, Locator, expect
 
-from tests.e2e.web.client_support import Visit, Visitor, open_visits
+from tests.e2e.web.client_support import Visit, Visitor
 from tests.e2e.web.pages_support import open_caller
-from tests.e2e.web_support import PATIENCE_MS, PUSH_VAPID, WebStack
+from tests.e2e.web.stack_support import PATIENCE_MS, PUSH_VAPID, WebStack
 from tests.support.servers.processes import eventually
 from tests.support.servers.push_service import Browser as PushBrowser
 from tests.support.servers.push_service import PushService, open_push_service
 
-pytest_plugins = ["tests.e2e.web_fixtures"]
+pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 # Debian's Chromium has no push service: subscribing is the only thing that is replaced.
@@ -66,13 +66,6 @@ LOOK_AWAY = """Object.defineProperty(document, "visibilityState", {
 });
 document.dispatchEvent(new Event("visibilitychange"));"""
 WAIT_S = PATIENCE_MS / 1000
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
-    """Open windows of the client."""
-    async with open_visits(web, browser) as made:
-        yield made
 
 
 @pytest_asyncio.fixture(loop_scope="session")
