@@ -6,6 +6,7 @@
 import { Account, ChatClient, ChatError, HttpClient, IndexedDbStore, type Http } from "tierchat";
 import { keepPreferences } from "../chats/preferences";
 import { startFailedSends } from "../conversation/model/failed_sends";
+import { dropSharedContent } from "../share/shared_content";
 import { reportReceived } from "./receipts";
 import { navigate } from "./router";
 
@@ -131,6 +132,7 @@ export class Session {
     }
     await state.client.forget().catch(() => {});
     await deleteDatabase(storeOf(state.user));
+    await dropSharedContent();
     navigate("/", { replace: true });
     this.#set({ kind: "loggedOut", config: state.config, notice });
   }

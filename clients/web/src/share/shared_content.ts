@@ -1,8 +1,6 @@
 // What another application shared with this one: text and files, until a chat takes them.
 //
-// The service worker gets it and stores it for the page; see `service_worker/share_target.ts`.
-
-import { FILES_MAX } from "../conversation/composer/use_files";
+// The service worker stores it, within bounds; see `service_worker/share_target.ts`.
 
 // The names that the service worker uses, which has no module in common with the page.
 const SHARED = "shared-content";
@@ -24,7 +22,7 @@ export async function findSharedContent(): Promise<SharedContent | null> {
   if (about === undefined) return null;
   const { text, names } = (await about.json()) as { text: string; names: string[] };
   const files: File[] = [];
-  for (const [index, name] of names.slice(0, FILES_MAX).entries()) {
+  for (const [index, name] of names.entries()) {
     const content = await (await cache.match(`${ABOUT}/${index}`))?.blob();
     if (content !== undefined) files.push(new File([content], name, { type: content.type }));
   }
