@@ -7,7 +7,7 @@ import { load } from "./load.mjs";
 
 const { HttpClient, loadLinkPreview } = await load("../tests/link_previews.ts");
 
-test("a page without a preview is remembered, but not what a busy server could not load", async () => {
+test("no preview is remembered, but not what a busy server could not load", async () => {
   const asked = [];
   let isBusy = true;
   const server = createServer((request, response) => {
