@@ -181,6 +181,30 @@ test("a wake-up ends the wait for the next attempt", async (context) => {
   assert.equal(stage.sockets, 2);
 });
 
+test("attempts follow within two seconds in the foreground, and ten otherwise", async (context) => {
+  const stage = new Stage(context, 0.999);
+  await stage.connect();
+  /** Break the connection; return the ms until the next attempt. */
+  const wait = async (): Promise<number> => {
+    const before = stage.sockets;
+    stage.socket.close(1006);
+    await settle();
+    for (let ms = 0; ; ms += 500) {
+      if (stage.sockets > before) return ms;
+      await stage.pass(500);
+    }
+  };
+  const waits: number[] = [];
+  for (let attempt = 0; attempt < 6; attempt += 1) waits.push(await wait());
+  assert.deepEqual(waits, [1_000, 2_000, 4_000, 8_000, 10_000, 10_000]);
+
+  stage.client.setActive(true);
+
+  assert.equal(await wait(), 2_000);
+  stage.client.setActive(false);
+  assert.equal(await wait(), 10_000);
+});
+
 test("a token is renewed before it expires, and after a failure again", async (context) => {
   const stage = new Stage(context);
   const tokens = [tokenOf("1", 40), tokenOf("2", 40), tokenOf("3", 40)];

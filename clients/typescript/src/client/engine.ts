@@ -52,6 +52,7 @@ export class Engine implements Backend {
   #lastLoss = "";
   #wakeUp: () => void = () => {};
   #activity: "fg" | "bg" = "fg";
+  #isForeground = false; // as the application reported
   #welcomed!: { promise: Promise<void>; resolve: () => void; reject: (error: Error) => void };
   #wasWelcomed = false;
   #heardAtMs = 0;
@@ -167,7 +168,7 @@ export class Engine implements Backend {
         const { device } = this.#state;
         this.#reconnects.judge(lost.code, lost.reason, atS, this.#wasWelcomed, device);
         this.#lastLoss = lost.reason;
-        const waitS = this.#reconnects.nextS(lost.retryAfterMs);
+        const waitS = this.#reconnects.nextS(lost.retryAfterMs, this.#isForeground);
         this.#push([{ type: "disconnected", reason: lost.reason, retryInS: waitS }]);
         await this.#sleep(waitS * 1000);
       }
@@ -402,7 +403,8 @@ export class Engine implements Backend {
     this.#check();
     if (fields.type === "state") {
       this.#activity = fields["state"] === "bg" ? "bg" : "fg";
-      if (this.#activity === "fg") this.#comeBack();
+      this.#isForeground = this.#activity === "fg";
+      if (this.#isForeground) this.#comeBack();
     }
     this.#state.notify(fields);
     this.#flush();

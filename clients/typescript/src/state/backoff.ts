@@ -5,6 +5,7 @@ import { ChatError } from "./errors.js";
 
 const WAIT_S_MIN = 0.5;
 const WAIT_S_MAX = 10;
+const FOREGROUND_WAIT_S_MAX = 2; // somebody is looking at the application
 const REPLACED_S = 60; // replaced again within this time: another process uses this device name
 const STEADY_S = 5; // a connection must last this long to reset the backoff
 
@@ -27,10 +28,14 @@ export class Reconnects {
     if (seconds >= STEADY_S) this.#attempts = 0;
   }
 
-  /** Return the delay before the next attempt, never less than the server advises. */
-  nextS(adviceMs: number | null = null): number {
+  /**
+   * Return the delay before the next attempt, never less than the server advises. `isForeground`:
+   * the application reported that it is in the foreground.
+   */
+  nextS(adviceMs: number | null = null, isForeground = false): number {
     this.#attempts += 1;
-    const bound = Math.min(WAIT_S_MAX, WAIT_S_MIN * 2 ** Math.min(this.#attempts, 10));
+    const limit = isForeground ? FOREGROUND_WAIT_S_MAX : WAIT_S_MAX;
+    const bound = Math.min(limit, WAIT_S_MIN * 2 ** Math.min(this.#attempts, 10));
     if (adviceMs !== null) return adviceMs / 1000 + this.#uniform(0, WAIT_S_MIN);
     return Math.max(WAIT_S_MIN, this.#uniform(0, bound));
   }
