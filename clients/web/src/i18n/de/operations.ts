@@ -36,7 +36,7 @@ export const operations: Catalog["operations"] = {
   },
   tiles: {
     sessions: "Sitzungen",
-    sockets: (count) => `${count} offene Sockets`,
+    sockets: (count) => `${count} ${count === "1" ? "offener Socket" : "offene Sockets"}`,
     sent: "Gesendete Nachrichten",
     rejected: (rate) => `${rate} abgelehnt`,
     delivery: "Zustellzeit",

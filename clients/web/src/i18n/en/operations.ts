@@ -33,7 +33,7 @@ export const operations = {
   },
   tiles: {
     sessions: "Sessions",
-    sockets: (count: string) => `${count} open sockets`,
+    sockets: (count: string) => `${count} ${count === "1" ? "open socket" : "open sockets"}`,
     sent: "Messages sent",
     rejected: (rate: string) => `${rate} rejected`,
     delivery: "Delivery latency",
