@@ -6,7 +6,9 @@ A direct chat gets texts of 1 to 60 words, some of them with Markdown. A user op
 its first message and back to the last one as fast as the page draws frames (2,700 pixels each,
 three screens), and writes 100 letters before and after. *Frames* are the times between two
 `requestAnimationFrame`, a *keystroke* is the synchronous work for one letter, with layout. The size
-of the JavaScript heap is measured after a garbage collection.
+of the JavaScript heap is measured after a garbage collection. Then the page is reloaded offline,
+and the gateway is killed a few times and started again after some seconds: *usable* is a message
+that is written when the gateway is ready, and committed.
 
 Build the client first (`make run` does). Gateway, API, workers, Redis, a DynamoDB API server and
 Chromium, without a window and a GPU, run on the same machine. Writes docs/performance/web.json.
@@ -33,9 +35,9 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.protocol import frames
 from chatserver.warm.messages.store import PersistItem
-from tests.e2e.web.client_support import Visitor, open_visits
+from tests.e2e.web.client_support import WORKER_READY, Visitor, open_visits
 from tests.e2e.web.conversation_support import TYPE, scroll_to
-from tests.e2e.web.stack_support import CHROMIUM_ARGS, open_web_stack
+from tests.e2e.web.stack_support import CHROMIUM_ARGS, WebStack, open_web_stack
 from tests.support.stack import Stack
 
 RESULT = Path(__file__).parents[2] / "docs" / "performance" / "web.json"
@@ -44,6 +46,7 @@ LETTERS = 100
 STEP_PX = 2_700
 GAP_TS = 500_000  # microseconds between two messages
 PUT, PUTS_AT_ONCE = 500, 8
+OUTAGES_S = (1, 5, 10, 15, 20)
 
 
 def text_of(number: int) -> str:
@@ -112,6 +115,34 @@ async def measure_scroll(page: Page, end: int) -> dict[str, Any]:
     }
 
 
+async def measure_offline_reload(person: Visitor, last: str) -> int:
+    """Return the ms from a reload without a network until the last message is there."""
+    await person.page.evaluate(WORKER_READY)
+    await person.wait_until_stored(last)
+    await person.context.set_offline(True)
+    started = time.perf_counter()
+    await person.page.reload(wait_until="commit")
+    await expect(person.messages(last).last).to_be_visible()
+    took_ms = round((time.perf_counter() - started) * 1000)
+    await person.context.set_offline(False)
+    return took_ms
+
+
+async def measure_outages(web: WebStack, person: Visitor) -> list[int]:
+    """Return the ms from the return of the gateway until a message is committed, per outage."""
+    times = []
+    for seconds in OUTAGES_S:
+        web.kill_gateway()
+        await expect(person.banner).to_be_visible()
+        await asyncio.sleep(seconds)
+        web.start_gateway()
+        started = time.perf_counter()
+        await person.send(f"after {seconds} s")
+        await expect(person.mark(f"after {seconds} s", "Sent")).to_be_visible()
+        times.append(round((time.perf_counter() - started) * 1000))
+    return times
+
+
 async def measure(folder: Path, messages: int) -> dict[str, Any]:
     """Fill a chat and use it."""
     async with open_web_stack(folder, ["ann", "ben"]) as web, async_playwright() as playwright:
@@ -136,6 +167,8 @@ async def measure(folder: Path, messages: int) -> dict[str, Any]:
                 "to_last": await measure_scroll(person.page, messages),
             }
             result["keystroke_after_ms"] = await type_letters(person)
+            result["offline_reload_ms"] = await measure_offline_reload(person, f"{messages} ")
+            result["usable_after_outage_ms"] = await measure_outages(web, person)
         await browser.close()
     return result
 
