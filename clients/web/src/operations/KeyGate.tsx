@@ -6,6 +6,7 @@ import { ChatError, HttpClient } from "tierchat";
 import { useAction } from "../data/use_action";
 import { Button, TextField } from "../design";
 import { useText } from "../i18n";
+import { TextWithCode } from "../i18n/TextWithCode";
 import { ActionError } from "../page/Loadable";
 import { Section } from "../page/Page";
 import { setApiKey, useKeyedHttp } from "./api_key";
@@ -50,7 +51,7 @@ function KeyForm({ scopes }: { scopes: readonly string[] }) {
     });
   };
   return (
-    <Section title={text.keyTitle} about={text.keyHint}>
+    <Section title={text.keyTitle} about={<TextWithCode>{text.keyHint}</TextWithCode>}>
       <form className="stack" onSubmit={(event) => void submit(event)}>
         <TextField
           label={text.key}

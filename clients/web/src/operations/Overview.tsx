@@ -7,6 +7,7 @@ import { errorText } from "../app/errors";
 import { Button, EmptyState, SkeletonText } from "../design";
 import { useText, type Catalog } from "../i18n";
 import { formatRelative } from "../i18n/format";
+import { TextWithCode } from "../i18n/TextWithCode";
 import { Chart } from "./Chart";
 import { CHARTS } from "./charts";
 import { alertsOf, isStale, NOTES, type Alert, type Metrics } from "./metrics";
@@ -25,7 +26,7 @@ export function Overview() {
   if (error?.code === "forbidden") {
     return (
       <EmptyState icon={ShieldOff} title={text.adminsOnly}>
-        {text.adminsOnlyHint(user)}
+        <TextWithCode>{text.adminsOnlyHint(user)}</TextWithCode>
       </EmptyState>
     );
   }
@@ -86,7 +87,9 @@ function Alerts({ state }: { state: MetricsState }) {
       {lines.map((line) => (
         <li key={line.text} data-level={line.isNote ? "note" : "bad"}>
           {line.isNote ? <Info size={20} aria-hidden /> : <TriangleAlert size={20} aria-hidden />}
-          {line.text}
+          <span>
+            <TextWithCode>{line.text}</TextWithCode>
+          </span>
         </li>
       ))}
     </ul>
