@@ -84,6 +84,8 @@ class PresenceSubscriptions:
         self._tasks: set[asyncio.Task[None]] = set()
         self._subjects: dict[UserId, _Subject] = {}
         self._users_of: dict[Subscriber, set[UserId]] = {}
+        # Of calls of `subscribe` in progress; `unsubscribe` removes users from them.
+        self._wanted_of: dict[Subscriber, list[set[UserId]]] = {}
 
     # session commands
 
@@ -98,7 +100,15 @@ class PresenceSubscriptions:
         """
         wanted = set(users) - {subscriber.user}
         self._check_limit(subscriber, wanted)
-        shared = await self._find_shared(subscriber.user, wanted)
+        calls = self._wanted_of.setdefault(subscriber, [])
+        calls.append(wanted)
+        try:
+            found = await self._find_shared(subscriber.user, set(wanted))
+        finally:
+            calls[:] = [each for each in calls if each is not wanted]
+            if not calls:
+                self._wanted_of.pop(subscriber, None)
+        shared = {user: chat for user, chat in found.items() if user in wanted}
         if not shared or not subscriber.is_live:
             return
         self._check_limit(subscriber, shared)
@@ -137,7 +147,10 @@ class PresenceSubscriptions:
             raise BadRequest(f"users: a session may subscribe to at most {self._users_max} users")
 
     def unsubscribe(self, subscriber: Subscriber, users: Iterable[UserId]) -> None:
-        """End subscriptions to these users."""
+        """End subscriptions to these users, also those that are being started."""
+        users = set(users)
+        for wanted in self._wanted_of.get(subscriber, ()):
+            wanted -= users
         subscribed = self._users_of.get(subscriber)
         if subscribed is None:
             return

@@ -194,3 +194,19 @@ async def test_watcher_that_ended_meanwhile_is_not_entered(world: World) -> None
     await world.subscriptions.subscribe(alice, [BOB])
 
     assert not world.watched
+
+
+async def test_unsubscribe_ends_a_subscription_that_is_being_started(world: World) -> None:
+    """Only the users that it names, and not a later subscription."""
+    alice = Device(ALICE)
+    starting = asyncio.create_task(world.subscriptions.subscribe(alice, [BOB, CAROL]))
+    await asyncio.sleep(0)
+
+    world.subscriptions.unsubscribe(alice, [BOB])
+    await starting
+
+    assert alice.told == [("carol", "offline")]
+    assert world.watched == {CAROL}
+    await world.subscriptions.subscribe(alice, [BOB])
+    assert world.watched == {BOB, CAROL}
+    assert world.subscriptions._wanted_of == {}
