@@ -73,12 +73,13 @@ async def expect_states(alice: RawChat, user: str, *states: str) -> None:
 
 @pytest.fixture
 async def bob(stack: Stack, alice: RawChat, new_name: Callable[[str], str]) -> str:
-    """A user who has written to alice, not connected."""
+    """A user who has written to alice, not connected; the chat is in her list."""
     name = new_name("bob")
     await stack.add_users([name])
     async with stack.chat_of(name) as phone:
         chat = (await phone.ask("open_direct", user=alice.user))["chat"]["chat"]
         await phone.say(chat, "hello")
+    await alice.expect(lambda me: me.messages(chat), LATE_S)
     return name
 
 

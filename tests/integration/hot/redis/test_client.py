@@ -164,9 +164,9 @@ async def test_clients_of_one_redis_share_its_epochs(own: Server) -> None:
 # going away and coming back
 
 
-async def test_client_reconnects_after_a_reset_in_the_same_epoch(redis_server: Server) -> None:
+async def test_client_reconnects_after_a_reset_in_the_same_epoch(own: Server) -> None:
     """A link that broke is no other life of Redis: nothing is told but the reconnection."""
-    async with TcpProxy(redis_server.port) as proxy, open_hot(through(proxy)) as hot:
+    async with TcpProxy(own.port) as proxy, open_hot(through(proxy)) as hot:
         told, epochs = Told(hot), list(hot.epochs)
 
         proxy.reset()
@@ -212,9 +212,9 @@ async def test_client_tells_the_epoch_before_calls_are_let_through(own: Server) 
         assert seen == [(False, hot.epochs[0])]
 
 
-async def test_client_whose_calls_vanish_gives_up_and_reconnects(redis_server: Server) -> None:
+async def test_client_whose_calls_vanish_gives_up_and_reconnects(own: Server) -> None:
     """A link that swallows everything is found by the deadline (faults F14, F15)."""
-    async with TcpProxy(redis_server.port) as proxy, open_hot(through(proxy)) as hot:
+    async with TcpProxy(own.port) as proxy, open_hot(through(proxy)) as hot:
         told = Told(hot)
         # From the next connection on: making one may fail as often as it likes.
         hot.settings = through(proxy, call_timeout_s=1.0)

@@ -27,6 +27,7 @@ from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import TABLES
 from tests.integration.warm.support import message, settings_for
 from tests.integration.workers.support import open_container
+from tests.support.constants import constants
 from tests.support.servers.processes import eventually
 from workers.archive.container import ArchiveContainer
 
@@ -35,6 +36,9 @@ T = TypeVar("T")
 OLD_TS = 1_600_000_000_000_000
 SECRET_WORD = "xylophone"  # in every body
 INLINE_MAX = 1000
+
+# Of a slow S3: long bodies would stay in their items.
+PATIENT = {"chatserver.warm.messages.long_bodies.BODY_PUT_TIMEOUT_S": 60.0}
 
 
 @dataclasses.dataclass
@@ -157,7 +161,8 @@ class Process:
 
     async def archive(self, chat: str) -> None:
         """Move all of a chat to S3."""
-        await self.container.get(ArchiveContainer).archiver.visit(chat)  # type: ignore[arg-type]
+        archiver = self.container.get(ArchiveContainer).archiver
+        await _until_available(lambda: archiver.visit(chat))  # type: ignore[arg-type]
 
     async def read(self, chat: str, limit: int = 200) -> list[Any]:
         """The entries of a chat, from all tiers but Redis."""
@@ -207,7 +212,8 @@ async def open_vault(
     path = folder / "keys"
     path.write_text(new_line())
     keys = Encryption(**(encryption or {"provider": "file", "key_file": path}))
-    async with open_dynamodb(warm) as raw, open_s3(cold) as store:
-        await apply_tables(raw, warm, poll_s=0.01)
-        await apply_bucket(store, cold)
-        yield Vault(redis_url, warm, cold, keys, raw, store)
+    with constants(PATIENT):
+        async with open_dynamodb(warm) as raw, open_s3(cold) as store:
+            await apply_tables(raw, warm, poll_s=0.01)
+            await apply_bucket(store, cold)
+            yield Vault(redis_url, warm, cold, keys, raw, store)
