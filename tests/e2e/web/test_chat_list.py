@@ -13,7 +13,8 @@ from playwright.async_api import Browser, expect
 from tests.e2e.web.client_support import WORKER_READY, Visit, Visitor, open_visits
 from tests.e2e.web.conversation_support import NODES_MAX
 from tests.e2e.web.pages_support import check_page, open_caller
-from tests.e2e.web.stack_support import WebStack
+from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
+from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -53,7 +54,11 @@ async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
 
 async def wait_for_focus(person: Visitor, position: int) -> None:
     """Wait until the row at a position of the list has the focus."""
-    await person.page.wait_for_function(f"({FOCUSED})() === {position}")
+
+    async def has_focus() -> bool:
+        return bool(await person.page.evaluate(FOCUSED) == position)
+
+    await eventually(has_focus, PATIENCE_MS / 1000, what=f"row {position} has the focus")
 
 
 async def test_hundreds_of_chats_scroll_filter_and_open_by_keyboard(
