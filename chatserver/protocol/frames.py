@@ -5,6 +5,9 @@ types, bounds and ids; unknown fields are ignored, and unknown types are rejecte
 numbers its requests (``id``), and a response has its request's ``id``. In an event, ``seq`` is the
 position in the user's inbox, and ``cs`` the position in the chat. Both count 1, 2, 3 … without
 gaps.
+
+One file, though a long one: it is the whole contract of the protocol, in the order of its reference
+(docs/protocol.md). The frames share types and bounds, and none has logic.
 """
 
 from __future__ import annotations

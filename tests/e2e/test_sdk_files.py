@@ -68,7 +68,7 @@ async def send_at_once(web: WebStack, sender: str, chat: str, content: bytes) ->
     about = {"name": "late.png", "type": "image/png", "size": len(content), "sha256": digest}
     async with httpx.AsyncClient(base_url=web.url, headers=headers, timeout=20) as client:
 
-        async def post(path: str, body: Any) -> Any:
+        async def post(path: str, body: dict[str, object]) -> Any:  # decoded JSON
             answer = await client.post(path, json=body)
             assert answer.is_success, answer.text
             return answer.json()

@@ -128,7 +128,7 @@ async def test_session_is_ended_and_others_are_started(web: WebStack, visit: Vis
 
 
 async def test_memory_is_shown_deleted_and_turned_off(web: WebStack, visit: Visit) -> None:
-    """What a companion learned is listed in the next session; the user decides what stays."""
+    """The next session lists the companion's memories; the user deletes some of them."""
     (ann,) = web.new_users(1)
     await make_companion(web.stack, "ai-new-elephant", "Elephant Two", "memory")
     alice = await visit(ann)

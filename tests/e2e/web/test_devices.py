@@ -7,10 +7,9 @@ import base64
 import json
 import re
 import urllib.parse
-from typing import Any
 
 import pytest
-from playwright.async_api import Response, Route, expect
+from playwright.async_api import FilePayload, Response, Route, expect
 
 from tests.e2e.web.client_support import WORKER_READY, Visit, Visitor
 from tests.e2e.web.pages_support import make_picture, open_caller
@@ -109,15 +108,15 @@ async def test_draft_follows_the_user_from_device_to_device(web: WebStack, visit
     await expect(peer.row(ann)).to_contain_text("half a thought there")
     await expect(two.messages("half a thought there")).to_have_count(1)
 
-    await one.field.fill("sent while the other is away")
-    await expect(two.field).to_have_value("sent while the other is away")
-    await two.wait_until_stored("sent while the other is away")
+    await one.field.fill("sent during the absence")
+    await expect(two.field).to_have_value("sent during the absence")
+    await two.wait_until_stored("sent during the absence")
     await two.page.goto("about:blank")
     async with one.page.expect_response(is_draft_deleted):
         await one.field.press("Enter")
     await two.page.goto(two.url)
     await two.open_chat(ben)
-    await expect(two.messages("sent while the other is away")).to_have_count(1)
+    await expect(two.messages("sent during the absence")).to_have_count(1)
     await expect(two.field).to_have_value("")
     await expect(two.row(ben)).not_to_contain_text("Draft")
     for person in (one, two, peer):
@@ -168,7 +167,11 @@ async def test_refused_message_survives_a_reload_and_is_edited_and_sent_again(
     await expect(bob.row(ann)).to_contain_text("before")
     async with open_caller(web, ben) as caller:
         await caller.call("PUT", f"/v1/me/blocks/{ann}")
-        picture: Any = {"name": "a.png", "mimeType": "image/png", "buffer": make_picture("red")}
+        picture: FilePayload = {
+            "name": "a.png",
+            "mimeType": "image/png",
+            "buffer": make_picture("red"),
+        }
         await alice.page.locator("input[type=file]").set_input_files([picture])
         await alice.field.fill("with a picture")
         await alice.field.press("Enter")

@@ -1,23 +1,19 @@
-"""What the property test does not reach: bounds, refusals, deadlines, what a chat is, presence."""
+"""Chats, unread counts and presence in the state of the SDK, beside its property test."""
 
 from __future__ import annotations
 
 import pytest
 
 from chatserver.client import events, saved_state
-from chatserver.client.outbox import PROBE_S, OutboxEntry
-from chatserver.client.state import ANSWER_S, ClientState
+from chatserver.client.outbox import OutboxEntry
+from chatserver.client.state import ClientState
 from chatserver.domain.moderation import MUTE_OVER
 from chatserver.errors import (
-    BadRequest,
-    ChatError,
     CorruptData,
-    NotFound,
     Overloaded,
-    Unavailable,
 )
 from chatserver.protocol.frames import LARGE_MAX
-from tests.unit.client.device import Device, entry, failure, page
+from tests.unit.client.device import Device, entry, page
 
 
 def test_chat_knows_who_is_muted_and_its_slow_mode() -> None:
@@ -259,135 +255,6 @@ def test_longest_silent_chat_is_forgotten_at_the_bound() -> None:
     assert list(device.state.chats) == ["a", "c"]
 
 
-def test_paused_device_leaves_events_with_the_server_and_answers_come() -> None:
-    """An application that takes nothing costs no memory and loses nothing."""
-    device = Device()
-    device.state.pause(device.now, is_paused=True)
-    number = device.state.ask({"type": "chats"}, device.now, device.now + 5)
-    device.event(1, 1)
-    device.take(type="page", id=number, chats=[], more=False)
-    assert device.bodies() == []
-    assert [found for found, _ in device.state.take_answers()] == [number]
-    assert device.asked("sync") == []
-
-    device.state.pause(device.now, is_paused=False)
-
-    (request,) = device.asked("sync")
-    assert request["cursor"] == {"epoch": "e1", "seq": 0}
-    place = {"type": "event", "kind": "message", "epoch": "e1", "chat": "c1"}
-    found = [{**place, "seq": 1, "cs": 1, "message": entry(1)}]
-    device.take(type="page", id=request["id"], events=found, cursor={}, more=False)
-    assert device.bodies() == ["text 1"]
-
-
-def test_request_is_repeated_on_the_next_connection_until_its_deadline() -> None:
-    """A break costs the caller nothing but time, and not more time than it gave."""
-    device = Device()
-    number = device.state.ask({"type": "chats"}, device.now, device.now + 5)
-    assert [frame["id"] for frame in device.asked("chats")] == [number]
-
-    device.state.disconnected(device.now)
-    device.connection = device.state.connected(
-        {"user": "alice", "epoch": "e1", "seq": 0}, device.now
-    )
-    assert [frame["id"] for frame in device.asked("chats")] == [number]
-
-    assert device.state.due(device.now) == device.now + 5
-    device.state.tick(device.now + 5)
-    ((found, answer),) = device.state.take_answers()
-    assert found == number
-    assert isinstance(answer, Unavailable)
-
-
-def test_refusal_has_the_class_of_its_code() -> None:
-    """One that is not known is an error all the same."""
-    device = Device()
-    for code in ("not_found", "new_in_v2"):
-        device.state.ask({"type": "history", "chat": "c1"}, device.now, device.now + 5)
-        (request,) = device.asked("history")
-        device.take(**failure(request, code, temporary=False))
-
-    (_, first), (_, second) = device.state.take_answers()
-    assert isinstance(first, NotFound)
-    assert type(second) is ChatError
-
-
-def test_requests_beyond_the_bound_are_refused() -> None:
-    """They would wait for nothing but memory."""
-    device = Device(requests_max=2)
-    for _ in range(2):
-        device.state.ask({"type": "chats"}, device.now, device.now + ANSWER_S)
-
-    with pytest.raises(Overloaded):
-        device.state.ask({"type": "chats"}, device.now, device.now + ANSWER_S)
-
-
-def test_send_refused_for_now_is_offered_when_the_server_said() -> None:
-    """`retry_after_ms` of an error is honoured."""
-    device = Device()
-    fields = {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}
-    device.state.do(OutboxEntry("r", "c1", fields), device.now)
-    (request,) = device.asked("send")
-
-    refusal = failure(request, "rate_limited", temporary=True)
-    device.take(**refusal, retry_after_ms=3000)
-
-    assert device.asked("send") == []
-    assert device.state.due(device.now) == device.now + 3
-    device.state.tick(device.now + 3)
-    assert [frame["ref"] for frame in device.asked("send")] == ["r"]
-    assert device.told(events.Refused) == []
-
-
-def test_deeds_in_a_chat_that_we_left_end_when_the_server_refuses_to_say_more() -> None:
-    """Nobody sends `stored` for them, and they would fill the outbox until a new epoch."""
-    device = Device()
-    fields = {"send": {"body": "hello"}, "delete": {"seq": 1, "for": "me"}}
-    for number, (type_, more) in enumerate(fields.items(), start=1):
-        deed = OutboxEntry(type_, "c1", {"type": type_, "chat": "c1", "ref": type_, **more})
-        device.state.do(deed, device.now)
-        (request,) = device.asked(type_)
-        place = {"ref": type_, "seq": number, "ts": number, "mid": f"m{number}"}
-        device.take(type="ack", id=request["id"], dup=False, durability="hot", **place)
-
-    device.now += PROBE_S
-    device.state.tick(device.now)
-    (early,) = device.asked("send")
-    device.take(**failure(early, "not_found", temporary=False))
-    assert device.told(events.Refused) == []
-
-    device.event(1, 2, sender="bob", kind="member", user="alice", role="", body="")
-    assert device.asked("send") == []
-    device.now += PROBE_S
-    device.state.tick(device.now)
-    (late,) = device.asked("send")
-    device.take(**failure(late, "not_found", temporary=False))
-
-    assert [event.ref for event in device.told(events.Refused)] == ["send", "delete"]
-    assert list(device.state.outbox) == []
-
-
-def test_deed_in_a_chat_that_we_joined_again_is_kept() -> None:
-    """A refusal of the time between says nothing of it."""
-    device = Device()
-    device.state.do(
-        OutboxEntry("r", "c1", {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}), 0
-    )
-    (request,) = device.asked("send")
-    place = {"ref": "r", "seq": 1, "ts": 1, "mid": "m1"}
-    device.take(type="ack", id=request["id"], dup=False, durability="hot", **place)
-    for seq, role in ((2, ""), (3, "member")):
-        device.event(seq - 1, seq, kind="member", user="alice", role=role, body="")
-    device.now += PROBE_S
-    device.state.tick(device.now)
-    (probe,) = device.asked("send")
-
-    device.take(**failure(probe, "not_found", temporary=False))
-
-    assert device.told(events.Refused) == []
-    assert [deed.ref for deed in device.state.outbox] == ["r"]
-
-
 def test_watched_users_are_watched_again_after_a_break() -> None:
     """The application says it once."""
     device = Device(watched_max=2)
@@ -441,30 +308,7 @@ def test_store_that_is_no_store_is_refused(place: bytes) -> None:
         saved_state.restore(ClientState("phone"), place, None)
 
 
-# ── what the property test found once ───────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("chat", "wait_s", "is_refused"),
-    [
-        ("01KAJ5W3N0TBJ8QW6X1V7ZC2YD", 7200, True),
-        ("01KAJ5W3N0TBJ8QW6X1V7ZC2YD", 5, False),
-        ("d-abc", 7200, False),
-    ],
-)
-def test_state_question_that_would_wait_for_hours_is_refused(
-    chat: str, wait_s: int, is_refused: bool
-) -> None:
-    """Tokens come at midnight: nobody wants his question asked then. What else waits, waits."""
-    device = Device()
-    fields = {"type": "send", "chat": chat, "ref": "r1", "body": "hello"}
-    device.state.do(OutboxEntry("r1", chat, fields), device.now)
-    (request,) = device.asked("send")
-    refusal = failure(request, "rate_limited", temporary=True)
-
-    device.take(**refusal, retry_after_ms=wait_s * 1000)
-
-    assert [event.ref for event in device.told(events.Refused)] == ["r1"] * is_refused
+# found by the property test
 
 
 async def test_resuming_device_names_the_chats_that_are_not_stored_and_asks_nothing() -> None:
@@ -488,39 +332,6 @@ async def test_resuming_device_names_the_chats_that_are_not_stored_and_asks_noth
     assert device.asked("send") == []
     device.take(type="stored", chat="c1", upto=2)
     assert "unstored" not in device.state.hello("token")
-
-
-@pytest.mark.parametrize("field", ["body", "reply"])
-def test_half_a_character_is_refused_before_it_is_sent(field: str) -> None:
-    """A text that no connection can carry is the caller's error, and the client goes on."""
-    device = Device()
-    fields = {"type": "send", "chat": "c1", "ref": "r", "body": "b", field: "cut \ud83d"}
-
-    with pytest.raises(BadRequest, match="lone surrogate"):
-        device.state.do(OutboxEntry("r", "c1", fields), device.now)
-    with pytest.raises(BadRequest, match="lone surrogate"):
-        device.state.ask(fields, device.now, device.now + 10)
-
-    assert device.state.take_frames() == []
-    assert len(device.state.outbox) == 0
-
-
-def test_request_that_lost_a_race_is_asked_again_by_itself() -> None:
-    """A temporary conflict does not reach the caller before the deadline."""
-    device = Device()
-    number = device.state.ask({"type": "leave", "chat": "c1", "ref": "r"}, device.now, 110.0)
-    (first,) = device.asked("leave")
-    lost = {"code": "conflict", "message": "changed", "temporary": True, "retry_after_ms": 100}
-
-    device.take(type="error", id=first["id"], **lost)
-    assert (device.asked("leave"), device.state.take_answers()) == ([], [])
-    assert device.state.due(device.now) == pytest.approx(100.1)
-    device.now = 100.2
-    device.state.tick(device.now)
-    (again,) = device.asked("leave")
-    device.take(type="ok", id=again["id"])
-
-    assert [n for n, _ in device.state.take_answers()] == [number]
 
 
 def test_member_of_very_many_large_chats_sends_a_hello_that_the_server_accepts() -> None:

@@ -18,6 +18,7 @@ from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.config import Cold, Encryption, Warm
 from chatserver.container.storage import StorageContainer
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
+from chatserver.domain.ids import ChatId
 from chatserver.encryption.key_file import new_line
 from chatserver.errors import Unavailable
 from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
@@ -162,7 +163,7 @@ class Process:
     async def archive(self, chat: str) -> None:
         """Move all of a chat to S3."""
         archiver = self.container.get(ArchiveContainer).archiver
-        await _until_available(lambda: archiver.visit(chat))  # type: ignore[arg-type]
+        await _until_available(lambda: archiver.visit(ChatId(chat)))
 
     async def read(self, chat: str, limit: int = 200) -> list[Any]:
         """The entries of a chat, from all tiers but Redis."""
