@@ -105,8 +105,8 @@ class Directory {
     if (unknown.length > 0) this.#keep();
   }
 
-  // Pictures take one request each. A few are loaded at a time: those shown last first, and none for
-  // users who are no longer shown. A missing picture is requested again later.
+  // Pictures take one request each. A few are loaded at a time: those shown last first, and none
+  // for users who are no longer shown. A missing picture is requested again later.
 
   #wantPicture(id: string): void {
     const known = this.#known.get(id);
