@@ -200,7 +200,11 @@ Visit = Callable[..., Awaitable[Visitor]]
 
 @contextlib.asynccontextmanager
 async def open_visits(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
-    """Open windows; each call is a person of their own. `is_far`: behind the link."""
+    """Open windows; each call is a person of their own. `is_far`: behind the link.
+
+    Tests that hold requests with `route` pass `service_workers="block"`: Playwright may miss the
+    requests of a page that a worker has just begun to control.
+    """
     contexts: list[BrowserContext] = []
 
     async def visit(

@@ -194,7 +194,7 @@ def listen(page: Page, complaints: list[str]) -> None:
     """Keep what the console and the scripts complain about."""
 
     def on_console(message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
+        if message.type in ("error", "warning") and "blocked by Playwright" not in message.text:
             complaints.append(message.text)
 
     page.on("console", on_console)

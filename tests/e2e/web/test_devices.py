@@ -78,7 +78,8 @@ def is_draft_deleted(response: Response) -> bool:
 async def test_draft_follows_the_user_from_device_to_device(web: WebStack, visit: Visit) -> None:
     """Typed here, seen there; what is being typed is never replaced; sent once, gone on both."""
     ann, ben = web.new_users(2)
-    one, two, peer = await visit(ann), await visit(ann), await visit(ben)
+    one, peer = await visit(ann), await visit(ben)
+    two = await visit(ann, service_workers="block")
     frames = watch_frames(two)
     for person in (one, two, peer):
         await person.log_in()
@@ -120,6 +121,37 @@ async def test_draft_follows_the_user_from_device_to_device(web: WebStack, visit
     await expect(two.field).to_have_value("")
     await expect(two.row(ben)).not_to_contain_text("Draft")
     for person in (one, two, peer):
+        await person.check_is_clean()
+
+
+async def test_two_devices_pin_chats_at_once(web: WebStack, visit: Visit) -> None:
+    """The change that comes second is made again in the list of the first one."""
+    ann, ben, cy = web.new_users(3)
+    async with open_caller(web, ann) as caller:
+        for other in (ben, cy):
+            await caller.send(await caller.open_direct(other), f"Hello {other}")
+        one, two = [await visit(ann, service_workers="block") for _ in range(2)]
+        holds = [Hold("PUT"), Hold("PUT")]
+        for person, held in zip((one, two), holds, strict=True):
+            await person.log_in()
+            await person.page.route("**/v1/me/pinned-chats", held)
+        for person, other in ((one, ben), (two, cy)):
+            await person.row(other).click(button="right")
+            await person.page.get_by_role("menuitem", name="Pin", exact=True).click()
+            pinned = person.page.get_by_role("list", name="Pinned")
+            await expect(pinned).to_contain_text(other)  # at once
+        await eventually(lambda: all(held.count > 0 for held in holds), PATIENCE_MS / 1000)
+        for held in holds:
+            held.release()
+
+        for person in (one, two):
+            rows = person.page.get_by_role("list", name="Pinned").get_by_role("listitem")
+            await expect(rows).to_have_count(2)
+        found = await caller.call("GET", "/v1/me/pinned-chats")
+        assert len(found["chats"]) == 2
+    assert sum(held.count for held in holds) > 2  # one of them again
+    for person in (one, two):
+        person.complaints[:] = [text for text in person.complaints if "409" not in text]
         await person.check_is_clean()
 
 

@@ -168,7 +168,7 @@ async def test_dropped_and_pasted_files_wait_are_removed_and_told_in_words(
 ) -> None:
     """A message waits for its files; a file can be taken back; a refusal has a reason."""
     a, b = web.new_users(2)
-    ann, ben = await visit(a), await visit(b)
+    ann, ben = await visit(a, service_workers="block"), await visit(b)
     await ann.log_in()
     await ben.log_in()
     await ann.start_chat(b)

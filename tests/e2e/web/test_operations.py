@@ -42,7 +42,7 @@ async def test_admin_reads_charts_by_keyboard_and_as_a_table(
 
 async def test_operations_report_an_outage_and_recover(web: WebStack, browser: Browser) -> None:
     """Figures that no longer arrive are marked as old, with the reason."""
-    async with open_page(web, browser, ADMIN, "operations") as page:
+    async with open_page(web, browser, ADMIN, "operations", service_workers="block") as page:
         await expect(page.get_by_text("Live, last 10 minutes")).to_be_visible()
         await page.route("**/v1/admin/overview*", _abort)
         reason = page.get_by_role("list", name="Alerts").get_by_text("Can't reach the server.")
