@@ -35,6 +35,15 @@ class LinkPreview:
     picture: str | None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class FoundUser:
+    """A user that a search found; `name` is the display name."""
+
+    user: str
+    name: str | None
+    about: str | None
+
+
 class HttpCalls:
     """The commands. Raises BadRequest without `api_url`."""
 
@@ -67,6 +76,12 @@ class HttpCalls:
         """Return the current metadata of a file of message `seq`, with a thumbnail added later."""
         file = attachment if isinstance(attachment, str) else attachment.id
         return await self._files_api().describe(file, seq)
+
+    async def search_users(self, text: str, *, limit: int = 20) -> list[FoundUser]:
+        """Return users who allow others to find them by name (docs/accounts.md)."""
+        query = urllib.parse.urlencode({"q": text, "limit": limit})
+        page = await self._http_api().request("GET", f"/v1/user-search?{query}")
+        return msgspec.convert(page["items"], list[FoundUser])
 
     async def link_preview(self, url: str) -> LinkPreview | None:
         """Return the preview of a web page that a message links to; None if there is none.

@@ -106,6 +106,7 @@ ROUTE_COSTS: dict[tuple[str, str], int] = {
     ("POST", "/v1/me/posts"): CHANGE,
     ("POST", "/v1/me/export"): REQUEST_COST_MAX,
     ("GET", "/v1/search"): SEARCH,
+    ("GET", "/v1/user-search"): SEARCH,
     ("GET", "/v1/link-preview"): LINK_PREVIEW,
     ("GET", "/v1/link-preview/picture"): LINK_PREVIEW,
 }

@@ -146,6 +146,7 @@ ROWS: dict[str, Row] = {
     "GET /v1/link-preview": Row(OWN, 404),  # a private address
     "GET /v1/link-preview/picture": Row(OWN, 404),
     "GET /v1/search": Row(OWN, 404),  # there is no index here
+    "GET /v1/user-search": Row(OWN, 200),
     "POST /v1/chats/{chat}/attachments": Row(MEMBER, 201, UPLOAD),
     "POST /v1/attachments/{file}/complete": Row(OWN, 404),
     "GET /v1/attachments/{file}": Row(OWN, 404),
@@ -207,6 +208,7 @@ QUERIES: dict[str, dict[str, Any]] = {
     "GET /v1/link-preview": {"url": "http://127.0.0.1/"},
     "GET /v1/link-preview/picture": {"url": "http://127.0.0.1/"},
     "GET /v1/search": {"q": "hello"},
+    "GET /v1/user-search": {"q": "ann"},
 }
 
 # What each caller hears, by what a route is for. None: what the row calls ok.

@@ -234,4 +234,5 @@ def test_section_7_prefixes_of_sort_keys_are_closed() -> None:
         "companion + OLD",
     }
     names |= {"None", "_prefix_of(kind)", "prefix"}  # of favorites: `posts#` or `messages#`
+    names |= {"PREFIX + word"}  # the user search, which looks for beginnings of words
     assert asked <= names | {"f'{STATUS_ACTIVE}#'", "prefix or None"}

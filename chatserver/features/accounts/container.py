@@ -11,14 +11,18 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.access.reserved_names import RESERVED_NAMES, ReservedNames
 from chatserver.features.accounts.service.accounts import Accounts
 from chatserver.features.accounts.service.logins import Logins
-from chatserver.features.accounts.warm import AccountRows
+from chatserver.features.accounts.service.user_search import UserSearch
+from chatserver.features.accounts.warm.accounts import AccountRows
+from chatserver.features.accounts.warm.search_entries import SearchEntries
 from chatserver.hot.users.login_rate_limits import LoginRateLimits
 
 
 class AccountContainer:
     def __init__(self, core: StorageContainer) -> None:
         self._core = core
-        self.rows = AccountRows(core.dynamodb.for_feature("accounts"), core.settings.warm)
+        client = core.dynamodb.for_feature("accounts")
+        self.rows = AccountRows(client, core.settings.warm)
+        self.search_entries = SearchEntries(client, core.settings.warm)
 
     @cached_property
     def logins(self) -> Logins:
@@ -46,3 +50,7 @@ class AccountContainer:
             clock=self._core.clock,
             reserved=ReservedNames([*self._core.reserved_users, *RESERVED_NAMES]),
         )
+
+    @cached_property
+    def user_search(self) -> UserSearch:
+        return UserSearch(self.search_entries, self.rows, self._core.block_policy)

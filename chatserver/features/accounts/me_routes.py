@@ -19,13 +19,15 @@ from chatserver.features.accounts.container import AccountContainer
 class Me(msgspec.Struct, frozen=True):
     """The calling user. `name` and `about` are in the public profile.
 
-    `is_admin`: the user operates this installation and may see its statistics.
+    `is_admin`: the user operates this installation and may see its statistics. `discoverable`:
+    every user may find this user by name.
     """
 
     user: str
     name: str | None
     about: str | None = None
     is_admin: bool = False
+    discoverable: bool = False
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,6 +35,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: Annotated[str, Meta(max_length=200)] | UnsetType | None = UNSET
     about: Annotated[str, Meta(max_length=1000)] | UnsetType | None = UNSET
+    discoverable: bool | UnsetType = UNSET
 
 
 def me_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
@@ -40,7 +43,8 @@ def me_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     accounts = container.get(AccountContainer).accounts
 
     def shown(record: Any, principal: Principal) -> Me:
-        return Me(record.user, record.name, record.about, principal.is_admin)
+        is_discoverable = bool(record.words)
+        return Me(record.user, record.name, record.about, principal.is_admin, is_discoverable)
 
     @get("/v1/me", opt={"rule": user_or_key("users:read")})
     async def get_me(actor: Actor, principal: Asker) -> Me:
@@ -52,6 +56,8 @@ def me_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """Change the profile of the calling user."""
         wanted = {"name": data.name, "about": data.about}
         changes = {field: text for field, text in wanted.items() if text is not UNSET}
-        return shown(await accounts.put_profile(actor, changes), principal)
+        is_discoverable = None if data.discoverable is UNSET else data.discoverable
+        record = await accounts.put_profile(actor, changes, is_discoverable=is_discoverable)
+        return shown(record, principal)
 
     return [get_me, change_me]

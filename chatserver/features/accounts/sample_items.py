@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from chatserver.features.accounts.warm import Credential
+from chatserver.features.accounts.warm.accounts import Credential
+from chatserver.features.accounts.warm.search_entries import encode_entry
 from chatserver.warm.dynamo.client import Item
 from chatserver.warm.schema.tables import DIRECTORY, Table
 
@@ -13,5 +14,10 @@ _HASH: Final = "$argon2id$v=19$m=65536,t=3,p=4$c2FsdA$aGFzaA"
 
 
 def sample_items(table: Table) -> Iterable[Item]:
-    """Return the password of a user."""
-    return [Credential("alice", _HASH, 1_795_000_000_000).encode()] if table is DIRECTORY else []
+    """Return the password of a user, and an entry of the user search."""
+    if table is not DIRECTORY:
+        return []
+    return [
+        Credential("alice", _HASH, 1_795_000_000_000).encode(),
+        encode_entry("alice", "alice", ("alice", "smith")),
+    ]

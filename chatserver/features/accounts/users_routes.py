@@ -1,4 +1,4 @@
-"""User profiles, visible to users who share a chat."""
+"""User profiles, visible to users who share a chat; and the search for users by name."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from chatserver.api.security import Actor, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.features.accounts.container import AccountContainer
+from chatserver.features.accounts.search_words import QUERY_CHARS_MAX
+from chatserver.features.accounts.service.user_search import RESULTS_MAX
 from chatserver.protocol import frames
 
 Wanted = Annotated[
@@ -21,6 +23,15 @@ Wanted = Annotated[
         name="user", min_items=1, max_items=frames.WATCH_MAX, description="can be repeated"
     ),
 ]
+
+
+SearchText = Annotated[
+    str,
+    QueryParameter(
+        name="q", min_length=1, max_length=QUERY_CHARS_MAX, description="beginnings of words"
+    ),
+]
+SearchLimit = Annotated[int, QueryParameter(ge=1, le=RESULTS_MAX)]
 
 
 class Person(msgspec.Struct, frozen=True):
@@ -32,7 +43,7 @@ class Person(msgspec.Struct, frozen=True):
 
 
 class Persons(msgspec.Struct, frozen=True):
-    """The requested users who share a chat with the caller, sorted by id."""
+    """Users that the caller may see."""
 
     items: list[Person]
 
@@ -42,7 +53,7 @@ def users_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @get("/v1/users", opt={"rule": user_or_key("users:read")})
     async def list_users(actor: Actor, wanted: Wanted) -> Persons:
-        """List the profiles of users.
+        """List the profiles of users, sorted by id.
 
         Users who share no chat with the caller, or who are blocked, are omitted.
         """
@@ -50,4 +61,16 @@ def users_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         found = await container.get(AccountContainer).accounts.list_profiles(near)
         return Persons([Person(each.user, each.name, each.about) for each in found])
 
-    return [list_users]
+    @get("/v1/user-search", opt={"rule": user_or_key("users:read")})
+    async def search_users(
+        actor: Actor, wanted_text: SearchText, limit: SearchLimit = RESULTS_MAX
+    ) -> Persons:
+        """Find users by display name or id, among those who allow it (`discoverable`).
+
+        Each word of `q` is the beginning of a word of the name or id. Letter case and accents are
+        ignored. Users who block the caller, or are blocked, are omitted.
+        """
+        found = await container.get(AccountContainer).user_search.find(actor, wanted_text, limit)
+        return Persons([Person(each.user, each.name, each.about) for each in found])
+
+    return [list_users, search_users]

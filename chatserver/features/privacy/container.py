@@ -8,7 +8,8 @@ from chatserver.container import storage_ports
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import SYSTEM_USER
 from chatserver.features.accounts.container import AccountContainer
-from chatserver.features.accounts.warm import AccountRows
+from chatserver.features.accounts.warm.accounts import AccountRows
+from chatserver.features.accounts.warm.search_entries import SearchEntries
 from chatserver.features.privacy.cold import ExportFiles
 from chatserver.features.privacy.hot import RedisUserData
 from chatserver.features.privacy.service import Lockout, Privacy
@@ -35,6 +36,10 @@ class PrivacyContainer:
     @property
     def accounts(self) -> AccountRows:
         return self._core.get(AccountContainer).rows
+
+    @property
+    def search_entries(self) -> SearchEntries:
+        return self._core.get(AccountContainer).search_entries
 
     @cached_property
     def lockout(self) -> Lockout:

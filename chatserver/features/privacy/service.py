@@ -15,7 +15,7 @@ from chatserver.domain.access.logins import Marks
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 from chatserver.errors import Forbidden, NotFound
-from chatserver.features.accounts.warm import AccountRows
+from chatserver.features.accounts.warm.accounts import AccountRows
 from chatserver.features.privacy.hot import RedisUserData
 from chatserver.features.privacy.model import Job, new_job_id
 from chatserver.features.privacy.warm.jobs import JobRows

@@ -34,6 +34,8 @@ AFTER_LOGINS = "device$"  # '$' follows '#'
 LOGINS_READ_MAX: Final = 2_000
 _ENDS_IN_FLIGHT_MAX: Final = 16
 
+Value = str | int | tuple[str, ...]
+
 
 def encode_login(login: Login) -> Item:
     item = records.row_key(records.user_key(login.user), LOGIN_PREFIX + login.login)
@@ -244,7 +246,7 @@ class LoginRows:
 
 
 def make_update(
-    table: str, partition: str, sort: str, changes: Mapping[str, str | int | None]
+    table: str, partition: str, sort: str, changes: Mapping[str, Value | None]
 ) -> dict[str, Any]:
     """Return an UpdateItem request, with the condition that the user exists and is not erased."""
     sets = {name: value for name, value in changes.items() if value is not None}
@@ -267,7 +269,12 @@ def make_update(
     }
     if sets:
         request["ExpressionAttributeValues"] = {
-            f":{name}": {"N": str(value)} if isinstance(value, int) else {"S": value}
-            for name, value in sets.items()
+            f":{name}": _encode(value) for name, value in sets.items()
         }
     return request
+
+
+def _encode(value: Value) -> dict[str, Any]:
+    if isinstance(value, tuple):
+        return {"L": [{"S": each} for each in value]}
+    return {"N": str(value)} if isinstance(value, int) else {"S": value}

@@ -3,7 +3,7 @@
 | record   | `PK`        | `SK`         | attributes                                    |
 |----------|-------------|--------------|-----------------------------------------------|
 | `User`   | `u#<user>`  | `u#<user>`   | `created name? about? banned? before?         |
-|          |             |              | erased? receipt? restricted?`                 |
+|          |             |              | erased? receipt? restricted? words?`          |
 | `Chat`   | `c#<chat>`  | `c#<chat>`   | `kind name? version created state origin      |
 |          |             |              | members users? joining? history? change?      |
 |          |             |              | unstored? large? topic? picture?`             |
@@ -33,6 +33,7 @@ from chatserver.domain.membership_periods import (
 )
 from chatserver.errors import CorruptData
 from chatserver.warm.dynamo.client import Item
+from chatserver.warm.dynamo.row_fields import find_texts
 from chatserver.warm.schema.tables import DirectoryField as Field
 
 FORMING = "forming"  # its member items are being written; readers treat the chat as nonexistent
@@ -73,6 +74,7 @@ class User:
     before: int = 0  # tokens without a login issued up to this time (s) are invalid
     erased_ms: int | None = None  # the user is erased; the item reserves the id
     is_restricted: bool = False  # there may be ended logins or blocks; see `restricted_mark`
+    words: tuple[str, ...] = ()  # by which the user may be found; see feature `accounts`
 
     def encode(self) -> Item:
         """Encode a new user as an item."""
@@ -95,6 +97,7 @@ class User:
             before=_number(item, Field.BEFORE) if Field.BEFORE in item else 0,
             erased_ms=_number(item, Field.ERASED) if Field.ERASED in item else None,
             is_restricted=item.get(Field.RESTRICTED, {"BOOL": True})["BOOL"],
+            words=find_texts(item, Field.WORDS),
         )
 
 

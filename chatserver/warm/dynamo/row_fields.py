@@ -45,6 +45,11 @@ def find_number(item: Item, name: str) -> int | None:
         ) from exc
 
 
+def find_texts(item: Item, name: str) -> tuple[str, ...]:
+    """Return an attribute of type L that contains strings; empty if it is absent."""
+    return tuple(str(each["S"]) for each in item.get(name, {}).get("L", ()))
+
+
 def _where(item: Item) -> str:
     # Log only the key: other attributes may contain secrets.
     return f"{item.get(Field.PK)}/{item.get(Field.SK)}"

@@ -170,6 +170,7 @@ class DirectoryField:
     RECEIPT: Final = "receipt"  # erased users: the erasure job
     # Users: false until a login ends or a block is made, in either direction. Missing: unknown.
     RESTRICTED: Final = "restricted"
+    WORDS: Final = "words"  # users who may be found by name: the words that find them
 
 
 class PushField:

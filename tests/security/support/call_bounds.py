@@ -154,6 +154,7 @@ ROUTE_CALLS: dict[str, tuple[int, int]] = {
     "DELETE /v1/chats/{chat}/pins/{seq}": (13, 6),
     "GET /v1/link-preview": (9, 2),
     "GET /v1/link-preview/picture": (9, 2),
+    "GET /v1/user-search": (6, 8),
     "GET /v1/search": (6, 2),  # without an index; with one, CHECKED_MAX history reads
     "POST /v1/chats/{chat}/attachments": (8, 2),
     "POST /v1/attachments/{file}/complete": (6, 2),

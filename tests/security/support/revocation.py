@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from chatserver import config
 from chatserver.domain.access.logins import Login
 from chatserver.domain.clock import SystemClock
-from chatserver.features.accounts.warm import AccountRows
+from chatserver.features.accounts.warm.accounts import AccountRows
 from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.revocations import Revocations, SessionEnder

@@ -62,6 +62,7 @@ BOUNDED = {
     "/v1/me/pinned-chats",
     "/v1/presence",
     "/v1/users",
+    "/v1/user-search",
     CHAT,
     MESSAGE,
     f"{CHAT}/messages/by-mid/{{mid}}",

@@ -38,7 +38,7 @@ from chatserver.errors import (
     Unauthenticated,
 )
 from chatserver.features.accounts.service.logins import Grant, Logins
-from chatserver.features.accounts.warm import AccountRows, Credential
+from chatserver.features.accounts.warm.accounts import AccountRows, Credential
 from chatserver.hot.users.login_rate_limits import LoginRateLimits
 from chatserver.service.access.revocation import Revoking
 from chatserver.warm.chats.records import User
@@ -314,8 +314,16 @@ class Accounts:
         records = await self._rows.list_users(users)
         return [record for record in records if record.erased_ms is None]
 
-    async def put_profile(self, user: UserId, changes: Mapping[str, str | None]) -> User:
+    async def put_profile(
+        self,
+        user: UserId,
+        changes: Mapping[str, str | None],
+        *,
+        is_discoverable: bool | None = None,
+    ) -> User:
         """Change `name` and `about`; None or an empty text removes a field.
+
+        `is_discoverable`: whether others may find the user by name; None keeps it.
 
         Raises:
             BadRequest, TooLarge: a text is not allowed.
@@ -330,9 +338,9 @@ class Accounts:
                 if field == "about"
                 else parse_name(text)
             )
-        if not wanted:
+        if not wanted and is_discoverable is None:
             return await self.get_profile(user)
-        return await self._rows.put_profile(user, wanted)
+        return await self._rows.put_profile(user, wanted, is_discoverable=is_discoverable)
 
     def _now_ms(self) -> int:
         return int(self._clock.time() * 1000)

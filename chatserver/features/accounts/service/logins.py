@@ -31,7 +31,7 @@ from chatserver.domain.access.logins import BANNED, Login
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId, new_id
 from chatserver.errors import Banned, Conflict, NotFound, Unauthenticated, Unavailable
-from chatserver.features.accounts.warm import AccountRows
+from chatserver.features.accounts.warm.accounts import AccountRows
 from chatserver.service.access.revocation import Revoking
 
 log = structlog.get_logger()

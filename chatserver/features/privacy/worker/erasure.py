@@ -110,11 +110,13 @@ class Erasure:
         user, step = self._user, "sessions"
         devices = await self._private.lockout.close(user)
         password = await self._private.accounts.remove_credential(user)
+        entries = await self._private.search_entries.remove(user)
         pushes = await self._container.get(PushContainer).subscriptions.remove_all(
             user, self._container.clock.time()
         )
         return [
             Done(step, DIRECTORY, "profile", 1),
+            Done(step, DIRECTORY, "entries of the user search", entries),
             Done(step, DIRECTORY, "passwords", int(password)),
             Done(step, f"{DIRECTORY}, {REDIS}", "logins ended", devices),
             Done(step, DIRECTORY, "push subscriptions", pushes),

@@ -159,6 +159,7 @@ class ExportWorker:
             "user": user,
             "name": record.name,
             "about": record.about,
+            "discoverable": bool(record.words),
             "created": record.created_ms,
             "password_changed": None if credential is None else credential.changed_ms,
             "blocks": [{"user": each.user, "since": each.since} for each in blocks],

@@ -2,7 +2,7 @@
 
 `info` repeats the name and the description from the user's item in `directory`, so that a profile
 costs one Query. A change of that item updates `info` in the same transaction
-(`chatserver.features.accounts.warm`). Older users have no `info` until their first lookup
+(`chatserver.features.accounts.warm.accounts`). Older users have no `info` until their first lookup
 (`make_info`).
 """
 

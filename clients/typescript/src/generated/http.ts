@@ -365,6 +365,7 @@ export interface Marks {
 /** Schema `Me` of the API. */
 export interface Me {
   about?: string | null;
+  discoverable?: boolean;
   is_admin?: boolean;
   name: string | null;
   user: string;
@@ -890,6 +891,7 @@ export interface Process {
 /** Schema `Profile` of the API. */
 export interface Profile {
   about?: string | null;
+  discoverable?: boolean;
   name?: string | null;
 }
 
@@ -2326,6 +2328,16 @@ export interface Operations {
     result: SearchResultPage;
     isIdempotent: false;
   };
+  /** Search users */
+  search_users: {
+    params: {
+      q: string;
+      limit?: number;
+    };
+    body: undefined;
+    result: Persons;
+    isIdempotent: false;
+  };
   /** Send */
   send: {
     params: {
@@ -2688,6 +2700,7 @@ export const OPERATIONS: {
   save_message: ["PUT", "/v1/me/favorites/messages/{chat}/{seq}", []],
   save_post: ["PUT", "/v1/me/favorites/posts/{user}/{post}", []],
   search: ["GET", "/v1/search", ["q", "limit", "order", "cursor"]],
+  search_users: ["GET", "/v1/user-search", ["q", "limit"]],
   send: ["POST", "/v1/chats/{chat}/messages", []],
   send_as_system: ["POST", "/v1/admin/chats/{chat}/messages", []],
   set_notifications: ["PUT", "/v1/chats/{chat}/notifications", []],

@@ -67,7 +67,7 @@ async def settle_in(vault: Vault, zoe: Person, bob: Person, key: str, mark: str)
     assert (await client.put(path, json=body, headers=bearer(key))).status_code == 204
     login = {"user": zoe.user, "password": PASSWORD, "device": f"device {mark}"}
     zoe.token = (await zoe.ask("POST", "/v1/auth/login", 200, login))["token"]
-    await zoe.ask("PATCH", "/v1/me", 200, {"about": f"about {mark}"})
+    await zoe.ask("PATCH", "/v1/me", 200, {"about": f"about {mark}", "discoverable": True})
     await zoe.ask("POST", "/v1/me/push-subscriptions", 201, {"token": f"token-{mark}"})
     chat = await zoe.open_direct(bob.user)
     group = (await zoe.ask("POST", "/v1/chats", 201, {"members": [bob.user]}))["chat"]

@@ -6,7 +6,7 @@ import pytest
 
 from chatserver.config import Warm
 from chatserver.errors import Conflict, Forbidden, NotFound, Unavailable
-from chatserver.features.accounts.warm import AccountRows
+from chatserver.features.accounts.warm.accounts import AccountRows
 from chatserver.features.social.model import PostId, PostRef
 from chatserver.features.social.warm.graph import SocialGraph
 from chatserver.warm.chats.moderation import Moderation

@@ -16,7 +16,7 @@ from chatserver.domain.access.logins import Login
 from chatserver.domain.archive_segments import NOTHING_ARCHIVED, Segment
 from chatserver.domain.ids import ChatId, Seq, Ts, UserId
 from chatserver.errors import ChatError
-from chatserver.features.accounts.warm import AccountRows
+from chatserver.features.accounts.warm.accounts import AccountRows
 from chatserver.features.attachments.model import Bounds, File
 from chatserver.features.attachments.warm import Attachments
 from chatserver.features.privacy.warm.user_data import PersonalRows

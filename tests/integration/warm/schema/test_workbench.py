@@ -13,7 +13,7 @@ import msgspec
 from chatserver.cli.workbench_facets import FACETS
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, UserId
-from chatserver.features.accounts.warm import AccountRows
+from chatserver.features.accounts.warm.accounts import AccountRows
 from chatserver.features.attachments.warm import SHARDS, Attachments
 from chatserver.features.companions.warm.companions import CompanionRows
 from chatserver.features.companions.warm.sessions import SessionRows

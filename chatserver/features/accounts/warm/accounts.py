@@ -1,4 +1,4 @@
-"""Password hashes in DynamoDB table `directory`. `LoginRows` stores the logins.
+"""Password hashes and profiles in DynamoDB table `directory`. `LoginRows` stores the logins.
 
 | record       | `PK`       | `SK`          | attributes     |
 |--------------|------------|---------------|----------------|
@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Any, Final
 
 from chatserver.config import Warm
 from chatserver.domain.access.logins import Login
 from chatserver.domain.ids import new_id
 from chatserver.errors import Conflict, NotFound, Unavailable
+from chatserver.features.accounts.search_words import words_of
+from chatserver.features.accounts.warm.search_entries import SearchEntries
 from chatserver.features.social.warm.profiles import SocialProfiles
 from chatserver.features.social.warm.rows import INFO
 from chatserver.warm.chats import records
-from chatserver.warm.chats.logins import LoginRows, encode_login, make_update
+from chatserver.warm.chats.logins import LoginRows, Value, encode_login, make_update
 from chatserver.warm.chats.records import User
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
@@ -53,6 +55,7 @@ class AccountRows(LoginRows):
         super().__init__(client, settings)
         self._social = SOCIAL.name_in(settings)
         self._profiles = SocialProfiles(client, settings)
+        self._entries = SearchEntries(client, settings)
 
     # accounts
 
@@ -97,30 +100,32 @@ class AccountRows(LoginRows):
         rows = await get_items(self._client, self._table, keys)
         return sorted(map(User.decode, rows), key=lambda user: user.user)
 
-    async def put_profile(self, user: str, changes: Mapping[str, str | None]) -> User:
+    async def put_profile(
+        self, user: str, changes: Mapping[str, str | None], *, is_discoverable: bool | None = None
+    ) -> User:
         """Set `name` and `about` of a user; None removes a field.
 
-        The public profile (`chatserver.features.social.warm.profiles`) changes in the same
-        transaction.
+        `is_discoverable`: whether others may find the user by name; None keeps it. The public
+        profile (`chatserver.features.social.warm.profiles`) and the search entries change in the
+        same transaction.
 
         Raises:
             NotFound: the user does not exist.
+            Unavailable: the profile may have changed.
         """
         fields = {"name": Field.NAME, "about": Field.ABOUT}
-        wanted: dict[str, str | int | None] = {
-            fields[name]: value for name, value in changes.items()
-        }
-        row = make_update(self._table, records.user_key(user), records.user_key(user), wanted)
-        # Both attributes have the same names in both tables.
-        shown = make_update(self._social, records.user_key(user), INFO, wanted)
-        actions = [{"Update": row}, {"Update": shown}]
+        wanted: dict[str, Value | None] = {fields[name]: text for name, text in changes.items()}
         for _ in range(PROFILE_TRIES_MAX):
+            record = await self.find_user(user)
+            if record is None:
+                raise NotFound(f"user {user}: does not exist")
+            actions = self._profile_actions(record, wanted, is_discoverable=is_discoverable)
             request = {"TransactItems": actions, "ClientRequestToken": new_id()}
             try:
                 await self._client.call("transact_write_items", request)
                 break
             except ConditionFailed:
-                # The user has no profile row yet. Raises NotFound if the user does not exist.
+                # The user has no profile row yet, was erased, or another request changed the user.
                 await self._profiles.make_info(user)
         else:
             raise Unavailable(f"user {user}: too many concurrent profile changes; try again")
@@ -128,6 +133,27 @@ class AccountRows(LoginRows):
         if found is None:
             raise NotFound(f"user {user}: does not exist")
         return found
+
+    def _profile_actions(
+        self, record: User, wanted: Mapping[str, Value | None], *, is_discoverable: bool | None
+    ) -> list[dict[str, Any]]:
+        """Return the actions that change a profile, if nobody changes its search entries first."""
+        name = wanted.get(Field.NAME, record.name)
+        is_kept = bool(record.words) if is_discoverable is None else is_discoverable
+        words = words_of(record.user, str(name or "")) if is_kept else ()
+        key = records.user_key(record.user)
+        row = make_update(self._table, key, key, {**wanted, Field.WORDS: words or None})
+        row["ConditionExpression"] += (
+            " AND #words = :before" if record.words else " AND attribute_not_exists(#words)"
+        )
+        if record.words:
+            before = {":before": {"L": [{"S": word} for word in record.words]}}
+            row["ExpressionAttributeValues"] = row.get("ExpressionAttributeValues", {}) | before
+        actions = [{"Update": row}]
+        if wanted:
+            # Both attributes have the same names in both tables.
+            actions.append({"Update": make_update(self._social, key, INFO, wanted)})
+        return actions + self._entries.replace_actions(record.user, record.words, words)
 
     async def find_credential(self, user: str) -> Credential | None:
         """Return the user's password hash. Strongly consistent."""

@@ -1,0 +1,57 @@
+"""User search: finds users by name or id, if they allow it.
+
+Nobody is found who has not allowed it, who is banned, or who blocks the caller or is blocked.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chatserver.domain.ids import UserId
+from chatserver.errors import BadRequest
+from chatserver.features.accounts.search_words import WORDS_MAX, fold, is_match
+from chatserver.features.accounts.warm.accounts import AccountRows
+from chatserver.features.accounts.warm.search_entries import SearchEntries
+from chatserver.service.moderation.block_policy import BlockPolicy
+from chatserver.warm.chats.records import User
+
+RESULTS_MAX: Final = 20
+# More than `RESULTS_MAX` are checked, because some may be blocked or banned.
+CHECKED_MAX: Final = 40
+
+
+class UserSearch:
+    """Use case of the user search."""
+
+    def __init__(self, entries: SearchEntries, rows: AccountRows, blocks: BlockPolicy) -> None:
+        self._entries = entries
+        self._rows = rows
+        self._blocks = blocks
+
+    async def find(self, viewer: UserId, text: str, limit: int) -> list[User]:
+        """Return users whose name or id has words that begin with those of `text`.
+
+        Sorted by the word that was found. If very many names begin with the longest word of `text`,
+        some are not found (`SearchEntries.find`). A change of a name is found after about a second.
+        Cost: 4 eventually consistent Queries and 2 BatchGetItem.
+
+        Raises:
+            BadRequest: the text has no letter or digit.
+        """
+        wanted = fold(text)[:WORDS_MAX]
+        if not wanted:
+            raise BadRequest("q: must contain a letter or digit")
+        entries = await self._entries.find(wanted)
+        users = [user for user in dict.fromkeys(entry.user for entry in entries) if user != viewer]
+        users = users[:CHECKED_MAX]
+        if not users:
+            return []
+        blocked = await self._blocks.find_blocked(viewer, [UserId(user) for user in users])
+        records = {record.user: record for record in await self._rows.list_users(users)}
+        found = [records[user] for user in users if user in records and user not in blocked]
+        return [record for record in found if _may_be_found(record, wanted)][:limit]
+
+
+def _may_be_found(record: User, wanted: list[str]) -> bool:
+    is_active = record.erased_ms is None and record.banned_ms is None
+    return is_active and is_match(wanted, record.words)

@@ -1,0 +1,115 @@
+"""Entries of the user search in DynamoDB table `directory`.
+
+| record | `PK`                   | `SK`                 | attributes |
+|--------|------------------------|----------------------|------------|
+| entry  | `name#<letter>#<part>` | `name#<word>#<user>` | `words`    |
+
+A user who may be found has an entry for each word (`chatserver.features.accounts.search_words`).
+`<letter>` is the word's first letter; `<part>` divides the users, so that a frequent letter does
+not become a hot partition. `words` has all words of the user, as in the user's own item, which is
+written in the same transaction. So the entries are always those of the user's name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from typing import Any, Final, NamedTuple
+
+from chatserver.config import Warm
+from chatserver.features.accounts.search_words import is_match
+from chatserver.warm.chats.records import row_key, user_key
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.dynamo.row_fields import find_texts
+from chatserver.warm.schema.tables import DIRECTORY
+from chatserver.warm.schema.tables import DirectoryField as Field
+
+PREFIX: Final = "name#"
+PARTS: Final = 4
+READ_MAX: Final = 200  # entries of each part that one search reads
+
+
+class SearchEntry(NamedTuple):
+    """A user found by `word`."""
+
+    word: str
+    user: str
+
+
+class SearchEntries:
+    """Reads search entries, and builds the transaction actions that change them."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._settings = settings
+        self._table = DIRECTORY.name_in(settings)
+
+    def replace_actions(
+        self, user: str, before: tuple[str, ...], after: tuple[str, ...]
+    ) -> list[dict[str, Any]]:
+        """Return the actions that replace a user's entries; none if they are the same."""
+        if tuple(before) == after:
+            return []
+        actions: list[dict[str, Any]] = [
+            {"Delete": {"TableName": self._table, "Key": entry_key(word, user)}}
+            for word in before
+            if word not in after
+        ]
+        actions += [
+            {"Put": {"TableName": self._table, "Item": encode_entry(word, user, after)}}
+            for word in after
+        ]
+        return actions
+
+    async def find(self, wanted: list[str]) -> list[SearchEntry]:
+        """Return the entries of users who match all of `wanted`, sorted by word.
+
+        The longest of `wanted` is looked up. Of the entries that begin with it, the first
+        `READ_MAX` of each part are read. Eventually consistent.
+        """
+        word = max(wanted, key=len)
+        parts = await asyncio.gather(*(self._read(word, part, wanted) for part in range(PARTS)))
+        return sorted(entry for part in parts for entry in part)
+
+    async def _read(self, word: str, part: int, wanted: list[str]) -> list[SearchEntry]:
+        span = Span(DIRECTORY, _partition(word, part), prefix=PREFIX + word)
+        request = {**span.query(self._settings), "Limit": READ_MAX}
+        items = (await self._client.call("query", request))["Items"]
+        return [
+            SearchEntry(*item[Field.SK]["S"].removeprefix(PREFIX).split("#"))
+            for item in items
+            if is_match(wanted, find_texts(item, Field.WORDS))
+        ]
+
+    async def remove(self, user: str) -> int:
+        """Delete the entries of an erased user; return their number. Idempotent."""
+        key = row_key(user_key(user), user_key(user))
+        request = {"TableName": self._table, "Key": key, "ConsistentRead": True}
+        item = (await self._client.call("get_item", request)).get("Item", {})
+        words = find_texts(item, Field.WORDS)
+        if not words:
+            return 0
+        update = {
+            "TableName": self._table,
+            "Key": key,
+            "UpdateExpression": "REMOVE #words",
+            "ExpressionAttributeNames": {"#words": Field.WORDS},
+        }
+        actions = [*self.replace_actions(user, words, ()), {"Update": update}]
+        await self._client.call("transact_write_items", {"TransactItems": actions})
+        return len(words)
+
+
+def encode_entry(word: str, user: str, words: tuple[str, ...]) -> Item:
+    """Return the item of an entry."""
+    return entry_key(word, user) | {Field.WORDS: {"L": [{"S": each} for each in words]}}
+
+
+def entry_key(word: str, user: str) -> Item:
+    part = zlib.crc32(user.encode()) % PARTS
+    return row_key(_partition(word, part), f"{PREFIX}{word}#{user}")
+
+
+def _partition(word: str, part: int) -> str:
+    return f"{PREFIX}{word[0]}#{part}"

@@ -1,0 +1,133 @@
+"""The user search: who is found by which text, behind the limits of AWS."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from chatserver import config
+from chatserver.container.storage import StorageContainer
+from chatserver.domain.ids import UserId
+from chatserver.errors import BadRequest, Unavailable
+from chatserver.features.accounts.container import AccountContainer
+from chatserver.features.accounts.search_words import words_of
+from tests.integration.warm.support import Tables
+from tests.integration.workers.support import make_users, open_container
+from tests.support.servers.processes import eventually
+
+pytest_plugins = ["tests.integration.warm.fixtures"]
+
+ANN, BEN, CY = UserId("ann"), UserId("ben"), UserId("cy")
+
+
+@pytest.fixture
+async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageContainer]:
+    """The parts of an API process, with three users."""
+    auth = config.Auth(secret="s" * 32, argon2_memory_kib=8)
+    async with open_container(redis_url, tables.settings, auth=auth) as made:
+        await make_users(made, ANN, BEN, CY)
+        yield made
+
+
+@pytest.fixture
+def accounts(container: StorageContainer) -> AccountContainer:
+    """The accounts of that process."""
+    return container.get(AccountContainer)
+
+
+async def find(accounts: AccountContainer, text: str, *, viewer: UserId = CY) -> list[str]:
+    """Return who is found."""
+    return [each.user for each in await accounts.user_search.find(viewer, text, 20)]
+
+
+async def wait_for(accounts: AccountContainer, text: str, *users: str) -> None:
+    """Wait until exactly these users are found: entries are read eventually consistent."""
+
+    async def is_found() -> bool:
+        return await find(accounts, text) == list(users)
+
+    await eventually(is_found, 20, f"{users} found by {text}")
+
+
+async def test_user_is_found_by_the_current_name_and_only_while_allowed(
+    accounts: AccountContainer,
+) -> None:
+    """Nobody who has not allowed it; nobody by an earlier name; never oneself."""
+    put = accounts.accounts.put_profile
+    await put(ANN, {"name": "Åsa Müller"})
+    assert await find(accounts, "asa") == []
+
+    await put(ANN, {}, is_discoverable=True)
+    await put(BEN, {"name": "Asa Baker"}, is_discoverable=True)
+    await wait_for(accounts, "asa", ANN, BEN)
+    await wait_for(accounts, "mull ÅSA", ANN)
+    await wait_for(accounts, "an", ANN)  # the user id
+    assert await find(accounts, "asa", viewer=ANN) == [BEN]
+
+    await put(ANN, {"name": "Zoe", "about": "renamed"})
+    await wait_for(accounts, "asa", BEN)
+    await wait_for(accounts, "zo", ANN)
+
+    await put(BEN, {}, is_discoverable=False)
+    await wait_for(accounts, "asa")
+
+
+async def test_blocked_and_banned_users_are_not_found(
+    container: StorageContainer, accounts: AccountContainer
+) -> None:
+    """Blocks count in both directions."""
+    for user in (ANN, BEN):
+        await accounts.accounts.put_profile(user, {"name": "Sam"}, is_discoverable=True)
+    await wait_for(accounts, "sam", ANN, BEN)
+
+    await container.moderation_rows.put_block(ANN, CY, 1.0)
+    await wait_for(accounts, "sam", BEN)
+    await container.moderation_rows.delete_block(ANN, CY)
+    await container.moderation_rows.put_block(CY, BEN, 1.0)
+    await wait_for(accounts, "sam", ANN)
+    await accounts.rows.put_standing(ANN, banned_ms=1)
+    await wait_for(accounts, "sam")
+
+
+async def test_many_changes_at_once_leave_the_entries_of_the_last_name(
+    accounts: AccountContainer,
+) -> None:
+    """Each change is made as a whole, or refused."""
+    await accounts.accounts.put_profile(ANN, {"name": "First"}, is_discoverable=True)
+
+    async def rename(number: int) -> None:
+        try:
+            await accounts.accounts.put_profile(ANN, {"name": f"name{number} again"})
+        except Unavailable:
+            return  # too many at once: the user tries again
+
+    await asyncio.gather(*(rename(number) for number in range(16)))
+
+    (record,) = await accounts.rows.list_users([ANN])
+    assert record.name is not None
+    assert record.name != "First"
+    assert record.words == words_of(ANN, record.name)
+
+    async def are_current() -> bool:
+        entries = await accounts.search_entries.find(["n"])
+        entries += await accounts.search_entries.find(["a"])
+        entries += await accounts.search_entries.find(["f"])
+        return sorted(entry.word for entry in entries) == sorted(record.words)
+
+    await eventually(are_current, 20, "the entries of the current name are the only ones")
+
+
+async def test_entries_of_an_erased_user_are_removed_once(accounts: AccountContainer) -> None:
+    """By the erasure, which may be repeated."""
+    await accounts.accounts.put_profile(ANN, {"name": "Ann Other"}, is_discoverable=True)
+    assert await accounts.search_entries.remove(ANN) == 2
+
+    assert await accounts.search_entries.remove(ANN) == 0
+    await wait_for(accounts, "other")
+
+
+async def test_text_without_a_letter_is_refused(accounts: AccountContainer) -> None:
+    with pytest.raises(BadRequest, match="q: must contain a letter or digit"):
+        await find(accounts, " #?! ")

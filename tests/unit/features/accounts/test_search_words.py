@@ -1,0 +1,50 @@
+"""Words of the user search: what finds whom."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.features.accounts.search_words import (
+    WORD_CHARS_MAX,
+    WORDS_MAX,
+    fold,
+    is_match,
+    words_of,
+)
+
+
+@pytest.mark.parametrize(
+    ("typed", "user", "name"),
+    [
+        ("asa", "u1", "Åsa Müller"),
+        ("MULL as", "u1", "Åsa Müller"),
+        ("strasse", "u1", "Straße"),
+        ("smith-j", "jane_smith-jones", None),
+        ("jane", "jane_smith", "The Boss"),
+        ("明", "u1", "李明"),
+        ("ﬁn", "u1", "Fin"),
+        ("김", "u1", "김민수"),
+        ("o'n", "u1", "Sean O'Neill"),
+    ],
+)
+def test_user_is_found_by_the_beginnings_of_words(typed: str, user: str, name: str | None) -> None:
+    assert is_match(fold(typed), words_of(user, name))
+
+
+@pytest.mark.parametrize("typed", ["sa", "asa x", "muller asa b"])
+def test_user_is_not_found_by_other_words(typed: str) -> None:
+    assert not is_match(fold(typed), words_of("u1", "Åsa Müller"))
+
+
+@given(user=st.from_regex(r"[a-z0-9][a-z0-9_-]{2,31}", fullmatch=True), name=st.text(max_size=80))
+def test_words_are_bounded_and_each_of_them_finds_the_user(user: str, name: str) -> None:
+    """They are in a key, whose separator they must not contain."""
+    words = words_of(user, name)
+
+    assert len(words) <= WORDS_MAX
+    assert all(0 < len(word) <= WORD_CHARS_MAX and "#" not in word for word in words)
+    assert len(set(words)) == len(words)
+    for word in words:
+        assert is_match(fold(word), words)
