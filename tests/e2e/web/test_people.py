@@ -159,3 +159,46 @@ async def test_people_profile_and_timeline_pass_axe(
         await page.goto(f"{web.url}timeline")
         await expect(post_of(page, "A post with")).to_be_visible()
         await check_page(page)
+
+
+async def test_person_who_allows_it_is_found_by_name(web: WebStack, browser: Browser) -> None:
+    """Switched on in the settings; found in the new chat and on the people page; then off."""
+    ann, ben = web.new_users(2)
+    async with open_caller(web, ann) as caller:
+        await caller.call("PATCH", "/v1/me", {"name": "Zoë Findable"})
+    async with (
+        open_page(web, browser, ann, "settings/privacy") as alice,
+        open_page(web, browser, ben, "people", size=SMALL) as bob,
+    ):
+        field = bob.get_by_label("Find people")
+        await field.fill("zoe f")
+        await expect(bob.get_by_text("No one matches.")).to_be_visible()
+
+        switch = alice.get_by_role("switch", name="Let people find me by name")
+        await switch.check()
+        await expect(switch).to_be_enabled()
+        await check_page(alice)
+        await alice.reload()
+        await expect(switch).to_be_checked()
+
+        await field.fill("zoe fi")
+        others = bob.get_by_role("list", name="Other people")
+        await expect(others.get_by_role("listitem")).to_have_count(1)
+        await expect(others).to_contain_text(f"@{ann}")
+        await check_page(bob)
+        await bob.goto(f"{web.url}chats")
+        await bob.get_by_role("button", name="New chat").first.click()
+        await bob.get_by_role("menuitem", name="New chat").click()
+        await bob.get_by_label("Username").fill("findable")
+        await check_page(bob)
+        await bob.get_by_role("button", name=re.compile("Zoë Findable")).click()
+        await bob.get_by_role("textbox", name="Message").fill("Found you")
+        await bob.keyboard.press("Enter")
+        await expect(bob.get_by_role("log")).to_contain_text("Found you")
+
+        await switch.uncheck()
+        await expect(switch).to_be_enabled()
+        await bob.goto(f"{web.url}people")
+        await field.fill("findab")
+        await expect(bob.get_by_role("list", name="Contacts")).to_contain_text("Zoë Findable")
+        await expect(others).to_have_count(0)

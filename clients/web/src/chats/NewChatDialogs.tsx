@@ -1,4 +1,4 @@
-// Dialogs for a new direct chat and a new group.
+// Dialogs for a new direct chat and a new group. People are found by name or entered by id.
 
 import { Plus, X } from "lucide-react";
 import { useRef, useState, type FormEvent } from "react";
@@ -10,6 +10,7 @@ import { navigate, pathTo } from "../app/router";
 import { PersonAvatar } from "../app/PersonAvatar";
 import { Button, Dialog, IconButton, TextField } from "../design";
 import { useText } from "../i18n";
+import { useFoundPeople } from "../people/people_search";
 import styles from "./NewChatDialogs.module.css";
 
 const MEMBERS_MAX = 100; // of one request
@@ -78,7 +79,7 @@ export function NewChatDialog({ onClose }: DialogProps) {
           maxLength={64}
         />
       </form>
-      <Recent except={[]} onSelect={(name) => void start(name)} />
+      <People typed={user} except={[]} onSelect={(name) => void start(name)} />
     </Dialog>
   );
 }
@@ -188,7 +189,7 @@ export function NewGroupDialog({ onClose }: DialogProps) {
           </ul>
         )}
       </form>
-      <Recent except={members} onSelect={add} />
+      <People typed={user} except={members} onSelect={add} />
     </Dialog>
   );
 }
@@ -205,27 +206,31 @@ function MemberChip({ user, onRemove }: { user: string; onRemove: () => void }) 
   );
 }
 
-/** The people of the newest direct chats. */
-function Recent({
-  except,
-  onSelect,
-}: {
+interface PeopleProps {
+  typed: string;
   except: readonly string[];
   onSelect: (user: string) => void;
-}) {
-  const text = useText();
+}
+
+/** The people of the newest direct chats; once something is typed, those who match it. */
+function People({ typed, except, onSelect }: PeopleProps) {
+  const text = useText().chats;
   const peers = useChats().flatMap(({ kind, peer }) =>
     kind === "direct" && peer !== null ? [peer] : [],
   );
-  const shown = peers.filter((peer) => !except.includes(peer)).slice(0, RECENT_MAX);
+  const found = useFoundPeople(typed);
+  const isTyped = typed.trim() !== "";
+  const shown = (isTyped ? found : peers.slice(0, RECENT_MAX)).filter(
+    (user) => !except.includes(user),
+  );
   if (shown.length === 0) return null;
   return (
-    <section className={styles["recent"]}>
-      <h3>{text.chats.recent}</h3>
+    <section className={styles["recent"]} aria-label={isTyped ? text.found : text.recent}>
+      <h3>{isTyped ? text.found : text.recent}</h3>
       <ul>
-        {shown.map((peer) => (
-          <li key={peer}>
-            <RecentButton user={peer} onSelect={onSelect} />
+        {shown.map((user) => (
+          <li key={user}>
+            <PersonButton user={user} onSelect={onSelect} />
           </li>
         ))}
       </ul>
@@ -233,7 +238,7 @@ function Recent({
   );
 }
 
-function RecentButton({ user, onSelect }: { user: string; onSelect: (user: string) => void }) {
+function PersonButton({ user, onSelect }: { user: string; onSelect: (user: string) => void }) {
   const { name } = usePerson(user);
   return (
     <button type="button" className={styles["person"]} onClick={() => onSelect(user)}>

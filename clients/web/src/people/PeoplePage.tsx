@@ -1,4 +1,4 @@
-// The directory: contacts, followed users and followers, with a search field.
+// The directory: contacts, followed users and followers. Its search field also finds others.
 
 import { ArrowRight, Search, Users } from "lucide-react";
 import { useDeferredValue, useId, useState, type FormEvent } from "react";
@@ -14,6 +14,8 @@ import { Row, Rows } from "../page/Row";
 import { PersonAvatar } from "../app/PersonAvatar";
 import { contactsOf, isMatch, isUserId } from "./contacts";
 import { directoryOf, usePerson } from "../app/directory";
+import { useFoundPeople } from "./people_search";
+import styles from "./PeoplePage.module.css";
 
 type Tab = "contacts" | "following" | "followers";
 const SHOWN_MAX = 100;
@@ -98,21 +100,36 @@ function Contacts({ wanted }: { wanted: string }) {
   const found = users
     .filter((user) => isMatch(wanted, user, profiles.get(user).name))
     .slice(0, SHOWN_MAX);
+  const others = useFoundPeople(wanted).filter((user) => !found.includes(user));
   const presence = usePresence(found.slice(0, WATCHED_MAX));
-  if (users.length === 0) {
+  if (users.length === 0 && wanted.trim() === "") {
     return (
       <EmptyState icon={Users} title={text.noContacts}>
         {text.noContactsHint}
       </EmptyState>
     );
   }
-  if (found.length === 0) return <p role="status">{text.noMatch}</p>;
+  if (found.length + others.length === 0) return <p role="status">{text.noMatch}</p>;
   return (
-    <Rows label={text.contacts}>
-      {found.map((user) => (
-        <Contact key={user} user={user} isOnline={presence.get(user)?.isOnline} />
-      ))}
-    </Rows>
+    <>
+      {found.length > 0 && (
+        <Rows label={text.contacts}>
+          {found.map((user) => (
+            <Contact key={user} user={user} isOnline={presence.get(user)?.isOnline} />
+          ))}
+        </Rows>
+      )}
+      {others.length > 0 && (
+        <>
+          <h2 className={styles["others"]}>{text.others}</h2>
+          <Rows label={text.others}>
+            {others.map((user) => (
+              <Contact key={user} user={user} isOnline={undefined} />
+            ))}
+          </Rows>
+        </>
+      )}
+    </>
   );
 }
 

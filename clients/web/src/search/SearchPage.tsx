@@ -6,6 +6,7 @@ import type { Http } from "tierchat";
 import { useChat, useClient } from "tierchat/react";
 import { navigate, pathTo, useLocation, useMatch } from "../app/router";
 import { usePages } from "../data/use_pages";
+import { useSettled } from "../data/use_settled";
 import { EmptyState, IconButton, Select } from "../design";
 import { useText, type Catalog } from "../i18n";
 import { PagesView } from "../page/Loadable";
@@ -96,16 +97,6 @@ function queryOf(address: URLSearchParams): Query {
   const chat = address.get("chat");
   if (chat === null) return query;
   return { ...query, chips: withChip(query.chips, { name: "in", value: chat }) };
-}
-
-/** Return a value once it has not changed for a while. */
-function useSettled<T>(value: T, waitMs: number): T {
-  const [settled, setSettled] = useState(value);
-  useEffect(() => {
-    const timer = setTimeout(() => setSettled(value), waitMs);
-    return () => clearTimeout(timer);
-  }, [value, waitMs]);
-  return settled;
 }
 
 interface SearchFieldProps {

@@ -1,4 +1,4 @@
-// Blocked users, the export of all data, and deleting the account.
+// Who may find the user, blocked users, the export of all data, and deleting the account.
 
 import { useEffect, useState, type FormEvent } from "react";
 import { ChatError, type Http } from "tierchat";
@@ -6,11 +6,12 @@ import { useClient } from "tierchat/react";
 import { errorText } from "../app/errors";
 import { PersonAvatar, PersonName } from "../app/PersonAvatar";
 import { usePerson } from "../app/directory";
+import { setMe, useMe } from "../app/me";
 import { useOpenSession, useSession } from "../app/session_context";
 import { useAction } from "../data/use_action";
 import { useAttempt } from "../data/use_attempt";
 import { useApi, useLoad } from "../data/use_load";
-import { Button, Dialog, ErrorState, SkeletonRows, TextField } from "../design";
+import { Button, Dialog, ErrorState, SkeletonRows, Switch, TextField } from "../design";
 import { useText } from "../i18n";
 import styles from "./PrivacyPage.module.css";
 import { FormMessage, SettingPage, SettingSection } from "./SettingPage";
@@ -24,6 +25,9 @@ export default function PrivacyPage() {
   const { isAccount } = useOpenSession();
   return (
     <SettingPage title={text.settings.privacy}>
+      <SettingSection title={text.settings.discoverable}>
+        <Discoverable />
+      </SettingSection>
       <SettingSection title={text.settings.blocked}>
         <BlockedUsers />
       </SettingSection>
@@ -36,6 +40,30 @@ export default function PrivacyPage() {
         </SettingSection>
       )}
     </SettingPage>
+  );
+}
+
+function Discoverable() {
+  const text = useText();
+  const client = useClient();
+  const me = useMe();
+  const [wanted, setWanted] = useState(false);
+  const { isBusy, error, run } = useAction();
+  const change = (discoverable: boolean): Promise<boolean> => {
+    setWanted(discoverable);
+    return run(async () => setMe(await client.http.call("change_me", { body: { discoverable } })));
+  };
+  return (
+    <>
+      <Switch
+        label={text.settings.discoverableLabel}
+        hint={text.settings.discoverableHint}
+        isOn={isBusy ? wanted : (me?.discoverable ?? false)}
+        isDisabled={me === null || isBusy}
+        onChange={(isOn) => void change(isOn)}
+      />
+      <FormMessage error={error} />
+    </>
   );
 }
 

@@ -43,8 +43,8 @@ export const chats: Catalog["chats"] = {
   accept: "Annehmen",
   decline: "Ablehnen",
   unnamedGroup: "Gruppe ohne Namen",
-  person: "Benutzername",
-  personHint: "Der genaue Benutzername der Person.",
+  person: "Name oder Benutzername",
+  personHint: "Gib den genauen Benutzernamen ein, oder wähle unten jemanden aus.",
   startChat: "Chat beginnen",
   groupName: "Gruppenname",
   members: "Mitglieder",
@@ -57,5 +57,6 @@ export const chats: Catalog["chats"] = {
   addSomeone: "Füge mindestens ein Mitglied hinzu.",
   membersMax: (max) => `Eine neue Gruppe hat höchstens ${max} Mitglieder.`,
   yourself: "Das bist du. Gib einen anderen Benutzernamen ein.",
+  found: "Personen",
   recent: "Letzte Kontakte",
 };

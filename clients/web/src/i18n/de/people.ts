@@ -6,6 +6,7 @@ export const people: Catalog["people"] = {
   findHint: "Name oder Benutzername",
   open: (user) => `Zu @${user}`,
   invalidUser: "Benutzernamen haben 1 bis 64 Zeichen: Buchstaben, Ziffern, „-“ und „_“.",
+  others: "Andere Personen",
   contacts: "Kontakte",
   following: "Folge ich",
   followers: "Follower",

@@ -42,6 +42,10 @@ export const settings: Catalog["settings"] = {
   logOutEverywhereMessage: "Alle Geräte werden abgemeldet, auch dieses.",
   unnamedDevice: "Gerät ohne Namen",
   privacy: "Datenschutz und Daten",
+  discoverable: "Wer dich finden kann",
+  discoverableLabel: "Über meinen Namen gefunden werden",
+  discoverableHint:
+    "Alle auf diesem Server finden dich dann über deinen Anzeigenamen oder Benutzernamen.",
   blocked: "Blockierte Personen",
   blockedEmpty: "Du hast niemanden blockiert.",
   unblock: "Blockierung aufheben",

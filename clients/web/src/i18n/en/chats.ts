@@ -42,8 +42,8 @@ export const chats = {
   accept: "Accept",
   decline: "Decline",
   unnamedGroup: "Unnamed group",
-  person: "Username",
-  personHint: "The person's exact username.",
+  person: "Name or username",
+  personHint: "Enter an exact username, or choose someone below.",
   startChat: "Start chat",
   groupName: "Group name",
   members: "Members",
@@ -56,5 +56,6 @@ export const chats = {
   addSomeone: "Add at least one member.",
   membersMax: (max: number) => `A group has at most ${max} members at creation.`,
   yourself: "This is you. Enter someone else's username.",
+  found: "People",
   recent: "Recent",
 } as const;

@@ -5,6 +5,7 @@ export const people = {
   findHint: "Name or username",
   open: (user: string) => `Go to @${user}`,
   invalidUser: "Usernames have 1 to 64 characters: letters, digits, “-” and “_”.",
+  others: "Other people",
   contacts: "Contacts",
   following: "Following",
   followers: "Followers",

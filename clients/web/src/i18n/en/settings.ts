@@ -41,6 +41,10 @@ export const settings = {
   logOutEverywhereMessage: "All devices are logged out, including this one.",
   unnamedDevice: "Unnamed device",
   privacy: "Privacy and data",
+  discoverable: "Who can find you",
+  discoverableLabel: "Let people find me by name",
+  discoverableHint:
+    "Everyone on this server can then find you by your display name or username.",
   blocked: "Blocked users",
   blockedEmpty: "You haven't blocked anyone.",
   unblock: "Unblock",

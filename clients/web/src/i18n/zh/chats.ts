@@ -43,8 +43,8 @@ export const chats: Catalog["chats"] = {
   accept: "接受",
   decline: "拒绝",
   unnamedGroup: "未命名群组",
-  person: "用户名",
-  personHint: "对方的准确用户名。",
+  person: "名称或用户名",
+  personHint: "输入准确的用户名，或在下方选择。",
   startChat: "开始聊天",
   groupName: "群组名称",
   members: "成员",
@@ -57,5 +57,6 @@ export const chats: Catalog["chats"] = {
   addSomeone: "请至少添加一名成员。",
   membersMax: (max) => `新群组最多 ${max} 名成员。`,
   yourself: "这是你自己。请输入其他人的用户名。",
+  found: "联系人",
   recent: "最近",
 };

@@ -6,6 +6,7 @@ export const people: Catalog["people"] = {
   findHint: "姓名或用户名",
   open: (user) => `前往 @${user}`,
   invalidUser: "用户名为 1 到 64 个字符：字母、数字、“-”和“_”。",
+  others: "其他人",
   contacts: "联系人",
   following: "正在关注",
   followers: "关注者",
