@@ -37,7 +37,7 @@ READ, WRITE = user_or_key("social:read"), user_or_key("social:write")
 Start = dict[str, str | int]
 
 Thumb = Annotated[
-    int, QueryParameter(ge=0, le=1, required=False, description="1: return the thumbnail")
+    int, QueryParameter(ge=0, le=1, required=False, description="1: the thumbnail, if there is one")
 ]
 
 

@@ -102,14 +102,17 @@ class SocialFiles:
     async def get_link(self, file: str | None, *, is_thumb: bool) -> Link:
         """Return a signed URL of a picture; the caller must have checked read access.
 
+        With `is_thumb`, it is that of the thumbnail; while there is none, that of the picture.
+
         Raises:
             NotFound: there is no picture, or it was deleted.
         """
         found = None if file is None else await self._rows.find_file(file)
-        if found is None or found.phase != "ready" or (is_thumb and not found.has_thumb):
+        if found is None or found.phase != "ready":
             raise NotFound(NOTHING_TO_READ)
         lifetime_s = LINK_S
-        sign = self._objects.sign_thumb_link if is_thumb else self._objects.sign_link
+        is_small = is_thumb and found.has_thumb
+        sign = self._objects.sign_thumb_link if is_small else self._objects.sign_link
         return Link(await sign(found, lifetime_s), lifetime_s, found)
 
 

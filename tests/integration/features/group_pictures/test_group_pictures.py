@@ -35,9 +35,11 @@ async def upload(store: FileWorld, user: UserId, **kind: str) -> str:
     return (await store.upload(user, space_of(user), content, "a.png", type_)).id
 
 
-async def get_picture(store: FileWorld, user: UserId, chat: ChatId) -> bytes:
+async def get_picture(
+    store: FileWorld, user: UserId, chat: ChatId, *, is_thumb: bool = False
+) -> bytes:
     """Follow a member's link."""
-    link = await group_pictures(store.api).get_link(user, chat, is_thumb=False)
+    link = await group_pictures(store.api).get_link(user, chat, is_thumb=is_thumb)
     async with store.http.get(link.url) as answer:
         return await answer.read()
 
@@ -62,6 +64,8 @@ async def test_topic_and_picture_are_in_the_info_the_list_and_an_entry(store: Fi
     assert entry.kind == "update"
     assert entry.body == f'{{"topic":"By the sea","picture":"{file}"}}'
     assert await get_picture(store, bob, chat) == picture()
+    # No worker has made a thumbnail yet.
+    assert await get_picture(store, bob, chat, is_thumb=True) == picture()
 
 
 async def test_picture_is_for_members_and_set_by_managers_only(store: FileWorld) -> None:
