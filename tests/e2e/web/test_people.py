@@ -163,9 +163,11 @@ async def test_people_profile_and_timeline_pass_axe(
 
 async def test_person_who_allows_it_is_found_by_name(web: WebStack, browser: Browser) -> None:
     """Switched on in the settings; found in the new chat and on the people page; then off."""
-    ann, ben = web.new_users(2)
+    ann, ben, cy = web.new_users(3)
     async with open_caller(web, ann) as caller:
         await caller.call("PATCH", "/v1/me", {"name": "Zoë Findable"})
+    async with open_caller(web, ben) as caller:
+        group = await caller.create_group("Friends", cy)
     async with (
         open_page(web, browser, ann, "settings/privacy") as alice,
         open_page(web, browser, ben, "people", size=SMALL) as bob,
@@ -195,6 +197,12 @@ async def test_person_who_allows_it_is_found_by_name(web: WebStack, browser: Bro
         await bob.get_by_role("textbox", name="Message").fill("Found you")
         await bob.keyboard.press("Enter")
         await expect(bob.get_by_role("log")).to_contain_text("Found you")
+
+        await bob.goto(f"{web.url}chats/{group}/details")
+        await bob.get_by_role("button", name="Add", exact=True).click()
+        await bob.get_by_label("Usernames").fill("user-x, zoe")
+        await bob.get_by_role("button", name=re.compile("Zoë Findable")).click()
+        await expect(bob.get_by_label("Usernames")).to_have_value(f"user-x, {ann} ")
 
         await switch.uncheck()
         await expect(switch).to_be_enabled()

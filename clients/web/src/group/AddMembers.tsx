@@ -10,6 +10,7 @@ import { ActionError } from "../page/Loadable";
 import { Row, Rows } from "../page/Row";
 import { PersonAvatar, PersonName } from "../app/PersonAvatar";
 import { contactsOf } from "../people/contacts";
+import { useFoundPeople } from "../people/people_search";
 import { parseUsers } from "./roles";
 
 const SUGGESTIONS_MAX = 8;
@@ -25,9 +26,13 @@ export function AddMembers({ info, onClose }: { info: Http.ChatInfo; onClose: ()
   const { isBusy, error, run } = useAction();
   const users = parseUsers(typed);
   const isOwner = info.roles?.[client.user] === "owner";
-  const chosen = new Set(users ?? []);
-  const suggestions = contactsOf(chats, client.user)
-    .filter((user) => !info.members.includes(user) && !chosen.has(user))
+  // The last word may be the beginning of a name; a suggestion takes its place.
+  const last = /[^\s,;]*$/u.exec(typed)?.[0] ?? "";
+  const before = typed.slice(0, typed.length - last.length);
+  const found = useFoundPeople(last);
+  const chosen = new Set(parseUsers(before) ?? []);
+  const suggestions = (last === "" ? contactsOf(chats, client.user) : found)
+    .filter((user) => !info.members.includes(user) && !chosen.has(user) && user !== last)
     .slice(0, SUGGESTIONS_MAX);
 
   const submit = async (event: FormEvent): Promise<void> => {
@@ -74,7 +79,7 @@ export function AddMembers({ info, onClose }: { info: Http.ChatInfo; onClose: ()
                 key={user}
                 picture={<PersonAvatar user={user} size="s" />}
                 title={<PersonName user={user} />}
-                onClick={() => setTyped((now) => `${now.trim()} ${user} `.trimStart())}
+                onClick={() => setTyped(`${before}${user} `)}
               />
             ))}
           </Rows>
