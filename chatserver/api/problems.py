@@ -7,6 +7,7 @@ RFC 9457; ``code``, ``temporary`` and ``retry_after_ms`` as in an `error` frame.
 from __future__ import annotations
 
 import math
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -29,6 +30,8 @@ log = structlog.get_logger()
 _CODE_OF_STATUS = {
     meaning.http_status: code for code, meaning in CODES.items() if code != "overloaded"
 }
+# How the framework reports a missing parameter.
+_MISSING = re.compile(r"^Missing required \w+ parameter '([^']+)' for path .*$")
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -118,7 +121,7 @@ def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
     if status >= 500:
         return on_bug(request, error)
     code = _CODE_OF_STATUS.get(status, "bad_request")
-    return _respond(status, code, _detail(error), dict(error.headers or {}), None)
+    return _respond(status, code, _detail(request, error), dict(error.headers or {}), None)
 
 
 def on_deep_nesting(request: Request[Any, Any, Any], error: RecursionError) -> Response[Any]:
@@ -139,14 +142,18 @@ def on_bug(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
     return _respond(500, "internal", "internal server error; see the server log", {}, None)
 
 
-def _detail(error: HTTPException) -> str:
+def _detail(request: Request[Any, Any, Any], error: HTTPException) -> str:
     """Return the invalid fields if the framework reports them, otherwise the error message."""
     fields = error.extra if isinstance(error.extra, list) else []
-    named = [_explain(field) for field in fields if isinstance(field, dict) and "message" in field]
-    return "; ".join(named) or error.detail
+    named = [
+        _explain(request, field)
+        for field in fields
+        if isinstance(field, dict) and "message" in field
+    ]
+    return "; ".join(named) or _MISSING.sub(r"\1: is required", error.detail)
 
 
-def _explain(field: dict[str, Any]) -> str:
+def _explain(request: Request[Any, Any, Any], field: dict[str, Any]) -> str:
     key, message = field.get("key"), str(field["message"])
     if key == BODY:  # the parameter name is internal to handlers
         return (
@@ -154,7 +161,15 @@ def _explain(field: dict[str, Any]) -> str:
             if message == repr(BODY)
             else codec.explain(f"{message} - at `$.body`")
         )
-    return codec.explain(f"{message} - at `$.{key}`") if key else message
+    return codec.explain(f"{message} - at `$.{_name_of(request, key)}`") if key else message
+
+
+def _name_of(request: Request[Any, Any, Any], parameter: str) -> str:
+    """Return the name of a parameter in requests, which may differ from that in the handler."""
+    handler = request.scope.get("route_handler")
+    known = {} if handler is None else handler.parsed_fn_signature.parameters
+    definition = known[parameter].kwarg_definition if parameter in known else None
+    return getattr(definition, "name", None) or parameter
 
 
 EXCEPTION_HANDLERS: ExceptionHandlersMap = {
