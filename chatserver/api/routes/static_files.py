@@ -51,6 +51,8 @@ ENCODINGS: Final = {"br": ".br", "gzip": ".gz"}  # by preference
 HASHED: Final = "assets/"  # their names contain a hash of their content
 IMMUTABLE: Final = "public, max-age=31536000, immutable"
 INDEX: Final = "index.html"
+# The page that asks the user to share again.
+MISSED_SHARE: Final = "/share?missed"
 NOT_BUILT: Final = b"""<!doctype html>
 <html lang="en">
 <title>tierchat</title>
@@ -98,7 +100,26 @@ def client_routes(folder: Path = CLIENT_FOLDER) -> list[HTTPRouteHandler]:
         files = {INDEX: StaticFile(INDEX, {"": NOT_BUILT})}
     pages = [path for name in CLIENT_PAGES for path in (f"/{name}", f"/{name}/{{rest:path}}")]
     others = {INDEX: ["/", *pages]}
-    return [_route(file, [f"/{file.name}", *others.get(file.name, ())]) for file in files.values()]
+    routes = [
+        _route(file, [f"/{file.name}", *others.get(file.name, ())]) for file in files.values()
+    ]
+    return [*routes, missed_share_route()]
+
+
+def missed_share_route() -> HTTPRouteHandler:
+    """Return the route of the web client's share target.
+
+    The service worker receives shares. The server gets one if no worker controls the page yet. It
+    does not read the body, which belongs to the user's device and may be large.
+    """
+
+    async def receive_missed_share() -> Response[bytes]:
+        return Response(b"", status_code=303, headers={"Location": MISSED_SHARE})
+
+    opt = {"rule": ANYONE}
+    return HTTPRouteHandler(
+        "/share", http_method=HttpMethod.POST, include_in_schema=False, opt=opt
+    )(receive_missed_share)
 
 
 def reference_routes(folder: Path = REFERENCE_FOLDER) -> list[HTTPRouteHandler]:

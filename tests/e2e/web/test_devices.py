@@ -1,42 +1,20 @@
-"""Several devices of one user, refused messages and shares, in the web client."""
+"""Several devices of one user, and refused messages, in the web client."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 import re
-import urllib.parse
 
 import pytest
 from playwright.async_api import FilePayload, Response, Route, expect
 
-from tests.e2e.web.client_support import WORKER_READY, Visit, Visitor
+from tests.e2e.web.client_support import Visit, Visitor
 from tests.e2e.web.pages_support import make_picture, open_caller
 from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-# Posts what an application shares, as the system does: from outside of the client.
-SHARE = """([action, texts, files]) => {
-  const form = document.createElement("form");
-  Object.assign(form, { method: "post", action, enctype: "multipart/form-data" });
-  for (const [name, value] of Object.entries(texts)) {
-    form.append(Object.assign(document.createElement("input"), { name, value }));
-  }
-  const transfer = new DataTransfer();
-  for (const [name, type, data] of files) {
-    const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
-    transfer.items.add(new File([bytes], name, { type }));
-  }
-  const input = Object.assign(document.createElement("input"), { type: "file", multiple: true });
-  Object.assign(input, { name: "files", files: transfer.files });
-  form.append(input);
-  document.body.append(form);
-  form.submit();
-}"""
 
 
 class Hold:
@@ -206,43 +184,3 @@ async def test_refused_message_survives_a_reload_and_is_edited_and_sent_again(
     alice.complaints[:] = [text for text in alice.complaints if "403 (Forbidden)" not in text]
     for person in (alice, bob):
         await person.check_is_clean()
-
-
-async def test_share_of_another_application_goes_to_the_chosen_chat(
-    web: WebStack, visit: Visit
-) -> None:
-    """The manifest's share target; text and files are in the composer of the chat."""
-    ann, ben = web.new_users(2)
-    alice, bob = await visit(ann), await visit(ben)
-    await bob.log_in()
-    await alice.log_in()
-    await alice.start_chat(ben)
-    page = alice.page
-    await page.evaluate(WORKER_READY)
-    link = await page.locator("link[rel=manifest]").evaluate("(link) => link.href")
-    manifest = json.loads(await (await alice.context.request.get(link)).text())
-    target = manifest["share_target"]
-    assert (target["method"], target["enctype"]) == ("POST", "multipart/form-data")
-    action = urllib.parse.urljoin(link, target["action"])
-    texts = {
-        target["params"]["title"]: "A page",
-        target["params"]["text"]: "Read https://page.example/",
-        target["params"]["url"]: "https://page.example/",
-    }
-    data = base64.b64encode(make_picture("green")).decode()
-    await page.goto("about:blank")
-
-    await page.evaluate(SHARE, [action, texts, [["shared.png", "image/png", data]]])
-
-    await expect(page.get_by_role("heading", name="Share to")).to_be_visible()
-    await expect(page.get_by_text("1 file")).to_be_visible()
-    await page.get_by_role("main").get_by_role("button", name=ben).click()
-    await expect(alice.field).to_have_value("A page\nRead https://page.example/")
-    await expect(page.get_by_role("button", name="Remove shared.png")).to_be_visible()
-    await alice.field.press("Enter")
-    await bob.open_chat(ann)
-    tile = bob.messages("A page").get_by_role("button", name="Open image shared.png")
-    await expect(tile.locator("img")).to_be_visible()
-    await page.goto(f"{alice.url}share")
-    await expect(page.get_by_text("There is nothing to share.")).to_be_visible()
-    await bob.check_is_clean()

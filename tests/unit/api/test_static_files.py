@@ -155,6 +155,18 @@ async def test_anything_else_is_not_found(client: httpx.AsyncClient, path: str) 
     assert answer.json()["code"] == "not_found"
 
 
+async def test_share_that_the_worker_missed_asks_the_user_to_share_again(
+    client: httpx.AsyncClient,
+) -> None:
+    """The browser is sent to the page; nothing that was shared is read or repeated."""
+    answer = await client.post("/share", data={"text": "private"}, files={"files": b"x" * 100_000})
+
+    assert (answer.status_code, answer.content) == (303, b"")
+    assert answer.headers["location"] == "/share?missed"
+    assert answer.headers["cache-control"] == "no-store"
+    assert (await client.get(answer.headers["location"])).text == PAGE
+
+
 async def test_checkout_without_a_build_explains_how_to_make_one(tmp_path: Path) -> None:
     """There is a page, and it names the command."""
     async with open_client(tmp_path) as client:

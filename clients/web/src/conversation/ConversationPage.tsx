@@ -8,6 +8,7 @@ import { useOpenSession } from "../app/session_context";
 import { useChatTitle } from "../chats/names";
 import { Button, EmptyState } from "../design";
 import { useText, type Catalog } from "../i18n";
+import { AnotherChat } from "../share/AnotherChat";
 import { Composer } from "./composer/Composer";
 import composerStyles from "./composer/Composer.module.css";
 import { ConversationProvider, useConversation } from "./model/context";
@@ -71,7 +72,12 @@ function ConversationView() {
       <EmptyState
         icon={MessageCircleOff}
         title={text.notFound}
-        action={<Link to="/chats">{words.common.backToChats}</Link>}
+        action={
+          <>
+            <AnotherChat chat={model.chat.id} />
+            <Link to="/chats">{words.common.backToChats}</Link>
+          </>
+        }
       />
     );
   }
@@ -107,6 +113,7 @@ function ConversationView() {
         <div className={composerStyles["notice"]} role="status">
           <p>{closed}</p>
           {chat.isEnded && <NewSession />}
+          <AnotherChat chat={model.chat.id} />
         </div>
       ) : (
         <Composer files={files} />

@@ -2,7 +2,7 @@
 
 import { Share2 } from "lucide-react";
 import { useEffect, useState } from "react";
-import { navigate, pathTo } from "../app/router";
+import { navigate, pathTo, useLocation } from "../app/router";
 import { Button, EmptyState } from "../design";
 import { ChatChooser } from "../conversation/ChatChooser";
 import { useText } from "../i18n";
@@ -19,9 +19,12 @@ import styles from "./SharePage.module.css";
 export default function SharePage() {
   const words = useText();
   const text = words.share;
+  // The server sends shares here that the service worker has missed.
+  const isMissed = useLocation().query.has("missed");
   const [content, setContent] = useState<SharedContent | null | undefined>(undefined);
   useEffect(() => {
     let isCurrent = true;
+    chooseChat(null);
     const set = (found: SharedContent | null): void => void (isCurrent && setContent(found));
     findSharedContent().then(set, () => set(null));
     return () => {
@@ -38,7 +41,7 @@ export default function SharePage() {
       <EmptyState
         isPage
         icon={Share2}
-        title={text.nothing}
+        title={isMissed ? text.missed : text.nothing}
         action={<Button onClick={leave}>{words.common.backToChats}</Button>}
       />
     );
@@ -57,9 +60,8 @@ export default function SharePage() {
       )}
       <ChatChooser
         onChoose={({ id }) => {
-          void chooseChat(content, id).then(() => {
-            navigate(pathTo("/chats/:chat", { chat: id }), { replace: true });
-          });
+          chooseChat(id);
+          navigate(pathTo("/chats/:chat", { chat: id }), { replace: true });
         }}
       />
     </Page>

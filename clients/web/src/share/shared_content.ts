@@ -1,10 +1,12 @@
-// What another application shared with this one: text and files, until a chat takes them.
+// What another application shared with this one: text and files, until a composer has them.
 //
-// The service worker stores it, within bounds; see `service_worker/share_target.ts`.
+// The service worker stores it, within bounds; see `service_worker/share_target.ts`. The chosen
+// chat is in sessionStorage, so that a reload of the page does not lose the choice.
 
 // The names that the service worker uses, which has no module in common with the page.
 const SHARED = "shared-content";
 const ABOUT = "/shared-content"; // the text and the names of the files, `<ABOUT>/<index>`
+const CHOSEN = "tierchat.share";
 
 /** Shared content. */
 export interface SharedContent {
@@ -12,10 +14,9 @@ export interface SharedContent {
   files: File[];
 }
 
-let chosen: (SharedContent & { chat: string }) | null = null; // for the composer of this chat
-
-/** Return what is waiting for a chat; null: nothing. */
-export async function findSharedContent(): Promise<SharedContent | null> {
+/** Return what is waiting for a chat, or for a chosen one; null: nothing. */
+export async function findSharedContent(chat?: string): Promise<SharedContent | null> {
+  if (chat !== undefined && sessionStorage.getItem(CHOSEN) !== chat) return null;
   if (!("caches" in globalThis) || !(await caches.has(SHARED))) return null;
   const cache = await caches.open(SHARED);
   const about = await cache.match(ABOUT);
@@ -29,21 +30,14 @@ export async function findSharedContent(): Promise<SharedContent | null> {
   return { text, files };
 }
 
-/** Give the content to the composer of a chat, which is opened next. */
-export async function chooseChat(content: SharedContent, chat: string): Promise<void> {
-  chosen = { ...content, chat };
-  await dropSharedContent();
+/** Let the content wait for the composer of a chat; null: no chat is chosen. */
+export function chooseChat(chat: string | null): void {
+  if (chat === null) sessionStorage.removeItem(CHOSEN);
+  else sessionStorage.setItem(CHOSEN, chat);
 }
 
 /** Delete what is waiting. */
 export async function dropSharedContent(): Promise<void> {
+  chooseChat(null);
   if ("caches" in globalThis) await caches.delete(SHARED);
-}
-
-/** Return what was chosen for a chat, once. */
-export function takeSharedContent(chat: string): SharedContent | null {
-  if (chosen?.chat !== chat) return null;
-  const taken = chosen;
-  chosen = null;
-  return taken;
 }

@@ -27,7 +27,7 @@ import { TargetBar } from "./TargetBar";
 import { UploadStrip } from "./UploadStrip";
 import type { Files } from "./use_files";
 import { canRecord, VoiceRecorder } from "./VoiceRecorder";
-import { takeSharedContent } from "../../share/shared_content";
+import { useSharedContent } from "./use_shared_content";
 
 const TEXT_MAX = 4_000; // characters of a message
 const HEIGHT_MAX = 240; // px
@@ -79,12 +79,14 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
     if (target !== null) field.current?.focus();
   }, [target, edited, draft]);
 
-  useEffect(() => {
-    const shared = takeSharedContent(chat.id);
-    if (shared === null) return;
-    if (shared.text !== "") change([draft.text, shared.text].filter(Boolean).join("\n"));
+  useSharedContent((shared) => {
+    if (shared.text !== "") {
+      draft.set([draft.text, shared.text].filter(Boolean).join("\n"));
+      if (model.target.get()?.kind !== "edit") setText(draft.text);
+    }
     files.add(shared.files);
-  }, [chat]); // once
+    draft.flush();
+  });
 
   const cleaned = cleanText(text);
   const surplus = cleaned.length > TEXT_MAX ? [...cleaned].length - TEXT_MAX : 0;

@@ -40,6 +40,11 @@ export class GroupInfo {
     }
   }
 
+  /** False while the user's rights in a group are not loaded. */
+  get isKnown(): boolean {
+    return this.#chat.kind !== "group" || this.loaded.get() !== null;
+  }
+
   /** True if the user is an owner or admin of the group. */
   get isManager(): boolean {
     const { user } = this.#client;

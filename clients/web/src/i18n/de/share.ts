@@ -4,4 +4,6 @@ export const share: Catalog["share"] = {
   title: "Teilen mit",
   files: (count) => (count === 1 ? "1 Datei" : `${count} Dateien`),
   nothing: "Es gibt nichts zu teilen.",
+  missed: "Die App war noch nicht bereit. Bitte teile den Inhalt noch einmal.",
+  anotherChat: "Anderen Chat auswählen",
 };

@@ -3,4 +3,6 @@ export const share = {
   title: "Share to",
   files: (count: number) => (count === 1 ? "1 file" : `${count} files`),
   nothing: "There is nothing to share.",
+  missed: "The app wasn't ready to receive this. Please share it again.",
+  anotherChat: "Choose another chat",
 } as const;

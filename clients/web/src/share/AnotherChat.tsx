@@ -1,0 +1,29 @@
+// The way out of a chat where shared content cannot be written.
+
+import { useEffect, useState } from "react";
+import { navigate } from "../app/router";
+import { Button } from "../design";
+import { useText } from "../i18n";
+import { findSharedContent } from "./shared_content";
+
+/** Offers to choose another chat, if shared content is waiting for this one. */
+export function AnotherChat({ chat }: { chat: string }) {
+  const text = useText().share;
+  const [isWaiting, setWaiting] = useState(false);
+  useEffect(() => {
+    let isCurrent = true;
+    findSharedContent(chat).then(
+      (content) => isCurrent && setWaiting(content !== null),
+      () => {},
+    );
+    return () => {
+      isCurrent = false;
+    };
+  }, [chat]);
+  if (!isWaiting) return null;
+  return (
+    <Button variant="primary" onClick={() => navigate("/share", { replace: true })}>
+      {text.anotherChat}
+    </Button>
+  );
+}

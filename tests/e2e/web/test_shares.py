@@ -1,0 +1,139 @@
+"""Content that another application shares with the web client."""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.parse
+
+import pytest
+from playwright.async_api import expect
+
+from tests.e2e.web.client_support import WORKER_READY, Visit, Visitor
+from tests.e2e.web.pages_support import make_picture, open_caller
+from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
+from tests.support.servers.processes import eventually
+
+pytest_plugins = ["tests.e2e.web.fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+# Posts what an application shares, as the system does: from outside of the client.
+SHARE = """([action, texts, files]) => {
+  const form = document.createElement("form");
+  Object.assign(form, { method: "post", action, enctype: "multipart/form-data" });
+  for (const [name, value] of Object.entries(texts)) {
+    form.append(Object.assign(document.createElement("input"), { name, value }));
+  }
+  const transfer = new DataTransfer();
+  for (const [name, type, data] of files) {
+    const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+    transfer.items.add(new File([bytes], name, { type }));
+  }
+  const input = Object.assign(document.createElement("input"), { type: "file", multiple: true });
+  Object.assign(input, { name: "files", files: transfer.files });
+  form.append(input);
+  document.body.append(form);
+  form.submit();
+}"""
+IS_TAKEN = "caches.has('shared-content').then((isWaiting) => !isWaiting)"
+
+
+async def share(person: Visitor) -> None:
+    """Share texts and a picture with the installed client."""
+    page = person.page
+    link = await page.locator("link[rel=manifest]").evaluate("(link) => link.href")
+    manifest = json.loads(await (await person.context.request.get(link)).text())
+    target = manifest["share_target"]
+    assert (target["method"], target["enctype"]) == ("POST", "multipart/form-data")
+    action = urllib.parse.urljoin(link, target["action"])
+    texts = {
+        target["params"]["title"]: "A page",
+        target["params"]["text"]: "Read https://page.example/",
+        target["params"]["url"]: "https://page.example/",
+    }
+    data = base64.b64encode(make_picture("green")).decode()
+    await page.goto("about:blank")
+    await page.evaluate(SHARE, [action, texts, [["shared.png", "image/png", data]]])
+
+
+async def choose_chat(person: Visitor, title: str) -> None:
+    """Choose the chat that gets the content."""
+    await expect(person.page.get_by_role("heading", name="Share to")).to_be_visible()
+    await expect(person.page.get_by_text("1 file")).to_be_visible()
+    await person.page.get_by_role("main").get_by_role("button", name=title).click()
+
+
+async def expect_content(person: Visitor) -> None:
+    """Wait until the composer of the open chat has the content, and nothing is waiting."""
+    await expect(person.field).to_have_value("A page\nRead https://page.example/")
+    await expect(person.page.get_by_role("button", name="Remove shared.png")).to_be_visible()
+    await eventually(lambda: person.page.evaluate(IS_TAKEN), PATIENCE_MS / 1000)
+
+
+async def test_share_of_another_application_goes_to_the_chosen_chat(
+    web: WebStack, visit: Visit
+) -> None:
+    """The manifest's share target; text and files are in the composer of the chat."""
+    ann, ben = web.new_users(2)
+    alice, bob = await visit(ann), await visit(ben)
+    await bob.log_in()
+    await alice.log_in()
+    await alice.start_chat(ben)
+    await alice.page.evaluate(WORKER_READY)
+
+    await share(alice)
+    await choose_chat(alice, ben)
+
+    await expect_content(alice)
+    await alice.field.press("Enter")
+    await bob.open_chat(ann)
+    tile = bob.messages("A page").get_by_role("button", name="Open image shared.png")
+    await expect(tile.locator("img")).to_be_visible()
+    await alice.page.goto(f"{alice.url}share")
+    await expect(alice.page.get_by_text("There is nothing to share.")).to_be_visible()
+    await bob.check_is_clean()
+
+
+async def test_share_that_a_chat_cannot_take_is_kept_for_another_one(
+    web: WebStack, visit: Visit
+) -> None:
+    """Also after a reload: the user chooses again, and nothing is lost."""
+    ann, ben = web.new_users(2)
+    alice = await visit(ann)
+    await alice.log_in()
+    await alice.start_chat(ben)
+    async with open_caller(web, ben) as caller:
+        group = await caller.create_group("Quiet group", ann)
+        await caller.send(group, "Only admins write here")
+        path = f"/v1/chats/{group}/members/{ann}/mute"
+        await caller.call("PUT", path, {"mute_s": 3600})
+    await expect(alice.row("Quiet group")).to_be_visible()
+    await alice.page.evaluate(WORKER_READY)
+
+    await share(alice)
+    await choose_chat(alice, "Quiet group")
+    await expect(alice.page.get_by_text("An admin has muted you in this group.")).to_be_visible()
+    await alice.page.reload()
+    await alice.page.get_by_role("button", name="Choose another chat").click()
+    await choose_chat(alice, ben)
+
+    await expect_content(alice)
+    await alice.page.goto(f"{alice.url}share")
+    await expect(alice.page.get_by_text("There is nothing to share.")).to_be_visible()
+    await alice.check_is_clean()
+
+
+async def test_share_before_the_service_worker_runs_asks_to_share_again(
+    web: WebStack, visit: Visit
+) -> None:
+    """The server receives it then; it explains what to do, and stores nothing."""
+    (ann,) = web.new_users(1)
+    alice = await visit(ann, service_workers="block")
+    await alice.log_in()
+
+    await share(alice)
+
+    await expect(alice.page.get_by_text("Please share it again.")).to_be_visible()
+    await alice.page.get_by_role("button", name="Back to chats").click()
+    await alice.wait_for_list()
+    await alice.check_is_clean()
