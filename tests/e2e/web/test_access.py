@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Page, expect
 
-from tests.e2e.web.client_support import Visit, open_visits
+from tests.e2e.web.client_support import Visit
 from tests.e2e.web.pages_support import WIDER_THAN_WINDOW, check_page
 from tests.e2e.web.stack_support import PHONE, WebStack
 
@@ -37,13 +35,6 @@ COVERED = """() => [...document.querySelectorAll(
   return [...range.getClientRects()].some((line) =>
     line.left < time.right && time.left < line.right && line.bottom > time.top + 4);
 }).map((text) => text.textContent)"""
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
-    """Open windows of the client."""
-    async with open_visits(web, browser) as made:
-        yield made
 
 
 async def check_width(page: Page) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, expect
+from playwright.async_api import expect
 
-from tests.e2e.web.client_support import IS_STORED, Visit, Visitor, open_visits
+from tests.e2e.web.client_support import IS_STORED, Visit, Visitor
 from tests.e2e.web.pages_support import WIDER_THAN_WINDOW, make_picture
 from tests.e2e.web.stack_support import PHONE, WebStack
 
@@ -23,13 +21,6 @@ NEW_PASSWORD = "another long secret"
 IN_REACH = "JSON.stringify([{...sessionStorage}, {...localStorage}, document.cookie])"
 STORES = "indexedDB.databases().then((found) => found.map(({ name }) => name))"
 ENDED = re.compile(r"^Your session has ended\.")
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
-    """Open windows of the client."""
-    async with open_visits(web, browser) as made:
-        yield made
 
 
 async def log_in(person: Visitor, password: str) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, expect
+from playwright.async_api import expect
 
-from tests.e2e.web.client_support import WORKER_READY, Visit, Visitor, open_visits
+from tests.e2e.web.client_support import WORKER_READY, Visit, Visitor
 from tests.e2e.web.conversation_support import NODES_MAX
 from tests.e2e.web.pages_support import check_page, open_caller
 from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
@@ -43,13 +41,6 @@ FOCUSED = """() => {
   const row = document.activeElement.closest("[data-index]");
   return row === null ? null : Number(row.getAttribute("aria-posinset"));
 }"""
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
-    """Open windows of the client."""
-    async with open_visits(web, browser) as made:
-        yield made
 
 
 async def wait_for_focus(person: Visitor, position: int) -> None:

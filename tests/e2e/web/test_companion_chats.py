@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, Locator, expect
+from playwright.async_api import Locator, expect
 
-from tests.e2e.web.client_support import Visit, Visitor, open_visits
+from tests.e2e.web.client_support import Visit, Visitor
 from tests.e2e.web.stack_support import PHONE, WebStack
 from tests.integration.features.companions.support import make_companion
 
@@ -17,13 +15,6 @@ pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 LONG = "story:400"  # minutes, unless somebody stops it
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
-    """Open windows of the client."""
-    async with open_visits(web, browser) as made:
-        yield made
 
 
 async def start_session(person: Visitor, name: str) -> None:
