@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import io
+import re
 import signal
 
 import httpx
@@ -223,6 +224,13 @@ async def test_dropped_and_pasted_files_wait_are_removed_and_told_in_words(
     await ann.check_is_clean()
 
 
+async def open_details(person: Visitor, tab: str) -> None:
+    """Open a tab of the open chat's details."""
+    await person.page.get_by_role("button", name="Chat actions").click()
+    await person.page.get_by_role("menuitem", name="Details").click()
+    await person.page.get_by_role("tab", name=tab).click()
+
+
 async def test_voice_message_and_video_are_played_and_in_the_gallery(
     web: WebStack, visit: Visit
 ) -> None:
@@ -252,13 +260,23 @@ async def test_voice_message_and_video_are_played_and_in_the_gallery(
     await ben.page.get_by_role("button", name="Play video clip.webm").click()
     await wait_until_played(ben, "dialog video")
     await ben.page.keyboard.press("Escape")
-    await ben.page.get_by_role("button", name="Chat actions").click()
-    await ben.page.get_by_role("menuitem", name="Details").click()
-    await ben.page.get_by_role("tab", name="Media").click()
+    await open_details(ben, "Media")
     media = ben.page.get_by_role("list", name="Media")
     await expect(media.get_by_role("listitem")).to_have_count(1)
-    await ben.page.get_by_role("tab", name="Files").click()
-    await expect(ben.page.get_by_role("tabpanel").get_by_text("voice-")).to_be_visible()
+    await media.get_by_role("button", name="Play video clip.webm").click()
+    await wait_until_played(ben, "dialog video")
+    viewer = ben.page.get_by_role("dialog", name="Media viewer")
+    await viewer.get_by_role("button", name="Go to message").click()
+    await expect(viewer).to_have_count(0)
+    await expect(ben.page).to_have_url(re.compile(r"/chats/[^/]+\?seq=\d+$"))
+    await open_details(ben, "Files")
+    files = ben.page.get_by_role("list", name="Files")
+    player = files.get_by_role("group", name="Audio: Voice message")
+    await player.get_by_role("button", name="Play").click()
+    await wait_until_played(ben, "[role=tabpanel] audio")
+    async with ben.page.expect_download() as saved:
+        await files.get_by_role("button", name=re.compile("Download voice-")).click()
+    assert (await saved.value).suggested_filename.startswith("voice-")
     for person in (ann, ben):
         await person.check_is_clean()
 

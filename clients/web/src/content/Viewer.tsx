@@ -1,6 +1,14 @@
 // The viewer of images and videos: the whole window, with zoom and the neighbors.
 
-import { ChevronLeft, ChevronRight, Download, X, ZoomIn, ZoomOut } from "lucide-react";
+import {
+  ChevronLeft,
+  ChevronRight,
+  Download,
+  MessageSquare,
+  X,
+  ZoomIn,
+  ZoomOut,
+} from "lucide-react";
 import { useEffect, useRef, useState, type KeyboardEvent, type PointerEvent } from "react";
 import type { Attachment } from "tierchat";
 import { useClient } from "tierchat/react";
@@ -21,6 +29,8 @@ interface ViewerProps {
   items: readonly ViewerItem[];
   /** The item shown first. */
   start: number;
+  /** Opens the message of an item, where that is not in view. */
+  onMessage?: (item: ViewerItem) => void;
   onClose: () => void;
 }
 
@@ -28,7 +38,7 @@ const ZOOM_MAX = 6;
 const ZOOM_STEP = 1.4;
 
 /** A modal viewer; render it while it is open. */
-export function Viewer({ items, start, onClose }: ViewerProps) {
+export function Viewer({ items, start, onMessage, onClose }: ViewerProps) {
   const words = useText();
   const client = useClient();
   const dialog = useRef<HTMLDialogElement>(null);
@@ -108,6 +118,13 @@ export function Viewer({ items, start, onClose }: ViewerProps) {
               onClick={() => scale(ZOOM_STEP)}
             />
           </>
+        )}
+        {onMessage !== undefined && (
+          <IconButton
+            icon={MessageSquare}
+            label={words.content.goToMessage}
+            onClick={() => onMessage(item)}
+          />
         )}
         <IconButton icon={Download} label={words.content.download} onClick={save} />
         <IconButton icon={X} label={words.common.close} onClick={onClose} />

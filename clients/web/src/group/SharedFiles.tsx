@@ -1,14 +1,18 @@
 // Pictures, videos and files that were sent to a chat.
 
-import { FileText, Image, Play } from "lucide-react";
+import { Download, FileText, Image, Play } from "lucide-react";
 import { useState } from "react";
 import type { Attachment, Http } from "tierchat";
 import { useClient } from "tierchat/react";
-import { Link, pathTo } from "../app/router";
+import { navigate, pathTo } from "../app/router";
+import { AudioPlayer } from "../content/AudioPlayer";
+import { kindOf } from "../content/file_kinds";
+import { saveFile } from "../content/use_media";
+import { Viewer } from "../content/Viewer";
 import { useAttempt } from "../data/use_attempt";
 import { useApi } from "../data/use_load";
 import { usePages, type Pages } from "../data/use_pages";
-import { Dialog, EmptyState } from "../design";
+import { EmptyState, IconButton } from "../design";
 import { useText } from "../i18n";
 import { formatBytes } from "../i18n/format";
 import { PagesView } from "../page/Loadable";
@@ -23,7 +27,7 @@ interface SharedFile {
   ts: number;
 }
 
-const isMedia = ({ type }: Attachment): boolean => /^(image|video)\//.test(type);
+const isMedia = (file: Attachment): boolean => ["image", "video"].includes(kindOf(file));
 
 function useFiles(chat: string): Pages<Http.Message> {
   const { http } = useClient();
@@ -42,6 +46,7 @@ function filesOf(messages: readonly Http.Message[], accept: (file: Attachment) =
 export function MediaTab({ chat }: { chat: string }) {
   const text = useText().group;
   const pages = useFiles(chat);
+  const [open, setOpen] = useState<number | null>(null);
   const empty = <EmptyState icon={Image} title={text.noMedia} />;
   return (
     <PagesView of={pages} empty={empty}>
@@ -49,70 +54,56 @@ export function MediaTab({ chat }: { chat: string }) {
         const media = filesOf(messages, isMedia);
         if (media.length === 0) return empty;
         return (
-          <ul className={styles["gallery"]} aria-label={text.tabs.media}>
-            {media.map((shared) => (
-              <MediaTile key={`${shared.seq} ${shared.file.id}`} chat={chat} shared={shared} />
-            ))}
-          </ul>
+          <>
+            <ul className={styles["gallery"]} aria-label={text.tabs.media}>
+              {media.map((shared, index) => (
+                <MediaTile
+                  key={`${shared.seq} ${shared.file.id}`}
+                  shared={shared}
+                  onOpen={() => setOpen(index)}
+                />
+              ))}
+            </ul>
+            {open !== null && (
+              <Viewer
+                items={media}
+                start={open}
+                onMessage={({ seq }) => navigate(messagePath(chat, seq))}
+                onClose={() => setOpen(null)}
+              />
+            )}
+          </>
         );
       }}
     </PagesView>
   );
 }
 
-function MediaTile({ chat, shared }: { chat: string; shared: SharedFile }) {
-  const text = useText().group;
-  const [isOpen, setOpen] = useState(false);
-  const { file, seq } = shared;
+function MediaTile({ shared: { file, seq }, onOpen }: { shared: SharedFile; onOpen: () => void }) {
+  const words = useText().content;
   const hasThumb = file.thumb === true;
   const thumb = useApi("get_link", hasThumb ? { file: file.id, seq, thumb: 1 } : null);
-  const full = useApi("get_link", isOpen ? { file: file.id, seq } : null);
-  const isVideo = file.type.startsWith("video/");
+  const isVideo = kindOf(file) === "video";
   return (
     <li>
       <button
         type="button"
         className={styles["tile"]}
-        aria-label={text.showPicture(file.name)}
-        onClick={() => setOpen(true)}
+        aria-label={isVideo ? words.openVideo(file.name) : words.openImage(file.name)}
+        onClick={onOpen}
       >
         {thumb.data !== null && <img src={thumb.data.url} alt="" loading="lazy" />}
         {isVideo && <Play size={24} aria-hidden />}
       </button>
-      {isOpen && (
-        <Dialog
-          title={file.name}
-          size="l"
-          onClose={() => setOpen(false)}
-          footer={<Link to={messagePath(chat, seq)}>{text.goToMessage}</Link>}
-        >
-          {full.data !== null &&
-            (isVideo ? (
-              <video className={styles["full"]} src={full.data.url} controls />
-            ) : (
-              <img className={styles["full"]} src={full.data.url} alt={file.name} />
-            ))}
-        </Dialog>
-      )}
     </li>
   );
 }
 
-/** The tab "Files": everything that is no picture or video. */
+/** The tab "Files": everything that is no picture or video. Audio is played here. */
 export function FilesTab({ chat }: { chat: string }) {
   const text = useText().group;
-  const client = useClient();
-  const attempt = useAttempt();
   const pages = useFiles(chat);
   const empty = <EmptyState icon={FileText} title={text.noFiles} />;
-  const download = ({ file, seq }: SharedFile): void =>
-    void attempt(async () => {
-      const blob = await client.download(file.id, { seq });
-      const url = URL.createObjectURL(blob);
-      const link = Object.assign(document.createElement("a"), { href: url, download: file.name });
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(url), 60_000);
-    });
   return (
     <PagesView of={pages} empty={empty}>
       {(messages) => {
@@ -121,19 +112,39 @@ export function FilesTab({ chat }: { chat: string }) {
         return (
           <Rows label={text.tabs.files}>
             {files.map((shared) => (
-              <Row
-                key={`${shared.seq} ${shared.file.id}`}
-                picture={<FileText size={24} aria-hidden />}
-                title={<bdi>{shared.file.name}</bdi>}
-                text={formatBytes(shared.file.size)}
-                note={<Time ms={shared.ts / 1000} />}
-                onClick={() => download(shared)}
-              />
+              <FileRow key={`${shared.seq} ${shared.file.id}`} shared={shared} />
             ))}
           </Rows>
         );
       }}
     </PagesView>
+  );
+}
+
+function FileRow({ shared: { file, seq, ts } }: { shared: SharedFile }) {
+  const text = useText().content;
+  const client = useClient();
+  const attempt = useAttempt();
+  const size = formatBytes(file.size);
+  const save = (): void => void attempt(() => saveFile(client, file, seq));
+  const time = <Time ms={ts / 1000} />;
+  if (kindOf(file) === "audio") {
+    return (
+      <li className={styles["audio"]}>
+        <AudioPlayer file={file} seq={seq} />
+        {time}
+        <IconButton icon={Download} label={text.downloadFile(file.name, size)} onClick={save} />
+      </li>
+    );
+  }
+  return (
+    <Row
+      picture={<FileText size={24} aria-hidden />}
+      title={<bdi>{file.name}</bdi>}
+      text={size}
+      note={time}
+      onClick={save}
+    />
   );
 }
 

@@ -18,6 +18,7 @@ export const content: Catalog["content"] = {
   voiceMessage: "Sprachnachricht",
   fileFailed: "Diese Datei kann nicht geladen werden.",
   viewer: "Medienansicht",
+  goToMessage: "Zur Nachricht",
   next: "Nächstes",
   previous: "Vorheriges",
   zoomIn: "Vergrößern",

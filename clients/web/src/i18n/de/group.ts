@@ -75,7 +75,6 @@ export const group: Catalog["group"] = {
   noPinned: "Keine angehefteten Nachrichten",
   noPinnedHint: "Hefte eine Nachricht über ihr Menü an, damit alle sie schnell finden.",
   readOlder: "Ältere Nachrichten durchsuchen",
-  showPicture: (name) => `${name} ansehen`,
   goToMessage: "Zur Nachricht",
   unpin: "Loslösen",
   unpinned: "Nachricht losgelöst.",

@@ -17,6 +17,7 @@ export const content = {
   voiceMessage: "Voice message",
   fileFailed: "Can't load this file.",
   viewer: "Media viewer",
+  goToMessage: "Go to message",
   next: "Next",
   previous: "Previous",
   zoomIn: "Zoom in",

@@ -71,7 +71,6 @@ export const group = {
   noPinned: "No pinned messages",
   noPinnedHint: "Pin a message from its menu to keep it at hand for everyone.",
   readOlder: "Search older messages",
-  showPicture: (name: string) => `View ${name}`,
   goToMessage: "Go to message",
   unpin: "Unpin",
   unpinned: "Message unpinned.",

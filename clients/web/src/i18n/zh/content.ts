@@ -18,6 +18,7 @@ export const content: Catalog["content"] = {
   voiceMessage: "语音消息",
   fileFailed: "无法加载此文件。",
   viewer: "媒体查看器",
+  goToMessage: "前往消息",
   next: "下一个",
   previous: "上一个",
   zoomIn: "放大",

@@ -71,7 +71,6 @@ export const group: Catalog["group"] = {
   noPinned: "没有置顶消息",
   noPinnedHint: "从消息菜单置顶，方便所有人查看。",
   readOlder: "查找更早的消息",
-  showPicture: (name) => `查看 ${name}`,
   goToMessage: "前往消息",
   unpin: "取消置顶",
   unpinned: "已取消置顶。",
