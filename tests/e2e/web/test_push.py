@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import json
 import urllib.parse
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import CDPSession, Locator, expect
+from playwright.async_api import CDPSession, Locator, Worker, expect
 
-from tests.e2e.web.client_support import Visit, Visitor
+from tests.e2e.web.client_support import WORKER_READY, Visit, Visitor
 from tests.e2e.web.pages_support import open_caller
 from tests.e2e.web.stack_support import PATIENCE_MS, PUSH_VAPID, WebStack
 from tests.support.servers.processes import eventually
@@ -57,15 +57,35 @@ IS_FOCUSED = """async () => {
   const windows = await clients.matchAll({ type: "window", includeUncontrolled: true });
   return windows.some((window) => window.focused);
 }"""
-CLICK = """async () => {
-  const [notification] = await registration.getNotifications();
+CLICK = """async (tag) => {
+  const [notification] = await registration.getNotifications(tag === null ? {} : { tag });
   dispatchEvent(new NotificationEvent("notificationclick", { notification }));
 }"""
+SHOW_FOREIGN = """() => registration.showNotification("x", {
+  tag: "foreign", data: { chat: "//evil.example/" },
+})"""
+LONG = {"chat": "d-long", "name": "n" * 1_000, "title": "t" * 1_000, "text": "x" * 3_000}
+MARKUP = {
+    "chat": "d-markup",
+    "name": "\u202eAnn\u0000",
+    "title": "<b>Trip</b>\u2066",
+    "text": "<img src=x onerror=alert(1)>\n\u2028javascript:alert(2)",
+    "ts": "soon",
+    "badge": -1,
+}
+TYPES = {"chat": "d-types", "name": {}, "sender": ["x"], "title": 5, "text": True, "ts": 1e300}
+HOSTILE_PUSHES = [
+    *("", "null", "[]", "no JSON", '"text"', "{}", '{"chat":5}', '{"chat":["d-x"]}'),
+    *('{"chat":"https://evil.example/","name":"x"}', '{"chat":"..","name":"x"}'),
+    *(json.dumps(each) for each in (LONG, MARKUP, {**TYPES, "badge": "many"})),
+]
 LOOK_AWAY = """Object.defineProperty(document, "visibilityState", {
   get: () => "hidden", configurable: true,
 });
 document.dispatchEvent(new Event("visibilitychange"));"""
 WAIT_S = PATIENCE_MS / 1000
+
+Deliver = Callable[[str], Awaitable[None]]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -107,6 +127,20 @@ async def find_registration(devtools: CDPSession, scope: str) -> str:
     return await asyncio.wait_for(found, WAIT_S)
 
 
+async def open_push(person: Visitor) -> tuple[Worker, Deliver]:
+    """Return the worker of a window, and a function that delivers a push message to it."""
+    devtools = await person.context.new_cdp_session(person.page)
+    registration = await find_registration(devtools, person.url)
+    origin = person.url.rstrip("/")
+    (script,) = person.context.service_workers
+
+    async def deliver(data: str) -> None:
+        form = {"origin": origin, "registrationId": registration, "data": data}
+        await devtools.send("ServiceWorker.deliverPushMessage", form)
+
+    return script, deliver
+
+
 async def test_push_reaches_a_user_who_looks_away_except_from_muted_chats(
     web: WebStack, visit: Visit, service: PushService
 ) -> None:
@@ -140,20 +174,13 @@ async def test_push_reaches_a_user_who_looks_away_except_from_muted_chats(
     assert [each["text"] for each in notices] == ["Are you there?", "To all", "Now you do"]
     assert (notices[1]["chat"], notices[1]["title"]) == (group, "Trip")
 
-    devtools = await bob.context.new_cdp_session(bob.page)
-    registration = await find_registration(devtools, bob.url)
-    origin = web.url.rstrip("/")
-    (script,) = bob.context.service_workers
-
-    async def deliver(content: dict[str, object]) -> None:
-        form = {"origin": origin, "registrationId": registration, "data": json.dumps(content)}
-        await devtools.send("ServiceWorker.deliverPushMessage", form)
+    script, deliver = await open_push(bob)
 
     # The first one comes while the window has the focus, the second one when it is gone.
     await script.evaluate(COUNT_LOOKS)
     await bob.page.bring_to_front()
     await eventually(lambda: script.evaluate(IS_FOCUSED), WAIT_S)
-    await deliver({**notice, "chat": "another-chat"})
+    await deliver(json.dumps({**notice, "chat": "another-chat"}))
     await eventually(lambda: script.evaluate("() => looks > 0"), WAIT_S)
     await bob.page.goto("about:blank")
 
@@ -166,7 +193,7 @@ async def test_push_reaches_a_user_who_looks_away_except_from_muted_chats(
     # The browser's tools do not report whether the worker took a push; a second one of the same
     # chat replaces the first.
     async def is_shown() -> bool:
-        await deliver(notice)
+        await deliver(json.dumps(notice))
         with contextlib.suppress(AssertionError):
             await eventually(lambda: script.evaluate(SHOWN), 10)
         return bool(await script.evaluate(SHOWN) == shown)
@@ -174,7 +201,7 @@ async def test_push_reaches_a_user_who_looks_away_except_from_muted_chats(
     await eventually(is_shown, WAIT_S)
     await bob.page.goto(bob.url)
     await bob.wait_for_list()
-    await script.evaluate(CLICK)
+    await script.evaluate(CLICK, None)
     await expect(bob.page).to_have_url(f"{bob.url}chats/{urllib.parse.quote(direct, safe='~')}")
     await expect(bob.messages("Are you there?")).to_have_count(1)
     assert await script.evaluate(SHOWN) == []
@@ -230,3 +257,47 @@ async def test_subscription_is_renewed_and_ends_with_the_switch_and_the_logout(
         assert await list_ids() == []
         assert await person.page.evaluate("localStorage.getItem('subscribed')") is None
     await person.check_is_clean()
+
+
+async def test_hostile_push_is_plain_text_and_opens_no_foreign_page(
+    web: WebStack, visit: Visit
+) -> None:
+    """Wrong types, markup, and characters that hide or reorder; or nothing is shown."""
+    (ann,) = web.new_users(1)
+    person = await visit(ann)
+    await person.context.grant_permissions(["notifications"])
+    await person.log_in()
+    await person.page.evaluate(WORKER_READY)
+    script, deliver = await open_push(person)
+    await person.page.goto("about:blank")
+    expected = [
+        {"title": f"{'n' * 79}… · {'t' * 79}…", "body": f"{'x' * 199}…", "tag": "d-long"},
+        {
+            "title": "Ann · <b>Trip</b>",
+            "body": "<img src=x onerror=alert(1)> javascript:alert(2)",
+            "tag": "d-markup",
+        },
+        {"title": "tierchat", "body": "…", "tag": "d-types"},
+    ]
+
+    async def is_expected() -> bool:
+        shown = await script.evaluate(SHOWN)
+        return bool(sorted(shown, key=lambda each: str(each["tag"])) == expected)
+
+    # The browser's tools do not report whether the worker took a push.
+    async def are_shown() -> bool:
+        for data in HOSTILE_PUSHES:
+            await deliver(data)
+        with contextlib.suppress(AssertionError):
+            await eventually(is_expected, 10)
+        return await is_expected()
+
+    await eventually(are_shown, WAIT_S)
+    await person.page.goto(person.url)
+    await person.wait_for_list()
+    await script.evaluate(SHOW_FOREIGN)
+    await script.evaluate(CLICK, "foreign")
+    await script.evaluate(CLICK, "d-markup")
+    await expect(person.page).to_have_url(f"{person.url}chats/d-markup")
+    assert person.context.pages == [person.page]
+    assert await person.page.evaluate("window.__violations") == []

@@ -4,6 +4,7 @@
 // not answer. Other paths of the server, such as the API, are not touched.
 
 import { PAGES } from "../pages";
+import { isChatId, parseNotice } from "./notice";
 import { receiveShare } from "./share_target";
 
 // The build puts a list in its place; see plugins/precached.ts.
@@ -16,7 +17,6 @@ const CACHE = CACHE_PREFIX + version;
 const { origin } = worker.location;
 const PAGE_MS = 3_000; // then the stored page is shown
 const SHARE = new URL("/share", origin); // the `share_target` of the manifest
-const CHAT = /^[A-Za-z0-9_~:.-]{1,140}$/;
 
 worker.addEventListener("install", (event) => event.waitUntil(install()));
 worker.addEventListener("activate", (event) => event.waitUntil(activate()));
@@ -34,8 +34,8 @@ worker.addEventListener("fetch", (event) => {
 worker.addEventListener("push", (event) => event.waitUntil(showPush(event.data)));
 worker.addEventListener("notificationclick", (event) => {
   event.notification.close();
-  const { chat } = (event.notification.data ?? {}) as { chat?: string };
-  event.waitUntil(openChat(chat ?? ""));
+  const { chat } = (event.notification.data ?? {}) as { chat?: unknown };
+  event.waitUntil(openChat(chat));
 });
 
 function isPage({ pathname }: URL): boolean {
@@ -74,44 +74,34 @@ async function fetchStored(request: Request): Promise<Response> {
 
 // push
 
-/** Content of a push message, as the server sends it. */
-interface Notice {
-  chat?: string;
-  name?: string;
-  sender?: string;
-  /** The name of a group. */
-  title?: string;
-  text?: string;
-  badge?: number;
-  ts?: number;
-}
-
 async function showPush(data: PushMessageData | null): Promise<void> {
-  let notice: Notice;
-  try {
-    notice = data?.json() as Notice;
-  } catch {
-    return; // not in our format
-  }
-  if (!CHAT.test(notice.chat ?? "")) return;
-  await worker.navigator.setAppBadge(notice.badge).catch(() => {});
+  const notice = parseNotice(readJson(data), Date.now());
+  if (notice === null) return;
+  // Firefox has no badges.
+  if (notice.badge !== null) await worker.navigator.setAppBadge?.(notice.badge).catch(() => {});
   const windows = await worker.clients.matchAll({ type: "window", includeUncontrolled: true });
   if (windows.some((window) => window.focused)) return;
-  const name = notice.name ?? notice.sender ?? "";
   const options = {
-    body: notice.text || "…",
+    body: notice.body,
     tag: notice.chat, // replaced by the chat's next notification
     renotify: true,
     icon: "/icon.svg",
-    timestamp: (notice.ts ?? 0) / 1000 || Date.now(),
+    timestamp: notice.timeMs,
     data: { chat: notice.chat },
   };
-  const title = notice.title ? `${name} · ${notice.title}` : name;
-  await worker.registration.showNotification(title, options as NotificationOptions);
+  await worker.registration.showNotification(notice.title, options as NotificationOptions);
 }
 
-async function openChat(chat: string): Promise<void> {
-  if (!CHAT.test(chat)) return;
+function readJson(data: PushMessageData | null): unknown {
+  try {
+    return data?.json();
+  } catch {
+    return null; // not in our format
+  }
+}
+
+async function openChat(chat: unknown): Promise<void> {
+  if (!isChatId(chat)) return;
   const windows = await worker.clients.matchAll({ type: "window", includeUncontrolled: true });
   const window = windows.find(({ url }) => isPage(new URL(url)));
   if (window === undefined) {
