@@ -378,6 +378,35 @@ test("members are in the order of their roles", async () => {
   await tree.unmount();
 });
 
+test("roles that the chat list does not have are loaded once, and after each failure", async () => {
+  const client = connected();
+  const calls: string[] = [];
+  let answer = async (): Promise<unknown> => Promise.reject(new Error("no network"));
+  const call = (name: string): Promise<unknown> => (calls.push(name), answer());
+  client.http = { call } as never;
+  const listed = { chat: "g-l", kind: "group", members: ["bob", "cy"] };
+  client.answer = async () => ({ type: "page", chats: [listed] });
+  await client.ask({ type: "chats" });
+  const Members = (): ReactElement => (
+    <p>{hooks.useMembers("g-l").map(({ user, role }) => `${user} ${role}`).join()}</p>
+  );
+
+  const tree = await render(client, <><Members /><Members /></>);
+  await tree.run(() => client.deliver([{ type: "connected" }] as never, new Set()));
+  assert.deepEqual(calls, ["get_chat", "get_chat"]);
+  assert.equal(tree.text(), "bob member,cy memberbob member,cy member");
+  answer = async () => ({ ...listed, count: 2, roles: { cy: "owner" } });
+  for (const times of [1, 2]) {
+    await tree.run(() => client.deliver([{ type: "connected" }] as never, new Set()));
+    assert.equal(tree.text(), "cy owner,bob membercy owner,bob member", String(times));
+  }
+
+  assert.equal(calls.length, 3);
+  await tree.run(() => client.ask({ type: "chats" }));
+  assert.equal(tree.text(), "cy owner,bob membercy owner,bob member");
+  await tree.unmount();
+});
+
 test("preferences of another device apply, and an older revision does not", async () => {
   const client = connected();
   client.entry(A, 2);

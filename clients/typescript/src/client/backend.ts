@@ -1,5 +1,6 @@
 // What a client needs of the connection: an `Engine` in this tab, or the leader in another one.
 
+import type { ChatInfo } from "../generated/frames.js";
 import type { Acked, ChatEvent } from "../state/events.js";
 import type { Entry, Fields } from "../state/model.js";
 import type { SavedChat } from "../state/chat.js";
@@ -24,6 +25,8 @@ export interface ChatDescription extends Readonly<SavedChat> {
   /** The newest message. */
   last: Entry | null;
   isLeft: boolean;
+  /** Roles, mutes and settings of a group are known. */
+  isComplete: boolean;
   shown: number | null;
 }
 
@@ -60,6 +63,8 @@ export interface Backend extends View {
   watch(users: string[], isOn: boolean): void;
   /** Forget the messages of a chat up to seq `upto`. */
   clear(chat: string, upto: number): void;
+  /** Apply the description of a chat. */
+  takeInfo(info: ChatInfo): void;
   /** Keep an unsent text. */
   setDraft(chat: string, text: string): void;
 }

@@ -17,6 +17,8 @@ import type { DraftSync } from "./draft_sync.js";
 import { ANSWER_S } from "../state/state.js";
 import type { Sending } from "./sending.js";
 
+const LOAD_TRIES = 3;
+
 /** A message to send. */
 export interface Draft {
   text?: string;
@@ -90,6 +92,7 @@ export class Chat {
   readonly #owner: ChatOwner;
   readonly #fixed: ChatDescription | null;
   #snapshot: Chat | null = null;
+  #loading: Promise<ChatInfo> | null = null;
 
   /** @internal */
   constructor(id: string, owner: ChatOwner, fixed: ChatDescription | null = null) {
@@ -200,6 +203,11 @@ export class Chat {
   /** True if there are messages that were never loaded: call {@link Chat.history}. */
   get needsHistory(): boolean {
     return this.#known?.needsHistory ?? true;
+  }
+
+  /** True if the roles, mutes and settings of a group are known: see {@link Chat.load}. */
+  get isComplete(): boolean {
+    return this.#known?.isComplete ?? false;
   }
 
   /** Return whether a member cannot write now. */
@@ -316,6 +324,25 @@ export class Chat {
   }
 
   // members and settings
+
+  /** Load roles, mutes and settings, which the chat list does not have. Needs `apiUrl`. */
+  load(): Promise<ChatInfo> {
+    this.#loading ??= this.#load().finally(() => {
+      this.#loading = null;
+    });
+    return this.#loading;
+  }
+
+  async #load(): Promise<ChatInfo> {
+    for (let tries = 1; ; tries += 1) {
+      const { top } = this;
+      const info = (await this.#owner.http.call("get_chat", { chat: this.id })) as ChatInfo;
+      // An entry that has arrived meanwhile may be newer than the answer.
+      const isCurrent = this.top === top;
+      if (isCurrent) this.#owner.backend.takeInfo(info);
+      if (isCurrent || tries === LOAD_TRIES) return info;
+    }
+  }
 
   /** Add users to a group; users whose consent is needed receive an invitation. */
   invite(users: string[], role: "member" | "admin" = "member"): Promise<ChatInfo> {

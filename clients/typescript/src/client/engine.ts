@@ -3,7 +3,7 @@
 // `ClientState` makes all decisions. An operation is in the store before it is sent. The position
 // is saved soon after the application has consumed the events.
 
-import type { ChatsPage, HistoryPage, Ok, Turn, Welcome } from "../generated/frames.js";
+import type { ChatInfo, ChatsPage, HistoryPage, Ok, Turn, Welcome } from "../generated/frames.js";
 import { Reconnects } from "../state/backoff.js";
 import { ChatError } from "../state/errors.js";
 import type { Acked } from "../state/events.js";
@@ -420,6 +420,12 @@ export class Engine implements Backend {
   clear(chat: string, upto: number): void {
     this.#state.chats.get(chat)?.clear(upto);
     this.#state.touched.add(chat);
+    this.#flush();
+  }
+
+  takeInfo(info: ChatInfo): void {
+    this.#state.takeInfo(info);
+    this.#state.touched.add(info.chat);
     this.#flush();
   }
 

@@ -59,8 +59,9 @@ export class StateView {
 }
 
 function descriptionOf(chat: ChatState): ChatDescription {
-  const { id, peer, isLeft, log, muted } = chat;
+  const { id, peer, isLeft, isComplete, log, muted } = chat;
   const [listed, kept] = [chat.last, log.newestMessage()];
   const last = kept !== null && kept.seq >= (listed?.seq ?? 0) ? kept : listed;
-  return { ...chat.save(), id, peer, last, isLeft, muted: { ...muted }, shown: log.shown };
+  const state = { id, peer, last, isLeft, isComplete, muted: { ...muted }, shown: log.shown };
+  return { ...chat.save(), ...state };
 }

@@ -151,6 +151,7 @@ export class ClientStore {
     this.presence.connected();
     if (this.topics.count("chats") > 0) void this.list.connected();
     for (const window of this.#windows.values()) window.connected();
+    for (const chat of this.topics.ids("members")) this.#loadMembers(chat);
     for (const chat of this.topics.ids("companion")) this.#joinResponse(chat);
   }
 
@@ -192,6 +193,24 @@ export class ClientStore {
     const unsubscribe = this.subscribe("chats", listener);
     void this.list.connected();
     return unsubscribe;
+  }
+
+  /** Show the members of a chat until the returned function is called. */
+  openMembers(id: string, listener: () => void): () => void {
+    const unsubscribe = this.subscribe(`chat:${id}`, listener);
+    const close = this.subscribe(`members:${id}`, () => {}); // for `#connected`
+    this.#loadMembers(id);
+    return () => {
+      close();
+      unsubscribe();
+    };
+  }
+
+  #loadMembers(id: string): void {
+    const chat = this.client.chat(id);
+    const isWanted = chat.kind === "group" && !chat.isComplete && !chat.isLeft;
+    // Without an API, or after a failure, the members are those of the chat list.
+    if (isWanted && this.client.isOnline) chat.load().catch(() => {});
   }
 
   /** Load the preferences of chats, and listen to their changes. */

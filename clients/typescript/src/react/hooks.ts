@@ -134,9 +134,14 @@ class PresenceView {
   }
 }
 
-/** Return the members of a chat: owners and admins first. Empty until they are loaded. */
+/**
+ * Return the members of a chat: owners and admins first. Empty until they are loaded.
+ *
+ * With `apiUrl`, the roles and mutes of a group are loaded if only the chat list is known.
+ */
 export function useMembers(id: string): readonly Member[] {
-  const chat = useChat(id);
+  const listen: Listen = (store, listener) => store.openMembers(id, listener);
+  const chat = useValue(`members:${id}`, listen, (store) => store.chat(id));
   return useMemo(() => membersOf(chat), [chat]);
 }
 

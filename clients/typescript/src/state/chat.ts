@@ -56,6 +56,8 @@ export class ChatState {
   isLeft = false;
   /** A companion session that is read-only from now on. */
   isEnded = false;
+  /** Roles, mutes and settings of a group are known: the chat list does not have them. */
+  isComplete = false;
   /** It has entries that were never loaded. */
   needsHistory = false;
   /** The user has cleared the chat up to this seq: these messages are never shown again. */
@@ -119,6 +121,7 @@ export class ChatState {
       this.topic = info.topic ?? null;
       this.picture = info.picture ?? null;
       this.muted = { ...info.muted };
+      this.isComplete ||= info.members.length > 0 && (info.count ?? 0) > 0;
     }
   }
 

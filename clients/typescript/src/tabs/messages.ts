@@ -1,6 +1,7 @@
 // Messages between the tabs that share a connection, over a BroadcastChannel.
 
 import type { ChatDescription, Operation, PendingOperation } from "../client/backend.js";
+import type { ChatInfo } from "../generated/frames.js";
 import { ChatError } from "../state/errors.js";
 import type { Acked, ChatEvent } from "../state/events.js";
 import type { Entry, Fields } from "../state/model.js";
@@ -40,6 +41,7 @@ export interface Calls {
   notify: [args: [Fields], result: null];
   watch: [args: [string[], boolean], result: null];
   clear: [args: [string, number], result: null];
+  takeInfo: [args: [ChatInfo], result: null];
   setDraft: [args: [string, string], result: null];
   openChat: [args: [string], result: ChatUpdate];
   snapshot: [args: [], result: Snapshot];

@@ -63,6 +63,9 @@ export class Publisher {
       case "clear":
         engine.clear(...(args as Calls["clear"][0]));
         return null;
+      case "takeInfo":
+        engine.takeInfo(...(args as Calls["takeInfo"][0]));
+        return null;
       case "setDraft":
         engine.setDraft(...(args as Calls["setDraft"][0]));
         return null;

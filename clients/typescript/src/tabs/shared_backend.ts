@@ -16,6 +16,7 @@ import {
   type PendingOperation,
 } from "../client/backend.js";
 import type { Engine } from "../client/engine.js";
+import type { ChatInfo } from "../generated/frames.js";
 import { MessageLists } from "../client/message_lists.js";
 import { ChatError } from "../state/errors.js";
 import type { Acked } from "../state/events.js";
@@ -179,6 +180,8 @@ export class SharedBackend implements Backend {
       engine.setDraft(...(args as Calls["setDraft"][0]));
     } else if (method === "clear") {
       engine.clear(...(args as Calls["clear"][0]));
+    } else if (method === "takeInfo") {
+      engine.takeInfo(...(args as Calls["takeInfo"][0]));
     } else if (method === "watch") {
       engine.watch(...(args as Calls["watch"][0]));
     }
@@ -320,6 +323,11 @@ export class SharedBackend implements Backend {
   clear(chat: string, upto: number): void {
     if (this.#engine !== null) this.#engine.clear(chat, upto);
     else void this.#call("clear", chat, upto).catch(ignore);
+  }
+
+  takeInfo(info: ChatInfo): void {
+    if (this.#engine !== null) this.#engine.takeInfo(info);
+    else void this.#call("takeInfo", info).catch(ignore);
   }
 
   setDraft(chat: string, text: string): void {

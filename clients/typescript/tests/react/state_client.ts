@@ -119,6 +119,12 @@ export class StateClient {
     for (const listener of this.changeListeners) listener(new Set([chat]));
   }
 
+  takeInfo(info: never): void {
+    this.state.takeInfo(info);
+    this.state.touched.add((info as { chat: string }).chat);
+    this.flush();
+  }
+
   async ask(fields: sdk.Fields): Promise<sdk.Fields> {
     this.requests.push(fields);
     const answer = await this.answer(fields);

@@ -34,7 +34,7 @@ export class GroupInfo {
     const { kind, isLeft } = this.#chat;
     if (kind !== "group" || isLeft || !this.#client.isOnline) return;
     try {
-      this.loaded.set(await this.#client.http.call("get_chat", { chat: this.#chat.id }));
+      this.loaded.set((await this.#chat.load()) as Http.ChatInfo);
     } catch {
       // Loaded after the next connection or change.
     }
