@@ -7,11 +7,15 @@ import re
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
+from tests.e2e.web.client_support import Visit
 from tests.e2e.web.pages_support import SMALL, check_page, make_picture, open_caller, open_page
 from tests.e2e.web.stack_support import WebStack
 
 pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+# The clock of the page jumps over the time in which people are not loaded again.
+JUMP = "(() => { const now = Date.now; Date.now = () => now() + 61_000; })()"
 
 
 def post_of(page: Page, text: str) -> Locator:
@@ -210,3 +214,42 @@ async def test_person_who_allows_it_is_found_by_name(web: WebStack, browser: Bro
         await field.fill("findab")
         await expect(bob.get_by_role("list", name="Contacts")).to_contain_text("Zoë Findable")
         await expect(others).to_have_count(0)
+
+
+async def test_changed_name_and_picture_reach_open_windows(web: WebStack, visit: Visit) -> None:
+    """When the user comes back, and when a message arrives; also on the other device."""
+    ann, ben = web.new_users(2)
+    alice, bob, other = await visit(ann), await visit(ben), await visit(ben)
+    for person in (alice, bob, other):
+        await person.log_in()
+    await bob.start_chat(ann)
+    await bob.send("hello")
+    await expect(alice.row(ben)).to_be_visible()
+    for person in (bob, other):
+        await person.page.get_by_role("link", name="Settings").click()
+    own = other.page.get_by_role("region", name="Settings")
+    await expect(own).to_contain_text(ben)
+
+    await bob.page.get_by_role("link", name="Profile", exact=True).click()
+    picture = {"name": "me.png", "mimeType": "image/png", "buffer": make_picture("teal")}
+    field = bob.page.get_by_label("Change picture").and_(bob.page.locator("input"))
+    await field.set_input_files([picture])
+    await expect(bob.page.get_by_role("main").locator("img").first).to_be_visible()
+    await bob.page.get_by_label("Display name").fill("Benedict")
+    await bob.page.get_by_role("button", name="Save", exact=True).click()
+    await expect(bob.page.get_by_text("Saved", exact=True)).to_be_visible()
+    for person in (alice, other):
+        await person.look_away()
+        await person.page.evaluate(JUMP)
+        await person.look_back()
+    await expect(alice.row("Benedict").locator("img")).to_be_visible()
+    await expect(own).to_contain_text("Benedict")
+    await expect(own.locator("img")).to_be_visible()
+
+    async with open_caller(web, ben) as caller:
+        await caller.call("PATCH", "/v1/me", {"name": "Benny"})
+        await alice.page.evaluate(JUMP)
+        await caller.send(await caller.open_direct(ann), "a new name")
+        await expect(alice.row("Benny")).to_contain_text("a new name")
+    for person in (alice, bob, other):
+        await person.check_is_clean()

@@ -8,6 +8,7 @@ import { useMediaQuery } from "../data/use_media";
 import { Badge, EmptyState } from "../design";
 import { useText } from "../i18n";
 import { ConnectionBanner } from "./ConnectionBanner";
+import { useDirectoryRefresh } from "./directory";
 import { ErrorBoundary } from "./ErrorBoundary";
 import {
   Link,
@@ -31,6 +32,7 @@ export function Shell() {
   const { path } = useLocation();
   const match = useMemo(() => matchRoute(ROUTES, path), [path]);
   const unread = useUnread();
+  useDirectoryRefresh();
   useEffect(() => {
     if (path === "/") navigate("/chats", { replace: true });
   }, [path]);

@@ -1,7 +1,11 @@
 // Names and pictures of people, for all pages: loaded in batches, and kept for offline starts.
+//
+// People are loaded when they are shown. Those in view are loaded again when the user comes back
+// to the window, and when a message of them arrives: at most once per `REFRESH_MS`, and only
+// `REFRESHED_MAX` of them, so that a message to a large group does not start a storm of requests.
 
-import { useCallback, useSyncExternalStore } from "react";
-import { ChatError, type ChatClient } from "tierchat";
+import { useCallback, useEffect, useSyncExternalStore } from "react";
+import { ChatError, type ChatClient, type Http } from "tierchat";
 import { useClient } from "tierchat/react";
 
 /** A person as pages show them. */
@@ -16,6 +20,9 @@ export interface Person {
 const BATCH_MAX = 50;
 const BATCH_MS = 30;
 const FRESH_MS = 10 * 60_000; // then a name is loaded again when it is shown
+const REFRESH_MS = 60_000;
+const REFRESHED_MAX = 20;
+const SPREAD_MS = 3_000; // the members of a group do not ask at the same time
 const KEPT_MAX = 500;
 const PICTURES_AT_ONCE = 4;
 const EARLY_MS = 30_000; // a link this close to its end is replaced
@@ -25,6 +32,9 @@ interface Known {
   loadedAtMs: number;
   /** Until then, the picture is not requested again. */
   pictureUntilMs: number;
+  /** The file of the picture, and when its link ends. */
+  avatar: string | null;
+  linkUntilMs: number;
 }
 
 /** Loads people as they are shown. */
@@ -36,22 +46,21 @@ class Directory {
   readonly #pictures: string[] = [];
   #loadingPictures = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
+  readonly #due = new Set<string>();
+  #refreshedAtMs = 0;
+  #refreshTimer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(client: ChatClient) {
     this.#client = client;
     for (const [id, name] of readNames(client.user)) {
-      this.#known.set(id, {
-        person: { id, name, picture: null },
-        loadedAtMs: 0,
-        pictureUntilMs: 0,
-      });
+      this.#known.set(id, newKnown(id, name));
     }
   }
 
   get(id: string): Person {
     let known = this.#known.get(id);
     if (known === undefined) {
-      known = { person: { id, name: id, picture: null }, loadedAtMs: 0, pictureUntilMs: 0 };
+      known = newKnown(id);
       this.#known.set(id, known);
     }
     return known.person;
@@ -70,10 +79,48 @@ class Directory {
   set(id: string, changes: Partial<Person>): void {
     const before = this.get(id);
     const person = { ...before, ...changes };
-    const { pictureUntilMs = 0 } = this.#known.get(id) ?? {};
-    this.#known.set(id, { person, loadedAtMs: Date.now(), pictureUntilMs });
+    const known = this.#known.get(id) ?? newKnown(id);
+    if (changes.picture !== undefined) known.avatar = null; // another file
+    this.#known.set(id, { ...known, person, loadedAtMs: Date.now() });
     if (person.name === before.name && person.picture === before.picture) return;
     for (const listener of this.#listeners.get(id) ?? []) listener();
+  }
+
+  /** Load the people in view again, soon: all of them, or the sender of a message. */
+  refresh(sender?: string): void {
+    const ids = sender === undefined ? [...this.#listeners.keys()] : [sender];
+    for (const id of ids) if (this.#isShown(id)) this.#due.add(id);
+    if (this.#due.size === 0 || this.#refreshTimer !== undefined) return;
+    const spreadMs = sender === undefined ? 0 : Math.random() * SPREAD_MS;
+    const waitMs = this.#refreshedAtMs + REFRESH_MS - Date.now();
+    this.#refreshTimer = setTimeout(() => this.#refreshDue(), Math.max(spreadMs, waitMs));
+  }
+
+  /** Forget who is due, at the end of the session. */
+  stopRefresh(): void {
+    clearTimeout(this.#refreshTimer);
+    this.#refreshTimer = undefined;
+    this.#due.clear();
+  }
+
+  #refreshDue(): void {
+    this.#refreshTimer = undefined;
+    if (document.visibilityState === "hidden") return; // continues when the user comes back
+    const loadedAtMs = (id: string): number => this.#known.get(id)?.loadedAtMs ?? 0;
+    const oldMs = Date.now() - REFRESH_MS;
+    const due = [...this.#due].filter((id) => this.#isShown(id) && loadedAtMs(id) < oldMs);
+    this.#due.clear();
+    if (due.length > 0) this.#refreshedAtMs = Date.now();
+    due.sort((a, b) => loadedAtMs(a) - loadedAtMs(b));
+    for (const id of due.slice(0, REFRESHED_MAX)) {
+      Object.assign(this.#known.get(id) ?? {}, { loadedAtMs: 0, pictureUntilMs: 0 });
+      this.#want(id);
+      this.#wantPicture(id);
+    }
+  }
+
+  #isShown(id: string): boolean {
+    return id !== "" && (this.#listeners.get(id)?.size ?? 0) > 0;
   }
 
   #want(id: string): void {
@@ -96,7 +143,7 @@ class Directory {
       const user = unknown.slice(start, start + BATCH_MAX);
       try {
         const { items } = await this.#client.http.call("list_users", { user });
-        const names = new Map(items.map((item) => [item.user, item.name]));
+        const names = new Map(items.map((item) => [item.user, item.name ?? item.user]));
         for (const id of user) this.set(id, { name: names.get(id) ?? this.get(id).name });
       } catch {
         break; // Offline: the ids or the stored names are shown; the next page asks again.
@@ -122,7 +169,7 @@ class Directory {
       const id = this.#pictures.pop();
       if (id === undefined) return;
       const known = this.#known.get(id);
-      if (known !== undefined && (this.#listeners.get(id)?.size ?? 0) === 0) {
+      if (known !== undefined && !this.#isShown(id)) {
         known.pictureUntilMs = 0;
         continue;
       }
@@ -136,16 +183,25 @@ class Directory {
 
   async #loadPicture(id: string): Promise<void> {
     let picture: string | null = null;
+    let avatar: string | null = null;
+    let linkUntilMs = 0;
     let untilMs = Date.now() + FRESH_MS;
     try {
       const { http } = this.#client;
       const profile = await http.call("get_profile", { user: id });
       if (profile.name !== null) this.set(id, { name: profile.name });
-      if (profile.avatar !== null) {
-        const link = await http.call("get_avatar", { user: id, thumb: 1 });
+      ({ avatar } = profile);
+      const before = this.#known.get(id);
+      if (avatar !== null && before?.avatar === avatar && before.linkUntilMs > Date.now()) {
+        ({ linkUntilMs } = before);
+        ({ picture } = before.person);
+      } else if (avatar !== null) {
+        const { link, isThumb } = await this.#getAvatar(id);
         picture = link.url;
-        untilMs = Date.now() + Math.max(EARLY_MS, link.expires_s * 1000 - EARLY_MS);
+        if (!isThumb) avatar = null; // the next refresh asks again
+        linkUntilMs = Date.now() + Math.max(EARLY_MS, link.expires_s * 1000 - EARLY_MS);
       }
+      if (picture !== null) untilMs = linkUntilMs;
     } catch (error) {
       if (error instanceof ChatError && error.isTemporary) {
         picture = this.get(id).picture;
@@ -154,10 +210,21 @@ class Directory {
     }
     const known = this.#known.get(id);
     if (known === undefined) return;
-    known.pictureUntilMs = untilMs;
+    Object.assign(known, { pictureUntilMs: untilMs, avatar, linkUntilMs });
     if (known.person.picture === picture) return;
     known.person = { ...known.person, picture };
     for (const listener of this.#listeners.get(id) ?? []) listener();
+  }
+
+  /** Get the link of a picture; of the whole one while the server makes the thumbnail. */
+  async #getAvatar(user: string): Promise<{ link: Http.FileLink; isThumb: boolean }> {
+    const { http } = this.#client;
+    try {
+      return { link: await http.call("get_avatar", { user, thumb: 1 }), isThumb: true };
+    } catch (error) {
+      if ((error as { code?: string }).code !== "not_found") throw error;
+      return { link: await http.call("get_avatar", { user }), isThumb: false };
+    }
   }
 
   #keep(): void {
@@ -169,6 +236,16 @@ class Directory {
       // Without storage, names are loaded at each start.
     }
   }
+}
+
+function newKnown(id: string, name = id): Known {
+  return {
+    person: { id, name, picture: null },
+    loadedAtMs: 0,
+    pictureUntilMs: 0,
+    avatar: null,
+    linkUntilMs: 0,
+  };
 }
 
 const keyOf = (user: string): string => `tierchat.people.${user}`;
@@ -198,4 +275,22 @@ export function usePerson(id: string): Person {
     [directory, id],
   );
   return useSyncExternalStore(subscribe, () => directory.get(id));
+}
+
+/** Load the people in view again when the user comes back, and when they write. */
+export function useDirectoryRefresh(): void {
+  const client = useClient();
+  useEffect(() => {
+    const directory = directoryOf(client);
+    const refresh = (): void => directory.refresh();
+    addEventListener("focus", refresh);
+    const end = client.on((event) => {
+      if (event.type === "messageAdded") directory.refresh(event.message.sender);
+    });
+    return () => {
+      removeEventListener("focus", refresh);
+      end();
+      directory.stopRefresh();
+    };
+  }, [client]);
 }

@@ -1,4 +1,5 @@
-// The user's own account, loaded once.
+// The user's own account. It is loaded again when the user comes back to the window: another device
+// may have changed it.
 
 import { useEffect, useSyncExternalStore } from "react";
 import type { Http } from "tierchat";
@@ -6,7 +7,9 @@ import { useClient } from "tierchat/react";
 
 let me: Http.Me | null = null;
 let loading: Promise<void> | null = null;
+let askedAtMs = 0;
 const listeners = new Set<() => void>();
+const REFRESH_MS = 60_000;
 
 function set(next: Http.Me): void {
   me = next;
@@ -28,13 +31,21 @@ export function useMe(): Http.Me | null {
   const client = useClient();
   const current = useSyncExternalStore(subscribe, () => me);
   useEffect(() => {
-    if (me !== null && me.user === client.user) return;
-    loading ??= client.http
-      .call("get_me", {})
-      .then(set, () => {}) // offline: the next page asks again
-      .finally(() => {
-        loading = null;
-      });
+    const load = (): void => {
+      askedAtMs = Date.now();
+      loading ??= client.http
+        .call("get_me", {})
+        .then(set, () => {}) // offline: the next page asks again
+        .finally(() => {
+          loading = null;
+        });
+    };
+    const refresh = (): void => {
+      if (Date.now() - askedAtMs > REFRESH_MS) load();
+    };
+    if (me === null || me.user !== client.user) load();
+    addEventListener("focus", refresh);
+    return () => removeEventListener("focus", refresh);
   }, [client]);
   return current?.user === client.user ? current : null; // another user has logged in
 }

@@ -1,6 +1,6 @@
 // The user's own name, description and picture.
 
-import { useEffect, useRef, useState, type ChangeEvent, type FormEvent } from "react";
+import { useRef, useState, type ChangeEvent, type FormEvent } from "react";
 import { useClient } from "tierchat/react";
 import { directoryOf } from "../app/directory";
 import { setMe, useMe } from "../app/me";
@@ -83,15 +83,21 @@ function ProfileForm() {
   );
 }
 
+// The chosen picture. Other pages show it, too, until the next one replaces it.
+let local: string | null = null;
+
 function Picture() {
   const text = useText();
   const client = useClient();
   const { config } = useOpenSession();
   const input = useRef<HTMLInputElement>(null);
-  const [local, setLocal] = useState<string | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const { isBusy, error, run, clear } = useAction();
-  useEffect(() => () => void (local !== null && URL.revokeObjectURL(local)), [local]);
+  const showPicture = (picture: string | null): void => {
+    directoryOf(client).set(client.user, { picture });
+    if (local !== null) URL.revokeObjectURL(local);
+    local = picture;
+  };
   const choose = async ({ target }: ChangeEvent<HTMLInputElement>): Promise<void> => {
     const [file] = target.files ?? [];
     target.value = "";
@@ -107,15 +113,12 @@ function Picture() {
       await client.http.call("put_avatar", { body: { image: id } });
     });
     if (!isDone) return;
-    const url = URL.createObjectURL(file);
-    setLocal(url);
-    directoryOf(client).set(client.user, { picture: url });
+    showPicture(URL.createObjectURL(file));
   };
   const remove = async (): Promise<void> => {
     const isDone = await run(() => client.http.call("delete_avatar", {}));
     if (!isDone) return;
-    setLocal(null);
-    directoryOf(client).set(client.user, { picture: null });
+    showPicture(null);
   };
   return (
     <div className={styles["picture"]}>

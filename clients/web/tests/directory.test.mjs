@@ -1,0 +1,155 @@
+// The directory of people: what it loads again, when, and how much at most.
+
+import assert from "node:assert/strict";
+import { mock, test } from "node:test";
+import { load } from "./load.mjs";
+
+const { directoryOf } = await load("app/directory.ts");
+const MINUTE_MS = 60_000;
+const START_MS = 1_800_000_000_000;
+
+/** A client that counts its calls; `profiles` are the names and pictures on the server. */
+function makeClient(profiles = new Map()) {
+  const calls = [];
+  const profileOf = (user) => ({ user, name: null, avatar: null, ...profiles.get(user) });
+  const answers = {
+    list_users: ({ user }) => ({ items: user.map(profileOf) }),
+    get_profile: ({ user }) => profileOf(user),
+    get_avatar: ({ user, thumb }) => {
+      const { avatar, isThumbMissing } = profileOf(user);
+      if (thumb === 1 && isThumbMissing) throw { code: "not_found" };
+      return { url: `/files/${avatar}${thumb === 1 ? "" : "/full"}`, expires_s: 900 };
+    },
+  };
+  const call = async (name, fields) => {
+    calls.push({ name, fields });
+    return answers[name](fields);
+  };
+  const take = (name) => {
+    const found = calls.filter((each) => each.name === name).map(({ fields }) => fields.user);
+    const others = calls.filter((each) => each.name !== name);
+    calls.splice(0, calls.length, ...others);
+    return found;
+  };
+  return { user: "me", http: { call }, take };
+}
+
+/** Let time pass; answers arrive at once. */
+async function pass(ms) {
+  for (let step = 0; step < ms; step += 50) {
+    mock.timers.tick(50);
+    for (let count = 0; count < 20; count += 1) await Promise.resolve();
+  }
+}
+
+/** Show people and load them; return the directory. */
+async function show(client, ids) {
+  const directory = directoryOf(client);
+  for (const id of ids) {
+    directory.get(id);
+    directory.subscribe(id, () => {});
+  }
+  await pass(2_000);
+  for (const name of ["list_users", "get_profile", "get_avatar"]) client.take(name);
+  return directory;
+}
+
+test.beforeEach(() => {
+  globalThis.document = { visibilityState: "visible" };
+  mock.timers.enable({ apis: ["setTimeout", "Date"], now: START_MS });
+});
+test.afterEach(() => {
+  mock.timers.reset();
+  delete globalThis.document;
+});
+
+test("names and pictures that changed are shown after the user comes back", async () => {
+  const profiles = new Map([["ann", { name: "Ann", avatar: "a1" }]]);
+  const client = makeClient(profiles);
+  const directory = await show(client, ["ann", "ben"]);
+  assert.deepEqual(directory.get("ann"), { id: "ann", name: "Ann", picture: "/files/a1" });
+  profiles.set("ann", { name: "Anna", avatar: "a2" });
+  await pass(MINUTE_MS);
+
+  let updates = 0;
+  directory.subscribe("ann", () => (updates += 1));
+  directory.refresh();
+  await pass(1_000);
+
+  assert.deepEqual(directory.get("ann"), { id: "ann", name: "Anna", picture: "/files/a2" });
+  assert.equal(updates, 2);
+  profiles.set("ann", { name: null, avatar: null });
+  await pass(MINUTE_MS);
+  directory.refresh();
+  await pass(1_000);
+  assert.deepEqual(directory.get("ann"), { id: "ann", name: "ann", picture: null });
+});
+
+test("the whole picture is shown until there is a thumbnail", async () => {
+  const profiles = new Map([["ann", { name: "Ann", avatar: "a1", isThumbMissing: true }]]);
+  const client = makeClient(profiles);
+  const directory = await show(client, ["ann"]);
+  assert.equal(directory.get("ann").picture, "/files/a1/full");
+  profiles.set("ann", { name: "Ann", avatar: "a1" });
+  await pass(MINUTE_MS);
+
+  directory.refresh();
+  await pass(1_000);
+
+  assert.equal(directory.get("ann").picture, "/files/a1");
+});
+
+test("a refresh is bounded, rare, and begins with the oldest", async () => {
+  const ids = Array.from({ length: 60 }, (_, number) => `user-${number}`);
+  const client = makeClient(new Map(ids.map((id) => [id, { name: id, avatar: `of-${id}` }])));
+  const directory = await show(client, ids);
+  await pass(MINUTE_MS);
+
+  for (let times = 0; times < 10; times += 1) directory.refresh();
+  await pass(1_000);
+  const first = client.take("get_profile"); // with their names
+  assert.equal(new Set(first).size, 20);
+  assert.equal(first.length, 20);
+  assert.deepEqual(client.take("get_avatar"), []); // the same pictures
+
+  directory.refresh();
+  await pass(50_000);
+  assert.deepEqual(client.take("get_profile"), []);
+  await pass(MINUTE_MS);
+  const second = client.take("get_profile");
+  assert.equal(second.length, 20);
+  assert.equal(new Set([...first, ...second]).size, 40);
+  assert.deepEqual(client.take("list_users"), []);
+});
+
+test("messages of many senders load those in view once per minute", async () => {
+  const client = makeClient();
+  const directory = await show(client, ["ann", "ben", "cy"]);
+  await pass(MINUTE_MS);
+
+  for (let number = 0; number < 1_000; number += 1) directory.refresh(`user-${number}`);
+  await pass(5_000);
+  assert.deepEqual(client.take("list_users"), []);
+  for (let times = 0; times < 100; times += 1) {
+    directory.refresh("ann");
+    directory.refresh("ben");
+    await pass(100);
+  }
+  assert.deepEqual(client.take("list_users"), [["ann", "ben"]]);
+});
+
+test("a hidden window loads nothing until the user comes back", async () => {
+  const client = makeClient();
+  const directory = await show(client, ["ann"]);
+  globalThis.document.visibilityState = "hidden";
+  await pass(MINUTE_MS);
+
+  directory.refresh("ann");
+  await pass(MINUTE_MS);
+  assert.deepEqual(client.take("list_users"), []);
+  globalThis.document.visibilityState = "visible";
+  directory.refresh();
+  await pass(1_000);
+
+  assert.deepEqual(client.take("list_users"), [["ann"]]);
+});
