@@ -353,7 +353,7 @@ async def worker(
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "chatserver.cli.main",
+        "tests.support.cli",
         "worker",
         "archive",
         env={name: value for name, value in os.environ.items() if not name.startswith("CHAT_")}
