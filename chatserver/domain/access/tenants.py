@@ -77,17 +77,21 @@ class WriteFence:
 
     def set(self, source: str, reason: str) -> None:
         """Record what a source reports; an empty reason ends its block."""
-        before = self.reason
+        before = self._reasons.get(source, "")
         if reason:
             self._reasons[source] = reason
         else:
             self._reasons.pop(source, None)
-        if bool(before) != bool(self.reason):
+        if reason != before:
             self._changed.set()
 
     async def wait_changed(self, within_s: float) -> None:
-        """Wait until calls are refused, or no longer refused, or the time has passed."""
-        self._changed.clear()
+        """Wait until a source reports a change, or the time has passed.
+
+        Includes changes since the last call. A change of one source is the moment to read the
+        other: a block and its end arrive from Redis long before the next check of the schema item.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._changed.wait()
+        self._changed.clear()

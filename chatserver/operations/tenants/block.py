@@ -51,10 +51,13 @@ async def block(work: OpenTenant, why: str) -> str:
 
 
 async def unblock(work: OpenTenant) -> None:
-    """End the block. Idempotent."""
+    """End the block. Idempotent.
+
+    Redis comes last: processes read the schema item when Redis reports the end of the block.
+    """
+    await work.schema.set_blocked("")
     if work.redis is not None:
         await work.redis.unblock()
-    await work.schema.set_blocked("")
 
 
 async def wait_for_processes(work: OpenTenant, report: Callable[[str], None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import json
 from collections.abc import AsyncIterator
@@ -293,6 +294,34 @@ async def test_running_process_stops_its_calls_and_removes_its_item(settings: Se
                 async with watch_schema(schema, warm, "worker", SystemClock()):
                     pass
             await work.schema.set_blocked("")
+            await eventually(is_running)
+            assert client.fence.reason == ""
+
+
+@pytest.mark.constants({"chatserver.warm.schema.active_version.SCHEMA_CHECK_S": 3600.0, **QUICK})
+async def test_process_continues_when_redis_reports_the_end_of_a_block(settings: Settings) -> None:
+    """It reads the schema item then, long before its next check."""
+    acme = settings_of(settings, "acme")
+    async with (
+        opened(settings, "acme") as work,
+        open_dynamodb(acme.warm) as client,
+        open_hot(acme.redis) as hot,
+    ):
+        hot.on_blocked.append(functools.partial(client.fence.set, "redis"))
+
+        async def is_running() -> bool:
+            return await work.schema.list_processes(SystemClock().time()) != []
+
+        async def is_stopped() -> bool:
+            return not await is_running()
+
+        async with watch_schema(client.for_feature("schema"), acme.warm, "api", SystemClock()):
+            assert await is_running()
+            await block(work, "bills are unpaid")
+            await eventually(is_stopped)
+
+            await unblock(work)
+
             await eventually(is_running)
             assert client.fence.reason == ""
 
