@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import itertools
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -36,10 +37,15 @@ def work(ts_s: float, chat: str = "c", size: int = 200, target_ts: int = 0) -> W
     return Work(GatewayId("g"), committed, PersistItem(message, None))
 
 
-def flow(rate: int, from_s: float, to_s: float, chat: str = "c") -> list[Work]:
-    """Entries of one unit each, evenly."""
+def iter_flow(rate: int, from_s: float, to_s: float, chat: str = "c") -> Iterator[Work]:
+    """Yield entries of one unit each, evenly."""
     count = int((to_s - from_s) * rate)
-    return [work(from_s + n / rate, chat) for n in range(count)]
+    return (work(from_s + n / rate, chat) for n in range(count))
+
+
+def flow(rate: int, from_s: float, to_s: float, chat: str = "c") -> list[Work]:
+    """Return entries of one unit each, evenly."""
+    return list(iter_flow(rate, from_s, to_s, chat))
 
 
 @pytest.mark.parametrize(
@@ -174,7 +180,9 @@ async def test_spreading_starts_within_two_seconds(
     rows, time = Rows(), Time()
     shards = ShardList(cast(Any, rows), Warm(), time)
     onset_s = time.now_s + 5 + phase_s
-    entries = [*flow(1, time.now_s, onset_s), *flow(rate, onset_s, onset_s + 2.5)]
+    flows = iter_flow(1, time.now_s, onset_s), iter_flow(rate, onset_s, onset_s + 2.5)
+    entries = itertools.chain(*flows)
+    upcoming = next(entries, None)
 
     class Newest:
         async def find_newest_ts(self, chat: str) -> int:
@@ -182,10 +190,12 @@ async def test_spreading_starts_within_two_seconds(
 
     decider = WriteSharding(shards, cast(Any, Newest()), Warm(shard_writes_per_s=MAX))
     started_s: list[float] = []
-    while entries and not started_s:
+    while upcoming is not None and not started_s:
         time.now_s += 0.05
-        due = [each for each in entries if each.committed.ts <= (time.now_s - late_s) * US]
-        entries = entries[len(due) :]
+        due = []
+        while upcoming is not None and upcoming.committed.ts <= (time.now_s - late_s) * US:
+            due.append(upcoming)
+            upcoming = next(entries, None)
         if due:
             decider.note(due)
             await decider.move()
