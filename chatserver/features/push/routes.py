@@ -23,7 +23,7 @@ from chatserver.features.push.model import (
     parse_token,
     subscription_id,
 )
-from chatserver.features.push.providers.webpush import check_endpoint, check_keys
+from chatserver.features.push.webpush_validation import check_endpoint, check_keys
 from chatserver.outbound.destinations import Destinations
 
 
