@@ -47,6 +47,8 @@ PATIENT = hypothesis.settings(
 )
 hypothesis.settings.register_profile("fixed", PATIENT, derandomize=True)
 hypothesis.settings.register_profile("soak", PATIENT, derandomize=False)
+# For tests that run here with all examples, and again in a copy of the sources (test_removal.py).
+hypothesis.settings.register_profile("few", PATIENT, derandomize=True, max_examples=5)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 # Parts that live as long as the run rest while tests on other loops run: what they would do by

@@ -21,13 +21,17 @@ ROOT = Path(__file__).parents[3]
 INSTALLED = "chatserver/features/__init__.py"
 # The use cases and what they check; whatever a test imports of a removed feature fails here.
 CORE_TESTS = ("domain/access", "service", "workers")
-# Imports each module of what is left: none of the core needs the feature.
-IMPORT_ALL = """
-import importlib, os, pkgutil, chatserver, workers
+# Imports each module of what is left: none of the core needs the feature. Then runs the core tests
+# in the same process, which has imported what they need.
+CHECK = """
+import importlib, os, pkgutil, sys
+from tests.support import pure_python
+import chatserver, pytest, workers
 assert chatserver.__file__.startswith(os.getcwd())
 for package in (chatserver, workers):
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(found.name)
+sys.exit(pytest.main(["-q", "-n0", *sys.argv[1:]]))
 """
 
 
@@ -57,7 +61,7 @@ def copy_without(target: Path, removed: set[str]) -> None:
 
 def run(folder: Path, *args: str) -> None:
     """Run Python in a copy."""
-    env = {**os.environ, "PYTHONPATH": str(folder)}
+    env = {**os.environ, "PYTHONPATH": str(folder), "HYPOTHESIS_PROFILE": "few"}
     done = subprocess.run(
         [sys.executable, "-P", *args],
         cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300,
@@ -87,9 +91,11 @@ async def test_server_without_a_feature_starts_and_chats(
     alice, bob = f"alice-{name}", f"bob-{name}"
     await servers.add_users([bob])
 
-    run(tmp_path, "-c", IMPORT_ALL)
-    run(tmp_path, "-m", "pytest", "-q", "-n0", *(f"tests/unit/{each}" for each in CORE_TESTS))
-    await asyncio.gather(*map(bring_up, (gateway, api, worker)))
+    core_tests = (f"tests/unit/{each}" for each in CORE_TESTS)
+    await asyncio.gather(
+        asyncio.to_thread(run, tmp_path, "-c", CHECK, *core_tests),
+        *map(bring_up, (gateway, api, worker)),
+    )
     async with servers.chat_of(alice, port=gateway.launch.port) as device:
         opened = await device.ask("open_direct", user=bob)
         chat = opened["chat"]["chat"]
