@@ -17,8 +17,9 @@ function makeClient(profiles = new Map()) {
     get_profile: ({ user }) => profileOf(user),
     get_avatar: ({ user, thumb }) => {
       const { avatar, isThumbMissing } = profileOf(user);
-      if (thumb === 1 && isThumbMissing) throw { code: "not_found" };
-      return { url: `/files/${avatar}${thumb === 1 ? "" : "/full"}`, expires_s: 900 };
+      const isThumb = thumb === 1 && !isThumbMissing;
+      const url = `/files/${avatar}${isThumb ? "" : "/full"}`;
+      return { url, expires_s: 900, attachment: { thumb: isThumb } };
     },
   };
   const call = async (name, fields) => {

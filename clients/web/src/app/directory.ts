@@ -5,7 +5,7 @@
 // `REFRESHED_MAX` of them, so that a message to a large group does not start a storm of requests.
 
 import { useCallback, useEffect, useSyncExternalStore } from "react";
-import { ChatError, type ChatClient, type Http } from "tierchat";
+import { ChatError, type ChatClient } from "tierchat";
 import { useClient } from "tierchat/react";
 
 /** A person as pages show them. */
@@ -196,9 +196,10 @@ class Directory {
         ({ linkUntilMs } = before);
         ({ picture } = before.person);
       } else if (avatar !== null) {
-        const { link, isThumb } = await this.#getAvatar(id);
+        // The link is that of the whole picture until the server has made the thumbnail.
+        const link = await http.call("get_avatar", { user: id, thumb: 1 });
         picture = link.url;
-        if (!isThumb) avatar = null; // the next refresh asks again
+        if (link.attachment.thumb !== true) avatar = null; // the next refresh asks again
         linkUntilMs = Date.now() + Math.max(EARLY_MS, link.expires_s * 1000 - EARLY_MS);
       }
       if (picture !== null) untilMs = linkUntilMs;
@@ -214,17 +215,6 @@ class Directory {
     if (known.person.picture === picture) return;
     known.person = { ...known.person, picture };
     for (const listener of this.#listeners.get(id) ?? []) listener();
-  }
-
-  /** Get the link of a picture; of the whole one while the server makes the thumbnail. */
-  async #getAvatar(user: string): Promise<{ link: Http.FileLink; isThumb: boolean }> {
-    const { http } = this.#client;
-    try {
-      return { link: await http.call("get_avatar", { user, thumb: 1 }), isThumb: true };
-    } catch (error) {
-      if ((error as { code?: string }).code !== "not_found") throw error;
-      return { link: await http.call("get_avatar", { user }), isThumb: false };
-    }
   }
 
   #keep(): void {
