@@ -162,7 +162,7 @@ def percentiles(values: list[float]) -> dict[str, float]:
 
 
 async def measure(stack: Stack, turns: int, rounds: int, words: int, notes: Path) -> dict[str, Any]:
-    """Return what a device waits for the first word, after the model has said it."""
+    """Return the delay of the first delta at a device, after the model has sent it."""
     chats = await make_devices(stack, turns, await make_companion(stack, words))
     asked: list[tuple[Device, int, str]] = []
     for number in range(rounds):

@@ -213,7 +213,7 @@ async def attack(read_line: Callable[[], Awaitable[bytes]]) -> Counts:
 
 
 async def main() -> None:
-    """Attack as standard input says."""
+    """Run the attack that standard input describes."""
     lower_priority()
     reader = asyncio.StreamReader(limit=2**24)
     loop = asyncio.get_running_loop()

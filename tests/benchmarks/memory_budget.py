@@ -123,7 +123,7 @@ async def hide(day: Day, budget: int) -> None:
 
 
 async def mark(day: Day, budget: int) -> None:
-    """Mark each message of others as read where the most members learn of it."""
+    """Mark each message of others as read, in the chat with the most recipients of marks."""
     while day.charged < budget:
         chat, others = await day.new_group(READ_MARKS_MEMBERS_MAX)
         await day.say_as_others(chat, others[0], "hello", 1000)
@@ -170,7 +170,7 @@ def invitations(size: int) -> Way:
 
 
 async def set_roles(day: Day, budget: int) -> None:
-    """Change a role again and again, where the most members learn of it."""
+    """Change a role repeatedly, in the chat with the most members."""
     chat, others = await day.new_group(GROUP)
     for version in itertools.count(2):
         frame = frames.SetRole(1, chat, new_id() + LONG_REF, others[0], "admin")

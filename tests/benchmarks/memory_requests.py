@@ -60,7 +60,7 @@ def contact(number: int) -> UserId:
 
 
 class Nobody:
-    """Devices, subscriptions and answers: nobody is online, and every send succeeds."""
+    """Fake devices, subscriptions and results: no user is online, and every send succeeds."""
 
     def __init__(self) -> None:
         self.acked_count = 0

@@ -69,7 +69,7 @@ class Bench:
                 return held, await items_of(client, table, ChatId(chats[0].chat))
 
     async def boxes(self, chats: int) -> float:
-        """Return the bytes of a user's box, with so many chats, and of what is there beside it."""
+        """Return the bytes of a user's state with this many chats, and of the related keys."""
         redis.Redis.from_url(self.url).flushall()
         settings = settings_for(self.dynamodb)
         async with open_dynamodb(settings) as client:

@@ -31,7 +31,7 @@ class Step:
     text: str
 
     def bold(self, label: str) -> str:
-        """Return a label that one is to click on or to look for; the step has to name it."""
+        """Return the label of a README step's link or button; the step has to name it."""
         assert f"**{label}**" in " ".join(self.text.split()), f"the README does not name {label!r}"
         return label
 
@@ -74,7 +74,7 @@ class MakeRun(DevRun):
         (home / ".venv" / "bin").symlink_to(Path(sys.executable).parent)
 
     def command(self, *options: str) -> list[str]:
-        """Return the README's first command, told where everything is."""
+        """Return the README's first command, with the paths of the test."""
         first, *_ = section("Two people chatting in sixty seconds").commands
         make, *goals = shlex.split(first)
         assert (make, goals) == ("make", ["run"])

@@ -152,7 +152,7 @@ async def _is_archived(vault: Vault, text: str, chat: str) -> bool:
 
 
 async def test_query_prints_tables_csv_and_the_bound(vault: Vault) -> None:
-    """A result that is cut says so on standard error; a wrong statement is an error."""
+    """A truncated result is reported on standard error; an invalid statement is an error."""
     async with httpx.AsyncClient(base_url=vault.api.endpoint, timeout=TIMEOUT_S) as client:
         dan, eve = (Person(client, f"{name}-{secrets.token_hex(4)}") for name in ("dan", "eve"))
         await dan.register()

@@ -58,7 +58,7 @@ async def test_dev_started_serves_page_login_and_two_people_chatting(
 
 
 async def test_dev_brings_a_companion_that_answers(shared: DevRun) -> None:
-    """Without a model and without an account anywhere: it says again what it is told."""
+    """Without a model or an account, the companion repeats the message."""
     _, login = shared.get("/v1/dev/login", {"user": "carol"})
 
     async with ChatClient(shared.gateway_url, login["token"], device="d") as carol:
@@ -201,7 +201,7 @@ def test_server_that_dies_is_named_and_stops_everything(dev: DevRun) -> None:
 
 
 def test_busy_port_is_named_with_its_flag_and_nothing_starts(dev: DevRun) -> None:
-    """The sentence says which port, what for, and what to do."""
+    """The message names the port, its purpose and the remedy."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", dev.ports[1]))
         taken.listen()
@@ -248,7 +248,7 @@ def test_second_run_on_the_same_folder_is_refused(shared: DevRun) -> None:
 
 
 def test_demo_login_of_an_unknown_user_is_a_problem(shared: DevRun) -> None:
-    """Only the demo users can be clicked on, and the answer says who they are."""
+    """Only the demo users can log in this way, and the response lists them."""
     with pytest.raises(urllib.error.HTTPError) as caught:
         shared.get("/v1/dev/login", {"user": "mallory"})
 

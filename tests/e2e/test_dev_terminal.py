@@ -73,7 +73,7 @@ def dev(tmp_path: Path) -> Iterator[DevRun]:
 
 
 async def test_terminal_chat_shows_messages_marks_and_the_connection(dev: DevRun) -> None:
-    """Two people chat; the gateway dies and comes back; nothing is lost; Ctrl-C leaves cleanly."""
+    """Two users chat; the gateway dies and returns; nothing is lost; Ctrl-C exits cleanly."""
     command = [*CLI, "chat", "--as", "alice", "--with", "bob", "--api", dev.page_url]
     alice = Terminal(command)
     try:
@@ -106,7 +106,7 @@ async def test_terminal_chat_shows_messages_marks_and_the_connection(dev: DevRun
 
 
 async def test_terminal_chat_with_nobody_says_so(dev: DevRun) -> None:
-    """A name that is nobody's ends with a sentence."""
+    """An unknown user ends it with a message."""
     done = await asyncio.create_subprocess_exec(
         sys.executable,
         *CLI[1:],
@@ -124,7 +124,7 @@ async def test_terminal_chat_with_nobody_says_so(dev: DevRun) -> None:
 async def test_terminal_chat_with_a_cache_opens_and_takes_messages_offline(
     dev: DevRun, tmp_path: Path
 ) -> None:
-    """What was said is there without a gateway; what is written then arrives once."""
+    """Earlier messages are shown without a gateway; a new message is sent once later."""
     cached = ("--cache", str(tmp_path / "alice.db"), "--url", dev.gateway_url)
     async with TerminalChat(dev, "bob", "alice") as bob:
         async with TerminalChat(dev, "alice", "bob", *cached) as alice:

@@ -27,14 +27,14 @@ SECRET = "0123456789abcdef0123456789abcdef"
 
 
 class Run:
-    """A run of the command. What it said so far is in `said`."""
+    """A run of the command. Its output so far is in `said`."""
 
     def __init__(self, process: asyncio.subprocess.Process, out: Path, report: Path) -> None:
         self.process, self.out, self.report = process, out, report
         self.said = b""
 
     async def see(self, text: bytes) -> None:
-        """Wait until it has said something."""
+        """Wait until it has printed something."""
         assert self.process.stderr is not None
         async with asyncio.timeout(DEADLINE_S):
             while text not in self.said:
@@ -89,7 +89,7 @@ async def stub_url() -> AsyncIterator[str]:
 async def test_load_while_a_gateway_is_killed_loses_nothing_and_reports(
     stack: Stack, tmp_path: Path
 ) -> None:
-    """A mixed day from two processes; a gateway dies, its users go to another, all is checked."""
+    """A mixed load from two processes; a gateway dies, its users reconnect, all is verified."""
     fleet = stack.add_fleet(2)
     await bring_up(fleet)
     # Long, so that the kill is in the middle even if we hear late that it has begun.

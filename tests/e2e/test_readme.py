@@ -46,7 +46,7 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeRun]:
 
 @contextlib.asynccontextmanager
 async def two_windows(browser: Browser, run: MakeRun) -> AsyncIterator[tuple[Visitor, Visitor]]:
-    """Open the page twice and log in as the README says."""
+    """Open the page twice and log in as in the README."""
     step = step_of_the_hour("Two people")
     async with contextlib.AsyncExitStack() as windows:
         people = []
@@ -136,7 +136,7 @@ async def test_readme_companion_answers(newcomer: MakeRun, browser: Browser) -> 
 async def test_readme_load_tool_writes_a_report_that_opens_in_the_browser(
     newcomer: MakeRun, browser: Browser
 ) -> None:
-    """No message is lost, repeated or out of order, and the page says so."""
+    """No message is lost, repeated or out of order, and the page reports that."""
     step = step_of_the_hour("Run a load test")
     (command,) = step.commands
 
@@ -157,7 +157,7 @@ async def test_readme_load_tool_writes_a_report_that_opens_in_the_browser(
 async def test_readme_gateway_is_killed_and_back_without_a_lost_message(
     newcomer: MakeRun, browser: Browser
 ) -> None:
-    """What was written before, meanwhile and after is there once, in one order for both."""
+    """Messages from before, during and after the outage are there once, in one order for both."""
     step = step_of_the_hour("Kill the gateway")
     (command,) = step.commands
     (number,) = re.findall(r"\bkill -9 (\d+)$", command.strip())
@@ -196,7 +196,7 @@ async def texts_of(person: Visitor, texts: set[str]) -> list[str]:
 
 
 async def test_readme_audit_finds_nothing_wrong(newcomer: MakeRun) -> None:
-    """The settings of the run are read as the README says, and the tiers agree."""
+    """The settings of the run are read as in the README, and the tiers agree."""
     step = step_of_the_hour("Check what is stored")
     (commands,) = step.commands
 

@@ -1,4 +1,4 @@
-"""What the API tells of itself: the page /docs in a real browser, and the README's own lines."""
+"""The API's own documentation: the page /docs in a real browser, and the README's commands."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_docs_page_shows_every_operation_and_loads_nothing_from_elsewhere(
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 async def test_readme_lines_of_curl_do_what_they_say(web: WebStack) -> None:
-    """What somebody copies from the README works against what `make run` starts."""
+    """The README's commands work against what `make run` starts."""
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"```sh\n(api=.*?)```", readme, re.DOTALL)
     script = script.replace("http://127.0.0.1:8080", web.url.rstrip("/"))

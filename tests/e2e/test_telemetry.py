@@ -1,4 +1,4 @@
-"""Traces and metrics, from outside: what real processes tell of a message, and what not."""
+"""Traces and metrics of real processes: what they contain of a message, and what not."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Collector:
         return f"http://127.0.0.1:{self.server.server_port}/v1/traces"
 
     def spans_of(self, trace: int) -> list[tuple[str, Any]]:
-        """The spans of a trace, each with the process that told it."""
+        """The spans of a trace, each with its process."""
         found = []
         for raw in list(self.raw):
             for some in ExportTraceServiceRequest.FromString(raw).resource_spans:

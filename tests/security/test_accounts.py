@@ -70,7 +70,7 @@ async def test_account_registers_chats_and_logs_out(
 
 
 async def test_name_is_one_persons_only(client: httpx.AsyncClient, new_name: NewName) -> None:
-    """Nobody registers a name that is taken, by whatever kind of user, nor one that is reserved."""
+    """Neither a taken name, of any kind of user, nor a reserved one can be registered."""
     user = new_name("zoe")
     await register(client, user)
 
@@ -101,7 +101,7 @@ async def test_name_is_one_persons_only(client: httpx.AsyncClient, new_name: New
 async def test_bad_name_or_password_is_refused(
     client: httpx.AsyncClient, user: str, password: str
 ) -> None:
-    """What cannot be an id, or is too easy or too long, makes no account."""
+    """An invalid id, or a password that is too easy or too long, creates no account."""
     answer = await client.post("/v1/auth/register", json={"user": user, "password": password})
 
     assert answer.status_code in (400, 413), answer.text
@@ -152,7 +152,7 @@ async def test_tries_of_a_name_are_bounded(client: httpx.AsyncClient, new_name: 
 async def test_refresh_rotates_and_a_lost_answer_is_given_again(
     client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """Each refresh token is spent by use; asked twice at once, the next one is the same."""
+    """Each refresh token is spent by use; concurrent uses return the same next one."""
     granted = await register(client, new_name("zoe"))
     body = {"refresh_token": granted["refresh_token"]}
 
@@ -169,7 +169,7 @@ async def test_refresh_rotates_and_a_lost_answer_is_given_again(
 async def test_stolen_refresh_token_ends_the_login(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """A spent token that comes back later means two hold the chain: both are put out at once."""
+    """A spent token that is used late means two holders: both are logged out at once."""
     user = new_name("zoe")
     stolen = (await register(client, user))["refresh_token"]
     granted = (await client.post("/v1/auth/refresh", json={"refresh_token": stolen})).json()
@@ -211,7 +211,7 @@ async def test_forged_refresh_token_ends_nothing(
 async def test_row_01_changed_password_ends_every_other_device(
     stack: Stack, new_client: NewClient, new_name: NewName
 ) -> None:
-    """The one who changes it stays; all others are out, and the old password is worthless."""
+    """The device that changed it stays logged in; all others are out, with the old password."""
     user, client = new_name("zoe"), new_client()
     here = await register(client, user)
     there = await log_in(client, user)
@@ -239,7 +239,7 @@ async def test_row_01_changed_password_ends_every_other_device(
 async def test_devices_are_listed_and_ended_one_by_one(
     stack: Stack, new_client: NewClient, new_name: NewName
 ) -> None:
-    """A user sees where he is logged in, ends one, and nobody sees or ends another's."""
+    """A user lists their devices and ends one; nobody lists or ends another user's."""
     user, client = new_name("zoe"), new_client()
     here = await register(client, user, device="Laptop")
     there = await log_in(client, user)
@@ -269,7 +269,7 @@ async def test_devices_are_listed_and_ended_one_by_one(
 async def test_device_beyond_the_limit_ends_the_one_used_longest_ago(
     client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """Logging in always works; who was away longest makes room."""
+    """Login always succeeds; the least recently used device makes room."""
     user = new_name("zoe")
     granted = [await register(client, user)]
     granted += [await log_in(client, user) for _ in range(4)]
@@ -336,7 +336,7 @@ async def test_cookie_of_a_browser_is_out_of_reach_of_scripts_and_other_sites(
 async def test_account_asked_for_again_under_its_key_is_one_login(
     client: httpx.AsyncClient, new_name: NewName, path: str
 ) -> None:
-    """Whoever lost the answer gets it again, and nobody else does: the key is no password."""
+    """A client that lost the response gets it again, but nobody else: the key is no password."""
     user, key = new_name("zoe"), {"Idempotency-Key": new_name("k")}
     body = {"user": user, "password": PASSWORD, "device": "Laptop"}
     if path == "login":

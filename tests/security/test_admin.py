@@ -93,7 +93,7 @@ def _place(stack: Stack) -> tuple[str, str, str, str]:
 
 
 async def eventually_status(status: Callable[[str], Any], text: str, wanted: int) -> None:
-    """Processes that know a key learn within seconds that it is another one."""
+    """Processes with the old key get the new one within seconds."""
 
     async def is_so() -> bool:
         return bool(await status(text) == wanted)
@@ -126,7 +126,7 @@ async def test_key_acts_on_behalf_only_with_the_scope(
 
 @pytest.mark.parametrize("key", ["ck_", "ck_x_y", "ck_" + "0" * 26 + "_" + "A" * 43, "ck_" * 40])
 async def test_made_up_key_is_refused(client: httpx.AsyncClient, key: str) -> None:
-    """What is no key of ours opens nothing, whatever its shape."""
+    """An invalid key has no access, whatever its form."""
     answer = await client.get("/v1/admin/users/zoe", headers=bearer(key))
 
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
@@ -179,7 +179,7 @@ async def test_host_manages_users_sessions_and_messages(
 async def test_system_message_reaches_a_group_that_the_system_user_is_not_in(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """The host application writes into any group; nobody else gets in by that, nor does it join."""
+    """The host application writes into any group; nobody becomes a member by that."""
     headers = bearer(await make_key(stack, *SCOPES))
     ben = new_name("ben")
     await stack.add_users([ben])
@@ -204,7 +204,7 @@ async def test_system_message_reaches_a_group_that_the_system_user_is_not_in(
 async def test_broadcast_reaches_each_user_once(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """Each gets it in the chat with the system user, once for a reference; who is not, is told."""
+    """Each user gets it once per ref, in the chat with the system user; failures are reported."""
     users = [new_name("fan") for _ in range(12)]
     await stack.add_users(users)
     headers = bearer(await make_key(stack, "broadcast"))

@@ -31,7 +31,7 @@ FAILING = 500
 
 @pytest.mark.timeout(600)
 def test_api_fuzzed_by_its_own_document_never_fails(stack: Stack, api: Server) -> None:
-    """Whatever the types allow, and much that they do not, is answered or refused."""
+    """Any input that the types allow, and much that they do not, is answered or refused."""
     key = asyncio.run(make_key(stack, *SCOPES))
     failures: list[str] = []
     asked: collections.Counter[str] = collections.Counter()

@@ -47,7 +47,7 @@ async def test_form_changed_by_its_client_is_refused_by_s3(
 
 @in_world
 async def test_form_used_after_its_time_is_refused_by_s3(store: FileWorld) -> None:
-    """Whoever finds an old form can upload nothing with it."""
+    """Nothing can be uploaded with an old form."""
     chat, alice, _bob, _carol = await store.meet()
     begun = await store.begin(alice, chat, b"0123456789")
     old = await store.store.sign_upload(f"uploads/{begun.file.id}", {}, 10, -1)
@@ -60,7 +60,7 @@ async def test_form_used_after_its_time_is_refused_by_s3(store: FileWorld) -> No
 async def test_form_used_again_after_the_file_was_accepted_changes_nothing(
     store: FileWorld,
 ) -> None:
-    """What readers get is what was looked at, whatever is uploaded to the same place later."""
+    """Readers get the checked content, whatever is uploaded to the same place later."""
     chat, alice, _bob, _carol = await store.meet()
     begun = await store.begin(alice, chat, b"0123456789")
     assert await store.post(begun, b"0123456789") == 204
@@ -103,7 +103,7 @@ async def test_upload_that_is_not_what_was_announced_is_not_accepted(
 
 @in_world
 async def test_page_uploaded_as_a_page_is_never_served_as_one(store: FileWorld) -> None:
-    """HTML and SVG may be sent; a browser is told to save octets."""
+    """HTML and SVG may be sent; a browser saves them as octets."""
     chat, alice, _bob, _carol = await store.meet()
     for name, type_ in (("x.html", "text/html"), ("x.svg", "image/svg+xml")):
         file = await store.upload(alice, chat, b"<svg onload=alert(1)>", name, type_)
@@ -168,7 +168,7 @@ async def test_file_of_a_message_that_one_no_longer_sees_cannot_be_loaded(
 
 @in_world
 async def test_image_that_is_also_a_script_gives_a_thumbnail_that_is_not(store: FileWorld) -> None:
-    """What is glued to an image is in no thumbnail, and the file itself is only ever saved."""
+    """Data appended to an image is in no thumbnail, and the file itself is only ever saved."""
     chat, alice, bob, _ = await store.meet()
     file = await store.upload(alice, chat, picture((8, 8), "GIF") + JUNK, "a.gif", "image/gif")
     await store.look(file.id)
@@ -204,7 +204,7 @@ def test_file_name_that_leads_somewhere_or_deceives_is_refused(name: str) -> Non
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_disposition_of_any_name_is_one_plain_header(text: str) -> None:
-    """Whatever a file is called, the header that saves it is one line of ASCII."""
+    """For any file name, the header is one line of ASCII."""
     try:
         name = parse_file_name(text)
     except ClientError:
@@ -221,5 +221,5 @@ def test_disposition_of_any_name_is_one_plain_header(text: str) -> None:
     ["text/html", "image/svg+xml", "text/xml", "application/xhtml+xml", "text/javascript", "x/y"],
 )
 def test_type_that_a_browser_would_run_is_served_as_octets(type_: str) -> None:
-    """Only types on a short list are told to a browser."""
+    """Only types on a short list are sent to a browser."""
     assert served_type(type_) == "application/octet-stream"

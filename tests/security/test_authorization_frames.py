@@ -104,7 +104,7 @@ async def client(api: Server) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def test_every_frame_has_a_row_in_the_matrix() -> None:
-    """Who adds a frame says here for whom it is, or this fails."""
+    """A new frame needs a row with its permissions."""
     assert set(ROWS) == all_tags()
 
 
@@ -112,7 +112,7 @@ def test_every_frame_has_a_row_in_the_matrix() -> None:
 async def test_frame_is_answered_to_each_caller_as_its_row_says(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName, tag: str
 ) -> None:
-    """Who is out in three ways, one who is muted, a member, an admin, the owner."""
+    """Three kinds of non-members, a muted member, a member, an admin, the owner."""
     row = ROWS[tag]
     world = await make_world(stack, client, row, new_name)
     seq = await world.say("author")

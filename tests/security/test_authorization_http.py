@@ -231,7 +231,7 @@ MEANING: dict[Kind, dict[str, int | None]] = {
 
 
 def rules() -> dict[str, str]:
-    """Return what the document says of each operation: who may call it."""
+    """Return the document's rule of each operation."""
     paths = msgspec.json.decode(DOCUMENT.read_bytes())["paths"]
     return {
         f"{method.upper()} {path}": operation["x-rule"]
@@ -251,7 +251,7 @@ def scope_of(operation: str) -> str | None:
 
 @pytest.fixture
 async def client(api: Server) -> AsyncIterator[httpx.AsyncClient]:
-    """A client that is nobody until a header says otherwise."""
+    """A client that is anonymous until a header identifies it."""
     async with httpx.AsyncClient(base_url=api.endpoint, timeout=20) as made:
         yield made
 
@@ -272,7 +272,7 @@ async def keys(stack: Stack) -> Keys:
 
 
 def test_every_operation_has_a_row_in_the_matrix() -> None:
-    """Who adds a route says here for whom it is, or this fails."""
+    """A new route needs a row with its permissions."""
     assert set(ROWS) == set(RULES)
 
 
@@ -287,7 +287,7 @@ def test_every_scope_that_a_route_wants_can_be_given() -> None:
 async def test_operation_answers_each_caller_as_its_row_says(
     stack: Stack, client: httpx.AsyncClient, keys: Keys, new_name: NewName, operation: str
 ) -> None:
-    """Nobody, who is out in three ways, members, keys without and with the scope, the owner."""
+    """Anonymous, three kinds of non-members, members, keys with and without scope, the owner."""
     row, scope = ROWS[operation], scope_of(operation)
     world = await make_world(stack, client, row, new_name)
     seq = await world.say("author")

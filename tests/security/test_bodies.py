@@ -1,4 +1,4 @@
-"""What clients may say, and what they are told (API3, rows 12, 13 and 28), read from the types."""
+"""Fields that clients may send and receive (API3, rows 12, 13 and 28), from the types."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def structs_in(cls: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
 
 
 def test_api3_body_with_a_field_that_it_does_not_have_is_refused(bodies: Bodies) -> None:
-    """Nobody sets sender, seq, time or role by naming them; nor does a typing error go unseen."""
+    """Sender, seq, time and role cannot be set by naming them; typing errors are reported."""
     assert len(bodies) > 20
     for body in bodies.values():
         for cls in structs_in(body):
@@ -85,7 +85,7 @@ def test_api3_client_names_nothing_that_is_the_servers_to_give(bodies: Bodies) -
 
 
 def test_api3_answers_have_no_field_that_is_private() -> None:
-    """What is told of others has been listed: no addresses, hashes, tokens or keys."""
+    """Public fields are listed: no addresses, hashes, tokens or keys."""
     for name, schema in DOCUMENT["components"]["schemas"].items():
         if name not in GIVEN_TOKENS and not _is_of_request(name):
             assert PRIVATE.isdisjoint(schema.get("properties", {})), name

@@ -45,13 +45,13 @@ def existing_tests() -> set[str]:
 
 
 def test_every_row_of_the_list_is_there_once() -> None:
-    """A line that is nobody's is a hole that nobody looks for."""
+    """A missing row would be a gap that nobody looks for."""
     assert Counter(name for name, _ in ROWS) == Counter(WANTED)
 
 
 @pytest.mark.parametrize(("row", "held_by"), ROWS, ids=[name for name, _ in ROWS])
 def test_row_is_held_by_tests_or_has_a_reason(row: str, held_by: str) -> None:
-    """Only tests, or one sentence that says why there is none."""
+    """Only tests, or one sentence that explains why there is none."""
     names = re.findall(r"`(test_\w+)`", held_by)
     is_reason = held_by.startswith(("Does not apply: ", "Not ours")) and held_by.endswith(".")
 
@@ -67,7 +67,7 @@ def test_every_test_that_is_named_exists() -> None:
 
 
 def test_section_8_every_dependency_is_locked_by_hash() -> None:
-    """What is installed is what was looked at: no line of a lock file is without its hash."""
+    """Installed packages are the reviewed ones: every line of a lock file has its hash."""
     locks = [ROOT / "requirements.lock", *(ROOT / "deploy" / "dev").glob("*.lock")]
     for path in locks:
         lines = path.read_text("utf-8").replace("\\\n", " ").splitlines()
@@ -81,7 +81,7 @@ def test_section_8_every_dependency_is_locked_by_hash() -> None:
 
 
 def test_section_8_report_has_an_address_and_times() -> None:
-    """Whoever finds a hole finds out whom to tell and when to expect what."""
+    """A finder of a vulnerability knows where to report it and what to expect."""
     text = (ROOT / "SECURITY.md").read_text("utf-8")
 
     assert "Report a vulnerability" in text

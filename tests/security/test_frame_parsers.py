@@ -1,4 +1,4 @@
-"""Section 3 on the socket: what is not plain JSON in UTF-8 changes nothing and tells nobody."""
+"""Section 3 on the socket: anything but plain JSON in UTF-8 changes nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FRAMES = {
 async def test_section_3_frame_that_is_no_plain_json_is_refused(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str, name: str
 ) -> None:
-    """One error or a close for who sent it; what is sent next is the first that others hear."""
+    """The sender gets one error or a close; the next valid frame is the first that others get."""
     data = FRAMES[name].replace(b"CHAT", pair.encode())
     ws = await stack.open_live(stack.port, alice.user)
     try:

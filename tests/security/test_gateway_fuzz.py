@@ -210,7 +210,7 @@ async def speak(open_live: Callable[[], Any], frames: list[bytes], opcode: int =
 
 
 class Bystander:
-    """Two people who chat all the time; every message must be acked and heard, in order."""
+    """Two users who chat all the time; every message must be acked and delivered, in order."""
 
     def __init__(self, sender: RawChat, reader: RawChat, chat: str) -> None:
         self._sender, self._reader, self._chat = sender, reader, chat
@@ -224,7 +224,7 @@ class Bystander:
             await asyncio.sleep(0.02)
 
     async def chat_once(self) -> None:
-        """Send a message, have it heard, and read it in the history."""
+        """Send a message, wait for its delivery, and read it in the history."""
         body = f"message {len(self.bodies)}"
         self.bodies.append(body)
         begun = time.perf_counter()

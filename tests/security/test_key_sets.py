@@ -68,7 +68,7 @@ def settings(url: str, **more: int) -> config.Auth:
 async def open_fetcher(
     hot: HotClient, auth: config.Auth, *, allowed: str = "127.0.0.0/8"
 ) -> AsyncIterator[KeyFetcher]:
-    """What may call outside, as `workers.rpc` and the API have it."""
+    """The outbound client, as `workers.rpc` and the API have it."""
     async with open_outbound(config.Outbound(allow_private=[allowed])) as outbound:
         yield KeyFetcher(
             settings=auth,

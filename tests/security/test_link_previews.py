@@ -64,7 +64,7 @@ async def test_private_address_in_any_spelling_is_never_fetched(site: Site, host
 
 
 async def test_redirect_from_a_public_site_to_loopback_is_not_followed(site: Site) -> None:
-    """The first address is allowed, the second one is not: each is checked by itself."""
+    """The first address is allowed, the second is not: each is checked."""
 
     async def lookup(host: str, port: int) -> Sequence[str]:
         return ["127.0.0.1"] if host == "public.example" else ["127.0.0.2"]

@@ -244,7 +244,7 @@ def _limit_of(operation: str) -> dict[str, int]:
 
 
 class Worlds:
-    """Makes worlds: one is shared by all rows that leave it usable."""
+    """Creates worlds: one is shared by all rows that leave it usable."""
 
     def __init__(self, stack: Stack, client: httpx.AsyncClient) -> None:
         self._stack = stack

@@ -1,4 +1,4 @@
-"""What was ended is over on every gateway (security.md 2, rows 1 and 22)."""
+"""Ended sessions are over on every gateway (security.md 2, rows 1 and 22)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNAUTHENTICATED, BANNED = 3500, 3502
 
 @pytest.fixture
 async def revoking(stack: Stack) -> AsyncIterator[Revoking]:
-    """The hand of whoever ends things."""
+    """The revocation calls."""
     async with open_revoking(stack) as made:
         yield made
 
@@ -58,7 +58,7 @@ def chat_with(stack: Stack, user: str, port: int, token: str, device: str) -> Ra
 async def test_row_01_revoked_user_is_out_on_all_gateways(
     stack: Stack, second_gateway: Server, revoking: Revoking, new_name: NewName
 ) -> None:
-    """When everything of a user is ended, each socket closes, and no old token comes back in."""
+    """After a full revocation each socket closes, and no old token is accepted."""
     user, token = new_name("eve"), ""
     token = stack.token(user)
     chats = [
@@ -166,7 +166,7 @@ async def test_session_ends_with_its_token_unless_refreshed(
 async def test_hello_with_revoked_token_pushes_nobody_out(
     stack: Stack, revoking: Revoking, new_name: NewName
 ) -> None:
-    """Who holds an old token of a device cannot even close the socket of the present one."""
+    """An old token of a device cannot even close its current socket."""
     user = new_name("eve")
     old = stack.token_of_login(user, "old")
     await stack.add_users([user])

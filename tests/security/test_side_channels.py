@@ -60,7 +60,7 @@ async def _read(gateway_stream: GatewayStream, calls: WarmCalls, heard: asyncio.
 async def test_row_3_calls_between_processes_are_authorized_again(
     alice: RawChat, bob: RawChat, group: str, inside: WarmCalls
 ) -> None:
-    """A call names who asks, and the worker asks whether he may: a gateway's word is not enough."""
+    """A call names its user, and the worker checks the permission again."""
     bob_id, stranger = UserId(bob.user), UserId("a-stranger")
 
     async def refused(user: UserId, change: frames.AnyChange) -> type[ClientError]:
@@ -81,7 +81,7 @@ async def test_row_3_calls_between_processes_are_authorized_again(
 async def test_row_19_marks_typing_and_reactions_of_strangers_reach_nobody(
     stack: Stack, alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """Refused, and nothing is fanned out; the same for one who was a member and is banned."""
+    """Refused, and nothing is fanned out; the same for a banned former member."""
     await alice.say(group, "hello")
     async with stack.chat_of(f"eve-{new_id().lower()}") as eve:
         await alice.ask("ban_member", chat=group, ref="b", user=bob.user)

@@ -53,7 +53,7 @@ def _expressions_in(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def test_row_13_no_expression_of_dynamodb_is_put_together_from_values() -> None:
-    """What a user says is a value of an expression, never a part of it."""
+    """User input is a value of an expression, never a part of it."""
     found = {
         (name.rpartition("/")[2], ast.unparse(part.value))
         for name, node in NODES
@@ -85,7 +85,7 @@ def test_row_13_no_expression_of_dynamodb_is_put_together_from_values() -> None:
 
 
 def test_row_24_random_is_for_spreading_only() -> None:
-    """Whatever names or lets in anybody comes from `secrets` or the system."""
+    """Ids and secrets come from `secrets` or the system."""
     users = {
         name
         for name, node in NODES
@@ -168,7 +168,7 @@ def test_section_5_what_varies_is_never_the_event_of_a_log_line() -> None:
 
 
 def test_section_7_redis_keys_are_spelled_in_one_place() -> None:
-    """A hash tag in a text outside of the builders would be a key that nobody checks."""
+    """A hash tag outside of the key builders would be an unchecked key."""
     tag = re.compile(r"\}:\w|\{p(?![a-z])|\{gw:")  # `{post:str}` is of a path
     found = {
         (name, text)

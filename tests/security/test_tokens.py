@@ -86,7 +86,7 @@ def test_token_of_the_host_application_is_taken(algorithm: str) -> None:
     ids=str,
 )
 def test_section_4_claims_of_the_host_are_checked_all(change: dict[str, Any], why: str) -> None:
-    """What is missing, of another kind, for others or of another time lets nobody in."""
+    """Claims that are missing, of another type, audience or time are refused."""
     using = tokens(host_algorithm="HS256", host_secret=HOSTS, host_issuer="https://host.example")
     payload = claims(**{"iss": "https://host.example"} | change)
     head, body, _ = signed(HOSTS, "HS256", claims(iss="https://host.example")).split(".")
@@ -226,7 +226,7 @@ def test_row_23_weak_missing_or_shared_secret_refuses_to_start(fields: dict[str,
 
 
 def test_row_23_settings_show_no_secret() -> None:
-    """What is printed of the settings has stars where secrets are."""
+    """Printed settings have asterisks in place of secrets."""
     auth = Auth(
         secret=SecretStr(OURS),
         local_accounts=False,

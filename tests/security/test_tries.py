@@ -26,7 +26,7 @@ def stranger(user: str, network: str) -> LoginAttempt:
 
 
 async def test_entries_of_a_network_are_bounded(redis_url: str) -> None:
-    """Whatever names it tries, a network runs out of attempts; another one does not."""
+    """With any names, a network runs out of attempts; another one does not."""
     async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
         tries = LoginRateLimits(hot, LIMITS)
         for _ in range(2):

@@ -156,7 +156,7 @@ def test_row_18_depth_of_any_frame_ends_in_a_refusal() -> None:
 
 
 def test_row_12_lists_that_a_client_sends_have_a_largest_number() -> None:
-    """Members, files, watched users and cursors: so many and no more."""
+    """Members, files, subscribed users and cursors are bounded."""
     beyond = {
         "create_chat": {"ref": "r", "members": ["a"] * frames.MEMBERS_MAX},
         "invite": {"chat": "c", "ref": "r", "users": ["a"] * (frames.INVITE_MAX + 1)},

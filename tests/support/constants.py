@@ -1,4 +1,4 @@
-"""Other values for named constants, where a bound or a deadline is too far away for a test."""
+"""Values for named constants, for bounds and deadlines that are too large for a test."""
 
 from __future__ import annotations
 

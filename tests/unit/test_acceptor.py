@@ -82,7 +82,7 @@ async def test_drain_accepts_what_is_queued_after_the_close(sock: socket.socket)
 async def test_acceptor_pauses_while_the_process_has_too_many_open_files(
     sock: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It neither spins nor stops for ever."""
+    """It neither spins nor stops permanently."""
     failures = iter([OSError(errno.EMFILE, "too many open files")])
     accept_one = Acceptor._accept_one
 

@@ -11,7 +11,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "archive.md").read_text(encoding="u
 
 
 def test_archive_document_has_each_setting_with_its_default() -> None:
-    """What an operator reads is what is in force."""
+    """The document shows the values in force."""
     rows = re.findall(r"^\| `CHAT_ARCHIVE_(\w+)` \| (\S+) \|", TEXT, re.MULTILINE)
 
     settings = Archive()

@@ -13,7 +13,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf
 
 
 def test_audit_document_has_each_setting_with_its_default() -> None:
-    """What an operator reads is what is in force."""
+    """The document shows the values in force."""
     rows = re.findall(r"^\| `CHAT_AUDIT_(\w+)` \| ([\d.]+) \|", TEXT, re.MULTILINE)
 
     settings = Audit()

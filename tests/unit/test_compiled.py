@@ -64,7 +64,7 @@ def find(name: str) -> bool:
 
 @pytest.fixture
 def installed(build: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A function that installs the finder with a changed manifest, and says whether it is used."""
+    """A function that installs the finder with a changed manifest and returns if it is used."""
     monkeypatch.delenv(compiled.PURE_PYTHON, raising=False)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
 

@@ -1,4 +1,4 @@
-"""Settings: where they come from, what is refused, and that everything wrong is told at once."""
+"""Settings: their sources, and errors that list everything that is wrong."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_settings_without_any_are_the_defaults() -> None:
 
 
 def test_settings_from_environment_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sections and names with underscores in them are told apart."""
+    """Section and setting names may contain underscores."""
     monkeypatch.setenv("CHAT_GATEWAY_PORT", "9001")
     monkeypatch.setenv("CHAT_GATEWAY_SESSIONS_PER_USER_MAX", "7")
     monkeypatch.setenv("CHAT_GATEWAY_ORIGINS", '["https://a.example","https://b.example"]')
@@ -95,7 +95,7 @@ def test_settings_secret_from_its_file_is_taken_without_the_newline(
 
 
 def test_settings_that_are_wrong_are_all_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever mends them need not start again for each one."""
+    """One start reports all invalid settings."""
     problems = problems_of(
         monkeypatch,
         CHAT_NOPE="1",
@@ -249,7 +249,7 @@ def test_settings_can_not_be_changed() -> None:
 
 @pytest.mark.parametrize("secret", ["", "s" * 31, "é" * 15])
 def test_check_secret_refuses_a_key_that_is_too_short(secret: str) -> None:
-    """There is no default, and no weak key; the text says how to make one."""
+    """There is no default and no weak key; the message says how to create one."""
     settings = load_settings(auth={"secret": secret})
 
     with pytest.raises(ConfigError, match=r"CHAT_AUTH_SECRET.*at least 32 bytes.*openssl rand"):
@@ -280,7 +280,7 @@ def test_settings_that_need_a_secret_report_it_with_all_other_problems(
 
 
 def test_settings_do_not_show_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is printed or logged of them has stars in their place."""
+    """Secrets are masked in output and logs."""
     monkeypatch.setenv("CHAT_AUTH_SECRET", SECRET)
     monkeypatch.setenv("CHAT_WARM_SECRET_KEY", "w" * 20)
 

@@ -38,7 +38,7 @@ def existing_tests() -> set[str]:
 def test_limits_document_names_settings_with_their_defaults(
     section: str, name: str, default: str, test: str
 ) -> None:
-    """What an operator reads is what is in force."""
+    """The document shows the values in force."""
     if name.isupper():  # a constant, in a module below `chatserver` or `workers`
         package = "" if section.startswith("workers.") else "chatserver."
         value = getattr(importlib.import_module(package + section), name)

@@ -242,7 +242,7 @@ def test_old_messages_move_to_the_archive(server: Server) -> None:
 
 
 def test_removals_are_in_the_stream_with_the_old_item(server: Server) -> None:
-    """DynamoDB Streams of the messages: whoever reads them can keep what was removed."""
+    """DynamoDB Streams of the messages: a reader can keep what was removed."""
     ann, ben = server.add_users(2)
     chat = ann.open_direct(ben)
     place = ann.send(chat, "short", expires_s=1)

@@ -64,7 +64,7 @@ def test_search_finds_messages_by_their_words(server: Server) -> None:
 
 
 def test_login_at_the_api_leads_to_the_chat_server(server: Server) -> None:
-    """The client logs in at the API, learns the gateway's address and connects with a token."""
+    """The client logs in at the API, gets the gateway's address and connects with a token."""
     name = server.add_user().id
 
     config = server.public.get("/v1/client-config")

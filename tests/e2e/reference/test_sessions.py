@@ -62,7 +62,7 @@ def test_question_is_answered_from_the_stored_history(
 
 
 def test_new_session_has_the_memory_of_earlier_ones(server: Server, user: User) -> None:
-    """What the model noted in one session is in the prompt of the next; the user deletes it."""
+    """Memory from one session is in the prompt of the next; the user deletes it."""
     companion = server.add_companion("memory")
     chat = create(user, companion)["chat"]
     with user.connect() as device:

@@ -155,7 +155,7 @@ class Visitor:
         )
 
     async def notice_network(self) -> None:
-        """Let the browser report that the network is back: nobody waits for the next attempt."""
+        """Let the browser report that the network is back, so that the client retries at once."""
         await self.page.evaluate("window.dispatchEvent(new Event('online'))")
 
     async def wait_until_stored(self, text: str) -> None:

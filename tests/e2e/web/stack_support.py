@@ -182,7 +182,7 @@ def cold_of(endpoint: str, ports: Ports) -> Cold:
 
 
 def environment_of(cold: Cold) -> dict[str, str]:
-    """Return these settings as processes are told of them."""
+    """Return these settings as environment variables."""
     return {
         "CHAT_COLD_ENDPOINT": str(cold.endpoint),
         "CHAT_COLD_ACCESS_KEY": ACCESS_KEY,

@@ -106,7 +106,7 @@ async def test_hundreds_of_chats_scroll_filter_and_open_by_keyboard(
 async def test_cleared_chat_stays_empty_on_all_devices_and_offline(
     web: WebStack, visit: Visit
 ) -> None:
-    """No message from before comes back: not from the server, nor from the store."""
+    """No earlier message returns: neither from the server nor from the store."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
         chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]

@@ -111,7 +111,7 @@ async def test_group_shows_who_wrote_and_who_has_read(web: WebStack, visit: Visi
 
 
 async def test_unread_messages_are_counted_and_divided(web: WebStack, visit: Visit) -> None:
-    """Counts at each chat and in the title; what arrives while nobody looks stays unread."""
+    """Counts at each chat and in the title; messages to a hidden page stay unread."""
     ann, ben, cal = web.new_users(3)
     alice, bob, carol = [await visit(user) for user in (ann, ben, cal)]
     for person in (alice, bob, carol):

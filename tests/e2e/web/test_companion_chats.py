@@ -82,7 +82,7 @@ async def test_response_grows_in_two_windows_outlives_a_reload_and_is_stopped(
 
 
 async def test_session_is_ended_and_others_are_started(web: WebStack, visit: Visit) -> None:
-    """On a phone: an ended session is read and not written to; the next one is empty."""
+    """On a phone: an ended session is read-only; the next one is empty."""
     (ann,) = web.new_users(1)
     await make_companion(web.stack, "ai-new-mirror", "Mirror Two", "echo")
     alice = await visit(ann, PHONE)

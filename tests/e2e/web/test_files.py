@@ -145,7 +145,7 @@ async def test_picture_is_seen_zoomed_and_saved_by_both_and_refused_to_outsiders
 
 
 async def check_refused(web: WebStack, a: str, b: str, outsider: str) -> None:
-    """Ask for the newest file of a and b as a member, as somebody else and as nobody."""
+    """Request the newest file of a and b as a member, as another user and without a login."""
     stack = web.stack
     async with ChatClient(f"ws://127.0.0.1:{stack.port}/", stack.token(b)) as client:
         chat = await client.open_direct(a)

@@ -75,7 +75,7 @@ async def test_unread_messages_divider_jump_and_markers(web: WebStack, visit: Vi
 async def test_reply_quote_jumps_to_its_message_and_the_button_back(
     web: WebStack, visit: Visit
 ) -> None:
-    """The quote of a message far above leads there; the reader keeps the place and comes back."""
+    """The quote of a message far above leads there; the reader can return to the old position."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
         chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]

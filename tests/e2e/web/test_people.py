@@ -130,7 +130,7 @@ async def test_saved_posts_and_messages_are_listed_opened_and_removed(
 
 
 async def test_block_is_asked_for_and_shown_on_the_profile(web: WebStack, browser: Browser) -> None:
-    """A blocked user's profile says so; unblocking is one step."""
+    """A blocked user's profile shows it; unblocking is one step."""
     ann, ben = web.new_users(2)
     async with open_page(web, browser, ann, f"people/{ben}") as page:
         await page.get_by_role("button", name="More actions").click()

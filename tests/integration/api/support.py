@@ -1,4 +1,4 @@
-"""What tests of the REST API share."""
+"""Support of the HTTP API tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is let in by the API, and what those hear who are not."""
+"""Access to the API, and the errors of callers without it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_request_without_a_token_is_told_how_to_log_in(api: Server) -> Non
     "header", ["Bearer nonsense", "Bearer a.b.c", "Basic YTpi", "Bearer", "a.b.c", "Bearer x y"]
 )
 async def test_request_with_a_token_that_does_not_hold_is_refused(api: Server, header: str) -> None:
-    """The challenge says that the token was at fault; the answer does not repeat it."""
+    """The challenge says that the token is invalid; the response does not repeat it."""
     async with httpx.AsyncClient(base_url=api.endpoint, timeout=20) as client:
         answer = await client.get("/v1/me", headers={"Authorization": header})
 
@@ -55,7 +55,7 @@ async def test_token_in_the_query_is_nobody(stack: Stack, api: Server) -> None:
 
 
 async def test_user_who_names_another_to_act_as_is_forbidden(caller: Caller) -> None:
-    """The header is for API keys; a person who sends it is told, not served as himself."""
+    """The header is for API keys; a user who sends it gets an error."""
     answer = await caller("oscar").get("/v1/me", headers={"X-Chat-As": "alice"})
 
     assert problem_of(answer) == (403, "forbidden")
@@ -68,7 +68,7 @@ async def test_path_that_does_not_exist_is_a_problem(caller: Caller) -> None:
 
 
 async def test_api_whose_database_is_gone_is_alive_and_not_ready(redis_url: str) -> None:
-    """It wants no requests, and says why; restarting it would not help."""
+    """It takes no requests and says why; a restart would not help."""
     nowhere = f"http://127.0.0.1:{free_port()}"
     settings = Settings(
         redis=Redis(url=redis_url, call_timeout_s=20),

@@ -1,4 +1,4 @@
-"""The figures that admins see, from the processes that said them to the answers of the API."""
+"""Statistics for admins, from the processes that report them to the API's responses."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_figures_of_gateways_and_workers_reach_the_admin(
     pair: str,
     new_name: Callable[[str], str],
 ) -> None:
-    """Two gateways, workers and the API say how they are: rates, latencies, chats, slow clients."""
+    """Gateways, workers and the API report rates, latencies, chats and slow clients."""
     small = stack.start_gateway(CHAT_GATEWAY_SEND_QUEUE_BYTES_MAX=str(QUEUE_BYTES_MAX))
     user = new_name("deaf")
     await stack.add_users([user])

@@ -30,7 +30,7 @@ async def test_me_at_first_sight_makes_the_account(caller: Caller, new_name: New
 async def test_direct_chat_opened_by_http_is_the_one_of_the_socket(
     caller: Caller, alice: RawChat, bob: RawChat
 ) -> None:
-    """One chat for two users, whoever opens it and how; both hear of it on their sockets."""
+    """One chat for two users, however it is opened; both get it on their sockets."""
     by_http = (await caller(alice.user).put(f"/v1/direct-chats/{bob.user}")).json()
     await bob.ask("open_direct", user=alice.user)
     event = await bob.expect_frame("event", kind="chat", chat=by_http["chat"])
@@ -68,7 +68,7 @@ async def test_group_by_http_lives_through_every_change(
 async def test_group_that_is_open_is_joined_and_left_by_http(
     caller: Caller, alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:
-    """Whoever knows an open group may come and go; a closed one is not there for him."""
+    """An open group can be joined and left; a closed one does not exist for others."""
     owner, guest = caller(alice.user), caller(new_name("guest"))
     chat = await make_group(owner, bob.user)
 
@@ -106,7 +106,7 @@ async def test_chats_of_a_user_are_listed_in_pages(
 async def test_cursor_of_another_user_or_list_is_refused(
     caller: Caller, stack: Stack, new_name: NewName
 ) -> None:
-    """A cursor says where its own list goes on, and nothing else."""
+    """A cursor is valid for its own list only."""
     user, thief = new_name("gina"), new_name("thief")
     others = [new_name("friend") for _ in range(2)]
     await stack.add_users(others)
@@ -147,7 +147,7 @@ async def test_members_of_a_group_are_listed_in_pages_by_id(
 async def test_presence_by_http_is_told_of_those_who_share_a_chat(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
 ) -> None:
-    """One look, without a watch; a stranger learns nothing, not even that there is somebody."""
+    """Presence is returned without a subscription; strangers are indistinguishable from nobody."""
     query = {"user": [bob.user, new_name("nobody")]}
     await bob.say(pair, "hi")
 
@@ -161,7 +161,7 @@ async def test_presence_by_http_is_told_of_those_who_share_a_chat(
 async def test_profile_is_the_users_own_to_change_and_told_to_those_he_chats_with(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
 ) -> None:
-    """Name and text are set one by one, and taken away; strangers and the blocked hear nothing."""
+    """Name and text are changed separately; strangers and blocked users get no event."""
     mine, query = caller(bob.user), {"user": [bob.user, alice.user, new_name("nobody")]}
     await bob.say(pair, "hi")
 

@@ -229,7 +229,7 @@ async def test_idle_connection_is_closed_at_its_deadline(stack: Stack) -> None:
 
 
 async def test_client_that_does_not_read_its_response_is_dropped(stack: Stack) -> None:
-    """Responses that nobody reads do not stay in memory: the connection is reset."""
+    """Unread responses do not stay in memory: the connection is reset."""
     api = start_api(stack, WRITE_TIMEOUT_S=SHORT_S)
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -268,7 +268,7 @@ async def test_http_1_0_request_is_answered_and_closed(api: Server) -> None:
 
 
 async def test_requests_of_one_client_behind_a_proxy_are_bounded(stack: Stack) -> None:
-    """The proxy has no share; its client has, once the head says who it is. Probes always pass."""
+    """The proxy has no share; its client has, once the head is known. Probes always pass."""
     api = start_api(stack, CONNECTIONS_PER_ADDRESS_MAX=4, trusted_proxies='["127.0.4.1"]')
     slow = HALF_BODY.replace(b"Host: a", b"Host: a\r\nX-Forwarded-For: 192.0.2.77")
     request = WHOLE.replace(b"Host: a", b"Host: a\r\nX-Forwarded-For: %b")

@@ -31,7 +31,7 @@ async def post(client: httpx.AsyncClient, path: str, key: str, body: Any) -> htt
 async def test_creation_repeated_with_its_key_gets_the_same_answer(
     caller: Caller, stack: Stack, new_name: NewName
 ) -> None:
-    """One group, whatever the client did not hear the first time."""
+    """One group, even if the client lost the first response."""
     user, other = new_name("ines"), new_name("jan")
     await stack.add_users([other])
     client, body = caller(user), {"members": [other], "name": "Once"}
@@ -63,7 +63,7 @@ async def test_key_used_for_another_request_is_a_conflict(
 async def test_key_of_another_user_is_another_key(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Nobody gets an answer that was given to somebody else."""
+    """A response is returned to its own user only."""
     path, body = f"/v1/chats/{pair}/messages", {"body": "hello"}
 
     mine = await post(caller(alice.user), path, "shared", body)
@@ -91,7 +91,7 @@ async def test_request_that_was_refused_may_be_mended_under_its_key(
 async def test_requests_at_once_under_one_key_get_one_answer(
     caller: Caller, alice: RawChat, bob: RawChat
 ) -> None:
-    """The first one is run; the others wait for its answer and get the same."""
+    """The first request runs; the others wait and get its response."""
     client = caller(alice.user)
     chat = await make_group(client, bob.user)
     path, body = f"/v1/chats/{chat}/messages", {"body": "at once"}

@@ -116,7 +116,7 @@ async def test_messages_of_a_user_are_counted_by_themselves(
 async def test_forwarded_address_of_a_stranger_is_not_believed(
     stack: Stack, strict: ASGIApp
 ) -> None:
-    """Only the right-most hop that no trusted proxy has said counts: the rest is hearsay."""
+    """Only the right-most hop that no trusted proxy reported counts."""
     found = []
     for n in range(13):
         chain = f"198.51.100.{n}, 192.0.2.30"

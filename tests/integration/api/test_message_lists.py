@@ -90,7 +90,7 @@ async def test_lists_leave_out_what_is_deleted_hidden_or_no_message(
 async def test_deleted_message_leaves_the_active_ones_in_the_table(
     caller: Caller, stack: Stack, alice: RawChat, pair: str
 ) -> None:
-    """The status index alone tells: a deleted message has left the prefix."""
+    """The status index shows it: a deleted message has left the prefix."""
     client = caller(alice.user)
     seqs = [(await store(client, pair, f"m{n}"))["seq"] for n in range(3)]
     await client.delete(f"/v1/chats/{pair}/messages/{seqs[1]}")

@@ -1,4 +1,4 @@
-"""Messages by REST: sent, read, changed and marked, and heard of on sockets."""
+"""Messages by HTTP: sent, read, changed and marked, and received on sockets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NewName = Callable[[str], str]
 async def test_message_sent_by_http_reaches_devices_and_history(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """The API has no sessions: devices on a gateway hear of it by mail, the sender's too."""
+    """The API has no sessions: gateways are notified, also those of the sender."""
     client = caller(alice.user)
     answer = await send(client, pair, "hello", ref="one", kind="text")
 
@@ -86,7 +86,7 @@ async def test_message_by_the_socket_and_by_http_are_one(
 async def test_message_to_be_stored_is_in_the_warm_tier_on_answer(
     caller: Caller, stack: Stack, alice: RawChat, pair: str
 ) -> None:
-    """`stored` means what it says; nobody mails the API, so it looks."""
+    """`stored` means stored; the API has no stream, so it polls."""
     answer = await send(caller(alice.user), pair, "kept", durability="stored")
 
     assert (answer.status_code, answer.json()["durability"]) == (201, "stored")
@@ -134,7 +134,7 @@ async def test_history_by_http_goes_both_ways(caller: Caller, alice: RawChat, pa
 async def test_marks_set_by_http_are_told_to_the_sender(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Who reads by HTTP is seen to have read."""
+    """The sender sees messages that were read by HTTP as read."""
     seq = (await send(caller(alice.user), pair, "read me")).json()["seq"]
 
     answer = await caller(bob.user).put(f"/v1/chats/{pair}/marks", json={"read": seq})
@@ -186,7 +186,7 @@ async def test_messages_of_others_are_not_there(
 async def test_message_with_a_wrong_field_is_refused_by_name(
     caller: Caller, alice: RawChat, pair: str, fields: dict[str, object], field: str
 ) -> None:
-    """The caller learns which field, and what it is not."""
+    """The error names the field and what is wrong."""
     answer = await caller(alice.user).post(f"/v1/chats/{pair}/messages", json=fields)
 
     status, code = problem_of(answer)
@@ -206,7 +206,7 @@ async def test_message_with_a_wrong_field_is_refused_by_name(
 async def test_query_parameter_that_a_route_does_not_know_is_refused_by_name(
     caller: Caller, alice: RawChat, pair: str, path: str, name: str
 ) -> None:
-    """Passed over in silence, it would give the same first page for ever."""
+    """If it were ignored, the client would get the first page forever."""
     answer = await caller(alice.user).get(path.format(chat=pair))
 
     assert problem_of(answer) == (400, "bad_request")

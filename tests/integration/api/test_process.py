@@ -50,7 +50,7 @@ async def ready(port: int) -> None:
 
 
 async def test_api_stopped_by_a_signal_exits_with_0_and_frees_its_port(start_api: Start) -> None:
-    """SIGTERM is an orderly end, told in JSON lines."""
+    """SIGTERM is an orderly shutdown, logged as JSON lines."""
     port = free_port()
     process = start_api(CHAT_API_PORT=str(port))
     await ready(port)

@@ -28,7 +28,7 @@ async def open_host(stack: Stack, api: Server) -> httpx.AsyncClient:
 async def test_retention_by_http_ends_what_is_sent_from_then_on(
     stack: Stack, api: Server, caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """In a direct chat both users learn of it; in a group it is a change like any other."""
+    """In a direct chat both users get the change; in a group it is an ordinary change."""
     mine = caller(alice.user)
     group = await make_group(mine, bob.user)
     async with await open_host(stack, api) as host:
@@ -58,7 +58,7 @@ async def test_retention_by_http_ends_what_is_sent_from_then_on(
 
 
 def chats_of(device: RawChat, chat: str) -> list[dict[str, Any]]:
-    """What a device was told of what a chat is."""
+    """The chat infos that a device received."""
     return [each["info"] for each in device.of_type("event", kind="chat", chat=chat)]
 
 

@@ -197,7 +197,7 @@ class Sent:
 
 @dataclasses.dataclass
 class Model:
-    """What alice's list has, and the requests that change it."""
+    """The content of alice's list, and the requests that change it."""
 
     random: random.Random
     clients: dict[str, httpx.AsyncClient]  # by user; the first one is alice

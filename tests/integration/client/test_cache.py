@@ -34,7 +34,7 @@ NewName = Callable[[str], str]
 
 @pytest.fixture(scope="module")
 def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack to take apart, with an inbox of 20 events."""
+    """A stack to break, with an inbox of 20 events."""
     env = {**PATIENT, "CHAT_REDIS_INBOX_MAX": "20"}
     with open_stack(tmp_path_factory.mktemp("cache"), fsync="no", env=env) as made:
         yield made

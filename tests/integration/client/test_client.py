@@ -31,7 +31,7 @@ DEADLINE_S = 60.0
 
 @pytest.fixture(scope="module")
 def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack to take apart: two gateways, little in the hot tier."""
+    """A stack to break: two gateways, little data in Redis."""
     env = {**PATIENT, "CHAT_REDIS_INBOX_MAX": "20", "CHAT_GATEWAY_ONLINE_TTL_S": "2"}
     folder = tmp_path_factory.mktemp("client")
     with open_stack(folder, fsync="no", env=env) as made:
@@ -80,7 +80,7 @@ async def heard(client: ChatClient, chat: str, count: int) -> list[str]:
 async def test_client_two_users_read_edit_and_react_alike(
     stack: Stack, people: People, new_name: NewName
 ) -> None:
-    """What one does the other sees, and both end with the same messages."""
+    """Each sees the other's changes, and both end with the same messages."""
     alice = await people.open(stack, new_name("alice"))
     bob = await people.open(stack, new_name("bob"))
     chat = (await alice.open_direct(bob.user)).id
@@ -112,7 +112,7 @@ async def test_client_two_users_read_edit_and_react_alike(
 async def test_client_refusals_are_errors_of_their_kind(
     stack: Stack, people: People, new_name: NewName
 ) -> None:
-    """A program can tell what it has to mend."""
+    """A program can distinguish what it has to correct."""
     alice = await people.open(stack, new_name("alice"))
 
     with pytest.raises(NotFound):
@@ -172,7 +172,7 @@ async def test_client_same_ref_again_is_acked_with_the_same_place(
 async def test_client_survives_the_death_of_its_gateway(
     breakable: Stack, people: People, new_name: NewName
 ) -> None:
-    """Sends made while it was down arrive once, in order, and nothing is heard twice."""
+    """Sends during the outage arrive once, in order, and no event is repeated."""
     alice = await people.open(breakable, new_name("alice"))
     bob = await people.open(breakable, new_name("bob"))
     chat = (await alice.open_direct(bob.user)).id
@@ -191,7 +191,7 @@ async def test_client_survives_the_death_of_its_gateway(
 async def test_client_restarted_from_its_store_goes_on(
     breakable: Stack, people: People, new_name: NewName, tmp_path: Path, is_file: bool
 ) -> None:
-    """Another process of the same device hears what it missed, and only that."""
+    """Another process of the same device gets what it missed, and only that."""
     store = SqliteStore(tmp_path / "bob.db") if is_file else MemoryStore()
     alice = await people.open(breakable, new_name("alice"))
     name = new_name("bob")
@@ -211,7 +211,7 @@ async def test_client_restarted_from_its_store_goes_on(
 async def test_client_away_for_too_long_hears_all_of_its_chats(
     breakable: Stack, people: People, new_name: NewName
 ) -> None:
-    """The inbox no longer has it, the history has: every message is told, once, in order."""
+    """Events that left the inbox come from the history: every message once, in order."""
     store = MemoryStore()
     alice = await people.open(breakable, new_name("alice"))
     name = new_name("bob")
@@ -246,7 +246,7 @@ async def test_client_without_a_gateway_says_so() -> None:
 
 
 async def test_client_of_a_device_that_is_used_twice_ends(stack: Stack, new_name: NewName) -> None:
-    """Two processes of one device do not push each other out for ever."""
+    """Two processes of one device do not replace each other forever."""
     name = new_name("alice")
     async with (
         client_of(stack, name, device="d1") as first,

@@ -1,4 +1,4 @@
-"""What the Python SDK tells again, and what not, after an orderly close."""
+"""Events that the Python SDK delivers again after an orderly close, and those it does not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def client_of(stack: Stack, user: str, store: MemoryStore | None = None) -> Chat
 
 
 async def heard(client: ChatClient, chat: str, count: int) -> list[str]:
-    """Return so many next entries of a chat: what messages say, and which places were changed."""
+    """Return the next entries of a chat: bodies, and the seqs of changed messages."""
     said: list[str] = []
     async with asyncio.timeout(DEADLINE_S):
         async for event in client.events():
@@ -38,7 +38,7 @@ async def heard(client: ChatClient, chat: str, count: int) -> list[str]:
 async def test_client_closed_while_events_wait_hears_them_next_time_and_no_other(
     stack: Stack, new_name: NewName
 ) -> None:
-    """What was taken is not told again, though nothing was saved since; what was not, is."""
+    """Taken events are not repeated, although nothing was saved since; the others are."""
     store, name = MemoryStore(), new_name("bob")
     async with client_of(stack, new_name("alice")) as alice:
         async with client_of(stack, name, store) as bob:

@@ -35,7 +35,7 @@ async def output_of(process: asyncio.subprocess.Process) -> str:
 async def test_first_example_sends_and_hears(
     stack: Stack, alice: RawChat, new_name: Callable[[str], str]
 ) -> None:
-    """It says hello, prints the answer and marks it as read."""
+    """It says hello, prints the reply and marks it as read."""
     user, url = new_name("sdk"), f"ws://127.0.0.1:{stack.port}/"
 
     process = await start(FIRST, url, stack.token(user), alice.user)

@@ -1,4 +1,4 @@
-"""What the SDK does when a gateway ends its connection: a scripted gateway says how."""
+"""Reactions of the SDK to a close by the gateway, with a scripted gateway."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WELCOME = {"type": "welcome", "user": "alice", "epoch": "e1", "seq": 0, "limits"
 
 
 class Script:
-    """A gateway that does with each connection what the next of `acts` says, and then stays."""
+    """A gateway that handles each connection with the next of `acts`, and then stays open."""
 
     def __init__(self) -> None:
         self.acts: list[Any] = []
@@ -30,7 +30,7 @@ class Script:
         self.url = ""
 
     def greet(self, connection: ServerConnection, request: Request) -> Response | None:
-        """Refuse the handshake if the script says so."""
+        """Refuse the handshake if the script requires it."""
         self.times.append(asyncio.get_running_loop().time())
         if self.acts and self.acts[0] == 503:
             self.acts.pop(0)
@@ -38,7 +38,7 @@ class Script:
         return None
 
     async def talk(self, connection: ServerConnection) -> None:
-        """Welcome, say bye, close."""
+        """Send `welcome` and `bye`, then close."""
         self.hellos.append(msgspec.json.decode(await connection.recv()))
         act = self.acts.pop(0) if self.acts else None
         if act is None or act[0] not in {Close.UNAUTHENTICATED, Close.OVERLOADED}:
@@ -130,7 +130,7 @@ async def test_client_gets_a_new_token_when_the_old_one_ends(script: Script) -> 
 
 
 async def test_client_whose_token_is_refused_ends(script: Script) -> None:
-    """A fixed one cannot be mended by trying."""
+    """A fixed token does not become valid by retrying."""
     script.acts = [(Close.SHUTDOWN, 0), (Close.UNAUTHENTICATED, None)]
 
     async with ChatClient(script.url, "token") as client:
@@ -141,7 +141,7 @@ async def test_client_whose_token_is_refused_ends(script: Script) -> None:
 
 
 async def test_client_that_is_told_not_to_come_back_does_not(script: Script) -> None:
-    """3500 to 3999 end it, and the error says why."""
+    """3500 to 3999 end it, and the error has the reason."""
     script.acts = [(Close.BANNED, None)]
 
     async with ChatClient(script.url, "token") as client:

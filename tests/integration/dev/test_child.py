@@ -16,7 +16,7 @@ Make = Callable[..., Child]
 
 @pytest.fixture
 def lines() -> list[str]:
-    """What the children of the test said."""
+    """Output lines of the test's child processes."""
     return []
 
 
@@ -66,7 +66,7 @@ async def test_line_without_end_is_cut_into_pieces(make: Make, lines: list[str])
 
 
 async def test_tail_keeps_the_last_lines_only(make: Make) -> None:
-    """However much it says."""
+    """However many lines it prints."""
     child = make("seq 1000")
     await child.start()
 
@@ -86,7 +86,7 @@ async def test_bytes_that_are_no_utf8_are_shown_as_such(make: Make, lines: list[
 
 
 async def test_child_is_ready_once_it_said_so(make: Make, lines: list[str]) -> None:
-    """A process without a port tells its readiness by a line."""
+    """A process without a port reports its readiness by a line."""
     child = make("echo starting; echo all.ready now; sleep 60", ready_line="all.ready")
     await child.start()
 
@@ -116,7 +116,7 @@ async def test_child_that_is_not_ready_in_time_failed(make: Make) -> None:
 
 
 async def test_child_that_ignores_sigterm_is_killed_and_named(make: Make, lines: list[str]) -> None:
-    """Nobody keeps a Ctrl-C waiting for ever."""
+    """Ctrl-C does not wait forever."""
     child = make("trap '' TERM; echo up; while :; do sleep 1; done", "up", stop_s=0.2)
     await child.start()
     await child.wait_ready(60)
@@ -128,7 +128,7 @@ async def test_child_that_ignores_sigterm_is_killed_and_named(make: Make, lines:
 
 
 async def test_grandchild_ends_with_its_parent(make: Make, lines: list[str]) -> None:
-    """What a child left running is ended too."""
+    """A process that the child left running ends, too."""
     child = make("sleep 60 & echo $!; kill -9 $$")
     await child.start()
 
@@ -139,7 +139,7 @@ async def test_grandchild_ends_with_its_parent(make: Make, lines: list[str]) -> 
 
 
 async def test_child_started_again_forgets_what_it_said_before(make: Make) -> None:
-    """A second life has its own last lines and must say again that it is ready."""
+    """After a restart it has its own last lines and must report readiness again."""
     child = make("echo $$ is up; exec sleep 60", ready_line="is up")
     await child.start()
     await child.wait_ready(60)

@@ -76,7 +76,7 @@ def test_process_without_redis_names_the_address_and_how_to_start_one(
 
 
 def test_process_that_finds_something_else_says_so(http_server: int) -> None:
-    """Another server on Redis's port is told, not waited for."""
+    """Another server on Redis's port is reported at once."""
     done = run("gateway", CHAT_REDIS_URL=f"redis://127.0.0.1:{http_server}/0")
 
     assert done.returncode == 1
@@ -84,7 +84,7 @@ def test_process_that_finds_something_else_says_so(http_server: int) -> None:
 
 
 async def test_redis_on_a_unix_socket_is_found_and_used(tmp_path: Path) -> None:
-    """On one machine Redis needs no port; where there is no socket, its path is told."""
+    """On one machine Redis needs no port; a missing socket is reported with its path."""
     path = tmp_path / "redis.sock"
     settings = Redis(url=f"unix://{path}")
     with pytest.raises(Unavailable, match=str(path)):
@@ -120,7 +120,7 @@ def test_tables_without_dynamodb_names_the_address_and_how_to_start_one() -> Non
 
 
 def test_tables_applied_twice_creates_once(dynamodb: str, s3: str) -> None:
-    """The second call finds all in order and says so; the bucket can be left to others."""
+    """The second call reports that nothing is to do; the bucket can be left to others."""
     settings = {
         "CHAT_WARM_ENDPOINT": dynamodb,
         "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,

@@ -81,7 +81,7 @@ def test_server_on_a_busy_port_is_refused_with_its_name(tmp_path: Path) -> None:
 
 
 def test_server_that_ends_while_starting_shows_its_last_lines(tmp_path: Path) -> None:
-    """What a server said before it ended is in the error."""
+    """The error contains the last output of the server."""
     launch = redis_launch(tmp_path, free_port())
     launch.argv.extend(["--no-such-option", "1"])
 

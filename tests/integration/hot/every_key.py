@@ -72,7 +72,7 @@ TTL_S = 600  # what is written is there when somebody looks, however long the to
 
 
 class Listener:
-    """Takes whatever the commit says of a draft."""
+    """Accepts any outcome of a draft."""
 
     def __init__(self) -> None:
         self.answers: asyncio.Queue[str] = asyncio.Queue()
@@ -214,7 +214,7 @@ async def use_files(hot: HotClient, owner: UserId) -> None:
 
 
 async def use_seen(hot: HotClient, users: list[UserId]) -> None:
-    """Be a gateway whose users come, are watched, and are limited."""
+    """Act as a gateway whose users connect, are subscribed to, and are limited."""
     seen = PresenceStates(hot=hot, gateway=GATEWAY, online_ttl_s=TTL_S, keep_s=TTL_S)
     await seen.keep_alive()
     claims = [Claim(user, SessionId("s1"), DeviceId("d1"), 0) for user in users]
@@ -242,7 +242,7 @@ async def use_seen(hot: HotClient, users: list[UserId]) -> None:
 async def use_inboxes(
     hot: HotClient, chat: ChatId, users: list[UserId], *, is_settled: bool
 ) -> None:
-    """Deliver, settle, tell, mark and fill."""
+    """Deliver, settle, notify, mark and load."""
     inboxes, epoch = Inboxes(hot), hot.epoch_of(hot.keys.partition_of(chat))
     await inboxes.deliver([Delivery(u, chat, Seq(0), Seq(1), epoch) for u in users])
     if is_settled:
@@ -330,7 +330,7 @@ async def look(hot: HotClient) -> FullBacklog:
 
 
 async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
-    """Look through the backlog for whom to tell, and tell one; another chat is still due."""
+    """Scan the backlog for pushes and send one; another chat is still due."""
     partition = hot.keys.partition_of(chat)
     lease = Lease(
         hot=hot, partition=partition, work="notify", owner="me", ttl_s=TTL_S, clock=SystemClock()

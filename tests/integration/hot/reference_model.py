@@ -1,4 +1,4 @@
-"""What accept, deliver and settle are to do together, in plain Python: the reference they meet."""
+"""Reference model of accept, deliver and settle, in plain Python."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Inboxed(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What `accept` said of one message."""
+    """The outcome of one message in `accept`."""
 
     code: int
     seq: int = 0
@@ -307,7 +307,7 @@ class Scripts:
         return {user: int(seq) for user, seq in self.hash(self.keys.seqs(0)).items()}
 
     def box(self, user: UserId) -> dict[str, str]:
-        """Return a user's box."""
+        """Return a user's state."""
         return self.hash(self.keys.box(user))
 
     def inbox(self, user: UserId) -> list[tuple[int, str, str]]:
@@ -330,7 +330,7 @@ class Scripts:
         ]
 
     def waiting(self) -> int:
-        """Return how many messages and marks the backlog is said to hold."""
+        """Return the number of messages and marks that the backlog reports."""
         return int(self.redis.hget(self.keys.checkpoint(0), "waiting") or 0)
 
     def undelivered(self) -> list[str]:

@@ -51,7 +51,7 @@ def service(apns_service: ApnsService, monkeypatch: pytest.MonkeyPatch) -> ApnsS
 async def test_http2_requests_share_one_connection_and_do_not_wait_for_each_other(
     client: Http2, service: ApnsService
 ) -> None:
-    """What hangs holds nothing else up."""
+    """A hanging request does not delay others."""
     gate = asyncio.Event()
     service.replies["/slow"] = [Reply(200, gate=gate)]
     slow = asyncio.create_task(ask(client, "/slow"))
@@ -181,7 +181,7 @@ async def test_http2_stream_that_is_reset_fails_alone(
 async def test_http2_request_whose_connection_breaks_may_have_been_done(
     client: Http2, service: ApnsService
 ) -> None:
-    """Nobody knows."""
+    """The outcome is unknown."""
     service.replies["/x"] = [Reply(200, gate=asyncio.Event())]
     asked = asyncio.create_task(ask(client))
     await eventually(lambda: service.taken, 60)
@@ -234,7 +234,7 @@ async def test_http2_quiet_connection_is_asked_and_kept_if_it_answers(
 async def test_http2_server_that_breaks_the_protocol_is_left_and_asked_anew(
     client: Http2, service: ApnsService, nonsense: bytes
 ) -> None:
-    """What was under way may have been done."""
+    """Requests in flight have an unknown outcome."""
     service.replies["/x"] = [Reply(200, gate=asyncio.Event(), times=1)]
     asked = asyncio.create_task(ask(client))
     await eventually(lambda: service.taken, 60)
@@ -251,7 +251,7 @@ async def test_http2_server_that_breaks_the_protocol_is_left_and_asked_anew(
 async def test_http2_answer_at_the_limit_is_taken_and_over_it_refused(
     client: Http2, service: ApnsService
 ) -> None:
-    """Whoever answers does not choose how much is held."""
+    """The server does not decide how much is buffered."""
     service.replies["/x"] = [Reply(400, body="x" * 200, times=1), Reply(400, body="x" * 201)]
 
     assert len((await ask(client)).body) == 200
@@ -262,7 +262,7 @@ async def test_http2_answer_at_the_limit_is_taken_and_over_it_refused(
 async def test_http2_server_that_is_not_trusted_or_speaks_something_else_is_not_asked(
     service: ApnsService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither with a certificate of nobody, nor by HTTP/1.1, nor where nobody listens."""
+    """Neither with an untrusted certificate, nor by HTTP/1.1, nor without a listener."""
     (tmp_path / "other").mkdir()
     async with open_apns_service(tmp_path / "other", "http/1.1") as other:
         nobody = f"https://127.0.0.1:{free_port()}"

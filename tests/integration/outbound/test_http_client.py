@@ -122,7 +122,7 @@ async def test_outbound_redirect_is_not_followed() -> None:
 
 
 async def test_outbound_cookie_is_not_kept() -> None:
-    """What one call was told does not show in the next."""
+    """A cookie of one response is not sent with the next call."""
     async with running() as world, opened("127.0.0.0/8") as outbound:
         await fetch(outbound, world.url("/cookie"))
         answer = await fetch(outbound, world.url())
@@ -187,7 +187,7 @@ async def test_outbound_name_with_a_private_address_is_refused(answers: list[str
 
 
 async def test_outbound_name_that_changes_its_address_is_connected_where_it_was_judged() -> None:
-    """DNS rebinding: between the judgement and the connection nobody asks the DNS again."""
+    """DNS rebinding: no second lookup between the check and the connection."""
     answers = iter([["127.0.0.2"], ["127.0.0.1"], ["127.0.0.1"]])
 
     async def lookup(host: str, port: int) -> Sequence[str]:
@@ -204,7 +204,7 @@ async def test_outbound_name_that_changes_its_address_is_connected_where_it_was_
 
 
 async def test_outbound_header_with_a_line_break_is_refused() -> None:
-    """Nobody adds headers, or a second request, through a value."""
+    """A value cannot add headers or a second request."""
     async with running() as world, opened("127.0.0.0/8") as outbound:
         with pytest.raises(BadRequest):
             await outbound.post(

@@ -35,7 +35,7 @@ NOT_DYNAMODB: dict[str, Any] = {"hello": "world"}
 
 
 def settings_for(at: str | None, **changes: Any) -> Warm:
-    """Settings for the endpoint `at`, with a table prefix that nobody else has."""
+    """Settings for the endpoint `at`, with a table prefix of its own."""
     prefix = f"t{secrets.token_hex(6)}_"
     return Warm(
         **{

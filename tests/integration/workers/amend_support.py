@@ -54,7 +54,7 @@ class Chat:
         epoch: str = EPOCH,
         author: str = "",
     ) -> list[Any]:
-        """Run the script; return what it says."""
+        """Run the script; return its reply."""
         self._count += 1
         ref = ref or f"a{self._count}"
         keys = self.scripts.keys

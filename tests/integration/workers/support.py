@@ -1,4 +1,4 @@
-"""What the tests of the workers build with: all their parts on real servers, and chats in them."""
+"""Support of the worker tests: all their parts on real servers, and chats in them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PATIENT_VARIABLES = {
 
 
 def patient_redis(redis_url: str, **changes: Any) -> config.Redis:
-    """Settings of a Redis that nobody breaks: a slow machine is no broken one."""
+    """Settings of a Redis that is never broken: a slow machine is no fault."""
     return config.Redis(**{"url": redis_url, "call_timeout_s": 20.0, **changes})
 
 
@@ -89,7 +89,7 @@ async def running(work: Any, name: str = "worker") -> AsyncIterator[asyncio.Task
 
 
 class Heard:
-    """What became of drafts."""
+    """Outcomes of drafts."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -243,7 +243,7 @@ def persister_of(container: StorageContainer, owner: str = "w1") -> PersistWorke
 
 
 def bodies(messages: Sequence[frames.Message]) -> list[str]:
-    """What messages say."""
+    """Bodies of messages."""
     return [message.body for message in messages]
 
 

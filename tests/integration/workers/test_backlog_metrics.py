@@ -1,4 +1,4 @@
-"""The gauges of a backlog are told by who has its lease, and by nobody else."""
+"""Backlog gauges are exported by the lease holder only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 
 
 def age_s() -> float | None:
-    """What a scrape of this process would show."""
+    """The value that a scrape of this process would show."""
     return REGISTRY.get_sample_value("chatserver_backlog_age_seconds", {"partition": "0"})
 
 

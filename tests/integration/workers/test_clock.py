@@ -25,7 +25,7 @@ STEPS_S = (0, -3_600, 7_200, -86_400)
 
 
 class SteppedClock(SystemClock):
-    """Wall time that somebody sets, as an operator or NTP does; the monotonic one is nobody's."""
+    """Wall time that can be stepped, as by an operator or NTP; monotonic time is not affected."""
 
     offset_s = 0.0
 

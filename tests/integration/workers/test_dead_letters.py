@@ -31,7 +31,7 @@ async def test_dead_letters_are_listed_and_replayed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What the store takes now is back in its place; what it does not, or what changed, stays."""
+    """Accepted messages return to their seq; refused or changed ones stay."""
     team = await make_direct(container)
     await gateway.send(team, "before")
     await gateway.send(team, "poison one")

@@ -1,4 +1,4 @@
-"""Workers that are told to end: each finishes its step and gives back what it holds."""
+"""Workers that stop: each finishes its step and releases its leases."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def vault(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vault
 
 
 def holders(vault: Vault) -> dict[str, str]:
-    """Return who holds the lease on each piece of work of partition 0; nobody: ``""``."""
+    """Return the lease holder of each work of partition 0; none: ``""``."""
     with redis_client(vault.stack.redis_url, decode_responses=True) as client:
         return {
             key.split(":lease:")[1]: str(client.hget(key, "owner"))

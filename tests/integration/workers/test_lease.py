@@ -128,7 +128,7 @@ async def test_persist_zombie_that_slept_past_its_lease_does_not_write(
 async def test_persist_zombie_that_believes_in_its_lease_cannot_move_the_checkpoint(
     container: StorageContainer, gateway: Gateway, redis_url: str, tables: Tables
 ) -> None:
-    """What it writes is what the heir writes, too; Redis fences the rest off by the token."""
+    """Its writes equal those of the new holder; Redis fences everything else by the token."""
     team = await make_direct(container)
     async with (
         other_process(redis_url, tables) as others,
@@ -182,7 +182,7 @@ async def test_persist_lease_lost_in_the_middle_of_a_write_is_no_crash(
 
 
 async def test_persist_gives_its_lease_back_when_it_is_stopped(container: StorageContainer) -> None:
-    """Nobody waits for the lease of a worker that left in order."""
+    """No process waits for the lease of a worker that stopped in order."""
     task = asyncio.create_task(persister_of(container).run())
     await eventually(lambda: holder_of(container, b"w1"))
 

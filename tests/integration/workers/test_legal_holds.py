@@ -44,7 +44,7 @@ async def hold(container: StorageContainer, team: Audience, age_s: float = 60) -
 
 
 async def kept(container: StorageContainer, team: Audience) -> list[str]:
-    """What the hold keeps, in the order in which it was said."""
+    """Messages kept by the hold, in order."""
     return [each.body for each in await copies(container, team)]
 
 
@@ -94,7 +94,7 @@ async def test_hold_keeps_every_version_that_members_change_or_delete(
 async def test_chat_without_a_hold_keeps_nothing(
     container: StorageContainer, gateway: Gateway, team: Audience
 ) -> None:
-    """What members delete is gone, as they are promised."""
+    """Messages that members delete are gone, as promised."""
     await gateway.send(team, "first", "second")
     await persist(container)
     await amend(container, team.chat, ALICE, "edit", 1, "edited")
@@ -107,7 +107,7 @@ async def test_chat_without_a_hold_keeps_nothing(
 async def test_hold_keeps_what_expires_of_before_and_after(
     container: StorageContainer, gateway: Gateway, team: Audience, tables: Tables
 ) -> None:
-    """What was stored when it began is copied by the worker, the rest as it is stored."""
+    """Items stored before are copied by the worker, later ones when they are stored."""
     await send_brief(gateway, team, "before", 600)
     await gateway.send(team, "stays")
     await persist(container)

@@ -1,4 +1,4 @@
-"""Changes of groups over both tiers: in order, once, and finished by whoever comes next."""
+"""Group changes over both tiers: in order, once, and completed by the next process."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def says(container: StorageContainer, chat: ChatId) -> list[tuple[str | No
 
 
 async def inbox_of(container: StorageContainer, user: UserId) -> list[str | int]:
-    """What a user was told: the chat seq of entries, the words of other events."""
+    """A user's inbox: chat seqs of entries, types of other events."""
     found = await container.inboxes.list_after(user, Seq(0), 500)
     return [entry.cs if entry.chat else "chat" for entry in found]
 
@@ -114,7 +114,7 @@ async def test_invite_reaches_both_tiers_and_everybody(
 async def test_removed_member_hears_of_it_and_of_nothing_later(
     container: StorageContainer, group: Audience
 ) -> None:
-    """Messages of before are his, the entry that says it is the last."""
+    """Earlier messages are readable; the entry of the removal is the last."""
     chat, gateway = group.chat, Gateway(container.hot)
     await gateway.send(group, "one", "two")
 
@@ -133,7 +133,7 @@ async def test_removed_member_hears_of_it_and_of_nothing_later(
 async def test_one_who_comes_again_hears_of_the_chat_again(
     container: StorageContainer, group: Audience
 ) -> None:
-    """And of nothing that was said while he was away."""
+    """And no message from the time between."""
     chat, gateway = group.chat, Gateway(container.hot)
     await container.membership.change(BOB, asked(frames.Leave, chat))
     await gateway.send(await container.audiences.get(chat), "secret")
@@ -148,7 +148,7 @@ async def test_one_who_comes_again_hears_of_the_chat_again(
 async def test_one_who_comes_again_before_he_was_told_has_all_that_he_is_owed(
     container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What he was a member for comes before what he is a member for again, and nothing between."""
+    """Entries of the first membership come before those of the second, none between."""
     chat, gateway = group.chat, Gateway(container.hot)
     await gateway.send(group, "one")
     die_in(container, monkeypatch, "membership.after_redis")
@@ -170,7 +170,7 @@ async def test_one_who_comes_again_before_he_was_told_has_all_that_he_is_owed(
 async def test_one_who_leaves_a_chat_that_was_large_until_just_now_is_told_once(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What came by the channel does not come by the inbox again, however late one is told."""
+    """Entries delivered by the channel are not repeated in the inbox, however late it is."""
     erin = UserId("erin")
     few = {"fanout_members_max": 4, "invitations": "never"}  # five make it large, three small again
     async with open_container(redis_url, tables.settings, chats=few) as container:
@@ -209,7 +209,7 @@ async def test_history_of_a_new_member_starts_where_he_joined_unless_all_is_open
 async def test_change_again_under_its_ref_is_one_change(
     container: StorageContainer, group: Audience
 ) -> None:
-    """Also by one who may no longer do it; something else under the ref is a conflict."""
+    """Also by a user who lost the permission; another change under the ref is a conflict."""
     chat = group.chat
     hand_over = asked(frames.SetRole, chat, "r1", user=BOB, role="owner")
 
@@ -322,7 +322,7 @@ async def test_change_whose_process_died_is_finished_by_others(
     where: str,
     healer: str,
 ) -> None:
-    """Between the two stores and before the inboxes: it takes effect once, and everybody hears."""
+    """Between both stores and before the inboxes: it takes effect once, for all members."""
     chat = group.chat
     monkeypatch.setattr("chatserver.service.membership.service.MARKER_TTL_S", 0)
     request = asked(frames.Remove, chat, user=BOB)
@@ -433,7 +433,7 @@ async def test_join_that_another_change_followed_is_known_to_the_directory(
 async def test_owner_who_leaves_is_followed_and_the_last_one_ends_it(
     container: StorageContainer, group: Audience
 ) -> None:
-    """A chat that nobody is in is not found, by nobody."""
+    """A chat without members does not exist, for anybody."""
     chat = group.chat
     await container.membership.change(ALICE, asked(frames.UpdateChat, chat, joining="open"))
     await container.membership.change(ALICE, asked(frames.SetRole, chat, user=CAROL, role="admin"))

@@ -1,4 +1,4 @@
-"""Periods of members who leave and join again: right whatever dies, and whatever Redis loses."""
+"""Periods of members who rejoin: correct after any crash and any loss of Redis."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def periods_of(container: StorageContainer, chat: ChatId, user: UserId) ->
 
 
 async def lose_redis(container: StorageContainer) -> None:
-    """Redis comes back without what it had, and everybody has noticed."""
+    """Redis restarts without its data, and every process has noticed."""
     before = container.hot.epoch_of(0)
     await container.hot.call("FLUSHDB")
     await eventually(lambda: container.hot.epoch_of(0) not in {"", before}, 20, "another epoch")

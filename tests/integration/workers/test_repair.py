@@ -107,7 +107,7 @@ def test_repair_by_default_is_done_within_two_seconds() -> None:
 async def test_repair_finishes_the_fan_out_of_a_gateway_that_died_before_it(
     stack: Stack, cells: Cells, new_name: NewName
 ) -> None:
-    """Acked, in the chat, and in no inbox yet when the process dies: it is in all of them soon."""
+    """A message acked but in no inbox when the process died is soon in all of them."""
     doomed = stack.add_gateway(CHAT_FAILPOINT="send.before_deliver:kill", **cells.env)
     await bring_up(doomed)
     alice, bob, chat = await open_pair(stack, cells.safe, doomed, new_name)
@@ -130,7 +130,7 @@ async def test_repair_finishes_the_fan_out_of_a_gateway_that_died_before_it(
 async def test_repair_tells_the_gateways_that_one_died_before_telling(
     stack: Stack, new_name: NewName
 ) -> None:
-    """In the inbox, but the other gateway knows nothing of it: its device is told soon."""
+    """The inbox has it, but the other gateway does not know: its device gets it soon."""
     doomed = stack.add_gateway(CHAT_FAILPOINT="gateway_stream.before_post:kill")
     await bring_up(doomed)
     alice, bob, chat = await open_pair(stack, stack.gateways[0], doomed, new_name)
@@ -189,7 +189,7 @@ async def hasty(
 async def leave_undelivered(
     container: StorageContainer, *chats: ChatId, ago_ms: int = 60_000
 ) -> None:
-    """List chats as a gateway leaves them that dies."""
+    """List chats as undelivered, as a dying gateway leaves them."""
     seconds, _ = await container.hot.call("TIME")
     for chat in chats:
         noted_ms = int(seconds) * 1000 - ago_ms
@@ -235,7 +235,7 @@ async def test_repair_leaves_alone_what_is_young(hasty: StorageContainer) -> Non
 
 
 async def test_repair_of_a_chat_that_is_no_more_takes_it_off(hasty: StorageContainer) -> None:
-    """Nobody is there to be served."""
+    """The chat has no members."""
     await leave_undelivered(hasty, ChatId("never-was"))
 
     assert await RepairWorker(hasty, 0, "w1").repair_once() == 1
@@ -276,7 +276,7 @@ async def test_repair_skips_chats_that_cannot_be_opened_and_comes_back_to_them(
 async def test_repair_of_two_workers_one_looks_and_the_other_takes_over(
     hasty: StorageContainer, redis_url: str, tables: Tables
 ) -> None:
-    """One lease; who leaves in order gives it back, so that nobody waits for its end."""
+    """One lease; a stopping worker releases it, so the other does not wait."""
     team = await make_direct(hasty)
     key = hasty.hot.keys.lease(0, "repair")
 

@@ -68,7 +68,7 @@ async def worker(container: StorageContainer) -> AsyncIterator[None]:
 async def test_rpc_load_user_makes_the_user_known(
     container: StorageContainer, calls: WarmCalls, worker: None
 ) -> None:
-    """Whoever says hello has an account from then on, and a box."""
+    """After `hello` a user has an account and a user state."""
     await calls.load_user(ALICE)
     await calls.load_user(ALICE)
 
@@ -92,7 +92,7 @@ async def test_rpc_open_direct_is_the_same_chat_for_both(
 async def test_rpc_create_chat_again_by_the_same_ref_is_the_same_chat(
     container: StorageContainer, calls: WarmCalls, worker: None
 ) -> None:
-    """A call that died with its worker may be made again."""
+    """A call that died with its worker may be repeated."""
     await make_users(container, ALICE, BOB, CAROL)
 
     first = await calls.create_chat(ALICE, Ref("g"), [BOB, CAROL], "Team")
@@ -185,7 +185,7 @@ async def test_rpc_call_of_another_version_is_refused_and_holds_up_no_other(
 async def test_rpc_call_older_than_its_deadline_is_not_executed(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """Nobody waits for it any more: a worker that comes late does not work for nothing."""
+    """The caller has given up: a late worker does no useless work."""
     await make_users(container, ALICE)
     hasty = WarmCalls(container.hot, GatewayId("gw1"), 0.05)
     with pytest.raises(Unavailable, match="check that `chatserver worker rpc` is running"):
@@ -252,7 +252,7 @@ def slowed(container: StorageContainer, loader: SlowLoader, in_flight_max: int =
 async def test_rpc_call_that_takes_too_long_is_given_up_on_both_sides(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """The caller hears in time, and the worker is free again."""
+    """The caller gets an error in time, and the worker is free again."""
     loader = SlowLoader()
     hasty = WarmCalls(container.hot, GatewayId("gw1"), 0.3)
     async with running(slowed(container, loader).run()):
@@ -271,7 +271,7 @@ async def test_rpc_call_that_takes_too_long_is_given_up_on_both_sides(
 async def test_rpc_calls_beyond_the_bound_are_overloaded_and_the_others_answered(
     container: StorageContainer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A gateway whose calls pile up says so at once; those that wait are not lost."""
+    """An overloaded gateway refuses at once; waiting calls are not lost."""
     monkeypatch.setattr(rpc_client, "WAITING_MAX", 5)
     loader = SlowLoader()
     async with running(slowed(container, loader).run()):
@@ -291,7 +291,7 @@ async def test_rpc_calls_beyond_the_bound_are_overloaded_and_the_others_answered
 async def test_rpc_call_behind_a_flood_of_another_user_is_answered_first(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """Slots are shared by user: whoever makes a hundred calls waits behind their own."""
+    """Slots are shared by user: a user with a hundred calls waits for their own."""
     loader = SlowLoader()
     async with running(slowed(container, loader).run()):
         flood = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(100)]
@@ -308,7 +308,7 @@ async def test_rpc_call_behind_a_flood_of_another_user_is_answered_first(
 async def test_rpc_calls_about_many_users_leave_the_slots_to_the_others(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """Large groups are created one at a time, whoever asks; other calls begin at once."""
+    """Large groups are created one at a time, whoever creates them; other calls start at once."""
     loader = SlowLoader()
     fit = BULK_IN_FLIGHT_MAX + BULK_WAITING_MAX
     members = [UserId(f"u{n}") for n in range(FEW_USERS + 1)]
@@ -377,7 +377,7 @@ async def test_rpc_create_chat_with_many_members_reads_them_together(
 async def test_rpc_worker_does_so_many_calls_at_once_and_no_more(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """The others wait for their turn, and all are answered."""
+    """The others wait, and all are answered."""
     loader = SlowLoader()
     async with running(slowed(container, loader, 3).run()):
         waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(20)]
@@ -420,7 +420,7 @@ async def are_waiting(container: StorageContainer, count: int) -> bool:
 async def test_rpc_worker_that_is_stopped_answers_what_it_took(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """What it has begun is finished; what it has not is for somebody else, and the caller knows."""
+    """Started calls are finished; the others go to another worker, or fail."""
     loader = SlowLoader()
     task = asyncio.create_task(slowed(container, loader, 1).run())
     waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(6)]
@@ -440,7 +440,7 @@ async def test_rpc_worker_that_is_stopped_answers_what_it_took(
 async def test_rpc_worker_killed_in_a_call_leaves_it_unavailable_and_the_retry_works(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """It had done all but answer: the caller is told that nobody knows, and asks again."""
+    """Everything was done but the response: the outcome is unknown, and the caller retries."""
     await make_users(container, ALICE, BOB)
     hasty = WarmCalls(container.hot, GatewayId("gw2"), 3.0)
     process = await asyncio.create_subprocess_exec(

@@ -33,7 +33,7 @@ PEOPLE = (*MEMBERS, "stranger", "outsider")
 
 
 class Kind(enum.Enum):
-    """For whom something is; the tables say what that means for each caller."""
+    """Who may do something; the tables say what that means for each caller."""
 
     OPEN = "anybody, and the answer does not depend on who asks"
     OWN = "whoever is logged in, for things of his own"
@@ -45,7 +45,7 @@ class Kind(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What is asked, and what those hear who may ask it. `{name}` in `fields` is filled in."""
+    """A request, and the responses of permitted callers. `{name}` in `fields` is filled in."""
 
     kind: Kind
     ok: Any

@@ -36,13 +36,13 @@ def pem(key: Key) -> str:
 
 
 def tokens(**host: Any) -> Tokens:
-    """What checks tokens, with the host application's settings."""
+    """The token checks, with the host application's settings."""
     fields = {"secret": OURS, "local_accounts": not host, **host}
     return Tokens(Auth.model_validate(fields), SystemClock())
 
 
 def claims(**changes: Any) -> dict[str, Any]:
-    """Claims of the host application, changed; `...` takes one away."""
+    """Claims of the host application, changed; `...` removes one."""
     whole = {"sub": "zoe", "aud": "chatserver", "iat": now(), "exp": now() + 600} | changes
     return {name: value for name, value in whole.items() if value is not ...}
 

@@ -1,4 +1,4 @@
-"""What tests do with accounts and API keys."""
+"""Account and API key operations of the tests."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Client = Callable[..., Awaitable[httpx.AsyncClient]]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client() -> AsyncIterator[Client]:
-    """Make clients of an application; `demo_users` says which. It takes 0.3 s to create one."""
+    """Make clients of an application with `demo_users`. It takes 0.3 s to create one."""
     made: dict[tuple[str, ...], httpx.AsyncClient] = {}
     stack = contextlib.AsyncExitStack()
 
@@ -68,7 +68,7 @@ async def test_every_answer_has_the_security_headers(client: Client, path: str) 
 
 
 async def test_client_config_names_the_gateway_and_no_demo_user_by_default(client: Client) -> None:
-    """Outside of development the page is told that there is nobody to click on."""
+    """Outside of development the page gets no users for one-click login."""
     assert (await (await client()).get("/v1/client-config")).json() == {
         "gateway_url": "ws://127.0.0.1:8081/",
         "demo_users": [],
@@ -131,7 +131,7 @@ async def test_demo_login_with_a_wrong_body_is_a_problem(
 
 
 async def test_problem_names_the_wrong_field(client: Client) -> None:
-    """The caller can mend it without guessing."""
+    """The caller can correct the request without guessing."""
     answer = await (await client("alice", "bob")).post("/v1/dev/login", json={"user": "a#b"})
 
     assert "user" in answer.json()["detail"]
@@ -161,7 +161,7 @@ async def test_health_of_a_running_api_is_ok(client: Client) -> None:
 
 
 async def test_readiness_without_redis_is_unavailable_and_says_why(client: Client) -> None:
-    """A load balancer sends its requests elsewhere, and whoever looks knows what is missing."""
+    """A load balancer sends its requests elsewhere, and an operator reads what is missing."""
     answer = await (await client()).get("/readyz")
 
     problem = answer.json()
@@ -201,7 +201,7 @@ async def test_metrics_count_answers_by_route_and_not_by_path(client: Client) ->
 async def test_hsts_is_sent_where_tls_is_known_to_be_in_front(
     settings: dict[str, Any], proto: str | None, expected: str | None
 ) -> None:
-    """A setting says so, or a trusted proxy does; a site without TLS is never locked out."""
+    """A setting or a trusted proxy indicates TLS; a site without TLS is never locked out."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 204, "headers": []})

@@ -1,4 +1,4 @@
-"""What the HTTP application decides when it starts."""
+"""Decisions of the HTTP application at startup."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_policy_names_the_gateways_origin_only() -> None:
 def test_start_with_open_registration_is_told_in_the_log(
     auth: Auth, api: Api, is_told: bool
 ) -> None:
-    """Nobody opens a server to strangers without having been told."""
+    """Open registration is never enabled without a warning."""
     with capture_logs() as logs:
         warn_of_open_registration(Settings(auth=auth, api=api))
 

@@ -8,7 +8,7 @@ from tests.support.apiparts import open_offline_container
 
 
 async def test_waits_to_be_stored_end_with_the_epoch_of_redis() -> None:
-    """A seq of an epoch that is over may be another message in the next: nobody hears `stored`."""
+    """A seq of an old epoch may be another message in the next: no client gets `stored`."""
     told: list[str] = []
     settings = Settings(auth=Auth.model_validate({"secret": "0" * 32}))
     async with open_offline_container(settings) as container:

@@ -16,7 +16,7 @@ from chatserver.errors import BadRequest, RateLimited
 
 
 class Client:
-    """The receiving side of a request whose client disconnects when a test says so."""
+    """The receiving side of a request whose client disconnects when the test decides."""
 
     def __init__(self) -> None:
         self._gone = asyncio.Event()

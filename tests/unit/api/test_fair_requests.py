@@ -70,7 +70,7 @@ class World:
 
 
 async def test_requests_of_one_user_leave_room_for_others() -> None:
-    """Whoever makes many requests at once waits for their own; sends are not counted."""
+    """A user with many concurrent requests waits for their own requests; sends are not counted."""
     world = World(FairSemaphore(total_max=10, user_max=2, waiting_max=3, requests="requests"))
     flood = [world.ask("busy") for _ in range(6)]
     await world.until_begun(2)

@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the routes say, and the committed file is the current one."""
+"""The OpenAPI document matches the routes, and the committed file is current."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_document_lists_every_route_of_the_api(made: Made) -> None:
 
 
 def test_document_tells_of_each_operation_who_may_call_it(made: Made) -> None:
-    """Whoever reads it knows which token to send, and how a refusal looks."""
+    """A reader of the document knows which token to send and what a refusal looks like."""
     for name, operation in made.operations.items():
         is_open = operation["x-rule"] == "anyone"
         problem = operation["responses"]["default"]["content"]["application/problem+json"]
@@ -188,7 +188,7 @@ def test_body_is_required_where_a_field_is(made: Made) -> None:
 
 
 def test_operation_that_creates_takes_an_idempotency_key(made: Made) -> None:
-    """Whatever answers 201 may be repeated without harm, and so may a log in."""
+    """Every operation that returns 201 may be repeated without harm, and so may a login."""
     for (method, path), operation in made.operations.items():
         headers = {each["name"] for each in operation.get("parameters", ())}
         if method == "POST" and ("201" in operation["responses"] or path == "/v1/auth/login"):
@@ -196,7 +196,7 @@ def test_operation_that_creates_takes_an_idempotency_key(made: Made) -> None:
 
 
 def test_operation_that_lists_is_paged(made: Made) -> None:
-    """Whatever answers a list does so in pages; history has places of its own for cursors."""
+    """Every operation that returns a list is paged; history has its own cursors."""
     for (method, path), operation in made.operations.items():
         names = {each["name"] for each in operation.get("parameters", ())}
         fields = fields_of(made, operation["responses"].get("200", {}))
@@ -215,7 +215,7 @@ def fields_of(made: Made, answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_frame_that_is_not_live_has_an_operation(made: Made) -> None:
-    """Whatever the socket can do, HTTP can, too: a new frame without a row fails."""
+    """HTTP offers everything that the WebSocket does: a new frame without a row fails."""
     tags = {frame.__struct_config__.tag for frame in typing.get_args(frames.AnyClientFrame)}
 
     assert set(OPERATION_OF) == tags

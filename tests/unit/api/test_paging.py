@@ -17,7 +17,7 @@ CURSORS = Cursors(SecretStr("0123456789abcdef0123456789abcdef"))
 
 @given(st.text(max_size=64), st.text(max_size=100))
 def test_cursor_opened_for_its_own_list_gives_the_place(what: str, place: str) -> None:
-    """What was sealed comes back, whatever it is."""
+    """A sealed position is returned unchanged, whatever its type."""
     assert CURSORS.open(what, CURSORS.seal(what, place), str) == place
 
 
@@ -38,7 +38,7 @@ def test_cursor_of_another_list_is_refused(mine: str, yours: str) -> None:
 
 @given(st.text(max_size=60))
 def test_cursor_that_is_made_up_is_refused(text: str) -> None:
-    """Whatever characters it has, it is a bad request and nothing else."""
+    """A forged cursor is a bad request, whatever characters it contains."""
     with pytest.raises(BadRequest, match="cursor"):
         CURSORS.open("chats", text, str)
 
@@ -61,7 +61,7 @@ def test_cursor_of_another_secret_is_refused() -> None:
 
 
 def test_short_list_is_cut_into_pages_that_together_are_it() -> None:
-    """Each item once and in order, whatever the size of the pages; the last one has no `next`."""
+    """Each item appears once and in order, for any page size; the last page has no `next`."""
     found = [(3, "c"), (1, "b"), (1, "a"), (2, "a"), (9, "z")]
     for limit in range(1, len(found) + 2):
         shown: list[tuple[int, str]] = []

@@ -1,4 +1,4 @@
-"""Errors as answers: what the caller is told, and what only the log."""
+"""Errors as responses: what the caller sees, and what only the log contains."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def _tell(data: JSONBody[_Told]) -> None:
 
 
 def test_missing_setting_is_unavailable_and_only_the_log_says_which() -> None:
-    """Without credentials of S3, for one, the caller learns that it is not for him to mend."""
+    """The caller cannot fix missing S3 credentials, so the response does not name them."""
     missing = "S3 at AWS: Unable to locate credentials: set cold.access_key"
 
     with capture_logs() as logs:
@@ -38,7 +38,7 @@ def test_missing_setting_is_unavailable_and_only_the_log_says_which() -> None:
 
 
 def test_lost_race_is_a_temporary_conflict() -> None:
-    """The same call may work: the problem says so, and when."""
+    """The same call may succeed later: the problem reports that, and when to retry."""
     answer = on_chat_error(RequestFactory().post("/v1/sessions"), LostRace("changed meanwhile"))
 
     problem = answer.content

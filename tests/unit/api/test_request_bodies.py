@@ -1,4 +1,4 @@
-"""Bodies made from frames: the same fields with the same bounds, less what the path says."""
+"""Request bodies derived from frames: the same fields and bounds, without path parameters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def request_with(**headers: str) -> Request[Any, Any, Any]:
 
 @pytest.mark.parametrize(("body", "frame", "path"), BODIES)
 def test_body_has_the_fields_of_its_frame(body: Any, frame: Any, path: set[str]) -> None:
-    """What the protocol gains, HTTP has at once; nothing is written twice."""
+    """A field added to a frame is also in HTTP, without a second definition."""
     of_frame = {field.name: field.type for field in msgspec.structs.fields(frame)}
     of_body = {field.name: field.type for field in msgspec.structs.fields(body)}
 

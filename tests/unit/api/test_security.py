@@ -40,7 +40,7 @@ READ_KEY = Principal("key", None, frozenset({"chats:read"}), key="k2")
     ],
 )
 def test_rule_lets_through_whom_it_names(rule: Rule, principal: Principal, may: bool) -> None:
-    """A rule names people, or a scope, or both; nobody else passes."""
+    """A rule names users, a scope, or both; all other callers are refused."""
     if may:
         check(rule, principal)
     else:
@@ -86,13 +86,13 @@ def test_token_is_read_from_the_header(header: str) -> None:
     "headers", [[], [""], ["abc"], ["Basic abc"], ["Bearer"], ["Bearer "], ["Bearer a", "Bearer b"]]
 )
 def test_token_that_is_not_one_is_unauthenticated(headers: list[str]) -> None:
-    """No token, another scheme, or two of them: nobody."""
+    """No token, another scheme, or two tokens: unauthenticated."""
     with pytest.raises(Unauthenticated):
         read_token(headers)
 
 
 def test_route_without_a_rule_does_not_start() -> None:
-    """Whoever forgets to say who may call a route is told before anybody calls it."""
+    """A route without a rule is reported at startup, before anybody can call it."""
 
     @get("/v1/forgotten")
     async def forgotten() -> None:
@@ -107,7 +107,7 @@ def test_route_without_a_rule_does_not_start() -> None:
 
 
 def test_names_of_callers_differ() -> None:
-    """No user can take the name of a key: what is stored under one is not found by the other."""
+    """No user can take the name of an API key, so their stored responses never mix."""
     key_principal = Principal("key", UserId("alice"), key="alice")
 
     assert ALICE.name != key_principal.name

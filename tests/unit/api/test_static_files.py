@@ -35,7 +35,7 @@ def open_client(folder: Path) -> httpx.AsyncClient:
 
 @pytest_asyncio.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a small build, beside files that nobody should get."""
+    """A client of a small build, next to files that must not be served."""
     folder = tmp_path / "build"
     (folder / "assets").mkdir(parents=True)
     (folder / ".git").mkdir()

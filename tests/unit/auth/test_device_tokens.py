@@ -31,7 +31,7 @@ def tokens_of(secret: str, clock: FakeClock) -> DeviceTokens:
 
 
 def test_token_names_its_device_until_it_expires() -> None:
-    """A renewed token is of the same device; an expired one is of none."""
+    """A renewed token has the same device; an expired token has none."""
     clock = FakeClock()
     tokens = tokens_of("s" * 32, clock)
     first = tokens.make(ZOE)

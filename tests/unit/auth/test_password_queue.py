@@ -64,7 +64,7 @@ async def test_reserved_slot_is_for_known_devices_only() -> None:
 
 
 async def test_order_is_known_devices_then_fewest_tries_then_first_come() -> None:
-    """A burst of guesses delays no known device and nobody who tries for the first time."""
+    """A burst of guesses delays neither known devices nor first attempts."""
     world = World()
     async with world.queue.slot(attempt("x", "x")):
         for n in range(3):
@@ -151,7 +151,7 @@ async def test_estimated_wait_bounds_the_queue_and_known_devices_still_enter() -
 
 
 async def test_cancelled_attempt_leaves_the_queue_and_keeps_no_slot() -> None:
-    """Whoever goes away costs nothing, whether they wait or have just been given the slot."""
+    """A canceled attempt costs nothing, whether it waits or has just received a slot."""
     world = World()
     async with world.queue.slot(attempt("x", "x")):
         for name in ("gone", "given", "next"):

@@ -58,7 +58,7 @@ def test_list_of_common_passwords_is_whole() -> None:
 
 
 async def test_unknown_user_is_checked_against_a_hash_of_the_same_cost() -> None:
-    """Nobody's password is never right, and the check reads it as it reads any hash."""
+    """The check for an unknown user always fails and takes as long as a real one."""
     passwords = Passwords(WEAK)
     stored = await passwords.hash("correct horse battery", ATTEMPT)
 
@@ -111,7 +111,7 @@ async def test_guesses_take_no_slot_of_other_logins() -> None:
 
 @pytest.mark.constants({"chatserver.auth.passwords.LOGIN_DELAY_S": 0})
 async def test_attempt_without_a_slot_reads_no_credential() -> None:
-    """A flood of guesses costs no read for each: only those are made whose turn has come."""
+    """A flood of guesses costs no reads: credentials are read only when a slot is free."""
 
     @dataclasses.dataclass
     class Stored:

@@ -71,14 +71,14 @@ def refusal(token: str, using: Tokens | None = None) -> str:
 
 
 def test_minted_token_verifies_to_its_user_and_expiry() -> None:
-    """What we hand out holds, for whom and how long we said."""
+    """A minted token is valid for its user and for its lifetime."""
     found = tokens().verify(tokens().mint(UserId("alice"), 600))
 
     assert found == Claims(UserId("alice"), NOW + 600, found.jti)
 
 
 def test_minted_tokens_have_different_names() -> None:
-    """Two tokens of one user in one second can be told apart, so one can be revoked."""
+    """Two tokens that a user gets in the same second differ, so one can be revoked."""
     both = {tokens().verify(tokens().mint(UserId("alice"), 600)).jti for _ in range(2)}
 
     assert len(both) == 2
@@ -113,7 +113,7 @@ def test_secret_of_31_bytes_is_refused_and_of_32_is_taken() -> None:
 
 @pytest.mark.parametrize("name", ["exp", "iat", "sub", "aud", "jti"])
 def test_token_without_a_required_claim_is_refused_by_its_name(name: str) -> None:
-    """A token that, say, never expires does not hold."""
+    """A token without an expiry, for example, is invalid."""
     assert refusal(signed(claims(**{name: ...}))) == f"token: lacks {name}"
 
 
@@ -272,7 +272,7 @@ def test_any_text_is_refused_cleanly(text: str) -> None:
                        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
                        | st.text() | st.lists(st.integers())))  # fmt: skip
 def test_any_signed_claims_verify_to_an_id_or_are_refused(changes: dict[str, object]) -> None:
-    """Whatever is signed, what comes out has a user that is an id and a bounded life."""
+    """Any accepted claims have a user that is a valid id, and a bounded lifetime."""
     try:
         found = tokens().verify(signed(claims(**changes)))
     except Unauthenticated:

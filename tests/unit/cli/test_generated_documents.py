@@ -1,4 +1,4 @@
-"""docs/settings.md and docs/commands.md are what the code says now, and leave nothing out."""
+"""docs/settings.md and docs/commands.md match the code and are complete."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_committed_document_of_the_command_line_is_current(name: str) -> None:
 
 
 def test_settings_document_has_each_setting_with_a_meaning() -> None:
-    """Nobody has to read the code to know what a setting does."""
+    """Each setting has an explanation, so nobody has to read the code."""
     rows = re.findall(
         r"^\| `CHAT_(\w+)` \| ([^|]+) \| ([^|]+) \|(?:[^|\\]|\\.)*\| (.+) \|$",
         SETTINGS_TEXT,

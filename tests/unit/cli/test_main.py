@@ -34,7 +34,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_of_the_list_exists_and_explains_itself(name: str) -> None:
-    """The lines of `--help` are told without importing, so they are checked here."""
+    """`--help` prints these lines without importing the commands, so they are checked here."""
     group = CliRunner().invoke(cli, ["--help"])
     command = CliRunner().invoke(cli, [name, "--help"])
 
@@ -44,7 +44,7 @@ def test_every_command_of_the_list_exists_and_explains_itself(name: str) -> None
 
 
 def test_unknown_command_exits_with_2() -> None:
-    """A typing error is told as one."""
+    """A typing error is reported as one."""
     result = CliRunner().invoke(cli, ["gatewya"])
 
     assert result.exit_code == 2
@@ -74,7 +74,7 @@ def test_wrong_settings_are_told_all_at_once_and_exit_with_2(
 def test_gateway_without_a_secret_exits_with_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """There is no default secret, and the sentence says how to make one."""
+    """There is no default secret, and the message says how to create one."""
     monkeypatch.delenv("CHAT_AUTH_SECRET", raising=False)
     monkeypatch.setattr(sys, "argv", ["chatserver", "gateway"])
 
@@ -107,7 +107,7 @@ def test_address_that_is_no_redis_url_is_refused(url: str) -> None:
 
 
 def test_worker_of_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    """The names are told."""
+    """The message lists the known names."""
     result = CliRunner().invoke(cli, ["worker", "everything"])
 
     assert result.exit_code == 2
@@ -135,7 +135,7 @@ def test_token_command_prints_a_token_and_nothing_else(monkeypatch: pytest.Monke
 def test_token_command_with_a_wrong_option_says_which(
     options: list[str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bounds are told in words."""
+    """The message names the bounds."""
     monkeypatch.setenv("CHAT_AUTH_SECRET", SECRET)
 
     result = CliRunner().invoke(cli, ["token", *options])

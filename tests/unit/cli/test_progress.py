@@ -52,7 +52,7 @@ def test_lines_come_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_bar_moves_and_says_what_is_done() -> None:
-    """Lines that are said stand above it."""
+    """Printed lines appear above the bar."""
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120, legacy_windows=False)
     columns = "{task.description} {task.percentage:.0f}% {task.fields[text]}"

@@ -1,4 +1,4 @@
-"""What `chatserver restore` takes as a range, and as a time to last."""
+"""Ranges and durations that `chatserver restore` accepts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workers.archive.restorer import Bound
 
 
 def test_day_as_an_end_counts_whole() -> None:
-    """Times are UTC unless they say otherwise."""
+    """Times without an offset are UTC."""
     at = int(datetime.datetime(2024, 5, 31, tzinfo=datetime.UTC).timestamp()) * 1_000_000
 
     assert parse_bound("2024-05-31", "--from") == Bound(at, is_time=True)

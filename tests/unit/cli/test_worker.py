@@ -30,7 +30,7 @@ def test_analytics_is_in_all_if_it_is_configured() -> None:
 
 
 def test_worker_help_says_of_each_what_it_does() -> None:
-    """Whoever reads `--help` learns of every one."""
+    """`--help` describes every worker."""
     described = re.findall(r"^ *([a-z]+) +[a-z]", worker.help or "", re.MULTILINE)
 
     assert {*WORKERS, "all"} <= set(described)

@@ -1,4 +1,4 @@
-"""A device under test: the pure client, given frames, and what it says and asks."""
+"""A device under test: the pure client, the frames it receives, and what it reports and sends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Device:
         return [event for event in self.heard if isinstance(event, kind)]
 
     def bodies(self) -> list[str]:
-        """Return the messages told so far."""
+        """Return the bodies of the messages reported so far."""
         return [event.message.body for event in self.told(events.MessageAdded)]
 
 

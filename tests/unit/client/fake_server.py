@@ -59,7 +59,7 @@ class FakeServer:
         return entry, True
 
     def turn(self, chat: str) -> None:
-        """Make a chat large, or small again; a place of the inbox says so."""
+        """Make a chat large or small, as an inbox entry reports."""
         since = len(self.logs[chat])
         is_large = chat not in self.large
         if is_large:
@@ -192,7 +192,7 @@ class FakeServer:
 
 
 def event_of(entry: Fields) -> Fields:
-    """Return the event that tells of an entry."""
+    """Return the event for an entry."""
     kind = entry["kind"] if "target" in entry else "message"
     names = {"type": "event", "kind": kind, "chat": entry["chat"], "cs": entry["seq"]}
     return {**names, "message": entry}
@@ -238,7 +238,7 @@ class FakeSession:
             self.to_client.append(server.snapshot(found))
 
     def tell_stored(self, frame: Fields) -> None:
-        """Push a watermark, unless the client has yet to hear of the epoch in which it counts."""
+        """Push a `stored` position, unless the client does not know its epoch yet."""
         if self._epoch == self._server.epoch:
             self.to_client.append(frame)
 

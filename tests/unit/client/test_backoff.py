@@ -1,4 +1,4 @@
-"""When a client comes back, and whether."""
+"""When a client reconnects, and whether it does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pieces of answers, put together: whatever is lost or doubled, what is told is a beginning."""
+"""AI response parts: with any loss or repetition, the reported text is a prefix of the response."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chatserver.errors import Unavailable
 
 
 class Server:
-    """Knows the whole answer, and how much of it was said by now."""
+    """Knows the whole response, and how much of it was sent so far."""
 
     def __init__(self, pieces: list[str], turn: str = "T1") -> None:
         self.turn = turn
@@ -21,7 +21,7 @@ class Server:
         self.said = 0  # pieces with an index below it
 
     def signal(self, index: int) -> dict[str, Any]:
-        """One piece, as a device is told it."""
+        """One part, as a device receives it."""
         frame: dict[str, Any] = {
             "type": "signal", "kind": "ai.delta", "chat": "c", "from": "ai-x", "turn": self.turn,
             "seq": 7, "index": index, "text": self.pieces[index],
@@ -31,7 +31,7 @@ class Server:
         return frame
 
     def joined(self) -> dict[str, Any]:
-        """What was said so far, as `join_turn` is answered."""
+        """The text so far, as the response to `join_turn`."""
         index = self.said - 1
         frame: dict[str, Any] = {
             "type": "turn", "id": 1, "chat": "c", "turn": self.turn, "seq": 7, "index": index,
@@ -43,7 +43,7 @@ class Server:
 
 
 class Device:
-    """Takes frames, and keeps what it tells."""
+    """Receives frames and keeps the events that it reports."""
 
     def __init__(self) -> None:
         self.told: list[AnswerGrew] = []
@@ -55,7 +55,7 @@ class Device:
         self.asked.append((take, failed))
 
     def check(self, turn: str, whole: str) -> str:
-        """See that what was told of a turn is a beginning of it, each part once; return it."""
+        """Check that the reported text is a prefix of the response, each part once; return it."""
         text = ""
         for event in self.told:
             if event.turn == turn:
@@ -81,7 +81,7 @@ deeds = st.lists(
 def test_spoken_answer_is_told_as_a_beginning_and_in_the_end_whole(
     pieces: list[str], script: list[tuple[str, Any]]
 ) -> None:
-    """Signals are lost, doubled and late, answers too: nothing is told twice or out of order."""
+    """Signals and responses may be lost, repeated or late: nothing is reported twice."""
     server, device, whole = Server(pieces), Device(), "".join(pieces)
     for deed, value in script:
         if deed == "say" and server.said < len(server.pieces):
@@ -123,7 +123,7 @@ def test_spoken_gap_asks_once_until_it_is_answered() -> None:
 
 
 def test_spoken_answer_that_begins_anew_takes_the_place_of_the_old() -> None:
-    """A worker died: its turn's pieces count no more, not even late ones."""
+    """After a worker crash, parts of its response are ignored, even if they arrive late."""
     old, new, device = Server(["x", "y"], "T1"), Server(["a", "b"], "T2"), Device()
     device.answers.signalled(old.signal(0), 0.0)
     device.answers.signalled(old.signal(1), 0.0)
@@ -137,7 +137,7 @@ def test_spoken_answer_that_begins_anew_takes_the_place_of_the_old() -> None:
 
 
 def test_spoken_nothing_is_being_made() -> None:
-    """Who joins in vain is told nothing."""
+    """Joining a response that does not exist reports nothing."""
     device = Device()
     device.answers.join("c", 0.0)
     take, _ = device.asked[0]

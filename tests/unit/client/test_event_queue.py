@@ -76,7 +76,7 @@ def test_untaken_states_are_told_as_they_are_at_the_end() -> None:
 
 
 def test_untaken_ack_that_no_call_returned_is_kept_beyond_the_bound() -> None:
-    """Nobody tells it again."""
+    """No later call would report it."""
     untaken = filled()
 
     untaken.put(QueuedEvent(acked("posted"), None))

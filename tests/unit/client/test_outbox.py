@@ -38,7 +38,7 @@ def test_offers_keep_the_order_and_the_bound_of_the_server() -> None:
 
 
 def test_unanswered_are_offered_again_in_order_after_a_break() -> None:
-    """What was in flight was composed before what waits."""
+    """Messages in flight were written before those that wait, so they are sent first."""
     box = box_of("a", "b", "c")
     offered(box, room=2)
     box.acked("a", place(1), 0.0, is_stored=False)
@@ -75,7 +75,7 @@ def test_acked_deed_is_told_once_and_stays_until_it_is_stored() -> None:
 
 
 def test_new_epoch_offers_acked_ones_again_and_tells_nobody_twice() -> None:
-    """The application has heard that it is done; it is made true again."""
+    """The application already knows that it is done; the new epoch must not change that."""
     box = box_of("a", "b")
     offered(box)
     box.acked("a", place(1), 0.0, is_stored=False)
@@ -99,7 +99,7 @@ def test_same_ref_again_changes_nothing_and_another_text_is_a_conflict() -> None
 
 
 def test_full_outbox_refuses_and_drops_nothing() -> None:
-    """What was acked is never forgotten to make room."""
+    """Acked operations are never dropped to make room."""
     box = Outbox(1)
     box.put(deed("a"))
     offered(box)
@@ -138,7 +138,7 @@ def test_ack_of_a_stored_deed_says_nothing_of_those_before_it() -> None:
 
 
 def test_hide_is_kept_until_its_own_repeat_is_acked_as_stored() -> None:
-    """It is no entry of the chat: what is stored of the chat says nothing of it."""
+    """A hide is not an entry of the chat, so the chat's stored position does not cover it."""
     hide = OutboxEntry(
         "h", "c1", {"type": "delete", "chat": "c1", "ref": "h", "seq": 3, "for": "me"}
     )

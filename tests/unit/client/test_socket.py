@@ -1,4 +1,4 @@
-"""Connecting to a gateway: what is no address is told before anything is tried."""
+"""Connecting to a gateway: an invalid address is reported before the first attempt."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.unit.client.device import Device, entry, page
 
 
 def test_chat_knows_who_is_muted_and_its_slow_mode() -> None:
-    """From what the chat is, and then from its entries; a line of the list says nothing of it."""
+    """From the chat's info, then from its entries; the chat list does not contain them."""
     device = Device()
     info = {"chat": "c1", "kind": "group", "members": ["alice", "bob"], "slow_s": 5}
     device.take(
@@ -104,7 +104,7 @@ def test_unread_does_not_count_a_deleted_message_that_is_not_kept() -> None:
 
 
 def test_members_and_name_follow_the_entries() -> None:
-    """Who is in a group and what it is called is known without asking."""
+    """The members and the name of a group are known without a request."""
     device = Device()
     info = {"chat": "c1", "kind": "group", "members": ["alice", "bob"], "roles": {"bob": "owner"}}
     device.take(type="event", epoch="e1", seq=1, kind="chat", chat="c1", info=info)
@@ -150,7 +150,7 @@ def test_message_hidden_before_it_is_received_has_no_text_in_its_event() -> None
 
 @pytest.mark.parametrize("kind", ["reset", "too_long"])
 def test_message_hidden_while_the_device_missed_events_reads_as_deleted(kind: str) -> None:
-    """The snapshot says what the user deleted elsewhere; what was hidden before stays so."""
+    """The snapshot contains what the user deleted elsewhere; earlier deletions stay."""
     device = Device()
     for seq in (1, 2, 3, 4):
         device.event(seq, seq)
@@ -227,7 +227,7 @@ def test_chat_whose_events_began_in_the_lost_epoch_is_to_be_read() -> None:
 
 
 def test_expired_message_has_no_body_from_its_second_on() -> None:
-    """The device needs no event to take it away."""
+    """The device needs no event to remove the text."""
     device = Device()
     device.event(1, 1, expires_at=500)
     log = device.state.chats["c1"].log
@@ -256,7 +256,7 @@ def test_longest_silent_chat_is_forgotten_at_the_bound() -> None:
 
 
 def test_watched_users_are_watched_again_after_a_break() -> None:
-    """The application says it once."""
+    """The application subscribes only once."""
     device = Device(watched_max=2)
     device.state.watch(["bob", "carol"])
     device.state.unwatch(["carol"])

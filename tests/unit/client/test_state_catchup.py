@@ -1,4 +1,4 @@
-"""What the property test does not reach: holes, large chats, another epoch, another process."""
+"""Cases that the property test does not reach: gaps, large chats, epochs, process restarts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_large_chat_is_read_from_its_place_on() -> None:
 
 
 def test_history_that_begins_later_is_skipped_to_where_it_does() -> None:
-    """Who was out and came back is not owed what was said meanwhile."""
+    """A user who rejoins does not receive messages from the time between."""
     device = Device()
     device.event(1, 3)
     device.event(2, 9)
@@ -149,7 +149,7 @@ def test_new_epoch_drops_a_copy_that_contains_a_change_that_is_gone() -> None:
 
 
 def test_deed_offered_again_in_a_new_epoch_is_offered_by_the_next_process_too() -> None:
-    """That it was acked once says nothing of the epoch it has to be done in now."""
+    """An ack from an old epoch does not prove that the operation is done in the new one."""
     device = Device()
     fields = {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}
     device.state.do(OutboxEntry("r", "c1", fields), device.now)
@@ -176,7 +176,7 @@ def test_chat_that_was_to_be_read_is_read_by_the_next_process() -> None:
 
 
 def test_message_behind_a_hole_is_read_by_the_next_process() -> None:
-    """The cursor is past it, and it was not told."""
+    """The cursor is past the message, but it was not delivered."""
     device = Device()
     device.event(1, 1)
     device.event(2, 3)
@@ -224,7 +224,7 @@ def test_chat_that_turns_large_and_small_again_is_told_with_its_place_in_between
 
 
 def test_large_chat_that_we_are_removed_from_has_no_place_any_more() -> None:
-    """The entry that says so comes by the inbox."""
+    """The entry of the removal arrives in the inbox."""
     device = Device(large=({"chat": "c1", "seq": 0},))
     out = {"seq": 1, "ts": 1, "chat": "c1", "mid": "m1", "sender": "bob", "ref": "r1"}
     out |= {"kind": "member", "body": "", "user": "alice", "role": ""}
@@ -250,7 +250,7 @@ def test_large_chat_that_is_still_to_be_compared_has_no_place_in_hello() -> None
 
 
 def test_entries_behind_a_hole_are_not_skipped_in_a_new_epoch_but_told() -> None:
-    """What stands between the last one that was told and what can be compared is news."""
+    """Entries between the last delivered one and the first comparable one are delivered as new."""
     device = Device(large=({"chat": "c1", "seq": 1},))
     device.event(1, 4)
     assert device.bodies() == []
@@ -280,7 +280,7 @@ def test_entries_before_the_first_that_was_told_are_kept_without_a_hole_only() -
 
 
 def test_marks_that_cannot_be_compared_are_those_of_the_server_in_a_new_epoch() -> None:
-    """What one had read may be lost, and be another entry now."""
+    """An entry that the user read may be lost, and its seq may now be another entry."""
     device = Device()
     device.event(1, 5, sender="alice")
     chat = device.state.chats["c1"]

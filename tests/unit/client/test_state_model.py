@@ -28,7 +28,7 @@ small = st.integers(0, 4)
 
 
 class Witness:
-    """Hears what the application is told and complains about repeats, gaps and disorder."""
+    """Receives the application's events and fails on repeats, gaps and wrong order."""
 
     def __init__(self) -> None:
         self.places: dict[str, int | None] = {}
@@ -291,7 +291,7 @@ class ClientMachine(RuleBasedStateMachine):
 
     @rule()
     def be_busy(self) -> None:
-        """The application takes no events until `take` says so, or its process ends."""
+        """The application takes no events until `take`, or until its process ends."""
         self.is_busy = True
 
     @precondition(lambda self: self.is_busy)
@@ -322,7 +322,7 @@ class ClientMachine(RuleBasedStateMachine):
 
     @invariant()
     def move_frames(self) -> None:
-        """Carry what the client says, and hear what it tells."""
+        """Move frames from the client to the server, and record what the client reports."""
         if self.session is not None:
             self.session.to_server += self.client.take_frames()
         self._hear()

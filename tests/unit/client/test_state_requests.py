@@ -98,7 +98,7 @@ def test_send_refused_for_now_is_offered_when_the_server_said() -> None:
 
 
 def test_deeds_in_a_chat_that_we_left_end_when_the_server_refuses_to_say_more() -> None:
-    """Nobody sends `stored` for them, and they would fill the outbox until a new epoch."""
+    """No `stored` arrives for them, and they would fill the outbox until the next epoch."""
     device = Device()
     fields = {"send": {"body": "hello"}, "delete": {"seq": 1, "for": "me"}}
     for number, (type_, more) in enumerate(fields.items(), start=1):
@@ -126,7 +126,7 @@ def test_deeds_in_a_chat_that_we_left_end_when_the_server_refuses_to_say_more() 
 
 
 def test_deed_in_a_chat_that_we_joined_again_is_kept() -> None:
-    """A refusal of the time between says nothing of it."""
+    """A refusal from the time between the memberships does not apply."""
     device = Device()
     device.state.do(
         OutboxEntry("r", "c1", {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}), 0
@@ -157,7 +157,7 @@ def test_deed_in_a_chat_that_we_joined_again_is_kept() -> None:
 def test_state_question_that_would_wait_for_hours_is_refused(
     chat: str, wait_s: int, is_refused: bool
 ) -> None:
-    """Tokens come at midnight: nobody wants his question asked then. What else waits, waits."""
+    """Tokens reset at midnight: a question must not be asked hours later. Other requests wait."""
     device = Device()
     fields = {"type": "send", "chat": chat, "ref": "r1", "body": "hello"}
     device.state.do(OutboxEntry("r1", chat, fields), device.now)

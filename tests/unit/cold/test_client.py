@@ -12,7 +12,7 @@ from chatserver.errors import ConfigError
 async def test_client_without_credentials_says_which_are_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Signing a form asks nobody, and must not fail as a bug."""
+    """Signing a form without credentials must fail with a clear error."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):

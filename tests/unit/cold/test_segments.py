@@ -59,7 +59,7 @@ def repacked(segment: Segment, raw: bytes) -> tuple[Segment, bytes]:
 
 @given(runs())
 def test_entries_come_back_as_they_went(entries: list[Message]) -> None:
-    """Every field of every entry survives, and the manifest says what is inside."""
+    """Every field of every entry is kept, and the manifest describes the content."""
     segment, data = encode_segment(entries)
 
     assert decode_segment(segment, data) == entries

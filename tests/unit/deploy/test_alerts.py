@@ -54,7 +54,7 @@ def rules() -> dict[str, dict[str, Any]]:
 
 @cache
 def trials() -> list[dict[str, Any]]:
-    """What the alerts are tried on."""
+    """Inputs on which the alerts are tested."""
     text = (DEPLOY / "prometheus" / "alerts_test.yaml").read_text("utf-8")
     found: list[dict[str, Any]] = yaml.safe_load(text)["tests"]
     return found
@@ -123,14 +123,14 @@ def test_every_query_reads_metrics_and_labels_that_the_product_has() -> None:
 
 
 def test_every_legend_names_labels_that_its_query_leaves() -> None:
-    """What a panel writes beside a line is there."""
+    """Each label in a legend exists in the result of its query."""
     for panel, query, legend in dashboard_queries():
         named = set(re.findall(r"{{(\w+)}}", legend))
         assert named <= labels_named_in(promql_parser.parse(query)), f"{panel}: {legend}"
 
 
 def test_dashboard_shows_every_metric() -> None:
-    """What is measured can be looked at."""
+    """Every metric has a panel."""
     shown = {
         selector.name
         for _, query, _ in dashboard_queries()
@@ -258,7 +258,7 @@ def source() -> str:
 
 @cache
 def panels() -> set[str]:
-    """What the panels of the dashboard are called."""
+    """Titles of the dashboard's panels."""
     return {panel for panel, _, _ in dashboard_queries()}
 
 
@@ -291,7 +291,7 @@ def check_command(line: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(rules()))
 def test_runbook_says_what_to_do_with_commands_that_exist(name: str) -> None:
-    """Every alert has its runbook, whole; what it tells to type can be typed."""
+    """Every alert has a complete runbook, and its commands exist."""
     text = (RUNBOOKS / f"{name}.md").read_text("utf-8")
 
     assert text.startswith(f"# {name}\n")

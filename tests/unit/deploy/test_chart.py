@@ -113,7 +113,7 @@ def test_custom_resources_have_the_fields_that_their_operators_know() -> None:
 
 @pytest.mark.parametrize("values", VALUE_SETS)
 def test_every_process_takes_its_settings(values: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each name is a setting, each value is allowed, and it listens where its pod says so."""
+    """Each name is a setting, each value is valid, and the process listens where its pod says."""
     for name, pod in pods(values):
         with given_settings(monkeypatch, environment_of(values, pod)):
             settings = load_settings()
@@ -172,7 +172,7 @@ def test_claim_of_a_search_index_is_mounted_where_it_is_used(more: tuple[str, ..
 
 @pytest.mark.parametrize("values", VALUE_SETS)
 def test_pods_have_time_to_drain(values: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for preStop, says good-bye and flushes is not killed meanwhile; a hung one is."""
+    """A pod that drains is not killed early; a hung one is."""
     for name, pod in pods(values):
         (container,) = pod["containers"]
         if container["args"] == ["tables", "apply"]:
@@ -216,7 +216,7 @@ def names_of_metrics() -> set[str]:
 
 
 def test_gateways_scale_by_a_metric_that_there_is() -> None:
-    """An HPA of a metric that nobody sends would never move."""
+    """An HPA on a metric that does not exist would never scale."""
     asked = [
         metric["pods"]["metric"]["name"]
         for each in of_kind("eks", "HorizontalPodAutoscaler")
@@ -241,7 +241,7 @@ def test_workers_scale_by_a_metric_that_there_is() -> None:
 
 
 def test_who_is_scaled_has_no_fixed_number() -> None:
-    """Who sets the number of pods and who scales them would fight over it at each upgrade."""
+    """Otherwise each upgrade would reset the number of pods that the autoscaler chose."""
     fixed = [each for each in of_kind("eks", "Deployment") if "replicas" in each["spec"]]
     scaled = {f"chat-chatserver-{each}" for each in ("gateway", "api", "worker-persist")}
 

@@ -1,4 +1,4 @@
-"""The box of deploy/compose: compose takes it, SCALE multiplies it, its parts agree."""
+"""deploy/compose: Compose accepts it, SCALE multiplies it, and its parts agree."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_search_index_is_a_volume_of_those_that_use_it(name: str) -> None:
 
 @pytest.mark.parametrize("missing", SECRETS)
 def test_box_has_no_secret_of_its_own(missing: str) -> None:
-    """Who forgot to make one is told so, instead of getting one that everybody knows."""
+    """A missing secret is an error; there is no default that everybody knows."""
     variables = {name: value for name, value in SECRETS.items() if name != missing}
 
     with pytest.raises(AssertionError, match=f"{missing}: make one"):
@@ -98,7 +98,7 @@ def test_box_has_no_secret_of_its_own(missing: str) -> None:
 
 @pytest.mark.parametrize("name", BOXES)
 def test_what_depends_on_health_depends_on_what_tells_it(name: str) -> None:
-    """A container without a check is never healthy, and compose would wait for ever."""
+    """A container without a health check is never healthy, and Compose would wait forever."""
     services = render_compose(*BOXES[name])["services"]
     stages = (DEPLOY / "docker" / "Dockerfile").read_text(encoding="utf-8").split("\nFROM ")
     (objects,) = (stage for stage in stages if " AS objects\n" in stage)

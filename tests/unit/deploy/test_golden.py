@@ -1,4 +1,4 @@
-"""What the chart, the box and Terraform come to is what was looked at last."""
+"""The rendered chart, Compose file and Terraform plan equal the reviewed ones."""
 
 from __future__ import annotations
 

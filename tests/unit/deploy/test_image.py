@@ -36,7 +36,7 @@ def pinned(file: str) -> dict[str, set[str]]:
 
 
 def instruction(name: str) -> str:
-    """Return what an instruction of the last stage says, on one line."""
+    """Return an instruction of the last stage, on one line."""
     joined = STAGES[-1].replace("\\\n", " ")
     (found,) = re.findall(rf"^{name}\s+(.+)$", joined, re.MULTILINE)
     return str(found)

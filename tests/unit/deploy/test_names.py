@@ -1,4 +1,4 @@
-"""What deploy/ and docs/deploy.md name: settings and commands, all of them there."""
+"""Settings and commands that deploy/ and docs/deploy.md name exist."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEXTS = [
 
 
 def test_every_setting_that_is_named_is_one() -> None:
-    """Also in comments and documents: who copies a name gets what he read of."""
+    """Also in comments and documents: a copied name is a real setting."""
     known = list_variables(Settings).keys() | NOT_SETTINGS
     unknown = {
         f"{file.relative_to(ROOT)}: {name}"
@@ -61,7 +61,7 @@ def check(words: list[str]) -> None:
 
 
 def test_every_command_that_is_run_is_one() -> None:
-    """By the chart, by the box, and in the documents."""
+    """In the chart, the Compose file and the documents."""
     asked = [words for file in TEXTS for words in commands_in(file)]
     for box in BOXES.values():
         services = render_compose(*box)["services"]

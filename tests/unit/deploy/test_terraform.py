@@ -253,7 +253,7 @@ def test_bucket_keeps_what_is_read_where_it_can_be_read() -> None:
 
 
 def test_outputs_name_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the processes are told are settings, and Redis has the rights of docs/security.md."""
+    """Outputs are named like settings, and Redis has the rights from docs/security.md."""
     names = set(re.findall(r"\b(CHAT_[A-Z0-9_]+)\s+= ", source()))
     values = {"CHAT_WARM_BILLING": "on_demand", "CHAT_ARCHIVE_REMOVAL": "worker"}
     values |= {"CHAT_COLD_ORIGINS": "[]", "CHAT_REDIS_PARTITIONS": "64"}

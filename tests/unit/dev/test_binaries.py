@@ -1,4 +1,4 @@
-"""Where programs are looked for, and what is said when there is none."""
+"""Where programs are searched for, and the error if one is missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make_program(path: Path) -> Path:
 @pytest.mark.usefixtures("nothing_on_path")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_missing_program_is_named_with_how_to_get_it(name: str, tmp_path: Path) -> None:
-    """Nobody has to guess what to install."""
+    """The message says what to install."""
     with pytest.raises(ConfigError) as caught:
         find_binary(name, tools=tmp_path)
 
@@ -46,14 +46,14 @@ def test_missing_program_is_named_with_how_to_get_it(name: str, tmp_path: Path) 
     ],
 )
 def test_program_in_the_tools_folder_is_found(name: str, place: str, tmp_path: Path) -> None:
-    """What `make` fetched is used without being on PATH."""
+    """A program that `make` downloaded is used without being on PATH."""
     path = make_program(tmp_path / place)
 
     assert find_binary(name, tools=tmp_path) == path
 
 
 def test_program_on_path_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What the machine has is used first."""
+    """A program of the machine has priority."""
     path = make_program(tmp_path / "path/dynoxide")
     make_program(tmp_path / "tools/node_modules/@dynoxide/linux-x64/dynoxide")
     monkeypatch.setenv("PATH", str(path.parent))

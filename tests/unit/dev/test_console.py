@@ -20,7 +20,7 @@ def printed(act: object) -> str:
 
 
 def test_line_begins_with_the_name_of_its_process() -> None:
-    """Every line says who wrote it, however long it is."""
+    """Every line begins with its process, however long it is."""
     text = printed(lambda screen: screen.line("gateway", "12:00:00 info    " + "x" * 500))
 
     assert text.startswith("gateway  │ 12:00:00 info")
@@ -28,7 +28,7 @@ def test_line_begins_with_the_name_of_its_process() -> None:
 
 
 def test_line_with_markup_and_control_characters_is_shown_as_text() -> None:
-    """What a process writes neither styles nor moves anything."""
+    """Output of a process cannot style or move anything."""
     text = printed(lambda screen: screen.line("api", "[red]x[/red] \x1b[2J \x9b \u202e"))
 
     assert "[red]x[/red]" in text
@@ -36,7 +36,7 @@ def test_line_with_markup_and_control_characters_is_shown_as_text() -> None:
 
 
 def test_failure_shows_the_name_and_the_last_lines() -> None:
-    """Who ended, how, and what it said last."""
+    """The process, its exit code and its last lines."""
     text = printed(lambda screen: screen.failed("redis", "ended with 1", ["one", "two"]))
 
     assert "redis ended with 1" in text

@@ -40,7 +40,7 @@ def test_secret_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
 
 
 def test_settings_are_read_by_a_shell_and_by_nobody_else(tmp_path: Path) -> None:
-    """Whatever is in them; a second writing replaces the first."""
+    """Any value is quoted correctly, and a second write replaces the first."""
     folder = DataFolder.open(tmp_path / "dev")
     folder.write_settings({"CHAT_OLD": "1"})
     folder.write_settings({"CHAT_ONE": """it's "$HOME" and `more`""", "CHAT_TWO": '["a"]'})
@@ -106,7 +106,7 @@ def test_folder_in_use_is_refused_until_it_is_closed(tmp_path: Path) -> None:
 
 
 def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    """A file in its place is told with its path."""
+    """A file in place of the folder is reported with its path."""
     (tmp_path / "file").write_text("")
 
     with pytest.raises(ConfigError, match=r"--data .*/file"):

@@ -1,4 +1,4 @@
-"""The plan: what is run, on which ports, and who is told what."""
+"""The plan: which processes run, on which ports, with which settings."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_limits_of_aws_need_the_server_from_npm(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_one_port_for_two_things_is_refused() -> None:
-    """A port given twice is told before anything starts."""
+    """A port that is given twice is reported before anything starts."""
     with pytest.raises(ConfigError, match=r"is used twice \(page, s3\): change --s3-port"):
         Ports(page=31080, gateway=31081, redis=31082, dynamodb=31083, s3=31080).check()
 
@@ -73,7 +73,7 @@ def test_one_port_for_two_things_is_refused() -> None:
 def test_every_process_is_told_settings_that_are_valid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What we put into the environment is what the settings read."""
+    """The environment that we set is what the settings read."""
     made = plan(tmp_path)
 
     for launch in (made.gateway(), made.api(), made.worker(), made.seed()):
@@ -87,7 +87,7 @@ def test_every_process_is_told_settings_that_are_valid(
 
 
 def test_only_the_api_knows_demo_users(tmp_path: Path) -> None:
-    """One-click login exists in one process, and only because `dev` says so."""
+    """One-click login exists in one process only, and only in `dev`."""
     made = plan(tmp_path)
 
     assert json.loads(made.api().env["CHAT_API_DEMO_USERS"]) == list(DEMO_USERS)
@@ -121,7 +121,7 @@ def test_secret_is_in_no_command_line(tmp_path: Path) -> None:
 
 
 def test_without_npm_the_fallback_and_its_price_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who runs on the fallback knows that it is slower and what a crash costs."""
+    """The user knows that the fallback is slower, and what a crash costs."""
     monkeypatch.setattr(plan_module, "has_binary", lambda name: name != "dynoxide")
 
     (note,) = fallback_notes()

@@ -48,7 +48,7 @@ class Document:
 
     @property
     def anchors(self) -> set[str]:
-        """What headings can be linked as, as GitHub makes it."""
+        """Anchors of headings, as GitHub creates them."""
         found: set[str] = set()
         for heading in _HEADING.findall(self.prose):
             plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
@@ -74,7 +74,7 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Take a file apart."""
+    """Split a file into its parts."""
     text = path.read_text(encoding="utf-8")
     blocks = tuple((language, body) for _, language, body in _FENCE.findall(text))
     return Document(path, blocks, _FENCE.sub("", text))

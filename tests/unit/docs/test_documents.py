@@ -1,4 +1,4 @@
-"""What documents name exists: commands, settings, files, tests, links, make targets, modules."""
+"""Commands, settings, files, tests, links, make targets and modules named in documents exist."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def _cells(row: str) -> list[str]:
 
 
 def test_documents_are_found_with_their_commands_settings_and_links() -> None:
-    """What reads nothing finds nothing wrong."""
+    """A parser that reads nothing would find nothing wrong."""
     found = {document.name: document for document in documents()}
 
     readme = found["README.md"]
@@ -273,5 +273,5 @@ def test_command_that_is_wrong_is_told(text: str, why: str) -> None:
     ],
 )
 def test_command_with_placeholders_is_understood(text: str) -> None:
-    """What documents write and no shell would take."""
+    """Documents contain placeholders that no shell would accept."""
     assert check_command(text) is None

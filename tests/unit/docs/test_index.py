@@ -11,7 +11,7 @@ _DECISION = re.compile(r"\d{4}-.+\.md")
 
 
 def test_index_of_documents_leaves_none_out() -> None:
-    """A page that is linked nowhere is read by nobody."""
+    """A page that is not linked is never read."""
     (index,) = [document for document in documents() if document.name == "docs/README.md"]
 
     linked = {link.partition("#")[0] for link in index.links}
@@ -21,7 +21,7 @@ def test_index_of_documents_leaves_none_out() -> None:
 
 
 def test_readme_leads_to_each_document_that_an_operator_or_developer_needs() -> None:
-    """From the first page on, everything is a click or two away."""
+    """Every document is a click or two from the first page."""
     (readme,) = [document for document in documents() if document.name == "README.md"]
 
     linked = {link.partition("#")[0] for link in readme.links}
@@ -39,7 +39,7 @@ def test_decisions_have_a_number_each() -> None:
 
 
 def test_each_frequent_question_has_an_answer_and_is_asked_once() -> None:
-    """A question that nobody answers had better not be there."""
+    """A question without an answer must not be listed."""
     text = (DOCS / "faq.md").read_text(encoding="utf-8")
     questions = re.findall(r"^\*\*([^*]+)\*\*(.*?)(?=\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
 

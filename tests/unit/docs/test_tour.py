@@ -58,7 +58,7 @@ def test_each_function_of_the_tour_is_where_it_is_said_to_be(path: Path) -> None
 
 
 def test_tour_passes_through_each_part_of_the_way() -> None:
-    """Who follows it has seen every package that a message passes."""
+    """A reader of the tour has seen every package that a message passes through."""
     text = TOUR.read_text(encoding="utf-8")
 
     for package in ("protocol", "gateway", "service", "hot", "warm", "cold", "client", "domain"):

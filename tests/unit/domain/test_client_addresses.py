@@ -1,4 +1,4 @@
-"""Whose address it is: proxies of ours are believed, and nobody else."""
+"""Client addresses: only trusted proxies are believed."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def test_client_address_is_the_right_most_one_that_is_no_proxy_of_ours(
 
 
 def test_client_address_of_a_stranger_ignores_what_it_claims() -> None:
-    """Who connects directly cannot pass for somebody else."""
+    """A client that connects directly cannot claim another address."""
     assert client_address("203.0.113.5", ["1.2.3.4"], TRUSTED) == "203.0.113.5"
     assert client_address("203.0.113.5", ["1.2.3.4"], []) == "203.0.113.5"
 
 
 @pytest.mark.parametrize("nonsense", ["", "unknown", "_hidden", "1.2.3", "1.2.3.4.5", "::g", " , "])
 def test_client_address_behind_nonsense_is_the_last_one_known(nonsense: str) -> None:
-    """A hop that is no address ends the way back: the proxy that told of it answers for it."""
+    """An invalid hop ends the search: the address of the proxy that reported it is used."""
     assert client_address("10.0.0.1", [f"1.1.1.1, {nonsense}"], TRUSTED) == "10.0.0.1"
     assert client_address("10.0.0.1", [f"{nonsense}, 10.2.2.2"], TRUSTED) == "10.2.2.2"
 

@@ -49,7 +49,7 @@ def test_parse_id_outside_the_grammar_is_refused_by_name(text: str) -> None:
 
 @given(st.text(max_size=70))
 def test_parse_id_agrees_with_the_pattern_on_the_wire(text: str) -> None:
-    """What the frames' types take and what the parser takes is the same."""
+    """The frames' types and the parser accept the same ids."""
     try:
         ids.parse_id(text, "chat")
     except BadRequest:
@@ -62,7 +62,7 @@ def test_parse_id_agrees_with_the_pattern_on_the_wire(text: str) -> None:
 
 @given(pairs)
 def test_direct_chat_id_is_the_same_for_both(pair: tuple[str, str]) -> None:
-    """Two devices cannot open the chat of two users twice, whoever asks."""
+    """Two devices cannot create the chat of two users twice, whichever user opens it."""
     a, b = map(UserId, pair)
 
     chat = ids.direct_chat_id(a, b)

@@ -20,7 +20,7 @@ from tests.unit.service.builders import ALICE, BOB, audience_of
 def test_chat_is_large_above_the_bound_until_it_is_well_below(
     count: int, was_large: bool, expected: bool
 ) -> None:
-    """One guest who comes and goes does not turn it each time."""
+    """A member who joins and leaves at the boundary does not change it each time."""
     assert is_large_after(count, 5, was_large=was_large) is expected
 
 
@@ -51,7 +51,7 @@ def test_inbox_spans_have_each_entry_that_came_while_the_chat_was_small(
 def test_chat_is_turning_until_all_before_the_turn_is_where_it_has_to_be(
     done: int, expected: bool
 ) -> None:
-    """Until then whoever tells the members brings its entries, too."""
+    """Until then, notifications also deliver the earlier entries."""
     audience = dataclasses.replace(audience_of(ALICE, BOB, is_large=True, done=done), turns=(8,))
 
     assert audience.is_turning is expected

@@ -1,4 +1,4 @@
-"""Who may change what in a group: the table of permissions, and the one owner."""
+"""Permissions to change a group, as a table, and the single owner."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_plan_is_as_the_table_of_permissions_says(what: str, actor: UserId) -> N
 @pytest.mark.parametrize("what", PLANS)
 @pytest.mark.parametrize("kind", ["group", "direct"])
 def test_plan_of_a_stranger_does_not_tell_whether_the_chat_exists(what: str, kind: str) -> None:
-    """To him there is no such chat, of whatever kind."""
+    """To a stranger the chat does not exist, whatever its kind."""
     with pytest.raises(NotFound, match="no such chat, or you are not a member"):
         PLANS[what](group_of(kind=kind), STRANGER)
 
@@ -123,7 +123,7 @@ def test_join_is_for_chats_that_are_open() -> None:
 
 
 def test_join_of_a_chat_that_everybody_left_is_not_found() -> None:
-    """It is over: nobody would own it."""
+    """It has ended: it would have no owner."""
     with pytest.raises(NotFound):
         plan_join(group_of({}, joining="open"), STRANGER)
 
@@ -149,7 +149,7 @@ def test_remove_of_nobody_changes_nothing() -> None:
 
 
 def test_remove_of_oneself_is_a_leave() -> None:
-    """An owner who removed himself would leave nobody behind."""
+    """An owner who removed themselves would leave a group without an owner."""
     with pytest.raises(BadRequest, match="leave"):
         plan_remove(group_of(), OWNER, OWNER)
 
@@ -167,7 +167,7 @@ def test_set_role_of_the_owner_himself_is_refused() -> None:
 
 
 def test_set_role_of_one_who_is_no_member_is_not_found() -> None:
-    """The message says who."""
+    """The message names the user."""
     with pytest.raises(NotFound, match="stranger is not a member"):
         plan_set_role(group_of(), OWNER, STRANGER, "admin")
 
@@ -205,7 +205,7 @@ def plan(group: Group, what: str, actor: UserId, user: UserId, role: Role) -> Ch
 def test_group_with_members_has_one_owner_whatever_is_asked(
     asked: list[tuple[str, UserId, UserId, Role]], joining: Joining
 ) -> None:
-    """And nobody's rank changes by one who may not do that."""
+    """Roles change only by members who are allowed to change them."""
     roles: dict[UserId, Role] = {USERS[0]: "owner", USERS[1]: "member"}
     for what, actor, user, role in asked:
         before = dict(roles)
@@ -231,7 +231,7 @@ def test_group_with_members_has_one_owner_whatever_is_asked(
 
 @pytest.mark.parametrize("plan", [plan_mute, plan_ban])
 def test_mute_and_ban_are_for_those_above(plan: Callable[[Group, UserId, UserId], Changes]) -> None:
-    """Admins act on members, the owner on admins too, nobody on the owner or on himself."""
+    """Admins act on members, the owner also on admins, nobody on the owner or on themselves."""
     group = group_of()
 
     for actor, target in ((ADMIN, MEMBER), (OWNER, ADMIN), (OWNER, MEMBER)):
@@ -242,7 +242,7 @@ def test_mute_and_ban_are_for_those_above(plan: Callable[[Group, UserId, UserId]
 
 
 def test_mute_of_one_who_is_no_member_is_not_found_and_a_ban_is_not() -> None:
-    """Who is not there yet can be kept out."""
+    """A user can be banned before they join."""
     owner, stranger = UserId("o"), UserId("s")
     group = Group("group", "invited", 1, 256, {owner: "owner"})
 
@@ -252,7 +252,7 @@ def test_mute_of_one_who_is_no_member_is_not_found_and_a_ban_is_not() -> None:
 
 
 def test_banned_user_neither_joins_nor_is_invited() -> None:
-    """The one who joins learns no more than that it is not open to him."""
+    """A banned user only sees that the group is not open to them."""
     owner, banned = UserId("o"), UserId("b")
     group = Group("group", "open", 1, 256, {owner: "owner"}, {banned})
 

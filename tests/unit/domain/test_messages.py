@@ -1,4 +1,4 @@
-"""What is remembered of a message under its reference."""
+"""What is stored of a message under its reference."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_digest_of_the_same_message_is_the_same_in_every_process() -> None:
 def test_digest_of_a_message_with_one_change_differs(
     kind: str, body: str, reply_to: int | None, data: st.DataObject
 ) -> None:
-    """A checksum tells every short change apart: a mistake is answered with a conflict."""
+    """The digest detects every short change: such a retry gets a conflict."""
     at = data.draw(st.integers(0, len(body)))
     changed = body[:at] + data.draw(st.sampled_from("abc 0")) + body[at:]
 
@@ -45,7 +45,7 @@ def test_digest_of_a_message_with_one_change_differs(
 
 
 def test_digest_of_kind_body_and_reply_do_not_run_together() -> None:
-    """What moves from one field into another is another message."""
+    """Text that moves from one field to another is another message."""
     digests = {
         digest_of("a", "b", None),
         digest_of("a", "None:b", 1),

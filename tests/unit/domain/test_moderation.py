@@ -1,4 +1,4 @@
-"""What a gate says of a chat, as text and back."""
+"""Encoding and decoding of a chat's write policy."""
 
 from __future__ import annotations
 

@@ -30,13 +30,13 @@ COMES_APART = "\u0958"  # NFC makes two characters of it
 
 @given(st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1, max_size=300))
 def test_parse_body_plain_text_is_returned_as_it_is(text: str) -> None:
-    """What nearly everybody writes is not touched."""
+    """Ordinary text is not changed."""
     assert parse_body(text) == text
 
 
 @given(st.text(max_size=200))
 def test_parse_body_any_text_is_refused_or_within_every_rule(text: str) -> None:
-    """Whatever comes back is normalised, bounded, and parses to itself."""
+    """Any accepted body is normalized, bounded, and parses to itself."""
     try:
         body = parse_body(text)
     except ClientError:
@@ -85,7 +85,7 @@ def test_parse_body_that_grows_by_normalising_is_measured_afterwards() -> None:
 
 
 def test_parse_body_empty_is_refused() -> None:
-    """A message says something."""
+    """A message has text."""
     with pytest.raises(BadRequest, match="body: must not be empty"):
         parse_body("")
 
@@ -127,7 +127,7 @@ def test_parse_body_lone_surrogate_does_not_crash() -> None:
 
 @given(st.text(max_size=100))
 def test_parse_name_any_text_is_refused_or_within_every_rule(text: str) -> None:
-    """Whatever comes back is stripped, bounded, on one line, and parses to itself."""
+    """Any accepted name is stripped, bounded, on one line, and parses to itself."""
     try:
         name = parse_name(text)
     except ClientError:
@@ -153,7 +153,7 @@ def test_parse_name_that_grows_by_normalising_is_measured_afterwards() -> None:
 
 @pytest.mark.parametrize("text", ["", "   ", "\t\n"])
 def test_parse_name_blank_is_refused_by_the_field_given(text: str) -> None:
-    """A name that cannot be seen is none; the error says which one."""
+    """An invisible name is not a name; the error names the field."""
     with pytest.raises(BadRequest, match="title: must not be empty"):
         parse_name(text, "title")
 
@@ -163,7 +163,7 @@ def test_parse_name_blank_is_refused_by_the_field_given(text: str) -> None:
     ["\n", "\t", "\u2028", "\u2029", "\u061c", "\u200e", "\u200f", "\u202a", "\u202e", "\u2066"],
 )
 def test_parse_name_breaks_and_direction_marks_are_refused(char: str) -> None:
-    """A name cannot break a line or turn what stands beside it."""
+    """A name cannot break a line or change the direction of the text next to it."""
     with pytest.raises(BadRequest, match="name: must not contain line breaks or direction marks"):
         parse_name(f"a{char}b")
 
@@ -219,7 +219,7 @@ def test_parse_emoji_bound_is_exact() -> None:
 
 @given(st.text(), st.integers(1, 60), st.integers(4, 120))
 def test_clean_body_of_anything_is_a_body(text: str, chars: int, size: int) -> None:
-    """What no user wrote is made fit to be sent; and what is fit stays as it is."""
+    """Text that no user wrote is made valid; valid text is not changed."""
     bounds = BodyBounds(chars, size)
     cleaned = clean_body(text, bounds)
 

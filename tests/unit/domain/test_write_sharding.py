@@ -54,7 +54,7 @@ def test_place_follows_from_the_stretch_that_a_ts_is_in(layout: Layout, ts: int)
 def test_stretch_that_lies_ahead_moves_nothing_of_before(
     layout: Layout, ts: int, low: int, ahead: int, shards: int
 ) -> None:
-    """Who acts by the list of before puts what he knows where all others look for it."""
+    """A writer with the old layout writes to the partition where readers look for it."""
     begin = max(layout.from_ts, ts, low) + ahead
     longer = Layout((*layout.stretches, ShardingPeriod(begin, shards)))
 
@@ -115,7 +115,7 @@ def test_chat_of_a_partition_is_told_from_its_markers(partition: str, chat: str)
 @settings(deadline=None)
 @given(layouts())
 def test_layout_comes_back_as_it_was_written(layout: Layout) -> None:
-    """Its text says all of it."""
+    """The text contains the whole layout."""
     if layout:
         assert parse_layout(layout.encode()) == layout
 

@@ -71,7 +71,7 @@ def test_text_is_never_taken_for_a_value(text: str) -> None:
     ],
 )
 def test_value_is_refused_at_another_place(place: tuple[str, ...]) -> None:
-    """A copied item shows nobody a text of another one."""
+    """A value copied to another item cannot be decrypted there."""
     data = KEY.encrypt(PLACE, TEXT)
 
     with pytest.raises(CorruptData, match="does not match its place"):
@@ -112,7 +112,7 @@ def test_value_with_any_changed_byte_is_refused() -> None:
 
 @pytest.mark.parametrize("data", [b"", MAGIC, b"text", b"\xfe\x02" + bytes(60), MAGIC + bytes(20)])
 def test_unknown_format_is_refused(data: bytes) -> None:
-    """What a later release wrote is not read as nonsense."""
+    """A value written by a later release is not misread."""
     with pytest.raises(CorruptData, match="unknown format"):
         version_of(data)
 
@@ -139,6 +139,6 @@ def test_key_is_in_no_representation() -> None:
 
 
 def test_secret_of_another_length_is_refused() -> None:
-    """What KMS answers is checked."""
+    """The key that KMS returns is checked."""
     with pytest.raises(CorruptData, match="must have 32 bytes"):
         DataKey("acme", 1, b"short")

@@ -20,7 +20,7 @@ PLACE = ("messages", "d-1", "7", "body")
 
 
 class FakeClock:
-    """Time that passes only when told."""
+    """Time advances only when the test advances it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -109,7 +109,7 @@ def world() -> World:
 
 
 async def test_first_use_creates_version_1_once_for_all_processes(world: World) -> None:
-    """Whoever comes second uses the key of the first."""
+    """A process that comes second uses the key of the first one."""
     rings = [world.another() for _ in range(8)]
 
     keys = await asyncio.gather(*(ring.get_current() for ring in rings for _ in range(3)))

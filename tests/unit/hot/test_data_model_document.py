@@ -26,7 +26,7 @@ def documented() -> dict[str, str]:
 
 
 def spelled_keys() -> set[str]:
-    """What every key function makes, with the names of its parameters in the ids' places."""
+    """The result of every key function, with the names of its parameters as ids."""
     keys, found = Keys(1), set()
     for name, method in inspect.getmembers(keys, inspect.ismethod):
         if name in ("__init__", "partition_of"):
@@ -54,7 +54,7 @@ def test_data_model_document_names_exactly_the_keys_of_the_code() -> None:
 
 
 def test_data_model_document_agrees_with_header_of_script() -> None:
-    """What a script calls a key is a documented key of that type."""
+    """Each key of a script is a documented key of that type."""
     # A header has words: an underscore for a hyphen.
     types = {
         key.partition(":")[2].partition(":")[0].replace("-", "_"): of_type

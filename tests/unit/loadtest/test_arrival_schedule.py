@@ -38,7 +38,7 @@ async def test_pacer_that_was_held_up_does_all_that_was_due_meanwhile() -> None:
 
 
 class _Link:
-    """A connection on which nothing is answered until we say so."""
+    """A connection that answers only when the test decides."""
 
     def __init__(self) -> None:
         self.transport = self

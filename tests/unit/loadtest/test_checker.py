@@ -45,12 +45,12 @@ def test_checker_finds_what_was_lost_repeated_or_swapped(
 
 
 def test_checker_asks_only_for_what_was_acked() -> None:
-    """A message that nobody was promised may be missing."""
+    """Only acked messages must exist."""
     assert judged([1, 2, 3, 4, 5], acked=[1, 2, 3, 4, 5]) == {}
 
 
 def test_checker_finds_two_messages_at_one_place() -> None:
-    """All devices, and the acks, tell one order."""
+    """All devices and all acks agree on one order."""
     findings = Findings()
     book = Book("chat", 2, findings)
 
@@ -73,7 +73,7 @@ def test_checker_finds_one_message_at_two_places() -> None:
 
 
 def test_checker_finds_a_sender_whose_messages_are_out_of_order() -> None:
-    """Unless he had to offer the message again, and what he said next was faster."""
+    """Except after a retry, which a later message may overtake."""
     found = []
     for repeated in ((), (key_of(1, 1),)):
         findings = Findings()
@@ -87,7 +87,7 @@ def test_checker_finds_a_sender_whose_messages_are_out_of_order() -> None:
 
 
 def test_checker_takes_from_history_what_is_then_pushed_as_well() -> None:
-    """A device that reads a hole and is sent the same meanwhile was told nothing twice."""
+    """A page and a push of the same message during a gap are not a duplicate."""
     findings, seen = Findings(), Seen()
     for place in (1, 5):
         seen.take(place, "bob", findings)

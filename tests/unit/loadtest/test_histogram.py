@@ -1,4 +1,4 @@
-"""Latencies are counted with a bounded error, whoever counted them."""
+"""Latencies are counted with a bounded error, in any process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_histogram_quantiles_are_those_of_the_values_within_one_part_in_128(of: 
 
 @given(values, values)
 def test_histogram_merged_is_the_histogram_of_all(some: list[int], others: list[int]) -> None:
-    """What two processes counted, sent as JSON and added, is what one would have counted."""
+    """Counts of two processes, sent as JSON and added, equal those of one process."""
     merged = Histogram()
     for part in (some, others):
         merged.add(Histogram.from_json(json.loads(json.dumps(counted(part).to_json()))))
@@ -57,6 +57,6 @@ def test_histogram_buckets_follow_one_another_without_a_gap(value: int) -> None:
 
 
 def test_histogram_without_values_has_none() -> None:
-    """Nothing measured is told as nothing, not as 0."""
+    """No values are reported as none, not as 0."""
     assert Histogram().quantile(0.99) is None
     assert Histogram().summary_ms()["p99"] is None

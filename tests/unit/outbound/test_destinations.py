@@ -66,7 +66,7 @@ def test_address_not_public_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", PUBLIC)
 def test_address_public_is_allowed(text: str) -> None:
-    """What everybody can reach may be called, also through NAT64."""
+    """A public address may be called, also through NAT64."""
     assert Destinations().is_allowed(text, 443)
 
 

@@ -1,4 +1,4 @@
-"""The AsyncAPI document says what the types say, and the committed file is the current one."""
+"""The AsyncAPI document matches the types, and the committed file is current."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_document_says_how_each_request_is_answered(
 
 
 def test_document_has_every_error_code_and_close_code(document: dict[str, Any]) -> None:
-    """The tables of codes are in the document, and say who should come back."""
+    """The tables of codes are in the document and say when to reconnect."""
     closes = document["x-close-codes"]
 
     assert document["x-error-codes"].keys() == CODES.keys()

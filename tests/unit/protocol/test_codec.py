@@ -72,7 +72,7 @@ def test_decode_client_frame_unknown_field_is_ignored(
 @example(b'{"type":"x` - at `$.body"}')
 @example(b'{"type":"hello","v":' + b"9" * 60_000 + b"}")
 def test_decode_client_frame_any_bytes_give_frame_or_bad_request(data: bytes) -> None:
-    """No bytes raise anything but BadRequest, and what it says is short."""
+    """No bytes raise anything but BadRequest, with a short message."""
     try:
         codec.decode_client_frame(data)
     except BadRequest as exc:
@@ -113,7 +113,7 @@ def test_decode_client_frame_damaged_frame_gives_frame_or_bad_request(
     ],
 )
 def test_decode_client_frame_broken_json_is_not_json(data: bytes) -> None:
-    """What is no JSON text in UTF-8 is told apart: its connection does not live."""
+    """Bytes that are not JSON in UTF-8 are distinguished, because they close the connection."""
     with pytest.raises(codec.NotJson):
         codec.decode_client_frame(data)
 
@@ -244,7 +244,7 @@ def test_find_request_id_any_bytes_give_id_or_none(data: bytes) -> None:
 
 @given(st.integers(0, frames.INT_MAX))
 def test_find_request_id_of_bad_frame_finds_it(number: int) -> None:
-    """The error for a frame with a wrong field can still be told to belong to its request."""
+    """The error for a frame with a wrong field can still name its request."""
     data = b'{"type":"send","chat":"not an id","id":%d}' % number
 
     assert codec.find_request_id(data) == number
@@ -380,7 +380,7 @@ def test_encode_ack_equals_encoded_struct(ack: frames.Ack) -> None:
 def test_encode_error_carries_all_of_it(
     message: str, request_id: int | None, retry_after_ms: int | None
 ) -> None:
-    """An error frame says code, text, whether to try again and when, and to which request."""
+    """An error frame has code, text, whether and when to retry, and the request."""
     error = errors.RateLimited(message, retry_after_ms=retry_after_ms)
 
     fields = msgspec.json.decode(codec.encode_error(error, request_id))

@@ -22,7 +22,7 @@ def error_classes(
 
 @pytest.mark.parametrize("cls", sorted(set(error_classes()), key=str))
 def test_codes_every_error_has_a_meaning_that_agrees(cls: type[errors.ChatError]) -> None:
-    """Whatever is raised has a code of the table, and both say alike whether to try again."""
+    """Every error has a code of the table, and both agree whether to retry."""
     is_temporary = CODES[cls.code].is_temporary
     # The one error that differs from its code: the same call may work later.
     assert is_temporary == (cls.temporary and cls is not errors.LostRace)

@@ -95,7 +95,7 @@ def test_page_has_every_close_code() -> None:
 
 
 def test_page_has_the_bounds_that_are_in_force() -> None:
-    """A number on the page is the default of the setting or the constant that it tells."""
+    """Each number on the page is the default of its setting or constant."""
     gateway, redis, presence, limits = Gateway(), Redis(), Presence(), Limits()
     flat = " ".join(TEXT.split())
 

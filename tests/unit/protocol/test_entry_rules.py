@@ -1,4 +1,4 @@
-"""What entries do to messages: the same for all who apply them in order, however often."""
+"""Effects of entries on messages: the same in any place, in order, however often applied."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_entries_applied_in_two_parts_are_applied_all(entries: list[Message], cu
 
 @given(changes())
 def test_message_keeps_its_place_and_names(entries: list[Message]) -> None:
-    """Whatever happens to it, it is the same message, and it ends when it was to end."""
+    """With any change it stays the same message, with the same expiry."""
     final = apply_all(ONE, entries)
 
     names = ("seq", "ts", "chat", "mid", "sender", "ref", "kind", "expires_at")
@@ -76,7 +76,7 @@ def test_deleted_message_says_nothing_for_ever(entries: list[Message]) -> None:
 
 
 def test_edit_gives_text_time_and_rev() -> None:
-    """What a client needs to show it as edited."""
+    """The fields that a client needs to show an edit."""
     edited = apply_entry(ONE, entry(4, "edit", "two"))
 
     assert (edited.body, edited.edited_ts, edited.edited_seq, edited.rev) == ("two", 1004, 4, 4)
@@ -90,7 +90,7 @@ def test_edit_that_lost_its_text_is_passed_over() -> None:
 
 
 def test_reaction_replaces_the_user_s_own_only() -> None:
-    """One for each user; an empty one takes it away."""
+    """One reaction per user; an empty one removes it."""
     reacted = apply_all(
         ONE,
         [
@@ -112,7 +112,7 @@ def test_entries_are_told_from_messages_by_kind() -> None:
 
 @given(changes(), st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 def test_entry_is_the_same_read_from_its_bytes(entries: list[Message], body: str) -> None:
-    """Tail, kind and place are found without parsing, whatever the body says."""
+    """Tail, kind and position are found without parsing, whatever the body contains."""
     final = apply_all(msgspec.structs.replace(ONE, body=body), entries)
     tail = codec.tail_of(final)
 

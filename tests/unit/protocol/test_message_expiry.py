@@ -18,7 +18,7 @@ MESSAGE = Message(
 
 @pytest.mark.parametrize(("now_s", "is_over"), [(ENDS - 0.001, False), (ENDS, True)])
 def test_message_is_over_from_its_second_on(now_s: float, is_over: bool) -> None:
-    """Up to `expires_at` it is itself; from then on nothing of what it said is left."""
+    """Before `expires_at` the message is unchanged; from then on it has no content."""
     seen = message_expiry.as_of(MESSAGE, now_s)
 
     tombstone = msgspec.structs.replace(MESSAGE, body="", reply_to=None, deleted=True)
@@ -35,7 +35,7 @@ def test_message_without_an_end_stays() -> None:
 
 @given(body=st.text(), ends=st.none() | st.integers(ENDS - 5, ENDS + 5))
 def test_tail_reads_as_its_message_does(body: str, ends: int | None) -> None:
-    """The bytes of the hot tier and the message that they are agree, whatever it says."""
+    """The bytes of the hot tier and the decoded message agree for any content."""
     tail = codec.encode_message_tail("c1", "m7", "bob", "r7", "text", body, 3, ends)
     message = codec.decode_message(codec.join_message(7, 9, tail))
 
@@ -47,7 +47,7 @@ def test_tail_reads_as_its_message_does(body: str, ends: int | None) -> None:
 
 
 def test_body_that_looks_like_an_expiry_is_a_body() -> None:
-    """What people write is never taken for what the server wrote."""
+    """A user's text is never mistaken for server fields."""
     tail = codec.encode_message_tail("c1", "m", "bob", "r", "text", '","expires_at":1,"', None)
 
     assert message_expiry.tail_as_of(1, 2, tail, ENDS) is tail

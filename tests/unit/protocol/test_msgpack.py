@@ -24,7 +24,7 @@ values = st.recursive(
 
 @given(values)
 def test_object_is_the_same_in_both_forms(value: Any) -> None:
-    """What is said does not depend on the form in which it travels."""
+    """The content does not depend on the encoding."""
     json = msgspec.json.encode(value)
 
     assert msgspec.msgpack.decode(msgpack.from_json(json)) == value

@@ -26,7 +26,7 @@ def audience_of(
     top: int = 1000,
     done: int = 0,
 ) -> Audience:
-    """An audience; `after` says from which seq on a member gets messages."""
+    """An audience; `after` is the seq above which a member gets messages."""
     floors = {user: Seq((after or {}).get(user, 0)) for user in users}
     receivers = dict(zip(users, reversed(users), strict=True)) if kind == "direct" else {}
     return Audience(

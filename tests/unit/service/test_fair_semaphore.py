@@ -1,4 +1,4 @@
-"""Slots that users share: bounded, in turn, and given back whatever happens."""
+"""Slots shared by users: bounded, fair, and always released."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ USERS = ("alice", "bob", "carol")
 
 @dataclasses.dataclass
 class Device:
-    """One client: where its inbox stands, and what it sent that nobody answered."""
+    """One client: its inbox position, and its unanswered sends."""
 
     user: str
     name: str
@@ -121,7 +121,7 @@ class GoodRun:
         return True
 
     def reconnect(self) -> None:
-        """Some device comes back and offers again what nobody answered, in order."""
+        """A device reconnects and repeats its unanswered sends in order."""
         self._reconnect(self._random.choice(self.devices))
 
     def _reconnect(self, device: Device) -> None:
@@ -156,7 +156,7 @@ class GoodRun:
         self.seen.append(page)
 
     def mark(self) -> None:
-        """Some member reads up to the head, and another device learns of it."""
+        """A member reads up to the head, and another device gets the event."""
         chat = self._random.choice(list(MEMBERS))
         user = self._random.choice(sorted(MEMBERS[chat]))
         head = self.reads[chat, user] = len(self.logs[chat])

@@ -57,7 +57,7 @@ def change_entries(
 
 
 def a_told(story: Story, at: int = 40) -> Told:
-    """Return something that a device was told in the middle of the story, of the group."""
+    """Return an event of the group that a device received in the middle of the story."""
     return [scene for scene in all_of(story, Told) if scene.chat == "group"][at]
 
 
@@ -68,7 +68,7 @@ def stays_of(story: Story) -> Stays:
 
 
 def lose_at_device(story: Story) -> None:
-    """A device is never told an entry."""
+    """A device never receives an entry."""
     story.scenes.remove(a_told(story))
 
 
@@ -96,14 +96,14 @@ def skip_what_is_due(story: Story) -> None:
 
 
 def forget_change_of_members(story: Story) -> None:
-    """Somebody was told that he left, and the log does not know."""
+    """A user got an event of their removal that the log does not contain."""
     t = all_of(story, Asked)[-1].t
     asked = Asked(t, "alice", "duo", "gone", "leave")
     story.scenes += [asked, Answered(t + 0.1, "alice", "duo", "gone")]
 
 
 def repeat_at_device(story: Story) -> None:
-    """A device is told an entry twice."""
+    """A device receives an entry twice."""
     told = a_told(story)
     change(story, told, told, told)
 
@@ -118,7 +118,7 @@ def repeat_in_dynamodb(story: Story) -> None:
 
 
 def swap_at_device(story: Story) -> None:
-    """A device is told two entries the wrong way round."""
+    """A device receives two entries in the wrong order."""
     first = a_told(story)
     same = (s for s in all_of(story, Told) if (s.device, s.chat) == (first.device, first.chat))
     second = next(scene for scene in same if scene.entry.seq > first.entry.seq)
@@ -138,19 +138,19 @@ def swap_in_dynamodb(story: Story) -> None:
 
 
 def rewrite_at_device(story: Story) -> None:
-    """A device is told another entry at a place."""
+    """A device receives another entry at a position."""
     told = a_told(story)
     change(story, told, replace(told, entry=replace(told.entry, mid="another")))
 
 
 def tell_stranger(story: Story) -> None:
-    """One who never was in a chat is told of a message in it."""
+    """A user who was never in a chat receives one of its messages."""
     told = next(scene for scene in all_of(story, Told) if scene.chat == "duo")
     story.scenes.append(replace(told, user="dave", device="dave-0"))
 
 
 def tell_one_who_left(story: Story) -> None:
-    """One who left is told what was said afterwards."""
+    """A user who left receives a later message."""
     stays = stays_of(story)
     user, end = next(
         (user, stay[1]) for user, all_stays in stays.of.items() for stay in all_stays if stay[1]
@@ -166,12 +166,12 @@ def show_stranger_a_page(story: Story) -> None:
 
 
 def let_stranger_hear(story: Story) -> None:
-    """One who never was in a chat hears of a mark in it."""
+    """A user who was never in a chat receives a read mark of it."""
     story.scenes.append(Heard(1.0, "carol", "carol-0", "duo", "a mark"))
 
 
 def list_chat_of_others(story: Story) -> None:
-    """A chat is in the list of one who is not in it."""
+    """A user's chat list contains a chat of others."""
     story.scenes.append(Line("carol", "carol-0", "duo", 3, 0))
 
 
@@ -196,7 +196,7 @@ def change_what_is_anothers(story: Story) -> None:
 
 
 def forget_edit(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
-    """Give a message another text than its changes say."""
+    """Give a message a text that its changes do not contain."""
     at = next(i for i, e in enumerate(entries) if e.kind == "text" and not e.deleted)
     return (*entries[:at], replace(entries[at], body="as it was"), *entries[at + 1 :])
 
@@ -214,19 +214,19 @@ def revive(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
 
 
 def leave_unread(story: Story) -> None:
-    """A list says that something is unread."""
+    """A chat list reports a wrong unread count."""
     line = all_of(story, Line)[0]
     change(story, line, replace(line, unread=1))
 
 
 def accept_refused(story: Story) -> None:
-    """A message is in the log of which its sender heard that it never will be."""
+    """The log contains a message that was finally refused."""
     answer = next(a for a in all_of(story, Answered) if a.seq and not a.code and a.chat == "duo")
     change(story, answer, replace(answer, code="forbidden"))
 
 
 def invent(story: Story) -> None:
-    """A message is in the log that nobody sent."""
+    """The log contains a message that nobody sent."""
     asked = next(a for a in all_of(story, Asked) if a.kind == "send")
     story.scenes.remove(asked)
 
@@ -273,7 +273,7 @@ def report_stored_too_far(story: Story) -> None:
 
 
 def never_report_stored(story: Story) -> None:
-    """A device never hears that its entry is stored."""
+    """A device never gets `stored` for its entry."""
     story.scenes.append(Unstored("bob", "bob-0", "duo", ("r1",)))
 
 

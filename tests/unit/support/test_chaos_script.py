@@ -7,7 +7,7 @@ from tests.chaos.script import write_script
 
 
 def test_script_of_a_seed_is_always_the_same() -> None:
-    """A seed can be run again, and another one is another schedule."""
+    """A seed can be run again; another seed gives another schedule."""
     assert write_script(7, set(FAULTS)) == write_script(7, set(FAULTS))
     assert write_script(7, set(FAULTS)) != write_script(8, set(FAULTS))
 

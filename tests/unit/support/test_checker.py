@@ -98,7 +98,7 @@ def test_run_dumped_and_loaded_is_the_same(good: Run) -> None:
 
 
 def test_check_reset_with_snapshot_passes(good: Run) -> None:
-    """A device that was told `reset` need not be shown what its snapshot covers."""
+    """After `reset`, entries that the snapshot covers need not be delivered."""
     device = ("bob", "bob-1")
     steps = [s for s in all_of(good, Pushed) if (s.user, s.device) == device]
     lost, kept = steps[-10:-5], steps[-5:]
@@ -158,7 +158,7 @@ def test_check_message_dropped_at_one_member_is_lost(good: Run) -> None:
 
 
 def test_check_message_missing_in_warm_tier_is_lost(good: Run) -> None:
-    """What the persist worker dropped is a loss although Redis still shows it."""
+    """A message that the persist worker dropped is lost, although Redis still has it."""
     warm = next(w for w in all_of(good, WarmRows) if w.chat == "duo")
     change(good, warm, replace(warm, rows=warm.rows[:4] + warm.rows[5:]))
 
@@ -198,7 +198,7 @@ def push_to_all(run: Run, row: Row) -> None:
 
 
 def test_check_body_rewritten_is_phantom(good: Run) -> None:
-    """A body that changed on its way is one that nobody sent."""
+    """A changed body is a message that nobody sent."""
     push = all_of(good, Pushed)[20]
     assert push.row is not None
     change(good, push, replace(push, row=replace(push.row, body="something else")))
@@ -251,7 +251,7 @@ def test_check_seq_given_out_twice_breaks_place(good: Run) -> None:
 
 
 def test_check_seq_never_filled_is_hole(good: Run) -> None:
-    """A place that nobody was acked for and nothing fills is a hole."""
+    """A seq without an ack that stays empty is a hole."""
     top = next(f for f in all_of(good, FinalHistory) if f.chat == "duo").rows[-1]
     names = ("bob", "bob-1", 999, "duo", "later", "later")
     row = Row("duo", top.seq + 2, top.ts + 9, "mX", "bob", "later", "later")
@@ -326,7 +326,7 @@ def test_check_pipelined_sends_reordered_break_session_order(good: Run) -> None:
 
 
 def test_check_message_before_one_known_earlier_breaks_real_time(good: Run) -> None:
-    """What was acked before another was sent stands before it, whoever sent them."""
+    """A message acked before another one was sent precedes it, whoever the senders are."""
     top = next(f for f in all_of(good, FinalHistory) if f.chat == "duo").rows[-1]
     rows = [
         Row("duo", top.seq + 2, top.ts + 2, "mA", "alice", "early", "early"),
@@ -363,7 +363,7 @@ def test_check_bad_page_breaks_reads(good: Run, fault: str) -> None:
 
 
 def test_check_refused_message_that_exists_is_found(good: Run) -> None:
-    """What the server definitely refused must not appear later."""
+    """A message that was finally refused must not appear later."""
     ack = next(a for a in all_of(good, Acked) if not a.dup and len(tries(good, a)) == 1)
     change(good, ack, Refused(ack.t, ack.user, ack.conn, ack.chat, ack.ref, "forbidden"))
 
@@ -454,7 +454,7 @@ def test_check_unacked_row_only_in_warm_tier_is_found(good: Run) -> None:
 
 
 def test_report_counts_rules_and_bounds_text(good: Run) -> None:
-    """A report of many violations says how many and shows the first."""
+    """A report of many violations has the count and shows the first ones."""
     change_rows(good, "trio", lambda rows: ())
 
     text = report(check(good), shown_max=3)

@@ -125,7 +125,7 @@ def refuse_again(story: Story) -> None:
 
 
 def test_lost_message_of_a_user_who_left_may_be_refused(story: Story) -> None:
-    """Nobody can send to a chat that they have left; a refusal to a member is no excuse."""
+    """A former member cannot send; a refusal to a member is a violation."""
     refuse_again(story)
     left = replace(entry(3, "bye", "m8"), kind="member", user="alice", role="")
     at = index_of(story, Stored)

@@ -160,7 +160,7 @@ def test_untold_names_what_has_not_arrived_yet(good: Story) -> None:
 
 
 def test_check_device_that_started_over_need_not_be_told_what_it_read(good: Story) -> None:
-    """Who was away for too long reads its chats, and begins there."""
+    """A device that was disconnected for too long reads its chats and starts there."""
     told = a_told(good)
     change(good, told, StartedOver(told.t, told.user, told.device, False),
            replace(told, is_read=True))  # fmt: skip
@@ -196,7 +196,7 @@ def test_check_message_that_is_not_as_changed_is_named(
 
 @pytest.mark.parametrize("kind", [Stored, Final, Line, Answered])
 def test_check_story_without_its_end_is_void(good: Story, kind: type[Scene]) -> None:
-    """What was not read proves nothing."""
+    """An incomplete story proves nothing."""
     good.scenes = [scene for scene in good.scenes if not isinstance(scene, kind)]
 
     assert "VOID" in rules_of(good)

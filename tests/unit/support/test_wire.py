@@ -1,4 +1,4 @@
-"""The raw client builds what RFC 6455 says, so that what it breaks is broken on purpose."""
+"""The raw client follows RFC 6455, so that violations are deliberate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fail-points: a named place dies or stops when a test asks for it, and never otherwise."""
+"""Failpoints: a named place kills or stops the process when a test sets it, and only then."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def logged(**fields: object) -> dict[str, object]:
 
 
 def test_line_in_json_names_process_time_level_and_fields() -> None:
-    """A line tells who, when, how bad and what."""
+    """A line has the time, the process, the level and the fields."""
     line = logged(user="alice", count=3)
 
     assert line["process"] == "gateway"
@@ -50,7 +50,7 @@ def test_line_in_json_names_process_time_level_and_fields() -> None:
 
 @pytest.mark.parametrize("name", ["body", "token", "password", "secret", "Authorization", "text"])
 def test_field_of_a_private_name_is_removed(name: str) -> None:
-    """Message texts and secrets never reach a log, whoever logs them by mistake."""
+    """Message texts and secrets never reach a log, even by mistake."""
     assert logged(**{name: "canary"})[name] == REMOVED
 
 
@@ -69,7 +69,7 @@ def test_token_in_any_value_is_removed() -> None:
 
 
 def test_library_log_lines_pass_the_same_rules() -> None:
-    """What a library logs is structured, cleaned and only logged from warning on."""
+    """Log lines of libraries are structured, cleaned, and written from WARNING on."""
     stream = io.StringIO()
     configure_logs("json", "debug", process="api", stream=stream)
 
@@ -95,7 +95,7 @@ def test_terminal_line_with_any_text_has_no_control_character(event: str, value:
 
 
 def test_line_that_cannot_be_written_is_counted_and_dropped() -> None:
-    """A full disk under the log file kills nobody."""
+    """A full disk under the log file ends no process."""
 
     class Full(io.StringIO):
         def write(self, text: str) -> int:

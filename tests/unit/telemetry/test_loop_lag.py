@@ -1,4 +1,4 @@
-"""Loop lag: a loop that wakes late is measured and told."""
+"""Loop lag: late wake-ups are measured and logged."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ async def test_lag_of_an_idle_loop_is_not_logged() -> None:
 
 
 async def test_lag_at_startup_is_not_logged() -> None:
-    """Loading libraries blocks a loop that serves nobody yet."""
+    """Loading libraries blocks the loop before it serves clients."""
     assert await warnings_of(0.5, startup_s=10.0) == []

@@ -57,7 +57,7 @@ def list_metrics() -> dict[str, Any]:
 
 
 def row_of(metric: Any) -> str:
-    """What the document says of a metric."""
+    """The document's row of a metric."""
     (family,) = metric.describe()
     name = f"{family.name}_total" if family.type == "counter" else family.name
     labels = ", ".join(f"`{label}`" for label in getattr(metric, "_labelnames", ()))
@@ -86,7 +86,7 @@ def test_every_metric_is_exported_under_its_name() -> None:
 
 
 def test_every_metric_is_measured_somewhere() -> None:
-    """A name that nobody sets is a dashboard that shows nothing."""
+    """A metric that is never set would be an empty panel."""
     words: Counter[str] = Counter()
     for folder in ("chatserver", "workers"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -109,7 +109,7 @@ def test_every_label_has_few_values() -> None:
 
 @pytest.mark.parametrize(("value", "times"), [(0.5, 1), (1.0, 2), (1.5, 3), (99.0, 1)])
 def test_tallied_histogram_counts_as_that_of_prometheus(value: float, times: int) -> None:
-    """Same text for the same values: nobody who reads it sees a difference."""
+    """The same values give the same text, so readers see no difference."""
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     tallied = TalliedHistogram("x", "of x", (1, 2), ours)
     plain = Histogram("x", "of x", buckets=(1, 2), registry=theirs)

@@ -1,4 +1,4 @@
-"""/metrics, /healthz and /readyz, as whoever watches a process asks for them."""
+"""/metrics, /healthz and /readyz, as monitoring requests them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_probe_of_a_loop_that_is_stuck_says_for_how_long() -> None:
 
 
 def test_probes_on_a_port_that_is_taken_name_the_setting() -> None:
-    """A process that nobody can watch does not start."""
+    """A process that cannot be monitored does not start."""
     port = free_port()
     serve_probes("127.0.0.1", port)
 

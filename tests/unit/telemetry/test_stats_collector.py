@@ -1,4 +1,4 @@
-"""What is new in the metrics of this process since one looked last."""
+"""Changes of this process's metrics since the last call."""
 
 from __future__ import annotations
 

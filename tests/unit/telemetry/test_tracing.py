@@ -69,7 +69,7 @@ def test_tracer_tells_a_send_once_and_forgets_what_never_ended() -> None:
 
 
 async def test_spans_are_dropped_and_counted_when_the_collector_hangs() -> None:
-    """The queue has a bound; who tells a span never waits. A failed batch is counted, too."""
+    """The queue is bounded; recording a span never waits. Failed batches are counted, too."""
     asked, go_on = threading.Event(), threading.Event()
 
     def export(batch: Sequence[Any]) -> bool:

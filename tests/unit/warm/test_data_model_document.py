@@ -49,7 +49,7 @@ INDEXES = {index.name for table in tables.TABLES for index in table.indexes}
 
 
 def test_data_model_document_names_every_table_index_and_attribute() -> None:
-    """What is stored is documented, down to the attribute."""
+    """Every stored attribute is documented."""
     section = DOCUMENT.read_text(encoding="utf-8").partition("## DynamoDB")[2]
 
     names = FIELDS | INDEXES | {t.name for t in tables.TABLES}
@@ -79,7 +79,7 @@ def test_access_patterns_name_functions_calls_and_tests_that_exist() -> None:
 
 
 def test_building_blocks_are_all_there_and_lead_to_tests_that_exist() -> None:
-    """Each says where it is, why, what it costs, and what proves it."""
+    """Each block says where it is used, why, its cost and its tests."""
     text = DOCUMENT.read_text(encoding="utf-8")
     table = text.partition("| block | where |")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()[2:]]

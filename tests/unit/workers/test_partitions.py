@@ -14,12 +14,12 @@ from workers.partitions import run_partitions
 
 
 def hot_of(partitions: int) -> Any:
-    """What the runner looks at of the hot tier."""
+    """The attributes of the hot tier that the runner uses."""
     return SimpleNamespace(is_up=True, keys=SimpleNamespace(partitions=partitions))
 
 
 async def test_partition_that_fails_is_started_again_and_others_go_on() -> None:
-    """A node of a cluster that is away stops only what it serves."""
+    """A cluster node that is down stops only its own partitions."""
     started: list[int] = []
     is_back = asyncio.Event()
 
@@ -42,7 +42,7 @@ async def test_partition_that_fails_is_started_again_and_others_go_on() -> None:
 
 
 async def test_partitions_end_when_the_hot_tier_is_gone_as_a_whole() -> None:
-    """Then whoever runs the worker starts it again, and says why."""
+    """The caller restarts the worker and logs the reason."""
     hot = hot_of(2)
 
     async def work(partition: int) -> None:

@@ -1,4 +1,4 @@
-"""What the tests of attachments build with: parts of an API and of a worker on real servers."""
+"""Support of the attachment tests: parts of an API and of a worker on real servers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ORIENTATION, DESCRIPTION = 0x0112, 0x010E
 
 
 def cold_settings(endpoint: str) -> Cold:
-    """Return settings for a bucket that nobody else has."""
+    """Return settings for a bucket of the test's own."""
     return Cold(
         endpoint=endpoint,
         bucket=f"t-{secrets.token_hex(6)}",
@@ -55,7 +55,7 @@ def cold_settings(endpoint: str) -> Cold:
 def picture(
     size: tuple[int, int] = (64, 32), kind: str = "PNG", orientation: int | None = None
 ) -> bytes:
-    """Return an image; with an orientation, its EXIF also says where it was made."""
+    """Return an image; with an orientation, its EXIF also has a location."""
     made, out = Image.new("RGB", size, "teal"), io.BytesIO()
     exif = made.getexif()
     if orientation is not None:

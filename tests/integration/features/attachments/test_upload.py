@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.constants(F
 
 
 async def test_file_sent_to_a_chat_reaches_its_members_from_every_tier(store: FileWorld) -> None:
-    """What was uploaded is on the message, hot and warm, and each member gets its bytes."""
+    """The file is on the message, hot and warm, and each member can download it."""
     chat, alice, bob, _carol = await store.meet()
     file = await store.upload(alice, chat, b"%PDF-1.7 hi", "Übersicht.pdf", "application/pdf")
 
@@ -101,7 +101,7 @@ async def test_message_with_more_files_than_allowed_is_refused(store: FileWorld)
 
 
 async def test_image_larger_than_is_looked_at_is_a_plain_file_at_once(store: FileWorld) -> None:
-    """Nobody waits for a thumbnail that will not come."""
+    """Nothing waits for a thumbnail that is never created."""
     chat, alice, bob, _carol = await store.meet()
     head = b"\x89PNG\r\n\x1a\n"
 
@@ -194,7 +194,7 @@ async def test_bucket_made_twice_is_the_same_and_keeps_the_rules_of_others(s3: s
 
 
 async def test_picture_of_a_user_or_post_is_seen_by_who_sees_these(store: FileWorld) -> None:
-    """Uploaded to a space of one's own; gone when nothing uses it; nobody else's to use."""
+    """Uploaded to the user's own space, removed when unused, and usable by nobody else."""
     graph = store.api.get(SocialContainer).social
     _chat, alice, bob, carol = await store.meet()
     image = picture((8, 6))

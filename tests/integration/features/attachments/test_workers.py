@@ -46,7 +46,7 @@ async def make_due(store: FileWorld, *files: str) -> None:
 
 
 def start(store: FileWorld, worker: str, failpoint: str) -> Callable[[], int]:
-    """Start a worker process that kills itself at a place; return how to learn how it ended."""
+    """Start a worker that kills itself at a failpoint; return how it ended."""
     settings = store.settings
     env = {
         "CHAT_FAILPOINT": failpoint,
@@ -92,7 +92,7 @@ async def test_image_gets_its_dimensions_and_a_thumbnail_without_what_it_told(
 
 
 async def test_image_that_was_sent_at_once_is_told_of_later(store: FileWorld) -> None:
-    """The message keeps what it was sent with; who waits or asks for a link hears the rest."""
+    """The message keeps its first metadata; a link or a waiter gets the rest."""
     chat, alice, bob, _ = await store.meet()
     file = await store.upload(alice, chat, picture(), "me.png", "image/png")
     ack = await store.send(alice, chat, file.id)
@@ -115,7 +115,7 @@ async def test_image_that_was_sent_at_once_is_told_of_later(store: FileWorld) ->
 
 
 async def test_image_that_cannot_be_read_stays_a_plain_file(store: FileWorld) -> None:
-    """A broken image may be sent, without a thumbnail; nothing waits for it for ever."""
+    """A broken image may be sent without a thumbnail; nothing waits for it forever."""
     chat, alice, bob, _ = await store.meet()
     file = await store.upload(alice, chat, b"\x89PNG\r\n\x1a\nbroken", "a.png", "image/png")
 
@@ -157,7 +157,7 @@ async def test_progressive_jpeg_of_many_scans_is_refused_by_its_markers(store: F
 
 
 async def test_image_beyond_its_cpu_time_is_too_slow(store: FileWorld) -> None:
-    """The limit ends the child, and the caller learns that it was time and not the image."""
+    """The limit ends the child, and the caller knows that the time was the reason."""
     out = io.BytesIO()
     Image.new("L", (24_000, 24_000), 128).save(out, "PNG", compress_level=1)
     careless = {MEDIA + "IMAGE_PIXELS_MAX": 10**9, MEDIA + "THUMB_MEMORY_BYTES_MAX": 4 << 30}
@@ -208,7 +208,7 @@ async def test_images_of_a_user_who_used_much_time_wait_for_those_of_others(
 async def test_job_of_a_worker_that_was_killed_is_done_by_another(
     store: FileWorld, place: str
 ) -> None:
-    """A media worker that dies at an image costs the image some time; what it noted is told."""
+    """A crash of a media worker delays the image; its results are reported."""
     # The images of other tests: the worker is to die of this one.
     await store.worker.hot.call("DEL", store.worker.hot.keys.media_jobs())
     chat, alice, _, _ = await store.meet()
@@ -253,7 +253,7 @@ async def test_sweep_removes_what_was_never_sent_and_nothing_else(store: FileWor
 
 
 async def test_sweep_leaves_what_a_message_has_that_is_not_persisted_yet(store: FileWorld) -> None:
-    """However long DynamoDB is away, a file waits for all that was sent in its time."""
+    """While DynamoDB is down, a file waits for all messages that were sent in its time."""
     chat, alice, bob, _ = await store.meet()
     file = await store.upload(alice, chat, b"late")
     ack = await store.send(alice, chat, file.id)

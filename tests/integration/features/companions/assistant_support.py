@@ -1,4 +1,4 @@
-"""What the tests of companions' answers build with: a user, a companion, and who answers."""
+"""Support of the tests of AI responses: a user, a companion, and a worker."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _numbers = itertools.count(1)
 
 
 class AssistantWorld:
-    """A user nobody else knows, companions, and a process that answers for them."""
+    """A user, companions, and a process that answers for them."""
 
     def __init__(self, container: StorageContainer, values: dict[str, Any]) -> None:
         self.container = container
@@ -150,7 +150,7 @@ class AssistantWorld:
         ]
 
     async def answers(self, chat: ChatId) -> list[frames.Message]:
-        """What the companion wrote."""
+        """Messages of the companion."""
         return [one for one in await self.messages(chat) if one.sender != self.alice]
 
     async def wait_answers(self, chat: ChatId, count: int) -> list[frames.Message]:
@@ -164,7 +164,7 @@ class AssistantWorld:
         return await self.answers(chat)
 
     async def idle(self) -> None:
-        """Wait until nobody waits for an answer, and all was looked at."""
+        """Wait until no response is pending and the backlog is scanned."""
 
         async def is_idle() -> bool:
             newest = await self.hot.call(
@@ -177,7 +177,7 @@ class AssistantWorld:
         await eventually(is_idle, what="nothing to answer")
 
     def signals(self, chat: ChatId) -> list[frames.AiSignal]:
-        """What Alice's devices were told of answers, by mail."""
+        """Signals of responses that Alice's devices received."""
         found = [
             msgspec.json.decode(mail.frame, type=frames.AiSignal)
             for mail in self.gateway.received(UserSignal)
@@ -221,7 +221,7 @@ def joined(signals: list[frames.AiSignal]) -> str:
 
 @dataclasses.dataclass
 class Turns:
-    """Signals by the turn that they are of, in the order in which turns began."""
+    """Signals by AI response, in the order in which responses began."""
 
     by_turn: dict[str, list[frames.AiSignal]]
 

@@ -1,4 +1,4 @@
-"""What tests of companions and their sessions share."""
+"""Support of the tests of companions and their sessions."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ async def begin(stack: Stack, device: RawChat, model: str) -> str:
 
 
 def deltas_of(device: RawChat, chat: str) -> list[Fields]:
-    """What a device was told of answers in a chat."""
+    """Deltas of responses in a chat that a device received."""
     return [
         frame
         for frame in device.of_type("signal")
@@ -71,7 +71,7 @@ async def wait_delta(device: RawChat, chat: str, count: int = 1) -> None:
 
 
 async def wait_end(device: RawChat, chat: str) -> Fields:
-    """Wait until a device was told that the newest answer it heard of is over; return that."""
+    """Wait for the end signal of the newest response that a device knows; return it."""
 
     def last() -> list[Fields]:
         return [delta for delta in deltas_of(device, chat)[-1:] if "end" in delta]
@@ -167,7 +167,7 @@ async def test_companion_answer_goes_on_for_a_device_that_comes_back(
 
 
 async def test_companion_is_stopped_by_any_device(talking: Stack, phone: RawChat) -> None:
-    """What was said so far is the message, marked; the session goes on."""
+    """The text so far is the message, marked as stopped; the session continues."""
     chat = await begin(talking, phone, "endless")
     await phone.say(chat, "tell me")
     await wait_delta(phone, chat, 5)
@@ -206,7 +206,7 @@ async def test_companion_budget_is_answered_rate_limited(talking: Stack, phone: 
 
 
 async def test_companion_one_answer_at_a_time_is_a_bound(talking: Stack, phone: RawChat) -> None:
-    """In another session one more is refused while one is made; in the same one it waits."""
+    """A second session is refused during a response; the same session waits."""
     busy, other = await begin(talking, phone, "endless"), await begin(talking, phone, "echo")
     await phone.say(busy, "tell me")
     await wait_delta(phone, busy, 2)
@@ -226,7 +226,7 @@ async def test_companion_one_answer_at_a_time_is_a_bound(talking: Stack, phone: 
 async def test_companion_retry_of_what_was_sent_is_not_refused(
     talking: Stack, phone: RawChat
 ) -> None:
-    """A lost ack costs nobody his message, whatever the budget is now."""
+    """A lost ack loses no message, whatever the budget is now."""
     chat, other = await begin(talking, phone, "endless"), await begin(talking, phone, "echo")
     first = await phone.say(other, "hello", ref="once")
     await wait_answer(phone, other)
@@ -248,7 +248,7 @@ async def test_companion_retry_of_what_was_sent_is_not_refused(
 
 
 async def test_companion_turns_are_for_members(talking: Stack, phone: RawChat) -> None:
-    """Nobody else joins an answer, or stops it; and where none is made there is none to join."""
+    """Non-members cannot join or stop a response; without one there is nothing to join."""
     chat = await begin(talking, phone, "echo")
     nothing = await phone.ask("join_turn", chat=chat)
     async with talking.chat_of("mallory") as mallory:

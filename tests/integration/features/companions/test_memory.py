@@ -1,4 +1,4 @@
-"""What a companion remembers: a summary that cites what it was made of, and goes with it."""
+"""A companion's summary, which refers to its sources and is deleted with them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_memory_oldest_turns_are_summarized_and_told_to_the_model(
 
 
 async def test_memory_grows_with_the_session(forgetful: AssistantWorld) -> None:
-    """Each summary is made of the one before and of what was said since."""
+    """Each summary is made from the previous one and the new messages."""
     chat = await forgetful.session("echo")
     async with forgetful.answering():
         await talk(forgetful, chat, *(f"number {n}" for n in range(1, 10)))

@@ -53,14 +53,14 @@ BOUNDS = BodyBounds()
 
 @pytest.fixture
 async def bedrock_server() -> AsyncIterator[ModelServer]:
-    """What speaks as Bedrock does."""
+    """A server with the API of Bedrock."""
     async with open_model_server(EVENT_STREAM) as server:
         yield server
 
 
 @pytest.fixture
 async def openai_server() -> AsyncIterator[ModelServer]:
-    """What speaks as OpenAI does."""
+    """A server with the API of OpenAI."""
     async with open_model_server(SSE) as server:
         yield server
 
@@ -87,7 +87,7 @@ async def openai_at(server: ModelServer) -> AsyncIterator[Provider]:
 
 
 async def collect_response(provider: Provider, **pace: Any) -> tuple[str, ResponseEnd]:
-    """Return all that is said, and how it ended."""
+    """Return the whole text, and how it ended."""
     text, spoken = "", None
     async with contextlib.aclosing(
         stream_response(provider, ASK, dataclasses.replace(PACE, **pace), BOUNDS, SystemClock())
@@ -105,7 +105,7 @@ async def collect_response(provider: Provider, **pace: Any) -> tuple[str, Respon
 
 
 async def test_bedrock_answer_streams_with_its_usage(bedrock_server: ModelServer) -> None:
-    """The request is that of ConverseStream, and every delta comes as it was said."""
+    """The request is that of ConverseStream, and every delta arrives unchanged."""
     bedrock_server.will(bedrock_answer("Hel", "lo, ", "wörld"))
     async with bedrock_at(bedrock_server) as provider:
         pieces = [piece async for piece in provider.stream(ASK)]
@@ -144,7 +144,7 @@ async def test_bedrock_end_is_told(bedrock_server: ModelServer, stop: str, end: 
 async def test_bedrock_throttled_is_asked_again(
     bedrock_server: ModelServer, refusal: Refuse
 ) -> None:
-    """Nobody has heard anything yet, so nobody hears anything twice."""
+    """No text was delivered yet, so a retry repeats nothing."""
     bedrock_server.will(refusal)
     bedrock_server.will(refusal)
     bedrock_server.will(bedrock_answer("at last"))
@@ -168,7 +168,7 @@ async def test_bedrock_throttled_for_ever_is_given_up(bedrock_server: ModelServe
 async def test_bedrock_refused_request_is_not_repeated(
     bedrock_server: ModelServer, name: str
 ) -> None:
-    """What only an operator can mend is said at once."""
+    """An error that only an operator can fix is raised at once."""
     bedrock_server.will(Refuse(400 if name.startswith("V") else 403, name))
     async with bedrock_at(bedrock_server) as provider:
         with pytest.raises(ConfigError):
@@ -197,7 +197,7 @@ BEDROCK_BREAKS: dict[str, list[Any]] = {
 async def test_bedrock_stream_that_dies_midway_keeps_what_was_said(
     bedrock_server: ModelServer, how: str
 ) -> None:
-    """Whatever breaks, what was heard stands and is marked; it is not asked again."""
+    """After any failure, the delivered text is kept and marked; there is no retry."""
     steps = BEDROCK_BREAKS[how]
     bedrock_server.will(event("messageStart", role="assistant") + block_delta("so far"), *steps)
     async with bedrock_at(bedrock_server) as provider:
@@ -220,7 +220,7 @@ async def test_bedrock_exception_before_the_first_delta_is_asked_again(
 
 
 async def test_openai_answer_streams_with_its_usage(openai_server: ModelServer) -> None:
-    """The request is that of chat completions, and every delta comes as it was said."""
+    """The request is that of chat completions, and every delta arrives unchanged."""
     openai_server.will(openai_answer("Hel", "lo, ", "wörld"))
     async with openai_at(openai_server) as provider:
         pieces = [piece async for piece in provider.stream(ASK)]
@@ -285,7 +285,7 @@ async def test_openai_throttled_is_asked_again(openai_server: ModelServer, statu
 async def test_openai_refused_request_is_not_repeated(
     openai_server: ModelServer, status: int
 ) -> None:
-    """What only an operator can mend is said at once."""
+    """An error that only an operator can fix is raised at once."""
     openai_server.will(Refuse(status))
     async with openai_at(openai_server) as provider:
         with pytest.raises(ConfigError):
@@ -306,7 +306,7 @@ OPENAI_BREAKS: dict[str, list[Any]] = {
 async def test_openai_stream_that_dies_midway_keeps_what_was_said(
     openai_server: ModelServer, how: str
 ) -> None:
-    """Whatever breaks, what was heard stands and is marked; it is not asked again."""
+    """After any failure, the delivered text is kept and marked; there is no retry."""
     openai_server.will(chunk({"content": "so far"}), *OPENAI_BREAKS[how])
     async with openai_at(openai_server) as provider:
         assert await collect_response(provider) == ("so far", ResponseEnd("broken"))
@@ -321,7 +321,7 @@ async def test_openai_stream_that_dies_midway_keeps_what_was_said(
 async def test_model_that_stalls_is_let_go(
     bedrock_server: ModelServer, openai_server: ModelServer, kind: str
 ) -> None:
-    """What was said stands, and the connection is closed."""
+    """The text so far is kept, and the connection is closed."""
     server, at, said = _both(kind, bedrock_server, openai_server)
     server.will(said, Hang())
     async with at(server) as provider:

@@ -30,7 +30,7 @@ async def world(redis_url: str, tables: Tables) -> AsyncIterator[AssistantWorld]
 
 
 async def test_assistant_tokens_of_a_day_are_a_bound(redis_url: str, tables: Tables) -> None:
-    """Who has none left is told until when, before the send and after it."""
+    """A user without tokens gets the reset time, before the send and after it."""
     await be_on_one_day()
     async with open_assistant_world(redis_url, tables.settings, tokens_per_day=60) as world:
         chat = await world.session("echo", answer_tokens_max=50)
@@ -97,7 +97,7 @@ async def test_assistant_reservation_is_settled_once(world: AssistantWorld) -> N
 
 
 async def test_assistant_reservation_of_the_dead_is_counted(redis_url: str, tables: Tables) -> None:
-    """What nobody settled was perhaps used."""
+    """A reservation that was never settled may have been used."""
     async with open_assistant_world(redis_url, tables.settings, response_timeout_s=0.05) as world:
         chat = ChatId("C")
         await world.budgets.reserve(world.alice, chat, "one", 100)

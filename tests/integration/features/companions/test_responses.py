@@ -57,7 +57,7 @@ async def test_assistant_message_is_answered_in_deltas_and_by_one_message(
 
 
 async def test_assistant_answer_is_stored_with_what_made_it(world: AssistantWorld) -> None:
-    """All tiers tell the same of a message of a companion."""
+    """All tiers have the same metadata of a companion's message."""
     chat = await world.session("echo")
     async with world.answering(), running(persister_of(world.container).run()):
         await world.say(chat, "hello")
@@ -74,7 +74,7 @@ async def test_assistant_answer_is_stored_with_what_made_it(world: AssistantWorl
 async def test_assistant_answers_of_a_session_come_one_after_the_other(
     world: AssistantWorld,
 ) -> None:
-    """What is said while an answer is made waits, and is answered together."""
+    """Messages sent during a response wait, and are answered together."""
     chat = await world.session("stalls:2")
     async with world.answering():
         await world.say(chat, "one")
@@ -90,12 +90,12 @@ async def test_assistant_answers_of_a_session_come_one_after_the_other(
 
 
 def texts_of(world: AssistantWorld, chat: ChatId) -> list[str]:
-    """What devices were told of each turn, in the order in which turns began."""
+    """Texts of each response that devices received, in the order in which they began."""
     return [joined(turn) for turn in Turns.of(world.signals(chat)).by_turn.values()]
 
 
 async def test_assistant_sessions_are_answered_side_by_side(world: AssistantWorld) -> None:
-    """Nobody waits for somebody else's model."""
+    """No session waits for the model of another."""
     slow = await world.session("stalls:1")
     quick = await world.session("echo")
     async with world.answering():
@@ -113,7 +113,7 @@ async def test_assistant_sessions_are_answered_side_by_side(world: AssistantWorl
 async def test_assistant_message_that_was_persisted_before_is_answered(
     world: AssistantWorld,
 ) -> None:
-    """Whoever persists notes what nobody has looked at, before the backlog is trimmed."""
+    """The persist worker records unscanned messages before it trims the backlog."""
     chat = await world.session("echo")
     await world.say(chat, "anybody there?")
     async with running(persister_of(world.container).run()):
@@ -207,7 +207,7 @@ async def test_assistant_fault_has_a_result_and_the_session_goes_on(
 
 
 async def test_assistant_model_that_falls_silent_is_let_go(redis_url: str, tables: Tables) -> None:
-    """After a deadline what was said stands, or that there is nothing."""
+    """After a deadline the text so far is kept, or a message says that there is none."""
     async with open_assistant_world(redis_url, tables.settings, between_s=0.3) as world:
         chat = await world.session("stalls:2")
         async with world.answering():
@@ -226,7 +226,7 @@ async def test_assistant_model_that_falls_silent_is_let_go(redis_url: str, table
 
 
 async def test_assistant_companion_that_was_deleted_says_so(world: AssistantWorld) -> None:
-    """A session that goes on is told, not left alone."""
+    """The user gets an error message, not silence."""
     companion = await world.companion("echo")
     chat = await world.begin(companion)
     await world.container.get(CompanionContainer).companions.delete(companion)
@@ -240,7 +240,7 @@ async def test_assistant_companion_that_was_deleted_says_so(world: AssistantWorl
 async def test_assistant_session_that_ended_meanwhile_gets_no_answer(
     world: AssistantWorld,
 ) -> None:
-    """What the user has left nobody writes into."""
+    """An ended session gets no message."""
     companion = await world.companion("echo")
     chat = await world.begin(companion)
     await world.say(chat, "hello")
@@ -252,7 +252,7 @@ async def test_assistant_session_that_ended_meanwhile_gets_no_answer(
 
 
 async def test_assistant_question_taken_back_has_no_answer(world: AssistantWorld) -> None:
-    """What the user deleted before it was read is not answered, and not told to a model."""
+    """A question that was deleted before it was read is not answered or sent to a model."""
     chat = await world.session("facts")
     await world.say(chat, "my password is 1234")
     await world.change(chat, 1, "delete")
@@ -286,7 +286,7 @@ async def test_assistant_stop_commits_what_was_said_so_far(world: AssistantWorld
 async def test_assistant_stop_before_the_first_word_leaves_no_message(
     world: AssistantWorld,
 ) -> None:
-    """Nobody wants to read that there is nothing to read."""
+    """An empty response has no message."""
     chat = await world.session("silent")
     async with world.answering():
         await world.say(chat, "hello")
@@ -315,7 +315,7 @@ async def test_assistant_stop_without_an_answer_does_nothing(world: AssistantWor
 
 
 async def test_assistant_answer_that_is_joined_is_exact(world: AssistantWorld) -> None:
-    """What was said so far, and the signals after it, are the whole, wherever one joins."""
+    """The text so far and the later signals are the whole response, at any time of joining."""
     chat = await world.session("story:200")
     joins = []
     async with world.answering():
@@ -338,7 +338,7 @@ async def test_assistant_answer_that_is_joined_is_exact(world: AssistantWorld) -
 
 
 async def test_assistant_answer_is_joined_for_a_while_only(redis_url: str, tables: Tables) -> None:
-    """What is kept of an answer beside its message expires."""
+    """The stored stream of a response expires; its message stays."""
     async with open_assistant_world(redis_url, tables.settings, join_s=1) as world:
         chat = await world.session("echo")
         async with world.answering():
@@ -375,7 +375,7 @@ async def test_assistant_two_workers_answer_once(
 async def test_assistant_answer_of_one_that_slept_is_not_committed_twice(
     world: AssistantWorld,
 ) -> None:
-    """The reference follows from what is answered: the second one learns of the first."""
+    """The ref follows from the question: the second process gets the first result."""
     chat = await world.session("echo")
     async with world.answering():
         await world.say(chat, "one")
@@ -394,7 +394,7 @@ async def test_assistant_answer_of_one_that_slept_is_not_committed_twice(
 async def test_assistant_answers_beyond_what_one_worker_makes_wait(
     redis_url: str, tables: Tables
 ) -> None:
-    """Until one has ended; nothing of them is lost."""
+    """Until one has ended; none is lost."""
     async with open_assistant_world(redis_url, tables.settings, responses_max=1) as world:
         busy, waiting = await world.session("stalls:1"), await world.session("echo")
         async with world.answering():
@@ -411,7 +411,7 @@ async def test_assistant_answers_beyond_what_one_worker_makes_wait(
 async def test_assistant_what_cannot_be_answered_at_all_is_said(
     world: AssistantWorld, tables: Tables
 ) -> None:
-    """A mistake of ours blocks no session: after some tries the user is told, and may go on."""
+    """An internal error blocks no session: after some tries the user gets an error message."""
     chat = await world.session("echo")
     await world.say(chat, "hello")
     broken = {"PK": {"S": f"c#{chat}"}, "SK": {"S": f"summary#{chat}"}, "upto": {"S": "none"}}

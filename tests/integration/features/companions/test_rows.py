@@ -48,7 +48,7 @@ async def test_create_writes_a_head_and_version_1(tables: Tables, book_of_ada: C
 async def test_update_makes_the_next_version_and_leaves_those_before(
     book_of_ada: Companions,
 ) -> None:
-    """A version is what it was when it was made, for ever."""
+    """A version is immutable."""
     first = await book_of_ada.create("ai-ada", FIRST)
 
     second = await book_of_ada.update(ADA, Changes(prompt="Be brief."))
@@ -74,7 +74,7 @@ async def test_updates_at_once_make_a_version_each(book_of_ada: Companions) -> N
 async def test_update_of_another_version_than_the_newest_is_conflict(
     book_of_ada: Companions,
 ) -> None:
-    """Who edits what he read does not undo what came since."""
+    """An editor with an old version does not undo later changes."""
     await book_of_ada.create("ai-ada", FIRST)
     await book_of_ada.update(ADA, Changes(name="Ada L."), 1)
 
@@ -102,7 +102,7 @@ async def test_change_whose_answer_is_lost_is_made_once(
 async def test_deleted_companion_is_in_no_list_and_its_versions_stay(
     book_of_ada: Companions,
 ) -> None:
-    """Whoever has a session with it is still told by which version; its name is not given again."""
+    """Users with a session still get its version; the name is not reused."""
     await book_of_ada.create("ai-ada", FIRST)
     await book_of_ada.create("ai-ben", FIRST)
 

@@ -57,7 +57,7 @@ async def test_end_that_died_before_redis_knew_is_finished_by_others(
     way: str,
     healer: str,
 ) -> None:
-    """The chat of a session that is over takes nothing any more, whoever finishes it."""
+    """The chat of an ended session accepts nothing, whichever process completes the end."""
     monkeypatch.setattr("chatserver.features.companions.service.sessions.HOLD_S", 0)
     chat = begun.session.chat
     die_at(monkeypatch, "sessions.before_close")
@@ -97,7 +97,7 @@ async def test_renewal_that_died_before_its_chat_gets_it_with_the_next_look(
 async def test_companion_has_no_inbox_and_may_write(
     container: StorageContainer, gateway: Gateway, begun: Opened
 ) -> None:
-    """What is said comes to the user's inbox alone, whoever says it."""
+    """Messages are appended to the user's inbox only, whoever sends them."""
     chat = begun.session.chat
 
     audience = await container.audiences.get(chat)
@@ -130,7 +130,7 @@ async def test_book_finds_the_session_of_a_chat_before_the_index_knows(
 async def test_box_lists_the_newest_sessions_beside_all_other_chats(
     container: StorageContainer, begun: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who renews a session every day is not left without other chats."""
+    """A user with daily new sessions still gets their other chats."""
     monkeypatch.setattr("chatserver.service.chats.user_loader.COMPANION_CHATS_MAX", 2)
     for user in (ALICE, BOB):
         await container.directory.put_user_if_absent(user, None, container.clock.time())

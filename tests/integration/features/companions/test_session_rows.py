@@ -70,7 +70,7 @@ async def test_create_stores_exactly_the_active_row(tables: Tables) -> None:
 
 
 async def test_second_create_is_conflict_and_names_the_active_chat(tables: Tables) -> None:
-    """Whoever is refused learns where the session is."""
+    """The error contains the chat of the active session."""
     sessions, session = await begin(tables)
 
     with pytest.raises(Conflict, match=session.chat):
@@ -112,7 +112,7 @@ async def test_get_reads_the_active_row_consistently(tables: Tables) -> None:
 
 
 async def test_delete_keeps_all_attributes_in_the_old_row(tables: Tables) -> None:
-    """The active row is gone; the old one has what it had, and when it ended."""
+    """The active row is gone; the old one has its attributes and the end time."""
     sessions, session = await begin(tables)
 
     await sessions.delete(session, NOW_MS + 9000)
@@ -133,7 +133,7 @@ async def test_delete_keeps_all_attributes_in_the_old_row(tables: Tables) -> Non
 
 
 async def test_renew_moves_the_active_row_and_keeps_the_old_one(tables: Tables) -> None:
-    """One transaction: the old row comes, the active one has the new chat in each place."""
+    """One transaction creates the old row and puts the new chat in the active one."""
     sessions, session = await begin(tables)
     following = made(5)
 
@@ -175,7 +175,7 @@ async def test_update_version_goes_by_the_index_and_changes_one_attribute(tables
 
 
 async def test_update_version_of_a_session_that_is_over_is_conflict(tables: Tables) -> None:
-    """What was active when it was read and is no more is left alone."""
+    """A session that ended since it was read is not changed."""
     sessions, session = await begin(tables)
     await sessions.delete(session, NOW_MS + 9000)
 
@@ -193,7 +193,7 @@ async def test_update_version_of_a_session_that_is_over_is_conflict(tables: Tabl
 async def test_end_whose_answer_is_lost_is_done_once(
     tables: Tables, no_backoff: None, way: str
 ) -> None:
-    """The second try finds its own old row, and says that it is done."""
+    """The retry finds its own old row and reports success."""
     sessions, session = await begin(tables)
     tables.faults.lose_answers("TransactWriteItems", 1)
 
@@ -219,7 +219,7 @@ async def test_delete_of_what_another_request_ended_is_conflict(tables: Tables) 
 
 
 async def test_delete_keeps_the_version_that_was_written_meanwhile(tables: Tables) -> None:
-    """What was read before a move to another version does not become the old row."""
+    """The old row has the version that was written after the read."""
     sessions, session = await begin(tables)
     await sessions.update_version(session, 3)
 
@@ -279,7 +279,7 @@ async def test_list_old_is_of_one_companion_and_the_newest_first(tables: Tables)
 
 
 class Actor:
-    """One of those who do as they like with the same session, and note what they were told."""
+    """One of several concurrent users of the same session, with their results."""
 
     def __init__(self, tables: Tables, number: int) -> None:
         self._tables = tables
@@ -335,7 +335,7 @@ async def watch(tables: Tables, stop: asyncio.Event) -> int:
 
 
 async def test_sixteen_tasks_leave_one_active_session_and_lose_no_old_row(tables: Tables) -> None:
-    """Property: whatever 16 do at once, at most one is active, and each that ended has its row."""
+    """Property: with 16 tasks at most one session is active, and each ended one has its row."""
     actors, stop = [Actor(tables, number) for number in range(TASKS)], asyncio.Event()
     watcher = asyncio.create_task(watch(tables, stop))
 

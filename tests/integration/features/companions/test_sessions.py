@@ -67,7 +67,7 @@ async def refusal(who: RawChat, type_: str, **fields: Any) -> tuple[str, str]:
 async def test_companions_are_managed_by_key_and_seen_by_users_without_the_prompt(
     keeper: httpx.AsyncClient, caller: Caller, alice: RawChat, new_name: NewName
 ) -> None:
-    """Create, get, update, delete; what a companion is told to be is for its keepers."""
+    """Create, get, update, delete; users do not see a companion's prompt."""
     id_, mine = new_name("ai-eve"), caller(alice.user)
     body = {"id": id_, "name": "Eve", "provider": "scripted", "model": "echo", "prompt": PROMPT}
 
@@ -188,7 +188,7 @@ async def test_session_is_an_ordinary_chat_of_both(
 async def test_second_create_is_conflict_and_the_same_ref_finds_it_again(
     caller: Caller, alice: RawChat, ada: str
 ) -> None:
-    """By socket and by HTTP alike; the conflict says which chat is the active one."""
+    """By socket and by HTTP; the conflict contains the active chat."""
     mine, path = caller(alice.user), f"/v1/companions/{ada}/session"
     chat = await begin(alice, ada)
 
@@ -221,7 +221,7 @@ async def test_repeat_with_an_idempotency_key_begins_one_session(
 async def test_deleted_session_is_read_and_not_written_to(
     caller: Caller, alice: RawChat, ada: str, way: str
 ) -> None:
-    """One clear error for messages, edits and reactions; what was said stays to be read."""
+    """One clear error for messages, edits and reactions; the history stays readable."""
     chat = await begin(alice, ada)
     await alice.say(chat, "remember this")
 
@@ -290,7 +290,7 @@ async def test_renewed_session_has_a_new_chat_and_the_old_one_is_read(
 async def test_session_moves_to_another_version_only_while_it_is_active(
     stack: Stack, alice: RawChat, bob: RawChat, caller: Caller, ada: str, keeper: httpx.AsyncClient
 ) -> None:
-    """The newest unless told; one that does not exist, and a session that is over, are refused."""
+    """The newest by default; unknown versions and ended sessions are refused."""
     chat = await begin(alice, ada)
     await keeper.patch(f"/v1/companions/{ada}", json={"prompt": "Be brief."})
 
@@ -329,7 +329,7 @@ async def test_sessions_of_another_user_are_not_there(
 async def test_deleted_companion_takes_no_new_session(
     stack: Stack, alice: RawChat, ada: str
 ) -> None:
-    """What was begun is still there to be read and ended."""
+    """Existing sessions can still be read and ended."""
     chat = await begin(alice, ada)
     async with open_companions(stack) as companions:
         await companions.delete(CompanionId(UserId(ada)))
@@ -346,7 +346,7 @@ async def test_deleted_companion_takes_no_new_session(
 async def test_sdk_has_sessions_and_learns_that_one_is_over(
     stack: Stack, new_name: NewName, ada: str
 ) -> None:
-    """Begin, find, move, renew, end and list, and the chat says what it is."""
+    """Create, find, move, renew, end and list; the chat has the state."""
     user = new_name("zoe")
     url = f"ws://127.0.0.1:{stack.port}/"
     async with ChatClient(url, stack.token(user), device="sdk") as client:
@@ -375,7 +375,7 @@ async def test_sdk_has_sessions_and_learns_that_one_is_over(
 
 
 async def half_made(stack: Stack, user: str, companion: str) -> ChatId:
-    """Write the row of a session, and no chat, as one does who dies right then."""
+    """Write the row of a session without a chat, as a crash at that moment does."""
     who, whom = UserId(user), CompanionId(UserId(companion))
     chat = session_chat_id(who, whom, Ref("half"), 1_795_000_000.0)
     async with open_session_rows(stack) as rows:
@@ -400,7 +400,7 @@ async def test_session_without_its_chat_gets_it_when_somebody_writes_there(
 async def test_session_without_its_chat_gets_it_with_the_next_request(
     stack: Stack, alice: RawChat, ada: str, way: str
 ) -> None:
-    """Whatever is asked of a session next finds it whole."""
+    """The next request of any kind completes the session."""
     chat = await half_made(stack, alice.user, ada)
     fields = {"ref": "n1"} if way == "renew_session" else {}
 

@@ -112,7 +112,7 @@ async def ada_of(world: AssistantWorld, options: Options) -> CompanionId:
 
 
 def tool_results(models: ModelServer) -> list[str]:
-    """What the model got as results in the newest request."""
+    """Tool results in the newest request to the model."""
     _, body = models.calls[-1]
     return [said["content"] for said in body["messages"] if said["role"] == "tool"]
 

@@ -1,4 +1,4 @@
-"""What a companion remembers of a user in later sessions, and how the user deletes it."""
+"""Memory of a user across sessions, and how the user deletes it."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ async def test_deleted_message_of_an_ended_session_is_forgotten(world: Assistant
 
 
 async def test_switched_off_nothing_is_stored_or_used(world: AssistantWorld) -> None:
-    """What was said while it was off is not learned when it is on again."""
+    """Messages of that time are not read later, either."""
     ada, memories = (
         await world.companion("memory"),
         world.container.get(CompanionContainer).memories,
@@ -228,7 +228,7 @@ async def test_switched_off_nothing_is_stored_or_used(world: AssistantWorld) -> 
 
 
 async def test_user_deletes_an_entry_a_session_and_all(world: AssistantWorld) -> None:
-    """What was deleted is in no later prompt."""
+    """Deleted memories are in no later prompt."""
     ada, memories = (
         await world.companion("memory"),
         world.container.get(CompanionContainer).memories,

@@ -1,4 +1,4 @@
-"""The worker that answers dies anywhere: each message has one answer all the same."""
+"""The assistant worker may die anywhere: each message has exactly one response."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def die_at(world: AssistantWorld, place: str, worker: str = "assistant") -
 async def test_assistant_killed_anywhere_answers_once(
     redis_url: str, tables: Tables, place: str, turns: int
 ) -> None:
-    """One committed answer; devices saw the whole of it, or that it began anew as another turn."""
+    """One committed response; devices saw all of it, or a restart as another response."""
     async with open_assistant_world(redis_url, tables.settings) as world:
         chat = await world.session("story:12")
         await world.say(chat, "go")
@@ -70,7 +70,7 @@ async def test_assistant_killed_anywhere_answers_once(
 async def test_assistant_killed_after_stop_commits_what_was_said(
     redis_url: str, tables: Tables
 ) -> None:
-    """Stop outlives the worker: nobody asks the model again."""
+    """A stop survives the worker: the model is not called again."""
     async with open_assistant_world(redis_url, tables.settings) as world:
         chat = await world.session("story:12")
         await world.say(chat, "go")
@@ -91,7 +91,7 @@ async def test_assistant_killed_after_stop_commits_what_was_said(
 async def test_assistant_persister_killed_forgets_no_question(
     redis_url: str, tables: Tables, place: str
 ) -> None:
-    """What is trimmed was noted before; what was noted is not answered twice."""
+    """Trimmed entries were recorded before; recorded ones are not answered twice."""
     async with open_assistant_world(redis_url, tables.settings) as world:
         chat = await world.session("echo")
         await world.say(chat, "hello")

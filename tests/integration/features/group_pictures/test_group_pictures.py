@@ -45,7 +45,7 @@ async def get_picture(
 
 
 async def test_topic_and_picture_are_in_the_info_the_list_and_an_entry(store: FileWorld) -> None:
-    """Members learn of both, and keep them after Redis has lost the chat."""
+    """Members get both, and keep them after a loss of Redis."""
     chat, alice, bob, _carol = await make_group(store)
     file = await upload(store, alice)
 
@@ -69,7 +69,7 @@ async def test_topic_and_picture_are_in_the_info_the_list_and_an_entry(store: Fi
 
 
 async def test_picture_is_for_members_and_set_by_managers_only(store: FileWorld) -> None:
-    """Nobody sets a picture that is not their own upload, or reads one of another group."""
+    """A picture must be the user's own upload, and is readable in its group only."""
     chat, alice, bob, carol = await make_group(store)
     alice_http, bob_http = await upload(store, alice), await upload(store, bob)
 

@@ -70,7 +70,7 @@ async def test_picture_comes_from_this_server_and_can_do_nothing(
 async def test_page_without_a_preview_is_not_found_and_not_asked_again(
     caller: Caller, new_name: NewName, site: Site
 ) -> None:
-    """Every reason has the same answer, so that nobody learns what the server can reach."""
+    """Every reason has the same response, so nobody can probe the server's network."""
     reader, other = caller(new_name("ann")), new_name("p")
     urls = [f"{site.url}/{path}?of={other}" for path in ("error", "json", "none", "svg")]
     urls.append("http://10.0.0.1/")

@@ -62,7 +62,7 @@ async def test_pin_by_the_owner_is_an_event_and_in_every_members_list(
 async def test_pin_needs_the_owner_or_an_admin_of_a_group(
     caller: Caller, alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:
-    """A member may list pins only; a stranger learns nothing; an admin may pin."""
+    """A member may only list pins; a stranger gets an error; an admin may pin."""
     owner, member, stranger = caller(alice.user), caller(bob.user), caller(new_name("eve"))
     chat = await make_group(owner, bob.user)
     seq = (await send(member, chat, "hello")).json()["seq"]
@@ -237,7 +237,7 @@ async def test_pin_and_flag_are_written_together(
 async def test_pin_of_a_deleted_message_is_deleted_without_a_list(
     stack: Stack, caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """By the worker that stores the deletion; the place for another one is free again."""
+    """The worker that stores the deletion removes the pin, which makes room for another."""
     client = caller(alice.user)
     seqs = [(await send(client, pair, f"m{n}")).json()["seq"] for n in range(2)]
     for seq in seqs:

@@ -1,4 +1,4 @@
-"""What the tests of exports and erasures share: a stack with files, and a person in it."""
+"""Support of the tests of exports and erasures: a stack with files, and a user in it."""
 
 from __future__ import annotations
 

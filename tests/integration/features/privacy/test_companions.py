@@ -1,4 +1,4 @@
-"""Sessions with companions in exports and erasures: what was said there is the user's alone."""
+"""Companion sessions in exports and erasures: their messages belong to the user alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NewPerson = Callable[[str], Person]
 async def answer_as(
     vault: Vault, monkeypatch: pytest.MonkeyPatch, companion: str, chat: str, body: str
 ) -> None:
-    """Commit what a companion says, as the assistant does."""
+    """Commit a message of a companion, as the assistant does."""
     for name, value in vault.stack.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("CHAT_WEBHOOKS_BEFORE_SEND_URL", raising=False)

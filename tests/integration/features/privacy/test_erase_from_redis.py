@@ -1,4 +1,4 @@
-"""`amend.lua` in the system's name: a user's message is erased, whoever is a member of the chat."""
+"""`amend.lua` for the system user: erases a user's message, whoever is a member."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_erasure_of_an_edited_message_takes_every_text_of_it(chat: Chat) -> None
 
 
 def test_erasure_of_a_message_whose_time_is_over_takes_its_text(chat: Chat) -> None:
-    """What readers see no more is in the log all the same, until it is erased."""
+    """An expired message is unreadable but still in the log, until it is erased."""
     seq = chat.say(ALICE, "a secret", expires_at=1)
 
     refused, *_ = chat.amend(ALICE, "delete", seq)
@@ -67,7 +67,7 @@ def test_erasure_leaves_what_is_of_somebody_else(chat: Chat) -> None:
 
 
 def test_no_member_erases_without_an_author(chat: Chat) -> None:
-    """Whoever is no member changes nothing, as before."""
+    """A non-member changes nothing, as before."""
     seq = chat.say(ALICE)
 
     assert chat.amend(SYSTEM, "delete", seq) == [5]

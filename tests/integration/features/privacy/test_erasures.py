@@ -235,12 +235,12 @@ async def test_erasure_by_the_application_is_one_however_often_it_is_asked_for(
 
 
 def login_of(person: Person) -> dict[str, str]:
-    """What somebody logs in with, or registers."""
+    """The body of a login or a registration."""
     return {"user": person.user, "password": PASSWORD}
 
 
 async def test_installation_keeps_its_system_user(vault: Vault, key: str) -> None:
-    """Who sends for the host application cannot be erased."""
+    """The sender of host messages cannot be erased."""
     async with httpx.AsyncClient(base_url=vault.api.endpoint, timeout=30) as client:
         answer = await client.delete("/v1/admin/users/system", headers=bearer(key))
 

@@ -1,4 +1,4 @@
-"""Jobs: one worker at a time has one, and what becomes of it is told in words."""
+"""Jobs: one worker at a time has one, and its result has a message."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def found(container: StorageContainer, id_: str) -> Job:
 
 
 async def test_export_that_would_be_too_large_fails_in_words(container: StorageContainer) -> None:
-    """It is not tried again, and says why; another one may be asked for."""
+    """It is not retried and has a reason; another export may be requested."""
     id_ = await ask(container)
 
     async def work(_: ClaimedJob) -> None:
@@ -54,7 +54,7 @@ async def test_export_that_would_be_too_large_fails_in_words(container: StorageC
 async def test_export_that_fails_again_and_again_is_given_up_in_words(
     container: StorageContainer,
 ) -> None:
-    """After so many tries nobody waits any more; meanwhile it is not tried at once."""
+    """After some attempts the job fails; until then retries are delayed."""
     id_ = await ask(container)
 
     async def work(_: ClaimedJob) -> None:

@@ -38,7 +38,7 @@ async def push_service() -> AsyncIterator[PushService]:
 async def world(
     redis_url: str, push_warm: Warm, push_service: PushService
 ) -> AsyncIterator[PushWorld]:
-    """People, and a process that may tell them."""
+    """Users, and a notify worker."""
     async with open_push_world(redis_url, push_warm, push_service) as made:
         yield made
 

@@ -1,4 +1,4 @@
-"""What the tests of pushes build with: a worker that pushes to a service of the test's own."""
+"""Support of the push tests: a worker and a local push service."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LOOPBACK = ["127.0.0.0/8"]
 
 
 class PushWorld:
-    """Three people nobody else knows, a push service, and a process that tells of messages."""
+    """Three users, a push service, and a notify worker."""
 
     def __init__(self, container: StorageContainer, service: PushService) -> None:
         self.container = container

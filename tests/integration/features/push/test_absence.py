@@ -1,4 +1,4 @@
-"""What Redis knows of pushes: which chats are due, how far the backlog is kept, who is absent."""
+"""Push data in Redis: due chats, the scanned position of the backlog, absent users."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_due_chat_keeps_its_first_time_and_seq(hot: HotClient) -> None:
 
 
 async def test_due_chat_that_is_ended_is_gone_unless_something_came(hot: HotClient) -> None:
-    """What is written while members are told of a chat is told next time, from there on."""
+    """Messages committed during a push are pushed next time."""
     chats = await due_chats(hot)
     await chats.record("1-0", {CHAT: Seq(5), OTHER: Seq(1)}, 0)
     first, second = sorted(await chats.claim_due(10, 60), key=lambda due: due.chat)
@@ -76,7 +76,7 @@ async def test_due_chat_that_is_ended_is_gone_unless_something_came(hot: HotClie
 
 
 async def test_due_chat_that_nobody_ends_comes_up_again(hot: HotClient) -> None:
-    """Whoever took it may have died; who ends it after that ends nothing."""
+    """The claimant may have died; its late finish has no effect."""
     chats = await due_chats(hot)
     await chats.record("1-0", {CHAT: Seq(5)}, 0)
     (lost,) = await chats.claim_due(10, 0)
@@ -117,7 +117,7 @@ async def test_due_chats_are_for_the_holder_of_the_lease(hot: HotClient) -> None
 
 
 async def test_backlog_is_kept_for_both_of_its_readers(hot: HotClient) -> None:
-    """What is persisted stays until it was looked at for pushes, and the other way round."""
+    """Persisted entries stay until they are scanned for pushes, and vice versa."""
     chats, persist = await due_chats(hot), await lease_of(hot, "persist")
     now, _ = await hot.call("TIME")
     one, two, three = (f"{int(now)}{n:03}-0" for n in (1, 2, 3))
@@ -154,7 +154,7 @@ async def test_backlog_waits_a_minute_for_who_looks_for_pushes(
 
 
 async def test_absent_is_who_shows_no_client_and_may_have_devices(hot: HotClient) -> None:
-    """A client in the background, or on a gateway that died, is none; read marks come with it."""
+    """Clients in the background or on a dead gateway do not count; read marks are included."""
     push_state = PushState(hot)
     seen = PresenceStates(hot=hot, gateway=GatewayId("gw1"), online_ttl_s=60, keep_s=600)
     dead = PresenceStates(hot=hot, gateway=GatewayId("gw2"), online_ttl_s=60, keep_s=600)
@@ -178,7 +178,7 @@ async def test_absent_is_who_shows_no_client_and_may_have_devices(hot: HotClient
 
 
 async def test_note_of_no_devices_yields_to_a_registration(hot: HotClient) -> None:
-    """Whoever found none a moment ago does not hide a device that came meanwhile."""
+    """A cached "no devices" does not hide a device that was registered since."""
     push_state = PushState(hot)
     await push_state.record_devices(BOB)
     await push_state.record_no_devices(BOB)

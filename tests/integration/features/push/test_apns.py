@@ -40,7 +40,7 @@ NOTICE = Notice(
 
 
 def refused(status: int, reason: str, times: int | None = None, **more: int) -> Reply:
-    """What Apple answers when it does not take a push."""
+    """Apple's response to a refused push."""
     return Reply(status, body=json.dumps({"reason": reason, **more}), times=times)
 
 
@@ -108,7 +108,7 @@ async def test_apns_push_goes_out_as_apple_says(apns: Apns, apns_service: ApnsSe
 async def test_apns_answer_is_judged_by_its_own_word(
     apns: Apns, apns_service: ApnsService, status: int, reason: str, outcome: Outcome
 ) -> None:
-    """A device is forgotten when Apple says so; what was not taken for sure is attempted again."""
+    """A device is deleted when Apple says so; a push that was surely refused is retried."""
     label = reason if reason.isascii() else "other"
     before = PUSH_REFUSALS.labels("apns", label)._value.get()
     apns_service.answer(DEVICE, refused(status, reason))
@@ -162,7 +162,7 @@ async def test_apns_token_that_apple_calls_expired_is_renewed_once(
 async def test_apns_push_that_was_surely_not_taken_is_told_from_one_that_may_have_been(
     apns: Apns, apns_service: ApnsService
 ) -> None:
-    """HTTP/2 says of each request whether it was refused before it was looked at."""
+    """HTTP/2 reports for each request whether it was refused before it was processed."""
     apns_service.answer(
         DEVICE,
         Reply(RESET, body="REFUSED_STREAM", times=1),
@@ -181,7 +181,7 @@ async def test_apns_push_that_was_surely_not_taken_is_told_from_one_that_may_hav
 async def world_with_apns(
     redis_url: str, push_warm: Warm, push_service: PushService, apns_service: ApnsService
 ) -> AsyncIterator[PushWorld]:
-    """People, and a process that tells them by APNs, too."""
+    """Users, and a process that also pushes by APNs."""
     more = apns_service.settings()
     async with open_push_world(redis_url, push_warm, push_service, **more) as made:
         yield made
@@ -264,7 +264,7 @@ async def test_apns_push_that_was_not_taken_is_sent_again_and_one_that_may_have_
 async def test_apns_device_that_is_gone_is_forgotten_unless_it_was_registered_again(
     world_with_apns: PushWorld, apns_service: ApnsService
 ) -> None:
-    """Apple says since when; an application that came back after that is there."""
+    """Apple reports a time; an application that registered later is kept."""
     world = world_with_apns
     direct, now_ms = await world.direct(), int(time.time() * 1000)
     bad, gone, back, key = [await register(world, world.bob) for _ in range(4)]

@@ -115,7 +115,7 @@ async def test_fcm_message_carries_the_beginning_of_a_long_text(
 async def test_fcm_answer_is_judged_by_its_own_word(
     fcm: Fcm, push_service: PushService, status: int, code: str, outcome: Outcome
 ) -> None:
-    """A device is forgotten when FCM says so, not when an address is wrong."""
+    """A device is deleted when FCM says so, not for a wrong address."""
     body = json.dumps({"error": {"details": [{"errorCode": code}]}})
     push_service.answer(SEND, Reply(status, {"Retry-After": "3"}, body))
 
@@ -125,7 +125,7 @@ async def test_fcm_answer_is_judged_by_its_own_word(
 async def test_fcm_without_a_token_sends_nothing_and_asks_again(
     fcm: Fcm, push_service: PushService
 ) -> None:
-    """What is wrong with the account is no device's fault."""
+    """An error of the account does not affect devices."""
     push_service.answer("/token", Reply(400, body='{"error":"invalid_grant"}'))
 
     assert (await fcm.send(PHONE, NOTICE)).outcome is Outcome.DOWN

@@ -84,7 +84,7 @@ async def api(redis_url: str, push_warm: Warm, push_service: PushService) -> Asy
 
 
 def form_of(browser: Any) -> dict[str, Any]:
-    """What a browser hands to the page, and the page to the API."""
+    """The subscription that a browser gives to the page, and the page to the API."""
     return {"endpoint": browser.endpoint, "expirationTime": None, "keys": browser.keys}
 
 
@@ -196,7 +196,7 @@ async def test_push_subscription_that_is_none_is_refused(
 async def test_push_subscriptions_go_with_the_login_that_made_them(
     world: PushWorld, api: PushApi, push_service: PushService
 ) -> None:
-    """Who logs out is told nothing there any more; who logs out everywhere, nowhere."""
+    """A logout ends the pushes of that device; a logout everywhere ends all."""
     account = {"user": f"dora-{world.bob}", "password": "correct horse battery"}
     nobody = api.client_of("mallory")
     grants = [(await nobody.post("/v1/auth/register", json=account)).json()]

@@ -1,4 +1,4 @@
-"""The notify worker: who is absent is told, once, and nobody else is."""
+"""The notify worker: absent users get one push, others none."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_notify_each_absent_member_is_told_on_each_browser_and_the_sender_
 async def test_notify_user_with_a_client_in_front_is_left_alone_and_one_in_the_back_is_told(
     world: PushWorld,
 ) -> None:
-    """Whoever looks at the client sees the message there."""
+    """A user with a client in the foreground sees the message there."""
     group = await world.group()
     bobs, carols = await world.subscribe(world.bob), await world.subscribe(world.carol)
     await world.appear(world.bob, State.ONLINE)
@@ -101,7 +101,7 @@ async def test_notify_user_with_a_client_in_front_is_left_alone_and_one_in_the_b
 async def test_notify_user_whose_session_ended_before_the_message_gets_one_push(
     world: PushWorld,
 ) -> None:
-    """Redis learns of an ended session later than of the message, and the push is sent then."""
+    """The end of the session becomes known after the message; then the push is sent."""
     group = await world.group()
     bobs, carols = await world.subscribe(world.bob), await world.subscribe(world.carol)
     await world.appear(world.bob, State.ONLINE)
@@ -154,7 +154,7 @@ async def test_notify_scan_begins_again_at_once_after_redis_lost_its_data(world:
 async def test_notify_muted_chat_is_quiet_until_it_is_not(
     world: PushWorld,
 ) -> None:
-    """Who wants no pushes of a chat gets those of the others."""
+    """A user who muted a chat gets the pushes of the others."""
     quiet, loud = await world.direct(), await world.group()
     browser = await world.subscribe(world.bob)
     await world.container.get(PushContainer).muted_chats.set_until(
@@ -177,7 +177,7 @@ async def test_notify_muted_chat_is_quiet_until_it_is_not(
 async def test_notify_message_read_within_the_delay_is_not_pushed(
     redis_url: str, push_warm: Warm, push_service: PushService
 ) -> None:
-    """Who answers from another device is not told of what is read."""
+    """A user who reads on another device gets no push."""
     async with open_push_world(redis_url, push_warm, push_service, delay_s=300) as world:
         direct = await world.direct()
         browser = await world.subscribe(world.bob)
@@ -350,7 +350,7 @@ async def test_notify_push_that_may_have_arrived_is_not_sent_again(
 
 
 async def test_notify_claim_is_given_once_and_not_for_what_is_read(world: PushWorld) -> None:
-    """Whoever asks, and whenever a process wakes that was stopped."""
+    """Whoever claims, also a process that was paused."""
     direct = await world.direct()
     push_state = PushState(world.hot)
     ask = push_state.claim
@@ -418,7 +418,7 @@ async def test_notify_what_is_persisted_first_is_told_all_the_same(
 async def test_notify_killed_anywhere_tells_at_most_once(
     world: PushWorld, place: str, count: int
 ) -> None:
-    """What a dead worker claimed nobody sends; what it did not claim, the next one does."""
+    """A push claimed by a dead worker is lost; an unclaimed one is sent by the next worker."""
     direct = await world.direct()
     browser = await world.subscribe(world.bob)
     await world.say(direct, "one")
@@ -444,7 +444,7 @@ async def test_notify_killed_anywhere_tells_at_most_once(
 
 
 async def test_notify_quiet_is_for_members_only(world: PushWorld) -> None:
-    """Nobody writes rows into chats of others."""
+    """Non-members cannot mute a chat."""
     direct = await world.direct()
 
     with pytest.raises(NotFound):

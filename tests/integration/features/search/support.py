@@ -1,4 +1,4 @@
-"""What the tests of search share: a stack with an index, and searches over HTTP."""
+"""Support of the search tests: a stack with an index, and searches over HTTP."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ async def search_in_terminal(
 async def test_search_without_a_worker_is_unavailable(
     library: Library, new_person: NewPerson
 ) -> None:
-    """The gateway says which worker is missing, and a later search succeeds."""
+    """The gateway names the missing worker, and a later search succeeds."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     await ann.say(chat, "salak one")

@@ -1,4 +1,4 @@
-"""An indexer that is killed at any step, or was away for long, leaves nothing unfindable."""
+"""An indexer killed at any step, or stopped for long, leaves no message unfindable."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ async def run(library: Library, *args: str) -> subprocess.CompletedProcess[str]:
 async def test_rebuild_replaces_the_index_while_new_messages_are_found(
     library: Library, new_person: NewPerson
 ) -> None:
-    """What the index should not have is gone, what it lacks is back, from DynamoDB and S3."""
+    """Extra documents are removed and missing ones added, from DynamoDB and S3."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await make_group(ann, ben.user)
     for n in range(5):
@@ -78,7 +78,7 @@ async def test_query_of_the_command_line_reports_errors(library: Library) -> Non
 async def test_erased_user_leaves_no_byte_in_the_index(
     library: Library, new_person: NewPerson
 ) -> None:
-    """Neither texts nor the id, when the receipt says so; others keep their messages."""
+    """Neither texts nor the id when the receipt says so; other users keep their messages."""
     zoe, ben = await new_person("zoe"), await new_person("ben")
     mark = f"secret{secrets.token_hex(6)}"
     chat = await zoe.open_direct(ben.user)

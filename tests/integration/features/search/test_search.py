@@ -157,7 +157,7 @@ async def test_messages_of_blocked_users_are_left_out(new_person: NewPerson) -> 
 
 
 async def test_wrong_queries_are_bad_requests(new_person: NewPerson) -> None:
-    """The message says what is wrong; see the unit tests for all of them."""
+    """The message says what is wrong; the unit tests cover all cases."""
     ann = await new_person("ann")
     for query in ("q=", "q=%22open", "q=has:x", "q=x&limit=51", "q=x&order=best", "", "q=x&p=1"):
         await ann.ask("GET", f"/v1/search?{query}", 400)

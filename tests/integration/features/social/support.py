@@ -1,4 +1,4 @@
-"""What the tests of the social graph build with: its rows, and use cases on real servers."""
+"""Support of the tests of the social graph: its items, and use cases on real servers."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def users_named(stem: str, count: int) -> list[UserId]:
 
 
 def edges_of(rows: dict[tuple[str, str], Row]) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
-    """Who follows whom, by what stands on either side."""
+    """Followers by the items of both users."""
     followers, following = set(), set()
     for partition, sort in rows:
         other = sort.removeprefix("u#")

@@ -146,7 +146,7 @@ async def test_worker_process_that_is_killed_is_followed_by_one_that_counts_once
 async def test_like_that_cannot_be_counted_is_not_kept(
     container: StorageContainer, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full queue refuses before anything is written; a Redis that is away, after."""
+    """A full queue refuses before the write; an unavailable Redis, after it."""
     rows = social_rows_of(tables)
     await make_users(container, ALICE, UserId("bob"))
     post = await rows.post("alice")
@@ -168,7 +168,7 @@ async def test_like_that_cannot_be_counted_is_not_kept(
 
 @pytest.mark.constants({"chatserver.features.social.worker.counters.BATCH_MAX": 2})
 async def test_likes_of_a_post_that_is_gone_are_passed_over(redis_url: str, tables: Tables) -> None:
-    """What is left of them in the queue does not make the count anew."""
+    """Queue entries of a deleted post do not recreate its count."""
     async with open_container(redis_url, tables.settings) as container:
         rows = social_rows_of(tables)
         kept, gone = await rows.post("alice"), await rows.post("alice")

@@ -44,7 +44,7 @@ async def test_favorite_is_two_rows_which_are_written_once(tables: Tables) -> No
 
 @pytest.mark.constants({"chatserver.features.social.warm.favorites.FAVORITES_MAX": 2})
 async def test_favorites_of_each_kind_are_bounded(tables: Tables) -> None:
-    """One more is refused; a known one is not."""
+    """One more is refused; a saved one is not."""
     favorites = social_rows_of(tables).favorites
     posts = [PostRef(IDS.next(), "alice") for _ in range(3)]
     for post in posts[:2]:

@@ -142,7 +142,7 @@ async def test_edges_are_one_at_every_moment_and_counts_are_exact_once_quiet(
 async def test_follow_that_cannot_be_counted_is_not_kept(
     container: StorageContainer, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Redis fails before the first or the second queue entry; the other one is taken back."""
+    """Redis fails before the first or second queue entry; the other one is undone."""
     alice, bob = USERS[:2]
     await make_users(container, alice, bob)
     rows, follows = social_rows_of(tables), container.get(SocialContainer).follows
@@ -210,7 +210,7 @@ async def test_block_ends_that_either_follows_and_keeps_it_so(
 
 
 async def test_followers_are_paged_whole_while_others_come_and_go(tables: Tables) -> None:
-    """Who follows from the beginning to the end is on one page, once."""
+    """A user who follows all the time is on exactly one page."""
     rows = social_rows_of(tables)
     graph: SocialGraph = rows.graph
     steady = [str(user) for user in users_named("s", 20)]

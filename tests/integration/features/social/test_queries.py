@@ -168,7 +168,7 @@ async def test_posts_are_listed_newest_first_and_counted(
 
 
 async def test_post_is_edited_and_deleted_once(social_rows: SocialRows) -> None:
-    """An edit keeps the place; a deletion takes the counts along, and says so once."""
+    """An edit keeps the position; a deletion removes the counts, and succeeds once."""
     await social_rows.post("alice", "first", P1)
 
     changes: dict[str, str | None] = {"content": "second", "image": "f-1"}

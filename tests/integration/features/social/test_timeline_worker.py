@@ -205,7 +205,7 @@ async def test_posts_of_those_with_too_many_followers_are_merged_in_when_read(
 async def test_followers_who_are_online_are_told(
     container: StorageContainer, tables: Tables, gateway: Gateway
 ) -> None:
-    """A signal with author and id goes to where they are; who does not follow hears nothing."""
+    """A signal with author and id goes to their gateways; others get nothing."""
     social = container.get(SocialContainer)
     await make_users(container, ALICE, BOB, CAROL)
     await gateway.announce(BOB, CAROL)
@@ -263,7 +263,7 @@ async def test_timeline_of_many_rows_without_posts_is_read_in_bounded_steps(
 
 @pytest.mark.constants({"chatserver.features.social.service.timelines.MERGED_MAX": 1, **NO_CACHE})
 async def test_reader_merges_no_more_authors_than_he_may(redis_url: str, tables: Tables) -> None:
-    """The first by id of those whom he follows; the others are seen where they are."""
+    """The first followed authors by id; posts of the others are on their own pages."""
     bounds = {"fanout_followers_max": 0}
     async with open_container(redis_url, tables.settings, timeline=bounds) as container:
         social = container.get(SocialContainer)

@@ -13,7 +13,7 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 
 async def test_fed_events_beyond_the_bound_are_dead_letters(hot: HotClient) -> None:
-    """What waits has a bound, and what is too much is kept for the operator, in order."""
+    """Waiting events are bounded; excess ones are kept for the operator, in order."""
     events = EventQueue(hot, 0, pending_max=3)
 
     await events.append([b"1", b"2"])
@@ -43,7 +43,7 @@ async def test_postponed_event_is_tried_again_when_it_is_due(hot: HotClient) -> 
 
 
 async def test_given_up_event_is_replayed_as_new(hot: HotClient) -> None:
-    """It leaves the dead letters with that, and what was told is forgotten."""
+    """It leaves the dead letters and has no attempts."""
     events = EventQueue(hot, 0, pending_max=10)
     await events.append([b"1", b"2"])
     first, second = await events.list_pending(10)
@@ -59,7 +59,7 @@ async def test_given_up_event_is_replayed_as_new(hot: HotClient) -> None:
 
 
 async def test_event_that_no_longer_waits_is_moved_nowhere(hot: HotClient) -> None:
-    """Erased with its user, or told by another process, while its teller slept: it stays gone."""
+    """Erased or delivered by another process during a pause: it stays removed."""
     events = EventQueue(hot, 0, pending_max=10)
     await events.append([b"1", b"2"])
     first, second = await events.list_pending(10)
@@ -77,7 +77,7 @@ async def test_event_that_no_longer_waits_is_moved_nowhere(hot: HotClient) -> No
 async def test_late_event_that_is_erased_while_it_is_woken_does_not_wait_again(
     hot: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor does one that another process has woken: it is told once."""
+    """Nor one that another process requeued: it is delivered once."""
     events = EventQueue(hot, 0, pending_max=10)
     await events.append([b"1"])
     (first,) = await events.list_pending(10)
@@ -85,7 +85,7 @@ async def test_late_event_that_is_erased_while_it_is_woken_does_not_wait_again(
     call = hot.call
 
     async def call_and_sleep(*command: Any) -> Any:
-        """What the process was told is no longer so when it goes on."""
+        """The result of the call is outdated when the process continues."""
         answer = await call(*command)
         await call("DEL", hot.keys.hooks_late(0))
         return answer

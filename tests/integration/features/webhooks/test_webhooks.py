@@ -1,4 +1,4 @@
-"""Webhooks on real processes: what is asked before a message is sent, and what is told after."""
+"""Webhooks on real processes: calls before a message is sent, and events after it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Answering = Callable[[dict[str, Any]], Any]
 
 
 class Host:
-    """The host application: what it was asked and told, and what it answers."""
+    """The host application: the calls and events that it got, and its responses."""
 
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -66,7 +66,7 @@ def port() -> int:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Stack]:
-    """A stack whose host application is asked and told."""
+    """A stack whose host application gets calls and events."""
     env = {
         **PATIENT,
         "CHAT_OUTBOUND_ALLOW_PRIVATE": '["127.0.0.1"]',
@@ -99,7 +99,7 @@ def closed(stack: Stack, port: int) -> Server:
 
 @pytest.fixture(scope="module")
 def plain(stack: Stack) -> Server:
-    """A gateway that asks nobody."""
+    """A gateway without a webhook."""
     return stack.start_gateway()
 
 
@@ -151,7 +151,7 @@ async def bodies(who: RawChat, chat: str) -> list[str]:
 async def test_before_send_accepts_changes_and_refuses(
     stack: Stack, host: Host, alice: RawChat
 ) -> None:
-    """It sees who says what where; what it changes is what everybody reads."""
+    """It gets sender, chat and text; its changes are what everybody reads."""
     chat = await direct(stack, alice)
     host.answer = lambda question: {
         "fine": {"action": "accept"},
@@ -175,7 +175,7 @@ async def test_before_send_accepts_changes_and_refuses(
 
 
 async def test_before_send_judges_edits_too(stack: Stack, host: Host, alice: RawChat) -> None:
-    """What may not be said may not be edited into what was said."""
+    """A forbidden text cannot be added by an edit."""
     chat = await direct(stack, alice)
     await alice.say(chat, "fine")
     host.answer = lambda question: {"action": "refuse"}
@@ -191,7 +191,7 @@ async def test_before_send_judges_edits_too(stack: Stack, host: Host, alice: Raw
 async def test_before_send_that_refuses_the_retry_of_a_sent_message_is_overruled(
     stack: Stack, host: Host, alice: RawChat
 ) -> None:
-    """What was acked stays so (invariant I11)."""
+    """An acked message stays acked (invariant I11)."""
     chat = await direct(stack, alice)
     ack = await alice.ask_send(chat, "r1", "hello")
     host.answer = lambda question: {"action": "refuse"}
@@ -263,7 +263,7 @@ async def test_before_send_that_answers_nonsense_is_as_none(
 
 
 async def test_before_send_that_is_dead_stalls_nobody(stack: Stack, port: int) -> None:
-    """Open: messages pass. Closed: they are refused as temporary. After some, nobody is asked."""
+    """Open: messages pass. Closed: temporary refusal. After some failures, no calls."""
     opened, shut = (
         stack.start_gateway(
             CHAT_WEBHOOKS_BEFORE_SEND_URL=f"http://{HOST}:{port}/before",
@@ -298,7 +298,7 @@ async def test_before_send_that_is_dead_stalls_nobody(stack: Stack, port: int) -
 
 
 def of_chat(host: Host, chat: str) -> list[dict[str, Any]]:
-    """Return what the host was told of a chat, each event once, in the order of its place."""
+    """Return the host's events of a chat, each once, in the order of their seqs."""
     found = {each["id"]: each for each in host.told if each["id"].startswith(f"{chat}.")}
     return sorted(found.values(), key=lambda each: each["message"]["seq"])
 

@@ -46,7 +46,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture
 async def people(crowd: Stack, new_name: NewName) -> AsyncIterator[list[RawChat]]:
-    """Six users with a device each, on either gateway in turn."""
+    """Six users with one device each, alternating between the gateways."""
     names = [new_name(stem) for stem in ("alice", "bob", "carol", "dave", "erin", "frank")]
     devices = [
         crowd.chat_of(name, port=crowd.ports()[number % 2]) for number, name in enumerate(names)
@@ -88,7 +88,7 @@ async def change(owner: RawChat, type_: str, chat: str, **fields: Any) -> dict[s
 
 
 def places(device: RawChat, chat: str) -> list[tuple[int, str]]:
-    """What a device was sent of a chat: the places of its entries, and what they say."""
+    """Entries of a chat that a device received: their seqs and bodies."""
     entries = (event.get("message") for event in device.of_type("event", chat=chat))
     return [
         (entry["seq"], entry["body"] or f"{entry.get('user')}:{entry.get('role', '')}")
@@ -110,7 +110,7 @@ async def expect_upto(device: RawChat, chat: str, seq: int) -> None:
 async def test_large_chat_made_by_http_is_told_before_the_answer(
     crowd: Stack, people: list[RawChat]
 ) -> None:
-    """Whoever makes it, each member knows at once where to read it; repair need not find it."""
+    """Each member knows at once where to read the chat; repair does not have to find it."""
     api = crowd.start_api()
     headers = {"Authorization": f"Bearer {crowd.token(people[0].user)}"}
     async with httpx.AsyncClient(base_url=api.endpoint, headers=headers, timeout=30) as client:
@@ -131,7 +131,7 @@ async def test_large_chat_made_by_http_is_told_before_the_answer(
 async def test_large_chat_reaches_members_on_all_gateways_and_resumes_by_its_own_place(
     people: list[RawChat],
 ) -> None:
-    """Each member gets each entry once, in order; who was away gets exactly what is missing."""
+    """Each member gets each entry once, in order; a reconnected device gets what it missed."""
     alice, bob, carol, *_ = people
     chat = await create(alice, people[1:])
     for device in people:
@@ -171,7 +171,7 @@ async def test_large_chat_reaches_members_on_all_gateways_and_resumes_by_its_own
 async def test_changes_of_messages_reach_devices_of_a_large_chat_as_they_are(
     people: list[RawChat],
 ) -> None:
-    """Who comes late reads no text that is gone, and every change once."""
+    """A late device reads no deleted text, and gets every change once."""
     alice, bob, *_ = people
     chat = await create(alice, people[1:])
     first = (await say(alice, chat, "gone soon"))["seq"]
@@ -226,7 +226,7 @@ async def test_late_joiner_of_a_large_chat_reads_no_text_from_before(
 
 
 async def test_member_of_large_chat_who_is_removed_hears_that_last(people: list[RawChat]) -> None:
-    """Live, or when the device comes back; who is invited again hears what comes from then on."""
+    """Live or after a reconnect; a member who is invited again gets later entries only."""
     alice, bob, carol, *_ = people
     chat = await create(alice, people[1:])
     await say(alice, chat, "one")
@@ -253,7 +253,7 @@ async def test_member_of_large_chat_who_is_removed_hears_that_last(people: list[
 
 
 class Speaker:
-    """Says one thing after the other, until it is told to stop."""
+    """Sends one message after another until the test stops it."""
 
     def __init__(self, device: RawChat, chat: str) -> None:
         self.count = 0
@@ -272,7 +272,7 @@ class Speaker:
         self._is_stopped = True
 
     async def go_on(self, messages: int) -> None:
-        """Wait until so much more was said."""
+        """Wait until this many more messages were sent."""
         wanted = self.count + messages
         await eventually(lambda: self.count >= wanted, DEADLINE_S, "messages")
 
@@ -324,7 +324,7 @@ async def test_chat_that_turns_large_and_small_under_load_loses_and_repeats_noth
 async def test_device_that_names_no_place_hears_of_a_large_time_that_is_over(
     people: list[RawChat],
 ) -> None:
-    """It cannot be told what it lacks, so it is told that it lacks something (promise P5)."""
+    """The server cannot know what the device lacks, so it reports a gap (promise P5)."""
     alice, bob, carol, *guests = people
     chat = await create(alice, people[1:])
     await say(alice, chat, "one")
@@ -346,7 +346,7 @@ async def test_device_that_names_no_place_hears_of_a_large_time_that_is_over(
 
 
 def stays_of(guest: RawChat, chat: str) -> list[list[tuple[int, str]]]:
-    """What a guest was sent, from each coming on."""
+    """Entries that a guest received, by membership."""
     stays: list[list[tuple[int, str]]] = []
     for place in places(guest, chat):
         if place[1] == f"{guest.user}:member":
@@ -358,7 +358,7 @@ def stays_of(guest: RawChat, chat: str) -> list[list[tuple[int, str]]]:
 async def test_large_chat_goes_on_after_redis_lost_everything(
     crowd: Stack, people: list[RawChat]
 ) -> None:
-    """Devices start over, and hear all that is said from then on, once and in order."""
+    """Devices start from a snapshot, and get all later entries once and in order."""
     alice, bob, *_ = people
     chat = await create(alice, people[1:])
     for number in range(1, 6):
@@ -427,7 +427,7 @@ async def test_turn_whose_teller_died_is_told_by_repair(
 
 
 async def test_client_follows_a_chat_that_turns(crowd: Stack, people: list[RawChat]) -> None:
-    """The SDK goes from one way to the other, and back, also while it is away."""
+    """The SDK switches to the large chat and back, also while it is disconnected."""
     alice, bob, carol, *guests = people
     chat = await create(alice, [bob, carol])
 

@@ -119,7 +119,7 @@ def is_open(door: Door) -> bool:
 
 
 def test_sockets_go_to_gateways_and_all_else_to_the_api(door: Door) -> None:
-    """On one port; and nobody says for himself which address he comes from."""
+    """On one port; and no client can choose the address that it appears to come from."""
     door.seen.clear()
     with connect(f"ws://{HOST}:{door.page_port}/", additional_headers=SPOOFED) as socket:
         socket.send("hello")

@@ -36,7 +36,7 @@ STARTED_S = 90.0  # so long may processes take that start one after another
 
 @pytest.fixture(scope="session")
 def metrics_port() -> int:
-    """The first of two ports; the one before it is nobody's."""
+    """The first of two ports; the one before it is unused."""
     return free_port(3) + 1
 
 
@@ -99,7 +99,7 @@ async def reach(device: RawChat, avoid: str) -> None:
 async def test_processes_of_one_port_each_have_a_name_health_and_metrics(
     fleet: Fleet, metrics_port: int
 ) -> None:
-    """The kernel spreads connections over them; every answer says whose it is."""
+    """The kernel distributes connections over them; each response names its process."""
     assert len(fleet.children) == 2
 
     assert len(await gateways_of(fleet.port)) == 2
@@ -164,7 +164,7 @@ async def test_process_killed_is_replaced_and_others_do_not_notice(
 
 
 def process_of(fleet: Fleet, gateway: str) -> psutil.Process:
-    """Find the process with a name: it told both when it was ready."""
+    """Find the process with a name, which it logged when it was ready."""
     for line in fleet.said().splitlines():
         if b'"gateway.ready"' in line and gateway.encode() in line:
             return psutil.Process(json.loads(line)["pid"])
@@ -211,7 +211,7 @@ class Knocker:
 async def test_sighup_replaces_every_process_and_the_port_serves_all_the_time(
     stack: Stack, fleet: Fleet, new_name: NewName
 ) -> None:
-    """A rolling restart: connections are served, and everybody is told when to come back."""
+    """A rolling restart: connections are served, and clients are told when to reconnect."""
     alice = await stack.chat_of(new_name("alice"), port=fleet.port).start()
     bob = stack.chat_of(new_name("bob"), port=fleet.port)
     await reach(bob, avoid=alice.gateway)
@@ -248,7 +248,7 @@ async def test_sighup_replaces_every_process_and_the_port_serves_all_the_time(
 async def test_processes_that_cannot_start_leave_those_that_serve_alone(
     stack: Stack, tmp_path: Path
 ) -> None:
-    """A wrong setting ends a rolling restart and costs nobody who is up; put right, all is well."""
+    """An invalid setting ends a rolling restart without an effect; corrected, it completes."""
     file = tmp_path / "settings.toml"
     file.write_text("[gateway]\nsessions_per_user_max = 30\n")
     fleet = stack.add_fleet(2, CHAT_CONFIG=str(file))
@@ -273,7 +273,7 @@ async def test_processes_that_cannot_start_leave_those_that_serve_alone(
 async def test_gateway_that_died_leaves_no_presence_beyond_its_expiry(
     stack: Stack, new_name: NewName
 ) -> None:
-    """Nobody counts as online there any more, and no mail is kept for it."""
+    """Its users are offline then, and its stream expires."""
     mortal = stack.start_gateway(CHAT_GATEWAY_ONLINE_TTL_S="1.5")
     alice = await stack.chat_of(new_name("alice"), port=mortal.port).start()
     bob = await stack.chat_of(new_name("bob")).start()
@@ -362,7 +362,7 @@ async def test_supervisor_killed_leaves_no_orphan_on_the_port_it_took(stack: Sta
 
 
 async def end_of(stack: Stack, **settings: str) -> tuple[int | None, str]:
-    """Start two processes that cannot; return the exit code and all that was said."""
+    """Start two processes that cannot start; return the exit code and the output."""
     process = await asyncio.create_subprocess_exec(
         *[sys.executable, "-m", "chatserver.cli.main", "gateway", "--processes", "2"],
         env={**os.environ, **stack.environment(CHAT_GATEWAY_PORT=str(free_port())), **settings},
@@ -396,7 +396,7 @@ async def test_gateways_whose_metrics_port_is_taken_do_not_start(
 
 
 async def test_gateways_with_a_wrong_setting_are_given_up_at_once(stack: Stack) -> None:
-    """What only a process can find out is told by it, and the supervisor ends with an error."""
+    """A process reports errors that only it can detect, and the supervisor exits with an error."""
     code, said = await end_of(stack, CHAT_REDIS_PARTITIONS="7")
 
     assert code == 1

@@ -1,4 +1,4 @@
-"""chat.v1: edit, delete and react, as two people see them: live, after being away, in each tier."""
+"""chat.v1: edit, delete and react, seen by two users: live, after a reconnect, in each tier."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_changes_reach_both_sides_live(alice: RawChat, bob: RawChat, pair:
 
 
 async def test_changes_missed_come_with_resume(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """Who was away ends up with the same messages, and is not sent a deleted text (I15)."""
+    """A reconnected device has the same messages, and never gets a deleted text (I15)."""
     one = (await alice.say(pair, "one"))["seq"]
     await bob.expect_bodies(pair, ["one"])
     await bob.abort()
@@ -129,7 +129,7 @@ async def test_history_shows_messages_as_they_are_now(
 async def test_changes_of_others_messages_are_forbidden(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """In a direct chat each may change his own messages only; both may react to all."""
+    """In a direct chat users change only their own messages; both may react to all."""
     seq = (await alice.say(pair, "mine"))["seq"]
 
     assert (await refused(bob, "edit", pair, seq, body="yours")).code == "forbidden"
@@ -138,7 +138,7 @@ async def test_changes_of_others_messages_are_forbidden(
 
 
 async def test_owner_of_a_group_deletes_what_others_say(alice: RawChat, bob: RawChat) -> None:
-    """Whoever made the group keeps order in it."""
+    """The creator of a group moderates it."""
     made = await alice.ask("create_chat", ref="g1", members=[bob.user], name="Team")
     chat = made["chat"]["chat"]
     mine, yours = (await alice.say(chat, "a"))["seq"], (await bob.say(chat, "b"))["seq"]
@@ -152,7 +152,7 @@ async def test_owner_of_a_group_deletes_what_others_say(alice: RawChat, bob: Raw
 async def test_changes_by_strangers_find_nothing(
     alice: RawChat, pair: str, stack: Stack, new_name: NewName
 ) -> None:
-    """Who is no member does not learn that the chat is there (promise P7)."""
+    """A non-member cannot tell that the chat exists (promise P7)."""
     seq = (await alice.say(pair, "mine"))["seq"]
     async with stack.chat_of(new_name("carol")) as carol:
         for type_, fields in (
@@ -243,7 +243,7 @@ async def test_change_under_a_ref_of_something_else_is_a_conflict(
 async def test_delete_for_me_hides_from_me_alone(
     alice: RawChat, bob: RawChat, pair: str, stack: Stack
 ) -> None:
-    """On all devices of one user, live, in history and after coming back; nobody else notices."""
+    """On all devices of the user, live, in history and after a reconnect; no other user notices."""
     one, two = [(await alice.say(pair, text))["seq"] for text in ("secret", "two")]
     await bob.expect_bodies(pair, ["secret", "two"])
     async with stack.chat_of(bob.user, device="bob-late") as other:
@@ -293,7 +293,7 @@ async def fill(alice: RawChat, chat: str, count: int = 45) -> None:
 
 
 async def test_changes_of_messages_in_the_warm_tier(shallow: Stack, new_name: NewName) -> None:
-    """What has long left Redis is edited, reacted to and deleted like anything else."""
+    """Messages that left Redis long ago can be edited, reacted to and deleted."""
     bob = await shallow.chat_of(new_name("bob")).start()
     async with shallow.chat_of(new_name("alice")) as alice:
         chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]

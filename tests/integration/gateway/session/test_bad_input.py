@@ -61,7 +61,7 @@ async def test_field_beyond_its_bound_is_one_error_by_name(
 async def test_missing_field_is_one_error_by_name(
     live: RawSocket, cls: type[msgspec.Struct]
 ) -> None:
-    """A frame without a required field is told which."""
+    """The error names the missing field."""
     fields = sample_of(cls)
     for name in sorted(fields.keys() - {"type"}):
         less = {key: value for key, value in fields.items() if key != name}
@@ -117,7 +117,7 @@ async def test_value_of_another_type_is_an_error_or_an_answer(
     ids=lambda payload: payload[:40].decode(),
 )
 async def test_json_that_is_no_frame_is_one_short_error(live: RawSocket, payload: bytes) -> None:
-    """What is JSON and no frame is an error of a line, not the client's own text."""
+    """JSON that is not a frame gets a short error without the client's own text."""
     error = await error_for(live, payload)
 
     assert error["code"] == "bad_request"
@@ -143,7 +143,7 @@ async def test_json_that_is_no_frame_is_one_short_error(live: RawSocket, payload
     ids=lambda payload: repr(payload[:40]),
 )
 async def test_what_is_no_json_ends_the_connection(live: RawSocket, payload: bytes) -> None:
-    """A peer that does not speak JSON is told so and closed."""
+    """A peer that does not send JSON gets an error and is closed."""
     await live.send(TEXT, payload)
 
     await live.expect_close(BAD_PROTOCOL)
@@ -200,7 +200,7 @@ async def test_many_errors_do_not_end_the_connection(live: RawSocket) -> None:
 
 
 async def test_requests_beyond_the_bound_are_refused_for_now(live: RawSocket) -> None:
-    """A client that asks without listening is told to wait; every request is answered once."""
+    """A client that does not wait for responses is refused; every request is answered once."""
     count = 200
     for number in range(count):
         await live.send_json({"type": "history", "id": number, "chat": "d-nosuch"})
@@ -241,7 +241,7 @@ async def test_non_member_is_told_not_found_of_any_chat(
     fields: dict[str, Any],
     chat: str,
 ) -> None:
-    """Whatever is asked about a chat one is not in, it looks as if there were none."""
+    """For every request, a foreign chat looks like one that does not exist."""
     await alice.say(pair, "secret")
     async with stack.chat_of(new_name("mallory")) as mallory:
         with pytest.raises(Failed) as caught:

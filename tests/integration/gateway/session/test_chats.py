@@ -36,7 +36,7 @@ async def line_of(user: RawChat, chat: str) -> dict[str, Any]:
 async def test_open_direct_is_the_same_chat_for_both_and_always(
     alice: RawChat, bob: RawChat
 ) -> None:
-    """Whoever opens it, however often, also at once: one chat, listed once for each."""
+    """Whoever opens it, also concurrently: one chat, in each list once."""
     answers = await asyncio.gather(
         *(alice.ask("open_direct", user=bob.user) for _ in range(4)),
         *(bob.ask("open_direct", user=alice.user) for _ in range(4)),
@@ -108,7 +108,7 @@ async def test_open_direct_with_nobody_is_not_found(alice: RawChat, new_name: Ne
 async def test_create_chat_reaches_every_member(
     stack: Stack, alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:
-    """All members learn of a group and get its messages, in one order."""
+    """All members see the group and get its messages in one order."""
     async with stack.chat_of(new_name("carol")) as carol:
         answer = await alice.ask(
             "create_chat", ref="g-1", members=[bob.user, carol.user], name="  Trip  "
@@ -196,7 +196,7 @@ async def test_create_chat_of_wrong_members_is_refused(
 async def test_create_chat_name_has_bounds(
     alice: RawChat, bob: RawChat, name: str, code: str
 ) -> None:
-    """A name is one line of 1 to 80 characters that cannot turn the page around."""
+    """A name is one line of 1 to 80 characters that cannot change the text direction."""
     fields = {"ref": "g-1", "members": [bob.user], "name": name}
     if code == "ok":
         assert (await alice.ask("create_chat", **fields))["chat"]["name"] == name.strip()
@@ -280,7 +280,7 @@ async def test_unread_counts_what_others_sent_since_the_mark(
 async def test_unread_does_not_count_messages_that_the_user_cannot_see(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Deleted messages are not unread, whoever deleted them, and each is subtracted once."""
+    """Deleted messages are not unread, whoever deleted them; each is subtracted once."""
     for number in range(4):
         await alice.say(pair, f"m{number}")
     await alice.ask("delete", chat=pair, seq=1, ref="d1")
@@ -298,7 +298,7 @@ async def test_unread_does_not_count_messages_that_the_user_cannot_see(
 async def test_unread_and_last_are_of_messages_alone(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """What changes a message is neither unread nor the last one, nor is what one hid."""
+    """Changes of messages and hidden messages are neither unread nor the last message."""
     await alice.say(pair, "one")
     await alice.say(pair, "two")
     await alice.ask("edit", chat=pair, seq=1, ref="e1", body="uno")
@@ -366,7 +366,7 @@ async def test_mark_received_does_not_read(alice: RawChat, bob: RawChat, pair: s
 
 
 async def test_mark_without_id_is_not_answered(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """Who does not ask gets no `ok`; the mark moves all the same."""
+    """Without an `id` there is no `ok`; the mark moves all the same."""
     await alice.say(pair, "one")
     await bob.expect_bodies(pair, ["one"])
 
@@ -377,14 +377,14 @@ async def test_mark_without_id_is_not_answered(alice: RawChat, bob: RawChat, pai
 
 
 async def test_mark_of_nothing_is_refused(alice: RawChat, pair: str) -> None:
-    """A mark says how far."""
+    """A mark needs a position."""
     failed = await refusal(alice, "mark", chat=pair)
 
     assert (failed.code, failed.message.startswith("read, received:")) == ("bad_request", True)
 
 
 async def test_mark_of_nothing_without_id_is_an_error_too(alice: RawChat, pair: str) -> None:
-    """A wrong frame is told so although it asked for no answer."""
+    """An invalid frame gets an error even if it requests no response."""
     await alice.tell("mark", chat=pair)
 
     error = await alice.expect_frame("error")
@@ -442,7 +442,7 @@ async def test_typing_is_not_repeated_to_who_comes_back(
 
 
 async def test_state_is_taken_without_an_answer(alice: RawChat) -> None:
-    """Going to the background and back is nobody's business yet, and no error."""
+    """A change of the state has no visible effect yet, and is no error."""
     await alice.tell("state", state="bg")
     await alice.tell("state", state="fg")
 

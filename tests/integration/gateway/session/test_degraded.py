@@ -24,7 +24,7 @@ LENGTH = 60
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack to take apart: little in the hot tier, short deadlines."""
+    """A stack to break: little data in Redis, short deadlines."""
     env = {
         "CHAT_REDIS_LOG_MAX": "20",
         "CHAT_REDIS_INBOX_MAX": "20",
@@ -115,7 +115,7 @@ async def refusal_of(work: object, within_s: float) -> Failed:
 async def test_dynamodb_down_leaves_chat_and_recent_history(
     broken: Stack, deep: tuple[RawChat, RawChat, str]
 ) -> None:
-    """What Redis holds is served; what only DynamoDB holds is `unavailable`, soon and for now."""
+    """Data in Redis is served; data that only DynamoDB has is `unavailable`, temporarily."""
     alice, bob, chat = deep
     broken.dynamodb.kill()
     try:
@@ -142,7 +142,7 @@ async def test_dynamodb_down_leaves_chat_and_recent_history(
 async def test_send_to_be_stored_is_acked_later_by_its_ref_wherever_it_is_sent(
     broken: Stack, deep: tuple[RawChat, RawChat, str]
 ) -> None:
-    """The wait has an end; the same `ref` tells, over gateways that die and tiers that return."""
+    """The wait is bounded; the same `ref` reports the outcome, over gateways and outages."""
     alice, bob, chat = deep
     wish = {"ref": "r-stored", "durability": "stored"}
     broken.dynamodb.kill()
@@ -194,7 +194,7 @@ async def eventually_ask(alice: RawChat, chat: str) -> dict[str, list[dict[str, 
 async def test_no_rpc_worker_leaves_open_chats_and_is_named(
     broken: Stack, deep: tuple[RawChat, RawChat, str], new_name: NewName
 ) -> None:
-    """Without `workers.rpc` one can come in and chat; what needs it says what to start."""
+    """Without `workers.rpc` users can log in and chat; errors say what to start."""
     alice, bob, chat = deep
     workers = broken.workers["-".join(WORKERS)]
     workers.kill()
@@ -217,7 +217,7 @@ async def test_no_rpc_worker_leaves_open_chats_and_is_named(
 async def test_redis_down_is_told_in_time_and_sockets_stay(
     broken: Stack, deep: tuple[RawChat, RawChat, str]
 ) -> None:
-    """Every request gets `unavailable`, /readyz says no, and nobody is disconnected for it."""
+    """Every request gets `unavailable`, /readyz fails, and no client is disconnected."""
     alice, bob, chat = deep
     broken.redis.kill()
     try:
@@ -253,7 +253,7 @@ async def readiness(gateway: Server) -> int:
 async def test_hello_without_redis_is_closed_as_overloaded(
     broken: Stack, new_name: NewName
 ) -> None:
-    """Who comes while Redis is away is told to come back, within the deadline of a call."""
+    """A hello without Redis is closed with "reconnect later" within the deadline of a call."""
     carol = broken.chat_of(new_name("carol"))
     broken.redis.kill()
     try:
@@ -273,7 +273,7 @@ async def test_hello_without_redis_is_closed_as_overloaded(
 async def test_epoch_changes_when_redis_restarts_and_cursors_are_reset(
     broken: Stack, deep: tuple[RawChat, RawChat, str]
 ) -> None:
-    """A Redis that was away may have gone back in time: every device starts from a snapshot."""
+    """A restarted Redis may have lost data: every device starts from a snapshot."""
     alice, bob, chat = deep
     before = alice.welcome["epoch"]
     await bob.abort()

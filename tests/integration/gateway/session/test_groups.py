@@ -43,7 +43,7 @@ async def read(who: RawChat, chat: str, **window: Any) -> list[dict[str, Any]]:
 
 
 def told(who: RawChat, chat: str) -> list[tuple[str, Any, Any]]:
-    """Return what a device heard of entries of a chat: kind, user or body, role."""
+    """Return the entries of a chat that a device received: kind, user or body, role."""
     return [
         (event["kind"], entry.get("user", entry["body"]), entry.get("role"))
         for event in who.of_type("event", chat=chat)
@@ -102,7 +102,7 @@ async def test_invite_is_told_to_all_and_opens_what_comes_after(
 async def test_change_of_a_message_from_before_joining_comes_without_its_text(
     alice: RawChat, bob: RawChat, carol: RawChat, group: str
 ) -> None:
-    """Live, after being away and in history: the place is there, what it says is not."""
+    """Live, after a reconnect and in history: the entry keeps its seq and has no text."""
     before = (await alice.say(group, "before"))["seq"]
     await change(alice, "invite", group, users=[carol.user])
     after = (await alice.say(group, "after"))["seq"]
@@ -151,7 +151,7 @@ async def test_history_that_is_open_to_all_is_read_from_the_beginning(
 async def test_removed_member_sees_that_and_nothing_more(
     stack: Stack, alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """No push, no history, no typing, no place in the list; what he got before stays in sync."""
+    """No push, history, typing or list entry; earlier entries stay in sync."""
     await alice.say(group, "before")
     await bob.expect(lambda me: me.messages(group))
     await change(alice, "remove", group, user=bob.user)
@@ -177,7 +177,7 @@ async def test_removed_member_sees_that_and_nothing_more(
 async def test_one_who_left_is_as_good_as_never_there_and_may_come_again(
     alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """What was said meanwhile is not his; the chat is told to him anew."""
+    """Messages of the time between are not readable; the chat is announced again."""
     left = await change(bob, "leave", group)
     await alice.say(group, "secret")
     await change(alice, "invite", group, users=[bob.user])
@@ -231,7 +231,7 @@ async def test_roles_say_who_may_do_what(
 
 
 async def test_direct_chat_refuses_all_changes(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """In clear words to its two, and to nobody else."""
+    """With a clear error to its two users, and to nobody else."""
     for type_, fields in (
         ("invite", {"users": [bob.user]}),
         ("join", {}),
@@ -291,7 +291,7 @@ PACE_S = 0.003  # between two sends of one member: enough of them, and not more
 
 @dataclasses.dataclass
 class Race:
-    """What one member's sends came to in one chat."""
+    """Outcomes of one member's sends to one chat."""
 
     acked: dict[str, int] = dataclasses.field(default_factory=dict)  # ref → seq
     is_removed: bool = False  # the owner has heard `ok`
@@ -303,7 +303,7 @@ class Race:
 
 
 async def keep_sending(member: RawChat, chat: str, race: Race) -> None:
-    """Send one message after the other until the server says that it is over."""
+    """Send one message after another until the server refuses."""
     for number in itertools.count():
         ref, was_removed = f"{chat[-6:]}-{member.user}-{number}", race.is_removed
         try:

@@ -20,7 +20,7 @@ REPLACED, UNAUTHENTICATED, BAD_PROTOCOL = 3004, 3500, 3501
 
 
 async def test_hello_is_welcomed_with_head_and_limits(stack: Stack, alice: RawChat) -> None:
-    """`welcome` says who one is, where the inbox stands, and every bound."""
+    """`welcome` has the user, the inbox position, and every limit."""
     welcome = alice.welcome
 
     assert welcome["user"] == alice.user
@@ -61,7 +61,7 @@ async def test_hello_with_unknown_fields_is_welcomed(stack: Stack, new_name: New
 async def test_other_frame_before_hello_is_closed_as_unauthenticated(
     stack: Stack, frame: dict[str, Any]
 ) -> None:
-    """Nobody is served before saying who they are."""
+    """Nothing is served before authentication."""
     async with await RawSocket.open(stack.port) as ws:
         await ws.send_json(frame)
 
@@ -112,7 +112,7 @@ async def test_what_is_no_json_before_hello_is_closed(stack: Stack, payload: byt
 
 
 async def test_second_hello_is_an_error_and_the_connection_lives(alice: RawChat) -> None:
-    """hello is said once."""
+    """`hello` is sent only once."""
     await alice.tell("hello", v=1, token="t", device="d")
 
     error = await alice.expect_frame("error")
@@ -154,7 +154,7 @@ def forged(stack: Stack, user: str, **change: Any) -> str:
 async def test_token_that_does_not_hold_is_closed_as_unauthenticated(
     stack: Stack, new_name: NewName, change: dict[str, Any]
 ) -> None:
-    """A forged, expired, over-long or misdirected token lets nobody in, and is not repeated."""
+    """A forged, expired, long-lived or foreign token is refused and not echoed."""
     user = new_name("mallory")
     token = forged(stack, user, **change)
     async with await RawSocket.open(stack.port) as ws:
@@ -182,7 +182,7 @@ async def test_token_made_like_the_forged_ones_is_welcomed(stack: Stack, new_nam
 async def test_second_connection_of_a_device_replaces_the_first(
     stack: Stack, new_name: NewName
 ) -> None:
-    """The newest connection of a device wins; the old one is told why it ends."""
+    """The newest connection of a device wins; the old one gets the reason of the close."""
     user = new_name("alice")
     old = await stack.chat_of(user, device="phone").start()
     new = await stack.chat_of(user, device="phone").start()
@@ -251,7 +251,7 @@ async def test_device_that_comes_without_cursor_starts_at_the_head(
 async def test_cursor_at_the_head_gets_nothing_but_welcome(
     stack: Stack, bob: RawChat, pair: str
 ) -> None:
-    """Who missed nothing is sent nothing."""
+    """A device that missed nothing gets nothing."""
     await bob.abort()
     seen = len(bob.frames)
 
@@ -284,7 +284,7 @@ async def test_cursor_that_means_nothing_is_reset(
 async def test_cursor_that_the_inbox_no_longer_covers_gets_too_long(
     shallow: Stack, new_name: NewName
 ) -> None:
-    """Who was away for more than the inbox holds gets a snapshot, and then what is new."""
+    """A device that missed more than the inbox keeps gets a snapshot, then new events."""
     alice = await shallow.chat_of(new_name("alice")).start()
     bob = await shallow.chat_of(new_name("bob")).start()
     chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
@@ -324,7 +324,7 @@ async def test_frames_sent_before_welcome_are_answered_after_it(
 async def test_hello_on_a_closing_connection_raises_nothing(
     stack: Stack, new_name: NewName
 ) -> None:
-    """A peer that leaves in the middle of hello disturbs nobody."""
+    """A peer that disconnects during hello has no effect on others."""
     for _ in range(10):
         ws = await RawSocket.open(stack.port)
         await ws.send_json(HELLO | {"token": stack.token(new_name("alice"))})

@@ -76,7 +76,7 @@ async def test_history_of_a_new_chat_is_empty(alice: RawChat, pair: str) -> None
 async def test_history_window_is_exact(
     alice: RawChat, pair: str, window: dict[str, int], seqs: list[int], more: bool
 ) -> None:
-    """`before` gives the newest below, `after` the oldest above, `more` tells of others."""
+    """`before` returns the newest below, `after` the oldest above; `more` reports others."""
     for number in range(1, 6):
         await alice.say(pair, f"m{number}")
 
@@ -101,7 +101,7 @@ async def test_history_shows_messages_as_they_were_pushed(
 async def test_newest_page_tells_a_new_window_what_is_stored_and_read(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Who opens a chat knows from its first page how far it is stored, and who has read what."""
+    """The first page of a chat has its stored position and the read marks."""
     await bob.say(pair, "one")
     ack = await bob.say(pair, "two", durability="stored")
     await alice.ask("mark", chat=pair, read=1, received=2)
@@ -144,7 +144,7 @@ async def test_history_page_of_wide_messages_is_bounded_in_bytes(alice: RawChat,
 
 
 async def test_history_tells_the_tier_it_came_from(deep: tuple[RawChat, str]) -> None:
-    """The newest page is hot; a page that needs DynamoDB says so."""
+    """The newest page is hot; a page that needs DynamoDB names it."""
     alice, chat = deep
 
     newest = await alice.ask("history", chat=chat, limit=10)
@@ -294,7 +294,7 @@ async def test_sync_from_nowhere_is_reset(bob: RawChat, pair: str, fault: str) -
 
 
 async def test_sync_from_too_long_ago_gets_a_snapshot(deep: tuple[RawChat, str]) -> None:
-    """What left the inbox is not silently skipped."""
+    """Events that left the inbox are not skipped silently."""
     alice, chat = deep
 
     answer = await alice.ask("sync", cursor={"epoch": alice.welcome["epoch"], "seq": 1})

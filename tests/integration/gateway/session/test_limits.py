@@ -1,4 +1,4 @@
-"""Rates and places on the wire: who is too fast is told when again, at whatever gateway."""
+"""Rate limits on the wire: a fast client gets a retry time, at every gateway."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def chat(stack: Stack, new_name: Callable[[str], str]) -> tuple[str, str]:
 async def test_sends_beyond_the_burst_are_refused_until_retry_after(
     stack: Stack, east: Server, chat: tuple[str, str]
 ) -> None:
-    """The burst goes through in order, the rest is told when again, and then goes through."""
+    """The burst is sent in order; the rest is refused with a retry time, and then sent."""
     sender = Sender(stack, chat[0], "d1")
     await sender.start(east)
     start = time.monotonic()
@@ -243,7 +243,7 @@ async def test_connections_beyond_the_burst_of_an_address_are_refused(
 async def test_bodies_and_pages_are_as_short_as_the_settings_say(
     stack: Stack, new_name: Callable[[str], str]
 ) -> None:
-    """A device is told the bounds when it is welcomed, and they are what it meets."""
+    """`welcome` contains the limits, and the limits are enforced."""
     terse = stack.start_gateway(
         CHAT_CHATS_BODY_CHARS_MAX="10",
         CHAT_CHATS_BODY_BYTES_MAX="20",
@@ -277,7 +277,7 @@ async def test_bodies_and_pages_are_as_short_as_the_settings_say(
 
 
 async def test_refused_hellos_of_an_address_end_in_429(east: Server, west: Server) -> None:
-    """Guessing tokens is slow, at all gateways: each learns of it with the next failure there."""
+    """Guessing tokens is slow at all gateways: each notices with its next failure."""
     address = next(_addresses)
 
     async def fail_until_refused(server: Server) -> tuple[int, Response]:
@@ -325,7 +325,7 @@ async def end_of(chat: RawChat) -> int | None:
 async def test_device_that_connects_elsewhere_replaces_its_older_session(
     stack: Stack, new_name: Callable[[str], str]
 ) -> None:
-    """The older one is told and closed with 3004, and no message is lost in between (F43)."""
+    """The older session is closed with 3004, and no message is lost in between (F43)."""
     one, two = stack.port, stack.start_gateway().port
     user, friend = new_name("alice"), new_name("bob")
     async with stack.chat_of(friend, port=one) as bob:

@@ -47,7 +47,7 @@ async def read_all(device: RawChat, chat: str) -> list[dict[str, Any]]:
 
 
 def is_tombstone(message: dict[str, Any]) -> bool:
-    """Tell whether nothing of what a message said is left."""
+    """Return whether nothing of a message's content is left."""
     return message["body"] == "" and message.get("deleted") is True
 
 
@@ -73,7 +73,7 @@ async def wait_for_the_end(device: RawChat, chat: str) -> list[dict[str, Any]]:
 async def test_expiring_message_is_shown_with_its_end(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Until then it is a message like others, and says when it ends."""
+    """Until its expiry it is an ordinary message with `expires_at`."""
     before = time.time()
     await alice.say(pair, "soon gone", expires_s=60)
     await bob.expect_bodies(pair, ["soon gone"])
@@ -88,7 +88,7 @@ async def test_expiring_message_is_shown_with_its_end(
 async def test_expired_messages_leave_tombstones_in_both_tiers(
     brief: tuple[RawChat, RawChat, str],
 ) -> None:
-    """History stays contiguous; of an expired message it shows the place and nothing it said."""
+    """History stays contiguous; an expired message has a position and no content."""
     alice, bob, chat = brief
     shown = {message["seq"]: message for message in bob.messages(chat)}
 
@@ -106,7 +106,7 @@ async def test_expired_messages_leave_tombstones_in_both_tiers(
 async def test_expired_message_is_gone_from_sync_and_list(
     brief: tuple[RawChat, RawChat, str],
 ) -> None:
-    """A device that comes back late, and the preview of a chat, show as little as history does."""
+    """A late device and the preview of a chat show as little as history."""
     alice, bob, chat = brief
     epoch, seq = bob.cursor or ("", 0)
     await wait_for_the_end(alice, chat)

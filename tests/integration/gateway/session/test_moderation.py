@@ -58,7 +58,7 @@ async def group(alice: RawChat, bob: RawChat) -> str:
 async def test_block_ends_direct_messages_both_ways_until_unblocked(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Neither is told who blocks whom; what was said stays readable."""
+    """Neither user sees who blocks whom; earlier messages stay readable."""
     await bob.say(pair, "before")
 
     await alice.ask("block", user=bob.user)
@@ -85,7 +85,7 @@ async def test_block_ends_direct_messages_both_ways_until_unblocked(
 async def test_block_of_both_holds_until_both_unblock(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Each ends his own block, and nothing of the other's."""
+    """Each user ends their own block only."""
     await alice.ask("block", user=bob.user)
     await bob.ask("block", user=alice.user)
 
@@ -126,7 +126,7 @@ async def _third(who: RawChat, other: RawChat) -> str:
 async def test_block_survives_the_loss_of_redis(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Whoever opens the chat again reads of the block in the directory."""
+    """The next load of the chat reads the block from the directory."""
     await alice.ask("block", user=bob.user)
     with redis_client(stack.redis_url) as client:
         names = [*client.scan_iter(f"*:{pair}"), *client.scan_iter(f"*:blocks:{bob.user}")]
@@ -167,7 +167,7 @@ async def test_block_lets_no_typing_no_marks_and_no_presence_across(
 
 
 async def test_block_of_oneself_or_of_nobody_is_refused(alice: RawChat) -> None:
-    """There is nobody to block."""
+    """There is no user to block."""
     assert (await refused(alice, "block", user=alice.user))[0] == "bad_request"
     assert (await refused(alice, "block", user="nobody-there"))[0] == "not_found"
 
@@ -197,7 +197,7 @@ async def test_blocks_are_listed_by_page(stack: Stack, alice: RawChat, new_name:
 async def test_mute_member_may_read_and_not_write_until_unmuted(
     alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """All members see the entry that says so; the mute is in what the chat is."""
+    """All members get the entry; the chat's info contains the mute."""
     await bob.say(group, "one")
 
     info = await change(alice, "mute_member", group, user=bob.user)
@@ -244,7 +244,7 @@ async def test_mute_for_a_time_survives_the_loss_of_redis_and_a_change_of_role(
 async def test_slow_mode_holds_members_back_and_not_who_moderates(
     alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """The second message is told how long to wait; its retry later is a message of its own."""
+    """The second message gets the time to wait; its later retry is a new message."""
     info = await change(alice, "update_chat", group, slow_s=600)
     await bob.say(group, "one")
     failed = await send_refused(bob, group)
@@ -264,7 +264,7 @@ async def test_slow_mode_holds_members_back_and_not_who_moderates(
 async def test_ban_removes_and_keeps_out_until_unbanned(
     alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """Neither an invitation nor an open door brings him back."""
+    """Neither an invitation nor an open group lets the user back in."""
     await change(alice, "update_chat", group, joining="open")
 
     await change(alice, "ban_member", group, user=bob.user)
@@ -284,7 +284,7 @@ async def test_ban_removes_and_keeps_out_until_unbanned(
 async def test_ban_of_one_who_never_was_a_member_tells_him_nothing(
     stack: Stack, alice: RawChat, bob: RawChat, group: str, new_name: NewName
 ) -> None:
-    """Nothing of the chat reaches one who was never in it (promise P7)."""
+    """A user who was never in the chat gets nothing of it (promise P7)."""
     async with stack.chat_of(new_name("carol")) as carol:
         await alice.say(group, "secret")
         await change(alice, "ban_member", group, user=carol.user)
@@ -302,7 +302,7 @@ async def test_ban_of_one_who_never_was_a_member_tells_him_nothing(
 async def test_moderation_by_one_who_is_no_more_than_a_member_is_refused(
     alice: RawChat, bob: RawChat, group: str, type_: str
 ) -> None:
-    """Members do not moderate, nobody moderates the owner, strangers learn nothing."""
+    """Members do not moderate, nobody moderates the owner, strangers see nothing."""
     assert (await refused(bob, type_, chat=group, ref="x", user=alice.user))[0] == "forbidden"
     assert (await refused(bob, type_, chat="no-such-chat", ref="x", user=alice.user))[
         0

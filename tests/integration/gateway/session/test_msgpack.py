@@ -91,7 +91,7 @@ async def test_packed_frame_that_is_wrong_is_refused_by_its_field(
 async def test_what_is_not_packed_closes_the_connection(
     packed: PackedChat, data: bytes | str
 ) -> None:
-    """Who speaks another language is told so, as with JSON."""
+    """A client with another encoding gets an error, as with JSON."""
     await packed.ws.send(data)
 
     with pytest.raises(ConnectionClosed) as caught:

@@ -51,7 +51,7 @@ async def test_send_is_acked_and_shown_to_every_device(
 
 
 async def test_sends_of_both_sides_have_one_order(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """Both see the same messages at the same places, whoever sent them."""
+    """Both see the same messages at the same seqs, whoever sent them."""
     await asyncio.gather(
         *(side.say(pair, f"{side.user} {n}") for n in range(20) for side in (alice, bob))
     )
@@ -77,7 +77,7 @@ async def test_pipelined_sends_keep_their_order(alice: RawChat, bob: RawChat, pa
 async def test_send_again_with_the_same_ref_is_the_same_message(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """A repeat is acked as one, and nobody sees a second message."""
+    """A repeat is acked as one, and no user sees a second message."""
     first = await alice.say(pair, "once", ref="r-1")
 
     again = await alice.say(pair, "once", ref="r-1")
@@ -162,7 +162,7 @@ async def test_same_ref_in_another_chat_is_another_message(
 async def test_send_with_kind_and_reply_carries_them(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """What the sender said of a message reaches the others."""
+    """The fields of the sender reach the others."""
     await alice.say(pair, "question?")
 
     await bob.say(pair, "*answer*", kind="markdown", reply_to=1)
@@ -256,7 +256,7 @@ async def test_body_beyond_its_bounds_is_refused_by_name(
 async def test_send_to_a_foreign_or_absent_chat_is_refused_alike(
     stack: Stack, alice: RawChat, pair: str, new_name: NewName
 ) -> None:
-    """A non-member cannot tell a chat that exists from one that does not."""
+    """A non-member cannot distinguish a foreign chat from one that does not exist."""
     await alice.say(pair, "secret")
     async with stack.chat_of(new_name("mallory")) as mallory:
         foreign = await refusal(mallory, pair, "let me in")
@@ -285,7 +285,7 @@ async def test_send_of_a_non_member_reaches_nobody(
 async def test_sends_beyond_the_bound_in_flight_are_refused_for_now(
     stack: Stack, narrow: Server, new_name: NewName
 ) -> None:
-    """A client that does not wait for acks is told to; what was taken is in order."""
+    """A client that does not wait for acks is refused; accepted sends stay in order."""
     alice = await stack.chat_of(new_name("alice"), port=narrow.port).start()
     bob = await stack.chat_of(new_name("bob"), port=narrow.port).start()
     chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
@@ -337,7 +337,7 @@ async def test_send_to_be_stored_again_is_acked_at_once(alice: RawChat, pair: st
 async def test_stored_watermark_follows_every_ack(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """The sender learns when a message is in DynamoDB; the one who did not send is not told."""
+    """The sender gets `stored` when a message is in DynamoDB; other users do not."""
     for number in range(5):
         ack = await alice.say(pair, f"m{number}")
 
@@ -354,7 +354,7 @@ async def test_stored_watermark_follows_every_ack(
 async def test_rows_of_the_warm_tier_are_the_messages(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """What DynamoDB holds is, message by message, what the devices were shown."""
+    """The items in DynamoDB equal the messages that the devices received."""
     await asyncio.gather(
         *(side.say(pair, f"{side.user} {n}") for n in range(30) for side in (alice, bob))
     )

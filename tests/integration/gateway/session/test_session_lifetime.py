@@ -27,7 +27,7 @@ SHUTDOWN, SLOW, NO_PONG = 3000, 3001, 3003
 async def test_server_pings_and_keeps_who_answers(
     stack: Stack, pinging: Server, new_name: NewName
 ) -> None:
-    """A peer that answers its pings stays, however little it says."""
+    """A peer that answers pings stays connected, even if it sends nothing else."""
 
     async def stays() -> bool:
         """Say whether it stayed; False: this test was held up, and so was silent."""
@@ -98,7 +98,7 @@ async def test_heartbeat_of_welcome_is_that_of_the_gateway(
 async def test_peer_that_does_not_read_is_closed_and_others_do_not_notice(
     stack: Stack, new_name: NewName
 ) -> None:
-    """A full send queue ends the slow device only; it comes back and gets what it missed."""
+    """A full send queue closes the slow device only; it reconnects and gets what it missed."""
     metrics_port = free_port()
     gateway = stack.start_gateway(
         CHAT_GATEWAY_SEND_QUEUE_BYTES_MAX="65536",
@@ -142,7 +142,7 @@ async def test_peer_that_does_not_read_is_closed_and_others_do_not_notice(
 async def test_drain_says_bye_answers_what_was_taken_and_ends_in_time(
     stack: Stack, new_name: NewName
 ) -> None:
-    """SIGTERM: every send is acked or its connection told to come back; nothing acked is lost."""
+    """SIGTERM: every send is acked, or its connection is closed for a reconnect; no ack is lost."""
     server = stack.start_gateway(CHAT_GATEWAY_DRAIN_S="60")  # time enough for all answers
     alice = await stack.chat_of(new_name("alice"), port=server.port).start()
     bob = await stack.chat_of(new_name("bob")).start()
@@ -171,7 +171,7 @@ async def test_drain_says_bye_answers_what_was_taken_and_ends_in_time(
 
 
 async def test_drain_refuses_newcomers_and_says_so(stack: Stack, new_name: NewName) -> None:
-    """While draining, /readyz says 503 and new connections are sent elsewhere."""
+    """While draining, /readyz returns 503 and new connections are refused."""
     server = stack.start_gateway(
         CHAT_GATEWAY_DRAIN_S="120",
         **{"chatserver.service.messaging.stored_acks.STORED_TIMEOUT_S": "60"},
@@ -214,7 +214,7 @@ async def test_drain_refuses_newcomers_and_says_so(stack: Stack, new_name: NewNa
 async def test_gateway_killed_outright_loses_no_acked_message(
     stack: Stack, new_name: NewName
 ) -> None:
-    """`kill -9`: the device comes back elsewhere and both sides have everything once."""
+    """`kill -9`: the device reconnects elsewhere, and both users have everything once."""
     server = stack.start_gateway()
     alice = await stack.chat_of(new_name("alice"), port=server.port).start()
     bob = await stack.chat_of(new_name("bob")).start()

@@ -1,4 +1,4 @@
-"""`stored` after a break: a device that comes back learns what the warm tier has by now."""
+"""`stored` after a disconnect: a reconnected device gets the current stored position."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stored_upto(device: RawChat, chat: str) -> int:
 async def test_device_that_resumes_elsewhere_learns_what_is_stored_without_asking(
     resumable: Stack, new_name: NewName
 ) -> None:
-    """Persisted after it came back to another gateway, or before: the device learns of both."""
+    """Whether persisted before or after the reconnect to another gateway, it gets `stored`."""
     east, west = resumable.ports()
     bob, mallory = new_name("bob"), new_name("mallory")
     await resumable.add_users([bob])

@@ -24,7 +24,7 @@ async def door(hot: HotClient) -> Admission:
 
 
 async def test_failures_at_one_moment_all_count(door: Admission) -> None:
-    """Who guesses over many connections at once, faster than Redis answers, is shut out too."""
+    """Guessing over many connections, faster than Redis responds, is blocked, too."""
     for _ in range(FAILURES):
         door.failed(GUESSER)
 
@@ -35,7 +35,7 @@ async def test_failures_at_one_moment_all_count(door: Admission) -> None:
 async def test_another_gateway_hears_of_it_with_the_next_failure_there(
     door: Admission, hot: HotClient
 ) -> None:
-    """The bucket is one for all gateways: where it is not known to be empty, one failure tells."""
+    """All gateways share the bucket: a gateway notices with its next failure."""
     for _ in range(FAILURES):
         door.failed(GUESSER)
     await eventually(lambda: door.wait_s(GUESSER) > 0)

@@ -44,7 +44,7 @@ async def echo_port() -> AsyncIterator[int]:
 
 
 async def run_case(port: int, case: Case) -> None:
-    """Write what the case says; fail unless exactly its answers and its end come back."""
+    """Write the bytes of the case; fail unless exactly its responses and its close arrive."""
     subprotocol = PACKED_SUBPROTOCOL if case.is_binary else SUBPROTOCOL
     async with await RawSocket.open(port, subprotocols=(subprotocol,)) as ws:
         writing = asyncio.create_task(_write(ws, case.writes))

@@ -98,7 +98,7 @@ async def test_close_with_a_valid_code_is_echoed(live: RawSocket, code: int, rea
 
 @pytest.mark.parametrize("code", INVALID_CODES)
 async def test_close_with_an_invalid_code_is_a_protocol_error(live: RawSocket, code: int) -> None:
-    """Codes that must not be sent, or that nobody has defined, are refused."""
+    """Codes that must not be sent, or that are undefined, are refused."""
     await live.send(CLOSE, close_payload(code))
 
     await live.expect_close(PROTOCOL_ERROR)
@@ -132,7 +132,7 @@ async def test_close_with_a_reason_that_is_not_utf8_is_refused(
 
 
 async def test_frames_after_a_close_are_not_answered(live: RawSocket) -> None:
-    """Who has said goodbye is not listened to any more."""
+    """Frames after a close are ignored."""
     packet = build_frame(CLOSE, close_payload(1000))
     packet += build_frame(TEXT, question()) + build_frame(PING, b"late")
     await live.write(packet)
@@ -144,7 +144,7 @@ async def test_frames_after_a_close_are_not_answered(live: RawSocket) -> None:
 
 
 async def test_message_before_a_close_is_answered(live: RawSocket) -> None:
-    """What came before the close in the same packet is served first."""
+    """A message before the close in the same packet is served first."""
     await live.write(build_frame(TEXT, question()) + build_frame(CLOSE, close_payload(1000)))
 
     await expect_answer(live)

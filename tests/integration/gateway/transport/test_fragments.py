@@ -55,7 +55,7 @@ async def test_pings_between_fragments_are_answered_at_once(live: RawSocket) -> 
 
 
 async def test_close_between_fragments_ends_the_connection(live: RawSocket) -> None:
-    """A peer may leave in the middle of a message; it is told that this was not polite."""
+    """A close between fragments is a protocol error."""
     first, _ = fragments(question(), [5])
     await live.write(first + build_frame(CLOSE, close_payload(1001)))
 

@@ -38,7 +38,7 @@ async def test_text_beyond_the_limit_is_closed_as_too_big(live: RawSocket) -> No
 async def test_announced_length_beyond_the_limit_is_closed_at_once(
     live: RawSocket, size: int
 ) -> None:
-    """A huge length is refused by its header; nobody waits for the payload, nor makes room."""
+    """A huge length is refused by its header, without waiting for or storing the payload."""
     await live.write(b"\x81\xff" + size.to_bytes(8, "big") + b"\0\0\0\0")
 
     await live.expect_close(TOO_BIG)
@@ -83,7 +83,7 @@ async def test_reserved_bit_is_closed_as_protocol_error(
 async def test_reserved_opcode_is_closed_as_protocol_error(
     live: RawSocket, opcode: int, payload: bytes
 ) -> None:
-    """Opcodes that nobody has defined are refused, with a payload and without."""
+    """Undefined opcodes are refused, with and without a payload."""
     await live.send(opcode, payload)
 
     await live.expect_close(PROTOCOL_ERROR)
@@ -93,7 +93,7 @@ async def test_reserved_opcode_is_closed_as_protocol_error(
 async def test_message_before_a_broken_frame_is_still_answered(
     live: RawSocket, bad: dict[str, Any]
 ) -> None:
-    """What came whole before the fault is served; what comes after it is not."""
+    """A complete message before the error is served; later ones are not."""
     packet = build_frame(TEXT, question(1))
     packet += build_frame(TEXT, question(2), **bad) + build_frame(TEXT, question(3))
     await live.write(packet)
@@ -154,7 +154,7 @@ async def test_frame_and_a_half_in_one_packet_waits_for_the_rest(live: RawSocket
 async def test_server_frames_are_final_unmasked_and_without_reserved_bits(
     live: RawSocket,
 ) -> None:
-    """What the server sends is what section 5 wants of servers."""
+    """Frames of the server conform to RFC 6455, section 5."""
     await live.send(TEXT, question())
 
     frame = await live.recv()

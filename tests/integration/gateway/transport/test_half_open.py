@@ -51,7 +51,7 @@ async def holding(
 
 
 async def check_bystander(stack: Stack, gateway: Server, user: str) -> None:
-    """A user who says hello is welcome."""
+    """Another user can still connect."""
     ws = await stack.open_live(gateway.port, user)
     await ws.abort()
 
@@ -101,7 +101,7 @@ async def test_sockets_without_a_hello_of_many_addresses_displace_only_each_othe
 async def test_sockets_of_a_proxy_count_in_the_share_of_its_clients(
     stack: Stack, gateway: Server, new_name: Callable[[str], str]
 ) -> None:
-    """Before the head is there nobody knows whose they are; from then on it is the client's."""
+    """Before the head the owner is unknown; then the socket counts for its client."""
     forwarded = WHOLE.replace(b"Host: a", b"Host: a\r\nX-Forwarded-For: 192.0.2.99")
     async with (
         holding(gateway, HALF, ["127.0.5.1"] * 30) as halves,

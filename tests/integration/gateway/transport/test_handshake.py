@@ -145,7 +145,7 @@ async def test_frames_behind_the_handshake_in_one_packet_are_taken(stack: Stack)
 async def test_handshake_without_chat_v1_is_closed_as_bad_protocol(
     stack: Stack, offer: tuple[str, ...]
 ) -> None:
-    """Who does not speak chat.v1 is told so by a close, and gets no subprotocol."""
+    """A client without chat.v1 is closed and gets no subprotocol."""
     async with await RawSocket.open(stack.port, subprotocols=offer) as ws:
         assert ws.response is not None
         assert "sec-websocket-protocol" not in ws.response.headers
@@ -193,7 +193,7 @@ async def test_two_origins_are_refused(stack: Stack) -> None:
 async def test_plain_http_request_is_told_to_upgrade(
     stack: Stack, change: dict[str, str | None]
 ) -> None:
-    """Who comes without an upgrade learns what is spoken here."""
+    """A plain HTTP request gets 426 with the protocol."""
     response = await refusal(stack, change=change)
 
     assert response.status == 426
@@ -309,7 +309,7 @@ async def test_refused_connection_is_closed(stack: Stack) -> None:
 async def test_handshake_that_does_not_come_is_cut_off(
     stack: Stack, hasty: Server, data: bytes
 ) -> None:
-    """A socket that says nothing, or half of a request, is not kept."""
+    """A silent socket, or one with half a request, is closed."""
     async with await RawSocket.connect(hasty.port) as ws:
         await ws.write(data)
 
@@ -333,7 +333,7 @@ async def test_handshake_that_dribbles_is_cut_off(stack: Stack, hasty: Server) -
 
 
 async def test_hello_that_does_not_come_is_closed(stack: Stack, curt: Server) -> None:
-    """A socket that was let in and does not say who it is, is told so and closed."""
+    """A socket without a `hello` is closed with an error."""
     async with await RawSocket.open(curt.port) as ws:
         bye = await ws.recv_json()
 
@@ -342,7 +342,7 @@ async def test_hello_that_does_not_come_is_closed(stack: Stack, curt: Server) ->
 
 
 async def test_pings_do_not_put_off_the_hello_deadline(stack: Stack, curt: Server) -> None:
-    """Being alive is not saying who one is."""
+    """Pings are no authentication."""
     async with await RawSocket.open(curt.port) as ws:
 
         async def keep_pinging() -> None:
@@ -376,7 +376,7 @@ async def test_health_paths_are_answered_on_the_same_port(stack: Stack, path: st
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz/..", "/admin", "//healthz"])
 async def test_other_paths_show_nothing_on_the_public_port(stack: Stack, path: str) -> None:
-    """Metrics are not for everybody; a path that is none of ours is told to upgrade."""
+    """Metrics are not public; unknown paths get 426."""
     response = await answer_to(stack, f"GET {path} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
 
     assert response is not None

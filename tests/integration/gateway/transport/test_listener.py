@@ -53,7 +53,7 @@ def connect(clients: contextlib.ExitStack, port: int, count: int) -> list[socket
 async def test_listener_closed_accepts_who_waited_in_its_queue(
     clients: contextlib.ExitStack,
 ) -> None:
-    """Nobody whom the kernel has let in is reset."""
+    """Connections that the kernel has accepted are not reset."""
     listener = Listener(open_socket(HOST, 0), Greeter)
     listener.open()
     waiting = connect(clients, listener.port, 50)
@@ -72,7 +72,7 @@ async def test_listener_closed_accepts_who_waited_in_its_queue(
 async def test_listener_closed_survives_who_left_while_waiting(
     clients: contextlib.ExitStack,
 ) -> None:
-    """A connection that went away in the queue holds up no other."""
+    """A connection that ended in the queue does not delay others."""
     listener = Listener(open_socket(HOST, 0), Greeter)
     listener.open()
     first, second = connect(clients, listener.port, 2)
@@ -89,7 +89,7 @@ async def test_listener_closed_survives_who_left_while_waiting(
 async def test_listeners_of_a_shared_port_hand_over_to_each_other(
     clients: contextlib.ExitStack,
 ) -> None:
-    """Who leaves a shared port leaves newcomers to the others, and nobody in between."""
+    """A process that leaves a shared port passes new connections to the others."""
     held = clients.enter_context(reserve_port(HOST, 0))
     port = held.getsockname()[1]
     first = Listener(open_socket(HOST, port, is_shared=True), Greeter)
@@ -108,7 +108,7 @@ async def test_listeners_of_a_shared_port_hand_over_to_each_other(
 
 
 def test_reserved_port_takes_no_connection(clients: contextlib.ExitStack) -> None:
-    """The supervisor holds the port and serves nobody."""
+    """The supervisor reserves the port without accepting."""
     held = clients.enter_context(reserve_port(HOST, 0))
 
     with pytest.raises(ConnectionRefusedError):
@@ -119,7 +119,7 @@ def test_reserved_port_takes_no_connection(clients: contextlib.ExitStack) -> Non
 def test_port_that_somebody_listens_on_is_not_reserved(
     clients: contextlib.ExitStack, is_shared: bool
 ) -> None:
-    """Not even if whoever listens would share it: it is another gateway."""
+    """Not even if the listener shares it: it is another gateway."""
     port = free_port()
     other = clients.enter_context(open_socket(HOST, port, is_shared=is_shared))
     other.listen()

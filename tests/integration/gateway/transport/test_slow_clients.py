@@ -26,7 +26,7 @@ LATE_S = 240.0  # a thousand of them are much for a slow machine; it is not wron
 
 
 async def open_deaf(stack: Stack, port: int, user: str, device: str) -> RawSocket:
-    """Connect a device that says hello, hears the welcome, and reads no more."""
+    """Connect a device that sends hello, reads `welcome`, and reads nothing more."""
     ws = await RawSocket.open(port, receive_bytes=4096)
     hello = {"type": "hello", "v": 1, "token": stack.token(user), "device": device}
     await ws.send_json(hello)

@@ -73,7 +73,7 @@ async def test_invalid_text_in_one_frame_is_closed(live: RawSocket, bad: bytes) 
 
 @pytest.mark.parametrize("bad", INVALID.values(), ids=INVALID.keys())
 async def test_invalid_text_across_fragments_is_closed(live: RawSocket, bad: bytes) -> None:
-    """It does not help to cut them apart."""
+    """Fragmentation does not help."""
     payload = question(bad)
 
     await live.write(b"".join(fragments(payload, [1] * (len(payload) - 1))))
@@ -99,7 +99,7 @@ async def test_invalid_text_in_the_first_fragment_is_closed_when_whole(live: Raw
 
 
 async def test_message_before_invalid_text_is_answered(live: RawSocket) -> None:
-    """What came whole before the fault is served."""
+    """A complete message before the error is served."""
     await live.write(build_frame(TEXT, question(b"ok")) + build_frame(TEXT, question(b"\xff")))
 
     await expect_answer(live)

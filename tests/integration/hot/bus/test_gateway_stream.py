@@ -1,4 +1,4 @@
-"""Gateway streams: many records an entry, nothing kept for the dead, and losses that are told."""
+"""Gateway streams: many records per entry, nothing kept for dead gateways, losses reported."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_mail_of_one_tick_shares_an_entry(hot: HotClient) -> None:
 
 
 async def test_mail_of_many_ticks_keeps_its_order(hot: HotClient) -> None:
-    """What was posted first is read first, and nothing twice."""
+    """Records are read in the order of posting, each once."""
     async with reading(hot) as owner:
         postman = GatewayStreamWriter(hot)
         for seq in range(1_000):
@@ -101,7 +101,7 @@ async def test_mail_of_many_ticks_keeps_its_order(hot: HotClient) -> None:
 
 
 async def test_mail_begins_with_a_loss_that_makes_the_owner_look(hot: HotClient) -> None:
-    """What came before the first read is unknown: every inbox is compared once."""
+    """Earlier records are unknown, so every inbox is compared once."""
     owner = GatewayStream(hot, GATEWAY)
     await owner.renew()
     GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 1))
@@ -114,7 +114,7 @@ async def test_mail_begins_with_a_loss_that_makes_the_owner_look(hot: HotClient)
 
 
 async def test_mail_to_a_gateway_that_is_gone_writes_nothing_and_is_told(hot: HotClient) -> None:
-    """A dead gateway costs no memory; whose users they were is told once, but for answers."""
+    """A dead gateway costs no memory; its users are reported once, except for responses."""
     postman, gone = GatewayStreamWriter(hot), list[set[UserId]]()
     postman.on_gone = gone.append
 
@@ -141,7 +141,7 @@ async def test_mail_to_an_owner_that_is_there_is_not_told_as_gone(hot: HotClient
 
 
 async def test_gateway_stream_expires_unless_it_is_kept(hot: HotClient) -> None:
-    """A gateway that died leaves nothing; one that lives says so."""
+    """The stream of a dead gateway expires; a live gateway refreshes its own."""
     gateway_stream = GatewayStream(hot, GATEWAY)
     await gateway_stream.renew()
     assert STREAM_TTL_S / 2 < await hot.call("TTL", KEY) <= STREAM_TTL_S
@@ -190,7 +190,7 @@ async def test_mail_in_bursts_is_no_loss_while_the_owner_keeps_up(redis_url: str
 async def test_gateway_stream_is_bounded_and_an_owner_that_fell_behind_is_told(
     redis_url: str,
 ) -> None:
-    """What was dropped is not passed over in silence: the owner looks at every inbox."""
+    """Dropped records are not skipped silently: the owner compares every inbox."""
     async with open_hot(patient(redis_url)) as hot:
         owner = Owner(hot)
         records = owner.gateway_stream.iter_records()
@@ -206,7 +206,7 @@ async def test_gateway_stream_is_bounded_and_an_owner_that_fell_behind_is_told(
 
 
 async def test_mail_goes_on_after_redis_was_away(start_redis: StartRedis) -> None:
-    """A failure is waited out and told as a possible loss."""
+    """The reader waits until Redis is back, and reports a possible loss."""
     server = start_redis("always")
     async with open_hot(patient(redis_url_of(server))) as hot, reading(hot) as owner:
         server.kill()
@@ -220,7 +220,7 @@ async def test_mail_goes_on_after_redis_was_away(start_redis: StartRedis) -> Non
 
 
 async def test_mail_sent_while_the_owner_s_link_was_down_is_read_afterwards(hot: HotClient) -> None:
-    """What others posted meanwhile is not lost with the connection."""
+    """Records posted during the disconnect are not lost."""
     async with reading(hot) as owner:
         GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 1))
         await eventually(lambda: owner.seqs == [1])
@@ -255,7 +255,7 @@ async def test_records_written_while_redis_is_full_are_delivered(start_redis: St
 async def test_gateway_stream_reader_cancelled_at_any_moment_ends(
     hot: HotClient, ticks: int
 ) -> None:
-    """A gateway that is told to stop does stop, however busy its stream is."""
+    """The reader of a stopping gateway ends, however busy the stream is."""
     owner = Owner(hot)
     task = asyncio.create_task(owner.read())
     await eventually(lambda: owner.losses == 1)

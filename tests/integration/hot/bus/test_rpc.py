@@ -193,7 +193,7 @@ async def test_call_that_failed_raises_the_worker_s_error(hot: HotClient, error:
 
 
 async def test_lost_race_at_the_worker_is_temporary_at_the_gateway(hot: HotClient) -> None:
-    """The client learns that the same call may work, and when."""
+    """The client may retry, and gets the time."""
 
     async def perform(call: Call, queue: CallQueue) -> None:
         queue.fail(call, LostRace("session: changed by a concurrent request; try again"))
@@ -206,7 +206,7 @@ async def test_lost_race_at_the_worker_is_temporary_at_the_gateway(hot: HotClien
 
 
 async def test_call_without_a_worker_is_given_up_in_time_and_says_why(hot: HotClient) -> None:
-    """Nobody waits longer than the deadline; the text says what to start."""
+    """The caller waits at most until the deadline; the message says what to start."""
     async with open_caller(hot, timeout_s=0.1) as caller:
         with pytest.raises(
             Unavailable, match=r"0\.1 s; check that `chatserver worker rpc` is running"
@@ -215,7 +215,7 @@ async def test_call_without_a_worker_is_given_up_in_time_and_says_why(hot: HotCl
 
 
 async def test_call_answered_too_late_is_dropped(hot: HotClient) -> None:
-    """An answer that nobody waits for disturbs no later call."""
+    """A late result does not disturb later calls."""
     may_answer = asyncio.Event()
 
     async def perform(call: Call, queue: CallQueue) -> None:
@@ -267,7 +267,7 @@ async def test_calls_go_to_one_worker_each(hot: HotClient) -> None:
 
 
 async def test_call_that_is_too_old_is_answered_and_not_executed(hot: HotClient) -> None:
-    """Whoever still waits learns it at once, and the log names the operation."""
+    """The caller gets an error at once, and the log names the operation."""
     done: list[str] = []
 
     async def perform(call: Call, queue: CallQueue) -> None:
@@ -291,7 +291,7 @@ async def test_call_that_is_too_old_is_answered_and_not_executed(hot: HotClient)
 async def test_calls_beyond_the_bound_are_overloaded_and_make_room(
     hot: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What waits for the warm tier is bounded; what ended, however, is not counted."""
+    """Waiting calls are bounded; ended ones do not count, however they ended."""
     monkeypatch.setattr(rpc_client, "WAITING_MAX", 5)
     async with open_caller(hot, timeout_s=0.3) as caller:
         waiting = [asyncio.create_task(caller.calls.load_chat(CHAT)) for _ in range(5)]
@@ -335,7 +335,7 @@ async def test_call_while_redis_is_away_fails_at_once(start_redis: StartRedis) -
 async def test_call_that_waits_while_redis_is_restarted_fails_at_once(
     start_redis: StartRedis,
 ) -> None:
-    """The call or its answer may be lost: whoever asked asks again, and not after the deadline."""
+    """The call or its result may be lost, so the caller retries before the deadline."""
     server = start_redis("no")
     async with open_hot(patient(redis_url_of(server))) as hot:
         waiting = asyncio.ensure_future(WarmCalls(hot, GATEWAY, 60.0).load_chat(CHAT))
@@ -349,7 +349,7 @@ async def test_call_that_waits_while_redis_is_restarted_fails_at_once(
 
 
 async def test_worker_s_queue_says_that_redis_went_away(start_redis: StartRedis) -> None:
-    """Whoever runs it starts it again."""
+    """The caller of the worker restarts it."""
     server = start_redis("no")
     async with open_hot(patient(redis_url_of(server))) as hot:
         calls = CallQueue(hot=hot, consumer="w1", clock=SystemClock()).iter_calls()
@@ -389,7 +389,7 @@ async def test_calls_are_bounded_in_redis(hot: HotClient, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("ticks", range(8))
 async def test_worker_s_queue_cancelled_at_any_moment_ends(hot: HotClient, ticks: int) -> None:
-    """A worker that is told to stop does stop, however busy it is."""
+    """A stopping worker ends, however busy it is."""
     queue = CallQueue(hot=hot, consumer="w1", clock=SystemClock())
     taken: list[TakenCall] = []
 

@@ -103,7 +103,7 @@ def test_accept_keeps_blob_under_seq_and_timestamp(scripts: Scripts) -> None:
 
 
 def test_accept_batch_makes_one_backlog_entry_of_what_it_committed(scripts: Scripts) -> None:
-    """What is new goes to the backlog with the gateway's name, in order; a repeat does not."""
+    """New messages go to the backlog in order, with the gateway; a repeat does not."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1", tail="one"))
 
@@ -210,7 +210,7 @@ def test_accept_chat_that_is_not_open_is_closed(scripts: Scripts) -> None:
 
 @pytest.mark.parametrize("gate", [GATE, "E2:1"])
 def test_accept_chat_of_another_epoch_is_closed(scripts: Scripts, gate: str) -> None:
-    """A chat has to be opened again in each epoch, whatever the sender's audience says."""
+    """A chat must be loaded again in each epoch, whatever the sender's audience is."""
     scripts.open_chat(ALICE, BOB, epoch=EPOCH)
 
     answers = scripts.accept(Sending(ALICE, "r", gate=gate), epoch="E2")
@@ -227,7 +227,7 @@ def test_accept_epoch_that_only_begins_alike_is_closed(scripts: Scripts) -> None
 
 
 def test_accept_stale_gate_member_is_committed_and_left_undelivered(scripts: Scripts) -> None:
-    """With recipients that are out of date nobody is served, and the chat is noted."""
+    """With outdated recipients nothing is delivered, and the chat is listed as undelivered."""
     scripts.open_chat(ALICE, BOB, version=2)
     before_ms = time.time() * 1000
 
@@ -242,7 +242,7 @@ def test_accept_stale_gate_member_is_committed_and_left_undelivered(scripts: Scr
 
 @pytest.mark.parametrize("to", [(), (ALICE, BOB)])
 def test_accept_stale_gate_non_member_is_refused(scripts: Scripts, to: tuple[UserId, ...]) -> None:
-    """Who left since the audience was taken does not get in (promise P7)."""
+    """A user who left since the audience was read is refused (promise P7)."""
     scripts.open_chat(BOB, CAROL, version=2)
 
     (answer,) = scripts.accept(Sending(ALICE, "r", gate=f"{EPOCH}:1", to=to))
@@ -253,7 +253,7 @@ def test_accept_stale_gate_non_member_is_refused(scripts: Scripts, to: tuple[Use
 
 
 def test_accept_sender_outside_the_audience_is_looked_up(scripts: Scripts) -> None:
-    """A fitting gate is no ticket for one who is not on its list."""
+    """A matching chat version does not replace membership."""
     scripts.open_chat(ALICE, BOB)
 
     (answer,) = scripts.accept(Sending(CAROL, "r", to=(ALICE, BOB)))
@@ -277,7 +277,7 @@ def test_accept_retry_of_a_former_member_finds_what_was_committed(scripts: Scrip
 
 
 def test_accept_full_backlog_refuses_and_counts_right_afterwards(scripts: Scripts) -> None:
-    """What is refused is not counted; when there is room again, sends go on."""
+    """Refused messages are not counted; sends continue when there is room."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(*sends(3), backlog_max=5)
 

@@ -52,7 +52,7 @@ def test_accept_puts_reference_into_every_inbox(scripts: Scripts) -> None:
 
 
 def test_accept_notes_in_the_chat_what_is_served_and_who_sent_last(scripts: Scripts) -> None:
-    """What one sends one has read; boxes are left alone."""
+    """Sending moves the sender's read mark; user states are not changed."""
     scripts.open_chat(ALICE, BOB)
 
     scripts.accept(*sends(2), Sending(BOB, "r"))
@@ -198,7 +198,7 @@ def test_accept_inbox_is_trimmed_to_its_bound(scripts: Scripts) -> None:
 
 
 def test_accept_names_other_gateways_and_notes_the_chat(scripts: Scripts) -> None:
-    """Who is online elsewhere has to be told; until that is done the chat is listed."""
+    """The chat stays listed until users on other gateways are notified."""
     scripts.open_chat(ALICE, BOB)
     scripts.place(ALICE, GATEWAY)
     scripts.place(BOB, f"{GATEWAY},gw-far")
@@ -211,7 +211,7 @@ def test_accept_names_other_gateways_and_notes_the_chat(scripts: Scripts) -> Non
 
 
 def test_accept_everyone_here_or_offline_is_not_noted(scripts: Scripts) -> None:
-    """The caller serves its own sessions: nobody else has to be told."""
+    """The caller serves its own sessions: no other gateway is notified."""
     scripts.open_chat(ALICE, BOB)
     scripts.place(ALICE, GATEWAY)
 
@@ -252,7 +252,7 @@ def test_accept_pending_blocks_all_of_a_later_batch(scripts: Scripts) -> None:
 
 
 def test_accept_pending_fan_out_reaches_what_followed_it_too(scripts: Scripts) -> None:
-    """Who delivers late brings all that was left, and nothing that the commit brought before."""
+    """A late delivery brings all missing entries, and none that the commit delivered."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1"))
     scripts.accept(Sending(ALICE, "r2", to=()))
@@ -266,7 +266,7 @@ def test_accept_pending_fan_out_reaches_what_followed_it_too(scripts: Scripts) -
 
 
 def test_accept_chat_noted_before_keeps_its_first_time(scripts: Scripts) -> None:
-    """The list says since when the oldest fan-out is unfinished."""
+    """The list has the time of the oldest unfinished fan-out."""
     scripts.open_chat(ALICE, BOB)
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 5})
 
@@ -293,7 +293,7 @@ def test_accept_batch_as_large_as_allowed_is_committed(scripts: Scripts) -> None
 
 
 def test_accept_in_large_chat_reaches_no_inbox_and_names_who_watches(scripts: Scripts) -> None:
-    """Its log is what is read; it is noted while another gateway has to be told."""
+    """Members read its log; it is listed until other gateways are notified."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(ALICE, BOB, chat=OTHER)
     later, before = time.time() * 1000 + 60_000, time.time() * 1000 - 1

@@ -59,7 +59,7 @@ def test_amend_edit_has_a_place_and_lies_over_the_message(chat: Chat) -> None:
 
 
 def test_amend_entry_waits_for_fan_out_and_persistence(chat: Chat) -> None:
-    """It is marked as the commit marks a message that nobody has delivered yet."""
+    """It is listed like a message that is not delivered yet."""
     target = chat.say()
     waiting = chat.scripts.waiting()
 
@@ -104,7 +104,7 @@ def test_amend_keeps_every_text_as_it_is(chat: Chat, body: str) -> None:
 
 
 def test_amend_of_message_whose_edit_was_lost_leaves_the_entry_that_has_its_seq(chat: Chat) -> None:
-    """After a loss of Redis the seq of a lost edit may be another entry's; its ts tells."""
+    """After a loss of Redis the seq of a lost edit may be another entry; its ts differs."""
     target = chat.say(body="one")
     other = chat.say(BOB, body="other")
     chat.amend(ALICE, "edit", target, "two")
@@ -149,7 +149,7 @@ def test_amend_delete_leaves_a_tombstone_and_no_text(chat: Chat) -> None:
 
 
 def test_amend_second_edit_takes_the_text_of_the_first(chat: Chat) -> None:
-    """Only the newest edit carries a text; the backlog says where the older one is stored."""
+    """Only the newest edit has a text; the backlog refers to the older one."""
     target = chat.say()
     _, first, first_ts, _ = chat.amend(ALICE, "edit", target, "two")
 
@@ -165,7 +165,7 @@ def test_amend_second_edit_takes_the_text_of_the_first(chat: Chat) -> None:
 
 
 def test_amend_reaction_is_one_for_each_user(chat: Chat) -> None:
-    """Another one replaces it, an empty one takes it away."""
+    """Another reaction replaces it, an empty one removes it."""
     target = chat.say()
     for user, emoji in ((BOB, "👍"), (CAROL, "🎉"), (BOB, "👎"), (CAROL, "")):
         chat.amend(user, "reaction", target, emoji)
@@ -257,7 +257,7 @@ def test_amend_by_nobody_s_member_is_refused(chat: Chat) -> None:
 
 @pytest.mark.parametrize("kind", sorted(AMENDING))
 def test_amend_of_a_deleted_message_is_refused(chat: Chat, kind: str) -> None:
-    """What is gone does not change."""
+    """A deleted message does not change."""
     target = chat.say()
     chat.amend(ALICE, "delete", target)
 
@@ -284,7 +284,7 @@ def test_amend_of_what_is_no_message_is_refused(chat: Chat) -> None:
     ("history", "outcome"), [("joined", Outcome.NO_MESSAGE), ("all", Outcome.COMMITTED)]
 )
 def test_amend_of_before_one_joined(chat: Chat, history: str, outcome: Outcome) -> None:
-    """Who may not read a message cannot react to it."""
+    """A member cannot react to a message that they may not read."""
     target = chat.say()
     chat.scripts.redis.hset(chat.scripts.keys.chat(CHAT), "history", history)
     chat.set_role(BOB, "member", target + 1)
@@ -315,7 +315,7 @@ def test_amend_closed_chat_or_full_backlog_is_refused(chat: Chat) -> None:
 
 
 def test_amend_again_under_the_same_ref_finds_its_place(chat: Chat) -> None:
-    """A retry changes nothing and hears what the first try did (promise P2)."""
+    """A retry changes nothing and gets the first result (promise P2)."""
     target = chat.say()
     _, seq, ts, _ = chat.amend(ALICE, "edit", target, "two", ref="r")
     chat.amend(ALICE, "delete", target)
@@ -345,7 +345,7 @@ def base_of(seq: int, **changes: Any) -> bytes:
 
 
 def test_amend_of_an_old_message_asks_for_it(chat: Chat) -> None:
-    """What has left the log comes from the warm tier, once."""
+    """A message that left the log is read from the warm tier, once."""
     for _ in range(5):
         chat.say()
     chat.trim(5, log_max=2)
@@ -358,7 +358,7 @@ def test_amend_of_an_old_message_asks_for_it(chat: Chat) -> None:
 
 
 def test_amend_takes_the_overlay_before_the_base(chat: Chat) -> None:
-    """What was read in the warm tier may be older than what happened meanwhile."""
+    """The message read in the warm tier may be older than the overlay."""
     for _ in range(5):
         chat.say()
     chat.trim(5, log_max=2)
@@ -387,7 +387,7 @@ def test_amend_base_that_may_have_been_overtaken_is_read_again(chat: Chat) -> No
 
 
 def test_amend_delete_of_an_old_edit_marks_it_empty(chat: Chat) -> None:
-    """Of an edit that only the warm tier has the overlay says that its text is gone."""
+    """The overlay marks the text of an edit in the warm tier as deleted."""
     for _ in range(5):
         chat.say()
     chat.trim(5, log_max=2)

@@ -75,7 +75,7 @@ async def test_audience_of_open_chat_needs_no_loading(hot: HotClient) -> None:
 
 
 async def test_audience_asked_for_by_many_is_read_once(hot: HotClient) -> None:
-    """A crowd that comes back at once does not load a chat a thousand times."""
+    """A burst of reconnects does not load a chat a thousand times."""
     load = Loader(hot, ALICE, BOB)
     audiences = Audiences(hot, load)
 
@@ -108,7 +108,7 @@ async def test_audience_of_direct_chat_knows_the_other_one(hot: HotClient) -> No
 async def test_audience_floors_are_the_opening_or_the_joining(
     hot: HotClient, scripts: Scripts
 ) -> None:
-    """Nobody is served what was before the chat was opened in this epoch, or before joining."""
+    """No entry from before the load in this epoch or from before the join is delivered."""
     scripts.open_chat(ALICE, BOB, epoch=hot.epochs[0], seq=10)
     scripts.redis.hset(scripts.keys.members(CHAT), BOB, "member:15")
 
@@ -136,7 +136,7 @@ async def test_audience_of_chat_with_a_pending_fan_out_is_its_plain_gate(
 async def test_audience_read_afresh_does_not_join_a_read_under_way(
     hot: HotClient, scripts: Scripts
 ) -> None:
-    """What that one saw may be older than the call: a fan-out would repeat what was served."""
+    """The pending read may be older than the call: a fan-out would repeat entries."""
     epoch, is_loading, is_released = hot.epochs[0], asyncio.Event(), asyncio.Event()
 
     async def load(_: ChatId) -> None:
@@ -192,7 +192,7 @@ async def test_audience_that_cannot_be_loaded_is_asked_for_again(hot: HotClient)
 
 
 async def test_audience_that_stays_closed_is_given_up(hot: HotClient) -> None:
-    """A loader that opens nothing is not called for ever."""
+    """A loader that loads nothing is not called forever."""
     calls = 0
 
     async def opens_nothing(_: ChatId) -> None:
@@ -205,7 +205,7 @@ async def test_audience_that_stays_closed_is_given_up(hot: HotClient) -> None:
 
 
 async def test_audience_is_for_members_only(hot: HotClient) -> None:
-    """Who is not in it hears the same as of a chat that does not exist (promise P7)."""
+    """A non-member gets the same error as for a chat that does not exist (promise P7)."""
     audiences = Audiences(hot, Loader(hot, ALICE, BOB))
 
     assert (await audiences.get_for_member(CHAT, ALICE)).chat == CHAT
@@ -228,7 +228,7 @@ async def test_audiences_known_have_a_bound(
 
 
 async def test_audience_dropped_is_read_again(hot: HotClient, scripts: Scripts) -> None:
-    """What turned out to be out of date is not used again."""
+    """An outdated audience is not used again."""
     audiences = Audiences(hot, Loader(hot, ALICE, BOB))
     await audiences.get(CHAT)
     scripts.redis.hset(scripts.keys.members(CHAT), CAROL, "member:0")
@@ -259,7 +259,7 @@ async def test_audiences_of_an_earlier_epoch_are_forgotten(start_redis: StartRed
 async def test_audience_of_large_chat_leaves_its_members_where_they_are(
     hot: HotClient, scripts: Scripts
 ) -> None:
-    """There may be 100,000 of them; who asks for one of them is told of that one."""
+    """There may be 100,000 members; a lookup of one returns that one."""
     members = {user: ("member", n) for n, user in enumerate((ALICE, BOB), 1)}
     await HotChatLoader(hot).open_chat(CHAT, "group", None, 3, members, (0, 0), [], large=2)
     audiences = Audiences(hot, load_chat=None)  # type: ignore[arg-type]  # it is open

@@ -76,7 +76,7 @@ async def test_backlog_is_read_on_from_a_place(hot: HotClient, scripts: Scripts,
 async def test_backlog_checkpoint_of_its_holder_trims_and_counts(
     hot: HotClient, scripts: Scripts, gate: str
 ) -> None:
-    """What is persisted leaves it, and only the lease's holder may say so."""
+    """Persisted entries leave the backlog, and only the lease holder can confirm them."""
     for ref in ("r1", "r2", "r3"):
         commit(scripts, gate, ref)
     backlog = Backlog(hot, 0)

@@ -39,7 +39,7 @@ def change(
     large: int = 0,
     turn: str = "",
 ) -> list[int]:
-    """Make a change, as the worker does, and return what the script says."""
+    """Make a change as the worker does, and return the script's reply."""
     keys = scripts.keys
     reply: list[int] = scripts.run(
         "change_members",
@@ -84,7 +84,7 @@ def members(scripts: Scripts) -> dict[str, str]:
 
 
 def turnover(scripts: Scripts) -> dict[str, str]:
-    """Return who has to be told."""
+    """Return the pending notifications."""
     return scripts.hash(scripts.keys.turnover(CHAT))
 
 
@@ -107,7 +107,7 @@ def test_change_members_removed_one_cannot_send_under_any_gate(scripts: Scripts)
 
 
 def test_change_members_new_one_joins_at_the_entry_that_says_so(scripts: Scripts) -> None:
-    """Each of several at an entry of his own; who has another role stays from where he was."""
+    """Each new member at their own entry; a member with a new role keeps their seq."""
     scripts.open_chat(ALICE, BOB, seq=7, ts=700)
 
     reply = change(
@@ -159,7 +159,7 @@ def test_change_members_again_does_nothing(scripts: Scripts) -> None:
 
 
 def test_change_members_that_comes_late_changes_nothing(scripts: Scripts) -> None:
-    """A worker that slept cannot bring back what a later change took away."""
+    """A delayed worker cannot undo a later change."""
     scripts.open_chat(ALICE, BOB)
     change(scripts, (CAROL, "member", True), version=2)
     change(scripts, (CAROL, "", False), version=3, ref="change-2", mid="M-2")
@@ -172,7 +172,7 @@ def test_change_members_that_comes_late_changes_nothing(scripts: Scripts) -> Non
 
 
 def test_change_members_of_a_chat_of_another_epoch_wants_it_loaded(scripts: Scripts) -> None:
-    """What Redis has of it may be from before it lost something."""
+    """Its state in Redis may be from before a loss."""
     scripts.open_chat(ALICE, BOB, epoch="E0")
 
     assert change(scripts, (BOB, "", False)) == [CLOSED]
@@ -191,7 +191,7 @@ def test_change_members_loaded_from_the_directory_gets_its_entries(scripts: Scri
 
 
 def test_change_members_loaded_with_its_entries_gets_no_others(scripts: Scripts) -> None:
-    """Whoever loads the chat says where they are."""
+    """The loader supplies the seqs."""
     scripts.open_chat(ALICE, CAROL, version=2, seq=9, changed="2:5,1:3")
 
     reply = change(scripts, (CAROL, "member", True))
@@ -203,7 +203,7 @@ def test_change_members_loaded_with_its_entries_gets_no_others(scripts: Scripts)
 
 
 def test_change_members_under_a_reference_of_a_message_is_made(scripts: Scripts) -> None:
-    """A sender cannot keep a change of his out of the log by a message of the same name."""
+    """A message with the same ref cannot keep a change out of the log."""
     scripts.open_chat(ALICE, BOB)
     say(scripts, ALICE, "change-1")
 
@@ -224,7 +224,7 @@ def test_change_members_of_settings_alone_moves_the_version(scripts: Scripts) ->
 
 
 def test_change_members_one_who_left_is_owed_what_was_pending(scripts: Scripts) -> None:
-    """From where his inbox certainly was to the entry that says that he left."""
+    """From the last certain inbox position to the entry of the leave."""
     scripts.open_chat(ALICE, BOB, seq=4)
     change(scripts, (CAROL, "member", True), version=2)
     change(scripts, (CAROL, "", False), (BOB, "", False), version=3, ref="r2", mid="M2")
@@ -256,7 +256,7 @@ def test_open_chat_of_very_many_members_has_them_all(scripts: Scripts) -> None:
 
 
 def test_change_that_makes_a_chat_large_says_above_which_seq(scripts: Scripts) -> None:
-    """Its own entries still come the old way; members have to be told."""
+    """Its own entries are still delivered to inboxes; members must be notified."""
     scripts.open_chat(ALICE, BOB, seq=7)
 
     assert change(scripts, ("carol", "member", True), large=2, turn="up") == [MADE, 8, 8]
@@ -266,7 +266,7 @@ def test_change_that_makes_a_chat_large_says_above_which_seq(scripts: Scripts) -
 
 
 def test_change_of_a_large_chat_notes_how_who_came_and_went_hears_of_it(scripts: Scripts) -> None:
-    """What they are told depends on what the chat was then."""
+    """Their notifications depend on the chat's size at that time."""
     scripts.open_chat(ALICE, BOB, large=1)
 
     change(scripts, ("bob", "", False), ("carol", "member", True), large=1)
@@ -291,7 +291,7 @@ def test_change_that_makes_a_chat_small_again_keeps_turns_that_are_news(scripts:
 
 
 def test_change_without_entries_makes_a_new_chat_large(scripts: Scripts) -> None:
-    """As it was created, all its members have to be told; nothing is committed for that."""
+    """All its members must be notified when it is created; nothing is committed for that."""
     scripts.open_chat(ALICE, BOB, large=1)
 
     assert change(scripts, version=1, large=1, turn="up") == [MADE, 1, 0]

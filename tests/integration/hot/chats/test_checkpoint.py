@@ -41,7 +41,7 @@ def left(scripts: Scripts) -> list[str]:
 
 
 def test_checkpoint_moves_trims_and_counts(scripts: Scripts, entries: list[str]) -> None:
-    """What is persisted leaves the backlog, exactly."""
+    """Exactly the persisted entries leave the backlog."""
     assert checkpoint(scripts, entries[1], 6) == 1
     assert left(scripts) == entries[2:]
     assert scripts.waiting() == 6
@@ -61,7 +61,7 @@ def test_checkpoint_with_another_token_changes_nothing(
 
 
 def test_checkpoint_without_a_lease_changes_nothing(scripts: Scripts, entries: list[str]) -> None:
-    """A Redis that lost the lease gives nobody leave."""
+    """Without the lease in Redis, no checkpoint is accepted."""
     scripts.redis.delete(scripts.keys.lease(0, "persist"))
 
     assert checkpoint(scripts, entries[1], 6) == 0
@@ -77,7 +77,7 @@ def test_checkpoint_repeat_counts_once(scripts: Scripts, entries: list[str]) -> 
 
 
 def test_checkpoint_count_never_falls_below_zero(scripts: Scripts, entries: list[str]) -> None:
-    """A count that lost its way mends itself when the backlog is empty."""
+    """A wrong count corrects itself when the backlog is empty."""
     checkpoint(scripts, entries[3], 100)
 
     assert scripts.waiting() == 0

@@ -23,7 +23,7 @@ def test_deliver_catches_up_everything_since_last_time(scripts: Scripts) -> None
 
 
 def test_deliver_repeat_appends_nothing(scripts: Scripts) -> None:
-    """A delivery may be made again by whoever is not sure."""
+    """A delivery of unknown outcome can be repeated."""
     scripts.deliver(ALICE, 3)
     before = scripts.box(ALICE)
 
@@ -33,7 +33,7 @@ def test_deliver_repeat_appends_nothing(scripts: Scripts) -> None:
 
 
 def test_deliver_goes_on_where_the_commit_served_the_inbox(scripts: Scripts) -> None:
-    """What the commit put into the inbox, says the chat, is not put there again."""
+    """Entries that the commit delivered are not appended again."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1"), Sending(BOB, "r2"))
 
@@ -43,13 +43,13 @@ def test_deliver_goes_on_where_the_commit_served_the_inbox(scripts: Scripts) -> 
 
 
 def test_deliver_leaves_out_what_is_not_after_the_floor(scripts: Scripts) -> None:
-    """Who joined at a seq gets nothing from before it."""
+    """A new member gets nothing from before their join."""
     assert scripts.deliver(ALICE, 7, after=5) == (2, 2, "")
     assert [cs for _, _, cs in scripts.inbox(ALICE)] == ["6", "7"]
 
 
 def test_deliver_floor_beyond_the_chat_appends_nothing(scripts: Scripts) -> None:
-    """Who joins with the next message gets none yet."""
+    """A user who joins with the next message gets nothing yet."""
     assert scripts.deliver(ALICE, 7, after=7) == (0, 0, "")
     assert scripts.inbox(ALICE) == []
 
@@ -68,7 +68,7 @@ def test_deliver_of_what_the_commit_served_meanwhile_appends_nothing(scripts: Sc
 
 
 def test_deliver_lists_a_chat_whose_creator_failed_to(scripts: Scripts) -> None:
-    """The user was not told that there is a chat, and finds it in the list all the same."""
+    """The user got no event of the chat, but it is in the list."""
     scripts.redis.hset(scripts.keys.box(BOB), f"c:{CHAT}", "77")
 
     scripts.deliver(ALICE, 1)
@@ -93,7 +93,7 @@ def test_deliver_inbox_counts_over_chats(scripts: Scripts) -> None:
 
 
 def test_deliver_names_the_gateways_of_the_user(scripts: Scripts) -> None:
-    """Who delivers learns whom to tell."""
+    """The caller gets the gateways to notify."""
     scripts.place(ALICE, "gw1,gw2")
 
     assert scripts.deliver(ALICE, 1) == (1, 1, "gw1,gw2")

@@ -61,7 +61,7 @@ def test_epoch_of_another_redis_is_a_later_one(scripts: Scripts) -> None:
 
 
 def test_epoch_follows_one_that_a_clock_ahead_has_named(scripts: Scripts) -> None:
-    """After a failover to a machine whose clock is behind, inboxes still tell old from new (P4)."""
+    """After a failover to a machine with a slower clock, inbox positions still increase (P4)."""
     ahead = str(ULID.from_timestamp(time.time() + 3600))
     scripts.redis.hset(scripts.keys.epoch(0), mapping={"epoch": ahead, "replid": "r1"})
 
@@ -72,7 +72,7 @@ def test_epoch_follows_one_that_a_clock_ahead_has_named(scripts: Scripts) -> Non
 
 
 def test_epoch_with_another_partition_count_is_refused_and_kept(scripts: Scripts) -> None:
-    """The caller learns the count that was set, and changes nothing."""
+    """The caller gets the stored count, and nothing changes."""
     first = learn(scripts, "r1", 1, 4)
 
     assert learn(scripts, "r2", 2, 8) == first

@@ -89,7 +89,7 @@ def test_evicted_chat_is_closed_and_comes_back_where_it_was(quiet: Scripts) -> N
 
 
 def test_evict_leaves_a_chat_that_is_not_wholly_persisted(quiet: Scripts) -> None:
-    """What the warm tier lacks is nowhere else (promise P1); it is looked at again later."""
+    """Data that the warm tier lacks exists nowhere else (promise P1); it is checked later."""
     persist(quiet, 1)
     before = time.time()
 
@@ -100,7 +100,7 @@ def test_evict_leaves_a_chat_that_is_not_wholly_persisted(quiet: Scripts) -> Non
 
 
 def test_evict_leaves_a_chat_that_was_used_since(quiet: Scripts) -> None:
-    """A commit between the look and the script wins; the list learns when it was."""
+    """A commit between the check and the script wins; the list gets its time."""
     assert evict(quiet, LONG_S) == 0
 
     assert listed(quiet)[CHAT] == int(quiet.head()["ts"]) // 1_000_000

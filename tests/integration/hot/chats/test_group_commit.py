@@ -37,7 +37,7 @@ OTHER = ChatId("c2")
 
 
 class Outcome(NamedTuple):
-    """What the commit said of a draft."""
+    """The outcome of a draft."""
 
     kind: str
     ref: str
@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
 
 
 class Sender:
-    """Submits drafts and hears what became of them, once each."""
+    """Submits drafts and records their outcomes, one each."""
 
     def __init__(self, hot: HotClient, commits: PartitionedCommit) -> None:
         self.hot = hot
@@ -104,7 +104,7 @@ class Sender:
         self._hear(Outcome("failed", draft.ref, error=error))
 
     async def all_answered(self, count: int, deadline_s: float = 30) -> list[Outcome]:
-        """Wait until so many drafts are answered; return what was said, in that order."""
+        """Wait until this many drafts are answered; return the outcomes in that order."""
         await eventually(lambda: len(self.outcomes) == count, deadline_s)
         return [self.outcomes[ref] for ref in self.order]
 
@@ -181,7 +181,7 @@ async def test_group_commit_lone_message_goes_at_once(redis_url: str) -> None:
 
 
 async def test_group_commit_keeps_the_order_of_thousands_over_many_ticks(redis_url: str) -> None:
-    """Messages to a chat get rising seqs in the order of submission, whoever sends them (I7)."""
+    """Messages to a chat get increasing seqs in the order of submission (I7)."""
     async with open_sender(redis_url, inbox_max=5_000, log_max=5_000) as sender:
         chats = [await open_chat(sender.hot, chat, ALICE, BOB, CAROL) for chat in (CHAT, OTHER)]
         chance = random.Random(3)
@@ -251,7 +251,7 @@ async def test_group_commit_answers_each_draft_of_a_mixed_batch(redis_url: str) 
 
 
 async def test_group_commit_audiences_of_two_versions_go_by_the_newest(redis_url: str) -> None:
-    """Drafts of a chat share a call: the one who was submitted last knows the members best."""
+    """Drafts of a chat share a call: the newest audience has the current members."""
     async with open_sender(redis_url) as sender:
         fresh = await open_chat(sender.hot, CHAT, ALICE, BOB)
         stale = dataclasses.replace(
@@ -304,7 +304,7 @@ async def test_group_commit_with_a_full_queue_takes_nothing_more(redis_url: str)
 
 
 async def test_group_commit_with_a_full_backlog_is_overloaded(redis_url: str) -> None:
-    """While the warm tier is away messages wait up to a bound, then senders are told (F24)."""
+    """While the warm tier is down messages wait up to a limit, then sends are refused (F24)."""
     async with open_sender(redis_url, backlog_max=1000) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
         await sender.hot.call("HSET", sender.hot.keys.checkpoint(0), "waiting", 1000)
@@ -343,7 +343,7 @@ async def test_group_commit_of_full_redis_is_overloaded_and_nothing_is_committed
 async def test_group_commit_scripts_flushed_while_sending_lose_and_swap_nothing(
     redis_url: str,
 ) -> None:
-    """A Redis that forgot the script gets it again; the order stays, nobody hears of it (F20)."""
+    """A Redis that lost the script gets it again; the order stays, without an error (F20)."""
     async with open_sender(redis_url) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
         chance = random.Random(5)
@@ -400,7 +400,7 @@ async def test_group_commit_over_breaking_links_is_exact_after_sending_again(
 async def test_group_commit_without_redis_answers_everything_that_was_taken(
     start_redis: StartRedis,
 ) -> None:
-    """Nobody waits for ever: what was queued when Redis died is told, in order (P9)."""
+    """Every draft that was queued when Redis died is answered, in order (P9)."""
     server = start_redis("no")
     async with open_sender(redis_url_of(server)) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
@@ -471,7 +471,7 @@ class Opener(Sender):
 async def test_group_commit_chat_opened_between_two_batches_keeps_the_order_of_its_drafts(
     redis_url: str,
 ) -> None:
-    """What waits behind a draft that goes back goes back with it (invariant I7)."""
+    """Drafts behind a returned draft return with it (invariant I7)."""
     async with open_hot(patient(redis_url)) as hot:
         sender = Opener(hot, PartitionedCommit(hot, GATEWAY))
         team = await open_chat(hot, CHAT, ALICE, BOB)

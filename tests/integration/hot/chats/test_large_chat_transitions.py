@@ -19,7 +19,7 @@ def turn(
     is_large: bool = True,
     epoch: str = EPOCH,
 ) -> list[int | bytes]:
-    """Tell users by an event; return what the script says."""
+    """Notify users of a transition; return the script's reply."""
     keys = scripts.keys
     reply: list[int | bytes] = scripts.run(
         "notify_transition",
@@ -67,7 +67,7 @@ def listen(scripts: Scripts, user: str = "", ttl_ms: int = 60_000) -> list[int]:
 
 
 def test_turn_stands_in_the_inbox_and_among_the_large_chats(scripts: Scripts) -> None:
-    """Both of one moment: whoever reads the one knows where the other stands."""
+    """Both are written atomically: a reader of one finds the other."""
     scripts.place(BOB, "gw7")
 
     assert turn(scripts, ALICE, BOB, version=2, since=5) == [1, 1, b"", 1, 1, b"gw7"]
@@ -80,7 +80,7 @@ def test_turn_stands_in_the_inbox_and_among_the_large_chats(scripts: Scripts) ->
 def test_turn_of_a_later_epoch_is_told_though_an_earlier_one_told_as_much(
     scripts: Scripts,
 ) -> None:
-    """After a loss of Redis the chat becomes large again at another seq; the old one is gone."""
+    """After a loss of Redis the chat becomes large at another seq; the old one is void."""
     turn(scripts, ALICE, version=4, since=9)
     turn(scripts, ALICE, version=4, since=5, epoch="E2")
     assert scripts.inbox(ALICE) == [(1, "!", "v4"), (2, "!", "v4")]
@@ -91,7 +91,7 @@ def test_turn_of_a_later_epoch_is_told_though_an_earlier_one_told_as_much(
 
 
 def test_turn_again_or_overtaken_does_nothing(scripts: Scripts) -> None:
-    """Two processes may tell the same, and one of them may be late."""
+    """Two processes may notify the same transition, one of them late."""
     turn(scripts, ALICE, version=4, since=5)
 
     assert turn(scripts, ALICE, version=4, since=5)[0] == 0
@@ -100,7 +100,7 @@ def test_turn_again_or_overtaken_does_nothing(scripts: Scripts) -> None:
 
 
 def test_turn_back_keeps_since_when_it_was(scripts: Scripts) -> None:
-    """A device that comes back later is owed what lies between the two."""
+    """A late device needs the entries between both transitions."""
     turn(scripts, ALICE, version=2, since=5)
 
     turn(scripts, ALICE, version=3, since=9, is_large=False)
@@ -110,7 +110,7 @@ def test_turn_back_keeps_since_when_it_was(scripts: Scripts) -> None:
 
 
 def test_times_before_are_kept_too_up_to_a_bound(scripts: Scripts) -> None:
-    """A device that was away for several of them finds its own; behind the bound it starts anew."""
+    """A device that missed several transitions finds its own; beyond the limit it starts anew."""
     for version in range(1, 9, 2):
         turn(scripts, ALICE, version=version, since=10 * version)
         turn(scripts, ALICE, version=version + 1, since=10 * version + 5, is_large=False)

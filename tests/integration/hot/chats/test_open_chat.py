@@ -24,7 +24,7 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 
 def test_open_chat_new_one_has_head_and_members_of_the_warm_tier(scripts: Scripts) -> None:
-    """What the warm tier knows is where the chat goes on."""
+    """The chat continues at the seq of the warm tier."""
     opened = scripts.open_chat(ALICE, BOB, seq=7, ts=700, version=3, kind="group", name="Ümlaut")
 
     assert opened == 1
@@ -46,7 +46,7 @@ def test_open_chat_new_one_has_head_and_members_of_the_warm_tier(scripts: Script
 
 
 def test_open_chat_again_in_the_same_epoch_does_nothing(scripts: Scripts) -> None:
-    """Whoever comes second leaves what the first one opened, and what was sent since."""
+    """A second load keeps what the first one loaded, and what was sent since."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r"))
     before = scripts.head()
@@ -71,7 +71,7 @@ def test_open_chat_in_next_epoch_takes_the_higher_of_both_tiers(scripts: Scripts
 
 
 def test_open_chat_in_next_epoch_keeps_a_head_ahead_of_the_warm_tier(scripts: Scripts) -> None:
-    """What is not persisted yet counts; how far it is persisted is told apart."""
+    """Unpersisted messages count; the persisted position is separate."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(*[Sending(ALICE, f"r{n}") for n in range(4)])
     ahead = 2**52
@@ -84,7 +84,7 @@ def test_open_chat_in_next_epoch_keeps_a_head_ahead_of_the_warm_tier(scripts: Sc
 
 
 def test_open_chat_large_numbers_stay_exact(scripts: Scripts) -> None:
-    """Lua prints what is large as 1.7e+15 unless told otherwise."""
+    """Lua prints large numbers as 1.7e+15 by default."""
     scripts.open_chat(ALICE, BOB, seq=123_456_789_012_345, ts=1_795_250_730_558_301)
 
     assert scripts.head()["seq"] == "123456789012345"
@@ -93,7 +93,7 @@ def test_open_chat_large_numbers_stay_exact(scripts: Scripts) -> None:
 
 
 def test_open_chat_replaces_members_of_an_earlier_epoch(scripts: Scripts) -> None:
-    """Who is no member in the directory is none here either (promise P7)."""
+    """A non-member in the directory is no member here either (promise P7)."""
     scripts.open_chat(ALICE, BOB)
 
     scripts.open_chat(ALICE, CAROL, epoch="E2", version=2)
@@ -128,7 +128,7 @@ def test_open_chat_leaves_out_refs_that_are_older_than_a_ref_is_remembered(
 
 
 def test_open_chat_keeps_a_ref_that_redis_has(scripts: Scripts) -> None:
-    """What the hot tier remembers is not written over."""
+    """Refs in the hot tier are not overwritten."""
     scripts.open_chat(ALICE, BOB)
     (first,) = scripts.accept(Sending(ALICE, "r"))
 
@@ -224,7 +224,7 @@ def test_open_chat_in_next_epoch_forgets_asides_above_the_head(scripts: Scripts)
 def test_open_chat_in_next_epoch_forgets_transitions_and_keeps_who_came_and_left(
     scripts: Scripts,
 ) -> None:
-    """The chat becomes large again where the directory says so; until then it is a small one."""
+    """The directory says whether the chat is large; until then it is small."""
     turnover = scripts.keys.turnover(CHAT)
     old = {"2:+": "up:4", "3:carol": "in:5:0:1", "4:bob": "out:6:2:1", "5:dave": "in:7"}
     scripts.redis.hset(turnover, mapping=old)

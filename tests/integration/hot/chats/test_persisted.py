@@ -65,7 +65,7 @@ def test_persisted_short_log_stays_whole(scripts: Scripts) -> None:
 
 
 def test_persisted_notes_how_far(scripts: Scripts) -> None:
-    """Who waits for `stored` can ask the chat."""
+    """The persisted position of a chat can be read."""
     fill(scripts, 30)
 
     persisted(scripts, 12, log_max=100)
@@ -74,7 +74,7 @@ def test_persisted_notes_how_far(scripts: Scripts) -> None:
 
 
 def test_persisted_late_call_does_not_go_back(scripts: Scripts) -> None:
-    """A worker that was slow tells what is known already."""
+    """A slow worker reports a position that is already known."""
     fill(scripts, 30)
     persisted(scripts, 20, log_max=10)
 

@@ -52,7 +52,7 @@ def say(scripts: Scripts, sender: UserId, ref: str, *, is_listed: bool = False) 
 
 
 def test_restrict_gate_makes_an_older_list_of_members_worthless(scripts: Scripts) -> None:
-    """A gateway that has not heard of the block cannot bring a message past it."""
+    """A gateway that does not know of the block cannot commit a message."""
     scripts.open_chat(ALICE, BOB)
 
     assert restrict(scripts, ":b", version=2) == DONE
@@ -72,7 +72,7 @@ def test_restrict_older_version_changes_nothing(scripts: Scripts) -> None:
 
 
 def test_restrict_pending_gate_stays_pending(scripts: Scripts) -> None:
-    """What has yet to be delivered is not forgotten."""
+    """Pending deliveries are kept."""
     scripts.open_chat(ALICE, BOB)
     scripts.redis.hset(scripts.keys.chat(CHAT), "gate", f"{EPOCH}:1:p")
 
@@ -81,7 +81,7 @@ def test_restrict_pending_gate_stays_pending(scripts: Scripts) -> None:
 
 
 def test_restrict_chat_of_another_epoch_is_closed(scripts: Scripts) -> None:
-    """It has to be loaded, and is loaded with what the directory says."""
+    """It must be loaded, with the state of the directory."""
     scripts.open_chat(ALICE, BOB)
 
     assert restrict(scripts, ":b", epoch="E2") == CLOSED
@@ -104,7 +104,7 @@ def test_accept_retry_of_what_was_committed_before_the_block_is_known(scripts: S
 def test_accept_muted_member_is_refused_and_the_others_are_not(
     scripts: Scripts, until: int
 ) -> None:
-    """Until a time or for ever; who is told for how long, too."""
+    """For a time or permanently; the error has the duration, too."""
     scripts.open_chat(ALICE, BOB)
     set_standing(scripts, BOB, f"member:0:{until}m")
 
@@ -119,7 +119,7 @@ def test_accept_muted_member_is_refused_and_the_others_are_not(
 def test_accept_member_whose_mute_is_over_or_who_moderates_is_taken(
     scripts: Scripts, value: str
 ) -> None:
-    """A time that has passed mutes nobody, and nothing mutes who moderates."""
+    """An expired mute has no effect, and moderators are never muted."""
     scripts.open_chat(ALICE, BOB)
     set_standing(scripts, BOB, value)
 
@@ -127,7 +127,7 @@ def test_accept_member_whose_mute_is_over_or_who_moderates_is_taken(
 
 
 def test_accept_stale_gate_muted_member_is_refused(scripts: Scripts) -> None:
-    """A gateway that still has him on its list is not believed: the gate is another."""
+    """A gateway with an outdated list is refused: the chat version differs."""
     scripts.open_chat(ALICE, BOB, version=2)
     set_standing(scripts, BOB, "member:0:0m")
 
@@ -140,7 +140,7 @@ def test_accept_stale_gate_muted_member_is_refused(scripts: Scripts) -> None:
 
 
 def test_accept_slow_chat_takes_one_message_at_a_time(scripts: Scripts) -> None:
-    """The second is told how long to wait; another member, and a moderator, are not concerned."""
+    """The second message gets the time to wait; other members and moderators are not affected."""
     scripts.open_chat(ALICE, BOB)
     set_standing(scripts, ALICE, "owner:0")
     restrict(scripts, ":s600")
@@ -226,7 +226,7 @@ def test_amend_in_a_blocked_chat_lets_only_take_back(scripts: Scripts) -> None:
 def test_accept_message_made_for_another_retention_has_to_be_made_again(
     scripts: Scripts, known: str, now: str
 ) -> None:
-    """A gateway that has not heard of the change cannot commit what would live too long."""
+    """A gateway that does not know of the change cannot commit a message that lives too long."""
     scripts.open_chat(ALICE, BOB)
     restrict(scripts, now, version=2)
 

@@ -55,7 +55,7 @@ def test_settle_several_chats_answers_how_many(scripts: Scripts) -> None:
 
 
 def test_settle_chat_that_does_not_exist_leaves_the_list(scripts: Scripts) -> None:
-    """A chat that is in no tier can be delivered to nobody, and gets no head by it."""
+    """A chat in no tier cannot be delivered, and gets no head."""
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
 
     assert scripts.settle((CHAT, NEVER)) == 1

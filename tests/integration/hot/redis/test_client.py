@@ -57,7 +57,7 @@ def admin(own: Server) -> Iterator[Any]:
 
 
 class Told:
-    """Counts what a client tells."""
+    """Counts a client's notifications."""
 
     def __init__(self, hot: HotClient) -> None:
         self.epochs = self.reloads = 0
@@ -75,7 +75,7 @@ class Told:
 
 
 async def test_client_without_redis_names_the_address_and_what_to_do() -> None:
-    """Whoever starts a gateway first reads what is missing (issue: bad input)."""
+    """The first start of a gateway shows what is missing."""
     port = free_port()
 
     with pytest.raises(Unavailable) as caught:
@@ -106,7 +106,7 @@ async def test_client_of_a_port_that_does_not_answer_gives_up_in_time() -> None:
 async def test_client_refuses_a_redis_that_would_evict(
     own: Server, admin: Any, policy: str
 ) -> None:
-    """A Redis that throws away keys throws away messages (fault F10)."""
+    """A Redis that evicts keys loses messages (fault F10)."""
     admin.config_set("maxmemory-policy", policy)
 
     with pytest.raises(ConfigError, match=f"maxmemory-policy is {policy}; set it to noeviction"):
@@ -127,7 +127,7 @@ async def test_client_with_another_partition_count_is_refused(own: Server) -> No
 
 
 async def test_client_speaks_with_password_and_database(own: Server, admin: Any) -> None:
-    """What the address says is what is used."""
+    """The parts of the address are used."""
     admin.config_set("requirepass", "se:cret")
     url = f"redis://:se%3Acret@127.0.0.1:{own.port}/3"
 
@@ -153,7 +153,7 @@ async def test_client_with_wrong_password_is_a_problem_of_the_settings(
 
 
 async def test_clients_of_one_redis_share_its_epochs(own: Server) -> None:
-    """Whoever connects first names them."""
+    """The first client to connect names the epochs."""
     settings = settings_of(own, partitions=3)
 
     async with open_hot(settings) as one, open_hot(settings) as two:
@@ -165,7 +165,7 @@ async def test_clients_of_one_redis_share_its_epochs(own: Server) -> None:
 
 
 async def test_client_reconnects_after_a_reset_in_the_same_epoch(own: Server) -> None:
-    """A link that broke is no other life of Redis: nothing is told but the reconnection."""
+    """A broken connection is no data loss: only the reconnect is reported."""
     async with TcpProxy(own.port) as proxy, open_hot(through(proxy)) as hot:
         told, epochs = Told(hot), list(hot.epochs)
 
@@ -199,7 +199,7 @@ async def test_client_of_killed_redis_fails_calls_and_comes_back_in_a_new_epoch(
 
 
 async def test_client_tells_the_epoch_before_calls_are_let_through(own: Server) -> None:
-    """Nobody works with what he knew of the life before."""
+    """No caller works with state of the old epoch."""
     async with open_hot(settings_of(own)) as hot:
         seen: list[tuple[bool, str]] = []
         hot.on_epoch.append(lambda: seen.append((hot.is_up, hot.epochs[0])))
@@ -232,7 +232,7 @@ async def test_client_whose_calls_vanish_gives_up_and_reconnects(own: Server) ->
 
 
 async def test_client_that_redis_refuses_at_first_keeps_trying(own: Server, admin: Any) -> None:
-    """What is wrong with Redis for a while does not end the process."""
+    """A temporary error of Redis does not end the process."""
     async with open_hot(settings_of(own)) as hot:
         admin.config_set("maxmemory-policy", "allkeys-lru")
         admin.client_kill_filter(_type="normal", skipme=True)
@@ -297,7 +297,7 @@ async def test_client_of_full_redis_is_overloaded_and_reads_on(own: Server, admi
 
 
 async def test_client_that_waits_for_replicas_promises_nothing_without_them(own: Server) -> None:
-    """What only one server has may be lost with it: the sender is told to try again (P1)."""
+    """Data on one server only may be lost with it: the sender is asked to retry (P1)."""
     bump = ("INCR", "{p0}:n")
     async with (
         # It waits for a quarter of a call's time.
@@ -353,7 +353,7 @@ async def test_client_that_waits_for_the_disk_promises_nothing_before_it(tmp_pat
 
 
 async def test_client_of_a_redis_that_takes_no_writes_says_why(own: Server, admin: Any) -> None:
-    """It answers every question and keeps nothing: who asks whether we are ready has to hear so."""
+    """It answers every call and stores nothing, so readiness must fail."""
     async with open_hot(settings_of(own)) as hot:
         admin.execute_command("CONFIG", "SET", "min-replicas-to-write", "1")
         why = await eventually(lambda: hot.refusal)

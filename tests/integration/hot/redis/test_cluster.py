@@ -69,7 +69,7 @@ async def hot(empty: RedisCluster) -> AsyncIterator[HotClient]:
 
 
 class Told:
-    """Counts what a client tells."""
+    """Counts a client's notifications."""
 
     def __init__(self, hot: HotClient) -> None:
         self.epochs = self.reloads = 0
@@ -147,7 +147,7 @@ async def test_cluster_client_runs_everything_that_the_hot_tier_does(
 
 
 async def test_clients_of_one_cluster_share_its_epochs(hot: HotClient, empty: RedisCluster) -> None:
-    """Whoever connects first names them."""
+    """The first client to connect names the epochs."""
     async with open_hot(settings_of(empty)) as other:
         assert other.epochs == hot.epochs
         assert all(other.epochs)
@@ -257,7 +257,7 @@ async def test_cluster_client_keeps_order_and_loses_no_call_while_a_slot_moves(
 async def test_epoch_of_a_slot_that_moved_under_the_eyes_of_a_client_stays(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """Nothing was lost, so nobody is reset; who comes later reads the same."""
+    """Nothing was lost, so no device is reset; later clients read the same epoch."""
     told, before = Told(hot), list(hot.epochs)
     key = hot.keys.epoch(3)
     target = other_than(empty, key)
@@ -366,7 +366,7 @@ async def test_node_that_forgot_its_scripts_is_told_them_again(
 async def test_commit_that_waits_for_replicas_is_answered_when_they_have_it(
     empty: RedisCluster,
 ) -> None:
-    """What was answered survives the master; what was not is refused for now (P1)."""
+    """An acked message survives the master; others are refused temporarily (P1)."""
     script, keys = load_script("acquire_lease"), {"lease": "{p5}:l"}
     master = empty.owner_of("{p5}:l")
     # They wait for a quarter of a call's time.
@@ -391,7 +391,7 @@ async def test_commit_that_waits_for_replicas_is_answered_when_they_have_it(
 
 
 async def test_gateway_stream_follows_its_slot(hot: HotClient, empty: RedisCluster) -> None:
-    """What is mailed after a move arrives, by whichever node."""
+    """Records arrive after a move, through any node."""
     gateway_stream, got = GatewayStream(hot, GATEWAY), list[AnyRecord]()
     postman, is_reading = GatewayStreamWriter(hot), asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""What is really in Redis after a tour is what the document says, down to type and field."""
+"""The content of Redis after a tour matches the document, down to types and fields."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_file_that_is_whole_is_left_as_it_is(server: Server) -> None:
 
 
 def test_redis_without_its_checker_starts_and_says_so(server: Server, tmp_path: Path) -> None:
-    """Elsewhere `redis-check-aof` may be missing: that is told, and nothing is done."""
+    """Elsewhere `redis-check-aof` may be missing: that is reported, and nothing is done."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("dirname", "sed", "tail"):

@@ -1,4 +1,4 @@
-"""A Redis that Sentinels watch over: its master dies, or steps down (fault F11)."""
+"""A Redis with Sentinels: its master dies, or steps down (fault F11)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAILOVER_S = 60.0  # what a busy machine may take; it is 2 s on one at rest
 
 @dataclasses.dataclass
 class Watched:
-    """A master with a replica, and three Sentinels that watch."""
+    """A master with a replica and three Sentinels."""
 
     servers: list[Server]
     sentinels: list[Server]
@@ -118,7 +118,7 @@ async def test_client_goes_to_whom_the_sentinels_promote(watched: Watched) -> No
 
 
 async def test_client_leaves_a_master_that_stepped_down(watched: Watched) -> None:
-    """It answers on, and refuses what is written there (READONLY): nobody has to restart us."""
+    """It still answers and refuses writes (READONLY): no restart is needed."""
     first, second = watched.servers
     async with open_hot(watched.settings) as hot:
         assert await write(hot)
@@ -132,7 +132,7 @@ async def test_client_leaves_a_master_that_stepped_down(watched: Watched) -> Non
 
 
 async def test_client_whose_sentinels_are_away_says_so() -> None:
-    """Whoever starts a gateway reads what does not answer."""
+    """The start of a gateway shows which Sentinels do not respond."""
     url = f"redis://{HOST}:{free_port()}"
 
     with pytest.raises(Unavailable, match=url.removeprefix("redis://")):

@@ -21,7 +21,7 @@ MOVED, ASK, TRYAGAIN = "-MOVED 7 h:2\r\n", "-ASK 7 h:2\r\n", "-TRYAGAIN keys are
 
 
 class Node:
-    """A server that answers as the test says, each command in turn; then with OK."""
+    """A server that gives the test's replies to the commands in turn, then OK."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -180,7 +180,7 @@ async def test_call_whose_key_went_ahead_is_asked_for_there(world: World) -> Non
 async def test_call_of_a_slot_that_moves_for_long_fails_soon(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who waits for keys that are apart is told to try again, and others get their turn."""
+    """A caller that waits for migrating keys is asked to retry, and others continue."""
     monkeypatch.setattr(slot_routes, "MOVING_S_MAX", 0.05)
     world.old.answers = [TRYAGAIN] * 200
     world.send("a")
@@ -210,7 +210,7 @@ async def test_calls_of_an_earlier_epoch_never_reach_another_node(world: World) 
 async def test_calls_that_wait_too_long_or_are_too_many_fail(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing waits for ever, and not for everybody."""
+    """Waits are bounded in time and number."""
     monkeypatch.setattr(slot_routes, "HELD_MAX", 2)
     route = world.route = make_route(world.cluster, 0.05)
     route.settle(cast(Any, world.old))
@@ -225,7 +225,7 @@ async def test_calls_that_wait_too_long_or_are_too_many_fail(
 
 
 async def test_calls_to_a_node_that_is_lost_fail_at_once(world: World) -> None:
-    """What was on its way may have run; what comes later did not."""
+    """Calls in flight may have run; later ones did not."""
     world.old.gate.clear()
     world.send("on its way")
     assert world.old.wire is not None
@@ -240,7 +240,7 @@ async def test_calls_to_a_node_that_is_lost_fail_at_once(world: World) -> None:
 async def test_route_that_is_closed_answers_everything(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that ends leaves nobody waiting."""
+    """A closing process answers every waiting call."""
     monkeypatch.setattr(slot_routes, "MOVING_S_MAX", PATIENCE_S)
     world.old.answers = [TRYAGAIN] * 50
     world.send("a", "b")

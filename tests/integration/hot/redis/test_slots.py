@@ -80,7 +80,7 @@ async def runs(redis_url: str, redis_server: Server) -> list[Run]:
 
 
 async def test_scripts_run_on_keys_of_one_slot_and_touch_no_others(runs: list[Run]) -> None:
-    """A script never crosses slots, and tells Redis beforehand what it touches."""
+    """A script never crosses slots, and declares its keys."""
     assert {run.script for run in runs} == {script.name for script in all_scripts()}
     for run in runs:
         # The same hash tag, not by chance the same slot.

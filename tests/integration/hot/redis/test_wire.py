@@ -1,4 +1,4 @@
-"""The pipelined connection: answers belong to calls by order, and to nobody else (fault F16)."""
+"""The pipelined connection: replies belong to calls by their order (fault F16)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @pytest.fixture
 async def scripted() -> AsyncIterator[Callable[[Script], Awaitable[int]]]:
-    """Starts servers that say what the test wants; returns the port."""
+    """Starts servers with scripted replies; returns the port."""
     servers: list[asyncio.Server] = []
 
     async def start(script: Script) -> int:
@@ -108,7 +108,7 @@ def test_wire_on_the_faster_loop_does_the_same(redis_server: Server, redis_url: 
 async def test_wire_calls_over_many_ticks_keep_their_order(
     redis_server: Server, redis_url: str
 ) -> None:
-    """What one tick brings is one write; ticks do not overtake each other either."""
+    """The calls of a tick are one write; ticks keep their order, too."""
     wire, answers = await open_wire(redis_server.port), Answers()
 
     for number in range(300):
@@ -140,7 +140,7 @@ async def test_wire_large_and_binary_arguments_arrive_whole(
 async def test_wire_error_reply_is_an_answer_like_others(
     redis_server: Server, redis_url: str
 ) -> None:
-    """A call that Redis refuses takes nobody else with it."""
+    """A refused call does not affect others."""
     wire, answers = await open_wire(redis_server.port), Answers()
 
     wire.send(answers.of(1), "NOSUCHCOMMAND")
@@ -157,7 +157,7 @@ async def test_wire_error_reply_is_an_answer_like_others(
 
 
 def assert_all_unknown(answers: Answers, count: int) -> None:
-    """Every call was told that nobody knows what became of it."""
+    """Every call got the error that its outcome is unknown."""
     assert len(answers.by_call) == count
     for reply in answers.by_call.values():
         assert isinstance(reply, Unavailable)
@@ -189,7 +189,7 @@ async def test_wire_without_answer_in_time_closes_and_fails_everything(
 def test_wire_of_a_process_that_stood_still_does_not_hold_that_against_redis(
     run: Callable[..., None],
 ) -> None:
-    """What was to be sent is sent when it goes on, and has its whole time from then."""
+    """After a pause of the process, pending calls are sent with their whole timeout."""
 
     async def pong(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1_000):
@@ -266,7 +266,7 @@ async def test_wire_torn_reply_fails_what_is_open(
 async def test_wire_that_meets_something_else_closes(
     scripted: Callable[[Script], Awaitable[int]], junk: bytes
 ) -> None:
-    """A port that speaks another protocol is told apart from Redis."""
+    """A port with another protocol is distinguished from Redis."""
 
     async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
@@ -320,7 +320,7 @@ async def test_wire_that_is_closed_answers_later_calls_itself(
 
 
 async def test_calls_cancelled_at_random_never_get_another_s_answer(redis_url: str) -> None:
-    """Whoever stops waiting leaves the order of the answers as it is (CVE-2023-28858)."""
+    """A canceled caller does not shift the order of replies (CVE-2023-28858)."""
     chance = random.Random(7)  # a test that can be repeated
 
     async def ask(hot: HotClient, number: int) -> Any:

@@ -53,7 +53,7 @@ def test_append_event_takes_the_next_place_of_each_inbox(scripts: Scripts) -> No
 
 
 def test_append_event_of_new_chat_lists_it_once(scripts: Scripts) -> None:
-    """Whoever tells of a chat again, a user hears of it one time."""
+    """Repeated events list a chat once."""
     before_us = time.time() * 1e6
 
     first = append(scripts, ALICE, BOB, listed=True)
@@ -76,7 +76,7 @@ def test_append_event_of_chat_with_messages_does_not_list_it_again(scripts: Scri
 
 
 def test_append_event_plain_is_appended_every_time(scripts: Scripts) -> None:
-    """A read mark is told each time it moves, and lists no chat."""
+    """Each move of a read mark is an event, and lists no chat."""
     append(scripts, ALICE)
 
     assert append(scripts, ALICE) == [(1, 2, "")]

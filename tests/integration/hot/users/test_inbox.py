@@ -1,4 +1,4 @@
-"""Inboxes, boxes and logs as the product reads them."""
+"""Inboxes, user states and logs, read through the product's code."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_inbox_pages_are_what_came_after(hot: HotClient) -> None:
 
 @pytest.mark.parametrize("partitions", [1, 64])
 async def test_inbox_deliveries_of_many_users_all_arrive(redis_url: str, partitions: int) -> None:
-    """Whatever partitions the users live in, each is served and told of."""
+    """Users of all partitions are served and reported."""
     users = [UserId(f"u{n}") for n in range(50)]
     async with open_hot(patient(redis_url, partitions=partitions)) as hot:
         inboxes = Inboxes(hot)
@@ -84,7 +84,7 @@ async def test_inbox_deliveries_of_many_users_all_arrive(redis_url: str, partiti
 
 
 async def test_box_lists_chats_by_their_newest_activity(hot: HotClient, scripts: Scripts) -> None:
-    """With the newest message, and what was read and received; what one sends one has read."""
+    """With the newest message and the marks; sending moves the sender's read mark."""
     inboxes = Inboxes(hot)
     names = [ChatId("quiet"), OTHER, CHAT]
     await inboxes.open_box(
@@ -122,7 +122,7 @@ async def test_box_lists_a_new_chat_by_when_it_was_told_of(
 
 
 async def test_box_marks_are_read_as_they_were_moved(hot: HotClient, scripts: Scripts) -> None:
-    """Moving tells whether there was anything to move."""
+    """The result says whether the mark moved."""
     inboxes = Inboxes(hot)
     scripts.list_chat(ALICE)
     commit(scripts, hot, CHAT, BOB, BOB, BOB, BOB, BOB)
@@ -138,7 +138,7 @@ async def test_box_marks_are_read_as_they_were_moved(hot: HotClient, scripts: Sc
 async def test_box_mark_beyond_the_newest_message_stops_there(
     hot: HotClient, scripts: Scripts
 ) -> None:
-    """Nobody can have read what was not sent; a chat that is only listed has nothing to read."""
+    """A mark beyond the sent messages is limited; a chat without messages has none."""
     inboxes = Inboxes(hot)
     scripts.list_chat(ALICE)
     assert await inboxes.mark(ALICE, CHAT, Seq(9), Seq(9)) == MarkResult(False, *seqs(0, 0))
@@ -162,13 +162,13 @@ async def test_box_marks_of_a_sender_are_never_behind_the_own_message(
 
 
 async def test_box_mark_in_a_chat_of_others_is_not_found(hot: HotClient) -> None:
-    """Nobody marks what he does not have."""
+    """A user cannot mark a chat that they do not have."""
     with pytest.raises(NotFound, match="no such chat, or you are not a member"):
         await Inboxes(hot).mark(ALICE, CHAT, Seq(1), Seq(1))
 
 
 async def test_marks_told_late_are_left_out(hot: HotClient) -> None:
-    """An inbox never hears of an older mark after a newer one."""
+    """An inbox never gets an older mark after a newer one."""
     inboxes = Inboxes(hot)
 
     newer = await inboxes.append_marks([ALICE, BOB], CHAT, b"new", BOB, 9)

@@ -51,13 +51,13 @@ def test_mark_that_is_not_ahead_moves_nothing(scripts: Scripts, read: int, recei
 
 
 def test_mark_behind_an_own_message_tells_of_that_one(scripts: Scripts) -> None:
-    """Who sent a message has read up to it: nobody is told of an earlier place afterwards."""
+    """Sending moves the sender's read mark: no older position is sent afterward."""
     assert mark(scripts, read=4, received=9, own=6) == [1, 6, 9]
     assert scripts.box(ALICE)[f"r:{CHAT}"] == "6"
 
 
 def test_mark_that_only_follows_an_own_message_moves_nothing(scripts: Scripts) -> None:
-    """Sending is told by the message itself; a repeat costs the backlog nothing."""
+    """The message itself reports it; a repeat adds nothing to the backlog."""
     mark(scripts, read=4, received=9, own=4)
 
     assert mark(scripts, read=5, received=9, own=6) == [0, 6, 9]
@@ -71,7 +71,7 @@ def test_mark_is_written_in_full(scripts: Scripts) -> None:
 
 
 def test_mark_read_is_received_too(scripts: Scripts) -> None:
-    """What one has read one has."""
+    """A read message is also received."""
     assert mark(scripts, read=7, received=2) == [1, 7, 7]
 
 
@@ -84,7 +84,7 @@ def test_mark_one_leaves_the_other(scripts: Scripts) -> None:
 
 
 def test_mark_in_chat_that_the_user_does_not_have_is_refused(scripts: Scripts) -> None:
-    """A box without the chat gets no marks of it."""
+    """A user state without the chat gets no marks of it."""
     scripts.redis.delete(scripts.keys.box(ALICE))
 
     assert mark(scripts, read=1) is None

@@ -1,4 +1,4 @@
-"""load_user.lua: a box is filled from the directory once an epoch, and never set back."""
+"""load_user.lua: a user's state is loaded once per epoch, and never moves back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 
 def open_box(scripts: Scripts, *chats: tuple[str, int, int], epoch: str = EPOCH) -> int:
-    """Fill alice's box with (chat, read, received)."""
+    """Load alice's state with (chat, read, received)."""
     scripts.begin(epoch)
     return fill(scripts, *chats, epoch=epoch)
 
@@ -47,7 +47,7 @@ def fill(
 
 
 def test_open_box_lists_chats_with_their_marks(scripts: Scripts) -> None:
-    """What the directory knows of the user is in the box."""
+    """The user state contains what the directory has."""
     assert open_box(scripts, ("c1", 3, 5), ("c2", 0, 0)) == 1
     assert scripts.box(ALICE) == {
         "known": EPOCH,
@@ -68,7 +68,7 @@ def test_open_box_again_in_the_same_epoch_does_nothing(scripts: Scripts) -> None
 
 
 def test_open_box_keeps_what_the_hot_tier_knows_better(scripts: Scripts) -> None:
-    """A mark that moved but is not persisted yet stays where it is; a lower one is lifted."""
+    """A mark that is not persisted yet is kept; a lower one is raised."""
     scripts.deliver(ALICE, 9)
     scripts.redis.hset(scripts.keys.box(ALICE), mapping={f"r:{CHAT}": 8, f"d:{CHAT}": 2})
 
@@ -120,7 +120,7 @@ def test_open_box_in_an_epoch_that_is_over_is_refused(scripts: Scripts) -> None:
 
 
 def test_open_box_knows_large_chats_unless_something_newer_was_told(scripts: Scripts) -> None:
-    """The directory was read before; what a turn said since then stays."""
+    """The directory was read before; later transitions are kept."""
     scripts.begin(EPOCH)
     large = scripts.keys.large(ALICE)
     scripts.redis.hset(scripts.keys.box(ALICE), "l:c2", f"2 {EPOCH}")
@@ -142,7 +142,7 @@ def test_open_box_knows_large_chats_unless_something_newer_was_told(scripts: Scr
 def test_open_box_believes_the_directory_where_an_earlier_life_of_a_chat_told_otherwise(
     scripts: Scripts, told: str | None, since: str, expected: str | None
 ) -> None:
-    """Redis lost the chat as it turned: it turns again, and that is told in this life of it."""
+    """Redis lost the chat during a transition: it happens again, with a notification."""
     scripts.begin("E2")
     scripts.redis.hset(scripts.keys.box(ALICE), "l:c1", f"5 {EPOCH}")
     large = scripts.keys.large(ALICE)

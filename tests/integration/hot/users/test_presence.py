@@ -27,7 +27,7 @@ async def gateways_of(hot: HotClient, user: UserId) -> set[str]:
 
 
 async def test_presence_announced_user_is_online_there(hot: HotClient) -> None:
-    """Who delivers to the user learns of the gateway."""
+    """Deliveries to the user report the gateway."""
     await presence(hot, ONE).announce([ALICE])
 
     assert await gateways_of(hot, ALICE) == {ONE}
@@ -43,7 +43,7 @@ async def test_presence_of_several_gateways_adds_up(hot: HotClient) -> None:
 
 
 async def test_presence_withdrawn_is_gone_there_only(hot: HotClient) -> None:
-    """The user's last session on one gateway says nothing of the others."""
+    """The user's last session on one gateway does not affect the others."""
     await presence(hot, ONE).announce([ALICE])
     await presence(hot, TWO).announce([ALICE])
 
@@ -53,7 +53,7 @@ async def test_presence_withdrawn_is_gone_there_only(hot: HotClient) -> None:
 
 
 async def test_presence_all_withdrawn_leaves_no_key(hot: HotClient, scripts: Scripts) -> None:
-    """Who is offline costs nothing."""
+    """An offline user costs no memory."""
     await presence(hot, ONE).announce([ALICE])
 
     await presence(hot, ONE).withdraw([ALICE])
@@ -75,14 +75,14 @@ async def test_presence_of_one_leaves_the_others_where_they_are(hot: HotClient) 
 
 
 async def test_presence_of_dead_gateway_ends(hot: HotClient, scripts: Scripts) -> None:
-    """What nobody refreshes expires by itself."""
+    """Presence that is not refreshed expires."""
     await presence(hot, ONE, ttl_s=0.05).announce([ALICE])
 
     await eventually(lambda: not scripts.redis.exists(scripts.keys.online(ALICE)), 20)
 
 
 async def test_presence_of_dead_gateway_ends_beside_a_live_one(hot: HotClient) -> None:
-    """A live gateway's refresh takes the dead one's entry away."""
+    """The refresh of a live gateway removes the entry of a dead one."""
     await presence(hot, ONE, ttl_s=0.05).announce([ALICE])
     alive = presence(hot, TWO)
 
@@ -94,7 +94,7 @@ async def test_presence_of_dead_gateway_ends_beside_a_live_one(hot: HotClient) -
 
 
 async def test_presence_pruned_names_live_gateways_only(hot: HotClient) -> None:
-    """Whoever finds a gateway stream gone has the dead gateway taken off, and no live one."""
+    """A missing gateway stream removes the dead gateway, and no live one."""
     await presence(hot, ONE, ttl_s=0.05).announce([ALICE])
     await presence(hot, TWO).announce([ALICE])
     finder = presence(hot, GatewayId("gw3"))
@@ -124,7 +124,7 @@ async def test_presence_ends_by_the_clock_of_redis(hot: HotClient, scripts: Scri
 
 
 async def test_presence_tells_where_the_inbox_stands(hot: HotClient, scripts: Scripts) -> None:
-    """Head, oldest event of the oldest entry, and whether the box was filled in this epoch."""
+    """Head, oldest event, and whether the user state was loaded in this epoch."""
     epoch = hot.epoch_of(0)
     scripts.deliver(ALICE, 30, inbox_max=10)
     await Inboxes(hot).open_box(ALICE, [], epoch)

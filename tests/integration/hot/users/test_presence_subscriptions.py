@@ -1,4 +1,4 @@
-"""Presence over all gateways: what is said on one is known on others; the dead do not count."""
+"""Presence over all gateways: published on one, known on others; dead ones do not count."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_announce_makes_the_best_of_all_gateways(
 
 
 async def test_announce_again_changes_nothing(one: PresenceStates) -> None:
-    """A gateway may say all it knows again at any time."""
+    """A gateway may publish its whole state again at any time."""
     await say(one, State.ONLINE)
     before = await look(one)
 
@@ -70,7 +70,7 @@ async def test_announce_again_changes_nothing(one: PresenceStates) -> None:
 
 
 async def test_announce_names_gateways_that_watch(one: PresenceStates, two: PresenceStates) -> None:
-    """Until they watch no more."""
+    """Until they unsubscribe."""
     await one.watch([ALICE])
     await two.watch([ALICE, BOB])
 
@@ -82,7 +82,7 @@ async def test_announce_names_gateways_that_watch(one: PresenceStates, two: Pres
 
 
 async def test_versions_rise_with_each_change(one: PresenceStates, two: PresenceStates) -> None:
-    """So that mails which overtake each other are told apart, even within a millisecond."""
+    """Versions order notifications that overtake each other, even within a millisecond."""
     versions = []
     for seen, state in [(one, State.ONLINE), (one, State.AWAY), (two, State.AWAY)] * 5:
         news = await say(seen, state)
@@ -95,7 +95,7 @@ async def test_versions_rise_with_each_change(one: PresenceStates, two: Presence
 async def test_last_seen_is_when_the_user_was_there(
     one: PresenceStates, two: PresenceStates
 ) -> None:
-    """Not when that was said: a grace lies between."""
+    """Not the time of the report: a grace period lies between."""
     await say(one, State.ONLINE)
     online = await look(two)
 
@@ -110,7 +110,7 @@ async def test_last_seen_is_when_the_user_was_there(
 async def test_users_of_a_dead_gateway_are_offline(
     hot: HotClient, one: PresenceStates, two: PresenceStates
 ) -> None:
-    """What it said counts no more, and when it was last alive is when its users were last seen."""
+    """Its reports are void, and its users were last seen when it was last alive."""
     await say(one, State.ONLINE)
     assert (await look(two)).state is State.ONLINE
     dying = PresenceStates(hot=hot, gateway=ONE, online_ttl_s=1.0, keep_s=600)
@@ -133,7 +133,7 @@ async def test_gateway_that_lives_on_is_not_taken_for_dead(one: PresenceStates) 
 async def test_leave_counts_until_the_grace_is_over(
     one: PresenceStates, two: PresenceStates
 ) -> None:
-    """Users of a gateway that ends come back elsewhere before anybody is told."""
+    """Users of a stopping gateway reconnect elsewhere before a change is sent."""
     await say(one, State.ONLINE)
 
     await one.leave(60.0)
@@ -144,7 +144,7 @@ async def test_leave_counts_until_the_grace_is_over(
 
 
 async def test_what_is_known_of_a_user_expires(one: PresenceStates, scripts: Scripts) -> None:
-    """Last seen is kept for so long and no longer; watches end by themselves."""
+    """Last seen expires, and so do subscriptions."""
     await say(one, State.ONLINE)
     await one.watch([ALICE])
 
@@ -155,7 +155,7 @@ async def test_what_is_known_of_a_user_expires(one: PresenceStates, scripts: Scr
 async def test_find_members_asks_for_those_alone(
     one: PresenceStates, hot: HotClient, scripts: Scripts
 ) -> None:
-    """Membership as it is now; a chat that is not open is told apart from an empty answer."""
+    """Current membership; a chat that is not loaded differs from an empty result."""
     chat = ChatId("g1")
     scripts.open_chat(ALICE, BOB, chat=chat, epoch=hot.epoch_of(0))
 

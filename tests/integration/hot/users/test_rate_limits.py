@@ -1,4 +1,4 @@
-"""Rate limits: exact in Redis, nearly free at a gateway, and never more than they say."""
+"""Rate limits: exact in Redis, nearly free at a gateway, and never exceeded."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_two_gateways_let_through_what_one_would(one: Limits, two: Limits)
 async def test_wait_ms_is_when_a_token_comes(
     one: Limits, scripts: Scripts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who waits as told is let through; not long before that there was none."""
+    """A caller that waits as long as stated succeeds; slightly earlier it would not."""
     allowance = one.find("failures", "4-7f000001")
     assert await take_all(allowance) == 3
 
@@ -138,7 +138,7 @@ async def test_give_back_while_asking_returns_what_comes(one: Limits, two: Limit
 
 
 async def test_subjects_and_kinds_do_not_share(one: Limits) -> None:
-    """Nobody pays for somebody else, and a message is no request."""
+    """Limits are separate by user and by kind."""
     await take_all(one.find("sends", "alice"))
 
     assert await take(one.find("sends", "bob"))
@@ -146,7 +146,7 @@ async def test_subjects_and_kinds_do_not_share(one: Limits) -> None:
 
 
 async def test_bucket_expires_when_it_would_be_full(hot: HotClient, scripts: Scripts) -> None:
-    """Redis remembers nobody who has been quiet."""
+    """Redis keeps nothing for inactive users."""
     slow = Limits(hot, config.Limits(sends=config.RateLimit(0.05, 5)))
     assert await take_all(slow.find("sends", "alice")) == 5
 
@@ -155,7 +155,7 @@ async def test_bucket_expires_when_it_would_be_full(hot: HotClient, scripts: Scr
 
 
 async def test_ask_without_redis_lets_go_on(start_redis: StartRedis) -> None:
-    """A limit is no reason to fail: what is limited asks Redis itself, and says what is wrong."""
+    """A limit does not fail requests: the limited call itself reports the error."""
     server = start_redis()
     async with open_hot(patient(redis_url_of(server))) as hot:
         limits = Limits(hot, RULES)
@@ -168,7 +168,7 @@ async def test_ask_without_redis_lets_go_on(start_redis: StartRedis) -> None:
 async def test_allowances_of_quiet_addresses_are_let_go(
     one: Limits, two: Limits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A gateway keeps nobody's tokens for ever."""
+    """A gateway does not keep tokens of inactive users."""
     monkeypatch.setattr("chatserver.hot.users.rate_limits.IDLE_S", 0.0)
     monkeypatch.setattr("chatserver.hot.users.rate_limits.SWEEP_S", 0.01)
     allowance = one.find("connections", "4-7f000001")
@@ -182,7 +182,7 @@ async def test_allowances_of_quiet_addresses_are_let_go(
 
 
 async def test_cost_of_a_request_is_taken_at_once_or_not_at_all(one: Limits, two: Limits) -> None:
-    """A dear request takes many tokens; refused, it says when there will be enough."""
+    """An expensive request takes many tokens; a refusal has the time until there are enough."""
     dear = one.find("requests", "alice")
     await dear.pay("requests", 64)
 

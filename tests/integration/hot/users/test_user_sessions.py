@@ -73,7 +73,7 @@ async def test_claim_beyond_the_limit_replaces_the_oldest(world: World) -> None:
 
 
 async def test_claim_again_of_what_was_replaced_meanwhile_tells_to_go(world: World) -> None:
-    """A mail that got lost is made up for: whoever claims again learns of the loss of its place."""
+    """A lost notification is recovered: the repeated claim reports the replacement."""
     first = await world.claim(ONE, "s1", "phone")
     await world.claim(TWO, "s2", "phone")
 
@@ -85,7 +85,7 @@ async def test_claim_again_of_what_was_replaced_meanwhile_tells_to_go(world: Wor
 async def test_claim_again_after_redis_lost_all_keeps_the_newest(
     world: World, scripts: Scripts
 ) -> None:
-    """In whatever order gateways say again what they have."""
+    """In any order in which gateways repeat their claims."""
     first = await world.claim(ONE, "s1", "phone")
     second = await world.claim(TWO, "s2", "phone")
     scripts.redis.flushall()
@@ -100,7 +100,7 @@ async def test_claim_again_after_redis_lost_all_keeps_the_newest(
 
 
 async def test_claim_leaves_sessions_of_dead_gateways_out(world: World) -> None:
-    """Who cannot be told does not count, and takes up no place."""
+    """A session that cannot be notified takes no place."""
     for number in range(SESSIONS_MAX):
         await world.claim(ONE, f"s{number}", f"d{number}")
     await world.seen[ONE].leave(0.0)
@@ -120,7 +120,7 @@ async def test_release_gives_the_place_back(world: World, hot: HotClient) -> Non
 
 
 async def test_claims_of_one_device_at_the_same_time_leave_one(world: World) -> None:
-    """Fifty races, each over both gateways: all but one learn that they have to go."""
+    """Fifty races over two gateways each: all but one session are told to close."""
     for round_ in range(50):
         names = [f"r{round_}-{number}" for number in range(4)]
         claimed = await asyncio.gather(
@@ -134,7 +134,7 @@ async def test_claims_of_one_device_at_the_same_time_leave_one(world: World) -> 
 
 
 async def test_claims_in_one_call_are_answered_each(world: World) -> None:
-    """A gateway says all that it has in a few calls; users do not mix."""
+    """A gateway repeats all its claims in a few calls; users do not mix."""
     claims = [
         Claim(user, SessionId(f"{user}-{n}"), DeviceId(f"d{n}"), 0)
         for user in (ALICE, BOB)

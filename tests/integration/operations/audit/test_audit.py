@@ -175,7 +175,7 @@ async def test_what_is_planted_is_found_and_nothing_else(
 async def test_item_of_before_there_were_checksums_is_unverified_until_it_changes(
     aging: World,
 ) -> None:
-    """No alarm for what nobody could have summed, also if an older release changed it since."""
+    """No alarm for an item without a checksum, even if an older release changed it since."""
     sent = await make_chat(aging)
     planter = Planter(aging)
     await planter.set_attribute(sent[12], "sum", None)
@@ -193,7 +193,7 @@ async def test_item_of_before_there_were_checksums_is_unverified_until_it_change
 
 
 async def test_object_that_is_young_or_noted_is_no_orphan(aging: World) -> None:
-    """What is on its way, and what is about to be removed."""
+    """Objects in progress, and objects about to be removed."""
     sent = await make_chat(aging)
     planter = Planter(aging)
     noted = await planter.add_segment(sent[0:5], with_row=False)

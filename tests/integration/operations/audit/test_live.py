@@ -48,7 +48,7 @@ SOAK_S = float(os.environ.get("AUDIT_SOAK_S", "2"))
 
 @contextlib.asynccontextmanager
 async def live_chat(aging: World) -> AsyncIterator[tuple[Audience, Gateway, UserId]]:
-    """A direct chat of people whom nobody knows, and a gateway; its sender."""
+    """A direct chat of two users, and a gateway; its sender."""
     mark = secrets.token_hex(4)
     ann, ben = UserId(f"ann-{mark}"), UserId(f"ben-{mark}")
     pair = await make_direct(aging.container, ann, ben)
@@ -230,7 +230,7 @@ async def test_process_goes_round_by_itself_and_serves_its_metrics(aging: World)
 
 
 async def test_command_prints_what_is_wrong_and_what_to_do(aging: World) -> None:
-    """For people and for programs; the exit code says whether anything is."""
+    """For people and for programs; the exit code reports findings."""
     sent = [aging.old(seq, ts=NOW_TS + seq) for seq in range(1, 5)]
     await aging.put(*sent)
     good = await command(aging, "audit", "--chat", aging.chat)

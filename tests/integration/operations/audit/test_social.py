@@ -1,4 +1,4 @@
-"""The audit of the social graph: finds what is planted, mends it, and finds nothing that moves."""
+"""The audit of the social graph: finds planted faults, repairs them, and ignores changes."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_audit_finds_and_mends_what_is_planted(
 async def test_audit_finds_nothing_while_people_follow_and_like(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """What is on its way is not wrong."""
+    """Changes in progress are not inconsistencies."""
     rows, social = social_rows_of(tables), container.get(SocialContainer).social
     follows = container.get(SocialContainer).follows
     users = users_named("u", 5)

@@ -95,7 +95,7 @@ def near(told: float, counted: float) -> bool:
 
 
 def taken(usage: UsageAccumulator) -> dict[tuple[str, str, str], float]:
-    """What the account of the process, which `chatserver cost` reports, took since it was asked."""
+    """Usage that the process recorded for `chatserver cost` since the last call."""
     return dict(usage.drain().units)
 
 

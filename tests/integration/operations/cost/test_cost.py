@@ -1,4 +1,4 @@
-"""What is spent in DynamoDB: exactly what the server said, by feature, and as operators see it."""
+"""DynamoDB usage: exactly as the server reports it, by feature, and in the command."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def today() -> str:
 
 
 class Tap:
-    """Adds up what the server says of a process's calls, beside our own meter."""
+    """Sums the units that the server reports for a process, besides our own meter."""
 
     def __init__(self, client: DynamoClient) -> None:
         self.units: collections.Counter[tuple[str, str]] = collections.Counter()
@@ -230,7 +230,7 @@ async def test_part_of_an_account_is_added_once(redis_url: str) -> None:
 
 
 async def test_chats_of_an_account_are_bounded_and_told_within_the_bound(redis_url: str) -> None:
-    """Of thousands of chats those that take most are there, never told too high."""
+    """Of thousands of chats the most expensive are listed, never too high."""
     day = today()
     async with open_hot(patient_redis(redis_url)) as hot:
         account = UsageTotals(hot)
@@ -269,7 +269,7 @@ async def opened_api(redis_url: str, warm: Warm) -> AsyncIterator[StorageContain
 
 
 def clients_without_feature() -> Iterator[str]:
-    """Which objects of ours hold a client that nobody gave a feature."""
+    """Objects of ours that hold a client without a feature."""
     for thing in gc.get_objects():
         where = str(type(thing).__module__)
         if not where.startswith(("chatserver.", "workers.")) or isinstance(thing, StorageContainer):
@@ -312,7 +312,7 @@ async def test_every_repository_of_a_process_says_what_its_calls_are_for(
 
 
 def test_roots_and_commands_say_what_their_calls_are_for() -> None:
-    """What `open_dynamodb` opens is called `dynamodb` and passed on by `for_feature` alone."""
+    """The result of `open_dynamodb` is called `dynamodb` and passed on only by `for_feature`."""
     # These give features themselves, and are looked at above.
     may_have_it = {"StorageContainer", "super().__init__", "make_api_keys"}
     folders = (ROOT / "chatserver", ROOT / "workers")
@@ -329,7 +329,7 @@ def test_roots_and_commands_say_what_their_calls_are_for() -> None:
 
 
 def total_of(metric: Any, **labels: str) -> float:
-    """What a counter says."""
+    """The value of a counter."""
     return sum(
         sample.value
         for family in metric.collect()

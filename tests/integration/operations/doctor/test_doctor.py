@@ -51,7 +51,7 @@ class HaltingClock(SystemClock):
 
 
 def named(findings: Sequence[Finding], level: str) -> str:
-    """What is said at a level, with what to do, as one text."""
+    """Findings of a level, with their fixes, as one text."""
     return "\n".join(f"{each.what} → {each.fix}" for each in findings if each.level == level)
 
 
@@ -59,7 +59,7 @@ def named(findings: Sequence[Finding], level: str) -> str:
 
 
 async def test_redis_that_is_away_is_a_problem_with_an_address() -> None:
-    """It says where it looked, and which setting names another place."""
+    """The problem names the address and the setting."""
     port = free_port()
 
     (finding,) = await check_redis(Redis(url=f"redis://127.0.0.1:{port}/0"), SystemClock())
@@ -70,7 +70,7 @@ async def test_redis_that_is_away_is_a_problem_with_an_address() -> None:
 
 
 async def test_redis_without_workers_backup_and_bound_is_named(redis_url: str) -> None:
-    """What loses messages one day, and why nothing is stored today."""
+    """Risks of a later loss, and the reason why nothing is stored today."""
     settings, clock = Redis(url=redis_url), SystemClock()
     before = await check_redis(settings, clock)
     async with open_hot(settings) as hot:
@@ -96,7 +96,7 @@ async def test_redis_without_workers_backup_and_bound_is_named(redis_url: str) -
 async def test_redis_that_evicts_is_a_problem_and_so_is_another_clock(
     start_redis: StartRedis,
 ) -> None:
-    """A policy that loses keys keeps every process from starting; clocks apart confuse expiry."""
+    """A policy that evicts keys prevents every start; clock skew affects expiry."""
     server = start_redis()
     url = redis_url_of(server)
     began = time.monotonic()
@@ -114,7 +114,7 @@ async def test_redis_that_evicts_is_a_problem_and_so_is_another_clock(
 
 
 async def test_redis_that_takes_its_time_has_no_other_clock(redis_url: str) -> None:
-    """Who is held up while asking learns nothing of clocks, and blames none."""
+    """A delayed response gives no information about clocks."""
     findings = await check_redis(Redis(url=redis_url), HaltingClock())
 
     assert "clock" in named(findings, "ok")
@@ -179,7 +179,7 @@ async def test_bucket_is_in_order_or_named(s3: str) -> None:
 async def test_doctor_tells_all_at_once_and_what_to_do(
     redis_url: str, tables: Tables, is_json: bool
 ) -> None:
-    """Exit code 1 with a problem; what is in order is told only where it is asked for."""
+    """Exit code 1 with a problem; passed checks are printed only on request."""
     warm = tables.settings
     process = await asyncio.create_subprocess_exec(
         *CLI,

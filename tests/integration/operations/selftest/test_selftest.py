@@ -95,7 +95,7 @@ async def list_left(aws: tuple[Any, Any], redis_url: str) -> list[str]:
 async def test_all_checks_pass_and_nothing_is_left(
     variables: dict[str, str], aws: tuple[Any, Any], tmp_path: Path
 ) -> None:
-    """Every store, every guarantee; the reports say the same."""
+    """Every store and guarantee; both reports agree."""
     process = await start(variables, "--out", str(tmp_path))
     output, _ = await process.communicate()
 

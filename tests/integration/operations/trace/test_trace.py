@@ -1,4 +1,4 @@
-"""`chatserver trace`: one message is followed through the tiers, also while one of them is away."""
+"""`chatserver trace`: a message in all tiers, also while one of them is down."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Said:
         return await command._trace(made, self.mid, place, 10_000, 50)
 
     async def mark(self, *, read: int, received: int) -> None:
-        """Say how far bob has read and received, as his device would."""
+        """Move bob's read and received marks, as his device would."""
         hot, inboxes = self.world.container.hot, Inboxes(self.world.container.hot)
         epoch = hot.epoch_of(hot.keys.partition_of(self.bob))
         await inboxes.open_box(self.bob, [ListedChat(self.chat, Seq(0), Seq(0))], epoch)
@@ -78,7 +78,7 @@ class Said:
             await eventually(lambda: is_drained(self.world.container), deadline_s=30)
 
     async def evict(self) -> None:
-        """Have the chat leave Redis, as one does that nobody has used for a week."""
+        """Evict the chat from Redis, as after a week without use."""
         hot, chat = self.world.container.hot, self.chat
         keys = hot.keys
         await hot.call("UNLINK", keys.chat(chat), keys.log(chat), keys.members(chat))
@@ -110,7 +110,7 @@ async def said(aging: World) -> Said:
 
 
 def away(settings: Settings, section: str) -> Settings:
-    """Settings of which one tier is at an address where nobody is."""
+    """Settings with the address of one tier unreachable."""
     address = f"127.0.0.1:{free_port()}"
     update: dict[str, Any] = {"endpoint": f"http://{address}", "call_timeout_s": 1.0}
     if section == "redis":
@@ -159,7 +159,7 @@ async def test_trace_follows_a_message_from_the_backlog_to_the_archive(said: Sai
 
 @pytest.mark.parametrize("tier", ["redis", "warm", "cold"])
 async def test_trace_names_a_tier_that_is_down_and_asks_the_others(said: Said, tier: str) -> None:
-    """The message is found in what is up; what is not known is said to be so."""
+    """The message is found in the other tiers; unknown facts are marked."""
     await said.persist()
     if tier == "cold":
         await said.archive()

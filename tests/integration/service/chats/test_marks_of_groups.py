@@ -29,7 +29,7 @@ POLLS_PER_S = 300  # what workers ask Redis at rest, and this test while it wait
 
 
 class Spent(NamedTuple):
-    """What Redis has done so far."""
+    """Calls to Redis so far."""
 
     inbox_entries: int
     commands: int
@@ -79,7 +79,7 @@ async def test_group_of_200_reading_one_message_writes_one_inbox_entry_a_reader(
     new_name: Callable[[str], str],
     record_property: Callable[[str, object], None],
 ) -> None:
-    """Not one for each pair of members; DynamoDB has all marks, and each reader's devices hear."""
+    """Not one per pair of members; DynamoDB has all marks, and each reader's devices get them."""
     stem = new_name("reader")
     users = [f"{stem}-{number}" for number in range(MEMBERS)]
     async with AsyncExitStack() as exits:
@@ -134,7 +134,7 @@ async def test_group_of_200_reading_one_message_writes_one_inbox_entry_a_reader(
 async def test_marks_are_told_to_all_members_up_to_32(
     stack: Stack, new_name: Callable[[str], str], members: int
 ) -> None:
-    """Above that only the devices of the one who read."""
+    """In larger chats only the reader's own devices."""
     stem = new_name("reader")
     users = [f"{stem}-{number}" for number in range(members)]
     await stack.add_users(users)

@@ -1,4 +1,4 @@
-"""Invitations: nobody becomes a member of a stranger's group without having agreed to it."""
+"""Invitations: no user becomes a member of a stranger's group without consent."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_stranger_who_is_put_into_groups_stays_in_none_until_they_accept(
 
 
 async def test_declined_invitation_is_not_sent_again(container: StorageContainer) -> None:
-    """The inviter learns nothing, and the user is left alone."""
+    """The inviter does not see the refusal, and the user is not asked again."""
     chat = (await create(container, BOB)).chat
 
     await container.invitations.decline(BOB, ChatId(chat))
@@ -116,7 +116,7 @@ async def test_declined_invitation_is_not_sent_again(container: StorageContainer
 
 
 async def test_inviter_whom_the_user_wrote_to_is_no_stranger(container: StorageContainer) -> None:
-    """Neither is one whom they follow; one who only opened their direct chat is."""
+    """Nor is a followed user; a user who only opened the direct chat is one."""
     info = await container.chat_creator.open_direct(ALICE, BOB)
     assert (await create(container, BOB)).invited == [BOB]
 
@@ -165,7 +165,7 @@ async def test_invitations_of_one_inviter_and_of_one_user_have_a_bound(
 
 
 async def test_invitation_ends_with_the_power_of_its_inviter(container: StorageContainer) -> None:
-    """Invitations of former managers and of blocked users add nobody."""
+    """Invitations of former managers and of blocked users add no member."""
     chat = (await create(container)).chat
     await container.invitations.invite(CAROL, ChatId(chat), None, "member", [BOB])
 

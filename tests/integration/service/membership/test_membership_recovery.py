@@ -270,7 +270,7 @@ async def test_member_who_rejoins_between_two_losses_reads_nothing_from_between(
 async def test_change_that_is_repeated_after_a_loss_of_redis_is_not_made_twice(
     container: StorageContainer, group: Audience
 ) -> None:
-    """It was stored, and its answer lost; nobody has loaded the chat since (P2)."""
+    """It was stored and its response lost; the chat was not loaded since (P2)."""
     chat = group.chat
     renamed = asked(frames.UpdateChat, chat, name="Other")
     await container.membership.change(ALICE, renamed)

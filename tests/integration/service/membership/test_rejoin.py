@@ -117,7 +117,7 @@ async def test_lists_and_places_of_one_who_joined_again_leave_out_the_gap(
 async def test_changes_of_earlier_messages_reach_one_who_joined_again_with_their_text(
     alice: RawChat, bob: RawChat, rejoined: str
 ) -> None:
-    """Live, after being away and in history; those of messages of the gap come without it."""
+    """Live, after a reconnect and in history; changes of messages of the gap have no text."""
     await bob.ask("edit", chat=rejoined, seq=2, ref="e1", body="two, edited")
     await alice.ask("edit", chat=rejoined, seq=4, ref="e2", body="still secret")
     live = await bob.expect(
@@ -212,7 +212,7 @@ async def test_preview_in_the_list_is_of_an_earlier_period_if_nothing_came_betwe
 async def test_muted_member_of_an_open_group_is_still_muted_when_they_join_again(
     stack: Stack, alice: RawChat, bob: RawChat, group: str, mute_s: int | None
 ) -> None:
-    """The chat and the entry say so; the mute holds when Redis is lost, and can be lifted."""
+    """The chat and the entry contain the mute; it survives a loss of Redis and can be lifted."""
     await change(alice, "update_chat", group, joining="open")
     info = await change(alice, "mute_member", group, user=bob.user, mute_s=mute_s)
     await change(bob, "leave", group)

@@ -69,7 +69,7 @@ async def test_all_memberships_are_all_chats_and_the_newest_sessions(
 
 
 async def test_user_put_is_found(directory: Directory) -> None:
-    """A user is an id, a name and when he came."""
+    """A user is an id, a name and a creation time."""
     stored = await directory.put_user_if_absent("alice", "Alice", NOW)
 
     assert stored == User("alice", "Alice", NOW_MS)
@@ -151,7 +151,7 @@ async def test_direct_chat_created_has_two_members_and_is_in_the_list_of_its_ope
 
 
 async def test_direct_chat_opened_by_both_at_once_is_one(directory: Directory) -> None:
-    """Whoever asks, and however often, gets the record that is stored."""
+    """Every caller gets the stored record, however often."""
     chats = await asyncio.gather(
         *(directory.create_direct("d-1", "alice", "bob", NOW + n) for n in range(4)),
         *(directory.create_direct("d-1", "bob", "alice", NOW + n) for n in range(4)),
@@ -162,7 +162,7 @@ async def test_direct_chat_opened_by_both_at_once_is_one(directory: Directory) -
 
 
 async def test_group_created_knows_its_owner_and_name(directory: Directory) -> None:
-    """The creator owns it, whether or not he lists himself."""
+    """The creator is the owner, listed or not."""
     await directory.create_group("g-1", "alice", ["bob", "alice", "bob"], "Climbing", NOW)
 
     chat, members = await directory.get_chat_with_members("g-1")
@@ -187,7 +187,7 @@ async def test_group_created_again_returns_the_first_record(directory: Directory
 async def test_group_of_a_taken_id_with_other_content_is_a_conflict(
     directory: Directory, creator: str, members: list[str], name: str
 ) -> None:
-    """An id stands for one request for ever, and the refused one leaves no trace."""
+    """An id stands for one request; the refused request changes nothing."""
     await directory.create_group("g-1", "alice", ["bob"], "x", NOW)
 
     with pytest.raises(Conflict, match="g-1"):
@@ -336,7 +336,7 @@ async def test_memberships_are_paged_and_hold_their_marks(
 async def test_page_of_memberships_is_full_though_half_made_chats_are_passed_over(
     directory: Directory, tables: Tables
 ) -> None:
-    """Chats whose creation died are no chats, and make no page short."""
+    """Chats whose creation did not finish are skipped, and make no page short."""
     for n in range(12):
         if n % 4:
             tables.faults.add("TransactWriteItems", lambda _: None, refuse("AccessDeniedException"))

@@ -67,7 +67,7 @@ async def test_mark_moves_forward_only(
 async def test_marks_moved_by_many_at_once_end_at_the_furthest(
     state: MemberState, directory: Directory
 ) -> None:
-    """Whatever the order in which writers come, the furthest wins."""
+    """With concurrent writers in any order, the highest mark wins."""
     moves = [Mark("d-1", "alice", 100 - n, n) for n in range(0, 100, 9)]
 
     await asyncio.gather(*(state.put_marks([move]) for move in moves))

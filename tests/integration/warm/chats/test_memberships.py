@@ -30,7 +30,7 @@ def directory(tables: Tables) -> Directory:
 
 @pytest.fixture
 def state(tables: Tables, directory: Directory) -> MemberState:
-    """What members have hidden."""
+    """Messages that members have hidden."""
     return MemberState(tables.client, tables.settings, directory)
 
 
@@ -69,7 +69,7 @@ async def test_commit_writes_members_settings_and_change_at_once(
 async def test_commit_on_an_older_version_writes_nothing(
     memberships: Memberships, directory: Directory
 ) -> None:
-    """What was decided on rows that have changed since is not done."""
+    """A decision on outdated items has no effect."""
     chat, _ = await memberships.read(CHAT, [])
     assert await memberships.commit(chat, "first", {}, {"bob": "admin"}, [], {})
 
@@ -227,7 +227,7 @@ async def test_list_seniority_has_the_oldest_first(memberships: Memberships) -> 
 async def test_find_known_has_those_with_an_account(
     memberships: Memberships, directory: Directory
 ) -> None:
-    """Nobody else can be invited."""
+    """Only existing users can be invited."""
     await directory.put_user_if_absent("alice", None, NOW)
 
     assert await memberships.find_known(["alice", "nobody"]) == {"alice"}

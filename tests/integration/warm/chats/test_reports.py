@@ -59,7 +59,7 @@ async def test_open_reports_are_listed_by_time_either_way_each_once(
 async def test_report_that_is_resolved_leaves_the_list_and_ends_no_page_early(
     rows: Moderation, tables: Tables, is_newest_first: bool
 ) -> None:
-    """Also one that is resolved between two pages, or while one is read."""
+    """Also if it is resolved between two pages or during a read."""
     first, after = await rows.list_open_reports(None, 10, is_newest_first=is_newest_first)
     await rows.resolve(first[-1], "host", 1_800_000_001)  # the place that `after` names
     meanwhile, _ = await rows.list_open_reports(after, 3, is_newest_first=is_newest_first)

@@ -83,7 +83,7 @@ async def test_block_is_not_written_if_the_mark_fails(rows: Rows, tables: Tables
 
 
 async def test_user_whose_item_has_no_mark_counts_as_restricted(rows: Rows, tables: Tables) -> None:
-    """Items that are older than the mark say nothing."""
+    """Items older than the mark do not have it."""
     request = {
         "TableName": rows.directory._table,
         "Key": {"PK": {"S": "u#alice"}, "SK": {"S": "u#alice"}},

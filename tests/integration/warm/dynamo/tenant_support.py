@@ -74,7 +74,7 @@ class World:
         self.pages: list[Any] = []
 
     async def do(self, step: Step, seed: int) -> Any:
-        """What comes of a step: what it returns, or the name of what it raises."""
+        """The result of a step, or the name of its error."""
         try:
             return await step(self, random.Random(seed))
         except ChatError as exc:

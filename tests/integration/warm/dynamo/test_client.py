@@ -160,7 +160,7 @@ async def test_proxy_of_the_environment_is_used_except_for_excluded_hosts(
 async def test_call_that_fails_for_a_while_is_done_in_the_end(
     bare: Tables, no_backoff: None, failure: Any
 ) -> None:
-    """What passes is tried again, and the caller does not notice."""
+    """Temporary errors are retried without the caller's knowledge."""
     bare.faults.add("ListTables", failure, failure)
 
     answer = await bare.client.call("list_tables", LIST)
@@ -192,7 +192,7 @@ async def test_call_that_keeps_failing_is_tried_as_often_as_the_settings_say(
 async def test_call_that_is_refused_is_not_tried_again(
     bare: Tables, failure: Any, expected: type[Exception]
 ) -> None:
-    """What will fail again is told at once."""
+    """Permanent errors are raised at once."""
     bare.faults.add("ListTables", failure)
 
     with pytest.raises(expected):
@@ -202,7 +202,7 @@ async def test_call_that_is_refused_is_not_tried_again(
 
 
 async def test_call_waits_between_tries_within_its_deadline(dynamodb: str) -> None:
-    """With real backoff, a lasting fault ends with the deadline and says what it was."""
+    """With real backoff, a lasting fault ends with the deadline and is named."""
     settings = settings_for(dynamodb, call_timeout_s=0.4)
     loop, message = asyncio.get_running_loop(), ""
     async with open_dynamodb(settings) as client:
@@ -236,7 +236,7 @@ async def test_call_cancelled_leaves_the_client_usable(bare: Tables) -> None:
 
 
 async def test_repository_without_its_table_says_which_command_makes_it(bare: Tables) -> None:
-    """Who forgot to create the tables learns how."""
+    """The error says how to create the tables."""
     repository = MessageRepository(bare.client, bare.settings)
 
     with pytest.raises(TableMissing, match="chatserver tables apply"):

@@ -1,4 +1,4 @@
-"""What the tests of encryption build with: an archiving worker with keys, and the raw stores."""
+"""Support of the encryption tests: an archiving worker with keys, and the raw stores."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ LONG = f"{SECRET_WORD} " + "long " * INLINE_MAX
 async def open_vault(
     redis_url: str, dynamodb: str, s3: str, folder: Path, **encryption: Any
 ) -> AsyncIterator[Vault]:
-    """Tables and a bucket of the test's own, and a key file unless `encryption` says otherwise."""
+    """Tables and a bucket of the test, and a key file unless `encryption` differs."""
     warm = settings_for(dynamodb, body_inline_bytes_max=INLINE_MAX)
     cold = Cold(
         endpoint=s3,

@@ -185,7 +185,7 @@ async def test_changed_value_is_refused(vault: Vault) -> None:
 
 
 async def test_plain_and_encrypted_messages_are_one_history(vault: Vault) -> None:
-    """What was stored before encryption was turned on stays readable, and can be changed."""
+    """Messages from before encryption stay readable and can be changed."""
     async with vault.process(vault.off) as process:
         chat, cold = process.chat, f"{process.chat}c"
         await process.write(1, 2, 3)
@@ -312,7 +312,7 @@ async def test_other_key_file_reads_nothing_and_loses_nothing(vault: Vault, tmp_
 
 
 async def test_deleted_keys_leave_tombstones_everywhere(vault: Vault) -> None:
-    """Every reader gets a deleted message that says why; workers go on; new messages are fine."""
+    """Readers get deleted messages with the reason; workers continue; new messages are fine."""
     async with vault.process() as process:
         chat, cold = process.chat, f"{process.chat}c"
         await process.write(*TEN)
@@ -361,11 +361,11 @@ async def test_deleted_keys_leave_tombstones_everywhere(vault: Vault) -> None:
 
 
 async def no_progress() -> None:
-    """Nobody watches."""
+    """Ignore progress."""
 
 
 async def test_item_of_the_stream_is_decrypted(vault: Vault) -> None:
-    """What TTL removed too early is restored from the old image, which is encrypted."""
+    """An item that TTL removed too early is restored from its encrypted old image."""
     async with vault.process() as process:
         await process.write(1)
         old = await vault.item(process.chat, OLD_TS + 1000)

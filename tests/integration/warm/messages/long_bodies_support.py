@@ -1,4 +1,4 @@
-"""What the tests of long bodies build with: a chat, and a look at its items and objects."""
+"""Support of the tests of long bodies: a chat, and its items and objects."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Shelf(World):
             assert hashlib.sha256(data).hexdigest() == item["body_sha256"]["S"]
 
     async def sweep(self, settle_s: float = -60.0) -> int:
-        """Remove what nobody points to, however young it is."""
+        """Remove unreferenced objects, however new they are."""
         sweeper = BodySweeper(self.container, "test", settle_s)
         return await sweeper.sweep(f"bodies/{self.chat}/")
 
@@ -69,7 +69,7 @@ class Shelf(World):
         return MessageRepository(self.client, warm, bodies=made)
 
     def changes(self) -> MessageChanges:
-        """What the persister changes messages with."""
+        """The message changes of the persist worker."""
         return self.container.message_changes
 
     def recent(self, seq: int, body: str, **changes: Any) -> Message:

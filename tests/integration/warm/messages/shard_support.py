@@ -1,4 +1,4 @@
-"""What the tests of spread chats build with: layouts in the table, and a look past all our code."""
+"""Support of the tests of sharded chats: layouts in the table, and raw reads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def layout_in(client: DynamoClient, settings: Warm, chat: str) -> Layout:
 
 
 async def raw_seqs(client: DynamoClient, settings: Warm, chat: str) -> dict[str, list[int]]:
-    """The seqs in each partition of a chat, markers apart, by a scan of the table."""
+    """The seqs in each partition of a chat without markers, by a scan of the table."""
     found: dict[str, list[int]] = collections.defaultdict(list)
     request: dict[str, Any] = {"TableName": MESSAGES.name_in(settings), "ConsistentRead": True}
     while True:

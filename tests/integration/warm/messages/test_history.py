@@ -62,7 +62,7 @@ async def test_head_of_an_empty_chat_is_none(repository: MessageRepository) -> N
 async def test_head_counts_an_expired_message(
     repository: MessageRepository, tables: Tables
 ) -> None:
-    """A seq is given once for ever, also that of a message nobody may read any more."""
+    """A seq is assigned once, also that of an unreadable message."""
     await tables.put_rows(expiring(1, NOW_S + 1), expiring(2, NOW_S - 1))
 
     head = await repository.find_head("d-1")
@@ -72,7 +72,7 @@ async def test_head_counts_an_expired_message(
 
 
 async def test_head_is_read_consistently(long: MessageRepository, tables: Tables) -> None:
-    """What was stored before the call counts: every read by seq asks for it."""
+    """Everything stored before the call counts: reads by seq need that."""
     await long.find_head("long")
     await long.list_before("long", 200, 5)
     await long.list_before("long", None, 5)
@@ -161,7 +161,7 @@ async def test_page_out_of_its_bound_is_refused(long: MessageRepository, limit: 
 
 
 async def test_pages_joined_from_either_end_are_the_whole_chat(long: MessageRepository) -> None:
-    """What a client does that scrolls, with the hints that it has."""
+    """A client that scrolls, with its hints."""
     down: list[Message] = []
     page = await long.list_before("long", None, 37)
     while page:
@@ -201,7 +201,7 @@ def ending(seq: int, ends_s: int, **changes: Any) -> Message:
 
 
 def alive(run: list[Message]) -> list[int]:
-    """Return the seqs of those that are not tombstones; a tombstone says nothing."""
+    """Return the seqs of messages that are not tombstones."""
     assert not any(each.body for each in run if each.deleted)
     return [each.seq for each in run if not each.deleted]
 

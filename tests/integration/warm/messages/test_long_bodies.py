@@ -99,7 +99,7 @@ async def test_page_reads_its_objects_side_by_side_and_no_more_than_so_many(shel
 async def test_body_whose_object_is_lost_is_unavailable_and_never_empty(
     shelf: Shelf, damage: str
 ) -> None:
-    """The reader is told, the metric counts it; what else there is of the chat is served."""
+    """The reader gets an error and the metric counts it; the rest of the chat is served."""
     await shelf.put(shelf.recent(1, "short"), shelf.recent(2, LONG), shelf.recent(3, "end"))
     (key,) = await shelf.keys()
     if damage == "gone":
@@ -121,7 +121,7 @@ async def test_body_whose_object_is_lost_is_unavailable_and_never_empty(
 async def test_change_of_a_message_whose_object_is_lost_is_made_all_the_same(
     shelf: Shelf,
 ) -> None:
-    """Nobody has to read a text in order to replace or delete it: the persister goes on."""
+    """Replacing or deleting a text needs no read of it: the worker continues."""
     sent = [shelf.recent(1, LONG), shelf.recent(2, LONG)]
     await shelf.put(*sent)
     for key in await shelf.keys():
@@ -137,7 +137,7 @@ async def test_change_of_a_message_whose_object_is_lost_is_made_all_the_same(
 async def test_reader_who_comes_while_a_body_is_replaced_gets_one_or_the_other(
     shelf: Shelf,
 ) -> None:
-    """Between the item and its object an edit may take both away: then the item is read again."""
+    """An edit may remove the object between two reads: then the item is read again."""
     sent = shelf.recent(1, LONG)
     await shelf.put(sent)
     edits = [shelf.entry(2, "edit", 1, LONG + " again")]
@@ -229,7 +229,7 @@ async def test_bodies_whatever_happens_to_messages_leave_no_object_behind(
 
 
 async def test_body_stays_in_its_item_while_the_bucket_is_away(shelf: Shelf) -> None:
-    """Nobody waits for S3 to persist; what was written meanwhile is read without it (P9)."""
+    """Persisting does not wait for S3; bodies stored meanwhile are read without it (P9)."""
     asked: list[str] = []
 
     class Away(BodyFiles):

@@ -1,4 +1,4 @@
-"""Long bodies, whoever dies: no object is left for ever, and no pointer leads nowhere."""
+"""Long bodies with any crash: no object is left, and no reference is dangling."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def variables_of_cold(shelf: Shelf) -> dict[str, str]:
 
 
 async def test_body_of_a_message_that_dynamodb_removed_is_swept(shelf: Shelf) -> None:
-    """TTL tells nobody: the object has no item any more."""
+    """TTL sends no notification: the object has no item anymore."""
     sent = [shelf.recent(1, LONG, expires_at=2_000_000_000), shelf.recent(2, LONG)]
     await shelf.put(*sent)
     assert await shelf.sweep() == 0
@@ -144,7 +144,7 @@ async def test_body_of_a_message_that_dynamodb_removed_is_swept(shelf: Shelf) ->
 async def test_archive_holds_the_whole_text_and_the_object_goes(
     shelf: Shelf, dies: list[str]
 ) -> None:
-    """Segments need no other object; who dies between leaves one that is swept."""
+    """Segments are self-contained; a crash in between leaves an object that is swept."""
     sent = [shelf.old(seq, body=f"{seq} {LONG}" if seq % 2 else "short") for seq in range(1, 31)]
     await shelf.put(*sent)
     dies.append("bodies.before_drop")
@@ -224,7 +224,7 @@ async def test_item_that_an_older_release_changed_has_the_text_that_this_one_gav
 
 
 async def test_long_texts_of_a_chat_under_a_hold_are_kept_whole(shelf: Shelf) -> None:
-    """Whoever loses its text is copied with it, however long it is, and then loses its object."""
+    """A message that loses its text is copied first, with the long body."""
     longest = '"\n' * 131_072  # twice as long as JSON
     sent = [shelf.recent(1, LONG), shelf.recent(2, longest), shelf.recent(3, LONG + "3")]
     await shelf.put(*sent)
@@ -245,7 +245,7 @@ async def test_long_texts_of_a_chat_under_a_hold_are_kept_whole(shelf: Shelf) ->
 
 
 async def test_sweep_finds_the_item_of_a_chat_that_is_spread(shelf: Shelf) -> None:
-    """The object says the chat and the time; in which shard the item is, the layout says."""
+    """The object has the chat and the time; the layout gives the shard."""
     first = shelf.recent(1, LONG)
     layout = Layouts({shelf.chat: Layout((ShardingPeriod(first.ts, 8),))})
     (short,) = await shelf.container.long_bodies.offload([encode_item(PersistItem(first, None))])
@@ -266,7 +266,7 @@ async def test_sweep_finds_the_item_of_a_chat_that_is_spread(shelf: Shelf) -> No
 
 
 class Known:
-    """A list of layouts that is what the test says."""
+    """A list of layouts that the test sets."""
 
     def __init__(self, layouts: Layouts) -> None:
         self._layouts = layouts

@@ -39,7 +39,7 @@ GONE, ALIVE = NOW_S - 1, NOW_S + 1
 
 @pytest.fixture
 def repository(tables: Tables) -> MessageRepository:
-    """What writes the items."""
+    """The repository that writes the items."""
     return MessageRepository(tables.client, tables.settings, FixedClock(NOW_S))
 
 
@@ -359,7 +359,7 @@ async def test_pages_of_any_size_are_the_list_in_either_direction(
     ends: list[int],
     is_whole: bool,
 ) -> None:
-    """What a scan of the table finds, each once, in order, in full pages; expired items never."""
+    """All items of the table, each once, in order, in full pages, without expired ones."""
     read: Callable[..., Awaitable[Page[Message]]]
     match pattern:
         case "chat":
@@ -404,7 +404,7 @@ class OnlyChats:
 async def test_page_that_somebody_does_not_see_all_of_is_full(
     patterns: MessageIndexes, rows: list[Item], limit: int
 ) -> None:
-    """What is left out for its reader makes no page short either, nor costs a read of its items."""
+    """Messages hidden from the reader make no page short and cost no read of their items."""
     sight = OnlyChats("g-1", "d-2")
 
     found = await pages(patterns.list_sent, "alice", limit=limit, view=sight)
@@ -424,7 +424,7 @@ async def test_page_that_somebody_does_not_see_all_of_is_full(
 async def test_items_of_chats_that_are_not_chosen_are_not_read(
     patterns: MessageIndexes, rows: list[Item], tables: Tables
 ) -> None:
-    """The keys in the index tell the chat, before anything is fetched."""
+    """The keys in the index contain the chat, before anything is fetched."""
     tables.faults.requests.clear()
 
     await patterns.list_sent("alice", limit=100, view=OnlyChats("d-2"))

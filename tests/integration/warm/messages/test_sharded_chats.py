@@ -94,7 +94,7 @@ async def test_history_is_contiguous_both_ways(
 
 
 async def test_hole_is_explained_by_its_marker(spread: MessageRepository, tables: Tables) -> None:
-    """Markers stay where they are: what is lost, or has expired, is told from what is not there."""
+    """Markers stay: lost and expired messages differ from missing ones."""
     later = message(COUNT + 2)
     ending = message(COUNT + 3, expires_at=NOW_S - 1)
     await spread.put_batch([PersistItem(later, None), PersistItem(ending, None)], 20)
@@ -250,7 +250,7 @@ async def test_what_a_user_said_is_found_in_every_stretch(
 async def test_old_entries_are_read_in_order_and_removed_as_read(
     spread: MessageRepository, tables: Tables
 ) -> None:
-    """What the archive and the auditor work with."""
+    """Reads of the archive worker and the auditor."""
     aged = ArchivableMessages(tables.client, tables.settings, FixedClock(NOW_S))
     oldest = await aged.find_oldest("d-1")
     run = (await aged.list_run("d-1", 0, 0, made(COUNT).ts, 120)).entries

@@ -144,7 +144,7 @@ async def test_batch_whose_answer_is_lost_is_stored_once(
 async def test_batch_with_an_item_that_dynamodb_refuses_is_corrupt_data(
     repository: MessageRepository, tables: Tables
 ) -> None:
-    """Too large for the table: told at once and stored in no part, so that the caller bisects."""
+    """An item that is too large fails the whole batch at once, so that the caller bisects it."""
     too_large = message(2, body="x" * 410_000)
 
     with pytest.raises(CorruptData, match="size"):

@@ -1,4 +1,4 @@
-"""What the tests of removal by TTL build with: items that have `ttl`, and their removal."""
+"""Support of the tests of removal by TTL: items with `ttl`, and their removal."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Timed:
         return MESSAGES.name_in(self.world.container.settings.warm)
 
     async def is_noted(self) -> bool:
-        """Whether the archive is told to look at the chat."""
+        """Whether the archive has a record to check the chat."""
         late = await self.world.container.manifests.list_late()
         return self.world.chat in {each.chat for each in late}
 

@@ -1,4 +1,4 @@
-"""What is committed about the tables is true: the template makes them, units are as told."""
+"""Committed files about the tables are correct: the template creates them; units match."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ async def start(container: StorageContainer) -> AsyncIterator[Start]:
 
 
 async def run(start: Start, *arguments: str, release: str = NEXT, **env: str) -> tuple[int, str]:
-    """Run a command to its end; return its exit code and what it said."""
+    """Run a command to its end; return its exit code and its output."""
     process: Process = await start(*arguments, release=release, **env)
     async with asyncio.timeout(120):
         output, _ = await process.communicate()
@@ -109,7 +109,7 @@ async def run(start: Start, *arguments: str, release: str = NEXT, **env: str) ->
 
 
 async def holds(container: StorageContainer, partition: int, but: bytes = b"") -> bytes | None:
-    """Who persists a partition, if it is not `but`."""
+    """The holder of a partition's lease, unless it is `but`."""
     key = container.hot.keys.lease(partition, "persist")
     owner: bytes | None = await container.hot.call("HGET", key, "owner")
     return owner if owner != but else None
@@ -143,7 +143,7 @@ class Clients:
         self.sent = dict.fromkeys((group.chat for group in groups), 0)
 
     async def chat(self, stop: asyncio.Event) -> None:
-        """Chat until told to stop."""
+        """Chat until stopped."""
         while not stop.is_set():
             for group in self.groups:
                 await self._gateway.send(group, f"text {self.sent[group.chat]}", tail=as_reply)

@@ -110,7 +110,7 @@ async def test_up_that_dies_anywhere_fills_each_item_once_and_loses_no_newer_wri
 
 
 async def test_old_release_leaves_what_it_does_not_know(tables: Tables) -> None:
-    """An edit or reaction by an older release takes no attribute of a newer one away."""
+    """An edit or reaction by an older release keeps a newer attribute."""
     dice = random.Random(1)
     new, old = ThreadWriter(tables, "c", dice), Writer(tables, "c", dice)
     new.start(tables)
@@ -185,7 +185,7 @@ async def test_plan_tells_the_units_that_up_then_takes(tables: Tables) -> None:
 
 
 async def test_contract_waits_for_a_run_of_its_own_and_for_older_processes(tables: Tables) -> None:
-    """It is refused while one is there, by its name; then that schema is refused."""
+    """While an older process runs, it is refused with its name; then that schema is rejected."""
     clock, settings, client = JumpClock(), tables.settings, tables.client
     with pytest.raises(Conflict, match="2 thread-index must run first"):
         await up(tables, CONTRACT_4)
@@ -243,7 +243,7 @@ async def test_process_starts_although_the_schema_cannot_be_read(tables: Tables)
 async def test_second_run_waits_for_the_lock_and_refuses_if_the_first_goes_on(
     tables: Tables,
 ) -> None:
-    """One at a time. One that lost its turn writes nothing any more."""
+    """One at a time. A run that lost the lock writes nothing more."""
     rows, clock = MigrationRows(tables.client, tables.settings), JumpClock()
     with constants({"chatserver.warm.schema.migrations.state.MIGRATE_LEASE_S": 60.0}):
         assert await rows.claim("first", clock.time()) == 1
@@ -338,7 +338,7 @@ async def test_example_1_fills_what_is_read_or_written_and_then_reads_the_index_
 async def test_example_2_pins_are_written_from_their_migration_on_and_with_the_flag(
     tables: Tables,
 ) -> None:
-    """Not before it. Pin and flag change together, whoever races and whatever answer is lost."""
+    """Not before it. Pin and flag change together, with any race or lost response."""
     pins = Pins(tables.client, tables.settings, SystemClock())
     old = Writer(tables, "c", random.Random(1))
     await old.put(9)

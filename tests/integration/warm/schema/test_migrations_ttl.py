@@ -46,12 +46,12 @@ CONTRACT = Options(contract=2)
 
 
 async def ttl_of(tables: Tables) -> dict[str, str]:
-    """What the TTL of `messages` is."""
+    """The TTL attribute of `messages`."""
     return await expiry_of(tables.client, MESSAGES.name_in(tables.settings))
 
 
 async def switch(tables: Tables, options: Options = CONTRACT) -> tuple[int, Lines]:
-    """Run the migration; return the schema and what was said."""
+    """Run the migration; return the schema and the output."""
     lines = Lines()
     runner = runner_of(tables, tables.client, options, JumpClock(), lines, [SWITCH])
     return (await runner.up("test")).version, lines
@@ -114,7 +114,7 @@ NOW_S = START_TS // 1_000_000
 
 
 class Noting:
-    """An archive that has nothing, and keeps which chats were said to change."""
+    """An empty archive that records changed chats."""
 
     def __init__(self) -> None:
         self.noted: list[str] = []

@@ -128,7 +128,7 @@ async def test_table_whose_ttl_reads_another_attribute_is_refused(tables: Tables
 
 
 async def test_stream_wanted_later_is_enabled_on_messages_only(tables: Tables) -> None:
-    """Who adds the archive later applies the tables again."""
+    """An operator who adds the archive later applies the tables again."""
     wanted = tables.settings.model_copy(update={"stream": True})
 
     changes = await apply_tables(tables.client, wanted, poll_s=0.01)

@@ -1,4 +1,4 @@
-"""What the tests of the archive build with: a chat in the warm tier, and a look at every object."""
+"""Support of the archive tests: a chat in the warm tier, and reads of every object."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class World:
         return found
 
     async def segments(self) -> list[Segment]:
-        """What the manifest says of the chat."""
+        """The chat's segments in the manifest."""
         return await self.container.manifests.list_covering(self.chat, 1, 10**9)
 
     async def assert_only_segments(self) -> None:
@@ -181,7 +181,7 @@ def die() -> None:
 
 
 def encoded(messages: list[Message]) -> list[bytes]:
-    """What readers get, to the byte."""
+    """What readers get, byte for byte."""
     return [codec.encode(each) for each in messages]
 
 

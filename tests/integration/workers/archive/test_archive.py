@@ -75,7 +75,7 @@ async def test_worker_that_dies_at_a_step_is_followed_by_one_that_finishes(
 async def test_orphan_that_is_of_no_use_any_more_is_removed(
     aging: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What somebody died over is not made a segment if a message changed since."""
+    """An orphan of a crash does not become a segment if a message changed since."""
     sent = aging.texts(10)
     await aging.put(*sent)
     with at_step(monkeypatch, "archive.after_object", die), pytest.raises(Died):
@@ -138,7 +138,7 @@ async def test_changes_of_archived_messages_are_read_at_once_and_reach_their_seg
 async def test_worker_that_dies_while_it_takes_a_text_out_leaves_none_in_the_end(
     aging: World, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """The object that was replaced is removed by whoever comes next."""
+    """The next worker removes the replaced object."""
     sent = aging.texts(10)
     await aging.put(*sent)
     await aging.visit()
@@ -180,7 +180,7 @@ async def test_change_between_commit_and_removal_is_not_lost(aging: World) -> No
 
 
 async def test_deleted_text_does_not_come_back_while_its_segment_is_replaced(aging: World) -> None:
-    """Who read the manifest before, and the warm tier after, looks again."""
+    """A reader with an old manifest reads again after the warm tier."""
     sent = aging.texts(10)
     await aging.put(*sent)
     await aging.visit()
@@ -198,7 +198,7 @@ async def test_deleted_text_does_not_come_back_while_its_segment_is_replaced(agi
 
 
 async def test_message_that_expires_is_never_written_to_s3(aging: World) -> None:
-    """It is read until its time is over, and a tombstone then, whoever removes its item."""
+    """It is readable until it expires, then a tombstone, whoever removes its item."""
     clock = aging.container.clock
     fleeting = aging.old(2, expires_at=int(clock.time()) + 3600, body="for an hour")
     over = aging.old(3, expires_at=int(clock.time()) - 10, body="over already")
@@ -227,7 +227,7 @@ async def test_message_that_expires_is_never_written_to_s3(aging: World) -> None
 
 
 async def test_two_workers_at_once_archive_each_message_once(aging: World) -> None:
-    """One of them goes on, the other one is told; the manifest stays a row without overlap."""
+    """One worker continues, the other gets an error; segments do not overlap."""
     sent = aging.texts(100)
     await aging.put(*sent)
 
@@ -276,7 +276,7 @@ async def test_gap_that_nothing_explains_is_named(aging: World) -> None:
 
 
 async def test_hole_in_the_warm_tier_stops_the_archive_and_is_counted(aging: World) -> None:
-    """What is not explained is not papered over: nothing beyond it moves."""
+    """An unexplained gap is not skipped: nothing beyond it is moved."""
     await aging.put(*aging.texts(10), *aging.texts(5, start=12))
     before = metrics.HISTORY_GAPS.labels("archive")._value.get()
 

@@ -46,7 +46,7 @@ class Later(SystemClock):
 
 
 def restorer_of(aging: World) -> Restorer:
-    """What restores."""
+    """The restorer under test."""
     container = aging.container
     objects = SegmentObjects(aging.store, container.settings.archive)
     cold = ColdLog(
@@ -225,7 +225,7 @@ async def test_changes_of_restored_messages_count_and_reach_their_segment(aging:
 async def test_archiver_that_dies_while_it_takes_a_range_away_is_followed(
     aging: World, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """From then on nobody prolongs it; when it is gone it may come anew."""
+    """The range cannot be extended anymore; after its removal it can be restored again."""
     sent = await make_archived(aging)
     await restore(aging, 1, 6)
     later = archiver_of(aging, Later())
@@ -270,7 +270,7 @@ async def test_range_is_prolonged_and_never_cut_short(aging: World) -> None:
 
 
 async def test_range_is_named_by_times_too(aging: World) -> None:
-    """Both ends belong to it; what nobody archived is said to be not there."""
+    """Both ends are included; an unarchived range is an error."""
     sent = await make_archived(aging)
     restorer = restorer_of(aging)
 

@@ -90,7 +90,7 @@ async def test_change_of_what_is_archived_and_not_removed_yet_reaches_its_segmen
 async def test_item_without_ttl_is_removed_by_the_worker_whoever_dies(
     timed: Timed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of before, or one that somebody put back; who dies before has said so."""
+    """An old item, or one that was put back; a crash leaves a record."""
     world, sent = timed.world, timed.texts(20)
     await timed.put(*sent[:10])
     await world.put(*sent[10:])
@@ -209,7 +209,7 @@ async def test_change_that_the_archive_lacks_comes_back_and_is_folded(timed: Tim
 async def test_reader_that_dies_while_it_puts_back_is_followed(
     timed: Timed, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """What was not noted is seen to again."""
+    """Unrecorded items are handled again."""
     world, sent = timed.world, timed.texts(3)
     await timed.put(*sent)
     removed = await timed.remove(1, 2, 3)
@@ -229,7 +229,7 @@ async def test_reader_that_dies_while_it_puts_back_is_followed(
 
 
 async def test_entry_that_comes_back_changes_its_message_if_it_has_not(timed: Timed) -> None:
-    """The deletion itself was away when its message came back."""
+    """The deletion itself was missing when its message returned."""
     world, sent = timed.world, timed.texts(3)
     await timed.put(*sent)
     removed = await timed.remove(1)
@@ -390,7 +390,7 @@ async def worker(
 async def test_worker_process_that_is_killed_before_it_notes_its_place_is_followed(
     aging: World, timed: Timed
 ) -> None:
-    """What TTL took too early is back, archived and taken out of DynamoDB, once."""
+    """Items that TTL removed too early are restored, archived, and removed once."""
     sent = timed.texts(12)
     await timed.put(*sent)
     server = StreamServer(f"{aging.container.settings.warm.table_prefix}messages")

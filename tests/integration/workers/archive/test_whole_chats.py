@@ -95,12 +95,12 @@ async def walk(device: RawChat, chat: str, *, is_down: bool) -> tuple[list[Any],
 
 
 def place_of(message: dict[str, Any]) -> tuple[Any, ...]:
-    """What must never change of a message."""
+    """The fields of a message that never change."""
     return tuple(message[name] for name in ("seq", "ts", "mid", "sender", "ref", "body"))
 
 
 async def send_all(device: RawChat, chat: str, count: int) -> list[tuple[Any, ...]]:
-    """Send messages; return them as they must be read for ever."""
+    """Send messages; return them as every reader must get them."""
     sent = []
     for start in range(0, count, 50):
         bodies = [f"message {n} ⟨é⟩ " + "x" * (n % 90) for n in range(start, start + 50)]

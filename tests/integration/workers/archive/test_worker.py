@@ -100,7 +100,7 @@ async def test_chat_that_is_archived_whole_goes_on_where_it_was(aging: World) ->
 
 
 async def test_all_that_a_user_said_is_found_in_both_tiers(aging: World) -> None:
-    """What an erasure or an export goes through has the archive's part, as it is now."""
+    """Erasures and exports include the archived messages in their current state."""
     user = f"u-{secrets.token_hex(4)}"
     by_user = [aging.old(seq, sender=user if seq % 3 == 0 else "alice") for seq in range(1, 91)]
     young = aging.old(91, sender=user, ts=int(time.time() + 3600) * 1_000_000)

@@ -46,7 +46,7 @@ async def find(container: StorageContainer, chat: str = "d-1") -> ActiveDays | N
 async def test_a_day_costs_one_write_per_chat(
     container: StorageContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the number of messages and batches; entries that are no message add no day."""
+    """For any number of messages and batches; entries that are not messages add no day."""
     recorder, put, written = DayRecorder(container.active_days), container.active_days.put_many, 0
 
     async def count(changes: dict[str, ActiveDays]) -> None:

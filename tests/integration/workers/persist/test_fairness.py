@@ -1,4 +1,4 @@
-"""One busy chat in front of the others in the backlog, and a persist worker that dies meanwhile."""
+"""One busy chat ahead of others in the backlog, with a crash of the persist worker."""
 
 from __future__ import annotations
 

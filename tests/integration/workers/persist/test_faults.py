@@ -93,7 +93,7 @@ async def behind(
 
 
 class Ledger:
-    """What was committed, and what must stand in the table in the end."""
+    """Committed entries, and the expected items."""
 
     def __init__(self, container: StorageContainer, gateway: Gateway) -> None:
         self._container = container
@@ -222,7 +222,7 @@ async def test_persist_in_a_storm_of_faults_and_kills_loses_and_repeats_nothing(
 async def test_persist_of_one_slow_chat_does_not_stop_the_others(
     container: StorageContainer, gateway: Gateway, fault_proxy: DynamoProxy, fault: Any
 ) -> None:
-    """The others' later messages are stored and told meanwhile; then it catches up in order."""
+    """Later messages of other chats are stored meanwhile; then it catches up in order."""
     slow, other = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     rule = on_chat(slow.chat, fault)
     fault_proxy.rules.append(rule)
@@ -256,7 +256,7 @@ async def test_persist_of_one_slow_chat_does_not_stop_the_others(
 async def test_chat_that_is_throttled_is_spread_although_nothing_of_it_is_written(
     container: StorageContainer, gateway: Gateway, tables: Tables, fault_proxy: DynamoProxy
 ) -> None:
-    """What it asks for counts: else the one chat that has to be spread never would be."""
+    """Attempted writes count: otherwise a throttled chat would never be sharded."""
     busy = await make_direct(container)
     fault_proxy.rules.append(on_chat(busy.chat, THROTTLED))
     eager = {"shard_writes_per_s": 1}
@@ -283,7 +283,7 @@ async def test_chat_that_is_throttled_is_spread_although_nothing_of_it_is_writte
 async def test_persist_of_a_slow_chat_goes_only_so_far_ahead(
     container: StorageContainer, gateway: Gateway, fault_proxy: DynamoProxy
 ) -> None:
-    """What is kept in memory meanwhile has a bound: then the others wait, too."""
+    """Entries kept in memory are bounded: then the others wait, too."""
     slow, other = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     rule = on_chat(slow.chat, THROTTLED)
     fault_proxy.rules.append(rule)

@@ -1,4 +1,4 @@
-"""A chat turns large and small while its members are told late, or at the same time."""
+"""A chat becomes large and small while its members are notified late or concurrently."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SMALL = config.Chats(fanout_members_max=3, invitations="never")
 
 
 async def told(container: StorageContainer, user: UserId) -> list[int | str]:
-    """What is in an inbox: chat seqs of entries; since when the chat is large, or is not."""
+    """The content of an inbox: chat seqs of entries, and large-chat transitions."""
     found = await container.inboxes.list_after(user, Seq(0), 500)
     words: list[int | str] = []
     for entry in found:
@@ -46,7 +46,7 @@ async def told(container: StorageContainer, user: UserId) -> list[int | str]:
 
 
 def hold_back(container: StorageContainer, patch: pytest.MonkeyPatch) -> None:
-    """Let changes be made of which nobody is told, as if each process died then."""
+    """Make changes without notifications, as if each process died then."""
 
     async def tell(_record: Any) -> None:
         return None
@@ -55,7 +55,7 @@ def hold_back(container: StorageContainer, patch: pytest.MonkeyPatch) -> None:
 
 
 def tell_only(container: StorageContainer, patch: pytest.MonkeyPatch, user: UserId) -> None:
-    """Let only one user be told of a transition, as if the process died then."""
+    """Notify only one user of a transition, as if the process died then."""
     turn = container.inboxes.turn
 
     async def turn_one(chat: ChatId, version: int, news: Any, **more: Any) -> Any:
@@ -112,7 +112,7 @@ async def test_one_who_came_and_went_goes_both_ways_too(
 async def test_turn_made_while_another_is_told_is_not_overtaken(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What lies behind a turn comes behind it, whoever brings it."""
+    """Later entries are delivered after the transition, whichever process delivers them."""
     async with open_container(redis_url, tables.settings, chats=SMALL) as container:
         chat = (await make_group(container, ALICE, BOB, CAROL)).chat
         await make_users(container, DAVE)

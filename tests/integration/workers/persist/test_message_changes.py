@@ -70,7 +70,7 @@ async def make_history(container: StorageContainer, gateway: Gateway, team: Audi
 
 
 async def backlog_of(container: StorageContainer) -> list[Entry]:
-    """What waits to be persisted."""
+    """Entries that wait to be persisted."""
     found: list[Entry] = await container.hot.call("XRANGE", container.hot.keys.backlog(0), "-", "+")
     return found
 
@@ -97,7 +97,7 @@ async def persist(container: StorageContainer) -> None:
 async def test_replay_from_every_point_ends_with_the_same_items(
     container: StorageContainer, gateway: Gateway, tables: Tables
 ) -> None:
-    """Whatever a worker that died leaves to be done again, the outcome is the same."""
+    """Whatever a dead worker left is repeated with the same result."""
     team = await make_group(container, ALICE, BOB, CAROL)
     await make_history(container, gateway, team)
     entries = await backlog_of(container)
@@ -221,7 +221,7 @@ async def test_text_deleted_while_it_waits_is_never_written(
 async def test_deleted_message_leaves_the_active_ones(
     container: StorageContainer, gateway: Gateway, tables: Tables
 ) -> None:
-    """Nor are changes among them: the status tells what is to be shown."""
+    """Nor are changes among them: the status decides."""
     team = await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(team, "one", "two")
     await persist(container)
@@ -296,7 +296,7 @@ async def test_change_whose_answer_is_lost_is_applied_once(container: StorageCon
 async def test_item_with_reactions_comes_back_whole(
     container: StorageContainer, count: int
 ) -> None:
-    """As many as a message may have; taken away, nothing is left of them."""
+    """The maximum number of reactions per message; removed, none is left."""
     one = message(1)
     await container.messages.put_batch(batch(one), 5)
     added = [entry_of(2 + n, "reaction", "\U0001f600" * 8, sender=f"u{n}") for n in range(count)]
@@ -317,7 +317,7 @@ async def test_item_with_reactions_comes_back_whole(
 async def test_hidden_goes_to_the_directory_and_comes_back(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """What a user deleted for himself stays so when Redis is lost."""
+    """A message that a user deleted for themselves stays deleted after a loss of Redis."""
     team = await make_group(container, ALICE, BOB)
     hidden = Hidden(container.hot)
     for seq in (5, 9):

@@ -123,7 +123,7 @@ async def test_persist_trims_the_log_behind_what_is_stored(redis_url: str, table
 async def test_persist_waits_for_entries_without_delay(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """An idle worker hears of a message at once, not at its next look."""
+    """An idle worker gets a message at once, not at its next poll."""
     team = await make_direct(container)
 
     async def is_idle() -> bool:
@@ -175,7 +175,7 @@ async def test_persist_lists_a_direct_chat_for_both_with_its_first_message(
 async def test_persist_again_after_a_death_changes_nothing(
     container: StorageContainer, tables: Tables, gateway: Gateway
 ) -> None:
-    """Who dies after the write and before the checkpoint is repeated by the next (fault F4)."""
+    """A crash between the write and the checkpoint is repeated by the next worker (fault F4)."""
     team = await make_direct(container)
     await gateway.send(team, *texts(30))
     saved = await container.hot.call("DUMP", container.hot.keys.backlog(0))
@@ -226,7 +226,7 @@ def swap(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
 async def test_persist_message_that_cannot_be_read_is_buried_and_others_go_on(
     container: StorageContainer, gateway: Gateway, spoil: Callable[[bytes], bytes]
 ) -> None:
-    """One bad message holds up nobody; it is kept with its reason (fault F38, invariant I21)."""
+    """A bad message blocks no other; it is kept with its reason (fault F38, invariant I21)."""
     team = await make_direct(container)
     await gateway.send(team, *texts(3, "before"))
     await gateway.send(team, "poison", tail=spoil)
@@ -246,7 +246,7 @@ async def test_persist_message_that_cannot_be_read_is_buried_and_others_go_on(
 async def test_persist_message_that_the_store_refuses_is_found_and_buried(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """A batch that is refused as a whole is taken apart until the one is alone."""
+    """A refused batch is bisected until one message is left."""
     team = await make_direct(container)
     await gateway.send(team, *texts(20, "before"))
     # An empty key: DynamoDB refuses the item, and with it the whole BatchWriteItem.
@@ -269,7 +269,7 @@ async def test_persist_message_that_the_store_refuses_is_found_and_buried(
 async def test_persist_message_that_was_buried_leaves_a_tombstone(
     container: StorageContainer, gateway: Gateway, spoil: Callable[[bytes], bytes]
 ) -> None:
-    """A chat has no holes: its place is taken by something that says nothing (invariant I4)."""
+    """A chat has no gaps: the seq gets an empty tombstone (invariant I4)."""
     team = await make_direct(container)
     await gateway.send(team, "before")
     await gateway.send(team, "poison", tail=spoil)
@@ -332,7 +332,7 @@ async def test_persist_catches_up_when_dynamodb_comes_back(
 async def test_persist_throttled_batches_are_written_all_the_same(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """What DynamoDB hands back is offered again, and the checkpoint waits for it (F21, F22)."""
+    """Unprocessed items are retried, and the checkpoint waits for them (F21, F22)."""
     team = await make_direct(container)
     Faults(container.messages._client).leave_unprocessed(3, 0, 7)
     await gateway.send(team, *texts(60))
@@ -346,7 +346,7 @@ async def test_persist_throttled_batches_are_written_all_the_same(
 async def test_persist_write_whose_answer_was_lost_is_made_again(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """Nobody knows what happened, so it is made to have happened (fault F23)."""
+    """The outcome is unknown, so the write is repeated (fault F23)."""
     team = await make_direct(container)
     Faults(container.messages._client).lose_answers("BatchWriteItem", 2)
     await gateway.send(team, *texts(10))
@@ -363,7 +363,7 @@ async def test_persist_write_whose_answer_was_lost_is_made_again(
 async def test_persist_of_redis_that_goes_away_says_so(
     start_redis: StartRedis, tables: Tables
 ) -> None:
-    """Whoever runs it starts it again; the message names the address."""
+    """The caller restarts the worker; the message names the address."""
     server = start_redis("always")
     async with open_container(redis_url_of(server), tables.settings) as container:
         task = asyncio.create_task(run_persist(container, "w1"))

@@ -70,7 +70,7 @@ async def spreading(redis_url: str, tables: Tables) -> AsyncIterator[StorageCont
 
 
 class Load:
-    """Sends to a chat until the end, as fast as it is told."""
+    """Sends to a chat until the end, as fast as possible."""
 
     def __init__(self, gateway: Gateway, team: Audience) -> None:
         self.pace = BUSY

@@ -61,7 +61,7 @@ def test_a_file_of_the_first_version_is_migrated(tmp_path: Path) -> None:
 
 
 def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    """This version cannot tell which of its copies are valid."""
+    """This version cannot know which copies in a newer file are valid."""
     path = tmp_path / "new.db"
     with sqlite3.connect(path) as new:
         new.execute(f"PRAGMA user_version = {VERSION + 1}")

@@ -97,7 +97,7 @@ def test_composed_message_is_sending_until_acked(talk: Talk) -> None:
 
 
 def test_draft_before_the_chat_is_there_is_shown_and_sent_when_it_is() -> None:
-    """What is typed while the chat is being opened is not lost."""
+    """Text typed while the chat is being opened is not lost."""
     state, view = ClientState("phone"), Conversation("bob")
     view.draft("hello")
     assert [line.body for line in view.lines()] == ["hello"]
@@ -210,7 +210,7 @@ def test_own_message_from_the_warm_tier_counts_as_stored(talk: Talk) -> None:
 
 
 def test_deleted_message_is_no_line(talk: Talk) -> None:
-    """What was taken away is not shown, what was edited is shown as it is now."""
+    """Deleted messages are not shown; edited ones are shown in their current version."""
     talk.arrive(11, 1)
     talk.arrive(12, 2)
     for seq, target, kind, body in ((3, 1, "delete", ""), (4, 2, "edit", "better")):

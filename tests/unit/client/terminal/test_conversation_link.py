@@ -1,4 +1,4 @@
-"""What the terminal does about a chat by itself: it tells how far the user has read."""
+"""What the terminal does for a chat on its own: it sends read marks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def get_token() -> str:
 async def test_link_mark_that_is_refused_for_now_is_told_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The other one sees "read" although nothing else comes that would tell it."""
+    """The other user sees "read" even if no other event triggers a retry."""
     monkeypatch.setattr(links, "RETRY_S", 0.0)
     talk = Talk()
     talk.arrive(11, 1, sender="bob")

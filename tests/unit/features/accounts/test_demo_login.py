@@ -1,4 +1,4 @@
-"""Who may ask for a demo login: a program or our own page on this machine."""
+"""A demo login requires a program or our own page on this machine."""
 
 from __future__ import annotations
 

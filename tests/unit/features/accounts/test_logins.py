@@ -110,7 +110,7 @@ async def begin(world: World) -> Grant:
 
 
 async def test_refresh_within_the_grace_gets_the_same_answer() -> None:
-    """Whoever lost the answer asks again and is where he would have been."""
+    """A client that lost the response repeats the request and gets the same token."""
     world = World()
     granted = await begin(world)
     first = await world.logins.refresh(granted.refresh_token)
@@ -123,7 +123,7 @@ async def test_refresh_within_the_grace_gets_the_same_answer() -> None:
 
 
 async def test_refresh_after_the_grace_ends_the_login() -> None:
-    """A spent token that comes back late was copied: the chain ends for all who hold it."""
+    """A spent token that is used late was copied: the login ends for all holders."""
     world = World()
     granted = await begin(world)
     first = await world.logins.refresh(granted.refresh_token)
@@ -191,7 +191,7 @@ async def test_row_22_refresh_of_a_banned_or_missing_user_is_refused() -> None:
 
 
 async def test_refresh_with_a_token_of_another_secret_ends_nothing() -> None:
-    """After a rotation of the secret everybody logs in again; nobody is called a thief."""
+    """After a rotation of the secret every user logs in again; no login is marked as stolen."""
     world = World()
     granted = await begin(world)
     other = Auth.model_validate({"secret": "fedcba9876543210fedcba9876543210"})
@@ -205,7 +205,7 @@ async def test_refresh_with_a_token_of_another_secret_ends_nothing() -> None:
 
 
 async def test_stored_login_lets_nobody_in() -> None:
-    """What the directory holds of a login is not a part of any token."""
+    """The stored login contains no part of a token."""
     world = World()
     granted = await begin(world)
 
@@ -233,7 +233,7 @@ async def test_login_under_a_key_is_begun_once() -> None:
 
 @pytest.mark.parametrize("what", ["another name", "refreshed", "ended", "a day later"])
 async def test_key_of_a_login_that_is_another_by_now_is_a_conflict(what: str) -> None:
-    """What the first answer gave is not given to two who would go on with it."""
+    """A response is not repeated to a login that has changed since."""
     world = World()
     granted = await world.logins.begin(ZOE, "Laptop", "k1")
     match what:

@@ -1,4 +1,4 @@
-"""The questions of docs/analytics.md run as written, and answer what they say."""
+"""The questions of docs/analytics.md run as written and give the stated answers."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_file_larger_than_allowed_is_refused() -> None:
 
 
 def test_file_may_be_sent_by_its_owner_to_its_chat_in_its_time() -> None:
-    """And by nobody else, nowhere else, and not afterwards."""
+    """Another user, another chat or a later time is refused."""
     assert check_sendable(FILE, ALICE, CHAT, 199.9) == FILE
     for file, sender, chat, now in (
         (None, ALICE, CHAT, 150),
@@ -118,12 +118,12 @@ def test_file_of_very_many_messages_is_kept_for_good() -> None:
     ],
 )
 def test_sniff_goes_by_the_first_bytes(head: bytes, found: str | None) -> None:
-    """What a file calls itself does not matter."""
+    """The declared name does not matter."""
     assert sniff(head) == found
 
 
 def test_content_that_is_not_what_it_says_is_refused() -> None:
-    """Of types that can be told; others may be anything."""
+    """Only for types that have a signature; other content is not checked."""
     check_content("text/plain", b"<html>")
     check_content("image/gif", b"GIF87a")
     for type_ in ("image/png", "image/gif", "application/pdf"):

@@ -46,7 +46,7 @@ def applied(*made: PreferencesChange) -> ChatPreferences:
 
 
 def test_draft_with_a_lower_version_is_ignored_even_after_a_deletion() -> None:
-    """A device that was offline does not bring back what another one has sent."""
+    """An offline device does not restore a draft that another device has sent."""
     deleted = applied(
         PreferencesChange(draft=Draft("Hello", 5)), PreferencesChange(draft=Draft("", 8))
     )
@@ -59,7 +59,7 @@ def test_draft_with_a_lower_version_is_ignored_even_after_a_deletion() -> None:
 
 
 def test_mute_ends_and_one_without_an_end_does_not() -> None:
-    """What is in the past is no mute."""
+    """A mute that ended in the past is no mute."""
     until = int(NOW_S) + 10
     muted = applied(PreferencesChange(muted_until=until))
 

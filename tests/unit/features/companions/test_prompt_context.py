@@ -1,4 +1,4 @@
-"""What a model is given of a session."""
+"""The context of a session that a model gets."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def persona(context: int = 1_000, answer: int = 100) -> Companion:
 
 
 def user(seq: int, text: str = "hello") -> PromptMessage:
-    """What the user said."""
+    """A message of the user."""
     return PromptMessage(seq, "user", text)
 
 
 def ada(seq: int, reply_to: int, text: str = "yes") -> PromptMessage:
-    """What the companion answered."""
+    """A message of the companion."""
     return PromptMessage(seq, "assistant", text, reply_to)
 
 
@@ -86,7 +86,7 @@ def test_context_later_messages_wait_for_their_own_turn() -> None:
 
 
 def test_context_has_the_memory_in_place_of_what_it_cites() -> None:
-    """What is summed up is not told twice."""
+    """Summarized messages are not in the context twice."""
     memory = Memory(Seq(1), Seq(2), "Alice likes tea", 1)
     context = build_context(persona(), memory, [user(1, "old"), ada(2, 1), user(3, "new")], 3)
 

@@ -13,7 +13,7 @@ SESSION = CompanionSession(
 
 
 def test_same_call_of_a_repeated_response_has_the_same_key() -> None:
-    """Whatever id the provider gives, and in whatever order the model writes the fields."""
+    """Whatever id the provider returns, and in whatever order the model writes the fields."""
     key = call_key(SESSION, 7, 0, "pay", {"a": 1, "b": 2})
 
     assert call_key(SESSION, 7, 0, "pay", {"b": 2, "a": 1}) == key

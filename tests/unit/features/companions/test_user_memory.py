@@ -115,7 +115,7 @@ def test_update_has_both_sources_and_goes_with_either() -> None:
 
 
 def test_changed_message_deletes_what_was_read_since_and_reads_it_again() -> None:
-    """What was read before it stays."""
+    """Facts from earlier messages stay."""
     memory = read(read(EMPTY, A, 1, 4, "early"), A, 5, 8, "late")
 
     changed = drop_changed(memory, A, 6)
@@ -135,7 +135,7 @@ def test_deleted_session_is_not_read_again() -> None:
 
 
 def test_switch_sets_the_time_before_which_nothing_is_read() -> None:
-    """What was written while it was off stays unread; deleting all does the same."""
+    """Messages written while memory was off are not read; deleting all has the same effect."""
     off = switch(EMPTY, False, 5)
 
     assert not off.is_on and off.since == 0

@@ -26,7 +26,7 @@ from chatserver.features.push.model import (
 
 @given(st.text(max_size=4000), st.text(max_size=80), st.text(max_size=80))
 def test_notice_of_any_text_fits_into_a_push(text: str, name: str, title: str) -> None:
-    """Whatever is written, encryption included it stays below 4,096 bytes."""
+    """Any text, with encryption, stays below 4,096 bytes."""
     text, name, title = (part.encode("utf-8", "replace").decode() for part in (text, name, title))
     notice = Notice(
         ChatId("c" * 64), Seq(2**53), 2**53, UserId("u" * 64), name, title, text, 2**53, 2**53
@@ -39,7 +39,7 @@ def test_notice_of_any_text_fits_into_a_push(text: str, name: str, title: str) -
 
 
 def test_notice_and_subscription_show_no_secret_in_logs() -> None:
-    """A log line that holds one of them tells neither the text nor where to push."""
+    """A log line with one of them shows neither the text nor the target."""
     notice = Notice(ChatId("c"), Seq(1), 1, UserId("a"), "a", "", "the text", 1, None)
     subscription = Subscription("s", UserId("b"), "web", "https://secret", "p256", "auth-secret")
 
@@ -72,12 +72,12 @@ def test_notices_of_a_chat_share_a_topic_and_chats_do_not() -> None:
     ],
 )
 def test_mentions_are_whole_names_behind_an_at(body: str, names: list[str]) -> None:
-    """An address is no mention, and nobody is mentioned twice."""
+    """An email address is no mention, and no user is mentioned twice."""
     assert find_mentions(body) == names
 
 
 def test_shorten_makes_one_line() -> None:
-    """What is cut off shows."""
+    """A truncated text is marked."""
     assert shorten("a\nb  c", 10) == "a b c"
     assert shorten("abcdef", 4) == "abc…"
 

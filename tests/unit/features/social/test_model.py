@@ -20,7 +20,7 @@ from chatserver.features.social.model import (
 
 
 class SetClock:
-    """A clock that says what it is told."""
+    """A clock that the test sets."""
 
     def __init__(self, *times: float) -> None:
         self._times = iter(times)

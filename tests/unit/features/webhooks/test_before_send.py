@@ -35,7 +35,7 @@ class Clock:
 
 
 class Hook:
-    """A host application that answers when it is told to."""
+    """A host application that responds when the test decides."""
 
     def __init__(self) -> None:
         self.asked: list[messages.BeforeSend] = []
@@ -60,7 +60,7 @@ class Dead:
 
 
 class References:
-    """What was sent before."""
+    """References of earlier messages."""
 
     def __init__(self, *known: str) -> None:
         self.known = set(known)
@@ -104,7 +104,7 @@ class Recorder(Messaging):
 
 
 class Answers:
-    """What became of each message."""
+    """The outcome of each message."""
 
     def __init__(self) -> None:
         self.refused_: list[tuple[str, ChatError]] = []
@@ -141,7 +141,7 @@ async def turns(count: int = 3) -> None:
 async def test_screened_messages_of_a_sender_keep_their_order_in_any_order_of_verdicts(
     verdicts: list[str], data: st.DataObject
 ) -> None:
-    """What is sent is what was not refused, in the order of `send`, chat by chat (promise P3)."""
+    """Accepted messages are sent in the order of `send`, chat by chat (promise P3)."""
     hook, answers = Hook(), Answers()
     messaging = Recorder(
         BeforeSendCheck(verdicts=hook, references=References(), settings=Webhooks(), clock=Clock())

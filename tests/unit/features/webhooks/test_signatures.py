@@ -1,4 +1,4 @@
-"""How webhooks are signed: who knows the secret can tell, and nobody else can sign."""
+"""Webhook signatures: only a holder of the secret can sign and verify."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_signature_of_a_body_holds_for_that_body_alone(body: bytes) -> None:
     ("age_s", "holds"), [(-301, False), (-300, True), (300, True), (301, False)]
 )
 def test_signature_too_old_or_of_the_future_does_not_hold(age_s: int, holds: bool) -> None:
-    """What was recorded cannot be sent again later."""
+    """A recorded request cannot be sent again later."""
     assert is_signed(SECRET, sign(SECRET, NOW, b"x"), b"x", NOW + age_s) == holds
 
 
@@ -45,5 +45,5 @@ def test_signature_too_old_or_of_the_future_does_not_hold(age_s: int, holds: boo
     ],
 )
 def test_signature_that_is_none_does_not_hold(header: str) -> None:
-    """Whatever stands in the header, it is judged, not raised."""
+    """Any header is judged without an exception."""
     assert not is_signed(SECRET, header, b"x", NOW)

@@ -52,7 +52,7 @@ class Tier:
         self.entries = [entry for entry in self.entries if entry.seq > upto]
 
     def turn(self, user: UserId, told: int, since: int, until: int | None = None) -> None:
-        """Note what place `told` of the user's inbox says."""
+        """Record the inbox position of a transition."""
         end = None if until is None else Seq(until)
         self.places[user] = LargePlace(Seq(told), Seq(since), end)
         if end is not None:
@@ -104,7 +104,7 @@ class Tier:
 
 
 def body_of(entry: LogEntry) -> bytes:
-    """What an event says of an entry."""
+    """The fields of an entry that an event contains."""
     return codec.entry_event_body(CHAT, entry.seq, entry.ts, entry.tail)
 
 
@@ -186,7 +186,7 @@ class World:
     async def finish(
         self, device: Device, upto: int, told: int, *, is_removal: bool = False
     ) -> None:
-        """Do what a session does whose inbox says at `told` that the chat was large up to a seq."""
+        """Act as a session whose inbox reports that the chat was large up to a seq."""
         turn = LargeChatTransition(CHAT, False, Seq(upto), is_removal)
         await self.channels.finish(device, turn, Seq(told))
 

@@ -37,7 +37,7 @@ BODY = codec.event_body("c1", 7, 1_795_000_000_000_000, b'"chat":"c1","body":"hi
 
 @dataclasses.dataclass
 class Device:
-    """A session that keeps what it is told."""
+    """A session that keeps what it receives."""
 
     told: list[Any] = dataclasses.field(default_factory=list)
 
@@ -58,7 +58,7 @@ class Device:
 
 @dataclasses.dataclass
 class Channel:
-    """Stands for the large chats: keeps what they are told."""
+    """A fake of the large chats that keeps what it receives."""
 
     told: list[Any] = dataclasses.field(default_factory=list)
 
@@ -141,7 +141,7 @@ def test_push_gives_every_device_the_whole_event_frame(world: World) -> None:
 
 
 def test_push_in_a_new_epoch_has_its_name(world: World) -> None:
-    """What is made once per epoch is made again for the next."""
+    """Whatever is created once per epoch is created again in the next one."""
     for epoch in (EPOCH, Epoch("E2"), EPOCH):
         world.router.push([ALICE], epoch, at(1), BODY)
 
@@ -195,7 +195,7 @@ def test_push_counts_from_the_first_place_of_each_user(world: World) -> None:
 
 
 def test_push_of_users_elsewhere_is_one_record_a_gateway(world: World) -> None:
-    """The body, by far the longest part, is mailed once to a gateway, whoever lives there."""
+    """The body, by far the longest part, is sent once per gateway."""
     far = [b"gw-far", b"gw-here,gw-3", b"gw-3,gw-far"]
     places = InboxPositions([Seq(1), Seq(5), Seq(8)], 1, far)
 
@@ -208,7 +208,7 @@ def test_push_of_users_elsewhere_is_one_record_a_gateway(world: World) -> None:
 
 
 def test_seq_notification_reaches_devices_here_and_gateways_elsewhere(world: World) -> None:
-    """Whoever holds a device of the user has it look into the inbox."""
+    """Each gateway with a device of the user reads the inbox."""
     world.router.notify_seq(ALICE, Seq(9), [HERE, FAR])
 
     assert [device.told for device in world.devices] == [[("notification", 9)]] * 2
@@ -226,7 +226,7 @@ def test_publish_is_pushed_here_and_mailed_once_a_gateway(world: World) -> None:
 
 
 def test_seq_notification_of_large_chat_reaches_here_and_gateways_elsewhere(world: World) -> None:
-    """An entry without a body says: read the log."""
+    """An entry without a body makes the gateway read the log."""
     world.router.notify_channel_seq(CHAT, Seq(9), [HERE, FAR])
 
     assert world.channels.told == [(CHAT, 9)]

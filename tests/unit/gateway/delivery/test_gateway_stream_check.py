@@ -1,4 +1,4 @@
-"""A gateway is ready while what it sends to itself comes back."""
+"""A gateway is ready while the records that it sends to itself return."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chatserver.hot.bus.gateway_stream import Echo
 
 
 class Clock(SystemClock):
-    """Time as the test says."""
+    """A clock that the test sets."""
 
     now = 100.0
 
@@ -35,7 +35,7 @@ class Post:
 async def test_self_mail_is_trouble_until_it_comes_and_when_it_no_longer_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Not ready before the first one; ready for as long as the last one is fresh; and again."""
+    """Not ready before the first record and when the last one is too old."""
     monkeypatch.setattr(gateway_stream_check, "INTERVAL_S", 0.0)
     monkeypatch.setattr(gateway_stream_check, "FIRST_S", 0.0)
     post, clock = Post(), Clock()

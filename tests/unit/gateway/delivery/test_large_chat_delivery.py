@@ -111,7 +111,7 @@ def test_channel_member_who_is_removed_hears_nothing_from_then_on() -> None:
 
 
 def test_channel_member_who_was_away_gets_what_came_before_the_removal() -> None:
-    """No more than that, whatever the device says to have."""
+    """Not more, whatever cursor the device sends."""
     bob = Device(BOB)
 
     async def test(world: World) -> None:
@@ -149,7 +149,7 @@ def test_channel_member_who_is_behind_is_stopped_by_his_removal() -> None:
 
 
 def test_channel_new_member_who_is_here_hears_of_it_and_of_all_after() -> None:
-    """Nobody has to connect again to be in a large chat."""
+    """A new member need not reconnect to receive a large chat."""
     alice, bob = Device(), Device(BOB)
 
     async def test(world: World) -> None:
@@ -203,7 +203,7 @@ def test_channel_of_a_chat_that_left_the_hot_tier_is_opened_again() -> None:
 
 
 def test_channel_signal_reaches_the_other_members_here() -> None:
-    """Who types knows it."""
+    """The sender of a typing signal does not receive it."""
     alice, bob = Device(), Device(BOB)
 
     async def test(world: World) -> None:
@@ -217,7 +217,7 @@ def test_channel_signal_reaches_the_other_members_here() -> None:
 
 
 def test_channel_hole_below_the_log_is_told_and_the_rest_goes_on() -> None:
-    """A device that is too far behind is told to page history; nothing is silently left out."""
+    """A device that is too far behind must page history; no entry is skipped silently."""
     device = Device()
 
     async def test(world: World) -> None:
@@ -234,7 +234,7 @@ def test_channel_hole_below_the_log_is_told_and_the_rest_goes_on() -> None:
 
 
 def test_channel_whose_last_session_left_is_given_up() -> None:
-    """A gateway hears of a chat only while somebody there is in it."""
+    """A gateway receives a chat only while it has a session of a member."""
     device = Device()
 
     async def test(world: World) -> None:
@@ -268,7 +268,7 @@ def test_channel_in_a_new_epoch_starts_everybody_from_a_snapshot() -> None:
 
 
 def test_channel_while_redis_is_away_keeps_its_sessions_in_step() -> None:
-    """What could not be read then is found at the next refresh."""
+    """Entries that could not be read then are found at the next refresh."""
     device = Device()
 
     async def test(world: World) -> None:
@@ -289,7 +289,7 @@ def test_channel_while_redis_is_away_keeps_its_sessions_in_step() -> None:
 
 
 def test_channel_place_ahead_of_the_log_is_not_believed() -> None:
-    """It is of another life: what gets these places now is another entry, and has to be told."""
+    """It is from a lost log: those seqs are other entries now, which must be delivered."""
     device = Device()
 
     async def test(world: World) -> None:

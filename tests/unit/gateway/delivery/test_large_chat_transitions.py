@@ -1,4 +1,4 @@
-"""Channels of chats that turn large and small: sessions leave and come at their own places."""
+"""Channels of chats that become large or small: sessions join and leave at their own positions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.unit.gateway.delivery.large_chat_world import ALICE, BOB, CHAT, Devic
 
 
 def test_channel_of_a_chat_that_turned_small_gives_the_rest_up_to_there_and_no_more() -> None:
-    """What comes after that is in the inbox, and would come twice."""
+    """Later entries are in the inbox and would be delivered twice."""
     here, slow = Device(), Device(BOB)
 
     async def test(world: World) -> None:
@@ -30,7 +30,7 @@ def test_channel_of_a_chat_that_turned_small_gives_the_rest_up_to_there_and_no_m
 
 
 def test_channel_of_a_chat_that_turned_twice_meanwhile_leaves_out_what_inboxes_had() -> None:
-    """A session goes through each turn at its own place of the inbox."""
+    """A session handles each transition at its own inbox position."""
     early, late = Device(), Device(BOB)
 
     async def test(world: World) -> None:
@@ -73,7 +73,7 @@ def test_channel_that_was_large_for_a_while_only_is_sent_from_its_two_ends() -> 
 
 
 def test_channel_place_that_cannot_be_proven_is_answered_with_a_snapshot() -> None:
-    """A device names its place; what it may read is not for it to say."""
+    """A device states its position; it does not decide what it may read."""
     device = Device()
 
     async def test(world: World) -> None:
@@ -88,7 +88,7 @@ def test_channel_place_that_cannot_be_proven_is_answered_with_a_snapshot() -> No
 
 
 def test_channel_whose_place_was_not_given_ends_with_a_snapshot_if_something_was_said() -> None:
-    """A device that names no place may lack all of a large time that is over: it has to hear so."""
+    """A device without a position may lack a whole large period, so it needs a snapshot."""
     device, content = Device(), Device(BOB)
 
     async def test(world: World) -> None:
@@ -106,7 +106,7 @@ def test_channel_whose_place_was_not_given_ends_with_a_snapshot_if_something_was
 
 
 def test_channel_that_turned_too_often_for_a_place_not_given_ends_with_a_snapshot() -> None:
-    """What the tier has forgotten may have held something."""
+    """The forgotten transitions may have contained entries."""
     device = Device()
 
     async def test(world: World) -> None:
@@ -120,7 +120,7 @@ def test_channel_that_turned_too_often_for_a_place_not_given_ends_with_a_snapsho
 
 
 def test_channel_of_a_chat_that_never_was_large_says_nothing_when_its_member_goes() -> None:
-    """The inbox has all of it, and the entry that removes him."""
+    """The inbox contains everything, including the entry of the removal."""
     device = Device()
 
     async def test(world: World) -> None:

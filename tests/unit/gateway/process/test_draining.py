@@ -22,7 +22,7 @@ from chatserver.protocol.codes import Close
 
 @dataclass
 class FakeSession:
-    """Counts its goodbyes; busy as often as it is told."""
+    """Counts its `bye` frames; busy as often as the test sets."""
 
     looks_busy: int = 0
     byes: list[tuple[int, int | None]] = field(default_factory=list)
@@ -52,7 +52,7 @@ def test_spread_grows_with_the_number_of_sessions(sessions: int, rate: int, expe
 
 
 async def test_goodbye_comes_once_to_each_with_a_time_of_its_own() -> None:
-    """A thousand clients are told a thousand times, evenly over the spread: no storm."""
+    """A thousand clients get `bye` spread evenly over the time, not all at once."""
     sessions = [FakeSession() for _ in range(1000)]
 
     await send_byes(cast(Any, sessions), 0.2, 500, random.Random(1))
@@ -100,7 +100,7 @@ async def test_goodbye_without_time_is_said_all_the_same() -> None:
 
 
 async def test_poll_ends_when_it_is_done_or_time_is_up() -> None:
-    """Whatever comes first."""
+    """Whichever comes first."""
     looks = iter([False, True])
 
     await poll_until(lambda: next(looks), 60)

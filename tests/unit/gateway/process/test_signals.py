@@ -1,4 +1,4 @@
-"""Signals are of the moment: a device that does not keep up is told less, and events come first."""
+"""Signals are not stored: a slow device gets fewer of them, and events come first."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Unlimited:
 
 
 class Office:
-    """A gateway of one session, whose commits are answered when the test says so."""
+    """A gateway of one session, whose commits complete when the test decides."""
 
     def __init__(self) -> None:
         self.settings = Gateway()
@@ -220,7 +220,7 @@ steps = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 12)), max_size
 def test_sends_of_any_burst_are_committed_in_the_order_sent(
     script: list[tuple[str, int]],
 ) -> None:
-    """Whatever is refused, held or late, the committed sends are the sent ones, in order."""
+    """With any refusals and delays, the committed sends are the sent ones, in order."""
 
     async def main() -> None:
         world = World()

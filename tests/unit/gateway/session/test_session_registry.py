@@ -1,4 +1,4 @@
-"""Who is here: sessions by user, and when a user's last one goes."""
+"""Sessions by user, and the end of a user's last session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def session(device: str = "d") -> Session:
 
 
 def test_registry_remove_tells_of_the_last_one_only() -> None:
-    """Presence is withdrawn when nobody is left, not before."""
+    """Presence is withdrawn with the last session, not before."""
     registry = SessionRegistry()
     first, second = session(), session()
     registry.add(ALICE, first)
@@ -50,7 +50,7 @@ def test_registry_remove_twice_or_unknown_changes_nothing() -> None:
 
 
 def test_registry_lists_a_user_s_sessions_oldest_first() -> None:
-    """The oldest one is the one that has to make room."""
+    """The oldest session is closed at the limit."""
     registry = SessionRegistry()
     sessions = [session(f"d{n}") for n in range(3)]
     for each in sessions:

@@ -65,7 +65,7 @@ def live_state(seq: int, head: int | None = None) -> SessionState:
 
 @pytest.mark.parametrize(("stage", "event"), list(itertools.product(Stage, Event)))
 def test_event_in_a_stage_follows_the_table_or_is_forbidden(stage: Stage, event: Event) -> None:
-    """Every pair of stage and event either moves as the table says, or changes nothing."""
+    """Every pair of stage and event moves as in the table, or changes nothing."""
     state = state_in(stage)
     target = TRANSITIONS.get((stage, event))
 
@@ -274,7 +274,7 @@ def test_any_interleaving_of_pushes_and_pages_sends_each_event_once_in_order(
 
 @given(st.permutations(range(1, 13)))
 def test_pushes_in_any_order_lose_nothing(order: list[int]) -> None:
-    """Whatever order pushes arrive in, what they could not send is known to be missing."""
+    """In any order of pushes, those that could not be sent are known to be missing."""
     device = Device(live_state(0))
 
     for seq in order:

@@ -1,4 +1,4 @@
-"""A connection over a transport that is told what to do: ends that real sockets reach by chance."""
+"""A connection over a controlled transport: endings that real sockets reach only by chance."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_is_plain_text_with_a_reserved_bit_is_not(bit: int) -> None:
 
 
 def test_is_plain_text_unmasked_frame_is_not() -> None:
-    """A client that does not mask breaks the protocol, and the library says so."""
+    """An unmasked frame breaks the protocol, and the library reports it."""
     assert not is_plain_text(text_frame(b"x"), 0)
 
 

@@ -1,4 +1,4 @@
-"""The wheel: each connection is pinged once a turn, and only the silent ones are overdue."""
+"""The wheel pings each connection once per revolution; only silent ones are overdue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_peers(wheel: HeartbeatWheel, count: int) -> list[Any]:
 
 
 def ticks_of(wheel: HeartbeatWheel, interval_s: float) -> int:
-    """How many ticks a turn takes."""
+    """The number of ticks in a revolution."""
     return round(interval_s / wheel.tick_s)
 
 
@@ -37,7 +37,7 @@ settings = st.tuples(st.floats(0.05, 60), st.floats(0.05, 0.95))
 
 @given(settings, st.integers(1, 40))
 def test_wheel_pings_each_connection_once_a_turn(setting: tuple[float, float], count: int) -> None:
-    """Whatever the interval is, nobody is forgotten and nobody pinged twice."""
+    """At any interval, every connection is pinged exactly once."""
     interval_s, share = setting
     wheel = HeartbeatWheel(interval_s, interval_s * share)
     peers = add_peers(wheel, count)
@@ -72,7 +72,7 @@ def test_wheel_names_the_silent_once_the_timeout_is_over(setting: tuple[float, f
 
 @given(settings, st.integers(1, 20))
 def test_wheel_never_names_who_answers(setting: tuple[float, float], count: int) -> None:
-    """A peer that answers before the next tick stays, turn after turn."""
+    """A peer that responds before the next tick stays connected."""
     interval_s, share = setting
     wheel = HeartbeatWheel(interval_s, interval_s * share)
     add_peers(wheel, count)

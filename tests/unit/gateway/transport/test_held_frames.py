@@ -33,7 +33,7 @@ NONSENSE, NONSENSE_ASKED = b'{"type":"dance"}', b'{"type":"dance","id":9}'
 
 
 class Wire:
-    """A connection that keeps what it is told."""
+    """A connection that keeps what it receives."""
 
     def __init__(self) -> None:
         self.said: list[dict[str, Any]] = []
@@ -51,7 +51,7 @@ class Wire:
 
 
 class Office:
-    """A gateway of one session, whose snapshots come when the test says so."""
+    """A gateway of one session, whose snapshots complete when the test decides."""
 
     def __init__(self) -> None:
         self.settings = Gateway()
@@ -108,7 +108,7 @@ class World:
         self.session.go_live(Seq(5))
 
     async def begin_snapshot(self) -> None:
-        """Have the session learn of the new epoch."""
+        """Let the session detect the new epoch."""
         self.session.compare(self.office.state)
         await eventually(lambda: self.session.state.is_held)
 
@@ -127,7 +127,7 @@ def send_frame(request: int) -> bytes:
 
 
 async def test_frame_that_waits_for_a_snapshot_for_too_long_is_refused(world: World) -> None:
-    """A tier that hangs is named: nobody waits for an answer that depends on it."""
+    """A tier that hangs is named, and the request fails within its deadline."""
     await world.begin_snapshot()
 
     for request in (7, 8):
@@ -140,7 +140,7 @@ async def test_frame_that_waits_for_a_snapshot_for_too_long_is_refused(world: Wo
 
 
 async def test_frame_that_asks_for_no_answer_waits_for_the_snapshot(world: World) -> None:
-    """Nothing would tell its sender that it is lost."""
+    """Its sender would never know that the frame was lost."""
     await world.begin_snapshot()
 
     world.handler.received(NONSENSE)
@@ -156,7 +156,7 @@ async def test_frame_that_asks_for_no_answer_waits_for_the_snapshot(world: World
 
 @pytest.mark.constants({"chatserver.gateway.session.command_handler.HELD_TIMEOUT_S": 60.0})
 async def test_frame_that_waits_goes_on_when_the_snapshot_comes_to_nothing() -> None:
-    """The session goes on as it was, and tries again; nobody waits for that."""
+    """The session continues unchanged and retries; nothing waits for it."""
     world = World()
     await world.begin_snapshot()
 
@@ -185,7 +185,7 @@ async def test_session_whose_snapshot_crashes_is_told_to_come_back(world: World)
 
 
 class SlowWarmTier(Office):
-    """An office where loading the user takes until the test says that it failed."""
+    """A gateway where loading the user takes until the test lets it fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ class SlowWarmTier(Office):
 async def test_session_of_an_epoch_that_is_over_reads_nothing_and_starts_where_the_inbox_is_then(
     world: World,
 ) -> None:
-    """What comes while the warm tier is waited for is told once, in the new epoch."""
+    """Events that arrive during the wait are delivered once, in the new epoch."""
     office = world.session._context = world.handler._context = cast(Any, SlowWarmTier())
     wire = cast(Any, world.wire)
     wire.wait_for_room = office.wait_for_room

@@ -1,4 +1,4 @@
-"""Slow clients are told of to admins: queues now, closes of late, each once and not too many."""
+"""Slow-client statistics for admins: current queues and recent closes, bounded, each close once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def connection(user: str, waiting: int) -> Any:
 
 
 async def test_longest_queues_and_new_closes_are_told() -> None:
-    """Bound: ten queues, the twenty newest closes; a close is told once."""
+    """Limits: ten queues and the twenty newest closes; a close is reported once."""
     slow = [connection(f"u{n}", n) for n in range(QUEUES_MAX + 5)] + [connection("", 99)]
     clients = SlowClients(cast(Any, slow), SystemClock())
     for number in range(SLOW_MAX + 3):

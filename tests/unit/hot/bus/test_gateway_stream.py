@@ -51,5 +51,5 @@ def test_mail_records_have_tags_of_their_own() -> None:
     ("text", "gateways"), [(b"", ()), (b"gw1", ("gw1",)), (b"gw1,gw2", ("gw1", "gw2"))]
 )
 def test_parse_gateways_of_a_box(text: bytes, gateways: tuple[str, ...]) -> None:
-    """What presence joins is taken apart again; nobody online is nobody."""
+    """The encoded gateways are decoded again; an offline user has none."""
     assert parse_gateways(text) == gateways

@@ -1,4 +1,4 @@
-"""The client's words for what Redis says, and addresses that cannot be one."""
+"""Error messages for Redis replies, and invalid addresses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from chatserver.hot.redis.replies import translate_reply_error
 def test_translate_reply_error_tells_what_passes_from_what_does_not(
     text: str, expected: type[Exception]
 ) -> None:
-    """What may work later is temporary; what breaks an invariant is never retried."""
+    """Errors that may pass are temporary; broken invariants are never retried."""
     error = translate_reply_error(Exception(text))
 
     assert type(error) is expected
@@ -70,7 +70,7 @@ def test_hot_client_names_its_redis_without_secrets(url: str, name: str) -> None
 
 
 def test_whole_epoch_is_another_one_if_that_of_any_partition_is() -> None:
-    """Whatever part of Redis lost something, every device is told (promise P1)."""
+    """Whichever part of Redis lost data, every device is notified (promise P1)."""
     hot = make_hot(config.Redis(partitions=3))
     hot.epochs = [Epoch("E1"), Epoch("E2"), Epoch("E3")]
     first = hot.whole_epoch

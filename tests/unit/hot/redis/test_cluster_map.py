@@ -1,4 +1,4 @@
-"""Reading what the nodes of a cluster say, and finding out who serves a slot."""
+"""Parsing of the nodes' views of a cluster, and the node that serves a slot."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def view_of(text: str, asked: str = "seed") -> View:
 
 
 def line(name: str, port: int, epoch: int, *slots: str, flags: str = "master") -> str:
-    """One node's line, as it says of itself or others say of it."""
+    """One line of CLUSTER NODES about a node."""
     return f"{name} 127.0.0.1:{port}@1{port} {flags} - 0 0 {epoch} connected {' '.join(slots)}"
 
 
 def test_view_says_who_is_who() -> None:
-    """Masters, replicas and the dead are told apart; a slot on its way is still its node's."""
+    """Masters, replicas and dead nodes are distinguished; a migrating slot belongs to its node."""
     view = view_of(NODES)
 
     assert view.me == "aa"
@@ -43,7 +43,7 @@ def test_view_says_who_is_who() -> None:
 
 
 def test_view_by_name_uses_the_names_that_nodes_announce() -> None:
-    """Certificates hold names; a node without one is reached by its address."""
+    """Certificates contain names; a node without a name is reached by its address."""
     view = parse_view(NODES, "seed", by_name=True)
 
     assert [m.host for m in view.members.values()][:3] == ["one.example", "two.example", "10.0.0.3"]
@@ -60,7 +60,7 @@ def test_view_of_a_node_that_is_given_a_slot_holds_it() -> None:
     "text", ["", "aa", NODES.replace("myself,", ""), NODES.replace("0-99", "0-9x")]
 )
 def test_view_that_cannot_be_read_is_corrupt_data(text: str) -> None:
-    """Nobody guesses where calls belong."""
+    """An unreadable view is an error, not a guess."""
     with pytest.raises(CorruptData, match="CLUSTER NODES"):
         view_of(text)
 
@@ -75,7 +75,7 @@ def test_claims_of_a_promoted_replica_win_over_those_of_the_old_master() -> None
 
 
 def test_claims_of_a_node_that_took_a_slot_win_over_those_who_have_not_heard() -> None:
-    """A slot that has just moved is where its new node says."""
+    """A slot that has just moved belongs to its new node."""
     source = view_of(
         "\n".join([line("aa", 1, 1, "0-99", flags="myself,master"), line("bb", 2, 2, "100-200")])
     )

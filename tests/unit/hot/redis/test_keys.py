@@ -58,7 +58,7 @@ COUNTED = (
 
 
 def identity(kind: str, names: list[str]) -> tuple[str, ...]:
-    """What a key stands for."""
+    """The type of entity that a key belongs to."""
     used = names[: NAMES_USED.get(kind, 1)]
     if kind in COUNTED:
         used[0] = str(len(names[0]))
@@ -114,7 +114,7 @@ def test_keys_of_one_chat_share_a_slot(count: int, chat: str) -> None:
 
 @given(partitions, ids)
 def test_keys_of_one_user_share_a_slot(count: int, user: str) -> None:
-    """One script may touch box, inbox and presence of a user, and its partition's backlog."""
+    """One script can access a user's state, inbox and presence, and the partition's backlog."""
     keys, name = Keys(count), UserId(user)
     home = keys.partition_of(name)
 

@@ -27,7 +27,7 @@ def test_load_script_reads_what_the_header_names() -> None:
 
 
 def test_bind_returns_keys_and_arguments_in_the_script_s_order() -> None:
-    """Whatever order the caller names them in."""
+    """In whatever order the caller names them."""
     deliver = load_script("deliver")
     items: list[dict[str, Value]] = [
         {"upto": 9, "after": 3, "chat_id": "c", "user": "u1", "inbox": "i1", "box": "b1"},
@@ -52,7 +52,7 @@ def test_bind_returns_keys_and_arguments_in_the_script_s_order() -> None:
     ],
 )
 def test_bind_with_wrong_names_is_refused(keys: dict[str, str], args: dict[str, str | int]) -> None:
-    """A caller and a script that have grown apart never meet in Redis."""
+    """A mismatch between a caller and its script never reaches Redis."""
     with pytest.raises(TypeError, match=r"lease\.lua: expected"):
         load_script("acquire_lease").bind(keys, args)
 
@@ -71,7 +71,7 @@ def test_bind_with_wrong_item_is_refused() -> None:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: str(script.name))
 def test_script_head_says_what_it_does_and_returns(script: Script) -> None:
-    """Who reads a script finds the sentence, the parameters and the answer at its head."""
+    """Each script begins with its purpose, its parameters and its reply."""
     head = script.source.split("\n\n")[0].split("\nlocal ")[0]
 
     assert re.match(r"#!lua( flags=\S+)?\n-- [A-Z].*", script.source)

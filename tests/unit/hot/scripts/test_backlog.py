@@ -169,7 +169,7 @@ def test_move_checkpoint_keeps_progress_beyond_the_checkpoint(scripts: ScriptRun
 
 
 def test_record_progress_without_the_lease_records_nothing(scripts: ScriptRunner) -> None:
-    """A worker that lost its lease cannot say what its successor has persisted."""
+    """A worker that lost its lease cannot record progress for its successor."""
     fill(scripts)
 
     assert record_progress(scripts, ENTRIES[3], 12, token=OUTDATED_TOKEN) == [0, 0]

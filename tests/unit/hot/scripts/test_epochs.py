@@ -105,7 +105,7 @@ def test_ensure_epoch_with_another_partition_count_changes_nothing(scripts: Scri
 def test_ensure_epoch_of_another_tenant_names_the_owner_and_changes_nothing(
     scripts: ScriptRunner,
 ) -> None:
-    """A process with the address of another tenant's Redis learns whose it is."""
+    """A process with the address of another tenant's Redis gets the owner's name."""
     first, _ = ensure(scripts, "r1", tenant="acme")
     asked = {"replid": "r2", "came_from": "", "suffix": SUFFIX, "partitions": 1, "tenant": "globex"}
 

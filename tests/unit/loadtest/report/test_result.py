@@ -1,4 +1,4 @@
-"""What a run becomes: a verdict, constants for the planner, a page that stands alone."""
+"""Results of a run: a verdict, constants for the planner, and a self-contained page."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_verdict_names_each_threshold_that_was_broken(
 
 
 def test_verdict_of_a_part_is_never_good() -> None:
-    """A process of the tool that died may have seen the loss."""
+    """A load process that died may have seen the loss."""
     result = made_run()
     result |= {"ended": "broken", "why_broken": "a process was killed"}
 
@@ -116,7 +116,7 @@ def test_verdict_of_a_part_is_never_good() -> None:
 
 
 def test_constants_are_differences_over_what_was_done() -> None:
-    """What the server used meanwhile, for each message; what was not seen is no 0."""
+    """Resources used during the run, per message; unmeasured values are not 0."""
     constants = made_run()["constants"]
 
     assert constants["gateway_cpu_us_per_message"]["value"] == 2000.0
@@ -186,7 +186,7 @@ def test_page_of_nothing_is_still_a_page() -> None:
 
 
 def test_metrics_of_all_labels_are_added_up() -> None:
-    """A backlog is told by partition; comments and empty lines are none."""
+    """A backlog is reported per partition; comments and empty lines are ignored."""
     text = '# HELP a b\n\na{partition="0"} 3.0\na{partition="1 x"} 4\nb 1e3\n'
 
     assert parse_metrics(text) == {"a": 7.0, "b": 1000.0}
@@ -205,12 +205,12 @@ def test_metrics_of_all_labels_are_added_up() -> None:
     ],
 )
 def test_role_of_a_process_is_told_by_its_command(command: list[str], role: str | None) -> None:
-    """What is not of a server is charged to nobody."""
+    """Processes that are not part of a server are not counted."""
     assert role_of(command) == role
 
 
 def test_totals_of_a_long_run_keep_percentiles_and_not_every_second_whole() -> None:
-    """A run of an hour fits into memory, and its first second is told as exactly as its last."""
+    """A run of an hour fits in memory, and the totals are as exact as for a short one."""
     totals, one = Totals(), Histogram()
     one.record(5000)
     told = {"expected": 0, "counts": {}, "histograms": {"ack": one.to_json()}}

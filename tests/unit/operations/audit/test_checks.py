@@ -1,4 +1,4 @@
-"""What is judged wrong of a stretch of a chat, and what is not."""
+"""Inconsistencies that the audit finds in a range of a chat."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def entries(first: int, last: int, **has: Any) -> RangeEntries:
 
 
 def kinds(found: RangeEntries) -> list[tuple[str, int, int]]:
-    """What is wrong."""
+    """The kinds of the findings."""
     return [(each.kind, each.first, each.last) for each in find_inconsistencies(found)]
 
 

@@ -76,7 +76,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 
 @pytest.mark.parametrize("option", ["--prices", "--constants"])
 def test_file_that_is_not_there_is_named(option: str, tmp_path: Path) -> None:
-    """By the error that `main` tells in a sentence."""
+    """`main` prints the error in a sentence."""
     ran = run(option, str(tmp_path / "nothing"))
 
     assert ran.exit_code != 0

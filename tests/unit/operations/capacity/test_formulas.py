@@ -1,4 +1,4 @@
-"""What a line shows is what it computed."""
+"""The displayed numbers of a line give its value."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _formulas = st.recursive(
 
 @given(_formulas, st.tuples(*[st.integers(1, 50)] * 3))
 def test_numbers_inserted_come_to_the_same_value(formula: str, values: tuple[int, ...]) -> None:
-    """Brackets stand where they are needed: whoever computes what is shown gets what is told."""
+    """Brackets are placed so that evaluating the displayed formula gives the displayed value."""
     known = {name: float(value) for name, value in zip("abc", values, strict=True)}
     try:
         (found,) = compute([row("x", formula)], known)

@@ -1,4 +1,4 @@
-"""What a process spends comes to the account once, whatever happens on the way."""
+"""The usage of a process is added to the totals exactly once, with any failures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def spend(usage: UsageAccumulator, units: float = 1.0) -> None:
 
 @pytest.mark.parametrize("fault", ["before", "after"])
 async def test_part_whose_answer_is_lost_is_given_again_as_it_was(fault: str) -> None:
-    """By its number whoever keeps the account knows it; what came since is another part."""
+    """The totals recognize the part by its number; later usage is another part."""
     usage, account, clock = UsageAccumulator(), Account([fault]), Clock()
     accounting = UsageRecorder(usage, account, clock)
     spend(usage)

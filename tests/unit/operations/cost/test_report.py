@@ -26,7 +26,7 @@ SPENT = Spending(
 
 
 def money_of(formula: str) -> float:
-    """What a formula comes to: it is arithmetic, if one reads 2^30 and units right."""
+    """The value of a formula: plain arithmetic, with 2^30 and units."""
     for word in (" provisioned", " used", " h", " a month", " messages", ","):
         formula = formula.replace(word, "")
     return float(eval(formula.replace("^", "**"), {"__builtins__": {}}))
@@ -54,7 +54,7 @@ def test_units_on_demand_are_paid_by_the_million() -> None:
 
 
 def test_capacity_that_is_provisioned_is_shared_by_what_was_used_of_it() -> None:
-    """What nobody used is paid by those who used the rest."""
+    """Unused capacity is charged in proportion to the used one."""
     held = [costs.Capacity("messages", 0, 0, 100, 50), costs.Capacity("m/sender", 0, 0, 100, 50)]
     rates = costs.provisioned_rates(PRICES, held, SPENT, 10)
 
@@ -82,7 +82,7 @@ def test_chats_that_cost_most_come_first_with_the_bound_of_what_is_not_told() ->
 
 
 def test_days_are_added_up() -> None:
-    """Units, chats and messages; of no day at all nothing is told."""
+    """Units, chats and messages; without days nothing is reported."""
     both = costs.sum_days([SPENT, SPENT])
 
     assert both.units["history", "messages", "read"] == 18_000_000.0

@@ -30,12 +30,12 @@ class Said(NamedTuple):
 
 
 def received(at_ms: int, process: str, kind: Kind = "gateway", **fields: Any) -> Said:
-    """A process says something about the last two seconds."""
+    """A report of a process about the last two seconds."""
     return Said(START + at_ms, process, Snapshot(kind, "", "host", 1, START, 2.0, **fields))
 
 
 def show(board: StatsHistory, now_ms: int, after_ms: int = 0) -> Overview:
-    """What an admin sees."""
+    """The overview that an admin sees."""
     board.advance(START + now_ms)
     return board.build_overview(START + now_ms, after_ms)
 
@@ -111,7 +111,7 @@ def test_board_that_nobody_looked_at_for_long_is_bounded() -> None:
 
 
 def test_chats_and_counts_are_of_the_last_minute() -> None:
-    """What was busy before that is not busy now; the longest queue comes first."""
+    """Earlier activity does not count; the longest queue comes first."""
     board = StatsHistory()
     board.add(received(0, "a", "worker", chats={"old": 500}, counts={"write_units:persist": 9.0}))
     for at_ms in range(2000, 64_000, 2000):

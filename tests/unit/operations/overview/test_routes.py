@@ -1,4 +1,4 @@
-"""What days cost, as the admin page is told."""
+"""Costs of days, as the admin page gets them."""
 
 from __future__ import annotations
 

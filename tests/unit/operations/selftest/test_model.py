@@ -52,7 +52,7 @@ def test_report_passes_only_if_nothing_failed_and_nothing_is_left() -> None:
 
 
 def test_target_is_aws_exactly_if_the_option_says_so() -> None:
-    """Nobody pays by mistake, and no local server is reported as AWS."""
+    """Nobody pays by mistake, and a local server is never reported as AWS."""
     local = Settings(warm=Warm(endpoint="http://127.0.0.1:1"), cold=Cold(endpoint="http://h:2"))
     aws = Settings(warm=Warm(region="eu-central-1"), cold=Cold())
 

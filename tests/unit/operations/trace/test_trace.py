@@ -92,7 +92,7 @@ async def test_search_goes_on_where_one_tier_fails_and_names_it_once() -> None:
 
 
 async def test_named_chat_is_looked_through_up_to_now() -> None:
-    """Whoever names the chat finds what was committed long after its mid was made."""
+    """With a named chat, a message committed long after its mid was created is found."""
     older = Older(chats=3, has=1)
     old = "01ARZ3NDEKTSV4RRFFQ69G5FAV"  # of 2016
 

@@ -186,7 +186,7 @@ class FixedClock:
 
 
 class Unlimited:
-    """Blocks and invitations: nobody is blocked, everybody may be added to any chat."""
+    """Blocks and invitations without restrictions."""
 
     async def is_blocked(self, user: UserId, other: UserId) -> bool:
         return False

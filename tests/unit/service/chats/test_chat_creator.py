@@ -12,7 +12,7 @@ from tests.unit.service.chats.chats_world import Hot, Warm, make_creator
 
 
 async def test_create_chat_again_after_changes_tells_what_it_is_now() -> None:
-    """Members of the first hour may have left since: nobody else may hear of the group."""
+    """Members may have left since: no user outside the group gets its state."""
     info = await make_creator(Warm(version=3), Hot()).create_chat(ALICE, Ref("r1"), [BOB], "X")
 
     assert (info.name, info.members, info.count) == ("Team", [ALICE, BOB], 2)
@@ -78,7 +78,7 @@ async def test_create_chat_of_more_than_a_chat_may_have_is_refused() -> None:
 
 
 async def test_create_chat_names_the_first_member_who_does_not_exist() -> None:
-    """The caller can mend the request."""
+    """The caller can correct the request."""
     warm, hot = Warm(), Hot()
 
     with pytest.raises(NotFound, match="carol: there is no such user"):

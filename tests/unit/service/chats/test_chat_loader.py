@@ -44,7 +44,7 @@ async def test_load_chat_opens_it_above_its_head() -> None:
 async def test_load_chat_fills_the_places_of_what_no_tier_has(
     held: int, lowest: int, filled: list[int]
 ) -> None:
-    """A message lost with Redis leaves a tombstone, not a hole that nobody can read past."""
+    """A message lost with Redis leaves a tombstone, not a gap that blocks reading."""
     warm = Warm(head=message(8), newest=[message(7), message(8)], lowest=lowest)
     hot = Hot(seq=Seq(held))
 
@@ -56,7 +56,7 @@ async def test_load_chat_fills_the_places_of_what_no_tier_has(
 
 
 async def test_load_chat_hands_over_what_it_read_and_in_which_epoch() -> None:
-    """The hot tier can tell what was read too early; see `Opening.open_chat`."""
+    """The hot tier can detect what was read too early; see `Opening.open_chat`."""
     hot = Hot()
 
     await make_chat_loader(Warm(), hot).load_chat(ChatId("c1"))

@@ -30,7 +30,7 @@ FAR = (GatewayId("gw2"),)
 
 @dataclasses.dataclass
 class Hot:
-    """Boxes, logs and what is told, as one fake."""
+    """Inboxes, logs and signals in one fake."""
 
     boxes: list[BoxChat] = dataclasses.field(default_factory=list)
     marks: dict[UserId, tuple[int, int]] = dataclasses.field(default_factory=dict)
@@ -165,7 +165,7 @@ def chats_of(hot: Hot, warm: Warm | None = None, *known: KnownAudiences) -> Chat
 
 
 def box(chat: str, order: int, top: int = 0, read: int = 0) -> BoxChat:
-    """A chat in a box."""
+    """A chat in a chat list."""
     return BoxChat(ChatId(chat), Seq(top), Seq(read), Seq(read), Seq(order))
 
 
@@ -292,7 +292,7 @@ async def test_chats_list_does_without_previews_while_the_warm_tier_is_down() ->
 
 
 async def test_chats_that_are_gone_or_left_are_not_listed() -> None:
-    """A box may still name a chat that the user is no member of any more."""
+    """A chat list may still contain a chat that the user has left."""
     hot = Hot([box("gone", 9), box(CHAT, 5), box("left", 3)])
     known = KnownAudiences(audience_of(ALICE, BOB), audience_of(BOB, CAROL, chat=ChatId("left")))
 
@@ -317,7 +317,7 @@ async def test_snapshot_is_the_inbox_head_and_the_newest_chats() -> None:
 
 
 async def test_open_direct_is_an_event_for_its_opener_once() -> None:
-    """The other user learns of it with the first message, or by opening it."""
+    """The other user gets an event with the first message, or by opening the chat."""
     hot = Hot()
     chats = chats_of(hot)
 
@@ -330,7 +330,7 @@ async def test_open_direct_is_an_event_for_its_opener_once() -> None:
 
 
 async def test_open_direct_with_oneself_is_refused() -> None:
-    """There is nobody else in it."""
+    """The chat would have no other user."""
     with pytest.raises(BadRequest, match="user: must be another user"):
         await chats_of(Hot()).open_direct(ALICE, ALICE)
 
@@ -359,7 +359,7 @@ async def test_create_chat_tells_every_member() -> None:
 async def test_create_chat_with_bad_input_creates_nothing(
     members: list[str], name: str | None, error: type[Exception], why: str
 ) -> None:
-    """It is refused by field before any tier hears of it."""
+    """The error names the field, before any tier is called."""
     warm = Warm()
 
     with pytest.raises(error, match=why):
@@ -415,7 +415,7 @@ async def test_mark_in_large_group_is_told_to_the_own_devices_only() -> None:
 
 
 async def test_typing_is_signalled_to_the_others() -> None:
-    """Who writes is not told of himself."""
+    """The sender gets no signal of their own typing."""
     hot = Hot()
     known = KnownAudiences(audience_of(ALICE, BOB, CAROL))
 
@@ -426,7 +426,7 @@ async def test_typing_is_signalled_to_the_others() -> None:
 
 
 async def test_typing_in_chat_of_others_is_refused() -> None:
-    """A stranger signals nobody (promise P7)."""
+    """A stranger cannot send a signal (promise P7)."""
     hot = Hot()
 
     with pytest.raises(NotFound):

@@ -161,7 +161,7 @@ def test_history_page_after_is_the_run_that_begins_there(
 def test_history_page_before_stays_below_it_while_the_chat_grows(
     before: int, limit: int, growth: int
 ) -> None:
-    """What is committed between the two reads of a page does not push it past its end."""
+    """A message committed between two reads does not move the page past its end."""
     page, seqs = read(Tiers(20, range(1, 21), 0, grows_by=growth), before=before, limit=limit)
 
     top = min(20, before - 1)
@@ -202,7 +202,7 @@ class Span:
 
 
 def read_as(span: Span, tier: Tiers, **fields: int) -> tuple[Page, list[int]]:
-    """Ask for a page as one who may read a part of the chat; return it and its seqs."""
+    """Read a page as a user who may read a part of the chat; return it and its seqs."""
     history = History(log=tier, older=tier, members=span)
     frame = frames.History(id=1, chat=CHAT, **fields)
     page = asyncio.run(history.get_page(ALICE, frame))
@@ -213,7 +213,7 @@ def read_as(span: Span, tier: Tiers, **fields: int) -> tuple[Page, list[int]]:
 def test_history_walk_gives_a_reader_what_is_his_and_nothing_else(
     tier: Tiers, first: int, head: int, limit: int, is_upwards: bool
 ) -> None:
-    """From where he joined to where the chat was when he was last seen in it, either way."""
+    """From the join to the last seq seen as a member, in both directions."""
     head = min(head, tier.top)
     span, seen = Span(first, head), list[int]()
     page, seqs = read_as(span, tier, limit=limit, **({"after": 0} if is_upwards else {}))
@@ -307,7 +307,7 @@ def test_history_page_is_refused_if_redis_loses_the_chat_while_it_is_read(field:
 def test_history_of_one_who_leaves_while_it_is_read_ends_where_he_was(
     head: int, growth: int
 ) -> None:
-    """What is said after it was looked whether he is a member is on no page of his (P7)."""
+    """Messages sent after the membership check are on no page of the user (P7)."""
     tier = Tiers(head, range(1, head + 1), 0, grows_by=growth)
 
     assert read_as(Span(1, head), tier, limit=100)[1] == list(range(1, head + 1))
@@ -316,7 +316,7 @@ def test_history_of_one_who_leaves_while_it_is_read_ends_where_he_was(
 
 @given(tiers(), st.integers(1, 20))
 def test_history_walk_back_gives_the_whole_chat_once(tier: Tiers, limit: int) -> None:
-    """Scrolling up page by page meets every message, none twice, and ends where `more` says."""
+    """Reading page by page upward returns every message once and ends where `more` is false."""
     page, seqs = read(tier, limit=limit)
     seen = seqs
     while page.has_more:
@@ -359,7 +359,7 @@ def test_history_walk_while_messages_move_to_the_warm_tier_has_no_hole(
 def test_history_hole_in_the_hot_tier_is_never_served_over(
     tier: Tiers, data: st.DataObject
 ) -> None:
-    """What does not join is left out; a page is contiguous or refused."""
+    """Entries after a gap are omitted; a page is contiguous or refused."""
     tier.holes = frozenset({data.draw(st.sampled_from(list(tier.hot)))})
 
     for fields in ({}, {"after": data.draw(st.integers(0, tier.top))}):
@@ -374,7 +374,7 @@ def test_history_hole_in_the_hot_tier_is_never_served_over(
 def test_history_hole_in_the_warm_tier_is_never_served_over(
     tier: Tiers, data: st.DataObject
 ) -> None:
-    """Whatever a tier answers, a page is contiguous and joins the place, or is refused."""
+    """Whatever a tier returns, a page is contiguous and adjacent to the position, or refused."""
     tier.warm_holes = frozenset({data.draw(st.integers(1, tier.warm_top))})
     place = data.draw(st.integers(1, tier.top))
 
@@ -449,7 +449,7 @@ def test_history_page_is_as_short_as_the_settings_say(
 
 
 def test_history_message_larger_than_a_page_comes_alone() -> None:
-    """A page has at least one message, or nobody would get beyond it."""
+    """A page has at least one message; otherwise no client could continue."""
     tier = Tiers(3, range(1, 4), 3, body="x" * (BYTES_MAX + 1))
 
     page, seqs = read(tier, limit=3)
@@ -475,7 +475,7 @@ def test_history_with_both_directions_is_refused() -> None:
 async def test_history_of_chat_that_is_not_the_reader_s_is_not_found(
     reader: str, chat: str
 ) -> None:
-    """Who is no member reads nothing, and does not learn whether the chat exists (promise P7)."""
+    """To a non-member the chat does not exist (promise P7)."""
     tier = Tiers(10, range(1, 11), 10)
     history = History(log=tier, older=tier, members=KnownAudiences(audience_of(ALICE, BOB)))
 

@@ -97,7 +97,7 @@ async def test_message_is_found_by_its_ts_in_whatever_tier(
 async def test_surroundings_are_contiguous_and_as_many_as_there_are(
     top: int, limit: int, data: st.DataObject
 ) -> None:
-    """The message is in them, and what is said of more is true."""
+    """The message is included, and `has_older` and `has_newer` are correct."""
     seq = data.draw(st.integers(1, top))
 
     found = await Tiers(top, 0).around().get_context(ALICE, Reference(CHAT, Seq(seq)), limit)
@@ -119,7 +119,7 @@ async def test_surroundings_are_contiguous_and_as_many_as_there_are(
     ],
 )
 async def test_reference_to_something_else_is_not_found(reference: Reference) -> None:
-    """What a reference says must all be true of one message."""
+    """All fields of a reference must match one message."""
     with pytest.raises(NotFound):
         await Tiers(3, 2).around().get_message(ALICE, reference)
     with pytest.raises(NotFound):
@@ -127,7 +127,7 @@ async def test_reference_to_something_else_is_not_found(reference: Reference) ->
 
 
 async def test_reference_by_ts_tells_a_stranger_nothing() -> None:
-    """He is asked for his membership before any tier is."""
+    """Membership is checked before any tier is read."""
     tiers = Tiers(3, 2)
 
     with pytest.raises(NotFound, match=r"^chat$"):

@@ -1,4 +1,4 @@
-"""What a reader is shown of rows that were found, while changes of them are on their way."""
+"""Rows that a reader gets while changes of them are pending."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def seqs(page: Page[Message]) -> list[int]:
 
 
 async def sent(world: World, reader: UserId | None = BOB) -> Page[Message]:
-    """What bob sent."""
+    """Messages of bob."""
     return (await world.finding().list_sent(reader, BOB, TimeRange(), 10, None)).page
 
 
@@ -179,7 +179,7 @@ async def test_change_that_left_the_overlay_meanwhile_is_shown() -> None:
 
 
 async def test_chat_that_is_stored_as_a_whole_is_read_once() -> None:
-    """What was acked before the call was applied before the items were read."""
+    """Changes acked before the call were applied before the items were read."""
     world = World([message(1)])
 
     assert seqs(await sent(world)) == [1]
@@ -221,7 +221,7 @@ async def test_earlier_periods_are_the_reader_s_and_what_is_between_is_not() -> 
 
 
 async def test_chat_is_read_from_where_the_reader_may_on() -> None:
-    """Neither what was before he joined is gone through, nor what came after he was one."""
+    """Neither earlier messages nor those after the membership are read."""
     world = World([message(seq) for seq in range(1, 7)], firsts={CHAT: 3})
 
     page = await world.finding().list_chat(ALICE, CHAT, TimeRange(to_ts=5000), 10, None)

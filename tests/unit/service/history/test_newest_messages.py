@@ -77,7 +77,7 @@ def newest_messages(
 
 
 async def test_chat_whose_archive_is_down_opens_without_its_messages() -> None:
-    """Nobody is kept from writing by an archive."""
+    """A missing archive does not prevent sending."""
     assert await newest_messages().read(CHAT, HEAD) == []
 
 

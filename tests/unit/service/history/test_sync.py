@@ -1,4 +1,4 @@
-"""What a device missed: inbox entries with their messages, contiguous, or a clear refusal."""
+"""Sync: missed inbox entries with their messages, contiguous, or a clear refusal."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_sync_gives_what_came_after_the_cursor_in_order(
 def test_sync_of_trimmed_inbox_is_whole_or_refused(
     entries: list[InboxEntry], after: int, first: int
 ) -> None:
-    """What has left the inbox is never passed over in silence (promise P5)."""
+    """Entries that have left the inbox are never skipped silently (promise P5)."""
     hot = Hot(entries, first=first)
     needs_lost = after + 1 < first <= len(entries)
 
@@ -113,7 +113,7 @@ def test_sync_of_trimmed_inbox_is_whole_or_refused(
 def test_sync_stops_before_a_message_that_is_gone(
     entries: list[InboxEntry], data: st.DataObject
 ) -> None:
-    """What is there is given; when the next one is gone the device must start again."""
+    """Available entries are returned; at a missing one the device starts from a snapshot."""
     lost = data.draw(st.sampled_from(entries))
     if lost.chat is None:
         return
@@ -173,7 +173,7 @@ class Warm:
 
 
 def test_messages_that_left_the_hot_tier_come_from_the_warm_one() -> None:
-    """A chat that was idle is evicted; a device that comes back late still gets what it missed."""
+    """An idle chat was evicted; a device that reconnects late still gets what it missed."""
     entries = inbox_of([0, 1, 0, -1, 0])
     hot = Hot(entries, gone=frozenset((CHATS[0], seq) for seq in (1, 2)))
     warm = Warm()
@@ -186,7 +186,7 @@ def test_messages_that_left_the_hot_tier_come_from_the_warm_one() -> None:
 
 
 def test_messages_that_no_tier_answers_for_are_not_skipped() -> None:
-    """While the warm tier is away, the device waits for it instead of losing its place."""
+    """While the warm tier is down, the device waits and keeps its position."""
     hot = Hot(inbox_of([0]), gone=frozenset({(CHATS[0], 1)}))
     warm = Warm(error=Unavailable("the warm tier does not answer"))
 
@@ -195,7 +195,7 @@ def test_messages_that_no_tier_answers_for_are_not_skipped() -> None:
 
 
 def test_message_that_expired_is_missed_as_a_tombstone() -> None:
-    """The inbox has its place, and no more than that is told."""
+    """The inbox contains its position, and only a tombstone is delivered."""
 
     class Ending(Hot):
         def _entry(self, chat: ChatId, seq: int) -> LogEntry:

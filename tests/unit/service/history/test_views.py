@@ -24,7 +24,7 @@ def entry_of(message: Message) -> LogEntry:
 
 
 def seen_in_log(view: View, message: Message) -> Message:
-    """What a reader of the log sees."""
+    """Entries that a reader of the log sees."""
     tail = view.render_entry(entry_of(message), NOW)
     return codec.decode_message(codec.join_message(message.seq, message.ts, tail))
 
@@ -62,7 +62,7 @@ def test_view_takes_the_text_from_an_edit_that_was_replaced() -> None:
 
 @pytest.mark.parametrize("message", [ONE, EDIT])
 def test_view_hides_a_message_and_its_edits(message: Message) -> None:
-    """What a user deleted for himself is a tombstone to him, in both tiers."""
+    """A message that a user deleted for themselves is a tombstone to them, in both tiers."""
     view = View({}, frozenset({5}))
 
     assert seen_in_log(view, message) == tombstone_of(message, 0)
@@ -70,7 +70,7 @@ def test_view_hides_a_message_and_its_edits(message: Message) -> None:
 
 
 def test_view_hides_nothing_else() -> None:
-    """Neither other messages nor reactions, which say nothing of its text."""
+    """Neither other messages nor reactions, which do not contain its text."""
     view = View({}, frozenset({4, 6}))
     reaction = Message(6, 1006, "c", "M", "bob", "r", "reaction", "x", target=5)
     hidden = View({}, frozenset({5}))
@@ -94,7 +94,7 @@ def test_view_of_an_expired_message_is_its_tombstone() -> None:
 def test_view_withholds_changes_of_messages_from_before_the_reader(
     kind: str, first: int, is_shown: bool
 ) -> None:
-    """The entry keeps its place; what it says of a message they may not read is gone."""
+    """The entry keeps its position; the text of the unreadable message is removed."""
     view = View({}, frozenset(), Reader(Seq(first), Seq(9)))
     entry = Message(8, 1008, "c", "M8", "alice", "r8", kind, "two", target=5)
     wanted = entry if is_shown else tombstone_of(entry, 0)

@@ -28,7 +28,7 @@ def entry(seq: int, body: str = "text", rev: int = 0) -> Message:
 
 @dataclasses.dataclass
 class FakeClock:
-    """Stands still until it is told to go on."""
+    """Time that the test advances."""
 
     now: float = 1000.0
 
@@ -189,7 +189,7 @@ def test_place_that_is_known_to_be_archived_costs_no_search_in_the_warm_tier() -
 
 
 def test_what_was_restored_is_read_from_the_warm_tier_and_the_rest_from_the_archive() -> None:
-    """Both ways, also while the archive is away; pages go on where the range ends."""
+    """In both directions, also while the archive is down; pages continue after the range."""
     kept = frozenset(range(11, 21))
     tiers = Tiers(40, 30, kept, iter(()), removed=30, restored=(range_of(11, 20),))
     older = OlderTiers(tiers, tiers)
@@ -214,7 +214,7 @@ def test_what_was_restored_is_read_from_the_warm_tier_and_the_rest_from_the_arch
     ids=["over", "ending", "begun"],
 )
 def test_what_is_not_restored_any_more_or_yet_is_read_from_the_archive(held: Restored) -> None:
-    """Its items may be there, but nobody relies on them."""
+    """Items that are not completely restored are never relied on."""
     kept = frozenset(range(11, 21))
     tiers = Tiers(40, 30, kept, iter(()), removed=30, restored=(held,))
 
@@ -255,7 +255,7 @@ def test_archive_that_is_down_is_named_and_the_warm_tier_is_served() -> None:
 
 
 def test_hole_is_not_filled_where_the_archive_has_the_entry() -> None:
-    """What has moved is not lost."""
+    """Moved entries are not lost."""
     tiers = Tiers(40, 30, frozenset(), iter(()), removed=30)
     older = OlderTiers(tiers, tiers)
 

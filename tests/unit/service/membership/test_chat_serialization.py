@@ -61,7 +61,7 @@ async def test_changes_that_arrive_during_a_propagation_share_the_next_one() -> 
 
 
 async def test_failed_propagation_is_repeated_by_the_next_change() -> None:
-    """The failed one is left to repair; the one that waited behind it delivers both."""
+    """Repair handles the failed change; the next change delivers both."""
     propagation = Propagation()
     propagation.failures = 1
     serializer = ChatSerializer(propagation.try_deliver)

@@ -65,7 +65,7 @@ def join(user: str) -> ChangeEntry:
 
 
 def leave(user: str, *, is_new: bool = False) -> ChangeEntry:
-    """An entry after which a user is no member; `is_new`: was none before, as one who is banned."""
+    """The entry of a leave; `is_new`: the user was no member before, as with a ban."""
     return ChangeEntry(user, "", is_new, b"", f"leave-{user}")
 
 
@@ -81,7 +81,7 @@ async def fix(
 
 
 async def test_period_whose_ends_were_made_again_is_stored_with_its_new_seqs() -> None:
-    """The entries are where the head of the chat says."""
+    """The period has the seqs that the head of the chat contains."""
     again = {1: ChangePlace(Seq(5), False), 2: ChangePlace(Seq(7), False)}
 
     fixed = await fix(
@@ -109,7 +109,7 @@ async def test_leave_that_is_not_at_its_place_is_not_stored() -> None:
 
 
 async def test_changes_of_which_the_directory_has_the_seqs_cost_nothing() -> None:
-    """So does the ban of one who was no member."""
+    """The ban of a non-member costs nothing, too."""
     checked = {1: ChangePlace(Seq(5), True), 2: ChangePlace(Seq(6), False)}
     banned = change(2, leave("dave", is_new=True))
 

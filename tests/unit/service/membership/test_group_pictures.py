@@ -10,7 +10,7 @@ from chatserver.service.membership.group_pictures import NO_GROUP_PICTURES
 
 
 async def test_picture_is_refused_by_name_without_the_feature() -> None:
-    """Nothing would keep its file; removing one is no error."""
+    """Nothing would keep the picture's file; removing a picture is no error."""
     with pytest.raises(BadRequest, match="picture"):
         await NO_GROUP_PICTURES.claim(UserId("alice"), ChatId("g-x"), "f-1")
     await NO_GROUP_PICTURES.release(ChatId("g-x"), "f-1")

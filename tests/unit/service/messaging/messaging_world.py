@@ -55,7 +55,7 @@ class Client:
 
 
 class Commits:
-    """Keeps drafts in the order of `submit` until the test says what becomes of them."""
+    """Keeps drafts in the order of `submit` until the test decides their outcome."""
 
     def __init__(self) -> None:
         self.queue: collections.deque[tuple[PendingDraft, Audience]] = collections.deque()
@@ -101,7 +101,7 @@ class Commits:
 
 
 def places_of(audience: Audience, seq: Seq, far: bytes | Literal[0] = 0) -> InboxPositions:
-    """The place `seq` in each inbox, told as of the second message of a call."""
+    """Position `seq` in each inbox, as reported for the second message of a call."""
     count = len(audience.inline_users)
     return InboxPositions([Seq(seq - 1)] * count, 1, [far] * count if far else None)
 

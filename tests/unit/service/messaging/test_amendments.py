@@ -42,7 +42,7 @@ class Audiences(KnownAudiences):
 
 @dataclasses.dataclass
 class World:
-    """Everything around the use case; `outcomes` is what the commit says, in turn."""
+    """Everything that the use case needs; `outcomes` are the results of the commits, in order."""
 
     outcomes: list[Amended] = dataclasses.field(default_factory=lambda: [DONE])
     stored: list[frames.Message] = dataclasses.field(default_factory=list)
@@ -126,7 +126,7 @@ def test_change_is_committed_fanned_out_and_acked() -> None:
 def test_change_of_each_sort_is_an_entry_of_its_kind(
     frame: AnyChange, kind: str, body: str
 ) -> None:
-    """What a client asks for becomes what the chat is told."""
+    """A request becomes an entry of its kind."""
     world = World()
 
     world.change(frame)
@@ -135,7 +135,7 @@ def test_change_of_each_sort_is_an_entry_of_its_kind(
 
 
 def test_change_of_what_is_not_hot_is_asked_again_with_the_stored_message() -> None:
-    """With the head before the read, so that the commit can tell whether it still holds."""
+    """With the head from before the read, so that the commit can check it."""
     stored = frames.Message(5, 1005, CHAT, "M", ALICE, "r", "text", "one")
     world = World([Amended(Outcome.ELSEWHERE, 7), DONE], [stored])
 
@@ -254,7 +254,7 @@ def test_change_with_a_text_that_is_not_allowed_reaches_nobody(frame: AnyChange)
 def test_delete_for_me_tells_the_user_s_own_devices_once(
     outcome: Hide, durability: Literal["hot", "stored"]
 ) -> None:
-    """Nothing is added to the chat, and nobody else is told."""
+    """The chat gets no entry, and no other user is notified."""
     is_new, world = outcome is Hide.NEW, World(outcome=outcome)
 
     ack = world.change(frames.Delete(1, CHAT, 5, "r1", "me"))

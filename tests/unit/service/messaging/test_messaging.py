@@ -54,7 +54,7 @@ def draft_of(ref: str, body: str = "hi") -> Draft:
 
 
 async def test_send_submits_what_the_codec_makes_of_the_frame(world: World) -> None:
-    """What is committed decodes to the message that was sent."""
+    """The committed bytes decode to the message that was sent."""
     await world.send("r1", body="e\u0301 🙂", reply_to=3, kind="note")
 
     ((draft, audience),) = world.commits.queue
@@ -111,7 +111,7 @@ async def test_awaited_send_raises_what_refuses_the_message(world: World) -> Non
 
 
 async def test_cancelled_send_ignores_its_late_outcome(world: World) -> None:
-    """The message may have been sent; nobody waits for its ack."""
+    """The message may have been sent; its ack is ignored."""
     sending = asyncio.create_task(world.messaging.send(draft_of("r1")))
     await settle_down()
     sending.cancel()
@@ -123,7 +123,7 @@ async def test_cancelled_send_ignores_its_late_outcome(world: World) -> None:
 
 
 async def test_send_to_user_elsewhere_is_settled_after_the_mail(world: World) -> None:
-    """The chat stays listed until the other gateways are told."""
+    """The chat stays listed until the other gateways are notified."""
     await world.send("r1")
 
     world.commits.commit_all(far=b"gw2")
@@ -144,7 +144,7 @@ async def test_send_known_ref_with_the_same_body_is_acked_as_a_repeat(world: Wor
 
 
 async def test_send_known_ref_with_another_body_is_a_conflict(world: World) -> None:
-    """A ref names one message for ever."""
+    """A ref identifies one message."""
     await world.send("r1")
     draft, _ = world.commits.queue.popleft()
 
@@ -156,7 +156,7 @@ async def test_send_known_ref_with_another_body_is_a_conflict(world: World) -> N
 
 
 async def test_send_of_non_member_is_not_found_and_drops_the_audience(world: World) -> None:
-    """Who is not in a chat does not learn that there is one; next time it is looked up again."""
+    """A non-member cannot tell that the chat exists; the next send loads the audience again."""
     await world.send("r1", sender=CAROL)
     draft, _ = world.commits.queue.popleft()
 
@@ -167,7 +167,7 @@ async def test_send_of_non_member_is_not_found_and_drops_the_audience(world: Wor
 
 
 async def test_send_that_failed_is_refused_with_the_reason(world: World) -> None:
-    """Nobody knows, says `unavailable`; the same ref tells."""
+    """With `unavailable` the outcome is unknown; a retry with the same ref reports it."""
     await world.send("r1")
     draft, _ = world.commits.queue.popleft()
     error = Unavailable("redis: gone")
@@ -183,7 +183,7 @@ async def test_send_that_failed_is_refused_with_the_reason(world: World) -> None
 async def test_send_with_a_bad_body_takes_nothing(
     world: World, body: str, error: type[Exception]
 ) -> None:
-    """It is refused before anything is queued, and nobody is called back for it."""
+    """The error is raised before anything is queued, and no callback is called."""
     with pytest.raises(error):
         await world.send("r1", body=body)
 
@@ -192,7 +192,7 @@ async def test_send_with_a_bad_body_takes_nothing(
 
 
 async def test_send_while_the_commit_is_full_is_overloaded_at_once(world: World) -> None:
-    """Nothing was taken: the caller is told by the exception, and only by it."""
+    """Nothing was accepted: only the exception reports it."""
     world.commits.full = Overloaded("full")
 
     with pytest.raises(Overloaded):
@@ -205,7 +205,7 @@ async def test_send_while_the_commit_is_full_is_overloaded_at_once(world: World)
 
 
 async def test_send_while_the_chat_loads_waits_in_order(cold: World) -> None:
-    """What was sent first is committed first, also what comes as the loading ends."""
+    """Commits keep the order of sends, also for those that arrive as the load ends."""
     await cold.send("r1", "r2")
     await cold.send("r3")
     assert cold.commits.submitted == []
@@ -237,7 +237,7 @@ async def test_send_right_behind_the_loading_does_not_overtake(cold: World) -> N
 
 
 async def test_send_to_other_chats_goes_on_while_one_loads(cold: World) -> None:
-    """A chat that is slow to load holds up nobody else."""
+    """A chat that loads slowly delays no other chat."""
     cold.audiences.known[OTHER] = audience_of(ALICE, BOB, chat=OTHER)
     await cold.send("r1")
 
@@ -256,7 +256,7 @@ async def test_send_to_other_chats_goes_on_while_one_loads(cold: World) -> None:
 async def test_send_to_chat_that_cannot_be_loaded_is_refused_once_each(
     cold: World, failure: Unavailable | NotFound, code: str
 ) -> None:
-    """All that waited are told why; a later send tries again."""
+    """All waiting sends get the reason; a later send tries again."""
     await cold.send("r1", "r2")
 
     await cold.audiences.loaded(failure)
@@ -308,7 +308,7 @@ async def test_send_to_chat_whose_loading_is_cancelled_is_refused_for_now(cold: 
 
 
 async def test_send_to_unknown_chat_says_the_same_as_to_one_of_others(cold: World) -> None:
-    """Nobody can find out which chats exist."""
+    """The existence of a chat is not disclosed."""
     await cold.send("r1")
     await cold.audiences.loaded(NotFound("chat c1: does not exist"))
     cold.audiences.known[CHAT] = audience_of(BOB, CAROL)
@@ -368,7 +368,7 @@ async def test_send_to_closed_chat_is_loaded_and_sent_again_in_order(world: Worl
 
 
 async def test_send_between_two_batches_of_a_closed_chat_keeps_its_place(world: World) -> None:
-    """A draft that comes back late stands before what was sent after it (invariant I7)."""
+    """A draft that returns late keeps its place before later sends (invariant I7)."""
     await world.send("r1", "r2")
 
     world.commits.close_chat()
@@ -381,7 +381,7 @@ async def test_send_between_two_batches_of_a_closed_chat_keeps_its_place(world: 
 
 
 async def test_send_to_chat_that_stays_closed_gives_up(world: World) -> None:
-    """After a few tries the client is told that it may try later."""
+    """After a few attempts the client gets a temporary error."""
     await world.send("r1")
     for _ in range(LOADS_MAX - 1):
         world.commits.close_chat()

@@ -98,7 +98,7 @@ async def test_undelivered_uses_the_audience_of_now(world: World) -> None:
 
 
 async def test_undelivered_leaves_out_what_the_commit_served(world: World) -> None:
-    """What was served between two fan-outs is in every inbox already."""
+    """Messages delivered between two fan-outs are already in every inbox."""
     world.audiences.known[CHAT] = audience_of(ALICE, BOB, after={BOB: 4}, done=2)
     await world.send("r1", "r2", "r3")
     world.commits.take()
@@ -112,7 +112,7 @@ async def test_undelivered_leaves_out_what_the_commit_served(world: World) -> No
 
 
 async def test_undelivered_that_redis_lost_is_not_delivered(world: World) -> None:
-    """A Redis that came back without a message gives its seq to another: no inbox names it yet."""
+    """Redis reassigns the seq of a lost message: no inbox contains it yet."""
     world.audiences.known[CHAT] = audience_of(ALICE, BOB, top=1)
     await world.send("r1", "r2")
 
@@ -142,7 +142,7 @@ async def test_send_to_large_chat_is_acked_and_published(
 
 
 async def test_undelivered_in_large_chat_is_told_to_its_gateways(world: World) -> None:
-    """It has no inboxes: whoever has sessions of it reads its log."""
+    """A large chat has no inboxes: gateways with its sessions read the log."""
     world.audiences.known[CHAT] = audience_of(ALICE, BOB, is_large=True)
     await world.send("r1")
 

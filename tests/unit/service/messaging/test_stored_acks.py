@@ -27,7 +27,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Heard(NamedTuple):
-    """Who was called back."""
+    """Records the callbacks."""
 
     stored: list[int]
     too_late: list[int]
@@ -75,7 +75,7 @@ async def test_stored_late_or_repeated_watermark_does_nothing() -> None:
 
 
 async def test_stored_wait_that_takes_too_long_is_told_once() -> None:
-    """Then the watermark comes to nobody; others in the chat still wait."""
+    """The late `stored` position is ignored; other senders in the chat still wait."""
     waits, heard = StoredWaits(0.02), Heard([], [])
     waits.add(CHAT, Seq(1), *heard.of(1))
     await eventually(lambda: heard.too_late == [1], 20)
@@ -87,7 +87,7 @@ async def test_stored_wait_that_takes_too_long_is_told_once() -> None:
 
 
 async def test_stored_waits_have_a_bound_and_give_room_back(few: None) -> None:
-    """Beyond it nothing is taken, and nobody is called back for it; what ended makes room."""
+    """Above the limit nothing is accepted and no callback is called; ended waits make room."""
     waits, heard = StoredWaits(NEVER_S), Heard([], [])
     for number in range(FEW):
         assert waits.add(CHAT, Seq(1 + number % 2), *heard.of(number))
@@ -103,7 +103,7 @@ async def test_stored_waits_have_a_bound_and_give_room_back(few: None) -> None:
 
 
 async def test_stored_timeouts_give_room_back(few: None) -> None:
-    """A wait that ran out of time is not counted for ever."""
+    """A wait that timed out does not count."""
     waits, heard = StoredWaits(0.0), Heard([], [])
     for number in range(FEW):
         waits.add(CHAT, Seq(number), *heard.of(number))
@@ -133,7 +133,7 @@ async def test_stored_callback_may_wait_again() -> None:
 
 
 async def test_another_epoch_ends_every_wait() -> None:
-    """A seq of an epoch that is over may stand for another message: nobody is told it is stored."""
+    """A seq of an old epoch may be another message: no client gets `stored`."""
     heard = Heard([], [])
     waits = StoredWaits(NEVER_S)
     for number in (5, 6):

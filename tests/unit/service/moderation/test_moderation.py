@@ -65,6 +65,6 @@ async def test_block_of_more_users_than_one_may_is_refused() -> None:
 
 
 async def test_block_of_oneself_is_refused() -> None:
-    """There is nobody to be blocked by."""
+    """A user cannot block themselves."""
     with pytest.raises(BadRequest):
         await moderation(Rows(0)).block(ALICE, ALICE)

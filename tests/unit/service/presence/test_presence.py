@@ -1,4 +1,4 @@
-"""Attendance: what a gateway says of its users, and what it keeps to itself."""
+"""Presence that a gateway publishes for its users."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class World:
         ]
 
     def states_of(self, user: UserId) -> list[State]:
-        """What was said of a user so far."""
+        """States published for a user so far."""
         return [state for who, state, _ in self.said if who == user]
 
     def arrive(self, user: UserId = ALICE, *, is_foreground: bool = True) -> SessionActivity:
@@ -69,7 +69,7 @@ class World:
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    """A gateway that says what changes."""
+    """A gateway whose published changes are recorded."""
     world = World()
     task = asyncio.create_task(world.presence.run(world.changes.append))
     yield world
@@ -90,7 +90,7 @@ async def test_arrival_is_said_at_once_and_once(world: World) -> None:
 
 
 async def test_only_changes_are_told_on(world: World) -> None:
-    """What Redis says is no change goes to nobody."""
+    """A state that Redis reports as unchanged is not published."""
     world.arrive(BOB)
     world.arrive(ALICE)
 
@@ -147,7 +147,7 @@ async def test_hiding_showing_and_going_idle_are_said(world: World) -> None:
 
 
 async def test_what_could_not_be_said_is_said_later(world: World) -> None:
-    """Redis was away; nobody is forgotten, not even who has left meanwhile."""
+    """Presence that could not be published while Redis was down is published later."""
     world.is_down = True
     phone = world.arrive()
     world.arrive(BOB)

@@ -1,4 +1,4 @@
-"""Watching: who shares a chat is told, of changes alone, not too often, and nobody else."""
+"""Presence subscriptions: users who share a chat get changes, at a limited rate; others nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GROUP, CLOSED = ChatId("g-1"), ChatId("g-closed")
 
 
 class Device:
-    """A session that keeps what it is told."""
+    """A session that keeps what it receives."""
 
     def __init__(self, user: UserId) -> None:
         self.user = user
@@ -97,7 +97,7 @@ async def test_watch_tells_at_once_of_those_who_share_a_chat(world: World) -> No
 
 
 async def test_watch_opens_a_chat_that_is_not_in_redis(world: World) -> None:
-    """A group nobody used for long still is a group."""
+    """A group that nobody used for a long time is loaded."""
     alice = Device(ALICE)
     world.closed.add(GROUP)
 
@@ -107,7 +107,7 @@ async def test_watch_opens_a_chat_that_is_not_in_redis(world: World) -> None:
 
 
 async def test_change_is_told_to_members_only(world: World) -> None:
-    """Who was removed from the group hears no more, though the watch was begun before."""
+    """A removed member gets nothing more, even if they subscribed before."""
     alice, bob = Device(ALICE), Device(BOB)
     world.members[GROUP].add(BOB)
     for device in (alice, bob):
@@ -151,7 +151,7 @@ async def test_there_and_back_within_the_interval_is_not_told(world: World) -> N
 
 
 async def test_look_again_finds_what_was_lost(world: World) -> None:
-    """A gateway that died tells nobody that its users are gone."""
+    """A gateway that died does not report that its users are offline."""
     alice = Device(ALICE)
     world.be(BOB, State.ONLINE, 1)
     await world.subscriptions.subscribe(alice, [BOB])
@@ -163,7 +163,7 @@ async def test_look_again_finds_what_was_lost(world: World) -> None:
 
 
 async def test_gone_watcher_leaves_nothing_behind(world: World) -> None:
-    """The last one who watched a user takes the watch along, in Redis, too."""
+    """The last subscriber of a user removes the subscription, also in Redis."""
     alice, phone = Device(ALICE), Device(ALICE)
     for device in (alice, phone):
         await world.subscriptions.subscribe(device, [BOB])
@@ -187,7 +187,7 @@ async def test_watch_beyond_the_bound_is_refused(world: World) -> None:
 
 
 async def test_watcher_that_ended_meanwhile_is_not_entered(world: World) -> None:
-    """Its session looked up for it what nobody wants any more."""
+    """The session subscribed for a user in whom nobody is interested anymore."""
     alice = Device(ALICE)
     alice.is_live = False
 

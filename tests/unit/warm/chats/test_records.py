@@ -81,7 +81,7 @@ REQUESTS = st.tuples(st.sampled_from(["direct", "group"]), st.none() | st.text(m
 
 @given(REQUESTS, REQUESTS)
 def test_origin_of_two_requests_is_the_same_only_if_they_are(one, other) -> None:  # type: ignore[no-untyped-def]  # hypothesis gives them
-    """The digest tells a retry from another request under the same id."""
+    """The digest distinguishes a retry from another request with the same id."""
     assert (describe_origin(*one) == describe_origin(*other)) == (one == other)
 
 

@@ -1,4 +1,4 @@
-"""Each failure of the SDK becomes one error of ours, which says what to do."""
+"""Each SDK failure becomes one error of ours, with a remedy."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def answer(code: str, status: int = 400, **more: Any) -> ClientError:
 def test_failure_becomes_an_error_of_ours_that_names_the_endpoint(
     failure: Exception, expected: type[ChatError]
 ) -> None:
-    """Nothing of botocore crosses the package border, and the address tried is always said."""
+    """No botocore error crosses the package border, and the message names the endpoint."""
     error = translate(failure, ENDPOINT)
 
     assert type(error) is expected
@@ -71,7 +71,7 @@ def test_failure_becomes_an_error_of_ours_that_names_the_endpoint(
 
 
 def test_failure_to_connect_says_how_to_start_a_server() -> None:
-    """Who has no DynamoDB running learns how to get one."""
+    """Without DynamoDB, the message says how to start a server."""
     error = translate(EndpointConnectionError(endpoint_url=ENDPOINT), ENDPOINT)
 
     assert "chatserver dev" in str(error)
@@ -79,7 +79,7 @@ def test_failure_to_connect_says_how_to_start_a_server() -> None:
 
 
 def test_failed_condition_carries_what_stood_there() -> None:
-    """The stored item comes back with the refusal and saves a read."""
+    """The failed condition returns the stored item, which saves a read."""
     stored = {"PK": {"S": "u#a"}}
 
     error = translate(answer("ConditionalCheckFailedException", Item=stored), ENDPOINT)

@@ -22,7 +22,7 @@ ACTIVE = Span(MESSAGES, "c", STATUS_INDEX, prefix="active#")
 
 
 def test_token_of_a_row_is_the_start_of_the_page_after_it() -> None:
-    """A token holds the index's key and the table's, and comes back as it went."""
+    """A token has the keys of the index and the table, and decodes to itself."""
     row = {"sender_id": {"S": "alice"}, "ts": {"N": "15"}, "chatid": {"S": "c"}}
 
     token = SENT.token_of({**row, "expires_at": {"N": "1"}})

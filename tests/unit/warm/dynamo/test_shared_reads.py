@@ -49,7 +49,7 @@ async def test_concurrent_callers_share_a_read_of_their_key() -> None:
 
 
 async def test_caller_during_a_read_gets_the_result_of_a_later_one() -> None:
-    """What was written before the call is in the result."""
+    """The result includes everything written before the call."""
     store = Store()
     reads = SharedReads(store.read)
     early = await start(reads, "a", 3)
@@ -78,7 +78,7 @@ async def test_read_that_hangs_delays_no_later_caller() -> None:
 
 
 async def test_cancelled_caller_does_not_end_the_read_of_others() -> None:
-    """The one who started it is cancelled."""
+    """Only the caller that started the read is canceled."""
     store = Store()
     reads = SharedReads(store.read)
     first, second = await start(reads, "a", 2)

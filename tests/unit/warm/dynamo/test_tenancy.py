@@ -1,4 +1,4 @@
-"""A tenant's mark on every key, and nothing that nobody has thought about."""
+"""The tenant prefix of every key; unknown request forms are refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def query(condition: str, table: str = DIRECTORY, **values: str) -> dict[str, An
 
 
 def test_marked_are_the_partition_keys_of_tables_and_indexes_alone() -> None:
-    """Whatever is to be a partition of its own, and nothing that sorts within one."""
+    """Every partition key has the prefix, and no sort key has it."""
     found = {table.name: partitions_of(table) for table in TABLES}
 
     assert found["messages"] >= {"chatid", "sender_id", "receiver_id", "files_of"}
@@ -41,7 +41,7 @@ def test_marked_are_the_partition_keys_of_tables_and_indexes_alone() -> None:
 
 
 def test_item_is_marked_in_every_partition_key_and_comes_back_without() -> None:
-    """What is stored says whose it is; what the program sees does not."""
+    """Stored items have the prefix; the program never sees it."""
     item = {"chatid": {"S": "d-1"}, "ts": {"N": "1"}, "sender_id": {"S": "bob"}, "x": {"S": "y"}}
 
     sent = TENANCY.outgoing("put_item", {"TableName": MESSAGES, "Item": item})
@@ -115,7 +115,7 @@ def test_values_of_other_attributes_are_left_alone() -> None:
     ],
 )
 def test_form_that_is_not_known_is_refused_before_it_is_sent(condition: str) -> None:
-    """Nobody can use a key in a way that this module has not learnt, and not notice."""
+    """A key cannot be used in a form that this module does not know."""
     request = query("#pk = :pk", pk="c#x", v="v") | {"FilterExpression": condition}
     request["ExpressionAttributeNames"]["#map"] = "map"
 
@@ -191,7 +191,7 @@ ITEMS = st.fixed_dictionaries(
 
 @given(st.lists(ITEMS, min_size=1, max_size=4))
 def test_batches_and_transactions_come_back_as_they_went(items: list[dict[str, Any]]) -> None:
-    """Whatever is left undone, or stood in the way, is what the caller asked for."""
+    """Unprocessed entries and cancellation reasons match the caller's request."""
     writes = {MESSAGES: [{"PutRequest": {"Item": item}} for item in items]}
     keys = {MESSAGES: {"Keys": items, "ConsistentRead": True}}
     actions = [{"Put": {"TableName": MESSAGES, "Item": item}} for item in items]

@@ -205,7 +205,7 @@ def test_entry_is_read_where_it_was_put(layout: Layout, ts: int) -> None:
 
 
 async def test_chat_that_was_never_spread_is_one_query() -> None:
-    """What nearly all chats are costs what it always did."""
+    """An unsharded chat costs one query, as before."""
     table = Table(Layout(), range(100), frozenset(), 1000)
     span = span_of(0, LAST, is_status=False)
 

@@ -1,4 +1,4 @@
-"""A checksum is of what a message says: the same message has the same one, any other another."""
+"""Equal messages have equal checksums; different ones differ."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_item_is_right_after_every_way_that_it_may_go(
 
 @pytest.mark.parametrize("name", [Field.BODY, Field.SENDER, Field.MID, Field.REF, Field.KIND])
 def test_item_that_was_changed_is_wrong(name: str) -> None:
-    """Whatever of it."""
+    """For any changed attribute."""
     item = encode_item(PersistItem(SENT, "bob")) | {name: {"S": "other"}}
 
     assert verify(item, decode_item(item)) == "wrong"
@@ -94,7 +94,7 @@ def test_item_without_a_checksum_of_this_form_and_revision_is_unverified(held: s
 
 
 def test_marker_has_the_checksum_of_its_tombstone() -> None:
-    """Its place is what it says."""
+    """A marker has no content but its position."""
     marker = markers.encode_marker(msgspec.structs.replace(SENT, expires_at=1_795_000_060))
     moved = marker | {Field.SEQ: {"N": "8"}}
 
@@ -103,6 +103,6 @@ def test_marker_has_the_checksum_of_its_tombstone() -> None:
 
 
 def test_revision_one_is_the_message_as_it_was_sent() -> None:
-    """An item says 1 where a message says nothing."""
+    """Rev 1 is stored explicitly; the message omits it."""
     assert checksum_of(msgspec.structs.replace(SENT, rev=1)) == checksum_of(SENT)
     assert checksum_of(tombstone_of(SENT, 9)).startswith("1.9.")

@@ -68,7 +68,7 @@ def chats(draw: st.DrawFn) -> list[Place]:
 def test_search_of_any_chat_finds_the_seq_if_and_only_if_it_is_stored(
     places: list[Place], data: st.DataObject
 ) -> None:
-    """Whatever the times, the gaps and the hints, the answer is the table's."""
+    """With any times, gaps and hints, the search agrees with the table."""
     head = places[-1].seq if places else 0
     target = data.draw(st.integers(0, head + 3))
     known = data.draw(st.lists(st.sampled_from(places), max_size=3)) if places else []
@@ -135,7 +135,7 @@ def test_search_of_an_empty_chat_finds_nothing() -> None:
 
 
 def test_search_for_a_seq_beyond_the_head_finds_nothing_at_once() -> None:
-    """What is not yet stored costs one look at the newest row."""
+    """A seq that is not stored yet costs one read of the newest item."""
     rows = Rows(evenly(500, 10))
 
     assert search(rows, 501) is None
@@ -143,7 +143,7 @@ def test_search_for_a_seq_beyond_the_head_finds_nothing_at_once() -> None:
 
 
 def test_search_where_time_does_not_rise_with_seq_is_corrupt_data() -> None:
-    """Rows that break the order are reported, not searched for ever."""
+    """Items in the wrong order are reported; the search does not loop forever."""
     places = evenly(1000, 10)
     places[500] = Place(3, places[500].ts)
     known = [places[400], places[500]]

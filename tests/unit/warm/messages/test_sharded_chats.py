@@ -122,7 +122,7 @@ class World:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 4), st.integers(0, 2**32))
 async def test_every_process_puts_an_entry_in_one_place(processes: int, seed: int) -> None:
-    """Whoever sleeps where, for how long, and writes how late: the last list is right for all."""
+    """With any delays of processes and writes, the final layout is right for all entries."""
     world = World(processes, seed)
     for _ in range(STEPS):
         await world.step()
@@ -197,7 +197,7 @@ async def test_readers_never_move_the_horizon() -> None:
 
 
 async def test_many_writers_move_the_horizon_about_twice_a_second() -> None:
-    """All together; layouts are read again only when one has changed."""
+    """In total; layouts are read again only after a change."""
     rows, time = Rows(), Time()
     lists = [list_of(rows, time) for _ in range(10)]
 
@@ -332,7 +332,7 @@ async def test_full_list_takes_no_more_chats(monkeypatch: pytest.MonkeyPatch) ->
     [("chats", "5:3", "not a shard layout"), ("floors", "5:3", "not a minimum number of shards")],
 )
 async def test_row_that_makes_no_sense_stops_who_reads_it(field: str, text: str, why: str) -> None:
-    """A guess would put messages where nobody finds them."""
+    """A guess would put messages where no reader finds them."""
     rows, time = Rows(), Time()
     await list_of(rows, time).spread("c", 4, now_of(time))
     rows.layouts = {**rows.layouts, field: {"M": {"c": {"S": text}}}}

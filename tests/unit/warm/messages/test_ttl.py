@@ -16,7 +16,7 @@ KEEPING = ItemRetention.by(Archive(removal="ttl", retention_s=30 * DAY_S))
 
 
 def test_item_goes_when_it_is_old_and_the_archive_had_its_time() -> None:
-    """What the worker removes, and where nothing is archived, has no `ttl`."""
+    """An item that the worker removes, or without an archive, has no `ttl`."""
     by_worker = ItemRetention.by(Archive(retention_s=30 * DAY_S))
     nothing_moves = ItemRetention.by(Archive(removal="ttl"))
 
@@ -56,7 +56,7 @@ def test_item_may_be_archived_by_its_age_or_by_its_ttl() -> None:
 
 
 def test_item_of_a_much_longer_retention_is_not_left_to_ttl() -> None:
-    """Who shortens it wants his storage back."""
+    """After the retention is shortened, storage is freed soon."""
     assert KEEPING.is_soon(SENT_S, SENT_S - 2 * DAY_S)
     assert not KEEPING.is_soon(SENT_S + 300 * DAY_S, SENT_S)
     assert not KEEPING.is_soon(None, SENT_S)

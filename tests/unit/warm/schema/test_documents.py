@@ -81,7 +81,7 @@ def test_template_refers_to_what_it_declares() -> None:
 
 
 def test_samples_have_every_attribute_of_a_message() -> None:
-    """Who opens the model sees all that an item may hold."""
+    """The model shows every attribute that an item may have."""
     items = list(samples(MESSAGES))
     attributes = {value for name, value in vars(MessageField).items() if name.isupper()}
 

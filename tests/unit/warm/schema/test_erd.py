@@ -107,7 +107,7 @@ def test_erd_entity_has_the_key_of_its_table_and_attributes_that_there_are(entit
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: str(table.name))
 def test_erd_names_each_index_at_its_partition_key_and_what_ttl_reads(table: Table) -> None:
-    """Whoever looks for a way to read something sees which there are."""
+    """The diagram shows every way to read an entity."""
     attributes = [one for name, of in TABLE_OF.items() if of is table for one in ENTITIES[name]]
     noted = {
         (found, one.name)
@@ -143,7 +143,7 @@ def test_erd_entity_is_as_the_encoders_make_it(entity: str) -> None:
 
 @pytest.mark.parametrize("entity", sorted(set(TABLE_OF) - {"MESSAGE"}))
 def test_erd_keys_are_those_of_the_tables_below_it(entity: str) -> None:
-    """The picture and the rows of the document say the same."""
+    """The diagram and the tables of the document agree."""
     below = re.sub(r"<(\w+)[^>]*>", lambda id_: id_[1].upper(), TEXT.partition("## DynamoDB")[2])
 
     for one in key_of(entity).values():

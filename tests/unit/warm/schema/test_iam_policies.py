@@ -34,7 +34,7 @@ def operations_of(service: str) -> set[str]:
 
 
 def called_operations() -> set[str]:
-    """What the code asks DynamoDB and S3 for: names of operations as words or as methods."""
+    """Operations of DynamoDB and S3 in the code, as strings or as methods."""
     there_are = operations_of("dynamodb") | operations_of("dynamodbstreams") | operations_of("s3")
     # The two packages that have the doors, and the workers.
     ours = ROOT / "chatserver"
@@ -97,7 +97,7 @@ def test_policy_is_well_formed(name: str) -> None:
 
 
 def test_policies_allow_each_operation_of_the_code_and_nothing_else() -> None:
-    """Who calls what is new has to say which action that takes, and in which policy."""
+    """A new operation needs an action in a policy."""
     called = called_operations()
     known = {name for operations in KNOWN.values() for name in operations}
 

@@ -28,7 +28,7 @@ ORDER = ("expand", "fill", "contract")
 
 
 def test_migrations_are_numbered_without_holes_and_the_newest_is_known() -> None:
-    """A number stands for one step for ever. The first schema has number 1 and no migration."""
+    """A number identifies one migration permanently. The first schema has number 1."""
     numbers = [each.number for each in MIGRATIONS]
     assert numbers == list(range(FIRST + 1, FIRST + 1 + len(MIGRATIONS)))
     assert max(numbers, default=FIRST) == NEWEST
@@ -103,7 +103,7 @@ class Time:
 
 
 async def test_pace_lets_through_no_more_than_its_rate() -> None:
-    """What turned out dearer than thought is waited for later."""
+    """Writes that cost more than estimated delay later ones."""
     clock = Time()
     pace = RateLimiter(10.0, clock, clock.sleep)
     moments = []

@@ -168,7 +168,7 @@ def _names_of(keys: KeyAttributes) -> dict[str, AttributeType]:
 
 
 def test_each_facet_of_rows_has_an_item_and_each_item_one_facet(model: Model) -> None:
-    """So whoever opens a facet sees what it means; no key is there twice."""
+    """Each facet has an example, and no key appears twice."""
     for table, data in zip(TABLES, model.DataModel, strict=True):
         items = list(samples(table))
         keys = [tuple(str(item[name]) for name in table.key.names) for item in items]

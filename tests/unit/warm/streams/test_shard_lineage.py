@@ -1,4 +1,4 @@
-"""Readers that follow the plan read every record, parents before children, whoever dies when."""
+"""Readers that follow the plan read every record, parents first, with any crashes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def take(
 
 
 def test_child_waits_until_its_parent_is_wholly_read() -> None:
-    """Whether the parent is read by somebody, by nobody, or was never seen."""
+    """Whether the parent is read by a reader, by none, or was never seen."""
     family = [shard("a"), shard("b", "a"), shard("c", "a")]
 
     assert take(family) == ["a"]
@@ -62,7 +62,7 @@ def test_parent_that_is_badly_listed_is_waited_for_and_one_that_is_gone_is_mourn
 
 
 def test_shards_spread_over_the_readers_that_live() -> None:
-    """Who has more than his share gives back, who has less takes what is free."""
+    """A reader with too many shards releases some; one with too few claims free ones."""
     family = [shard(f"s{n}") for n in range(6)]
     mine = [standing(f"s{n}", holder="r1") for n in range(4)]
 
@@ -76,7 +76,7 @@ def test_shards_spread_over_the_readers_that_live() -> None:
 
 
 def test_lag_is_that_of_the_shard_that_is_furthest_behind() -> None:
-    """Also of one that nobody reads; one that is done has none."""
+    """Includes shards that no reader has; completed shards have no lag."""
     rows = known(
         standing("a", read_to_ms=0, is_done=True),
         standing("b", read_to_ms=NOW_MS - 5000),
@@ -100,7 +100,7 @@ class Part:
 
 @dataclasses.dataclass
 class Held:
-    """What a reader believes to have."""
+    """Shards that a reader believes to hold."""
 
     turn: int
     place: int
@@ -141,7 +141,7 @@ class Simulation:
         }
 
     def look(self, name: str, live: tuple[str, ...] = NAMES) -> None:
-        """Take what the plan says, by a conditional write."""
+        """Claim what the plan assigns, by a conditional write."""
         wanted = plan(
             [part.shard for part in self.parts], self._standings(), live, name, self.now_ms
         )

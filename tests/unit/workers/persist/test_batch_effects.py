@@ -1,4 +1,4 @@
-"""Folding: what a batch says of messages, before it is written."""
+"""Coalescing: the effects of a batch on messages, before it is written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def work(seq: int, kind: str = "text", target: int = 0, replaced: int = 0, chat:
 
 
 def bodies(works: list[Work]) -> list[str]:
-    """What is to be written."""
+    """The bodies to be written."""
     return [each.item.message.body for each in works]
 
 
@@ -120,5 +120,5 @@ def test_tombstone_keeps_what_can_be_read(tail: bytes, expected: tuple[str, ...]
     "tail", [b"", b"not json", b'"chat":"a b","mid":"M"', b'"body":"\\"chat\\":\\"c\\""']
 )
 def test_tombstone_of_what_is_in_no_chat_is_none(tail: bytes) -> None:
-    """Nobody knows where it would stand."""
+    """A tombstone without a chat has no position."""
     assert tombstone_in_place_of(CommittedMessage(Seq(4), Ts(9), None, tail)) is None

@@ -117,7 +117,7 @@ async def test_cut_takes_marks_with_the_entries_and_completes_batches() -> None:
 
 
 async def test_queues_above_their_bytes_keep_places_only() -> None:
-    """Entries that do not fit into memory are read again when it is their turn."""
+    """Entries that do not fit in memory are read again later."""
     queues = ChatQueues(1, bytes_max=5_000)
     for number in range(100):
         queues.add(batch_of(number), piece_of("c", 1 + 10 * number, 10))

@@ -34,7 +34,7 @@ def ask_of(model: str, text: str = "hello", tokens: int = 100) -> Ask:
 async def collect_response(
     ask: Ask, pace: Pace = PACE, bounds: BodyBounds | None = None
 ) -> tuple[str, ResponseEnd]:
-    """Return all that is said, and how it ended."""
+    """Return the whole text of the response, and how it ended."""
     pieces = [
         piece
         async for piece in stream_response(
@@ -90,7 +90,7 @@ async def test_speaking_model_that_stalls_leaves_what_it_said() -> None:
 
 
 async def test_speaking_refusal_is_an_end() -> None:
-    """Nothing said, on purpose."""
+    """A refusal is an empty response."""
     text, spoken = await collect_response(ask_of("refuse"))
 
     assert (text, spoken.end) == ("", "refused")
@@ -122,7 +122,7 @@ async def test_speaking_time_in_all_bounds_the_tries() -> None:
 
 
 async def test_speaking_closed_early_closes_the_provider() -> None:
-    """Who presses stop does not pay for the rest."""
+    """A user who presses stop does not pay for the rest."""
     closed = asyncio.Event()
 
     class Talking:
@@ -165,7 +165,7 @@ def test_room_takes_a_prefix_within_its_bounds(
 
 @given(text=st.text(), tokens=st.integers(0, 100))
 def test_cut_to_tokens_fits(text: str, tokens: int) -> None:
-    """What was cut is no more than it may be."""
+    """The truncated text fits the limit."""
     cut = cut_to_tokens(text, tokens)
 
     assert not cut or estimate_tokens(cut) <= tokens

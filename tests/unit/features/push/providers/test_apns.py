@@ -118,7 +118,7 @@ def test_apns_setting_that_cannot_be_is_refused_without_being_shown(name: str, v
 
 
 def test_push_settings_that_are_wrong_are_refused_together() -> None:
-    """Whoever mends one learns of the others, too."""
+    """All invalid settings are reported at once."""
     with pytest.raises(ConfigError) as refused:
         check_providers(Notify(vapid_private="x", fcm_account="{}", apns_topic="a b"))
 
@@ -188,7 +188,7 @@ def test_apns_payload_of_the_longest_texts_fits_and_shows_what_is_cut_off(char: 
 
 
 def test_apns_payload_has_no_sound_no_badge_and_no_text_where_none_is_wanted() -> None:
-    """What the settings keep out is not there."""
+    """Whatever the settings exclude is not in the payload."""
     notice = Notice(ChatId("c"), Seq(1), 1, UserId("alice"), "Alice", "", "", 1, None)
 
     with constants({"chatserver.features.push.providers.apns.SOUND": ""}):

@@ -1,4 +1,4 @@
-"""What an answer of a push service means: only what was surely not taken may be sent again."""
+"""Responses of push services: only a push that was certainly not accepted may be sent again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_judge_status_is_one_outcome(status: int, outcome: Outcome) -> None:
 
 
 def test_judge_failure_knows_whether_anything_left() -> None:
-    """Without a connection nothing was taken; without an answer nobody knows."""
+    """Without a connection the push was not accepted; without a response the result is unknown."""
     assert classify_failure(NotReached("refused")).outcome is Outcome.DOWN
     assert classify_failure(Unavailable("no answer")).outcome is Outcome.UNKNOWN
     assert classify_failure(BadRequest("a private address")).outcome is Outcome.REFUSED

@@ -1,4 +1,4 @@
-"""Outlets: attempts are bounded, a push is claimed first, services are apart from each other."""
+"""Sending: bounded attempts, a claim before each push, independent services."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_push_that_may_have_been_taken_or_never_will_be_is_tried_once(
 
 
 async def test_push_that_is_not_claimed_is_not_sent(services: Services) -> None:
-    """Neither when it is not wanted nor when nobody can tell."""
+    """Neither if the push is not wanted nor if the claim fails."""
     services.unwanted = {"read"}
 
     await services.deliver(device("read"), device("unclaimable"))
@@ -139,7 +139,7 @@ async def test_service_that_hangs_holds_only_its_own_pushes_up(services: Service
 async def test_service_with_too_much_waiting_is_given_no_more(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is beyond the bound is dropped at once, not kept."""
+    """Pushes beyond the limit are dropped at once, not kept."""
     monkeypatch.setattr(module, "WAITING_MAX", 3)
     services.gates["stuck"] = asyncio.Event()
     futures = [services.sender.deliver(device(f"s{n}", "stuck"), NOTICE) for n in range(5)]
@@ -153,7 +153,7 @@ async def test_service_with_too_much_waiting_is_given_no_more(
 async def test_service_that_fails_again_and_again_is_left_alone_for_a_while(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An open circuit holds nobody up: what waits for it counts as attempted."""
+    """An open circuit delays nothing: waiting pushes count as attempted."""
     monkeypatch.setattr(module, "OPEN_S", 3600.0)
     services.verdicts = {f"d{n}": [Verdict(Outcome.UNKNOWN)] for n in range(module.FAILURES_MAX)}
     for n in range(module.FAILURES_MAX):
@@ -177,7 +177,7 @@ async def test_device_that_has_too_much_holds_no_other_up(services: Services) ->
 
 
 async def test_device_that_is_gone_is_forgotten_as_of_then(services: Services) -> None:
-    """When the service says it, else as it was registered when this push began."""
+    """With the time from the service, or else the registration when this push began."""
     services.verdicts = {
         "told": [Verdict(Outcome.GONE, gone_ms=7)],
         "untold": [Verdict(Outcome.GONE)],

@@ -36,7 +36,7 @@ def test_vapid_pair_of_a_secret_is_the_same_every_time() -> None:
 
 
 def test_vapid_settings_that_do_not_fit_are_refused_together() -> None:
-    """A worker that could not sign does not start, and says everything that is wrong."""
+    """A worker that cannot sign does not start, and reports all invalid settings."""
     private, _ = make_vapid_pair()
 
     with pytest.raises(ConfigError) as refused:
