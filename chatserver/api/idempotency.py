@@ -144,7 +144,7 @@ class StoreAnswers:
             log.warning("idempotency.store_failed", error=exc.message)
 
 
-def tell_of(request: Request[Any, Any, Any], user: UserId) -> None:
+def record_subject(request: Request[Any, Any, Any], user: UserId) -> None:
     """Record that the response contains data of `user`, who did not make the request."""
     claim: _Claim | None = request.scope["state"].get(_CLAIM)
     if claim is not None:

@@ -12,7 +12,6 @@ from litestar.params import QueryParameter
 
 from chatserver.protocol.frames import CURSOR_CHARS_MAX, PAGE_MAX
 
-LIMIT_DEFAULT = 50
 T = TypeVar("T")
 
 Limit = Annotated[

@@ -31,8 +31,13 @@ class Cursors:
         key = secret.get_secret_value().encode()
         self._key = hmac.digest(key, b"chatserver cursor v1", "sha256")
 
-    def seal(self, what: str, place: Any) -> str:
-        """Return the cursor for a position; `what` identifies the list and the caller."""
+    def seal(self, what: str, place: Any) -> str | None:
+        """Return the cursor for a position, or None if there is no position (end of the list).
+
+        `what` identifies the list and the caller.
+        """
+        if place is None:
+            return None
         payload = msgspec.msgpack.encode(place)
         sealed = self._mac(what, payload) + payload
         return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()

@@ -70,7 +70,7 @@ def _chats(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = f"chats of {actor}"
         after = container.cursors.open(place, cursor, str)
         items, following = await container.chats.list_page(actor, after, limit)
-        return Page(items, None if following is None else container.cursors.seal(place, following))
+        return Page(items, container.cursors.seal(place, following))
 
     @post("/v1/chats", opt={"rule": WRITE, "creates": True})
     async def create_chat(
@@ -208,7 +208,7 @@ def _invitations(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = f"invitations of {actor}"
         after = container.cursors.open(place, cursor, str)
         items, following = await container.invitations.list_pending(actor, after, limit)
-        return Page(items, None if following is None else container.cursors.seal(place, following))
+        return Page(items, container.cursors.seal(place, following))
 
     @post(
         "/v1/invitations/{chat:str}/accept",

@@ -166,7 +166,7 @@ async def _list(
     place = f"{what}, {window.span}"
     start = container.cursors.open(place, window.cursor, dict[str, str | int])
     found = await read(window.span, window.limit, start)
-    following = None if found.next is None else container.cursors.seal(place, dict(found.next))
+    following = container.cursors.seal(place, found.next)
     return Page(found.items, following)
 
 

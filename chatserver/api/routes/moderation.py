@@ -63,7 +63,7 @@ def _blocks(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = f"blocks of {actor}"
         after = container.cursors.open(place, cursor, str)
         items, following = await container.moderation.list_blocks(actor, after, limit)
-        return Page(items, _seal(container, place, following))
+        return Page(items, container.cursors.seal(place, following))
 
     @put("/v1/me/blocks/{user:str}", status_code=204, opt={"rule": user_or_key("users:write")})
     async def block(user: PathId, actor: Actor) -> None:
@@ -100,7 +100,7 @@ def _members(container: StorageContainer) -> list[HTTPRouteHandler]:
         after = container.cursors.open(place, cursor, str)
         bans, following = await container.moderation.list_bans(actor, ChatId(chat), after, limit)
         items = [BannedUser(ban.user, ban.by, ban.created_ms) for ban in bans]
-        return Page(items, _seal(container, place, following))
+        return Page(items, container.cursors.seal(place, following))
 
     @put("/v1/chats/{chat:str}/bans/{user:str}", opt={"rule": WRITE})
     async def ban_member(
@@ -150,7 +150,7 @@ def _reports(container: StorageContainer) -> list[HTTPRouteHandler]:
         reports, following = await container.moderation.list_reports(
             principal.user, ChatId(chat), after, limit
         )
-        return Page([_info(each) for each in reports], _seal(container, place, following))
+        return Page([_info(each) for each in reports], container.cursors.seal(place, following))
 
     @post(
         "/v1/chats/{chat:str}/reports/{seq:int}/{user:str}/resolve",
@@ -173,13 +173,9 @@ def _reports(container: StorageContainer) -> list[HTTPRouteHandler]:
         reports, following = await container.moderation.list_open_reports(
             after, limit, is_newest_first=order == "newest"
         )
-        return Page([_info(each) for each in reports], _seal(container, place, following))
+        return Page([_info(each) for each in reports], container.cursors.seal(place, following))
 
     return [report, list_reports, resolve_report, list_open_reports]
-
-
-def _seal(container: StorageContainer, place: str, following: str | None) -> str | None:
-    return None if following is None else container.cursors.seal(place, following)
 
 
 def _name(principal: Principal) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -101,22 +100,18 @@ def _holds(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = f"held of {chat}"
         start = container.cursors.open(place, cursor, dict[str, str | int])
         page = await container.holds.list_copies(chat, limit, start)
-        return Page(page.items, _seal(container, place, page.next))
+        return Page(page.items, container.cursors.seal(place, page.next))
 
     @get("/v1/admin/holds", opt={"rule": key("holds")})
     async def list_holds(limit: Limit = 50, cursor: Cursor = None) -> Page[HeldChat]:
         """List the chats that are under a legal hold, sorted by id."""
         start = container.cursors.open("holds", cursor, dict[str, str | int])
         page = await container.holds.list_chats(limit, start)
-        return Page([HeldChat(chat) for chat in page.items], _seal(container, "holds", page.next))
+        return Page(
+            [HeldChat(chat) for chat in page.items], container.cursors.seal("holds", page.next)
+        )
 
     return [put_hold, get_hold, release_hold, list_held, list_holds]
-
-
-def _seal(
-    container: StorageContainer, place: str, following: Mapping[str, str | int] | None
-) -> str | None:
-    return None if following is None else container.cursors.seal(place, dict(following))
 
 
 def _info(hold: Any) -> HoldInfo:

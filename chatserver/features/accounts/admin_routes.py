@@ -10,7 +10,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 from msgspec import Meta
 
-from chatserver.api.idempotency import tell_of
+from chatserver.api.idempotency import record_subject
 from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.request_bodies import PathId
 from chatserver.api.security import key
@@ -60,7 +60,7 @@ def _users(container: StorageContainer) -> list[HTTPRouteHandler]:
     @post("/v1/admin/users", opt={"rule": WRITE, "creates": True})
     async def create_user(data: JSONBody[NewUser], request: Request[Any, Any, Any]) -> AnyUser:
         """Create a user."""
-        tell_of(request, UserId(data.user))
+        record_subject(request, UserId(data.user))
         await accounts.create(UserId(data.user), data.name)
         return shown(await accounts.get_profile(UserId(data.user)))
 

@@ -78,7 +78,7 @@ def _preferences(container: StorageContainer) -> list[HTTPRouteHandler]:
         after = container.cursors.open(place, cursor, str)
         service = container.get(PreferencesContainer).preferences
         items, following = await service.list_page(actor, after, limit)
-        return Page(items, None if following is None else container.cursors.seal(place, following))
+        return Page(items, container.cursors.seal(place, following))
 
     @get("/v1/chats/{chat:str}/preferences", opt={"rule": USER})
     async def get_chat_preferences(chat: PathId, actor: Actor) -> ChatPreferences:

@@ -111,7 +111,7 @@ def _seen_by_all(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = container.cursors.open("companions", cursor, str)
         after = None if place is None else CompanionId(UserId(place))
         found, following = await companions.list_page(after, limit)
-        sealed = None if following is None else container.cursors.seal("companions", following)
+        sealed = container.cursors.seal("companions", following)
         return Page([describe_companion(each) for each in found], sealed)
 
     @get("/v1/companions/{companion:str}", opt={"rule": SEE})
@@ -275,7 +275,7 @@ def _listed(container: StorageContainer) -> list[HTTPRouteHandler]:
         what = list_name(actor, whom)
         place = container.cursors.open(what, cursor, dict[str, str])
         found, following = await sessions.list_page(actor, whom, place, limit)
-        sealed = None if following is None else container.cursors.seal(what, following)
+        sealed = container.cursors.seal(what, following)
         return Page([describe_session(each) for each in found], sealed)
 
     @put("/v1/companion-sessions/{chat:str}/version", opt={"rule": WRITE_CHATS})

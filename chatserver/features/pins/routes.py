@@ -49,7 +49,7 @@ def pins_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             PinnedMessage(each.pin.pinned_at_ms, cast("frames.Message", msgspec.Raw(each.json)))
             for each in found
         ]
-        return Page(items, None if following is None else container.cursors.seal(place, following))
+        return Page(items, container.cursors.seal(place, following))
 
     @put("/v1/chats/{chat:str}/pins/{seq:int}", status_code=204, opt=CHANGE)
     async def pin(

@@ -74,7 +74,7 @@ class SearchContainer:
         cursors, place = self._core.cursors, f"search for {text} by {asker} {order}"
         start = cursors.open(place, cursor, Position)
         found, following = await self.search.find(asker, text, order, limit, start)
-        return found, None if following is None else cursors.seal(place, following)
+        return found, cursors.seal(place, following)
 
 
 async def preload_engine(container: StorageContainer) -> None:

@@ -57,7 +57,7 @@ def _posts(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = f"favorite posts of {actor}"
         start = container.cursors.open(place, cursor, Start)
         found = await favorites.list_posts(actor, start, limit)
-        following = None if found.next is None else container.cursors.seal(place, dict(found.next))
+        following = container.cursors.seal(place, found.next)
         items = [FavoritePost(each.saved_ms, build_post_info(each.view)) for each in found.items]
         return Page(items, following)
 
@@ -85,7 +85,7 @@ def _messages(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = f"favorite messages of {actor}"
         start = container.cursors.open(place, cursor, Start)
         found = await favorites.list_messages(actor, start, limit)
-        following = None if found.next is None else container.cursors.seal(place, dict(found.next))
+        following = container.cursors.seal(place, found.next)
         return Page(
             [FavoriteMessage(each.saved_ms, each.message) for each in found.items], following
         )

@@ -74,7 +74,7 @@ class Picture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def page_of_people(container: StorageContainer, place: str, found: FollowPage) -> Page[Follower]:
     items = [Follower(each.user, each.name, each.since_ms) for each in found.items]
-    following = None if found.next is None else container.cursors.seal(place, dict(found.next))
+    following = container.cursors.seal(place, found.next)
     return Page(items, following)
 
 
@@ -265,7 +265,7 @@ def _post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = f"posts of {user} for {actor}"
         start = container.cursors.open(place, cursor, Start)
         found = await graph.list_posts(actor, UserId(user), start, limit)
-        following = None if found.next is None else container.cursors.seal(place, dict(found.next))
+        following = container.cursors.seal(place, found.next)
         return Page([build_post_info(each) for each in found.items], following)
 
     @get("/v1/users/{user:str}/posts/{post:str}", opt={"rule": READ})
@@ -352,6 +352,6 @@ def _timeline_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         found, after = await container.get(SocialContainer).timelines.read(actor, before, limit)
         following = None if after is None else [after.post, after.author]
         items = [build_post_info(each) for each in found]
-        return Page(items, None if following is None else container.cursors.seal(place, following))
+        return Page(items, container.cursors.seal(place, following))
 
     return [read_timeline]

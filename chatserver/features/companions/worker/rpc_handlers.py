@@ -72,7 +72,7 @@ async def _list_sessions(container: StorageContainer, call: rpc.ListSessions) ->
     found, following = await container.get(CompanionContainer).sessions.list_page(
         user, companion, place, call.limit
     )
-    sealed = None if following is None else cursors.seal(what, following)
+    sealed = cursors.seal(what, following)
     return rpc.SessionsPage([describe_session(each) for each in found], sealed)
 
 
