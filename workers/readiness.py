@@ -26,10 +26,10 @@ class Readiness:
     async def watch(self, container: StorageContainer) -> None:
         """Check periodically until cancelled. Cost: one read unit per check."""
         while True:
-            self._trouble = await self._look(container)
+            self._trouble = await self._check(container)
             await sleep_aligned(INTERVAL_S)
 
-    async def _look(self, container: StorageContainer) -> str:
+    async def _check(self, container: StorageContainer) -> str:
         if not container.hot.is_up:
             return "no redis"
         if container.hot.refusal:

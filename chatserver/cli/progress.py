@@ -39,7 +39,7 @@ class PlainReport:
         self._title, self._items = "", 0
         self._next_at = float("-inf")
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         click.echo(text, err=self._is_aside)
 
     def begin(self, title: str, items: int) -> None:
@@ -70,7 +70,7 @@ class BarReport:
         self._progress = progress
         self._task: TaskID | None = None
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a line above the bar."""
         self._progress.console.print(text, highlight=False, markup=False)
 

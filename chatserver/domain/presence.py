@@ -79,7 +79,7 @@ class SessionActivity:
         self.is_fresh = True
         self.used_at = now
 
-    def look(self, now: float) -> None:
+    def update(self, now: float) -> None:
         """If `is_fresh` is set, record `now` as the last use and reset it. Call periodically."""
         if self.is_fresh:
             self.used_at = now

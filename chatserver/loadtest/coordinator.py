@@ -15,7 +15,7 @@ import msgspec
 
 from chatserver.loadtest.histogram import Histogram, to_ms
 from chatserver.loadtest.plan import Plan
-from chatserver.loadtest.server_monitor import ServerSample, Watch, as_row
+from chatserver.loadtest.server_monitor import ServerMonitor, ServerSample, as_row
 from chatserver.process_runtime import die_with_parent
 
 LINE_BYTES_MAX: Final = 16_000_000  # a line has a second's histograms, or the result
@@ -81,7 +81,7 @@ class Totals:
 class Coordinator:
     """One run: a worker process for each plan."""
 
-    def __init__(self, plans: Sequence[Plan], watch: Watch | None = None) -> None:
+    def __init__(self, plans: Sequence[Plan], server: ServerMonitor | None = None) -> None:
         self.plans = plans
         self.totals = Totals()
         self.chats: dict[str, int] = {}
@@ -89,7 +89,7 @@ class Coordinator:
         self.ended = "done"
         self.why_broken = ""
         self.began_at = 0.0
-        self._watch = watch
+        self._server = server
         self._workers: list[asyncio.subprocess.Process] = []
 
     async def run(self, on_second: Callable[[int], None] = lambda _: None) -> None:
@@ -107,8 +107,8 @@ class Coordinator:
                 if self.ended != "interrupted":
                     raise
                 raise LoadFailed("stopped before the start") from None
-            if self._watch is not None:
-                self.before = await self._watch.look(is_whole=True)
+            if self._server is not None:
+                self.before = await self._server.sample(is_whole=True)
             begin = time.monotonic() + BEGIN_S
             self.began_at = time.time()
             self._order({"begin": begin})
@@ -121,9 +121,9 @@ class Coordinator:
                 self.ended = "broken"
                 self.why_broken = str(exc) or "a process of the load tool did not finish"
             try:
-                if self._watch is not None:
+                if self._server is not None:
                     await self._until_persisted(plan.settle_s)
-                    self.after = await self._watch.look(is_whole=True)
+                    self.after = await self._server.sample(is_whole=True)
             finally:
                 watching.cancel()
             self._order({"close": True})
@@ -172,17 +172,17 @@ class Coordinator:
         number = 0
         while True:
             await asyncio.sleep(max(0.0, begin + number + 1.2 - time.monotonic()))
-            if self._watch is not None:
-                seen = await self._watch.look()
+            if self._server is not None:
+                seen = await self._server.sample()
                 self.totals.record_snapshot(number, as_row(seen))
             on_second(number)
             number += 1
 
     async def _until_persisted(self, patience_s: float) -> None:
         """Wait until the backlog is empty, to include the persist work caused by the load."""
-        assert self._watch is not None
+        assert self._server is not None
         until = time.monotonic() + patience_s
-        while (await self._watch.look()).backlog:  # polling: there is no notification
+        while (await self._server.sample()).backlog:  # polling: there is no notification
             if time.monotonic() > until:
                 return
             await asyncio.sleep(0.2)

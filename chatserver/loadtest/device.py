@@ -18,7 +18,7 @@ from chatserver.domain.jitter import jittered
 from chatserver.loadtest import frame_reader, wire
 from chatserver.loadtest.checker import Seen, key_of
 from chatserver.loadtest.device_connection import Link, Refused
-from chatserver.loadtest.frame_reader import Heard
+from chatserver.loadtest.frame_reader import ReceivedFrame
 from chatserver.loadtest.worker_state import WorkerState, now_us
 
 OUTBOX_MAX: Final = 20_000  # queued drafts; further due messages are counted as unsent
@@ -26,7 +26,7 @@ ANSWER_S: Final = 30.0
 PAGE: Final = 50
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.1, 5.0
 
-Answer = Callable[[Heard | None], None]  # None: the connection was lost first
+Answer = Callable[[ReceivedFrame | None], None]  # None: the connection was lost first
 
 
 @dataclasses.dataclass(slots=True)
@@ -83,10 +83,12 @@ class Device:
 
     # connection
 
-    def come(self, due_us: int) -> asyncio.Task[None]:
+    def start_connecting(self, due_us: int) -> asyncio.Task[None]:
         """Connect, resuming at the cursor; retry until that succeeds or the run is over."""
         if self._returning is None or self._returning.done():
-            self._returning = asyncio.create_task(self._come(due_us), name=f"come {self.user}")
+            self._returning = asyncio.create_task(
+                self._keep_connecting(due_us), name=f"come {self.user}"
+            )
         return self._returning
 
     def cut(self) -> None:
@@ -112,7 +114,7 @@ class Device:
             self._lost()
             if not self.site.is_over:
                 self.site.meters.counts["reconnects"] += 1
-                self.come(now_us())
+                self.start_connecting(now_us())
 
     def _lost(self) -> None:
         for answer in list(self._asked.values()):
@@ -121,7 +123,7 @@ class Device:
         self.outbox.extendleft(reversed(self.in_flight.values()))
         self.in_flight.clear()
 
-    async def _come(self, due_us: int) -> None:
+    async def _keep_connecting(self, due_us: int) -> None:
         pause_s = _PAUSE_FIRST_S
         if self._wait_s:
             await asyncio.sleep(self._wait_s)
@@ -219,7 +221,7 @@ class Device:
         """Request the page of history before a seq and verify it."""
         site = self.site
 
-        def answered(answer: Heard | None) -> None:
+        def answered(answer: ReceivedFrame | None) -> None:
             if isinstance(answer, frame_reader.Page):
                 site.meters.time("page", now_us() - due_us)
                 site.meters.counts["pages"] += 1
@@ -253,16 +255,16 @@ class Device:
             wire.client_frame(frame_reader.encode({**fields, "id": self._ids}))
         )
 
-    async def ask(self, **fields: Any) -> Heard:
+    async def ask(self, **fields: Any) -> ReceivedFrame:
         """Send a request and return its answer, of any type.
 
         Raises:
             ConnectionError: the connection was lost before the answer arrived.
             TimeoutError: no answer within `ANSWER_S`.
         """
-        future: asyncio.Future[Heard | None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[ReceivedFrame | None] = asyncio.get_running_loop().create_future()
 
-        def answered(answer: Heard | None) -> None:
+        def answered(answer: ReceivedFrame | None) -> None:
             if not future.done():
                 future.set_result(answer)
 
@@ -274,7 +276,7 @@ class Device:
 
     # received frames
 
-    def take(self, frame: Heard) -> None:
+    def take(self, frame: ReceivedFrame) -> None:
         kind = type(frame)
         if kind is frame_reader.Event:
             self._take_event(frame)  # type: ignore[arg-type]  # checked above, and on the hot path
@@ -295,7 +297,7 @@ class Device:
         elif isinstance(frame, frame_reader.Bye):
             self._wait_s = (frame.retry_after_ms or 0) / 1000
 
-    def _resolve(self, id_: int, frame: Heard) -> None:
+    def _resolve(self, id_: int, frame: ReceivedFrame) -> None:
         answer = self._asked.pop(id_, None)
         if answer is not None:
             answer(frame)

@@ -28,7 +28,7 @@ class Owner(Protocol):
 
     user: str
 
-    def take(self, frame: frame_reader.Heard) -> None: ...
+    def take(self, frame: frame_reader.ReceivedFrame) -> None: ...
 
     def take_unreadable(self, data: bytes) -> None: ...
 
@@ -41,7 +41,7 @@ class Link(Connection):
     def __init__(self, owner: Owner) -> None:
         super().__init__(owner.user)
         self._owner = owner
-        self._early: list[frame_reader.Heard] = []  # arrived with the welcome
+        self._early: list[frame_reader.ReceivedFrame] = []  # arrived with the welcome
         self._is_begun = self._is_aborted = self._is_ended = False
         self._welcome: asyncio.Future[frame_reader.Welcome] | None = None
         self._bye: frame_reader.Bye | None = None
@@ -105,7 +105,7 @@ class Link(Connection):
             pos = stop
         return pos
 
-    def _take_early(self, frame: frame_reader.Heard) -> None:
+    def _take_early(self, frame: frame_reader.ReceivedFrame) -> None:
         welcome = self._welcome
         if welcome is None or welcome.done():
             self._early.append(frame)

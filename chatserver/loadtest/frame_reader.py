@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Heard(msgspec.Struct, tag_field="type", gc=False):
+class ReceivedFrame(msgspec.Struct, tag_field="type", gc=False):
     """Any frame from the server."""
 
 
@@ -22,7 +22,7 @@ class Message(msgspec.Struct, gc=False):
     body: str
 
 
-class Event(Heard, tag="event", gc=False):
+class Event(ReceivedFrame, tag="event", gc=False):
     """An event of the user's inbox, or (`seq` 0) of a large chat."""
 
     epoch: str
@@ -33,7 +33,7 @@ class Event(Heard, tag="event", gc=False):
     message: Message | None = None
 
 
-class Ack(Heard, tag="ack", gc=False):
+class Ack(ReceivedFrame, tag="ack", gc=False):
     """A message was committed at a seq."""
 
     id: int
@@ -61,7 +61,7 @@ class LargeChat(msgspec.Struct, gc=False):
     seq: int
 
 
-class Welcome(Heard, tag="welcome", gc=False):
+class Welcome(ReceivedFrame, tag="welcome", gc=False):
     """The session is established."""
 
     epoch: str
@@ -76,14 +76,14 @@ class ChatInfo(msgspec.Struct, gc=False):
     chat: str
 
 
-class Ok(Heard, tag="ok", gc=False):
+class Ok(ReceivedFrame, tag="ok", gc=False):
     """A request succeeded."""
 
     id: int
     chat: ChatInfo | None = None
 
 
-class Page(Heard, tag="page", gc=False):
+class Page(ReceivedFrame, tag="page", gc=False):
     """A page of history."""
 
     id: int
@@ -92,7 +92,7 @@ class Page(Heard, tag="page", gc=False):
     more: bool = False
 
 
-class Refusal(Heard, tag="error", gc=False):
+class Refusal(ReceivedFrame, tag="error", gc=False):
     """A request failed."""
 
     code: str
@@ -102,19 +102,19 @@ class Refusal(Heard, tag="error", gc=False):
     retry_after_ms: int = 1000
 
 
-class TooLong(Heard, tag="too_long", gc=False):
+class TooLong(ReceivedFrame, tag="too_long", gc=False):
     """The inbox no longer has all missed events."""
 
     cursor: Cursor
 
 
-class Reset(Heard, tag="reset", gc=False):
+class Reset(ReceivedFrame, tag="reset", gc=False):
     """The cursor is no longer valid."""
 
     cursor: Cursor
 
 
-class Bye(Heard, tag="bye", gc=False):
+class Bye(ReceivedFrame, tag="bye", gc=False):
     """The server is about to close the connection."""
 
     code: int
@@ -122,11 +122,11 @@ class Bye(Heard, tag="bye", gc=False):
     retry_after_ms: int | None = None
 
 
-class Stored(Heard, tag="stored", gc=False):
+class Stored(ReceivedFrame, tag="stored", gc=False):
     """Messages were stored in DynamoDB."""
 
 
-class Signal(Heard, tag="signal", gc=False):
+class Signal(ReceivedFrame, tag="signal", gc=False):
     """A signal (typing, presence; never stored)."""
 
 

@@ -13,7 +13,7 @@ from chatserver.domain.jitter import jittered
 from chatserver.loadtest import frame_reader
 from chatserver.loadtest.checker import Book, Seen
 from chatserver.loadtest.device import Device
-from chatserver.loadtest.frame_reader import Heard
+from chatserver.loadtest.frame_reader import ReceivedFrame
 from chatserver.loadtest.plan import Plan, groups_of
 from chatserver.loadtest.worker_state import WorkerState, now_us
 
@@ -87,7 +87,9 @@ class LoadUsers:
 
     async def _gather(self) -> None:
         if self._plan.mix.connect:
-            await self.devices[0].come(now_us())  # so that a wrong address is reported at once
+            await self.devices[0].start_connecting(
+                now_us()
+            )  # so that a wrong address is reported at once
             self.devices[0].cut()
             return
         await self._connect_all()
@@ -115,7 +117,7 @@ class LoadUsers:
         begin = time.monotonic()
         for number, device in enumerate(self.devices):
             await asyncio.sleep(begin + number / self._plan.connects_per_s - time.monotonic())
-            device.come(now_us())
+            device.start_connecting(now_us())
         await self._until(lambda: all(one.is_live for one in self.devices))
 
     async def _open(self, kind: str, members: list[Device]) -> Chat:
@@ -147,8 +149,11 @@ class LoadUsers:
         return Chat(chat, members)
 
     async def _ask(
-        self, device: Device, wanted: type[Heard] | tuple[type[Heard], ...], **fields: Any
-    ) -> Heard:
+        self,
+        device: Device,
+        wanted: type[ReceivedFrame] | tuple[type[ReceivedFrame], ...],
+        **fields: Any,
+    ) -> ReceivedFrame:
         """Send an idempotent request, with retries until it is answered.
 
         Raises:
@@ -189,12 +194,12 @@ class LoadUsers:
         elif roll < mix.send + mix.page + mix.reconnect:
             device = self._pick(self.devices)
             device.cut()
-            device.come(due_us)
+            device.start_connecting(due_us)
         else:
             device = self.devices[self._arrived % len(self.devices)]
             self._arrived += 1
             device.cut()
-            device.come(due_us)
+            device.start_connecting(due_us)
 
     def _pick_chat(self) -> Chat:
         shares = [weight for weight, _ in self._weights]
@@ -211,7 +216,7 @@ class LoadUsers:
         loop, due_us = asyncio.get_running_loop(), now_us()
         for number, device in enumerate(self.devices):
             wait_s = RETURN_S if (number + self._storms) % 2 else 0.0
-            loop.call_later(wait_s, device.come, due_us + round(wait_s * 1e6))
+            loop.call_later(wait_s, device.start_connecting, due_us + round(wait_s * 1e6))
 
     # end of the run
 
@@ -227,7 +232,7 @@ class LoadUsers:
             if not device.is_idle or device.is_behind():
                 self._site.meters.counts["resumed_to_settle"] += 1
                 device.cut()
-                device.come(now_us())
+                device.start_connecting(now_us())
         await self._is_quiet_within(patience_s - push_s)
 
     async def _is_quiet_within(self, seconds: float) -> bool:

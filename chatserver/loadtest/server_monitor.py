@@ -45,7 +45,7 @@ class ServerSample(msgspec.Struct, frozen=True):
     stored: int | None = None  # messages stored in DynamoDB, today
 
 
-class Watch:
+class ServerMonitor:
     """Samples the server on request."""
 
     def __init__(
@@ -59,7 +59,7 @@ class Watch:
     def has_redis(self) -> bool:
         return self._hot is not None
 
-    async def look(self, *, is_whole: bool = False) -> ServerSample:
+    async def sample(self, *, is_whole: bool = False) -> ServerSample:
         """Return a sample; `is_whole` also queries Redis for memory and capacity units."""
         cpu_s, rss = {}, {}
         for role, pids in self.pids.items():
@@ -98,14 +98,14 @@ def _units(units: Mapping[tuple[str, str, str], float], feature: str, kind: str)
 @contextlib.asynccontextmanager
 async def open_watch(
     address: Address, redis: Redis | None, metrics: Sequence[str]
-) -> AsyncIterator[Watch]:
+) -> AsyncIterator[ServerMonitor]:
     """Open the available sources. An unreachable Redis is ignored."""
     async with contextlib.AsyncExitStack() as exits:
         hot = None
         if redis is not None:
             with contextlib.suppress(ChatError, OSError, TimeoutError):
                 hot = await exits.enter_async_context(open_hot(redis))
-        yield Watch(find_processes(address), hot, metrics)
+        yield ServerMonitor(find_processes(address), hot, metrics)
 
 
 def find_processes(address: Address) -> dict[str, list[int]]:

@@ -61,7 +61,7 @@ class Worker:
             mint=lambda user: tokens.mint(UserId(user), plan.token_s),
             body_bytes=plan.body_bytes,
         )
-        self.crowd = LoadUsers(plan, self.site)
+        self.users = LoadUsers(plan, self.site)
         self._stopping = asyncio.Event()
         self._pacer: Pacer | None = None
         self._patience_s = plan.settle_s
@@ -71,12 +71,12 @@ class Worker:
 
     async def gather(self) -> dict[str, Any]:
         """Set up the users; return the number of chats of each kind. Raises SetupFailed."""
-        await self.crowd.gather()
+        await self.users.gather()
         self.site.meters.take()
-        self._expected_before = self.crowd.expected()
+        self._expected_before = self.users.expected()
         gc.collect()
         gc.freeze()  # exclude the long-lived setup objects from garbage collection
-        return {"chats": {kind: len(chats) for kind, chats in self.crowd.chats.items()}}
+        return {"chats": {kind: len(chats) for kind, chats in self.users.chats.items()}}
 
     async def load(self, begin: float, on_second: ReportSecond) -> dict[str, Any]:
         """Run the plan from `begin` on, wait for pending deliveries, and return the final result.
@@ -96,12 +96,12 @@ class Worker:
             cpu_s = _cpu_s() - cpu_before
             for task in tasks[2:]:
                 task.cancel()
-            await self.crowd.settle(self._patience_s)
+            await self.users.settle(self._patience_s)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        left = self.crowd.finish()
+        left = self.users.finish()
         on_second(self._take_second())
         site = self.site
         return {
@@ -130,7 +130,7 @@ class Worker:
         self._pacer = Pacer(
             due,
             self._begin,
-            lambda _, at: self.crowd.act(round(at * 1e6)),
+            lambda _, at: self.users.act(round(at * 1e6)),
             on_late=lambda late_s: time_late("sent_late", int(late_s * 1e6)),
         )
         await self._pacer.finished
@@ -139,9 +139,9 @@ class Worker:
     async def _closed_loop(self) -> float:
         """Keep `window` actions pending, to measure the capacity of the tool itself."""
         await asyncio.sleep(self._begin - time.monotonic())
-        self.site.on_done = lambda: self.crowd.act(now_us())
+        self.site.on_done = lambda: self.users.act(now_us())
         for _ in range(self.plan.window):
-            self.crowd.act(now_us())
+            self.users.act(now_us())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), self.plan.duration_s)
         self.site.on_done = lambda: None
@@ -151,7 +151,7 @@ class Worker:
         await asyncio.sleep(self._begin - time.monotonic())
         while True:
             await asyncio.sleep(self.plan.storm_s)
-            self.crowd.storm()
+            self.users.storm()
 
     async def _watch_lag(self) -> None:
         while True:
@@ -166,7 +166,7 @@ class Worker:
 
     def _take_second(self) -> dict[str, Any]:
         second, self._second = self._second, self._second + 1
-        expected = self.crowd.expected() - self._expected_before
+        expected = self.users.expected() - self._expected_before
         return {"second": second, "expected": expected, **self.site.meters.take()}
 
 
@@ -209,7 +209,7 @@ async def run() -> None:
             next_order = asyncio.create_task(orders.readline(), name="orders")
         _write_line({"result": await load})
         await next_order
-    worker.crowd.close()
+    worker.users.close()
 
 
 def main() -> None:

@@ -292,8 +292,8 @@ class Http2Connection(asyncio.Protocol):
         # `h2` accepts nothing after a GOAWAY, but by RFC 9113, the server still completes earlier
         # streams.
         self._core.state_machine.state = ConnectionState.CLIENT_OPEN
-        said = (event.additional_data or b"")[:WHY_CHARS_MAX].decode("ascii", "replace")
-        shown = "".join(char if char.isprintable() else "?" for char in said)
+        reason = (event.additional_data or b"")[:WHY_CHARS_MAX].decode("ascii", "replace")
+        shown = "".join(char if char.isprintable() else "?" for char in reason)
         self._why_ending = f"GOAWAY: {_name(event.error_code)} {shown}".rstrip()
         for stream, exchange in self._exchanges.items():
             if stream > (event.last_stream_id or 0):

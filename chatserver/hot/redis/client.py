@@ -268,11 +268,11 @@ class HotClient(abc.ABC):
         while True:
             await sleep_aligned(EPOCH_CHECK_S)
             await asyncio.gather(
-                *(self._look_at_epoch(n) for n in itertools.islice(partitions, count)),
-                self._look_for_refusal(),
+                *(self._check_epoch(n) for n in itertools.islice(partitions, count)),
+                self._check_writes(),
             )
 
-    async def _look_at_epoch(self, partition: int) -> None:
+    async def _check_epoch(self, partition: int) -> None:
         known = self.epochs[partition]
         try:
             found, blocked = await self.call(
@@ -288,7 +288,7 @@ class HotClient(abc.ABC):
     def keys_by_server(self) -> dict[str, str]:
         """Return one existing key for each connected server, by server name."""
 
-    async def _look_for_refusal(self) -> None:
+    async def _check_writes(self) -> None:
         keys, before = self.keys_by_server(), self.refusals
         found = await asyncio.gather(*map(self._find_refusal, keys.values()))
         self.refusals = {name: why for name, why in zip(keys, found, strict=True) if why}
@@ -347,7 +347,7 @@ class HotClient(abc.ABC):
         )
         return client
 
-    async def _learn_epoch(self, wire: Wire, partition: int, life: str, came_from: str) -> Epoch:
+    async def _load_epoch(self, wire: Wire, partition: int, life: str, came_from: str) -> Epoch:
         """Return the partition's epoch, or a new one if its server may have lost recent writes.
 
         `came_from`: the previous server's replication id, if the partition moved without data loss.

@@ -418,7 +418,7 @@ class ClusterClient(HotClient):
             raise Unavailable(f"redis at {node.name}: not connected")
         came_from = self._proven_origin(route.slot, node, views)
         return await asyncio.gather(
-            *(self._learn_epoch(wire, partition, life, came_from) for partition in route.partitions)
+            *(self._load_epoch(wire, partition, life, came_from) for partition in route.partitions)
         )
 
     def _proven_origin(self, slot: int, node: Node, views: dict[str, View]) -> str:

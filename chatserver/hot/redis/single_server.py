@@ -78,14 +78,14 @@ class SingleClient(HotClient):
                     ]
                 )
             await prepare(wire, self.settings)
-            await self._learn_epochs(wire)
+            await self._load_epochs(wire)
         # Set last: a call with the epoch of an earlier connection must not reach this Redis.
         self._wire = wire
 
-    async def _learn_epochs(self, wire: Wire) -> None:
+    async def _load_epochs(self, wire: Wire) -> None:
         life = await read_life(wire)
         epochs = await asyncio.gather(
-            *(self._learn_epoch(wire, number, life, "") for number in range(len(self.epochs)))
+            *(self._load_epoch(wire, number, life, "") for number in range(len(self.epochs)))
         )
         is_changed = epochs != self.epochs and self.epochs[0] != ""
         self.epochs = epochs
@@ -116,9 +116,9 @@ class SingleClient(HotClient):
                         callback()
                     break
 
-    async def _look_at_epoch(self, partition: int) -> None:
+    async def _check_epoch(self, partition: int) -> None:
         wire = self._wire
-        await super()._look_at_epoch(partition)
+        await super()._check_epoch(partition)
         if not self.settings.sentinels or wire is None or partition != 0:
             return
         try:

@@ -122,7 +122,7 @@ class PresenceStates:
         """Unsubscribe this gateway from users."""
         await self._watch(users, 0)
 
-    async def look(self, users: Sequence[UserId]) -> dict[UserId, PresenceRecord]:
+    async def find(self, users: Sequence[UserId]) -> dict[UserId, PresenceRecord]:
         """Return the users' presence without subscribing.
 
         Raises:

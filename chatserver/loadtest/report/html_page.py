@@ -224,8 +224,8 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], caption: str)
         f'<tr><th scope="row">{escape(str(first))}</th>{"".join(map(_cell, rest, kinds[1:]))}</tr>'
         for first, *rest in rows
     )
-    said = f"<caption>{escape(caption)}</caption>" if caption else ""
-    return f"<table>{said}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    caption = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _cell(value: object, kind: str) -> str:

@@ -47,7 +47,7 @@ def settings_of(settings: Settings, tenant: str) -> Settings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpenTenant:
-    """A tenant and its stores. `redis` is None if the operator said that it no longer exists."""
+    """A tenant and its stores. `redis` is None if the operator declared it lost."""
 
     tenant: str
     settings: Settings

@@ -259,14 +259,14 @@ def _cold_lines(found: Trace) -> list[Line]:
     if cold is None:
         upto = found.archived_upto
         return [("archived", f"no: the chat is archived up to seq {upto}" if upto else "no")]
-    said = {
+    state = {
         "right": "checksum right",
         "wrong": "WRONG: the object is missing or different",
         "unread": "unknown: S3 does not respond",
     }[cold.checksum]
     return [
         ("archived", f"yes: {cold.key}"),
-        ("", f"seq {cold.first} to {cold.last}, {cold.stored_bytes} bytes, {said}"),
+        ("", f"seq {cold.first} to {cold.last}, {cold.stored_bytes} bytes, {state}"),
         ("", f"sha256 {cold.sha256}"),
     ]
 

@@ -146,7 +146,7 @@ class UserPresence:
         for number, (user, local) in enumerate(list(self._users.items()), 1):
             now = self._clock.monotonic()
             for activity in local.sessions:
-                activity.look(now)
+                activity.update(now)
             if local.published is State.ONLINE and self._state_of(local, now) is not State.ONLINE:
                 self._changed.add(user)
             if number % USERS_CHECKED_AT_ONCE == 0:

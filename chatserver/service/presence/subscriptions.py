@@ -131,7 +131,7 @@ class PresenceSubscriptions:
             Unavailable: Redis does not respond.
         """
         shared = await self._find_shared(viewer, set(users) - {viewer})
-        return await self._states.look(list(shared)) if shared else {}
+        return await self._states.find(list(shared)) if shared else {}
 
     async def find_visible(self, viewer: UserId, users: Iterable[UserId]) -> set[UserId]:
         """Return the users among `users` who share a chat with the viewer, or are the viewer.

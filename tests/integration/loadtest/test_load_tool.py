@@ -1,4 +1,4 @@
-"""The load tool against its own pretending server, which is told what to do wrong."""
+"""The load tool against a fake server that makes the errors of the test."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ async def loaded(mind: StubState, name: str = "direct", **changes: Any) -> dict[
 
         result = await worker.load(time.monotonic(), add)
     finally:
-        worker.crowd.close()
+        worker.users.close()
         server.close()
     found = {kind: count for kind, count in result["findings"].items() if count}
-    return {**result, "found": found, "counts": counts, "expected": worker.crowd.expected()}
+    return {**result, "found": found, "counts": counts, "expected": worker.users.expected()}
 
 
 def spoiling(change: Callable[[bytes], list[bytes]]) -> Callable[[str, int, bytes], list[bytes]]:
@@ -77,7 +77,7 @@ def spoiling(change: Callable[[bytes], list[bytes]]) -> Callable[[str, int, byte
 
 @pytest.fixture
 def heedless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for what was planted: all else has come when the run ends."""
+    """Do not wait for planted losses: everything else has arrived when the run ends."""
 
     def has_not_heard_the_newest(self: Device) -> bool:
         books = self.site.books
@@ -111,7 +111,7 @@ async def test_load_of_a_good_server_finds_nothing(name: str) -> None:
 async def test_load_finds_a_message_that_is_lost_repeated_or_changed(
     heedless: None, change: Callable[[bytes], list[bytes]], found: dict[str, int]
 ) -> None:
-    """Whatever is planted on the way to one user is counted once, as what it is."""
+    """Each error planted on the way to one user is counted once, with its kind."""
     mind = StubState()
     mind.spoil = spoiling(change)
 
@@ -122,7 +122,7 @@ async def test_load_finds_a_message_that_is_lost_repeated_or_changed(
 
 
 async def test_load_finds_two_messages_that_changed_places(heedless: None) -> None:
-    """The later one is a jump, the earlier one after it is out of order; none is lost."""
+    """The later message is a jump, the earlier one is out of order; none is lost."""
     mind = StubState()
     held: list[bytes] = []
 
@@ -168,7 +168,7 @@ async def test_load_through_storms_and_breaks_loses_nothing() -> None:
 
 
 async def test_load_of_nobody_says_so() -> None:
-    """An address at which nothing listens is told at once, not after five minutes."""
+    """An unreachable address is reported at once, not after five minutes."""
     server, port = await open_stub(StubState())
     server.close()
     await server.wait_closed()
@@ -193,7 +193,7 @@ async def test_ceiling_is_measured_with_the_same_users_and_chats(
 
 
 async def test_load_of_which_a_process_was_killed_says_so() -> None:
-    """Half of the figures are none; how it ended tells where to look."""
+    """Incomplete figures are discarded; the report says how the process ended."""
     server, port = await open_stub(StubState())
     run = Coordinator([plan_of(port, duration_s=60, first_user=first) for first in (1, 11)])
     try:
@@ -209,7 +209,7 @@ async def test_load_of_which_a_process_was_killed_says_so() -> None:
 
 
 async def test_load_that_is_stopped_before_it_begins_says_that() -> None:
-    """Who stopped it knows why its processes were killed."""
+    """The user who stopped it knows why its processes were killed."""
     run = Coordinator([plan_of(free_port(), duration_s=60)])  # nobody is there: it goes on trying
     loading = asyncio.create_task(run.run(), name="load")
     await eventually(lambda: len(run._workers) == 1)

@@ -1,4 +1,4 @@
-"""What others see of a user: the best of all sessions, by the clock that they are given."""
+"""Presence that others see: the best state of all sessions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_attention_in_foreground_and_used_is_online_until_it_was_idle_long_enoug
     """The time counts from the last use."""
     attention = SessionActivity(0.0, is_foreground=True)
 
-    attention.look(100.0)
+    attention.update(100.0)
 
     assert attention.state_at(399.9, AWAY_AFTER_S) is State.ONLINE
     assert attention.state_at(400.0, AWAY_AFTER_S) is State.AWAY
@@ -33,9 +33,9 @@ def test_attention_in_background_is_away_however_fresh() -> None:
 
 
 def test_attention_used_again_is_online_again() -> None:
-    """Going idle is not for ever."""
+    """A user who was idle becomes online again with the next use."""
     attention = SessionActivity(0.0, is_foreground=True)
-    attention.look(0.0)
+    attention.update(0.0)
     assert attention.state_at(1000.0, AWAY_AFTER_S) is State.AWAY
 
     attention.use(1000.0)
@@ -45,12 +45,12 @@ def test_attention_used_again_is_online_again() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["use", "look"]), st.floats(0, 50)), max_size=30))
 def test_attention_never_counts_as_idle_too_early(steps: list[tuple[str, float]]) -> None:
-    """Whenever it is looked at, nobody is away before `away_after_s` without a use."""
+    """No user is away before `away_after_s` without a use, whenever the state is read."""
     attention, now, used_at = SessionActivity(0.0, is_foreground=True), 0.0, 0.0
     for step, wait_s in steps:
         now += wait_s
         if step == "look":
-            attention.look(now)
+            attention.update(now)
         else:
             used_at = now
             if not attention.is_fresh:  # as sessions do: a fresh one needs no clock

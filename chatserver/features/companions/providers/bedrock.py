@@ -105,7 +105,9 @@ def build_request(ask: Ask) -> dict[str, Any]:
         sampling["topP"] = options.top_p
     request: dict[str, Any] = {
         "modelId": ask.model,
-        "messages": [{"role": said.role, "content": _content_of(said)} for said in ask.messages],
+        "messages": [
+            {"role": message.role, "content": _content_of(message)} for message in ask.messages
+        ],
         "inferenceConfig": sampling,
     }
     if ask.system:
@@ -128,18 +130,18 @@ def build_request(ask: Ask) -> dict[str, Any]:
     return request
 
 
-def _content_of(said: ModelMessage) -> list[dict[str, Any]]:
+def _content_of(message: ModelMessage) -> list[dict[str, Any]]:
     """Return the content blocks of a message; a text block must not be blank."""
     blocks: list[dict[str, Any]] = [
         {"image": {"format": image.type.removeprefix("image/"), "source": {"bytes": image.content}}}
-        for image in said.images
+        for image in message.images
     ]
-    if said.text.strip():
-        blocks.append({"text": said.text})
-    for call in said.calls:
+    if message.text.strip():
+        blocks.append({"text": message.text})
+    for call in message.calls:
         use = {"toolUseId": call.id, "name": call.name, "input": parse_input(call.input) or {}}
         blocks.append({"toolUse": use})
-    for result in said.results:
+    for result in message.results:
         status = "error" if result.is_error else "success"
         content = [{"text": result.text}]
         blocks.append(

@@ -95,20 +95,25 @@ class OpenAiApi:
     async def _is_flagged(self, ask: Ask) -> bool:
         """Return whether the moderation model flags the user's newest message."""
         model = ask.options.moderation_model
-        said = next((said for said in reversed(ask.messages) if said.role == "user"), None)
-        if model is None or ask.purpose != "response" or said is None or not said.text.strip():
+        message = next((each for each in reversed(ask.messages) if each.role == "user"), None)
+        if (
+            model is None
+            or ask.purpose != "response"
+            or message is None
+            or not message.text.strip()
+        ):
             return False
         if ask.messages[-1].results:
             return False  # it was checked before the tool calls
-        found = await self._sdk.moderations.create(model=model, input=said.text)
+        found = await self._sdk.moderations.create(model=model, input=message.text)
         return any(result.flagged for result in found.results)
 
 
 def build_request(ask: Ask, bound: str) -> dict[str, Any]:
     """Return the parameters of a chat completion; `bound` is the name of the token limit."""
     messages: list[dict[str, Any]] = [{"role": "system", "content": ask.system}]
-    for said in ask.messages:
-        messages += _messages_of(said)
+    for message in ask.messages:
+        messages += _messages_of(message)
     request: dict[str, Any] = {
         "model": ask.model,
         "messages": messages,
@@ -135,28 +140,31 @@ def build_request(ask: Ask, bound: str) -> dict[str, Any]:
     return request
 
 
-def _messages_of(said: ModelMessage) -> list[dict[str, Any]]:
-    if said.results:
+def _messages_of(message: ModelMessage) -> list[dict[str, Any]]:
+    if message.results:
         return [
             {"role": "tool", "tool_call_id": result.id, "content": result.text}
-            for result in said.results
+            for result in message.results
         ]
-    message: dict[str, Any] = {"role": said.role, "content": said.text}
-    if said.images:
+    encoded: dict[str, Any] = {"role": message.role, "content": message.text}
+    if message.images:
         parts: list[dict[str, Any]] = [
-            {"type": "image_url", "image_url": {"url": _data_url(image)}} for image in said.images
+            {"type": "image_url", "image_url": {"url": _data_url(image)}}
+            for image in message.images
         ]
-        message["content"] = parts + ([{"type": "text", "text": said.text}] if said.text else [])
-    if said.calls:
-        message["tool_calls"] = [
+        encoded["content"] = parts + (
+            [{"type": "text", "text": message.text}] if message.text else []
+        )
+    if message.calls:
+        encoded["tool_calls"] = [
             {
                 "id": call.id,
                 "type": "function",
                 "function": {"name": call.name, "arguments": call.input or "{}"},
             }
-            for call in said.calls
+            for call in message.calls
         ]
-    return [message]
+    return [encoded]
 
 
 def _data_url(image: Image) -> str:

@@ -102,13 +102,13 @@ def _words_of(rule: str, number: int, ask: Ask, last: str) -> Iterator[str]:
         case "endless":
             words = (f"word{n} " for n in itertools.count(1))
         case "memory" if ask.purpose == "memory":
-            said = [
+            texts = [
                 one["text"]
                 for one in msgspec.json.decode(last)["messages"]
                 if one["from"] == "user"
             ]
-            lines = [f"ADD The user wrote: {text}\n" for text in said]
-            words = iter([*lines, f"SUMMARY Messages: {len(said)}"])
+            lines = [f"ADD The user wrote: {text}\n" for text in texts]
+            words = iter([*lines, f"SUMMARY Messages: {len(texts)}"])
         case "facts" | "memory":
             first = ask.messages[0].text[:SHOWN_CHARS]
             shown = f"from: {first} to: {last[-SHOWN_CHARS:]}"
@@ -120,4 +120,4 @@ def _words_of(rule: str, number: int, ask: Ask, last: str) -> Iterator[str]:
 
 
 def _count(ask: Ask) -> int:
-    return estimate_tokens(ask.system) + sum(estimate_tokens(said.text) for said in ask.messages)
+    return estimate_tokens(ask.system) + sum(estimate_tokens(each.text) for each in ask.messages)

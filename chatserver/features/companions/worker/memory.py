@@ -109,31 +109,35 @@ class SessionMemory:
         except ChatError as exc:
             log.warning("assistant.summary_failed", chat=session.chat, error=exc.message)
             return
-        said = build_prompt_messages(map(codec.decode_message, page.messages), session.companion)
-        await self.update(session, persona, said, memory)
+        prompt_messages = build_prompt_messages(
+            map(codec.decode_message, page.messages), session.companion
+        )
+        await self.update(session, persona, prompt_messages, memory)
 
     async def update(
         self,
         session: CompanionSession,
         persona: Companion,
-        said: Sequence[PromptMessage],
+        prompt_messages: Sequence[PromptMessage],
         memory: Memory | None,
     ) -> None:
         """Summarize the oldest messages if the unsummarized ones use too much of the context.
 
-        `said` is the newest page of messages in the session.
+        `prompt_messages` is the newest page of messages in the session.
 
         Guarantees:
             If a model or a tier fails, nothing is raised and the summary does not change.
             Bounded by `SUMMARY_S_MAX`, `PAGES_MAX` and the user's remaining tokens.
         """
-        old = choose_old(said, memory, compute_room(persona, memory), CONTEXT_MESSAGES_MAX)
+        old = choose_old(
+            prompt_messages, memory, compute_room(persona, memory), CONTEXT_MESSAGES_MAX
+        )
         if not old:
             return
         try:
             async with asyncio.timeout(SUMMARY_S_MAX):
                 await self._budgets.check(session.user, session.chat)
-                old = [*await self._read_before(session, said[0].seq, memory), *old]
+                old = [*await self._read_before(session, prompt_messages[0].seq, memory), *old]
                 await self._summarize(session, persona, old, memory)
         except RateLimited:
             return
@@ -212,11 +216,11 @@ class SessionMemory:
         return text, tokens_in + (how.tokens_out or estimate_tokens(text))
 
 
-def split_parts(said: Sequence[PromptMessage], room: int) -> list[list[PromptMessage]]:
+def split_parts(prompt_messages: Sequence[PromptMessage], room: int) -> list[list[PromptMessage]]:
     """Split messages into parts of at most `room` tokens; a longer message is its own part."""
     parts: list[list[PromptMessage]] = []
     left = 0
-    for one in said:
+    for one in prompt_messages:
         if not parts or one.tokens > left:
             parts.append([])
             left = room

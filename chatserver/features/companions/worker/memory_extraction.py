@@ -153,10 +153,12 @@ class MemoryExtractor:
         self,
         session: CompanionSession,
         persona: Companion,
-        said: Sequence[PromptMessage],
+        prompt_messages: Sequence[PromptMessage],
         memory: UserMemory | None,
     ) -> None:
-        """Extract facts if the user wrote enough since the last time. `said`: the newest page.
+        """Extract facts if the user wrote enough since the last time.
+
+        `prompt_messages` is the newest page.
 
         Guarantees:
             If a model or a tier fails, nothing is raised; the next response tries again.
@@ -164,7 +166,7 @@ class MemoryExtractor:
         if memory is None:
             return
         cursor = memory.get_cursor(session.chat)
-        count = sum(one.role == "user" and one.seq > cursor for one in said)
+        count = sum(one.role == "user" and one.seq > cursor for one in prompt_messages)
         if count < MEMORY_MESSAGES:
             return
         try:
@@ -254,8 +256,8 @@ class MemoryExtractor:
         }
         kept = [one for one in found if not {one.seq, one.reply_to} & left_out]
         bounds = [one.expires_at * 1000 for one in kept if one.expires_at is not None]
-        said = build_prompt_messages(kept, session.companion)
-        return _Unread(said, min(bounds, default=0))
+        prompt_messages = build_prompt_messages(kept, session.companion)
+        return _Unread(prompt_messages, min(bounds, default=0))
 
     async def _extract_part(
         self,

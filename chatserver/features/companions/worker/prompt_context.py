@@ -121,7 +121,7 @@ def compute_room(persona: Companion, memory: Memory | None, notes: str = "") -> 
 def build_context(
     persona: Companion,
     memory: Memory | None,
-    said: Sequence[PromptMessage],
+    prompt_messages: Sequence[PromptMessage],
     seq: int,
     notes: str = "",
 ) -> Context | None:
@@ -135,7 +135,11 @@ def build_context(
         The roles alternate, and the user is first.
     """
     upto = 0 if memory is None else memory.upto
-    asked = [one for one in said if one.seq > upto and (one.role == "assistant" or one.seq <= seq)]
+    asked = [
+        one
+        for one in prompt_messages
+        if one.seq > upto and (one.role == "assistant" or one.seq <= seq)
+    ]
     # Responses to later messages are not part of this message's context.
     asked = sorted((one for one in asked if one.reply_to < seq), key=lambda one: one.order)
     if not asked or asked[-1].role == "assistant":
@@ -160,7 +164,7 @@ def build_context(
 
 
 def _merge_roles(
-    said: Sequence[PromptMessage],
+    prompt_messages: Sequence[PromptMessage],
 ) -> tuple[tuple[ModelMessage, ...], tuple[tuple[str, ...], ...]]:
     """Merge consecutive messages of one role; drop everything before the first user message.
 
@@ -168,7 +172,7 @@ def _merge_roles(
     """
     merged: list[ModelMessage] = []
     images: list[tuple[str, ...]] = []
-    for one in said:
+    for one in prompt_messages:
         if merged and merged[-1].role == one.role:
             merged[-1] = ModelMessage(one.role, f"{merged[-1].text}\n\n{one.text}")
             images[-1] += one.images
@@ -179,11 +183,11 @@ def _merge_roles(
 
 
 def choose_old(
-    said: Sequence[PromptMessage], memory: Memory | None, room: int, messages_max: int
+    prompt_messages: Sequence[PromptMessage], memory: Memory | None, room: int, messages_max: int
 ) -> list[PromptMessage]:
     """Return the oldest messages to summarize next; empty while all messages fit."""
     upto = 0 if memory is None else memory.upto
-    open_ = [one for one in said if one.seq > upto]
+    open_ = [one for one in prompt_messages if one.seq > upto]
     tokens, count = sum(one.tokens for one in open_), len(open_)
     if tokens <= room * FULL_SHARE and count <= messages_max * FULL_SHARE:
         return []

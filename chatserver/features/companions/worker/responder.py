@@ -233,13 +233,17 @@ class Responder:
             ask = frames.History(0, session.chat, before=self._started.seq + 1, limit=limit)
             page = await self._context.history.get_page(session.user, ask)
             messages = [codec.decode_message(json) for json in page.messages]
-        said = build_prompt_messages(messages, session.companion, persona.options.images_max)
-        is_first = memory is None and all(one.role == "user" for one in said)
+        prompt_messages = build_prompt_messages(
+            messages, session.companion, persona.options.images_max
+        )
+        is_first = memory is None and all(one.role == "user" for one in prompt_messages)
         user_memory = await self._context.memory_extractor.load(session, persona, is_first=is_first)
         now_ms = int(self._context.clock.time() * 1000)
         notes = render_memory(user_memory, persona, now_ms)
-        context = build_context(persona, memory, said, self._started.seq, notes)
-        return None if context is None else _SessionPage(said, memory, user_memory, context)
+        context = build_context(persona, memory, prompt_messages, self._started.seq, notes)
+        if context is None:
+            return None
+        return _SessionPage(prompt_messages, memory, user_memory, context)
 
     # Model
 
@@ -254,10 +258,10 @@ class Responder:
             response_id=self._response_id,
             flush_s=FLUSH_MS / 1000,
         )
-        said = await self._find_streamed_text() if self._started.is_stopped else ""
+        text = await self._find_streamed_text() if self._started.is_stopped else ""
         await publisher.start(RESPONSE_TIMEOUT_S + TTL_SPARE_S)
-        if said:
-            publisher.append(said)
+        if text:
+            publisher.append(text)
         failpoint("assistant.after_begin")
         metrics.RESPONSES_RUNNING.inc()
         try:

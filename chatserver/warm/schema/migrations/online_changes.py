@@ -30,15 +30,15 @@ REPORT_S: Final = 30.0
 class _Poll:
     """Waits with increasing pauses, and reports the status every `REPORT_S`."""
 
-    def __init__(self, say: Callable[[str], None], wait_s_max: float) -> None:
-        self._say = say
+    def __init__(self, report: Callable[[str], None], wait_s_max: float) -> None:
+        self._report = report
         self._wait_s_max = wait_s_max
         self._wait_s = POLL_S
         self._silent_s = 0.0
 
     async def wait(self, status: str) -> None:
         if self._silent_s >= REPORT_S:
-            self._say(status)
+            self._report(status)
             self._silent_s = 0.0
         await asyncio.sleep(self._wait_s)
         self._silent_s += self._wait_s
@@ -97,15 +97,15 @@ async def start_index(client: DynamoClient, table: Table, index: Index, settings
 
 
 async def wait_for_index(
-    client: DynamoClient, table_name: str, index: Index, say: Callable[[str], None], what: str
+    client: DynamoClient, table_name: str, index: Index, report: Callable[[str], None], what: str
 ) -> None:
     """Wait until the index is active. The caller sets a deadline."""
-    poll = _Poll(say, INDEX_POLL_S_MAX)
+    poll = _Poll(report, INDEX_POLL_S_MAX)
     while True:
         found = _find_index(await describe(client, table_name), index) or {}
         status = found.get("IndexStatus", "not started")
         if status == "ACTIVE":
-            say(f"{what}: active")
+            report(f"{what}: active")
             return
         await poll.wait(f"{what}: {status.lower()}, {found.get('ItemCount', 0)} items")
 
@@ -116,7 +116,7 @@ def _find_index(description: dict[str, Any], index: Index) -> dict[str, Any] | N
 
 
 async def switch_expiry(
-    client: DynamoClient, table_name: str, attribute: str, say: Callable[[str], None], what: str
+    client: DynamoClient, table_name: str, attribute: str, report: Callable[[str], None], what: str
 ) -> None:
     """Change the TTL attribute to `attribute`, and wait until it is active.
 
@@ -128,12 +128,12 @@ async def switch_expiry(
     Raises:
         CorruptData: DynamoDB rejects the change for a reason other than a recent change.
     """
-    poll = _Poll(say, EXPIRY_POLL_S_MAX)
+    poll = _Poll(report, EXPIRY_POLL_S_MAX)
     while True:
         state = await expiry_of(client, table_name)
         status, found = state["TimeToLiveStatus"], state.get("AttributeName", attribute)
         if found == attribute and status in {"ENABLED", "ENABLING"}:
-            say(f"{what}: TTL reads {attribute}")
+            report(f"{what}: TTL reads {attribute}")
             return
         if status == "ENABLED":
             await _set_expiry(client, table_name, found, is_on=False)

@@ -109,10 +109,10 @@ class MigrationRunner:
             return
         pending = [each for each in self._migrations if each.number > state.version]
         if not pending:
-            self._report.say(f"nothing to do: schema {state.version}")
+            self._report.print_line(f"nothing to do: schema {state.version}")
         for migration in pending:
             if migration.kind == "contract":
-                self._report.say(
+                self._report.print_line(
                     f"{migration.title}: not done. It is a contract: after it, processes with a "
                     f"schema version below {migration.oldest} are rejected. Run `chatserver "
                     f"migrate up --contract {migration.number}` when they are no longer needed"
@@ -129,7 +129,7 @@ class MigrationRunner:
                 f"contract: {number} is not one; the contracts are {', '.join(contracts) or 'none'}"
             )
         if number <= state.version:
-            self._report.say(f"{migration.title}: done already")
+            self._report.print_line(f"{migration.title}: done already")
             return
         first = min(each for each in numbered if each > state.version)
         if first != number:
@@ -153,12 +153,14 @@ class MigrationRunner:
         if migration.expiry is not None:
             what = f"{migration.title}: {name}"
             async with self._client.deadline(self._options.index_timeout_s, what):
-                await switch_expiry(self._client, name, migration.expiry, self._report.say, what)
+                await switch_expiry(
+                    self._client, name, migration.expiry, self._report.print_line, what
+                )
         await self._rows.finish(migration.number, self._clock.time())
         state = SchemaState(migration.number, max(state.oldest, migration.oldest))
         await self._schema.raise_state(state)
         failpoint("migrate.after_version")
-        self._report.say(f"{migration.title}: done")
+        self._report.print_line(f"{migration.title}: done")
         return state
 
     async def _create_index(self, migration: Migration, index: Index, name: str) -> None:
@@ -166,9 +168,9 @@ class MigrationRunner:
         if not has_index(await describe(self._client, name), index):
             await start_index(self._client, migration.table, index, self._settings)
             failpoint("migrate.after_index_begun")
-            self._report.say(f"{what}: started")
+            self._report.print_line(f"{what}: started")
         async with self._client.deadline(self._options.index_timeout_s, what):
-            await wait_for_index(self._client, name, index, self._report.say, what)
+            await wait_for_index(self._client, name, index, self._report.print_line, what)
 
     async def _backfill(self, migration: Migration, name: str, token: int, segments: int) -> None:
         backfill = Backfill(
@@ -184,7 +186,7 @@ class MigrationRunner:
         )
         items = int((await describe(self._client, name)).get("ItemCount", 0))
         done = await backfill.run(segments, items)
-        self._report.say(
+        self._report.print_line(
             f"{migration.title}: {sum(s.read for s in done)} items read, "
             f"{sum(s.filled for s in done)} filled, "
             f"{sum(s.read_units for s in done):.1f} read units, "
@@ -211,7 +213,7 @@ class MigrationRunner:
         what = f"{migration.title}: older processes to end"
         async with self._client.deadline(timeout_s, what):
             while older := await self._list_older(migration):
-                self._report.say(f"waiting for older processes to end: {_names_of(older)}")
+                self._report.print_line(f"waiting for older processes to end: {_names_of(older)}")
                 await asyncio.sleep(OLDER_POLL_S)
 
     async def _list_older(self, migration: Migration) -> list[Process]:

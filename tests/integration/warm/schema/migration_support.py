@@ -46,7 +46,7 @@ class Died(Exception):
 
 
 class MortalClient(DynamoClient):
-    """A client whose process dies with one of its calls: before the server did it, or after."""
+    """A client whose process dies in a call, before or after the server executed it."""
 
     def __init__(self, client: DynamoClient, settings: Warm, calls: int, *, is_after: bool) -> None:
         super().__init__(client._sdk, settings)
@@ -76,13 +76,13 @@ class JumpClock:
 
 
 class Lines:
-    """A report that keeps what it is told."""
+    """A report that keeps its lines."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
         self.advances: list[int] = []
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         self.said.append(text)
 
     def begin(self, title: str, items: int) -> None:
@@ -101,7 +101,7 @@ SMALL = Options(segments=3, page_items=7)
 async def up(
     tables: Tables, options: Options = SMALL, clock: JumpClock | None = None
 ) -> tuple[int, Lines]:
-    """Run the example migrations that are to be done; return the schema and what was said."""
+    """Run the pending example migrations; return the schema and the output."""
     lines = Lines()
     runner = runner_of(tables, tables.client, options, clock or JumpClock(), lines)
     return (await runner.up("test")).version, lines
@@ -266,7 +266,7 @@ async def scan_all(tables: Tables) -> list[Item]:
 
 
 class Journal:
-    """What was written to `messages`, one record a write, from its stream."""
+    """Writes to `messages`, one record each, from its stream."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -289,7 +289,7 @@ class Journal:
         self._arn = table["Table"]["LatestStreamArn"]
 
     def changes(self) -> list[tuple[Item, Item]]:
-        """What each change of an item made of what, in order."""
+        """Item changes before and after, in order."""
         client = boto3.client(
             "dynamodbstreams",
             endpoint_url=self._tables.settings.endpoint,
