@@ -132,3 +132,20 @@ class ConfigError(ChatError):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
         self.problems = problems
+
+
+# The error of each code that a client or a gateway receives.
+ERRORS_BY_CODE: dict[str, type[ChatError]] = {
+    error.code: error
+    for error in (
+        BadRequest,
+        TooLarge,
+        Unauthenticated,
+        Forbidden,
+        NotFound,
+        Conflict,
+        RateLimited,
+        Unavailable,
+        Overloaded,
+    )
+}

@@ -14,41 +14,22 @@ from typing import Any
 import msgspec
 
 from chatserver.errors import (
+    ERRORS_BY_CODE,
     BadRequest,
     ChatError,
     Conflict,
-    Forbidden,
-    NotFound,
     Overloaded,
-    RateLimited,
-    TooLarge,
-    Unauthenticated,
     Unavailable,
 )
 
 IN_FLIGHT_MAX = 24
 RACE_RETRY_MS = 100
-_ERRORS: dict[str, type[ChatError]] = {
-    one.code: one
-    for one in (
-        BadRequest,
-        TooLarge,
-        Unauthenticated,
-        Forbidden,
-        NotFound,
-        Conflict,
-        RateLimited,
-        Unavailable,
-        Overloaded,
-    )
-}
-
 Fields = dict[str, Any]
 
 
 def error_of(frame: Fields) -> ChatError:
     """Convert an `error` frame to an exception. An unknown code becomes a plain `ChatError`."""
-    kind = _ERRORS.get(frame.get("code", ""), ChatError)
+    kind = ERRORS_BY_CODE.get(frame.get("code", ""), ChatError)
     error = kind(frame.get("message", ""), retry_after_ms=frame.get("retry_after_ms"))
     error.temporary = bool(frame.get("temporary", kind.temporary))
     return error

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from typing import Annotated, get_origin
+from typing import Annotated, Self, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+)
 
 
 class Section(BaseModel):
@@ -25,6 +32,23 @@ class Section(BaseModel):
             return json.loads(value)
         except ValueError:
             raise ValueError('must be a JSON list, for example ["one", "two"]') from None
+
+
+class TenantSection(Section):
+    """Base class of sections whose stored keys contain the tenant; `warm.tenant` sets it."""
+
+    _tenant: str = PrivateAttr("")
+
+    @property
+    def tenant(self) -> str:
+        """The tenant, or an empty string."""
+        return self._tenant
+
+    def for_tenant(self, tenant: str) -> Self:
+        """Return the same settings for another tenant."""
+        copy = self.model_copy()
+        copy._tenant = tenant
+        return copy
 
 
 def _check_network(text: str) -> str:

@@ -7,15 +7,13 @@ from typing import Literal, Self
 
 from pydantic import Field, PrivateAttr, SecretStr, field_validator, model_validator
 
-from chatserver.config.section import Section
+from chatserver.config.section import Section, TenantSection
 from chatserver.domain.access.tenants import RESERVED_TENANTS, TENANT_PATTERN
 from chatserver.domain.write_sharding import SHARDS_MAX, is_shards
 
 
-class Redis(Section):
+class Redis(TenantSection):
     """Redis, the hot tier. It has the data of one tenant, the one of `warm.tenant`."""
-
-    _tenant: str = PrivateAttr("")
 
     url: str = Field("redis://127.0.0.1:6379/0", description="Address of Redis 7 or Valkey")
     cluster: bool = Field(False, description="`url` is any node of a Redis Cluster")
@@ -43,17 +41,6 @@ class Redis(Section):
     chat_idle_s: int = Field(
         604_800, ge=1, description="An unused chat leaves Redis after this time, once persisted"
     )
-
-    @property
-    def tenant(self) -> str:
-        """The tenant, or an empty string."""
-        return self._tenant
-
-    def for_tenant(self, tenant: str) -> Self:
-        """Return the same settings for another tenant."""
-        copy = self.model_copy()
-        copy._tenant = tenant
-        return copy
 
     @model_validator(mode="after")
     def _check_log_max(self) -> Self:
@@ -159,10 +146,8 @@ class Warm(Section):
         return shards
 
 
-class Cold(Section):
+class Cold(TenantSection):
     """S3, the cold tier."""
-
-    _tenant: str = PrivateAttr("")  # set by `warm.tenant`: the prefix of every object key
 
     endpoint: str | None = Field(None, description="Address of S3; unset: AWS")
     public_endpoint: str | None = Field(
@@ -182,17 +167,6 @@ class Cold(Section):
     call_timeout_s: float = Field(
         10.0, gt=0, description="Longest time of one call, including retries"
     )
-
-    @property
-    def tenant(self) -> str:
-        """The tenant, or an empty string."""
-        return self._tenant
-
-    def for_tenant(self, tenant: str) -> Self:
-        """Return the same settings for another tenant."""
-        copy = self.model_copy()
-        copy._tenant = tenant
-        return copy
 
     @property
     def client_urls(self) -> list[str]:

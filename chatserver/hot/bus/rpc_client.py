@@ -12,18 +12,7 @@ import msgspec
 
 from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId, new_id
 from chatserver.domain.membership_periods import Periods
-from chatserver.errors import (
-    BadRequest,
-    ChatError,
-    Conflict,
-    CorruptData,
-    Forbidden,
-    NotFound,
-    Overloaded,
-    RateLimited,
-    TooLarge,
-    Unavailable,
-)
+from chatserver.errors import ERRORS_BY_CODE, CorruptData, Overloaded, Unavailable
 from chatserver.hot.bus import rpc
 from chatserver.hot.bus.gateway_stream import Answer
 from chatserver.hot.redis.client import HotClient
@@ -41,20 +30,6 @@ _NEEDED_WHEN_FULL = (
     rpc.Block, rpc.ListBlocks, rpc.Report, rpc.ListCompanions, rpc.GetSession, rpc.ListSessions,
     rpc.FindMessages,
 )  # fmt: skip
-
-_ERRORS: dict[str, type[ChatError]] = {
-    error.code: error
-    for error in (
-        BadRequest,
-        TooLarge,
-        Forbidden,
-        NotFound,
-        Conflict,
-        RateLimited,
-        Unavailable,
-        Overloaded,
-    )
-}
 
 
 class WarmCalls:
@@ -233,7 +208,7 @@ class WarmCalls:
         finally:
             self._waiting.pop(call.id, None)
         if answer.code:
-            kind = _ERRORS.get(answer.code, CorruptData)
+            kind = ERRORS_BY_CODE.get(answer.code, CorruptData)
             error = kind(answer.payload.decode(), retry_after_ms=answer.retry_after_ms)
             error.temporary = answer.is_temporary
             raise error
