@@ -123,9 +123,9 @@ def shred(tenant: str, *, yes: bool) -> None:
     if tenant != own:
         raise click.UsageError(f"--tenant: is not the tenant of this deployment, {own!r}")
     if not yes:
-        question = f"Delete the keys of all encrypted bodies of {own}, for ever? Enter its name"
+        question = f"Delete the keys of all encrypted bodies of {own} permanently? Enter its name"
         if click.prompt(question, err=True) != own:
-            raise click.ClickException("nothing was deleted")
+            raise click.ClickException("the name does not match; nothing was deleted")
 
     async def work(rows: KeyRows, _: KeyRing | None) -> None:
         now_ms = int(datetime.datetime.now(datetime.UTC).timestamp() * 1000)
@@ -180,7 +180,7 @@ async def _reencrypt(settings: Settings, max_write_units: int | None) -> None:
             report.end()
     click.echo(_describe(done))
     if done.refused:
-        raise click.ClickException(f"{done.refused} refused; see the log")
+        raise click.ClickException(f"{done.refused} values could not be re-encrypted; see the log")
 
 
 def _describe(counts: Counts) -> str:

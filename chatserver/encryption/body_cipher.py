@@ -14,8 +14,8 @@ The nonce is synthetic: keyed BLAKE2b of 96 bits over associated data and text, 
 own. It does not depend on a random number generator. The same text at the same place has the
 same ciphertext, so writes stay idempotent and comparable; an observer of two versions of one item
 sees whether its text is the same, and nothing else. Two different values get the same nonce with
-the probability of a random nonce: rotate a data key before it has encrypted `VALUES_MAX` values, at
-which the probability is 2^-33.
+the probability of a random nonce: rotate a data key before it has encrypted 2^32 values, at which
+the probability is 2^-33.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ KEY_BYTES: Final = 32
 MAGIC: Final = b"\xfe\x01"
 VERSION_BYTES: Final = 4
 VERSION_MAX: Final = 2 ** (8 * VERSION_BYTES) - 1
-VALUES_MAX: Final = 2**32
 
 _NONCE_BYTES: Final = 12
 _HEADER_BYTES: Final = len(MAGIC) + VERSION_BYTES

@@ -21,11 +21,10 @@ pytest_plugins = ["tests.support.stack_fixtures", "tests.security.support.fixtur
 
 DEADLINE_S = 20
 DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text("utf-8"))
-SHAPE = b'{"user":"nobody-here","password":"%s"}'
 
 
 class Answer(NamedTuple):
-    """All that came back until the server hung up."""
+    """Everything received until the server closed."""
 
     raw: bytes
 
@@ -92,7 +91,7 @@ HIDDEN = b"GET /v1/me HTTP/1.1\r\nHost: chat.example\r\n\r\n"
 async def test_row_34_request_with_two_ends_is_refused(
     people_api: Server, lines: list[bytes]
 ) -> None:
-    """Where a request ends is said once; what is hidden behind it is never answered."""
+    """The end of a request is unambiguous; a smuggled request is never answered."""
     head = b"\r\n".join([b"POST /v1/auth/login HTTP/1.1", b"Host: chat.example", *lines])
 
     answer = await talk(people_api, head + b"\r\n\r\n0\r\n\r\n" + HIDDEN)
@@ -140,7 +139,7 @@ BREAK = "%0d%0aSet-Cookie:%20x=1%0d%0a%0d%0a"
 async def test_row_33_line_break_in_a_path_is_in_no_header(
     stack: Stack, people_api: Server, path: str
 ) -> None:
-    """What a client sends comes back in bodies of JSON only, escaped."""
+    """A client's input returns only in JSON bodies, escaped."""
     token = stack.token("zoe-of-breaks").encode()
     request = f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n".encode()
 
@@ -209,7 +208,7 @@ BODIES = {
 async def test_section_3_body_that_is_no_plain_json_is_refused(
     people_api: Server, name: str
 ) -> None:
-    """A problem document of 400, whatever the parser says of it, and never a failure."""
+    """A problem document with status 400, whatever the parser reports, and never a failure."""
     answer = await talk(people_api, post("/v1/auth/register", BODIES[name]))
 
     assert answer.statuses == [400], answer.raw
@@ -243,7 +242,7 @@ async def test_section_3_name_that_is_there_twice_is_one_user(
 async def test_api6_form_of_another_page_is_no_request(
     client: httpx.AsyncClient, type_: str, status: int
 ) -> None:
-    """What a form can send without asking a browser's permission is not read as JSON is."""
+    """A form that a browser sends without a preflight is not read as JSON."""
     body = b"user=zoe&password=correct+horse+battery"
 
     answer = await client.post("/v1/auth/register", content=body, headers={"Content-Type": type_})
@@ -254,7 +253,7 @@ async def test_api6_form_of_another_page_is_no_request(
 async def test_section_6_body_at_the_limit_is_read_and_beyond_it_refused(
     client: httpx.AsyncClient,
 ) -> None:
-    """64 KB, counted while it comes, whatever the head says."""
+    """64 KB, counted during the read, whatever the headers say."""
 
     async def chunks(size: int) -> object:
         yield b'{"user":"'

@@ -26,8 +26,6 @@ BUILDERS = {
     for name, method in inspect.getmembers(Keys, inspect.isfunction)
     if not name.startswith("_") and inspect.signature(method).return_annotation == "str"
 }
-# Subjects of limits are addresses too: digits, dots, colons and slashes.
-SUBJECTS = {"limit"}
 _ROWS = {
     name: function
     for name, function in inspect.getmembers(records, inspect.isfunction)
@@ -76,7 +74,7 @@ def test_section_7_redis_keys_of_different_things_differ(
 
 @given(st.text(max_size=12))
 def test_section_7_text_that_is_no_id_makes_no_key(text: str) -> None:
-    """What could end a hash tag, or stand for another user or chat, does not get past the edge."""
+    """Text that could end a hash tag or name another user or chat is refused at the edge."""
     try:
         name = ids.parse_id(text, "user")
     except BadRequest:

@@ -80,9 +80,6 @@ class Timer:
 class Task:
     """A task that never runs."""
 
-    def set_name(self, name: object) -> None:
-        """Nobody asks for it."""
-
     def add_done_callback(self, call: object) -> None:
         """It never ends."""
 
@@ -103,7 +100,7 @@ class Transport:
         return False
 
     def close(self) -> None:
-        """The peer learns it from the close frame."""
+        """The peer gets the reason in the close frame."""
 
     def take(self) -> bytes:
         """Return what was written since the last call."""

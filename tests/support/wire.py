@@ -22,7 +22,6 @@ CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 DEADLINE_S = 20.0  # deadline of expected events; only a failure takes that long
 SUBPROTOCOL = "chat.v1"
 _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
-_HEAD_BYTES_MAX = 65_536
 
 
 class Frame(NamedTuple):

@@ -18,7 +18,6 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
 LISTEN_BATCH_MAX = 500
-LARGE_CHATS_MAX = 1000  # per user
 _ANSWERS = 4  # values in the script reply, for each chat
 
 

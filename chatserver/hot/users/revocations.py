@@ -15,7 +15,6 @@ from chatserver.hot.bus.gateway_stream import EndSessions, GatewayStreamWriter
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
-READS_AT_ONCE_MAX = 500
 SLACK_S = 60  # a request in progress can issue a token shortly after the end of its login
 
 

@@ -19,9 +19,8 @@ import msgspec
 from chatserver.domain.quantities import format_bytes
 from chatserver.errors import ConfigError
 from chatserver.operations.capacity import inputs as capacity
-from chatserver.operations.capacity.formulas import FUNCTIONS, Value, format_number, names_in
+from chatserver.operations.capacity.formulas import Value, format_number
 from chatserver.operations.capacity.inputs import Node, compute_plan
-from chatserver.operations.capacity.model import ROWS
 from chatserver.operations.cost.prices import GB, Prices
 
 SCHEMA: Final = 1
@@ -231,13 +230,3 @@ def _cheaper(known: Mapping[str, float]) -> list[str]:
             f"(CHAT_WARM_BILLING)"
         )
     return found
-
-
-def names_without_source(constants: Mapping[str, Constant], prices: Prices) -> list[str]:
-    """Return the names in formulas that are undefined: no input, constant, price or row."""
-    rows = {row.name for row in ROWS}
-    known = (
-        rows | set(constants) | set(_prices_of(prices)) | {each.name for each in capacity.INPUTS}
-    )
-    known |= {"is_removed_by_worker", "node_bytes", "node_per_hour_usd", *FUNCTIONS}
-    return sorted({n for row in ROWS for n in names_in(row.formula)} - known)

@@ -295,7 +295,9 @@ def place_of(table: Table, item: Mapping[str, Any]) -> Place:
         sort = table.key.sort
         return (table.name, partition, "" if sort is None else next(iter(item[sort].values())))
     except KeyError as exc:
-        raise CorruptData(f"table {table.name}: an encrypted item without {exc}") from exc
+        raise CorruptData(
+            f"table {table.name}: an encrypted item lacks the attribute {exc}"
+        ) from exc
 
 
 def _is_plain(item: Mapping[str, Any], fields: frozenset[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Presence on the wire: who is told what of whom, at one gateway and at several."""
+"""Presence on the wire: who receives which changes, at one gateway and at several."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def drowsy(stack: Stack) -> Iterator[Server]:
 async def alice(
     stack: Stack, east: Server, new_name: Callable[[str], str]
 ) -> AsyncIterator[RawChat]:
-    """Who watches, in the east."""
+    """The subscriber, on the east gateway."""
     async with stack.chat_of(new_name("alice"), port=east.port) as chat:
         yield chat
 
@@ -59,16 +59,10 @@ def device(stack: Stack, user: str, gateway: Server, name: str = "1") -> RawChat
 
 
 def states_of(alice: RawChat, user: str) -> list[str]:
-    """What alice was told of a user so far."""
+    """States of a user that alice received so far."""
     return [
         signal["state"] for signal in alice.of_type("signal", kind="presence", **{"from": user})
     ]
-
-
-async def expect_states(alice: RawChat, user: str, *states: str) -> None:
-    """Wait until alice was told these states, in this order, and no others."""
-    await alice.expect(lambda me: len(states_of(me, user)) >= len(states), LATE_S, f"{states}")
-    assert states_of(alice, user) == list(states)
 
 
 @pytest.fixture
@@ -151,7 +145,7 @@ async def test_reconnect_within_the_grace_is_told_to_nobody(
 async def test_user_on_two_gateways_is_as_present_as_the_best_device(
     stack: Stack, alice: RawChat, bob: str, east: Server, west: Server
 ) -> None:
-    """Hiding one of two says nothing; hiding both does."""
+    """Hiding one of two devices changes nothing; hiding both does."""
     async with device(stack, bob, east) as phone, device(stack, bob, west, "2") as laptop:
         await laptop.tell("state", state="bg")
         await alice.tell("watch", users=[bob])
@@ -166,7 +160,7 @@ async def test_user_on_two_gateways_is_as_present_as_the_best_device(
 async def test_idle_user_is_away_until_the_next_message(
     stack: Stack, alice: RawChat, bob: str, drowsy: Server
 ) -> None:
-    """A screen that nobody looks at is not presence; a send is."""
+    """A connected but unused device is not presence; a send is."""
     async with device(stack, bob, drowsy) as phone:
         chat = (await phone.ask("open_direct", user=alice.user))["chat"]["chat"]
         await alice.tell("watch", users=[bob])
@@ -183,7 +177,7 @@ async def test_idle_user_is_away_until_the_next_message(
 async def test_flapping_is_told_once_a_second_and_ends_in_the_truth(
     stack: Stack, alice: RawChat, bob: str, east: Server
 ) -> None:
-    """However often a device turns, watchers get few signals, and the last one is right."""
+    """However often a device changes, subscribers get few signals, and the last one is right."""
     async with device(stack, bob, east) as phone:
         await alice.tell("watch", users=[bob])
         await alice.expect(lambda me: states_of(me, bob)[-1:] == ["online"], LATE_S)
@@ -199,7 +193,7 @@ async def test_flapping_is_told_once_a_second_and_ends_in_the_truth(
 
 
 async def test_unwatch_ends_it(stack: Stack, alice: RawChat, bob: str, east: Server) -> None:
-    """What happens from then on is not told."""
+    """Later changes are not sent."""
     await alice.tell("watch", users=[bob])
     await alice.expect(lambda me: states_of(me, bob), LATE_S)
     told = len(states_of(alice, bob))
@@ -230,7 +224,7 @@ async def test_watch_beyond_the_bound_is_refused_whole(alice: RawChat, bob: str)
 async def test_users_of_a_killed_gateway_are_offline_within_the_ttl(
     stack: Stack, alice: RawChat, bob: str
 ) -> None:
-    """Nobody says goodbye for them: watchers find out all the same."""
+    """The users do not log out: subscribers are notified all the same."""
     dying = stack.start_gateway(**{**FAST, "CHAT_GATEWAY_ONLINE_TTL_S": str(TTL_S)})
     phone = device(stack, bob, dying)
     await phone.start()

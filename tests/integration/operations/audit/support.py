@@ -1,4 +1,4 @@
-"""What the tests of the audit build with: an auditor that asks again at once, planted faults."""
+"""Support of the audit tests: an auditor without delays, and planted faults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from tests.integration.workers.archive.support import World
 from tests.support.constants import constants
 
 NOW_TS = 4_000_000_000_000_000  # of what is not old
-IN_2020 = 1_600_000_000.0
 
 
 async def on_progress() -> None:
@@ -49,13 +48,13 @@ async def audited(world: World, **settings: Any) -> Tally:
 
 
 def summary(tally: Tally) -> list[tuple[str, int, int]]:
-    """What was found: kind and seqs."""
+    """The findings: kinds and seqs."""
     return [(each.kind, each.first, each.last) for each in tally.findings]
 
 
 @dataclasses.dataclass
 class Planter:
-    """Does to a chat's tiers what nobody should."""
+    """Plants inconsistencies in a chat's tiers."""
 
     world: World
 
@@ -71,12 +70,12 @@ class Planter:
         return {"chatid": {"S": entry.chat}, "ts": {"N": str(entry.ts)}}
 
     async def delete_item(self, entry: Message) -> None:
-        """Take an item away."""
+        """Delete an item."""
         request = {"TableName": self._messages, "Key": self._key(entry)}
         await self.world.client.call("delete_item", request)
 
     async def set_attribute(self, entry: Message, name: str, value: Any) -> None:
-        """Write into an item; None takes the attribute away."""
+        """Set an attribute of an item; None removes it."""
         request = {
             "TableName": self._messages,
             "Key": self._key(entry),
@@ -88,7 +87,7 @@ class Planter:
         await self.world.client.call("update_item", request)
 
     async def delete_object(self, segment: Segment) -> None:
-        """Take an object away."""
+        """Delete an object."""
         await self.world.store.call("delete_object", Key=segment.key)
 
     async def change_object(self, segment: Segment) -> None:
@@ -103,7 +102,7 @@ class Planter:
         await self.world.store.call("put_object", Key=segment.key, Body=data + b"more")
 
     async def delete_row(self, segment: Segment) -> None:
-        """Take a segment's row away."""
+        """Delete a segment's row."""
         key = {
             "PK": {"S": f"a#{segment.chat}"},
             "SK": {"S": f"s#{segment.last:020d}#{segment.chat}"},
@@ -111,7 +110,7 @@ class Planter:
         await self.world.client.call("delete_item", {"TableName": self._directory, "Key": key})
 
     async def add_segment(self, entries: list[Message], *, with_row: bool = True) -> Segment:
-        """Write an object nobody asked for, with a row or without."""
+        """Write an unexpected object, with or without a row."""
         segment, data = encode_segment(entries, new_id().lower())
         await self.world.store.call("put_object", Key=segment.key, Body=data)
         if with_row:

@@ -47,13 +47,6 @@ async def make_settings(redis_url: str, dynamodb: str, s3: str, **redis: Any) ->
     return settings
 
 
-def with_database(settings: Settings, database: int) -> Settings:
-    """Return the settings with another Redis database."""
-    url = settings.redis.url.rpartition("/")[0] + f"/{database}"
-    redis = settings.redis.model_copy(update={"url": url})
-    return settings.model_copy(update={"redis": redis})
-
-
 @contextlib.asynccontextmanager
 async def opened(settings: Settings, tenant: str, **more: Any) -> AsyncIterator[OpenTenant]:
     """Open the stores of a tenant."""
@@ -62,7 +55,7 @@ async def opened(settings: Settings, tenant: str, **more: Any) -> AsyncIterator[
 
 
 def ignore(store: str, count: int) -> None:
-    """Progress that nobody reads."""
+    """Ignore progress."""
 
 
 async def fill(work: OpenTenant, mark: str, messages: int = 30, objects: int = 5) -> None:

@@ -23,7 +23,6 @@ from chatserver.operations.capacity.report import (
     Plan,
     load_constants,
     make_plan,
-    names_without_source,
 )
 from chatserver.operations.cost.prices import load_prices
 
@@ -67,17 +66,16 @@ def values_of(made: Plan) -> dict[str, float]:
 
 
 def test_every_name_of_the_sheet_has_a_source_and_every_constant_a_use() -> None:
-    """A price or constant that nobody reads is a line that was forgotten."""
+    """A name without a source cannot be computed; each constant must be in a formula."""
     made = plan()
     read = {name for line in made.lines for name in names_in(line.formula)}
 
-    assert names_without_source(CONSTANTS, PRICES) == []
     assert set(CONSTANTS) - read == set()
     assert all(each.how and each.value is not None for each in CONSTANTS.values())
 
 
 def test_constants_that_are_settings_are_the_settings_defaults() -> None:
-    """What somebody changes in config.py is changed here, too."""
+    """A changed default must be changed here, too."""
     ours = Settings()
     found = {name: each.value for name, each in CONSTANTS.items()}
     inputs = defaults()
@@ -104,7 +102,7 @@ def test_constants_that_are_settings_are_the_settings_defaults() -> None:
 def test_more_users_never_need_less_and_rates_are_linear(
     users: float, times: float, share: float, size: float, messages: float, retention: float
 ) -> None:
-    """Whatever else is asked for; and nothing is negative or no number."""
+    """For any inputs; no value is negative or NaN."""
     others = {
         "group_share": share,
         "group_size": size,
@@ -145,7 +143,7 @@ def test_plan_of_any_size_is_sound(users: float) -> None:
 
 
 def test_what_is_beyond_a_limit_is_said() -> None:
-    """A small plan has nothing to say of limits, a large one names each."""
+    """A small plan has no warnings about limits; a large one names each."""
     small = " ".join(plan(users=1000).warnings)
     large = " ".join(plan(users=1e9).warnings)
     busy = " ".join(plan(users=100, chats_per_user=1, group_share=1, messages_per_user_day=1e5,
@@ -160,7 +158,7 @@ def test_what_is_beyond_a_limit_is_said() -> None:
 
 
 def test_ttl_takes_the_removals_from_the_bill() -> None:
-    """By as much as the warning says."""
+    """By the amount that the warning names."""
     worker, ttl = plan(users=1e7), plan("ttl", users=1e7)
     units = values_of(worker)["write_units_message"] * values_of(worker)["messages_per_s"]
 
@@ -189,7 +187,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_results_of_the_load_tool_lie_over_the_constants(tmp_path: Path) -> None:
-    """What it measured counts; what it could not, and what the sheet does not read, does not."""
+    """Measured constants replace the packaged ones; missing and unknown ones do not."""
     results = {
         "schema": 1,
         "scenario": "direct",
