@@ -17,6 +17,7 @@ from chatserver.config import Warm
 from chatserver.errors import Conflict, NotFound
 from chatserver.warm.chats import records
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.row_fields import find_number, find_text, get_number, get_text
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
@@ -86,12 +87,7 @@ class KeyRows:
 
     async def find(self, key: str) -> KeyRow | None:
         """Return the API key with id `key`, even if revoked. Strongly consistent."""
-        request = {
-            "TableName": self._table,
-            "Key": records.row_key(PARTITION, PREFIX + key),
-            "ConsistentRead": True,
-        }
-        item = (await self._client.call("get_item", request)).get("Item")
+        item = await find_item(self._client, self._table, records.row_key(PARTITION, PREFIX + key))
         return None if item is None else KeyRow.decode(item)
 
     async def list_all(self) -> list[KeyRow]:

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from chatserver.config import Warm
 from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.schema.directory_attributes import TenantField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
@@ -44,8 +45,7 @@ class TenantRecords:
 
     async def find(self, tenant: str) -> TenantRecord | None:
         """Return the record of a tenant, if any. Strongly consistent."""
-        request = {"TableName": self._table, "Key": _key(tenant), "ConsistentRead": True}
-        item: Item | None = (await self._client.call("get_item", request)).get("Item")
+        item = await find_item(self._client, self._table, _key(tenant))
         return None if item is None else _decode(item)
 
     async def put(self, record: TenantRecord) -> None:

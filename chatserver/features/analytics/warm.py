@@ -27,6 +27,7 @@ from chatserver.features.analytics.model import Unit
 from chatserver.warm.chats.records import row_key, user_key
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import iter_pages, write_conditionally
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.directory_attributes import ExportField as Field
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
@@ -96,11 +97,7 @@ class ExportRows:
             "ExpressionAttributeNames": {"#exported": Field.EXPORTED, "#tag": Field.TAG},
             "ExpressionAttributeValues": {":yes": {"BOOL": True}, ":tag": {"S": segment.tag}},
         }
-        try:
-            await self._client.call("update_item", request)
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(self._client, "update_item", request)
 
     # Units; all reads are strongly consistent.
 
@@ -151,12 +148,8 @@ class ExportRows:
             "ScanIndexForward": False,
             "Limit": _PAGE,
         }
-        while True:
-            answer = await self._client.call("query", request)
-            yield [_decode_unit(row) for row in answer["Items"]]
-            if (last := answer.get("LastEvaluatedKey")) is None:
-                return
-            request["ExclusiveStartKey"] = last
+        async for rows in iter_pages(self._client, "query", request):
+            yield [_decode_unit(row) for row in rows]
 
     async def list_units(self, chat: str, first: int, last: int) -> list[Unit]:
         """Return the units with any of the seqs ``[first, last]``, ascending."""

@@ -31,6 +31,7 @@ from chatserver.features.attachments.model import Bounds, File, Phase, check_siz
 from chatserver.telemetry import metrics
 from chatserver.warm.chats.records import row_key, user_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
 from chatserver.warm.schema.tables import FileField as Field
 
@@ -99,11 +100,7 @@ class Attachments:
 
     async def find_file(self, file: str) -> File | None:
         """Return a file. Strongly consistent."""
-        key = file_key(file)
-        answer = await self._client.call(
-            "get_item", {"TableName": self._table, "Key": key, "ConsistentRead": True}
-        )
-        item: Item | None = answer.get("Item")
+        item = await find_item(self._client, self._table, file_key(file))
         return None if item is None else decode_file(item)
 
     async def change_file(self, file: str, change: Callable[[File], File]) -> File | None:
@@ -170,11 +167,9 @@ class Attachments:
         actions += self._move_due(file.id, file.due, None)
         if file.is_unreferenced:
             actions.append(self._count(file, -1))
-        try:
-            await self._client.call("transact_write_items", {"TransactItems": actions})
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(
+            self._client, "transact_write_items", {"TransactItems": actions}
+        )
 
     async def delete_due(self, due: Due) -> None:
         """Delete an outdated due item: its file is deleted or has another `due`. Idempotent."""

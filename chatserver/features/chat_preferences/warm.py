@@ -26,6 +26,7 @@ from chatserver.protocol.frames import ChatPreferences, Draft, PinnedChats
 from chatserver.warm.chats.muted_chats import FOR_EVER_MS
 from chatserver.warm.chats.records import chat_key, member_key, row_key, user_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.dynamo.row_fields import find_number, find_text, get_number
 from chatserver.warm.schema.directory_attributes import ChatPreferencesField as Field
@@ -63,7 +64,7 @@ class PreferenceRows:
         put = self._put(encode_preferences(user, after, expires_s), before.rev)
         update = self._member_update(user, before, after)
         if update is None:
-            return await self._try("put_item", put)
+            return await write_conditionally(self._client, "put_item", put)
         put["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
         actions = [{"Put": put}, {"Update": update}]
         try:
@@ -84,7 +85,7 @@ class PreferenceRows:
             "ExpressionAttributeNames": {"#hidden": DirectoryField.HIDDEN},
             "ExpressionAttributeValues": {":upto": {"NS": [str(-upto)]}},
         }
-        await self._try("update_item", request)
+        await write_conditionally(self._client, "update_item", request)
 
     async def list(
         self, user: UserId, after: str | None, limit: int
@@ -116,13 +117,13 @@ class PreferenceRows:
         Raises:
             Unavailable: the pinned chats may be replaced.
         """
-        return await self._try("put_item", self._put(encode_pinned(user, after), before.rev))
+        return await write_conditionally(
+            self._client, "put_item", self._put(encode_pinned(user, after), before.rev)
+        )
 
     async def _get(self, user: UserId, sort: str) -> Item:
         key = row_key(user_key(user), sort)
-        request = {"TableName": self._table, "Key": key, "ConsistentRead": True}
-        item: Item = (await self._client.call("get_item", request)).get("Item", {})
-        return item
+        return await find_item(self._client, self._table, key) or {}
 
     def _put(self, item: Item, rev: int) -> dict[str, Any]:
         return {
@@ -161,13 +162,6 @@ class PreferenceRows:
         if values:
             update["ExpressionAttributeValues"] = values
         return update
-
-    async def _try(self, operation: str, request: dict[str, Any]) -> bool:
-        try:
-            await self._client.call(operation, request)
-        except ConditionFailed:
-            return False
-        return True
 
 
 def encode_preferences(

@@ -23,6 +23,7 @@ from chatserver.config import Warm
 from chatserver.features.pins.model import PINS_MAX, Pin, PinCount, PinOutcome
 from chatserver.warm.chats.records import chat_key, row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.dynamo.row_fields import get_number
 from chatserver.warm.messages.chat_rows import key_of
@@ -102,11 +103,9 @@ class PinRows:
         actions = [{"Delete": delete}, {"Update": self._count(chat, -1, request, "#pins > :none")}]
         if has_item:
             actions.append({"Update": await self._flag(chat, pin.ts, is_pinned=False)})
-        try:
-            await self._client.call("transact_write_items", {"TransactItems": actions})
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(
+            self._client, "transact_write_items", {"TransactItems": actions}
+        )
 
     async def find(self, chat: str, seq: int) -> Pin | None:
         """Return the pin of a message. Strongly consistent."""
@@ -138,9 +137,7 @@ class PinRows:
 
     async def _get(self, chat: str, sort: str) -> Item:
         key = row_key(chat_key(chat), sort)
-        request = {"TableName": self._table, "Key": key, "ConsistentRead": True}
-        item: Item = (await self._client.call("get_item", request)).get("Item", {})
-        return item
+        return await find_item(self._client, self._table, key) or {}
 
     def _count(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from chatserver.warm.dynamo.client import (
     Item,
     open_dynamodb_streams,
 )
+from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX, MESSAGES, TABLES
 
@@ -94,10 +96,8 @@ class DynamodbChecks:
             }
             mark = self._put_if_absent(f"mark{number}")
             actions = [{"Update": update}, {"Put": mark}]
-            try:
+            with contextlib.suppress(ConditionFailed):  # the response of the first attempt was lost
                 await self._client.call("transact_write_items", {"TransactItems": actions})
-            except ConditionFailed:
-                return  # the response of the first attempt was lost
 
         await asyncio.gather(*(add(number) for number in range(AT_ONCE)))
         item = await self._find("counter")
@@ -172,9 +172,7 @@ class DynamodbChecks:
 
     async def _find(self, partition: str, sort: str = "") -> Item | None:
         key = self._key(partition, sort or partition)
-        request = {"TableName": self._directory, "Key": key, "ConsistentRead": True}
-        found: Item | None = (await self._client.call("get_item", request)).get("Item")
-        return found
+        return await find_item(self._client, self._directory, key)
 
 
 async def _has_removal(streams: DynamoClient, table: str, key: Item) -> bool:

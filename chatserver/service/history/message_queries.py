@@ -162,22 +162,26 @@ class MessageQueries:
             Cost: a Query of an index, a BatchGetItem per 50 chats and per 100 messages, two Redis
                 calls per chat on the page, and a GetItem.
         """
-        page = await self._messages.list_sent(
-            user,
-            times.from_ts,
-            times.to_ts,
-            limit=limit,
-            start=start,
-            newest_first=times.is_newest_first,
-            view=self._open_view(reader),
-        )
-        return await self._report_archived("sent", user, times, page)
+        return await self._query_user("sent", reader, user, times, limit, start)
 
     async def list_received(
         self, reader: UserId | None, user: UserId, times: TimeRange, limit: int, start: Token | None
     ) -> UserMessages:
         """Return the direct messages that a user received. Guarantees are those of `list_sent`."""
-        page = await self._messages.list_received(
+        return await self._query_user("received", reader, user, times, limit, start)
+
+    async def _query_user(
+        self,
+        direction: Direction,
+        reader: UserId | None,
+        user: UserId,
+        times: TimeRange,
+        limit: int,
+        start: Token | None,
+    ) -> UserMessages:
+        is_sent = direction == "sent"
+        query = self._messages.list_sent if is_sent else self._messages.list_received
+        page = await query(
             user,
             times.from_ts,
             times.to_ts,
@@ -186,11 +190,6 @@ class MessageQueries:
             newest_first=times.is_newest_first,
             view=self._open_view(reader),
         )
-        return await self._report_archived("received", user, times, page)
-
-    async def _report_archived(
-        self, direction: Direction, user: UserId, times: TimeRange, page: Page[Message]
-    ) -> UserMessages:
         # After the index: a message that left it meanwhile has been recorded.
         newest = await self._users.find(direction, user)
         if newest is None or newest < times.from_ts:

@@ -26,6 +26,7 @@ must begin at the top or replace an unchanged segment.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Final
@@ -45,6 +46,7 @@ from chatserver.warm.chats.records import chat_key, row_key, user_key
 from chatserver.warm.dynamo.batched_reads import BatchedReads
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import iter_pages, write_conditionally
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
 from chatserver.warm.schema.tables import SegmentField as Field
@@ -96,7 +98,7 @@ class Manifests:
         request = Span(DIRECTORY, _partition(chat), between=between).query(self._settings)
         top: Item | None = None
         ranges: list[Restored] = []
-        async for rows in self._iter_pages({**request, "ConsistentRead": True}):
+        async for rows in iter_pages(self._client, "query", {**request, "ConsistentRead": True}):
             for row in rows:
                 if restored_ranges.is_range(row):
                     ranges.append(restored_ranges.decode_range(row))
@@ -153,7 +155,7 @@ class Manifests:
         request["ExpressionAttributeNames"] |= names
         ends = {":from": {"N": str(from_ts)}, ":to": {"N": str(to_ts)}}
         request["ExpressionAttributeValues"] |= ends
-        return self._iter_pages(request)
+        return iter_pages(self._client, "query", request)
 
     async def list_orphans(self, chat: str) -> list[tuple[Segment, bool]]:
         """Return `(orphan, is_dead)` for each orphan of a chat."""
@@ -161,17 +163,9 @@ class Manifests:
         request = {**span.query(self._settings), "ConsistentRead": True}
         return [
             (decode_segment(row), Field.IS_DEAD in row)
-            async for rows in self._iter_pages(request)
+            async for rows in iter_pages(self._client, "query", request)
             for row in rows
         ]
-
-    async def _iter_pages(self, request: dict[str, Any]) -> AsyncIterator[list[Item]]:
-        while True:
-            answer = await self._client.call("query", request)
-            yield answer["Items"]
-            if (last := answer.get("LastEvaluatedKey")) is None:
-                return
-            request["ExclusiveStartKey"] = last
 
     # Writes.
 
@@ -265,11 +259,7 @@ class Manifests:
             "ExpressionAttributeNames": {"#pk": DirectoryField.PK, "#dead": Field.IS_DEAD},
             "ExpressionAttributeValues": {":yes": {"BOOL": True}},
         }
-        try:
-            await self._client.call("update_item", request)
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(self._client, "update_item", request)
 
     async def delete_orphan(self, segment: Segment) -> None:
         """Delete an orphan after its object was deleted. Idempotent."""
@@ -291,7 +281,7 @@ class Manifests:
                 ChatId(row[DirectoryField.SK]["S"].removeprefix(f"{_LATE}#")),
                 _number(row, Field.AT),
             )
-            async for rows in self._iter_pages(request)
+            async for rows in iter_pages(self._client, "query", request)
             for row in rows
         ]
 
@@ -304,10 +294,8 @@ class Manifests:
             "ExpressionAttributeNames": {"#at": Field.AT},
             "ExpressionAttributeValues": {":at": {"N": str(late.at_ms)}},
         }
-        try:
+        with contextlib.suppress(ConditionFailed):
             await self._client.call("delete_item", request)
-        except ConditionFailed:
-            return
 
     # Segments with messages of a user.
 
@@ -369,10 +357,8 @@ class Manifests:
             },
             "ExpressionAttributeValues": {":ts": {"N": str(ts)}},
         }
-        try:
+        with contextlib.suppress(ConditionFailed):
             await self._client.call("update_item", request)
-        except ConditionFailed:
-            return
 
 
 def encode_segment(segment: Segment) -> Item:

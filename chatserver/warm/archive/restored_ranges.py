@@ -16,6 +16,7 @@ chat. The due record is deleted only if no range was added in the meantime.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from chatserver.domain.ids import ChatId, Seq, Ts
 from chatserver.errors import Conflict, CorruptData, LostRace
 from chatserver.warm.chats.records import row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item, iter_pages, write_conditionally
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
 from chatserver.warm.schema.tables import SegmentField as Field
@@ -84,8 +86,7 @@ class RestoredRows:
             Conflict: the range is ending, or was changed concurrently.
         """
         key = key_of(chat, wanted)
-        request = {"TableName": self._table, "Key": key, "ConsistentRead": True}
-        row = (await self._client.call("get_item", request)).get("Item")
+        row = await find_item(self._client, self._table, key)
         held = None if row is None else decode_range(row)
         if held is not None and held.is_ending:
             raise LostRace("this range is being deleted; try again later")
@@ -140,11 +141,7 @@ class RestoredRows:
             "UpdateExpression": "SET #ending = :yes",
             **condition,
         }
-        try:
-            await self._client.call("update_item", request)
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(self._client, "update_item", request)
 
     async def drop(self, chat: str, held: Restored) -> None:
         """Delete an ending range whose items were deleted. Idempotent."""
@@ -154,23 +151,18 @@ class RestoredRows:
             "ConditionExpression": "attribute_exists(#ending)",
             "ExpressionAttributeNames": {"#ending": Field.IS_ENDING},
         }
-        try:
+        with contextlib.suppress(ConditionFailed):
             await self._client.call("delete_item", request)
-        except ConditionFailed:
-            return
 
     async def list_due(self) -> list[DueChat]:
         """Return the chats that have restored ranges."""
         request = {**Span(DIRECTORY, _DUE).query(self._settings), "ConsistentRead": True}
         found: list[DueChat] = []
-        while True:
-            answer = await self._client.call("query", request)
-            for row in answer["Items"]:
+        async for rows in iter_pages(self._client, "query", request):
+            for row in rows:
                 chat = ChatId(row[DirectoryField.SK]["S"].removeprefix(f"{_DUE}#"))
                 found.append(DueChat(chat, int(row[Field.AT]["N"])))
-            if (last := answer.get("LastEvaluatedKey")) is None:
-                return found
-            request["ExclusiveStartKey"] = last
+        return found
 
     async def delete_due(self, due: DueChat) -> None:
         """Delete a chat's due record, unless a range was added in the meantime."""
@@ -181,10 +173,8 @@ class RestoredRows:
             "ExpressionAttributeNames": {"#at": Field.AT},
             "ExpressionAttributeValues": {":at": {"N": str(due.at_ms)}},
         }
-        try:
+        with contextlib.suppress(ConditionFailed):
             await self._client.call("delete_item", request)
-        except ConditionFailed:
-            return
 
 
 def key_of(chat: str, held: Restored) -> Item:

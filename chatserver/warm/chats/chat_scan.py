@@ -9,6 +9,7 @@ from chatserver.config import Warm
 from chatserver.domain.ids import ChatId
 from chatserver.warm.chats.records import chat_key
 from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.dynamo.items import iter_pages
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
 
 
@@ -29,10 +30,6 @@ async def iter_chats(
         "ExpressionAttributeNames": {"#pk": DirectoryField.PK, "#version": DirectoryField.VERSION},
         "ExpressionAttributeValues": {":chat": {"S": chat_key("")}},
     }
-    while True:
-        answer = await client.call("scan", request)
-        names = [row[DirectoryField.PK]["S"] for row in answer["Items"]]
+    async for rows in iter_pages(client, "scan", request):
+        names = [row[DirectoryField.PK]["S"] for row in rows]
         yield [ChatId(name.removeprefix(chat_key(""))) for name in names]
-        if (last := answer.get("LastEvaluatedKey")) is None:
-            return
-        request["ExclusiveStartKey"] = last

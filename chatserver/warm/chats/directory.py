@@ -33,6 +33,7 @@ from chatserver.warm.chats.records import Chat, Member, User
 from chatserver.warm.dynamo.batched_reads import BatchedReads
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
 from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX
 from chatserver.warm.schema.tables import DirectoryField as Field
@@ -420,12 +421,7 @@ class Directory:
         return memberships
 
     async def _find_row(self, partition: str, sort: str) -> Item | None:
-        request = {
-            "TableName": self._table,
-            "Key": records.row_key(partition, sort),
-            "ConsistentRead": True,
-        }
-        return (await self._client.call("get_item", request)).get("Item")
+        return await find_item(self._client, self._table, records.row_key(partition, sort))
 
 
 def _is_member(row: Item) -> bool:

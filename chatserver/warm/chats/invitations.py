@@ -12,6 +12,7 @@ user accepts an invitation, its author may add the user to other groups without 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection
 from typing import Final, Literal, cast
 
@@ -21,6 +22,7 @@ from chatserver.errors import CorruptData
 from chatserver.warm.chats.records import chat_key, member_key, row_key, user_key
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import write_conditionally
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX
 from chatserver.warm.schema.tables import DirectoryField as Field
@@ -108,11 +110,7 @@ class InvitationRows:
             "ExpressionAttributeNames": {"#pk": Field.PK, "#expires": Field.EXPIRES_AT},
             "ExpressionAttributeValues": {":now": {"N": str(int(now_s))}},
         }
-        try:
-            await self._client.call("put_item", request)
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(self._client, "put_item", request)
 
     async def decline(self, user: str, chat: str) -> None:
         """Decline an invitation; no effect if it does not exist."""
@@ -124,10 +122,8 @@ class InvitationRows:
             "ExpressionAttributeNames": {"#state": Field.STATE},
             "ExpressionAttributeValues": {":declined": {"S": "declined"}},
         }
-        try:
+        with contextlib.suppress(ConditionFailed):
             await self._client.call("update_item", request)
-        except ConditionFailed:
-            return
 
     async def delete(self, user: str, chat: str) -> None:
         """Delete an invitation. Idempotent."""

@@ -17,6 +17,7 @@ version is written before the version is removed.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, Final, Literal, cast
@@ -31,6 +32,7 @@ from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.chats.records import chat_key, row_key
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, MessageField
 from chatserver.warm.schema.tables import DirectoryField as Field
@@ -147,8 +149,7 @@ class Holds:
 
     async def find(self, chat: str) -> Hold | None:
         """Return the hold of a chat, or None. Strongly consistent."""
-        request = {"TableName": self._table, "Key": _key(chat), "ConsistentRead": True}
-        item: Item | None = (await self._client.call("get_item", request)).get("Item")
+        item = await find_item(self._client, self._table, _key(chat))
         if item is None:
             return None
         try:
@@ -182,11 +183,7 @@ class Holds:
             "ExpressionAttributeNames": {"#state": Field.STATE},
             "ExpressionAttributeValues": {":after": {"S": after}, ":before": {"S": before}},
         }
-        try:
-            await self._client.call("update_item", request)
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(self._client, "update_item", request)
 
     async def remove(self, chat: str) -> None:
         """Delete a hold that is ending and has no copies left. Idempotent."""
@@ -199,10 +196,8 @@ class Holds:
         }
         line = {"TableName": self._table, "Key": row_key(HOLDS, chat)}
         actions = [{"Delete": ending}, {"Delete": line}]
-        try:
+        with contextlib.suppress(ConditionFailed):  # the hold started again
             await self._client.call("transact_write_items", {"TransactItems": actions})
-        except ConditionFailed:
-            return  # the hold started again
 
     async def list_chats(self, limit: int, start: Token | None = None) -> Page[str]:
         """Return a page of the chats under a legal hold, by id."""

@@ -15,6 +15,7 @@ Invariant: a conditional write increments `generation` with each token issued.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from chatserver.warm.chats import records
 from chatserver.warm.chats.records import User
 from chatserver.warm.chats.restricted_mark import mark_restricted
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item, iter_pages, write_conditionally
 from chatserver.warm.dynamo.row_fields import find_number, find_text, get_number, get_text
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
@@ -111,11 +113,7 @@ class LoginRows:
             "ExpressionAttributeNames": {"#pk": Field.PK, "#seed": Field.SEED},
             "ExpressionAttributeValues": {":seed": {"S": login.seed}},
         }
-        try:
-            await self._client.call("put_item", request)
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(self._client, "put_item", request)
 
     async def find_login(self, user: str, login: str) -> Login | None:
         """Return a login, even if it has ended. Strongly consistent."""
@@ -141,14 +139,11 @@ class LoginRows:
         }
         found: list[Login] = []
         async with self._client.deadline():
-            while True:
-                answer = await self._client.call("query", request)
-                found += [decode_login(item) for item in answer["Items"]]
+            async for items in iter_pages(self._client, "query", request):
+                found += map(decode_login, items)
                 if len(found) > LOGINS_READ_MAX:
                     raise CorruptData(f"user {user}: has more than {LOGINS_READ_MAX} logins")
-                if (last := answer.get("LastEvaluatedKey")) is None:
-                    return found
-                request["ExclusiveStartKey"] = last
+        return found
 
     async def rotate(self, login: Login, now_ms: int, expires_at: int) -> bool:
         """Record that the next refresh token was issued; return False if another request issued it.
@@ -176,11 +171,7 @@ class LoginRows:
                 ":expires": {"N": str(expires_at)},
             },
         }
-        try:
-            await self._client.call("update_item", request)
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(self._client, "update_item", request)
 
     async def end_logins(self, user: str, logins: Collection[str], now_ms: int, until: int) -> None:
         """End logins, and keep their items until time `until` (s). Idempotent; ignores unknown
@@ -219,18 +210,13 @@ class LoginRows:
                 ":until": {"N": str(until)},
             },
         }
-        try:
+        with contextlib.suppress(ConditionFailed):
             await self._client.call("update_item", request)
-        except ConditionFailed:
-            return
 
     async def _find(self, user: str, sort: str) -> Item | None:
-        request = {
-            "TableName": self._table,
-            "Key": records.row_key(records.user_key(user), sort),
-            "ConsistentRead": True,
-        }
-        return (await self._client.call("get_item", request)).get("Item")
+        return await find_item(
+            self._client, self._table, records.row_key(records.user_key(user), sort)
+        )
 
     async def _update(
         self, user: str, sort: str, changes: Mapping[str, str | int | None], what: str

@@ -13,6 +13,7 @@ from chatserver.warm.chats import records
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.records import Member
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import write_conditionally
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
 
@@ -132,8 +133,4 @@ class MemberState:
             "ExpressionAttributeNames": {"#hidden": Field.HIDDEN, "#pk": Field.PK},
             "ExpressionAttributeValues": {":seqs": {"NS": [str(seq) for seq in sorted(seqs)]}},
         }
-        try:
-            await self._client.call("update_item", request)
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(self._client, "update_item", request)

@@ -13,6 +13,7 @@ can complete it after a crash.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
@@ -28,6 +29,7 @@ from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.records import Chat, Member
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
@@ -126,12 +128,7 @@ class Memberships:
 
     async def find_periods(self, chat: str, user: str) -> Periods:
         """Return the earlier membership periods of a member, or (). Strongly consistent."""
-        request = {
-            "TableName": self._table,
-            "Key": self._member_row(chat, user),
-            "ConsistentRead": True,
-        }
-        row: Item | None = (await self._client.call("get_item", request)).get("Item")
+        row = await find_item(self._client, self._table, self._member_row(chat, user))
         return () if row is None else Member.decode(row).periods
 
     async def find_spans(
@@ -243,11 +240,7 @@ class Memberships:
                 ":direct": {"S": "direct"},
             },
         }
-        try:
-            await self._client.call("update_item", request)
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(self._client, "update_item", request)
 
     def _ban(self, chat: str, user: str, by: str) -> dict[str, Any]:
         ban = moderation.Ban(chat, user, by, int(self._clock.time() * 1000))
@@ -395,10 +388,8 @@ class Memberships:
             "ExpressionAttributeNames": names,
             "ExpressionAttributeValues": values,
         }
-        try:
+        with contextlib.suppress(ConditionFailed):
             await self._client.call("update_item", request)
-        except ConditionFailed:
-            return
 
     async def set_joined(self, chat: str, version: int, joined: Mapping[UserId, Seq]) -> bool:
         """Set the seqs at which members joined; return False if `version` is outdated.
@@ -464,10 +455,8 @@ class Memberships:
             "ExpressionAttributeNames": {"#name": name, "#version": Field.VERSION},
             "ExpressionAttributeValues": {":version": {"N": str(version)}, **values},
         }
-        try:
+        with contextlib.suppress(ConditionFailed):
             await self._client.call("update_item", request)
-        except ConditionFailed:
-            return
 
 
 def _hides_still(hidden: Sequence[int]) -> dict[str, Any]:

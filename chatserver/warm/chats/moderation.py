@@ -17,6 +17,7 @@ Redis. In keys, `seq` and `created` have a fixed width, so that they sort numeri
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +26,7 @@ from chatserver.errors import CorruptData, NotFound
 from chatserver.warm.chats.restricted_mark import mark_restricted
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX
 from chatserver.warm.schema.tables import DirectoryField as Field
@@ -169,10 +171,8 @@ class Moderation:
             "ConditionExpression": "attribute_not_exists(#pk)",
             "ExpressionAttributeNames": {"#pk": Field.PK},
         }
-        try:
+        with contextlib.suppress(ConditionFailed):
             await self._client.call("put_item", request)
-        except ConditionFailed:
-            return
 
     async def delete_block(self, user: str, other: str) -> None:
         """Remove the block of `other` by `user`."""
@@ -203,11 +203,7 @@ class Moderation:
                 ":one": {"N": "1"},
             },
         }
-        try:
-            await self._client.call("update_item", request)
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(self._client, "update_item", request)
 
     async def find_blocked(self, user: str, others: list[str]) -> set[str]:
         """Return which of `others` block `user` or are blocked by `user`.
@@ -277,23 +273,20 @@ class Moderation:
         line = {"TableName": self._table, "Item": report.line_key}
         link = {"TableName": self._table, "Item": report.link_key}
         actions = [{"Put": put}, {"Put": line}, {"Put": link}]
-        try:
-            await self._client.call("transact_write_items", {"TransactItems": actions})
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(
+            self._client, "transact_write_items", {"TransactItems": actions}
+        )
 
     async def get_report(self, chat: str, seq: int, reporter: str) -> Report:
         """Return a report. Strongly consistent. Raises NotFound."""
-        request = {
-            "TableName": self._table,
-            "Key": {
+        item = await find_item(
+            self._client,
+            self._table,
+            {
                 Field.PK: {"S": f"c#{chat}"},
                 Field.SK: {"S": f"{REPORT_PREFIX}{seq:020d}#{reporter}"},
             },
-            "ConsistentRead": True,
-        }
-        item = (await self._client.call("get_item", request)).get("Item")
+        )
         if item is None:
             raise NotFound("report: does not exist")
         return Report.decode(item)
@@ -318,12 +311,10 @@ class Moderation:
             },
         }
         delete = {"TableName": self._table, "Key": report.line_key}
-        try:
+        with contextlib.suppress(ConditionFailed):
             await self._client.call(
                 "transact_write_items", {"TransactItems": [{"Update": update}, {"Delete": delete}]}
             )
-        except ConditionFailed:
-            return
 
     async def list_open_reports(
         self, after: str | None, limit: int, *, is_newest_first: bool = False

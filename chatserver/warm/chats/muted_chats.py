@@ -15,6 +15,7 @@ from chatserver.errors import NotFound
 from chatserver.warm.chats import records
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
+from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
 
@@ -34,12 +35,11 @@ class MutedChats:
         Raises:
             NotFound: there is no such chat, or the user is not a member.
         """
-        request = {
-            "TableName": self._table,
-            "Key": records.row_key(records.chat_key(chat), records.member_key(user)),
-            "ConsistentRead": True,
-        }
-        row = (await self._client.call("get_item", request)).get("Item")
+        row = await find_item(
+            self._client,
+            self._table,
+            records.row_key(records.chat_key(chat), records.member_key(user)),
+        )
         if row is None:
             raise NotFound(NOT_A_MEMBER)
         return int(row[Field.QUIET]["N"]) if Field.QUIET in row else 0

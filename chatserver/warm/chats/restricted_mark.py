@@ -8,6 +8,7 @@ of older releases lack the attribute, and need the Queries.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from chatserver.warm.chats import records
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
@@ -38,7 +39,5 @@ async def _mark(client: DynamoClient, table: str, user: str) -> None:
         "ExpressionAttributeNames": {"#restricted": Field.RESTRICTED},
         "ExpressionAttributeValues": {":true": {"BOOL": True}, ":false": {"BOOL": False}},
     }
-    try:
+    with contextlib.suppress(ConditionFailed):
         await client.call("update_item", request)
-    except ConditionFailed:
-        return

@@ -15,6 +15,7 @@ from chatserver.warm.chats import records
 from chatserver.warm.chats.logins import AFTER_LOGINS, LOGIN_PREFIX, LOGINS_READ_MAX
 from chatserver.warm.chats.moderation import BLOCK_PREFIX, Moderation
 from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.dynamo.items import iter_pages
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
@@ -70,9 +71,8 @@ class RestrictionRows:
         blocks: list[str] = []
         logins: dict[str, bool] = {}
         async with self._client.deadline():
-            while True:
-                answer = await self._client.call("query", request)
-                for row in answer["Items"]:
+            async for rows in iter_pages(self._client, "query", request):
+                for row in rows:
                     sort: str = row[Field.SK]["S"]
                     if sort.startswith(BLOCK_PREFIX):
                         blocks.append(sort.removeprefix(BLOCK_PREFIX))
@@ -80,8 +80,5 @@ class RestrictionRows:
                         logins[sort.removeprefix(LOGIN_PREFIX)] = Field.ENDED in row
                 if len(logins) > LOGINS_READ_MAX:
                     raise CorruptData(f"user {user}: has more than {LOGINS_READ_MAX} logins")
-                if (last := answer.get("LastEvaluatedKey")) is None:
-                    break
-                request["ExclusiveStartKey"] = last
         ended = frozenset(login for login, is_ended in logins.items() if is_ended)
         return Restrictions(ended, frozenset(blocks[:BLOCKS_MAX]))

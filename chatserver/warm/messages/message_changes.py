@@ -21,6 +21,7 @@ from chatserver.errors import Unavailable
 from chatserver.protocol.entry_rules import apply_entry, tombstone_of
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.messages.chat_rows import ChatRows
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
 from chatserver.warm.messages.sharded_chats import ShardList
@@ -142,11 +143,7 @@ class MessageChanges:
                 ":old": {"N": str(self._keeping.latest_ttl_of_archived(self._clock.time()))},
             },
         }
-        try:
-            await self._client.call("put_item", request)
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(self._client, "put_item", request)
 
     async def blank(self, chat: str, ts: int, rev: int) -> None:
         """Remove the body of the edit at `ts`, because entry `rev` replaced it. See `apply`."""
@@ -160,8 +157,7 @@ class MessageChanges:
         key = await self._rows.key_of(chat, ts)
         place = {"TableName": self._table, "Key": key}
         for _ in range(TRIES_MAX):
-            answer = await self._client.call("get_item", {**place, "ConsistentRead": True})
-            item: Item | None = answer.get("Item")
+            item = await find_item(self._client, self._table, key)
             message = await self._find_archived(chat, ts) if item is None else decode_item(item)
             if message is None:
                 return

@@ -17,7 +17,7 @@ the items are then read with strong consistency.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import NotRequired, Protocol, TypedDict, Unpack
 
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
@@ -53,6 +53,15 @@ class ReaderView(Protocol):
         """Return messages as the viewer sees them, None for each hidden one."""
 
 
+class Paging(TypedDict):
+    """The page of a query to return, as `view` sees it; without `view`, all messages."""
+
+    limit: int
+    start: NotRequired[Token | None]
+    newest_first: NotRequired[bool]
+    view: NotRequired[ReaderView | None]
+
+
 class MessageIndexes:
     """Queries of table `messages` and its indexes."""
 
@@ -72,60 +81,28 @@ class MessageIndexes:
         self._rows = ChatRows(client, settings, self._clock, shards)
 
     async def list_chat(
-        self,
-        chat: str,
-        from_ts: int = EVER[0],
-        to_ts: int = EVER[1],
-        *,
-        limit: int,
-        start: Token | None = None,
-        newest_first: bool = True,
-        view: ReaderView | None = None,
+        self, chat: str, from_ts: int = EVER[0], to_ts: int = EVER[1], **paging: Unpack[Paging]
     ) -> Page[Message]:
         """Return a page of a chat's messages in ``[from_ts, to_ts]``."""
         span = Span(MESSAGES, chat, between=_range(from_ts, to_ts))
-        return await self._list(span, limit, start, newest_first, view)
+        return await self._list(span, **paging)
 
     async def list_sent(
-        self,
-        user: str,
-        from_ts: int = EVER[0],
-        to_ts: int = EVER[1],
-        *,
-        limit: int,
-        start: Token | None = None,
-        newest_first: bool = True,
-        view: ReaderView | None = None,
+        self, user: str, from_ts: int = EVER[0], to_ts: int = EVER[1], **paging: Unpack[Paging]
     ) -> Page[Message]:
         """Return a page of the messages that a user sent to any chat in ``[from_ts, to_ts]``."""
         span = Span(MESSAGES, user, SENDER_INDEX, _range(from_ts, to_ts))
-        return await self._list(span, limit, start, newest_first, view)
+        return await self._list(span, **paging)
 
     async def list_received(
-        self,
-        user: str,
-        from_ts: int = EVER[0],
-        to_ts: int = EVER[1],
-        *,
-        limit: int,
-        start: Token | None = None,
-        newest_first: bool = True,
-        view: ReaderView | None = None,
+        self, user: str, from_ts: int = EVER[0], to_ts: int = EVER[1], **paging: Unpack[Paging]
     ) -> Page[Message]:
         """Return a page of the direct messages that a user received in ``[from_ts, to_ts]``."""
         span = Span(MESSAGES, user, RECEIVER_INDEX, _range(from_ts, to_ts))
-        return await self._list(span, limit, start, newest_first, view)
+        return await self._list(span, **paging)
 
     async def list_active(
-        self,
-        chat: str,
-        from_ts: int = EVER[0],
-        to_ts: int = EVER[1],
-        *,
-        limit: int,
-        start: Token | None = None,
-        newest_first: bool = True,
-        view: ReaderView | None = None,
+        self, chat: str, from_ts: int = EVER[0], to_ts: int = EVER[1], **paging: Unpack[Paging]
     ) -> Page[Message]:
         """Return a page of a chat's messages that are not deleted."""
         if (from_ts, to_ts) == EVER:
@@ -133,7 +110,7 @@ class MessageIndexes:
         else:
             low, high = (status_ts(STATUS_ACTIVE, ts) for ts in _range(from_ts, to_ts))
             span = Span(MESSAGES, chat, STATUS_INDEX, between=(low, high))
-        return await self._list(span, limit, start, newest_first, view)
+        return await self._list(span, **paging)
 
     async def get_many(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], Message]:
         """Return the current messages by their ``(chat, ts)``.
@@ -153,9 +130,9 @@ class MessageIndexes:
         self,
         span: Span,
         limit: int,
-        start: Token | None,
-        newest_first: bool,
-        view: ReaderView | None,
+        start: Token | None = None,
+        newest_first: bool = True,
+        view: ReaderView | None = None,
     ) -> Page[Message]:
         """Return a page of the unexpired messages in a key range; see `read_page`."""
         now_s = int(self._clock.time())

@@ -51,6 +51,7 @@ from chatserver.errors import Unavailable
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.row_fields import get_number
 from chatserver.warm.schema.directory_attributes import ShardField as Field
 from chatserver.warm.schema.tables import DIRECTORY
@@ -184,8 +185,7 @@ class ShardList:
             self._copy = self._copy._replace(upto=upto, rev=self._copy.rev + 1)
 
     async def _get_horizon(self) -> _Horizon:
-        request = {"TableName": self._table, "Key": HORIZON_KEY, "ConsistentRead": True}
-        item: Item = (await self._client.call("get_item", request)).get("Item", {})
+        item = await find_item(self._client, self._table, HORIZON_KEY) or {}
         if not item:
             return _Horizon(0, -1, 0)
         names = (Field.REV, Field.UPTO, Field.CHANGED)
@@ -193,8 +193,7 @@ class ShardList:
 
     async def _get_layouts(self) -> tuple[Layouts, int]:
         """Return `(layouts, changed)`."""
-        request = {"TableName": self._table, "Key": LAYOUTS_KEY, "ConsistentRead": True}
-        item: Item = (await self._client.call("get_item", request)).get("Item", {})
+        item = await find_item(self._client, self._table, LAYOUTS_KEY) or {}
         if Field.CHANGED not in item:
             return Layouts(), 0
         chats, floors = item[Field.CHATS]["M"], item[Field.FLOORS]["M"]

@@ -13,6 +13,7 @@ import msgspec
 from chatserver.config import Warm
 from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item, iter_pages, write_conditionally
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
 from chatserver.warm.messages.store import PersistItem, decode_item, decode_items, encode_item
 from chatserver.warm.schema.tables import MESSAGES
@@ -52,8 +53,7 @@ class RemovedItems:
         try:
             await self._client.call("put_item", {**put, **is_absent})
         except ConditionFailed:
-            request = {"TableName": self._table, "Key": key, "ConsistentRead": True}
-            there: Item | None = (await self._client.call("get_item", request)).get("Item")
+            there = await find_item(self._client, self._table, key)
             if there is None or (found := decode_item(there)).rev > message.rev:
                 return False
             return found == message or await self._replace(there, put)
@@ -65,11 +65,7 @@ class RemovedItems:
             "ExpressionAttributeNames": {"#rev": Field.REV},
             "ExpressionAttributeValues": {":rev": there[Field.REV]},
         }
-        try:
-            await self._client.call("put_item", {**put, **is_as_read})
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(self._client, "put_item", {**put, **is_as_read})
 
     async def load(self, item: Item) -> Message:
         """Return the message of an item with its long body. Raises Unavailable."""
@@ -99,8 +95,8 @@ class RemovedItems:
 
     # Removal on servers without TTL.
 
-    async def iter_over(self, now_s: float) -> AsyncIterator[list[Item]]:
-        """Yield the items whose `ttl` has passed, page by page. Scans the whole table."""
+    def iter_over(self, now_s: float) -> AsyncIterator[list[Item]]:
+        """Iterate over the items whose `ttl` has passed, page by page. Scans the whole table."""
         request: dict[str, Any] = {
             "TableName": self._table,
             "Limit": PAGE_ITEMS,
@@ -108,12 +104,7 @@ class RemovedItems:
             "ExpressionAttributeNames": {"#ttl": Field.TTL},
             "ExpressionAttributeValues": {":now": {"N": str(int(now_s))}},
         }
-        while True:
-            answer = await self._client.call("scan", request)
-            yield answer["Items"]
-            if (last := answer.get("LastEvaluatedKey")) is None:
-                return
-            request["ExclusiveStartKey"] = last
+        return iter_pages(self._client, "scan", request)
 
     async def remove(self, item: Item) -> bool:
         """Remove an item if it is unchanged; return False if it was changed or deleted."""
@@ -124,8 +115,4 @@ class RemovedItems:
             "ExpressionAttributeNames": {"#ttl": Field.TTL, "#rev": Field.REV},
             "ExpressionAttributeValues": {":ttl": item[Field.TTL], ":rev": item[Field.REV]},
         }
-        try:
-            await self._client.call("delete_item", request)
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(self._client, "delete_item", request)

@@ -34,6 +34,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import new_id
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.schema.directory_attributes import SchemaField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
@@ -129,8 +130,7 @@ class SchemaRows:
 
     async def get_state(self) -> SchemaState:
         """Return the schema of the tables; `FIRST` if none is recorded. Strongly consistent."""
-        request = {"TableName": self._table, "Key": key_of(SCHEMA_KEY), "ConsistentRead": True}
-        item: Item | None = (await self._client.call("get_item", request)).get("Item")
+        item = await find_item(self._client, self._table, key_of(SCHEMA_KEY))
         if item is None:
             return SchemaState()
         version, oldest = (

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 from chatserver.config import Warm
 from chatserver.errors import Unavailable
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import iter_pages, write_conditionally
 from chatserver.warm.schema.directory_attributes import StreamField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.streams.shard_lineage import Shard, ShardProgress
@@ -92,13 +93,9 @@ class StreamRows:
             "ExpressionAttributeValues": {":pk": {"S": _PARTITION}},
             "ConsistentRead": True,
         }
-        while True:
-            answer = await self._client.call("query", request)
-            for item in answer["Items"]:
+        async for items in iter_pages(self._client, "query", request):
+            for item in items:
                 yield item
-            if (last := answer.get("LastEvaluatedKey")) is None:
-                return
-            request["ExclusiveStartKey"] = last
 
     async def put_reader(self, reader: str, now: float) -> None:
         item = _key(_READER + reader) | {
@@ -219,11 +216,7 @@ class StreamRows:
                 ":expires": {"N": str(int(now) + DONE_KEPT_S)},
             },
         }
-        try:
-            await self._client.call("update_item", request)
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(self._client, "update_item", request)
 
 
 def _key(sort: str) -> Item:

@@ -24,6 +24,7 @@ from chatserver.warm.chats.logins import LoginRows, Value, encode_login, make_up
 from chatserver.warm.chats.records import User
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import write_conditionally
 from chatserver.warm.dynamo.row_fields import get_number, get_text
 from chatserver.warm.schema.tables import SOCIAL
 from chatserver.warm.schema.tables import DirectoryField as Field
@@ -181,11 +182,7 @@ class AccountRows(LoginRows):
             # Includes the new hash: an attempt whose response was lost may have written it.
             "ExpressionAttributeValues": {":old": {"S": instead_of}, ":new": {"S": hash_}},
         }
-        try:
-            await self._client.call("put_item", request)
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(self._client, "put_item", request)
 
     async def set_hash(self, user: str, hash_: str, now_ms: int) -> None:
         """Set a user's password hash, replacing any other. Idempotent."""

@@ -31,6 +31,7 @@ from chatserver.features.companions.options import (
 from chatserver.warm.chats.records import row_key
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.paging import Page, Span, read_page
 from chatserver.warm.dynamo.row_fields import get_number, get_text
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
@@ -179,8 +180,7 @@ class CompanionRows:
         Raises:
             NotFound: there is no such companion, or it was deleted.
         """
-        request = {"TableName": self._table, "Key": _head_key(companion), "ConsistentRead": True}
-        head = (await self._client.call("get_item", request)).get("Item")
+        head = await find_item(self._client, self._table, _head_key(companion))
         if head is None or DirectoryField.ENDED in head:
             raise NotFound(NO_COMPANION)
         found = await self._find_version(companion, get_number(head, Field.VERSION))
@@ -253,12 +253,7 @@ class CompanionRows:
         await self._client.call("transact_write_items", {"TransactItems": actions})
 
     async def _find_version(self, companion: CompanionId, version: int) -> Companion | None:
-        request = {
-            "TableName": self._table,
-            "Key": _version_key(companion, version),
-            "ConsistentRead": True,
-        }
-        item = (await self._client.call("get_item", request)).get("Item")
+        item = await find_item(self._client, self._table, _version_key(companion, version))
         return None if item is None else decode_version(item, is_deleted=False)
 
 

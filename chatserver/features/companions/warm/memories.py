@@ -30,6 +30,7 @@ from chatserver.features.companions.user_memory import Entry, UserMemory
 from chatserver.features.companions.warm.sessions import active_key, old_key
 from chatserver.warm.chats.records import row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.row_fields import find_number, get_number, get_text
 from chatserver.warm.schema.tables import CHAT_SESSION
 from chatserver.warm.schema.tables import SessionField as Field
@@ -95,12 +96,7 @@ class MemoryRows:
 
     async def get(self, user: UserId, companion: CompanionId) -> UserMemory:
         """Return a memory; an empty one if none is stored. Strongly consistent, one GetItem."""
-        request = {
-            "TableName": self._table,
-            "Key": memory_key(user, companion),
-            "ConsistentRead": True,
-        }
-        item = (await self._client.call("get_item", request)).get("Item")
+        item = await find_item(self._client, self._table, memory_key(user, companion))
         return UserMemory(user, companion) if item is None else decode_memory(item)
 
     async def update(

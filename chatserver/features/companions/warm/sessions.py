@@ -26,6 +26,7 @@ from chatserver.errors import Conflict, CorruptData, LostRace
 from chatserver.features.companions.model import CHANGED, OVER, CompanionSession, describe_active
 from chatserver.warm.chats.records import chat_key, row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
 from chatserver.warm.dynamo.row_fields import find_number, get_number, get_text
 from chatserver.warm.schema.tables import (
@@ -322,12 +323,7 @@ class SessionRows:
         return {"Update": update}
 
     async def _find(self, user: UserId, sort: str) -> CompanionSession | None:
-        request = {
-            "TableName": self._table,
-            "Key": row_key(user, sort),
-            "ConsistentRead": True,
-        }
-        item = (await self._client.call("get_item", request)).get("Item")
+        item = await find_item(self._client, self._table, row_key(user, sort))
         return None if item is None else decode_session(item)
 
 

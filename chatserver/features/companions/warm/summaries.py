@@ -16,7 +16,8 @@ from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import CorruptData
 from chatserver.features.companions.model import Memory
 from chatserver.warm.chats.records import chat_key, row_key
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.schema.directory_attributes import SummaryField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
@@ -32,8 +33,7 @@ class Summaries:
 
     async def find(self, chat: ChatId) -> Memory | None:
         """Return the summary of a session. Strongly consistent, one GetItem."""
-        request = {"TableName": self._table, "Key": _key(chat), "ConsistentRead": True}
-        item = (await self._client.call("get_item", request)).get("Item")
+        item = await find_item(self._client, self._table, _key(chat))
         if item is None:
             return None
         try:
@@ -65,11 +65,7 @@ class Summaries:
             }
             | ({":before": {"N": str(memory.rev - 1)}} if memory.rev > 1 else {}),
         }
-        try:
-            await self._client.call("put_item", request)
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(self._client, "put_item", request)
 
     async def drop(self, chat: ChatId) -> None:
         """Delete the summary of a session. Idempotent."""

@@ -31,6 +31,7 @@ from chatserver.features.social.warm.rows import INFO
 from chatserver.telemetry import metrics
 from chatserver.warm.chats.records import row_key, user_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.dynamo.row_fields import find_number, find_text, get_number, get_text
 from chatserver.warm.schema.tables import DIRECTORY, SOCIAL, DirectoryField
 from chatserver.warm.schema.tables import JobField as Field
@@ -261,7 +262,9 @@ class JobRows:
 
         Fields: `until_ms`, `progress`, `steps`, `why`, `changed_ms`.
         """
-        return await self._apply(self._changes_of(job, changes))
+        return await write_conditionally(
+            self._client, "update_item", self._changes_of(job, changes)
+        )
 
     async def finish(self, job: Job, **changes: Any) -> bool:
         """Update a job and remove it from the queue; return False like `update`.
@@ -280,13 +283,6 @@ class JobRows:
         except ConditionFailed:
             known = await self.find(job.id)  # an earlier attempt, whose response was lost
             return known is not None and known.state == changes.get("state")
-        return True
-
-    async def _apply(self, request: dict[str, Any]) -> bool:
-        try:
-            await self._client.call("update_item", request)
-        except ConditionFailed:
-            return False
         return True
 
     def _changes_of(self, job: Job, changes: dict[str, Any]) -> dict[str, Any]:
@@ -362,9 +358,7 @@ class JobRows:
 
     async def _find(self, partition: str, sort: str) -> Item | None:
         key = row_key(partition, sort)
-        request = {"TableName": self._table, "Key": key, "ConsistentRead": True}
-        item: Item | None = (await self._client.call("get_item", request)).get("Item")
-        return item
+        return await find_item(self._client, self._table, key)
 
     async def _list(self, partition: str, below: str) -> list[Item]:
         request = {

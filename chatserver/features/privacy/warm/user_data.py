@@ -8,6 +8,7 @@ after a while.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from chatserver.warm.chats.moderation import REPORT_PREFIX
 from chatserver.warm.chats.records import chat_key, member_key, row_key, user_key
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item, iter_pages
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.messages.chat_rows import ChatRows
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies
@@ -85,13 +87,8 @@ class PersonalRows:
     async def _list_rows(self, user: str, prefix: str) -> list[Item]:
         span = Span(DIRECTORY, user_key(user), prefix=prefix or None)
         request: dict[str, Any] = {**span.query(self._settings), "ConsistentRead": True}
-        found: list[Item] = []
-        while True:
-            answer = await self._client.call("query", request)
-            found += answer["Items"]
-            if (last := answer.get("LastEvaluatedKey")) is None:
-                return found
-            request["ExclusiveStartKey"] = last
+        pages = iter_pages(self._client, "query", request)
+        return [row async for rows in pages for row in rows]
 
     async def strip_membership(self, chat: str, user: str) -> None:
         """Remove the user's own settings from a membership that is kept. Idempotent."""
@@ -132,10 +129,8 @@ class PersonalRows:
         return reason
 
     async def _update(self, request: dict[str, Any]) -> None:
-        try:
+        with contextlib.suppress(ConditionFailed):  # the row does not exist
             await self._client.call("update_item", request)
-        except ConditionFailed:
-            return  # the row does not exist
 
     # messages
 
@@ -146,25 +141,16 @@ class PersonalRows:
         """
         span = Span(MESSAGES, user, SENDER_INDEX)
         request: dict[str, Any] = {**span.query(self._settings), "Limit": PAGE_MAX}
-        while True:
-            answer = await self._client.call("query", request)
-            keys = [{name: row[name] for name in MESSAGES.key.names} for row in answer["Items"]]
+        async for rows in iter_pages(self._client, "query", request):
+            keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
             items = await get_items(self._client, self._messages, keys)
             own = [item for item in items if item[Field.SENDER]["S"] == user]
             found = await decode_items(own, self._bodies)
             if found:
                 yield sorted(found, key=lambda message: message.ts)
-            if (last := answer.get("LastEvaluatedKey")) is None:
-                return
-            request["ExclusiveStartKey"] = last
 
     async def find_entry(self, chat: str, ts: int) -> Message | None:
         """Return an entry from table `messages`. Strongly consistent."""
-        request = {
-            "TableName": self._messages,
-            "Key": await self._rows.key_of(chat, ts),
-            "ConsistentRead": True,
-        }
-        item = (await self._client.call("get_item", request)).get("Item")
+        item = await find_item(self._client, self._messages, await self._rows.key_of(chat, ts))
         found = [] if item is None else await decode_items([item], self._bodies)
         return found[0] if found else None

@@ -15,6 +15,7 @@ registers again at each start; a subscription that is not registered again expir
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final, get_args
 
@@ -24,6 +25,7 @@ from chatserver.errors import CorruptData, NotFound, Unavailable
 from chatserver.features.push.model import Kind, Subscription
 from chatserver.warm.chats import records
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Key
@@ -111,12 +113,9 @@ class PushSubscriptions:
         return {"Delete": {"TableName": self._table, "Key": key}}
 
     async def _find_owner(self, subscription: str) -> UserId | None:
-        request = {
-            "TableName": self._table,
-            "Key": records.row_key(PREFIX + subscription, PREFIX + subscription),
-            "ConsistentRead": True,
-        }
-        row = (await self._client.call("get_item", request)).get("Item")
+        row = await find_item(
+            self._client, self._table, records.row_key(PREFIX + subscription, PREFIX + subscription)
+        )
         return UserId(row[Field.USER]["S"]) if row else None
 
     # Removal
@@ -144,7 +143,7 @@ class PushSubscriptions:
             raise NotFound("push subscription: does not exist or was renewed") from None
         if not removed:
             raise NotFound("push subscription: does not exist")
-        try:
+        with contextlib.suppress(ConditionFailed):  # another user owns the target now
             await self._client.call(
                 "delete_item",
                 {
@@ -155,8 +154,6 @@ class PushSubscriptions:
                     "ExpressionAttributeValues": {":user": {"S": user}},
                 },
             )
-        except ConditionFailed:
-            return  # another user owns the target now
 
     async def remove_of_device(self, user: UserId, device: str, now: float) -> int:
         """Remove the subscriptions of a device at logout; return how many were removed."""

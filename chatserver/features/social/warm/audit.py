@@ -18,7 +18,8 @@ from chatserver.features.social.model import Counts, PostId
 from chatserver.features.social.warm import rows as social
 from chatserver.features.social.warm.likes import SocialLikes
 from chatserver.features.social.warm.rows import SocialTable
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.items import iter_pages, write_conditionally
 from chatserver.warm.schema.tables import SocialField as Field
 
 READS_MAX: Final = 5
@@ -78,9 +79,8 @@ class SocialAudit:
         """
         request: dict[str, Any] = {"TableName": self._table.name, "ConsistentRead": True}
         run = ""
-        while True:
-            answer = await self._table.client.call("scan", request)
-            for row in answer["Items"]:
+        async for rows in iter_pages(self._table.client, "scan", request):
+            for row in rows:
                 self._rows += 1
                 partition, sort = row[Field.PK]["S"], row[Field.SK]["S"]
                 found = await self._check_row(partition, sort)
@@ -89,9 +89,6 @@ class SocialAudit:
                 run = partition
                 if found is not None:
                     yield found
-            if (last := answer.get("LastEvaluatedKey")) is None:
-                return
-            request["ExclusiveStartKey"] = last
 
     async def _check_row(self, partition: str, sort: str) -> SocialFinding | None:
         match partition.split("#"):
@@ -222,11 +219,7 @@ class SocialAudit:
             "ExpressionAttributeNames": names,
             "ExpressionAttributeValues": values,
         }
-        try:
-            await self._table.client.call("update_item", request)
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(self._table.client, "update_item", request)
 
 
 def _numbers(counts: Counts) -> tuple[int, int, int]:

@@ -23,7 +23,8 @@ from chatserver.config import Warm
 from chatserver.errors import CorruptData
 from chatserver.features.social.model import PostId, PostRef
 from chatserver.warm.chats.records import row_key
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.directory_attributes import FanoutField as Field
 from chatserver.warm.schema.tables import DIRECTORY
@@ -114,8 +115,7 @@ class Fanouts:
     async def find_merged(self, author: str) -> Merged | None:
         """Return the first and newest merged post of an author. Strongly consistent."""
         key = row_key(MERGED, f"{MERGED}#{author}")
-        request = {"TableName": self._table, "Key": key, "ConsistentRead": True}
-        item = (await self._client.call("get_item", request)).get("Item")
+        item = await find_item(self._client, self._table, key)
         return None if item is None else _decode_merged(item)
 
     async def put_merged(self, post_ref: PostRef, oldest: PostId) -> None:
@@ -178,11 +178,9 @@ class Fanouts:
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     async def _update(self, request: dict[str, Any]) -> bool:
-        try:
-            await self._client.call("update_item", {"TableName": self._table, **request})
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(
+            self._client, "update_item", {"TableName": self._table, **request}
+        )
 
 
 def _decode_merged(item: Item) -> Merged:

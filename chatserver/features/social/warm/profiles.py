@@ -20,6 +20,7 @@ from chatserver.warm.chats import records
 from chatserver.warm.dynamo.batched_reads import BatchedReads
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.tables import SOCIAL, DirectoryField
 from chatserver.warm.schema.tables import SocialField as Field
@@ -72,12 +73,6 @@ class SocialProfiles:
         items = await get_items(self._table.client, self._table.name, keys)
         return {info.user: info for info in map(social.decode_info, items)}
 
-    async def list_counts(self, users: Collection[str]) -> dict[str, Counts]:
-        """Return the counts of those users who have any."""
-        keys = [social.row_key(social.user_key(user), social.COUNT) for user in sorted(set(users))]
-        items = await get_items(self._table.client, self._table.name, keys)
-        return {item[Field.PK]["S"].split("#")[1]: social.decode_counts(item) for item in items}
-
     async def make_info(self, user: str) -> Info:
         """Create the missing profile of an older user.
 
@@ -90,8 +85,7 @@ class SocialProfiles:
         """
         for _ in range(TRIES_MAX):
             key = records.row_key(records.user_key(user), records.user_key(user))
-            request = {"TableName": self._table.directory, "Key": key, "ConsistentRead": True}
-            row = (await self._table.client.call("get_item", request)).get("Item")
+            row = await find_item(self._table.client, self._table.directory, key)
             record = None if row is None else records.User.decode(row)
             if record is None or record.erased_ms is not None:
                 break

@@ -31,6 +31,7 @@ from chatserver.domain.ids import new_id
 from chatserver.errors import CorruptData
 from chatserver.features.social.model import Counts, GraphEdge, Info, Post, PostId, PostRef
 from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.schema.tables import DIRECTORY, SOCIAL
 from chatserver.warm.schema.tables import SocialField as Field
@@ -252,9 +253,7 @@ class SocialTable:
     async def find(self, partition: str, sort: str) -> Item | None:
         """Return an item. Strongly consistent."""
         key = row_key(partition, sort)
-        request = {"TableName": self.name, "Key": key, "ConsistentRead": True}
-        item: Item | None = (await self.client.call("get_item", request)).get("Item")
-        return item
+        return await find_item(self.client, self.name, key)
 
 
 def _absent() -> dict[str, Any]:
