@@ -12,7 +12,6 @@ from typing import Final
 import structlog
 
 from chatserver.container.storage import StorageContainer
-from chatserver.hot.leases import Lease
 from chatserver.protocol.frames import Message
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.chats.legal_holds import Hold
@@ -32,14 +31,7 @@ class HoldKeeper:
         self._container = container
         self._holds = container.holds
         self._settle_s = container.settings.persist.write_timeout_s
-        self._lease = Lease(
-            hot=container.hot,
-            partition=0,
-            work="holds",
-            owner=owner,
-            ttl_s=LEASE_S,
-            clock=container.clock,
-        )
+        self._lease = container.make_lease("holds", owner, LEASE_S)
 
     async def run(self) -> None:
         """Process the holds until cancelled.

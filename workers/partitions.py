@@ -10,6 +10,7 @@ import structlog
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError
 from chatserver.hot.redis.client import HotClient
+from chatserver.task_groups import open_task_group
 
 log = structlog.get_logger()
 
@@ -22,13 +23,10 @@ async def run_partitions(hot: HotClient, name: str, work: Callable[[int], Awaita
     Raises:
         Unavailable: the whole hot tier is unavailable; restart the worker.
     """
-    try:
-        async with asyncio.TaskGroup() as group:
-            for partition in range(hot.keys.partitions):
-                task = keep_running(hot, name, partition, work)
-                group.create_task(task, name=f"{name}-{partition}")
-    except* ChatError as failures:
-        raise failures.exceptions[0] from failures
+    async with open_task_group() as group:
+        for partition in range(hot.keys.partitions):
+            task = keep_running(hot, name, partition, work)
+            group.create_task(task, name=f"{name}-{partition}")
 
 
 async def keep_running(

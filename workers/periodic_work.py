@@ -19,7 +19,7 @@ async def make_rounds(
         Unavailable: Redis does not respond.
         Exception: any error of `run_round`; the caller restarts the loop.
     """
-    async with lease.given_back():
+    async with lease.released_on_exit():
         while True:
             if await lease.claim():
                 await run_round()

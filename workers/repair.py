@@ -24,7 +24,6 @@ from chatserver.errors import ChatError, NotFound
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.eviction import Eviction
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
-from chatserver.hot.leases import Lease
 from chatserver.service.messaging.direct_chats import list_with_first_message
 from chatserver.telemetry import metrics
 from workers.partitions import run_partitions
@@ -51,14 +50,7 @@ class RepairWorker:
         self._eviction = Eviction(container.hot)
         self._watchers = LargeChatSubscriptions(container.hot, GatewayId(owner), 1)
         self._devices = RemoteDelivery(container.gateway_stream_writer, GatewayId("-"))
-        self._lease = Lease(
-            hot=container.hot,
-            partition=partition,
-            work="repair",
-            owner=owner,
-            ttl_s=LEASE_S,
-            clock=container.clock,
-        )
+        self._lease = container.make_lease("repair", owner, LEASE_S, partition)
         self._slots = asyncio.Semaphore(CHATS_AT_ONCE)
         self._has_pending = False  # deliveries or membership changes that may become overdue
         self._evict_at = 0.0
@@ -69,7 +61,7 @@ class RepairWorker:
         Raises:
             Unavailable: Redis is unavailable; restart the worker.
         """
-        async with self._lease.given_back():
+        async with self._lease.released_on_exit():
             while True:
                 self._has_pending = False
                 # Renewed before each step: with high latency to Redis, all steps together may take
@@ -203,8 +195,6 @@ async def run_repair(container: StorageContainer, owner: str) -> None:
     Raises:
         Unavailable: all of Redis is unavailable; restart the worker.
     """
-
-    async def repair(partition: int) -> None:
-        await RepairWorker(container, partition, owner).run()
-
-    await run_partitions(container.hot, "repair", repair)
+    await run_partitions(
+        container.hot, "repair", lambda each: RepairWorker(container, each, owner).run()
+    )

@@ -152,14 +152,14 @@ class RpcWorker:
             failpoint("rpc.before_answer")
             self._queue.answer(call, payload)
         except TimeoutError:
-            self._queue.fail(call, Unavailable("the warm tier is too slow"))
+            self._queue.fail(call, Unavailable("the warm tier did not respond in time; try again"))
         except ChatError as exc:
             if exc.code == "internal":
                 log.error("rpc.failed", operation=type(call.operation).__name__, error=exc.message)
             self._queue.fail(call, exc)
         except Exception:
             log.exception("rpc.crashed", operation=type(call.operation).__name__)
-            self._queue.fail(call, Unavailable("the warm tier failed"))
+            self._queue.fail(call, Unavailable("the worker failed; try again"))
 
     async def _perform(self, operation: rpc.AnyOperation) -> bytes:
         match operation:

@@ -15,10 +15,10 @@ from functools import cached_property
 from chatserver.auth.host_keys import parse_jwks
 from chatserver.auth.page_cursors import Cursors
 from chatserver.auth.tokens import Tokens
-from chatserver.cold.client import ObjectStore, open_s3
+from chatserver.cold.client import open_s3
 from chatserver.config import Settings, check_secret
 from chatserver.container import storage_ports
-from chatserver.container.tiers import Role, TierContainer
+from chatserver.container.tiers import Connections, Role, TierContainer
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import SYSTEM_USER, ChatId, UserId
 from chatserver.domain.membership import GROUP_MEMBERS_MAX
@@ -36,7 +36,7 @@ from chatserver.hot.users.revocations import SessionEnder
 from chatserver.operations.cost.hot import UsageTotals
 from chatserver.operations.cost.recorder import record_usage
 from chatserver.outbound.document_fetch import fetch_document
-from chatserver.outbound.http_client import Outbound, open_outbound
+from chatserver.outbound.http_client import open_outbound
 from chatserver.protocol.memory_costs import Charge, charge_nobody
 from chatserver.service.access.api_keys import ApiKeys
 from chatserver.service.access.host_keyring import KeyFetcher, KeyRing
@@ -77,31 +77,20 @@ class StorageContainer(TierContainer):
     limit_kinds = ALL_KINDS
 
     def __init__(
-        self,
-        *,
-        role: Role,
-        settings: Settings,
-        clock: Clock,
-        hot: HotClient,
-        dynamodb: DynamoClient,
-        store: ObjectStore,
-        outbound: Outbound,
+        self, *, role: Role, settings: Settings, clock: Clock, connections: Connections
     ) -> None:
-        super().__init__(
-            role=role, settings=settings, clock=clock, hot=hot, dynamodb=dynamodb, store=store
-        )
-        self.outbound = outbound
+        super().__init__(role=role, settings=settings, clock=clock, connections=connections)
         # Called at shutdown, while the stores are still connected.
         self.closers: list[Callable[[], Awaitable[None]]] = []
         # Otherwise anyone could register the name of an admin who has no account yet.
         self.reserved_users = frozenset(
             {*settings.api.demo_users, SYSTEM_USER, *settings.auth.admins}
         )
-        self.session_ender = SessionEnder(hot, self.gateway_stream_writer)
-        self.api_keys = make_api_keys(dynamodb, settings, clock)
+        self.session_ender = SessionEnder(self.hot, self.gateway_stream_writer)
+        self.api_keys = make_api_keys(self.dynamodb, settings, clock)
         self.block_policy = BlockPolicy(self.moderation_rows)
-        self.hot_chat_loader = HotChatLoader(hot)
-        self.idempotent_answers = Answers(hot)
+        self.hot_chat_loader = HotChatLoader(self.hot)
+        self.idempotent_answers = Answers(self.hot)
         self.busy_chats = BusyChats()
 
     def _find_provider(self, feature: Feature, port: str) -> str | None:
@@ -413,16 +402,15 @@ async def open_storage_container(
             schema = dynamodb.for_feature("schema")
             await stack.enter_async_context(watch_schema(schema, settings.warm, role, clock))
             await require_provider(schema, settings.warm)
+        store = await stack.enter_async_context(open_s3(settings.cold))
+        outbound = await stack.enter_async_context(open_outbound(settings.outbound))
         container = StorageContainer(
             role=role,
             settings=settings,
             clock=clock,
-            hot=hot,
-            dynamodb=dynamodb,
-            store=await stack.enter_async_context(open_s3(settings.cold)),
-            outbound=await stack.enter_async_context(open_outbound(settings.outbound)),
+            connections=Connections(hot, dynamodb, store, outbound),
         )
-        for fence in (dynamodb.fence, container.store.fence):
+        for fence in (dynamodb.fence, store.fence):
             hot.on_blocked.append(functools.partial(fence.set, "redis"))
         stack.push_async_callback(_close, container)
         if role == "api":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from functools import cached_property
 from typing import Literal
 
@@ -14,8 +15,10 @@ from chatserver.container import storage_ports
 from chatserver.container.core import CoreContainer
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import GatewayId, new_id
+from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.operations.doctor.dynamodb_checks import require_tables
+from chatserver.outbound.http_client import Outbound
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.warm_and_cold_log import OlderTiers
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
@@ -40,25 +43,29 @@ from chatserver.warm.messages.ttl import ItemRetention
 Role = Literal["api", "worker"]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Connections:
+    """The open clients of an API or worker process."""
+
+    hot: HotClient
+    dynamodb: DynamoClient
+    store: ObjectStore
+    outbound: Outbound
+
+
 class TierContainer(CoreContainer, abc.ABC):
     """Repositories of DynamoDB and S3, and the readers that join the tiers."""
 
     def __init__(
-        self,
-        *,
-        role: Role,
-        settings: Settings,
-        clock: Clock,
-        hot: HotClient,
-        dynamodb: DynamoClient,
-        store: ObjectStore,
+        self, *, role: Role, settings: Settings, clock: Clock, connections: Connections
     ) -> None:
         # Neither role has sessions. The API needs a unique gateway id to commit messages.
         gateway = GatewayId(new_id().lower() if role == "api" else "-")
-        super().__init__(settings=settings, clock=clock, hot=hot, gateway=gateway)
+        super().__init__(settings=settings, clock=clock, hot=connections.hot, gateway=gateway)
         self.role = role
-        self.dynamodb = dynamodb
-        self.store = store
+        self.dynamodb = dynamodb = connections.dynamodb
+        self.store = store = connections.store
+        self.outbound = connections.outbound
         directory, warm = dynamodb.for_feature("directory"), settings.warm
         self.directory = Directory(directory, warm)
         self.member_state = MemberState(directory, warm, self.directory)
@@ -75,6 +82,17 @@ class TierContainer(CoreContainer, abc.ABC):
     async def check_tables(self) -> None:
         """Check that the tables exist and may be read; see `require_tables`."""
         await require_tables(self.dynamodb.for_feature("operations"), self.settings.warm)
+
+    def make_lease(self, work: str, owner: str, ttl_s: float, partition: int = 0) -> Lease:
+        """Return a lease that is not held yet. Work that is not partitioned has partition 0."""
+        return Lease(
+            hot=self.hot,
+            partition=partition,
+            work=work,
+            owner=owner,
+            ttl_s=ttl_s,
+            clock=self.clock,
+        )
 
     @property
     def warm_history(self) -> OlderTiers:

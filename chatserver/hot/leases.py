@@ -68,7 +68,7 @@ class Lease:
         self._until = 0.0
 
     @contextlib.asynccontextmanager
-    async def given_back(self) -> AsyncIterator[None]:
+    async def released_on_exit(self) -> AsyncIterator[None]:
         """Release the lease on exit if it is held. If that fails, the lease expires."""
         try:
             yield

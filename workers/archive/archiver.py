@@ -124,7 +124,7 @@ class Archiver:
         while count := await self._take(chat, cutoff, is_by_ttl=is_by_ttl):
             moved += count
         await self._delete_orphans(chat)
-        due, stuck = await self._look_ahead(chat, cutoff, now_us, is_by_ttl=is_by_ttl)
+        due, stuck = await self._find_due(chat, cutoff, now_us, is_by_ttl=is_by_ttl)
         await self._manifests.record_due(chat, due)
         return ArchiveResult(moved, due, stuck)
 
@@ -239,7 +239,7 @@ class Archiver:
             fitting.append(entry)
         return fitting
 
-    async def _look_ahead(
+    async def _find_due(
         self, chat: ChatId, cutoff: int, now_us: int, *, is_by_ttl: bool
     ) -> tuple[int, int | None]:
         """Return `(due_ts, stuck_ts)`; see `ArchiveResult`."""

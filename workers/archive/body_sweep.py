@@ -13,7 +13,6 @@ from chatserver.cold.long_bodies import BodyFiles
 from chatserver.container.storage import StorageContainer
 from chatserver.errors import ConfigError
 from chatserver.hot.chats.backlog import Backlog
-from chatserver.hot.leases import Lease
 from chatserver.telemetry import metrics
 from chatserver.warm.messages.long_bodies import PREFIX, LongBodies, place_of_object
 from workers.periodic_work import make_rounds
@@ -35,14 +34,7 @@ class BodySweeper:
         self._settle_s = settle_s
         self._bodies: LongBodies = container.long_bodies
         self._files: BodyFiles = container.body_files
-        self._lease = Lease(
-            hot=container.hot,
-            partition=0,
-            work="bodies",
-            owner=owner,
-            ttl_s=LEASE_S,
-            clock=container.clock,
-        )
+        self._lease = container.make_lease("bodies", owner, LEASE_S)
 
     async def run(self) -> None:
         """Make passes until cancelled.

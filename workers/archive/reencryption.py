@@ -15,8 +15,8 @@ encrypted attributes are unchanged, and if they changed, their writer encrypted 
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from chatserver.domain.ids import ChatId
 from chatserver.encryption.body_cipher import is_encrypted, version_of
 from chatserver.errors import Conflict, CorruptData, NotFound, Unavailable
 from chatserver.protocol import codec
+from chatserver.task_groups import map_concurrently
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.chats.chat_scan import iter_chats
 from chatserver.warm.chats.legal_holds import encode_copy
@@ -132,13 +133,12 @@ class Reencryption:
         if progress.start is not None:
             request["ExclusiveStartKey"] = progress.start
         answer = await self._raw.call("scan", request)
-        slots = asyncio.Semaphore(WRITES_IN_FLIGHT_MAX)
-
-        async def run(item: Item) -> None:
-            async with slots:
-                await self._run_item(table, item)
-
-        await asyncio.gather(*map(run, answer["Items"]))
+        await map_concurrently(
+            functools.partial(self._run_item, table),
+            answer["Items"],
+            in_flight_max=WRITES_IN_FLIGHT_MAX,
+            name="reencrypt",
+        )
         self._counts.items_read += len(answer["Items"])
         last: Item | None = answer.get("LastEvaluatedKey")
         if last is not None:
@@ -217,7 +217,7 @@ class Reencryption:
                 self._counts.refused += 1
                 log.error("reencryption.refused", chat=chat, error=exc.message)
             return
-        raise Unavailable(f"archive of {chat}: changes all the time; run it again")
+        raise Unavailable(f"archive of {chat}: keeps changing; run it again")
 
     # progress
 

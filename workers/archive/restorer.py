@@ -14,7 +14,6 @@ the row, readers know which part to read from the warm tier; they read the rest 
 
 from __future__ import annotations
 
-import asyncio
 import bisect
 import contextlib
 import math
@@ -32,6 +31,7 @@ from chatserver.errors import NotFound
 from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
 from chatserver.service.history.cold_log import ColdLog
+from chatserver.task_groups import map_concurrently
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.archive.manifests import Manifests
@@ -186,15 +186,12 @@ class Restorer:
     async def _restore_page(
         self, chat: ChatId, first: int, last: int, until: int, users: Collection[str]
     ) -> float:
-        slots = asyncio.Semaphore(PUTS_IN_FLIGHT_MAX)
-
         async def put(entry: Message) -> float:
-            async with slots:
-                await self._pace.take(UNITS_GUESS)
-                item = PersistItem(entry, _receiver_of(entry, users))
-                units = await self._archivable.put_back(item, until)
-                self._pace.settle(units - UNITS_GUESS)
-                return units
+            await self._pace.take(UNITS_GUESS)
+            item = PersistItem(entry, _receiver_of(entry, users))
+            units = await self._archivable.put_back(item, until)
+            self._pace.settle(units - UNITS_GUESS)
+            return units
 
         units = 0.0
         while True:
@@ -202,7 +199,9 @@ class Restorer:
             entries = await self._cold.read(chat, first, last)
             # Expiring entries are archived as tombstones; their item or marker still exists.
             back = [entry for entry in entries if entry.expires_at is None]
-            units += sum(await asyncio.gather(*map(put, back)))
+            units += sum(
+                await map_concurrently(put, back, in_flight_max=PUTS_IN_FLIGHT_MAX, name="restore")
+            )
             if rows == await self._manifests.list_covering(chat, first, last):
                 return units
             # Meanwhile, a change was merged into the segment and its item was removed.

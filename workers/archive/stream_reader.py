@@ -76,7 +76,7 @@ class StreamReader:
         try:
             while True:
                 try:
-                    await self.look()
+                    await self.rebalance()
                 except ChatError as exc:
                     log.error("stream.list_failed", error=exc.message)
                 await asyncio.sleep(jittered(min(self._poll_s, self._lease_s / 3)))
@@ -85,7 +85,7 @@ class StreamReader:
             with contextlib.suppress(ChatError):
                 await self._rows.remove_reader(self._name)
 
-    async def look(self) -> None:
+    async def rebalance(self) -> None:
         """Claim the shards that this reader should read, and release those that others should.
 
         Raises:
@@ -109,10 +109,10 @@ class StreamReader:
         held = {name for name, each in known.standings.items() if each.holder == self._name}
         for shard in [*wanted.take, *(s for s in listed if s.name in held)]:
             if shard.name not in self._tasks and shard.name not in wanted.give_back:
-                await self._take(shard, known.standings)
+                await self._claim(shard, known.standings)
         metrics.STREAM_LIST_TIME.set(now)
 
-    async def _take(self, shard: Shard, standings: dict[str, ShardProgress]) -> None:
+    async def _claim(self, shard: Shard, standings: dict[str, ShardProgress]) -> None:
         before = None if shard.parent_name is None else standings.get(shard.parent_name)
         since = None if before is None else before.read_to_ms
         hold = await self._rows.claim(shard, self._name, self._clock.time(), since)

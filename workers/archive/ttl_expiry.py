@@ -11,7 +11,6 @@ import structlog
 
 from chatserver.container.storage import StorageContainer
 from chatserver.errors import CorruptData
-from chatserver.hot.leases import Lease
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.messages.store import decode_item
 from workers.archive import LEASE_S
@@ -26,15 +25,7 @@ class ExpirySweeper:
 
     def __init__(self, container: StorageContainer, owner: str) -> None:
         self._container = container
-        self._lease_s = LEASE_S
-        self._lease = Lease(
-            hot=container.hot,
-            partition=0,
-            work="expiry",
-            owner=owner,
-            ttl_s=self._lease_s,
-            clock=container.clock,
-        )
+        self._lease = container.make_lease("expiry", owner, LEASE_S)
 
     async def run(self) -> None:
         """Make passes until cancelled.
@@ -63,7 +54,7 @@ class ExpirySweeper:
                 failpoint("expiry.before_remove")
                 if found != "missing":
                     count += await removals.items.remove(item)
-            if 0 < self._lease.left_s() < self._lease_s / 2:
+            if 0 < self._lease.left_s() < LEASE_S / 2:
                 await self._lease.claim()
         if count:
             log.info("expiry.removed", items=count)

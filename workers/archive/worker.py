@@ -8,19 +8,19 @@ same processes check TTL removals, with the Stream reader, or replace TTL where 
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
+from collections.abc import Iterator
 from typing import Final
 
 import structlog
 
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.ids import ChatId
-from chatserver.errors import ChatError, Conflict, CorruptData, Unavailable
-from chatserver.hot.leases import Lease
+from chatserver.errors import Conflict, CorruptData, Unavailable
+from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics
 from chatserver.warm.dynamo.client import Item
 from workers.archive import LEASE_S
-from workers.archive.archiver import US, ArchiveResult
+from workers.archive.archiver import US
 from workers.archive.container import ArchiveContainer
 from workers.archive.stream_reader import run_stream
 from workers.archive.ttl_expiry import run_expiry
@@ -40,14 +40,8 @@ class ArchiveWorker:
         self._container = container
         self._settings = container.settings.archive
         self._partition = partition
-        self._lease = Lease(
-            hot=container.hot,
-            partition=partition,
-            work="archive",
-            owner=owner,
-            ttl_s=LEASE_S,
-            clock=container.clock,
-        )
+        self._archiver = container.get(ArchiveContainer).archiver
+        self._lease = container.make_lease("archive", owner, LEASE_S, partition)
 
     async def run(self) -> None:
         """Archive until cancelled.
@@ -74,10 +68,12 @@ class ArchiveWorker:
                     self._partition, self._container.hot.keys.partitions, before, start
                 )
                 for chat in chats:
-                    visit = await self._visit(chat)
-                    moved += visit.moved
-                    if visit.stuck_ts is not None:
-                        stuck_ts = min(visit.stuck_ts, stuck_ts or visit.stuck_ts)
+                    await self._keep_lease()
+                    with _refused_chat_skipped(chat):
+                        visit = await self._archiver.visit(chat)
+                        moved += visit.moved
+                        if visit.stuck_ts is not None:
+                            stuck_ts = min(visit.stuck_ts, stuck_ts or visit.stuck_ts)
                 if start is None:
                     break
             lag_s = 0.0 if stuck_ts is None else max(0.0, (before - stuck_ts) / US)
@@ -87,60 +83,45 @@ class ArchiveWorker:
             log.info("archive.moved", entries=moved, partition=self._partition)
         return moved
 
-    async def _visit(self, chat: ChatId) -> ArchiveResult:
-        await self._keep_lease()
-        try:
-            return await self._container.get(ArchiveContainer).archiver.visit(chat)
-        except Conflict:
-            log.info("archive.chat_skipped", chat=chat)
-        except CorruptData as exc:
-            # A chat that cannot be archived must not block the others.
-            log.error("archive.refused", chat=chat, error=exc.message)
-            metrics.HISTORY_GAPS.labels("archive").inc()
-        return ArchiveResult(0, 0, None)
-
     async def _fold_late(self) -> None:
         for late in await self._container.manifests.list_late():
             if self._container.hot.keys.partition_of(late.chat) != self._partition:
                 continue
             await self._keep_lease()
             is_settled = late.at_ms / 1000 < self._container.clock.time() - LATE_SETTLE_S
-            try:
-                await self._container.get(ArchiveContainer).archiver.fold(late.chat)
+            with _refused_chat_skipped(late.chat):
+                await self._archiver.fold(late.chat)
                 if self._settings.retention_s:
                     # Restored items may be newer than the archive's top
                     # (`workers.archive.ttl_removals`).
-                    await self._container.get(ArchiveContainer).archiver.visit(late.chat)
-            except Conflict:
-                continue
-            except CorruptData as exc:
-                log.error("archive.refused", chat=late.chat, error=exc.message)
-                metrics.HISTORY_GAPS.labels("archive").inc()
-                continue
-            if is_settled:
-                await self._container.manifests.drop_late(late)
+                    await self._archiver.visit(late.chat)
+                if is_settled:
+                    await self._container.manifests.drop_late(late)
 
     async def _end_restored(self) -> None:
         for due in await self._container.restored.list_due():
             if self._container.hot.keys.partition_of(due.chat) != self._partition:
                 continue
             await self._keep_lease()
-            try:
-                is_over = await self._container.get(ArchiveContainer).archiver.end_restored(
-                    due.chat
-                )
-            except Conflict:
-                continue
-            except CorruptData as exc:
-                log.error("archive.refused", chat=due.chat, error=exc.message)
-                metrics.HISTORY_GAPS.labels("archive").inc()
-                continue
-            if is_over:
-                await self._container.restored.delete_due(due)
+            with _refused_chat_skipped(due.chat):
+                if await self._archiver.end_restored(due.chat):
+                    await self._container.restored.delete_due(due)
 
     async def _keep_lease(self) -> None:
         if not await self._lease.hold():
             raise Unavailable("archive: another worker holds the lease")
+
+
+@contextlib.contextmanager
+def _refused_chat_skipped(chat: str) -> Iterator[None]:
+    """End the block, without an error, if the chat cannot be archived: the others must not wait."""
+    try:
+        yield
+    except Conflict:
+        log.info("archive.chat_skipped", chat=chat)
+    except CorruptData as exc:
+        log.error("archive.refused", chat=chat, error=exc.message)
+        metrics.HISTORY_GAPS.labels("archive").inc()
 
 
 async def run_archive(container: StorageContainer, owner: str) -> None:
@@ -150,23 +131,16 @@ async def run_archive(container: StorageContainer, owner: str) -> None:
         Unavailable: a store is unavailable; restart the worker.
     """
 
-    async def archive(partition: int) -> None:
-        await ArchiveWorker(container, partition, owner).run()
-
-    async def sweep(_: int) -> None:
-        await run_expiry(container, owner)
-
-    async def read(_: int) -> None:
-        await run_stream(container, owner)
-
     settings = container.settings
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(run_partitions(container.hot, "archive", archive), name="archive")
-            if settings.archive.ttl_sweep:
-                group.create_task(keep_running(container.hot, "expiry", 0, sweep), name="expiry")
-            elif settings.archive.removal == "ttl" or settings.warm.stream:
-                # Also if TTL removal was disabled, because older items still have a `ttl`.
-                group.create_task(keep_running(container.hot, "stream", 0, read), name="stream")
-    except* ChatError as failures:
-        raise failures.exceptions[0] from failures
+    async with open_task_group() as group:
+        archive = run_partitions(
+            container.hot, "archive", lambda each: ArchiveWorker(container, each, owner).run()
+        )
+        group.create_task(archive, name="archive")
+        if settings.archive.ttl_sweep:
+            sweep = keep_running(container.hot, "expiry", 0, lambda _: run_expiry(container, owner))
+            group.create_task(sweep, name="expiry")
+        elif settings.archive.removal == "ttl" or settings.warm.stream:
+            # Also if TTL removal was disabled, because older items still have a `ttl`.
+            read = keep_running(container.hot, "stream", 0, lambda _: run_stream(container, owner))
+            group.create_task(read, name="stream")

@@ -97,9 +97,9 @@ class Writer:
             LeaseLost: the lease was lost before everything was written.
             ConfigError: a table does not exist or access is denied.
         """
-        said = [work for piece in pieces for work in piece.works]
-        await self._write_one("copies", lambda: self._keep_held(said))
-        folded = fold(said, WRITE_MAX)
+        works = [work for piece in pieces for work in piece.works]
+        await self._write_one("copies", lambda: self._keep_held(works))
+        folded = fold(works, WRITE_MAX)
         buried = {(piece.chat, ts) for piece in pieces for ts in piece.buried}
         by_chat = {piece.chat: piece for piece in pieces}
         try:
@@ -114,9 +114,9 @@ class Writer:
             raise failures.exceptions[0] from None
         return written.result()
 
-    async def _keep_held(self, said: Sequence[Work]) -> None:
+    async def _keep_held(self, works: Sequence[Work]) -> None:
         """Copy messages of chats under a legal hold that expire or that this batch changes."""
-        entries = [work.item.message for work in said]
+        entries = [work.item.message for work in works]
         risky = {
             each.chat
             for each in entries

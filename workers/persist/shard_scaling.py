@@ -61,7 +61,7 @@ class LoadMeter:
         self._window_us = int(window_s * US)
         self._open: collections.OrderedDict[str, _Open] = collections.OrderedDict()
 
-    def note(self, works: Iterable[Work]) -> list[Window]:
+    def record(self, works: Iterable[Work]) -> list[Window]:
         """Add a batch in commit order; return the windows that have ended."""
         units: dict[str, int] = {}
         firsts: dict[str, int] = {}
@@ -130,10 +130,10 @@ class WriteSharding:
         self._windows: list[Window] = []
         self._calm_from: dict[ChatId, int] = {}  # sharded chats only: start (ts) of the low load
 
-    def note(self, works: Iterable[Work]) -> None:
+    def record(self, works: Iterable[Work]) -> None:
         """Add the entries of a batch when they are queued. Call `move` before the next batch."""
         if self._settings.shard_writes_per_s:
-            self._windows = self._meter.note(works)
+            self._windows = self._meter.record(works)
 
     async def move(self) -> None:
         """Change the number of shards of chats whose measurement window has ended, if needed.

@@ -48,7 +48,6 @@ from chatserver.hot.chats.backlog import (
 )
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.eviction import Eviction
-from chatserver.hot.leases import Lease
 from chatserver.protocol import codec, frames
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
@@ -87,14 +86,7 @@ class PersistWorker:
         self._tracer = tracer()
         self._backlog = Backlog(container.hot, partition)
         self._eviction = Eviction(container.hot)
-        self._lease = Lease(
-            hot=container.hot,
-            partition=partition,
-            work="persist",
-            owner=owner,
-            ttl_s=self._settings.lease_s,
-            clock=container.clock,
-        )
+        self._lease = container.make_lease("persist", owner, self._settings.lease_s, partition)
         self._spreading = WriteSharding(
             container.write_shards, ChatLog(container.hot), container.settings.warm
         )
@@ -120,7 +112,7 @@ class PersistWorker:
         Raises:
             Unavailable: Redis is unavailable; restart the worker.
         """
-        async with self._lease.given_back():
+        async with self._lease.released_on_exit():
             try:
                 while True:
                     if not await self._lease.hold():
@@ -223,7 +215,7 @@ class PersistWorker:
             log.error("persist.gap_left", seq=raw.seq, ts=raw.ts, reason=CHAT_UNREADABLE)
             await bury(self._backlog, raw, CHAT_UNREADABLE)
         # Counts requested writes, not completed ones: a throttled chat is the one to shard.
-        self._spreading.note([work for piece in pieces for work in piece.works])
+        self._spreading.record([work for piece in pieces for work in piece.works])
         # Record questions to companions that no worker has recorded yet; trimming would lose them.
         await self._container.record_pending(self._partition, entries)
         failpoint("persist.before_write")
@@ -363,7 +355,7 @@ class PersistWorker:
             }
             if self._open and tops and not await self._backlog.record_progress(self._lease, tops):
                 raise LeaseLost("another worker holds the lease")
-            await self._note(stored)
+            await self._record_persisted(stored)
             failpoint("persist.before_checkpoint")
             if last and not await self._backlog.checkpoint(self._lease, last, count):
                 raise LeaseLost("another worker holds the lease")
@@ -384,7 +376,7 @@ class PersistWorker:
             place |= {"partition": self._partition, "batch": batch.count}
             tracer.record_span(message.mid, "persist", batch.read_ns, now_ns, **place)
 
-    async def _note(self, stored: Sequence[frames.Message]) -> None:
+    async def _record_persisted(self, stored: Sequence[frames.Message]) -> None:
         """Record in Redis the last stored seq of each chat, and trim the chat logs."""
         if stored:
             seqs = {message.chat: message.seq for message in stored}
@@ -417,11 +409,9 @@ async def run_persist(container: StorageContainer, owner: str) -> None:
     Raises:
         Unavailable: all of Redis is unavailable; restart the worker.
     """
-
-    async def persist(partition: int) -> None:
-        await PersistWorker(container, partition, owner).run()
-
-    await run_partitions(container.hot, "persist", persist)
+    await run_partitions(
+        container.hot, "persist", lambda each: PersistWorker(container, each, owner).run()
+    )
 
 
 def sort_entries(entries: Sequence[BacklogEntry]) -> tuple[list[Piece], list[CommittedMessage]]:

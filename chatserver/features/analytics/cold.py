@@ -5,13 +5,13 @@ Keys: `chatserver.features.analytics.model`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final, NamedTuple
 
 from chatserver.cold.client import ObjectMissing, ObjectStore
 from chatserver.errors import Conflict, CorruptData
 from chatserver.features.analytics.model import PREFIX, FileFacts
+from chatserver.task_groups import map_concurrently
 
 FILE_BYTES_MAX: Final = 268_435_456
 PAGE_MAX: Final = 1000  # AWS: page size of a listing
@@ -69,14 +69,11 @@ class ParquetFiles:
 
     async def list_facts(self, keys: Iterable[str]) -> dict[str, FileFacts]:
         """Return the facts of those files that exist. For errors, see `find_facts`."""
-        slots = asyncio.Semaphore(CALLS_IN_FLIGHT_MAX)
-
-        async def find(key: str) -> tuple[str, FileFacts | None]:
-            async with slots:
-                return key, await self.find_facts(key)
-
-        found = await asyncio.gather(*map(find, keys))
-        return {key: facts for key, facts in found if facts is not None}
+        keys = list(keys)
+        found = await map_concurrently(
+            self.find_facts, keys, in_flight_max=CALLS_IN_FLIGHT_MAX, name="analytics-facts"
+        )
+        return {key: facts for key, facts in zip(keys, found, strict=True) if facts is not None}
 
     async def put(self, key: str, data: bytes, etag: str | None) -> str:
         """Create a file, or replace the version with this ETag; return the new ETag.

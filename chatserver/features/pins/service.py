@@ -16,7 +16,6 @@ next list request deletes the pin.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Sequence
 from typing import Final
@@ -39,6 +38,7 @@ from chatserver.service.history.service import History
 from chatserver.service.history.views import Views
 from chatserver.service.messaging.amendments import NO_MESSAGE, MessageAmendments, PinChange
 from chatserver.service.messaging.stored_acks import StoredWaits
+from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.memberships import Memberships
 
 log = structlog.get_logger()
@@ -216,21 +216,18 @@ class Pins:
 
     async def _read(self, reader: UserId, chat: ChatId, pins: Sequence[Pin]) -> list[PinnedMessage]:
         """Return the pinned messages that the reader may read."""
-        slots = asyncio.Semaphore(READS_IN_FLIGHT_MAX)
 
         async def read(pin: Pin) -> PinnedMessage | None:
             # The hint finds the message in the warm tier without a search.
             frame = frames.History(0, chat, before=pin.seq + 1, limit=1, ts=pin.ts + 1)
-            async with slots:
-                page = await self._history.get_page(reader, frame)
+            page = await self._history.get_page(reader, frame)
             message = codec.decode_message(page.messages[0]) if page.messages else None
             if message is None or message.seq != pin.seq:
                 return None
             return PinnedMessage(pin, page.messages[0], message.deleted)
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(read(pin), name=f"pin-{pin.seq}") for pin in pins]
-        return [found for task in tasks if (found := task.result()) is not None]
+        found = await map_concurrently(read, pins, in_flight_max=READS_IN_FLIGHT_MAX, name="pin")
+        return [each for each in found if each is not None]
 
     async def _delete_stale(self, reader: UserId, chat: ChatId) -> None:
         """Delete the pins of deleted messages, which would otherwise count toward the limit."""

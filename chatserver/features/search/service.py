@@ -35,6 +35,7 @@ from chatserver.protocol.frames import Segment
 from chatserver.service.chats.service import Chats
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.service.history.service import History
+from chatserver.task_groups import map_concurrently
 from chatserver.telemetry import metrics
 
 CHECKED_MAX: Final = 100  # candidates that one request checks
@@ -220,16 +221,15 @@ class Search:
     async def _check(
         self, asker: UserId, query: Query, apart: set[UserId], hits: Sequence[Hit]
     ) -> list[Result | None]:
-        slots = asyncio.Semaphore(READS_IN_FLIGHT_MAX)
-
         async def check(hit: Hit) -> Result | None:
-            async with slots:
-                result = await self._check_one(asker, query, apart, hit)
+            result = await self._check_one(asker, query, apart, hit)
             if result is None:
                 metrics.SEARCH_STALE.inc()
             return result
 
-        return list(await asyncio.gather(*(check(hit) for hit in hits)))
+        return await map_concurrently(
+            check, hits, in_flight_max=READS_IN_FLIGHT_MAX, name="search-hit"
+        )
 
     async def _check_one(
         self, asker: UserId, query: Query, apart: set[UserId], hit: Hit

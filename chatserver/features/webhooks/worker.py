@@ -23,13 +23,13 @@ import structlog
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.jitter import jittered
-from chatserver.errors import BadRequest, ChatError, Unavailable
+from chatserver.errors import BadRequest, Unavailable
 from chatserver.features.webhooks.client import Webhook
 from chatserver.features.webhooks.hot import PENDING_MAX, EventQueue, PendingEvent
 from chatserver.hot.bus import rpc
 from chatserver.hot.bus.rpc_queue import CallQueue
-from chatserver.hot.leases import Lease
 from chatserver.protocol import webhook_messages as messages
+from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics
 from workers.partitions import run_partitions
 from workers.rpc import RpcWorker
@@ -91,14 +91,7 @@ class EventDeliverer:
         settings = container.settings.webhooks
         self._settings = settings
         self._events = EventQueue(container.hot, partition, PENDING_MAX)
-        self._lease = Lease(
-            hot=container.hot,
-            partition=partition,
-            work="webhooks",
-            owner=owner,
-            ttl_s=LEASE_S,
-            clock=container.clock,
-        )
+        self._lease = container.make_lease("webhooks", owner, LEASE_S, partition)
         self._webhook = Webhook(
             outbound=container.outbound,
             url=url,
@@ -114,7 +107,7 @@ class EventDeliverer:
         Raises:
             Unavailable: Redis became unavailable; start the worker again.
         """
-        async with self._lease.given_back():
+        async with self._lease.released_on_exit():
             try:
                 while True:
                     if not await self._lease.hold():
@@ -210,15 +203,8 @@ async def run_webhooks(container: StorageContainer, owner: str) -> None:
     Raises:
         Unavailable: Redis became unavailable; start the worker again.
     """
-    try:
-        await _run_all(container, owner)
-    except* ChatError as failures:
-        raise failures.exceptions[0] from None
-
-
-async def _run_all(container: StorageContainer, owner: str) -> None:
     settings = container.settings.webhooks
-    async with asyncio.TaskGroup() as group:
+    async with open_task_group() as group:
         if settings.before_send_url is not None:
             caller = BeforeSendCaller(container, owner, settings.before_send_url)
             group.create_task(caller.run(), name="before-send")

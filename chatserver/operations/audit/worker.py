@@ -22,7 +22,6 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.hot.chats.chat_log import ChatLog
-from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.operations.audit.chat_audit import Auditor, OnProgress, Tally
 from chatserver.operations.audit.hot import AuditResults, Found, Round
@@ -143,14 +142,7 @@ class AuditWorker:
         self._settings = container.settings.audit
         self._partition = partition
         self._results = AuditResults(container.hot)
-        self._lease = Lease(
-            hot=container.hot,
-            partition=partition,
-            work="audit",
-            owner=owner,
-            ttl_s=LEASE_S,
-            clock=container.clock,
-        )
+        self._lease = container.make_lease("audit", owner, LEASE_S, partition)
 
     async def run(self) -> None:
         """Audit repeatedly until cancelled.

@@ -18,6 +18,7 @@ from chatserver.hot.users import inbox
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.operations.trace.model import Found, InHot, Recipient, Source, Waiting
 from chatserver.protocol import codec
+from chatserver.task_groups import map_concurrently
 
 PAGE = 500
 PAGES_MAX = 400  # per partition, for its backlog and for its dead letters
@@ -157,21 +158,22 @@ class HotTrace:
 
         Cost: four calls per member, one of which reads up to `inbox_max` inbox entries.
         """
-        slots = asyncio.Semaphore(MEMBERS_AT_ONCE)
 
-        async def load(user: UserId, joined: int) -> Recipient:
-            async with slots:
-                place, (read, received), (gateways,) = await asyncio.gather(
-                    self._find_in_inbox(user, chat, seq),
-                    self._inboxes.get_marks(user, chat),
-                    self._inboxes.list_gateways([user]),
-                )
+        async def load(member: tuple[UserId, int]) -> Recipient:
+            user, joined = member
+            place, (read, received), (gateways,) = await asyncio.gather(
+                self._find_in_inbox(user, chat, seq),
+                self._inboxes.get_marks(user, chat),
+                self._inboxes.list_gateways([user]),
+            )
             is_sender = user == sender
             return Recipient(
                 user, joined, is_sender, place, received >= seq, read >= seq, len(gateways)
             )
 
-        return list(await asyncio.gather(*(load(*member) for member in members)))
+        return await map_concurrently(
+            load, members, in_flight_max=MEMBERS_AT_ONCE, name="trace-recipient"
+        )
 
     async def _find_in_inbox(self, user: UserId, chat: ChatId, seq: Seq) -> int | None:
         limit = self._hot.settings.inbox_max

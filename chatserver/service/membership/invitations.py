@@ -8,6 +8,7 @@ in their chats or inbox until they accept it.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Collection
 from typing import Literal, Protocol
 
@@ -21,6 +22,7 @@ from chatserver.hot.users.contact_limits import Contacts
 from chatserver.hot.users.group_quotas import GroupQuotas
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
+from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.invitations import InvitationRows
 
 PENDING_MAX = 100  # invitations of one user; the oldest is replaced
@@ -172,13 +174,12 @@ class Invitations:
             TooLarge: a user has the maximum number of invitations from the inviter; the message
                 names the user.
         """
-        slots = asyncio.Semaphore(IN_FLIGHT_MAX)
-
-        async def invite_one(user: UserId) -> None:
-            async with slots:
-                await self._invite_one(inviter, chat, name, role, user)
-
-        await asyncio.gather(*map(invite_one, users))
+        await map_concurrently(
+            functools.partial(self._invite_one, inviter, chat, name, role),
+            users,
+            in_flight_max=IN_FLIGHT_MAX,
+            name="invite",
+        )
 
     async def _invite_one(
         self,

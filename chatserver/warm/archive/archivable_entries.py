@@ -17,6 +17,7 @@ from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import CorruptData, Unavailable
 from chatserver.protocol import message_expiry
 from chatserver.protocol.frames import Message
+from chatserver.task_groups import map_concurrently
 from chatserver.warm.archive import markers
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
@@ -188,17 +189,17 @@ class ArchivableMessages:
         An item is kept if it has changed since it was read, or if it is restored. A message that
         will expire later is kept too, because its body has no other copy.
         """
-        slots = asyncio.Semaphore(in_flight_max)
         now_s = self._clock.time()
 
         async def remove(entry: Message) -> bool:
             ends = entry.expires_at is not None and not message_expiry.has_expired(entry, now_s)
             if ends and not entry.deleted:
                 return False
-            async with slots:
-                return await self._remove(entry)
+            return await self._remove(entry)
 
-        removed = await asyncio.gather(*map(remove, entries))
+        removed = await map_concurrently(
+            remove, entries, in_flight_max=in_flight_max, name="remove-archived"
+        )
         return len(removed) - sum(removed)
 
     async def _remove(self, entry: Message) -> bool:

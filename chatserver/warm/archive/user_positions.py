@@ -12,13 +12,15 @@ written before the messages leave the table, and its timestamps never decrease.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from chatserver.config import Warm
+from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.records import row_key, user_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.row_fields import find_number
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import UserPositionField as Field
@@ -46,13 +48,12 @@ class UserPositions:
             Idempotent; a position never moves back.
             Cost: a write unit per user.
         """
-        slots = asyncio.Semaphore(_WRITES_IN_FLIGHT_MAX)
-
-        async def record(user: str, ts: int) -> None:
-            async with slots:
-                await self._record(direction, user, ts)
-
-        await asyncio.gather(*(record(user, newest[user]) for user in sorted(newest)))
+        await map_concurrently(
+            lambda user: self._record(direction, user, newest[user]),
+            sorted(newest),
+            in_flight_max=_WRITES_IN_FLIGHT_MAX,
+            name="user-position",
+        )
 
     async def _record(self, direction: Direction, user: str, ts: int) -> None:
         request: dict[str, Any] = {
@@ -63,10 +64,8 @@ class UserPositions:
             "ExpressionAttributeNames": {"#at": _ATTRIBUTES[direction]},
             "ExpressionAttributeValues": {":ts": {"N": str(ts)}},
         }
-        try:
+        with contextlib.suppress(ConditionFailed):  # already as recent
             await self._client.call("update_item", request)
-        except ConditionFailed:
-            return  # already as recent
 
     async def find(self, direction: Direction, user: str) -> int | None:
         """Return the ts of the user's newest archived message; None if there is none.
@@ -75,8 +74,7 @@ class UserPositions:
             If called after an index Query, the ts covers every message that had left the index.
             Cost: a GetItem of one read unit.
         """
-        request = {"TableName": self._table, "Key": _key_of(user), "ConsistentRead": True}
-        item: Item = (await self._client.call("get_item", request)).get("Item", {})
+        item = await find_item(self._client, self._table, _key_of(user)) or {}
         return find_number(item, _ATTRIBUTES[direction])
 
 

@@ -21,15 +21,16 @@ the whole item: 20 years take less than 1 KB, which is one write unit.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import dataclasses
+import functools
 from collections.abc import Collection, Mapping
 from typing import Final
 
 import structlog
 
 from chatserver.config import Warm
+from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.records import chat_key, row_key
 from chatserver.warm.dynamo.batches import READS_MAX, WRITES_MAX, get_items, put_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
@@ -109,14 +110,13 @@ class ActiveDaysRepository:
             Cost: one BatchGetItem per 100 chats; a read unit per chat.
         """
         keys = [_key_of(chat) for chat in chats]
-        slots = asyncio.Semaphore(_CALLS_IN_FLIGHT_MAX)
-
-        async def read(some: list[Item]) -> list[Item]:
-            async with slots:
-                return await get_items(self._client, self._table, some)
-
         parts = [keys[at : at + READS_MAX] for at in range(0, len(keys), READS_MAX)]
-        found = await asyncio.gather(*(read(part) for part in parts))
+        found = await map_concurrently(
+            functools.partial(get_items, self._client, self._table),
+            parts,
+            in_flight_max=_CALLS_IN_FLIGHT_MAX,
+            name="active-days",
+        )
         return {
             item[Field.SK]["S"].removeprefix(PREFIX): decode_days(item)
             for items in found

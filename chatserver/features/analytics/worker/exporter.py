@@ -28,12 +28,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import structlog
 
 from chatserver.domain.ids import ChatId, new_id
-from chatserver.errors import ChatError, Conflict, CorruptData, TooLarge
+from chatserver.errors import Conflict, CorruptData, TooLarge
 from chatserver.features.analytics.cold import ParquetFiles
 from chatserver.features.analytics.model import Changes, Unit
 from chatserver.features.analytics.warm import ExportRows, NewSegment
 from chatserver.features.analytics.worker.file_locations import FileLocations
 from chatserver.features.analytics.worker.unit_source import NO_CHANGES, UnitRows, UnitSource
+from chatserver.task_groups import map_concurrently
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 
@@ -232,17 +233,4 @@ async def _for_each(
     work: Callable[[S], Awaitable[T]],
     in_flight_max: int = CALLS_IN_FLIGHT_MAX,
 ) -> list[T]:
-    """Run `work` for all items, a bounded number at a time; return the results in order."""
-    slots = asyncio.Semaphore(in_flight_max)
-
-    async def run(item: S) -> T:
-        async with slots:
-            return await work(item)
-
-    tasks: list[asyncio.Task[T]] = []
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks += [group.create_task(run(item), name="analytics") for item in items]
-    except* ChatError as failures:
-        raise failures.exceptions[0] from failures
-    return [task.result() for task in tasks]
+    return await map_concurrently(work, items, in_flight_max=in_flight_max, name="analytics")

@@ -52,14 +52,7 @@ async def ignore_progress(_: ExportTally) -> None:
 
 def make_lease(container: StorageContainer, owner: str) -> Lease:
     """Return the lease of the exporter."""
-    return Lease(
-        hot=container.hot,
-        partition=0,
-        work="analytics",
-        owner=owner,
-        ttl_s=LEASE_S,
-        clock=container.clock,
-    )
+    return container.make_lease("analytics", owner, LEASE_S)
 
 
 def make_source(container: StorageContainer) -> UnitSource:

@@ -29,7 +29,7 @@ import structlog
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
-from chatserver.errors import ChatError, ClientError, Unavailable
+from chatserver.errors import ClientError, Unavailable
 from chatserver.features.attachments.cold import THUMB_BYTES_MAX
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.hot import Job, JobReader
@@ -37,6 +37,7 @@ from chatserver.features.attachments.model import File
 from chatserver.features.attachments.service.uploads import IMAGE_BYTES_MAX
 from chatserver.hot.redis.client import BLOCK_MS
 from chatserver.process_runtime import die_with_parent
+from chatserver.task_groups import open_task_group
 from chatserver.telemetry.failpoints import failpoint
 
 log = structlog.get_logger()
@@ -280,9 +281,6 @@ async def run_media(container: StorageContainer, owner: str) -> None:
     workers.append(
         MediaWorker(container=container, name=f"{owner}-slow", usage=usage, is_slow=True)
     )
-    try:
-        async with asyncio.TaskGroup() as group:
-            for number, worker in enumerate(workers):
-                group.create_task(worker.run(), name=f"media-{number}")
-    except* ChatError as failures:
-        raise failures.exceptions[0] from failures
+    async with open_task_group() as group:
+        for number, worker in enumerate(workers):
+            group.create_task(worker.run(), name=f"media-{number}")

@@ -10,16 +10,13 @@ is therefore deleted only after everything committed before t + `SETTLE_S` is pe
 
 from __future__ import annotations
 
-import asyncio
-
 import structlog
 
 from chatserver.container.storage import StorageContainer
-from chatserver.errors import ChatError
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.warm import SHARDS, Due
 from chatserver.hot.chats.backlog import Backlog
-from chatserver.hot.leases import Lease
+from chatserver.task_groups import open_task_group
 from chatserver.telemetry.failpoints import failpoint
 from workers.archive.body_sweep import BodySweeper
 from workers.periodic_work import make_rounds
@@ -39,14 +36,7 @@ class Sweeper:
     def __init__(self, container: StorageContainer, owner: str) -> None:
         self._container = container
         self._settings = container.settings.attachments
-        self._lease = Lease(
-            hot=container.hot,
-            partition=0,
-            work="sweep",
-            owner=owner,
-            ttl_s=LEASE_S,
-            clock=container.clock,
-        )
+        self._lease = container.make_lease("sweep", owner, LEASE_S)
 
     async def run(self) -> None:
         """Sweep until cancelled.
@@ -104,9 +94,6 @@ async def run_sweep(container: StorageContainer, owner: str) -> None:
     Raises:
         Unavailable: a data store is unavailable; start again.
     """
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(Sweeper(container, owner).run(), name="sweep-files")
-            group.create_task(BodySweeper(container, owner).run(), name="sweep-bodies")
-    except* ChatError as failures:
-        raise failures.exceptions[0] from None
+    async with open_task_group() as group:
+        group.create_task(Sweeper(container, owner).run(), name="sweep-files")
+        group.create_task(BodySweeper(container, owner).run(), name="sweep-bodies")

@@ -49,7 +49,6 @@ from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.chats.membership import HotMembership, MemberCheck
-from chatserver.hot.leases import Lease
 from chatserver.service.history.service import History
 from chatserver.service.history.views import Views
 from chatserver.service.messaging.service import Messaging
@@ -98,15 +97,7 @@ class AssistantWorker:
         self._container = container
         self._context = context
         self._running = running
-        self._lease_s = LEASE_S
-        self._lease = Lease(
-            hot=container.hot,
-            partition=partition,
-            work="assistant",
-            owner=owner,
-            ttl_s=self._lease_s,
-            clock=container.clock,
-        )
+        self._lease = container.make_lease("assistant", owner, LEASE_S, partition)
         self._pending = PendingResponses(container.hot, partition)
         self._tasks: dict[ChatId, asyncio.Task[None]] = {}
 
@@ -116,12 +107,12 @@ class AssistantWorker:
         Raises:
             Unavailable: Redis became unavailable; start the worker again.
         """
-        async with self._lease.given_back():
+        async with self._lease.released_on_exit():
             try:
                 while True:
                     if not await self._lease.hold():
                         await self._stop_all()
-                        await asyncio.sleep(jittered(self._lease_s / 5))
+                        await asyncio.sleep(jittered(LEASE_S / 5))
                         continue
                     await self._work()
             finally:

@@ -18,7 +18,7 @@ import structlog
 from chatserver.cold.client import ObjectMissing
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
-from chatserver.errors import ChatError, NotFound
+from chatserver.errors import NotFound
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.attachments.model import File
 from chatserver.features.attachments.worker.sweep import SWEEP_INTERVAL_S
@@ -39,6 +39,7 @@ from chatserver.features.privacy.worker.social_data import SocialData
 from chatserver.features.push.container import PushContainer
 from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
+from chatserver.task_groups import open_task_group
 from chatserver.telemetry.failpoints import failpoint
 
 log = structlog.get_logger()
@@ -331,9 +332,6 @@ async def run_exports(container: StorageContainer, owner: str) -> None:
             await worker.remove_old()
             await asyncio.sleep(interval_s)
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(make_export_worker(container, owner).run(), name="exports")
-            group.create_task(remove_old(), name="old-exports")
-    except* ChatError as failures:
-        raise failures.exceptions[0] from failures
+    async with open_task_group() as group:
+        group.create_task(make_export_worker(container, owner).run(), name="exports")
+        group.create_task(remove_old(), name="old-exports")

@@ -26,6 +26,7 @@ from chatserver.errors import ChatError, ClientError, Unavailable
 from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.model import Job, Kind
 from chatserver.hot.chats.backlog import Backlog
+from chatserver.task_groups import open_task_group
 
 log = structlog.get_logger()
 
@@ -159,13 +160,10 @@ class JobWorker:
 @contextlib.asynccontextmanager
 async def _lease_renewed(claimed: ClaimedJob) -> AsyncIterator[None]:
     """Renew the lease of a job during the block; cancel the block if the lease is lost."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            renewal = group.create_task(claimed.renew_lease(), name=f"keep-{claimed.job.id}")
-            yield
-            renewal.cancel()
-    except* ChatError as failures:
-        raise failures.exceptions[0] from None
+    async with open_task_group() as group:
+        renewal = group.create_task(claimed.renew_lease(), name=f"keep-{claimed.job.id}")
+        yield
+        renewal.cancel()
 
 
 async def wait_until_persisted(container: StorageContainer) -> None:

@@ -42,6 +42,7 @@ from chatserver.protocol import codec
 from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
 from chatserver.service.history.views import View
+from chatserver.task_groups import open_task_group
 from chatserver.warm.chats.muted_chats import MutedChats
 
 log = structlog.get_logger()
@@ -154,13 +155,10 @@ class PushDispatcher:
         unmuted = await self._muted_chats.find_unmuted(
             chat, list(wanted), self._container.clock.time()
         )
-        try:
-            async with asyncio.TaskGroup() as group:
-                for user in unmuted:
-                    work = self._notify_user(user, needs[user][0], wanted[user], facts)
-                    group.create_task(work, name=f"push-{user}")
-        except* ChatError as failures:
-            raise failures.exceptions[0] from None
+        async with open_task_group() as group:
+            for user in unmuted:
+                work = self._notify_user(user, needs[user][0], wanted[user], facts)
+                group.create_task(work, name=f"push-{user}")
         for user, message in wanted.items():
             self._pushed[chat, user] = message.seq
             self._pushed.move_to_end((chat, user))

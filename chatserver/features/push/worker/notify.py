@@ -34,7 +34,6 @@ from chatserver.features.push.providers.registry import check_providers, open_pr
 from chatserver.features.push.providers.sender import PushSender
 from chatserver.features.push.worker.dispatcher import FRESH_S, Progress, PushDispatcher
 from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry
-from chatserver.hot.leases import Lease
 from chatserver.telemetry.failpoints import failpoint
 from workers.partitions import run_partitions
 
@@ -61,14 +60,7 @@ class NotifyWorker:
         self._container = container
         self._settings = container.settings.notify
         self._dispatcher = dispatcher
-        self._lease = Lease(
-            hot=container.hot,
-            partition=partition,
-            work="notify",
-            owner=owner,
-            ttl_s=LEASE_S,
-            clock=container.clock,
-        )
+        self._lease = container.make_lease("notify", owner, LEASE_S, partition)
         self._chats = DueChats(container.hot, self._lease)
         self._dispatches: set[asyncio.Task[None]] = set()
         self._recorded_at = -math.inf
@@ -80,7 +72,7 @@ class NotifyWorker:
             Unavailable: Redis became unavailable; start the worker again.
         """
         hot, epoch = self._container.hot, ""
-        async with self._lease.given_back():
+        async with self._lease.released_on_exit():
             try:
                 while True:
                     if (current := hot.epoch_of(self._lease.partition)) != epoch:

@@ -35,7 +35,7 @@ import structlog
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.domain.ids import new_id
-from chatserver.errors import ChatError, LostRace, Unavailable
+from chatserver.errors import LostRace, Unavailable
 from chatserver.features.search.container import SearchContainer
 from chatserver.features.search.hot import WORK, IndexFeed
 from chatserver.features.search.model import (
@@ -50,8 +50,8 @@ from chatserver.features.search.worker.call_worker import SearchCallWorker
 from chatserver.features.search.worker.chat_sweep import CLOCKS_S, PARTS, ChatSweep
 from chatserver.features.search.worker.entry_changes import add_entries
 from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry, place_of
-from chatserver.hot.leases import Lease
 from chatserver.protocol.frames import Message
+from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from workers.partitions import keep_running
@@ -90,14 +90,7 @@ class Indexer:
         self._partitions = partitions
         self._feed = IndexFeed(container.hot)
         self._leases = {
-            partition: Lease(
-                hot=container.hot,
-                partition=partition,
-                work=WORK,
-                owner=owner,
-                ttl_s=LEASE_S,
-                clock=container.clock,
-            )
+            partition: container.make_lease(WORK, owner, LEASE_S, partition)
             for partition in partitions
         }
         # One thread, because engines keep a connection per thread.
@@ -119,7 +112,7 @@ class Indexer:
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._thread.shutdown)
             for lease in self._leases.values():
-                await stack.enter_async_context(lease.given_back())
+                await stack.enter_async_context(lease.released_on_exit())
             while True:
                 if await self._hold():
                     break
@@ -370,13 +363,6 @@ async def run_search(container: StorageContainer, owner: str) -> None:
     Raises:
         Unavailable: all of Redis is unavailable; start the worker again.
     """
-    try:
-        await _run_all(container, owner)
-    except* ChatError as failures:
-        raise failures.exceptions[0] from failures
-
-
-async def _run_all(container: StorageContainer, owner: str) -> None:
     made = container.get(SearchContainer)
     if not made.is_enabled:
         log.info("search.disabled")
@@ -395,7 +381,7 @@ async def _run_all(container: StorageContainer, owner: str) -> None:
             owner=owner,
         ).run()
 
-    async with asyncio.TaskGroup() as group:
+    async with open_task_group() as group:
         group.create_task(keep_running(container.hot, "search-calls", 0, answer), name="searches")
         for number in plan:
             work = keep_running(container.hot, "search", number, index)

@@ -24,6 +24,7 @@ from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
 from chatserver.service.history.message_context import MessageContext, Reference
 from chatserver.service.moderation.block_policy import BlockPolicy
+from chatserver.task_groups import map_concurrently
 from chatserver.warm.dynamo.paging import Page, Token
 
 NO_MESSAGE: Final = "message: the chat has no such message"
@@ -134,14 +135,12 @@ class Favorites:
         Raises:
             Unavailable: a data store with one of the messages does not respond.
         """
-        slots = asyncio.Semaphore(READS_IN_FLIGHT_MAX)
 
         async def read(favorite: Favorite) -> SavedMessage | None:
             if not isinstance(favorite.ref, MessageRef):
                 return None
             try:
-                async with slots:
-                    message = await self._get_message(user, favorite.ref)
+                message = await self._get_message(user, favorite.ref)
             except NotFound:
                 return None  # the user may become a member again
             if message.deleted:
@@ -150,7 +149,9 @@ class Favorites:
             return SavedMessage(favorite.saved_ms, message)
 
         async def load(favorites: Sequence[Favorite]) -> Sequence[SavedMessage | None]:
-            return await asyncio.gather(*map(read, favorites))
+            return await map_concurrently(
+                read, favorites, in_flight_max=READS_IN_FLIGHT_MAX, name="favorite"
+            )
 
         return await self._rows.list_page(user, "message", start, limit, load)
 

@@ -10,7 +10,7 @@ saves by one user may exceed the maximum slightly.
 
 from __future__ import annotations
 
-import asyncio
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
@@ -20,8 +20,10 @@ from chatserver.errors import CorruptData, TooLarge
 from chatserver.features.social.model import FAVORITES_MAX, PostId, PostRef, get_created_ms
 from chatserver.features.social.warm import rows as social
 from chatserver.features.social.warm.rows import SocialTable
+from chatserver.task_groups import map_concurrently
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import iter_pages
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
 from chatserver.warm.schema.tables import SOCIAL
 from chatserver.warm.schema.tables import SocialField as Field
@@ -126,13 +128,9 @@ class SocialFavorites:
             span = Span(SOCIAL, social.favorites_key(user), prefix=_prefix_of(kind))
             request: dict[str, Any] = {**span.query(self._table.settings), "ConsistentRead": True}
             request["Limit"] = REMOVED_PAGE
-            while True:
-                answer = await self._table.client.call("query", request)
-                if answer["Items"]:
-                    yield [_decode(row) for row in answer["Items"]]
-                if (last := answer.get("LastEvaluatedKey")) is None:
-                    break
-                request["ExclusiveStartKey"] = last
+            async for rows in iter_pages(self._table.client, "query", request):
+                if rows:
+                    yield [_decode(row) for row in rows]
 
     async def remove_all(self, user: str) -> int:
         """Remove a user's favorites; return how many there were. Idempotent."""
@@ -144,13 +142,12 @@ class SocialFavorites:
 
     async def remove_many(self, user: str, refs: Sequence[PostRef | MessageRef]) -> None:
         """Remove several favorites. Idempotent."""
-        slots = asyncio.Semaphore(REMOVALS_IN_FLIGHT_MAX)
-
-        async def remove(ref: PostRef | MessageRef) -> None:
-            async with slots:
-                await self.remove(user, ref)
-
-        await asyncio.gather(*map(remove, refs))
+        await map_concurrently(
+            functools.partial(self.remove, user),
+            refs,
+            in_flight_max=REMOVALS_IN_FLIGHT_MAX,
+            name="remove-favorite",
+        )
 
 
 def parse_ref(text: str) -> PostRef | MessageRef:

@@ -7,19 +7,19 @@ user finds the like. The count is updated later (`chatserver.features.social.war
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from chatserver.config import Warm
-from chatserver.errors import ChatError
 from chatserver.features.social.model import GraphEdge, PostId, PostRef
 from chatserver.features.social.warm import rows as social
 from chatserver.features.social.warm.counts import CountResult, add_changes, batch_of
 from chatserver.features.social.warm.rows import LIKED_PREFIX, SocialTable
+from chatserver.task_groups import map_concurrently
 from chatserver.warm.chats.records import row_key, user_key
 from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import write_conditionally
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
 from chatserver.warm.schema.tables import SOCIAL
 from chatserver.warm.schema.tables import SocialField as Field
@@ -125,11 +125,7 @@ class SocialLikes:
             "ExpressionAttributeNames": {"#n": Field.N, "#batch": Field.BATCH},
             "ExpressionAttributeValues": values,
         }
-        try:
-            await self._table.client.call("update_item", request)
-        except ConditionFailed:
-            return False
-        return True
+        return await write_conditionally(self._table.client, "update_item", request)
 
     async def remove_some(self, post_ref: PostRef, limit: int) -> int:
         """Remove up to `limit` likes of a deleted post, with their links; return their number.
@@ -139,18 +135,12 @@ class SocialLikes:
         span = Span(SOCIAL, social.likelist_key(post_ref.post))
         request = {**span.query(self._table.settings), "ConsistentRead": True, "Limit": limit}
         rows = (await self._table.client.call("query", request))["Items"]
-        slots = asyncio.Semaphore(REMOVALS_IN_FLIGHT_MAX)
-
-        async def remove(user: str) -> None:
-            async with slots:
-                await self.unlike(user, post_ref)
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                for row in rows:
-                    group.create_task(remove(social.decode_like(row).user), name="unlike")
-        except* ChatError as failures:
-            raise failures.exceptions[0] from failures
+        await map_concurrently(
+            lambda row: self.unlike(social.decode_like(row).user, post_ref),
+            rows,
+            in_flight_max=REMOVALS_IN_FLIGHT_MAX,
+            name="unlike",
+        )
         return len(rows)
 
     def _edge(self, user: str, post: PostId) -> Item:

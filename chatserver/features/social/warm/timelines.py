@@ -6,15 +6,14 @@ An entry refers to a post and its author, and does not contain the post's conten
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
 from chatserver.config import Warm
-from chatserver.errors import ChatError
 from chatserver.features.social.model import PostRef
 from chatserver.features.social.warm import rows as social
 from chatserver.features.social.warm.rows import SocialTable
+from chatserver.task_groups import map_concurrently
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Span
@@ -42,19 +41,14 @@ class SocialTimelines:
         Raises:
             Unavailable: some entries may be missing.
         """
-        slots = asyncio.Semaphore(in_flight_max)
 
-        async def put(some: Sequence[str]) -> None:
-            async with slots:
-                rows = [_encode(user, post_ref, ttl) for user in some]
-                await put_items(self._table.client, self._table.name, rows)
+        async def put(at: int) -> None:
+            rows = [_encode(user, post_ref, ttl) for user in users[at : at + WRITES_MAX]]
+            await put_items(self._table.client, self._table.name, rows)
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for at in range(0, len(users), WRITES_MAX):
-                    group.create_task(put(users[at : at + WRITES_MAX]), name="lines")
-        except* ChatError as failures:
-            raise failures.exceptions[0] from failures
+        await map_concurrently(
+            put, range(0, len(users), WRITES_MAX), in_flight_max=in_flight_max, name="timelines"
+        )
 
     async def put_user_entries(self, user: str, lines: Sequence[tuple[PostRef, int]]) -> None:
         """Write entries, each with its expiry (s since 1970), to one timeline. Idempotent.

@@ -21,12 +21,11 @@ import structlog
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.jitter import jittered
-from chatserver.errors import ChatError
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import Count, CountBatches, CountEntry, get_age_s
 from chatserver.features.social.model import PostId
 from chatserver.features.social.warm.counts import CountResult
-from chatserver.hot.leases import Lease
+from chatserver.task_groups import map_concurrently
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from workers.partitions import run_partitions
@@ -50,15 +49,7 @@ class CountersWorker:
         self._likes, self._counts = made.likes, made.counts
         self._queue = CountBatches(container.hot, partition)
         self._lag = metrics.COUNTERS_LAG.labels(str(partition))
-        lease_s = LEASE_S
-        self._lease = Lease(
-            hot=container.hot,
-            partition=partition,
-            work="counters",
-            owner=owner,
-            ttl_s=lease_s,
-            clock=container.clock,
-        )
+        self._lease = container.make_lease("counters", owner, LEASE_S, partition)
 
     async def run(self) -> None:
         """Count until cancelled.
@@ -66,7 +57,7 @@ class CountersWorker:
         Raises:
             Unavailable: a data store became unavailable; start the worker again.
         """
-        async with self._lease.given_back():
+        async with self._lease.released_on_exit():
             try:
                 while True:
                     if not await self._lease.hold():
@@ -91,18 +82,12 @@ class CountersWorker:
         self._lag.set(get_age_s(waiting[0], self._clock.time()) if waiting else 0.0)
         if not waiting:
             return False
-        slots = asyncio.Semaphore(WRITES_IN_FLIGHT_MAX)
-
-        async def count(entries: list[CountEntry]) -> None:
-            async with slots:
-                await self._count_item(entries)
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                for entries in group_by_item(waiting):
-                    group.create_task(count(entries), name="count-changes")
-        except* ChatError as failures:
-            raise failures.exceptions[0] from failures
+        await map_concurrently(
+            self._count_item,
+            group_by_item(waiting),
+            in_flight_max=WRITES_IN_FLIGHT_MAX,
+            name="count-changes",
+        )
         failpoint("counters.before_trim")
         await self._queue.forget(waiting[-1])
         metrics.COUNTERS_CHANGES.inc(len(waiting))
@@ -149,8 +134,6 @@ async def run_counters(container: StorageContainer, owner: str) -> None:
     Raises:
         Unavailable: the hot tier is unavailable as a whole; start the worker again.
     """
-
-    async def count(partition: int) -> None:
-        await CountersWorker(container, partition, owner).run()
-
-    await run_partitions(container.hot, "counters", count)
+    await run_partitions(
+        container.hot, "counters", lambda each: CountersWorker(container, each, owner).run()
+    )

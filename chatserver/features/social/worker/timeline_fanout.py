@@ -27,14 +27,14 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.aligned_sleep import until_aligned
 from chatserver.domain.ids import UserId
 from chatserver.domain.jitter import jittered
-from chatserver.errors import ChatError, NotFound
+from chatserver.errors import NotFound
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.hot import PostWakeUp
 from chatserver.features.social.model import PostId, first_post_id
 from chatserver.features.social.service.backfill import DAY_S
 from chatserver.features.social.warm.fanouts import SHARDS, Job
-from chatserver.hot.leases import Lease
 from chatserver.protocol import codec, frames
+from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 
@@ -62,15 +62,7 @@ class TimelineWorker:
         self._clock = container.clock
         self._shard = shard
         partition = shard % container.hot.keys.partitions
-        work, lease_s = f"timeline-{shard}", LEASE_S
-        self._lease = Lease(
-            hot=container.hot,
-            partition=partition,
-            work=work,
-            owner=owner,
-            ttl_s=lease_s,
-            clock=container.clock,
-        )
+        self._lease = container.make_lease(f"timeline-{shard}", owner, LEASE_S, partition)
         self._wake_up, self._seen = wake_up, -1
         self._poll_at = 0.0
 
@@ -80,7 +72,7 @@ class TimelineWorker:
         Raises:
             Unavailable: a data store became unavailable; start the worker again.
         """
-        async with self._lease.given_back():
+        async with self._lease.released_on_exit():
             while True:
                 if not await self._lease.hold():
                     await asyncio.sleep(jittered(LEASE_S / 5))
@@ -181,11 +173,8 @@ async def run_timeline(container: StorageContainer, owner: str) -> None:
         Unavailable: a data store became unavailable; start the worker again.
     """
     wake_up = PostWakeUp(container.hot)
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(wake_up.listen(), name="timeline-wake-up")
-            for shard in range(SHARDS):
-                worker = TimelineWorker(container, wake_up, shard, owner)
-                group.create_task(worker.run(), name=f"timeline-{shard}")
-    except* ChatError as failures:
-        raise failures.exceptions[0] from failures
+    async with open_task_group() as group:
+        group.create_task(wake_up.listen(), name="timeline-wake-up")
+        for shard in range(SHARDS):
+            worker = TimelineWorker(container, wake_up, shard, owner)
+            group.create_task(worker.run(), name=f"timeline-{shard}")

@@ -23,8 +23,10 @@ import msgspec
 
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock
-from chatserver.errors import ChatError, Unavailable
+from chatserver.errors import Unavailable
+from chatserver.task_groups import open_task_group
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.schema.active_version import key_of
 from chatserver.warm.schema.directory_attributes import SchemaField as Field
 from chatserver.warm.schema.tables import DIRECTORY
@@ -211,9 +213,7 @@ class MigrationRows:
             raise LockLost("another `chatserver migrate` has continued this migration") from exc
 
     async def _find(self, sort: str) -> Item | None:
-        request = {"TableName": self._table, "Key": key_of(sort), "ConsistentRead": True}
-        item: Item | None = (await self._client.call("get_item", request)).get("Item")
-        return item
+        return await find_item(self._client, self._table, key_of(sort))
 
 
 def migration_key(number: int) -> str:
@@ -244,23 +244,15 @@ async def run_locked(
             await rows.renew(holder, clock.time())
 
     try:
-        async with asyncio.TaskGroup() as group:
+        async with open_task_group() as group:
             keeper = group.create_task(keep(), name="lock")
             try:
                 await work(token)
             finally:
                 keeper.cancel()
-    except* ChatError as failures:
-        raise _first(failures) from None
     finally:
         with contextlib.suppress(Unavailable):  # the lease then expires by itself
             await rows.release(holder)
-
-
-def _first(failures: BaseException) -> BaseException:
-    while isinstance(failures, BaseExceptionGroup):
-        failures = failures.exceptions[0]
-    return failures
 
 
 async def _wait_for_lock(rows: MigrationRows, holder: str, clock: Clock) -> int:

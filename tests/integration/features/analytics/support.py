@@ -101,7 +101,7 @@ class Lake:
     async def export(self, **options: Any) -> ExportTally:
         """Run one pass."""
         lease = make_lease(self.container, secrets.token_hex(4))
-        async with lease.given_back():
+        async with lease.released_on_exit():
             return await ExportPass(self.container, lease).run(**{"with_warm": False, **options})
 
     def environment(self, **more: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Compaction: each row is seen once at any moment, whoever is killed, paused or erased."""
+"""Compaction: each row is seen once at any moment, with any kill, pause or erasure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
 async def compact(lake: Lake) -> CompactionTally:
     """Compact in this process."""
     lease = make_lease(lake.container, secrets.token_hex(4))
-    async with lease.given_back():
+    async with lease.released_on_exit():
         return await make_compactor(lake.container, lease).run()
 
 

@@ -1,4 +1,4 @@
-"""The files are as the tiers when an erasure is done, whoever else writes them."""
+"""The files match the tiers when an erasure is done, with any concurrent writer."""
 
 from __future__ import annotations
 

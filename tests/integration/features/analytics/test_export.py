@@ -293,7 +293,7 @@ async def test_batches_are_bounded(lake: Lake, monkeypatch: pytest.MonkeyPatch) 
 async def test_only_one_process_exports(lake: Lake) -> None:
     """The second export gets an error."""
     first = make_lease(lake.container, "first")
-    async with first.given_back():
+    async with first.released_on_exit():
         assert await first.claim()
         chat = await lake.open_direct()
         await lake.put(*chat.texts(3))

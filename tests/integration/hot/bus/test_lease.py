@@ -33,7 +33,7 @@ def release(scripts: Scripts, owner: str) -> int:
 
 
 def test_lease_is_held_by_one(scripts: Scripts) -> None:
-    """Who comes second gets nothing, and disturbs nothing."""
+    """A second claimant gets nothing and changes nothing."""
     assert claim(scripts, "a") == 1
     before = scripts.hash(scripts.keys.lease(0, "w"))
 
@@ -51,7 +51,7 @@ def test_lease_renewed_by_its_holder_keeps_the_token(scripts: Scripts) -> None:
 
 
 def test_lease_that_ran_out_goes_to_another_with_a_higher_token(scripts: Scripts) -> None:
-    """The new holder can be told from the old one (fencing)."""
+    """Tokens distinguish the new holder from the old one (fencing)."""
     claim(scripts, "a", ttl_ms=0)
 
     assert claim(scripts, "b") == 2
@@ -66,7 +66,7 @@ def test_lease_that_ran_out_gives_its_holder_a_new_token(scripts: Scripts) -> No
 
 
 def test_lease_given_back_is_free_at_once(scripts: Scripts) -> None:
-    """Nobody waits for a holder that has left; the token still rises."""
+    """The next holder does not wait; the token still increases."""
     claim(scripts, "a")
 
     assert release(scripts, "a") == 1
@@ -109,7 +109,7 @@ async def test_lease_holder_knows_for_how_long_it_surely_holds(hot: HotClient) -
 
 
 async def test_lease_refused_or_given_back_is_not_held(hot: HotClient) -> None:
-    """Who does not hold it knows so at once."""
+    """A refused claimant knows at once."""
     clock = ManualClock()
     one, two = (
         Lease(hot=hot, partition=0, work="w", owner=owner, ttl_s=10.0, clock=clock)
@@ -160,7 +160,7 @@ async def test_lease_that_is_held_is_renewed_once_a_third_of_it_is_over(
 
 
 async def test_lease_is_given_back_at_the_end_whatever_that_is(hot: HotClient) -> None:
-    """Another one need not wait, also after a failure; a lease that was lost stays with him."""
+    """Another process need not wait, also after a failure; a lost lease is not released."""
     clock = ManualClock()
     one, two = (
         Lease(hot=hot, partition=0, work="w", owner=owner, ttl_s=10.0, clock=clock)
@@ -168,12 +168,12 @@ async def test_lease_is_given_back_at_the_end_whatever_that_is(hot: HotClient) -
     )
 
     with pytest.raises(ZeroDivisionError):
-        async with one.given_back():
+        async with one.released_on_exit():
             await one.claim()
             raise ZeroDivisionError
 
     assert await two.hold()
-    async with one.given_back():
+    async with one.released_on_exit():
         assert not await one.hold()
     clock.now_s += 9.0
     assert await two.hold()
@@ -182,12 +182,12 @@ async def test_lease_is_given_back_at_the_end_whatever_that_is(hot: HotClient) -
 async def test_lease_that_cannot_be_given_back_does_not_hide_what_ended_the_work(
     start_redis: StartRedis, tmp_path: Path
 ) -> None:
-    """Cancelled while Redis is away, work ends as cancelled; the lease ends by itself."""
+    """Canceled while Redis is down, the work ends as canceled; the lease expires."""
     server = start_redis("no", tmp_path)
     async with open_hot(config.Redis(url=redis_url_of(server))) as hot:
         lease = Lease(hot=hot, partition=0, work="w", owner="a", ttl_s=60.0, clock=ManualClock())
         with pytest.raises(ZeroDivisionError):
-            async with lease.given_back():
+            async with lease.released_on_exit():
                 await lease.claim()
                 server.kill()
                 raise ZeroDivisionError

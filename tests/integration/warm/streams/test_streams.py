@@ -36,12 +36,8 @@ LEASE_S = 60.0
 DAY_S = 86_400.0
 
 
-class Died(Exception):
-    """The reader came to its end here."""
-
-
 class Seen:
-    """Keeps what the readers are told that TTL removed, in order."""
+    """Records the seqs that the readers report as removed by TTL, in order."""
 
     def __init__(self) -> None:
         self.seqs: list[int] = []
@@ -71,7 +67,7 @@ class Stage:
 
     @property
     def rows(self) -> StreamRows:
-        """What is known of the shards."""
+        """The stored rows of the shards."""
         return StreamRows(self.tables.client, self.tables.settings, LEASE_S)
 
     def remove(self, count: int, shard: FakeShard | None = None) -> list[int]:
@@ -108,7 +104,7 @@ async def stream_tables(dynamodb: str) -> AsyncIterator[Tables]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def stage(stream_tables: Tables) -> AsyncIterator[Stage]:
-    """A stream with one shard, and nobody who reads it or ever did."""
+    """A stream with one shard and no reader."""
     tables = stream_tables
     name = tables.settings.table_prefix + "directory"
     for row in await tables.scan("directory"):
@@ -185,7 +181,7 @@ async def test_removals_by_ttl_are_handled_in_order_and_others_passed_over(stage
 async def test_reader_that_dies_at_a_step_is_followed_by_another(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """What it had not noted is handled again, what it had is not; nothing is passed over."""
+    """Unrecorded items are handled again, recorded ones are not; none is skipped."""
     stage.server.page_records = 4
     sent = stage.remove(10)
     reader, dead = stage.reader("r1"), asyncio.Event()
@@ -265,7 +261,7 @@ async def test_readers_share_the_shards_and_one_that_ends_gives_its_own_back(sta
 
 
 async def test_reader_that_slept_past_its_lease_notes_nothing(stage: Stage) -> None:
-    """Its turn is over; who came after it has the word."""
+    """Its lease is lost; only its successor may record."""
     (shard,) = await stage.streams.list_shards()
     rows, now = stage.rows, stage.clock.time()
     old = await rows.claim(shard, "r1", now)
@@ -332,7 +328,7 @@ async def test_quiet_shard_whose_last_record_is_gone_by_age_is_no_loss(stage: St
 
 
 async def test_lag_is_the_age_of_what_is_not_handled(stage: Stage) -> None:
-    """Also while nobody can read the shard: long before a day is over, somebody is told."""
+    """Also while no reader can read the shard: the alert comes long before a day."""
     async with reading(stage.reader()):
         await stage.until_seen(stage.remove(1))
     stage.seen.fails = 10_000
@@ -340,9 +336,9 @@ async def test_lag_is_the_age_of_what_is_not_handled(stage: Stage) -> None:
     stage.clock.ahead_s += 3600
 
     reader = stage.reader("r2")
-    await reader.look()
+    await reader.rebalance()
     await reader._stop(list(reader._tasks))
-    await reader.look()
+    await reader.rebalance()
     await reader._stop(list(reader._tasks))
 
     assert 3500 < metrics.STREAM_LAG._value.get() < 3700
@@ -406,7 +402,7 @@ async def test_table_without_a_stream_is_named(stage: Stage) -> None:
     stage.server.table = "another"
 
     with pytest.raises(ConfigError, match=r"Streams are off; set CHAT_WARM_STREAM"):
-        await stage.reader().look()
+        await stage.reader().rebalance()
 
 
 @pytest_asyncio.fixture(loop_scope="session")

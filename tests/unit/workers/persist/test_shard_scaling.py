@@ -1,4 +1,4 @@
-"""What a chat needs, as it was committed; over how many shards that is, and when it changes."""
+"""Sharding decisions: units by chat, the number of shards, and when it changes."""
 
 from __future__ import annotations
 
@@ -62,32 +62,32 @@ def test_window_says_what_was_committed_in_its_time_however_it_comes() -> None:
     slowly, at_once = LoadMeter(10), LoadMeter(10)
     entries = flow(100, 1000, 1030)
 
-    windows = [window for each in entries for window in slowly.note([each])]
-    whole = at_once.note(entries)
+    windows = [window for each in entries for window in slowly.record([each])]
+    whole = at_once.record(entries)
 
     assert [round(window.rate) for window in windows] == [100, 100]
     assert [round(window.rate) for window in whole] == [100]
 
 
 def test_silence_counts() -> None:
-    """A chat that says a word after an hour is calm."""
+    """A chat with one message after an hour is idle."""
     meter = LoadMeter(10)
-    meter.note(flow(1000, 0, 1))
+    meter.record(flow(1000, 0, 1))
 
-    (window,) = meter.note([work(3600)])
+    (window,) = meter.record([work(3600)])
 
     assert window.rate < 1
 
 
 def test_meter_forgets_who_was_silent_for_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its memory is bounded, and a busy chat stays in it whatever else is said."""
+    """Its memory is bounded; a busy chat stays, whatever else is committed."""
     monkeypatch.setattr(shard_scaling, "METERED_MAX", 20)
     meter = LoadMeter(10)
     windows = []
 
     for second in range(1000, 1012):
         others = [work(second, f"other-{second}-{n}") for n in range(15)]
-        windows += meter.note([*flow(50, second, second + 1), *others])
+        windows += meter.record([*flow(50, second, second + 1), *others])
 
     assert len(meter._open) == 20
     assert [window.chat for window in windows] == ["c"]
@@ -116,7 +116,7 @@ class Log:
 
 
 class Shards:
-    """A list that does what it is told, at once."""
+    """A shard list that applies changes at once."""
 
     def __init__(self, shards: int = 1) -> None:
         self.layout = Layout((ShardingPeriod(1, shards),)) if shards > 1 else Layout()
@@ -140,7 +140,7 @@ class Shards:
 
 
 def spreading_of(shards: Shards, **changes: Any) -> WriteSharding:
-    """What decides, by these settings."""
+    """The sharding decision with these settings."""
     warm = Warm(**{"shard_writes_per_s": MAX, **changes})
     return WriteSharding(cast(Any, shards), cast(Any, Log()), warm)
 
@@ -148,7 +148,7 @@ def spreading_of(shards: Shards, **changes: Any) -> WriteSharding:
 async def feed(decider: WriteSharding, entries: list[Work]) -> None:
     """Give it batches of a hundred."""
     for start in range(0, len(entries), 100):
-        decider.note(entries[start : start + 100])
+        decider.record(entries[start : start + 100])
         await decider.move()
 
 
@@ -197,7 +197,7 @@ async def test_spreading_starts_within_two_seconds(
             due.append(upcoming)
             upcoming = next(entries, None)
         if due:
-            decider.note(due)
+            decider.record(due)
             await decider.move()
             layouts = await shards.get_for_writing(due[-1].committed.ts)
             stamps = [each.committed.ts for each in due]

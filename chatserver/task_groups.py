@@ -1,0 +1,50 @@
+"""Concurrent tasks that fail with the error of one task, not with an exception group."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from chatserver.errors import ChatError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@contextlib.asynccontextmanager
+async def open_task_group() -> AsyncIterator[asyncio.TaskGroup]:
+    """Open an `asyncio.TaskGroup`. If a task raises a `ChatError`, the block raises it."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group
+    except* ChatError as failures:
+        first: BaseException = failures
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from failures
+
+
+async def map_concurrently(
+    work: Callable[[T], Awaitable[R]], items: Iterable[T], *, in_flight_max: int, name: str
+) -> list[R]:
+    """Run `work` for each item in tasks called `name`; return the results in the order of `items`.
+
+    Guarantees:
+        At most `in_flight_max` calls of `work` run at once.
+        If one call fails, the others are cancelled.
+
+    Raises:
+        ChatError: the error of a call.
+    """
+    slots = asyncio.Semaphore(in_flight_max)
+
+    async def run(item: T) -> R:
+        async with slots:
+            return await work(item)
+
+    tasks: list[asyncio.Task[R]] = []
+    async with open_task_group() as group:
+        tasks += [group.create_task(run(item), name=name) for item in items]
+    return [task.result() for task in tasks]
