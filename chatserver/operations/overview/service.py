@@ -81,7 +81,7 @@ class Process(msgspec.Struct, frozen=True):
     host: str
     pid: int
     started_ms: int
-    said_ms: int
+    reported_ms: int
     is_stale: bool
     connections: float
     sends_per_s: float
@@ -299,7 +299,7 @@ def _process(received: ReceivedSnapshot, now_ms: int) -> Process:
         host=each.host,
         pid=each.pid,
         started_ms=each.started_ms,
-        said_ms=received.at_ms,
+        reported_ms=received.at_ms,
         is_stale=now_ms - received.at_ms > STALE_S * 1000,
         connections=each.gauges.get("connections", 0.0),
         sends_per_s=rate_of([each], "sends:ok"),

@@ -883,7 +883,7 @@ export interface Process {
   loop_p99_ms: number | null;
   pid: number;
   process: string;
-  said_ms: number;
+  reported_ms: number;
   sends_per_s: number;
   started_ms: number;
 }

@@ -58,7 +58,7 @@ export function Processes({ overview }: { overview: Http.Overview }) {
   const { processes, now_ms: now } = overview;
   const rows = processes.map((each) => {
     const isGateway = each.kind === "gateway";
-    const silentS = Math.round((now - each.said_ms) / 1000);
+    const silentS = Math.round((now - each.reported_ms) / 1000);
     return [
       <>
         {each.kind} {each.does}

@@ -91,7 +91,7 @@ export function alertsOf(metrics: Metrics, audit: Http.AuditReport | null, nowMs
   const alerts: Alert[] = silent.map((process) => ({
     kind: "silent",
     process,
-    seconds: Math.round((latest.now_ms - process.said_ms) / 1000),
+    seconds: Math.round((latest.now_ms - process.reported_ms) / 1000),
   }));
   if (!reporting.some((each) => each.kind === "gateway")) alerts.push({ kind: "noGateway" });
   const age = latest.backlog?.age_s ?? 0;
