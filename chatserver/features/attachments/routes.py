@@ -95,7 +95,6 @@ class FileLink(msgspec.Struct, frozen=True):
 
 
 def attachments_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of attachments."""
     return [*_uploading(container), *_reading(container)]
 
 

@@ -61,7 +61,6 @@ class ChatNotifications(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 def chat_preferences_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of chat preferences."""
     return [*_preferences(container), *_pinned_chats(container), *_notifications(container)]
 
 

@@ -96,7 +96,6 @@ class Persona(msgspec.Struct, frozen=True):
 
 
 def companions_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of companions."""
     return [*_seen_by_all(container), *_managed(container)]
 
 
@@ -205,7 +204,6 @@ class OpenSession(msgspec.Struct, frozen=True):
 
 
 def companion_sessions_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of companion sessions."""
     return [*_active(container), *_listed(container)]
 
 

@@ -15,7 +15,6 @@ from chatserver.features.social.routes import Thumb, link_of
 
 
 def group_pictures_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the route of group pictures."""
     files = group_pictures(container)
 
     @get("/v1/chats/{chat:str}/picture", opt={"rule": user_or_key("chats:read")})

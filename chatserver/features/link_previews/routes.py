@@ -44,8 +44,6 @@ class LinkPreview(msgspec.Struct, frozen=True):
 
 
 def link_preview_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of link previews."""
-
     @get("/v1/link-preview", opt={"rule": USER})
     async def get_link_preview(actor: Actor, page_url: LinkUrl) -> LinkPreview:
         """Get title, description and picture of a public web page; 404 if there is no preview."""

@@ -29,8 +29,6 @@ class PinnedMessage(msgspec.Struct, frozen=True):
 
 
 def pins_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of pinned messages."""
-
     @get("/v1/chats/{chat:str}/pins", opt={"rule": READ})
     async def list_pins(
         chat: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None

@@ -71,7 +71,6 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 def privacy_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of exports and erasures."""
     return [*_exports(container), *_erasures(container)]
 
 

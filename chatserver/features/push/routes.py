@@ -58,7 +58,6 @@ class PushDevice(msgspec.Struct, frozen=True):
 
 
 def push_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of push subscriptions."""
     outbound = container.settings.outbound
     allowed = Destinations(outbound.allow_private, outbound.ports)
     sends_to_browsers = bool(container.settings.notify.vapid_public)

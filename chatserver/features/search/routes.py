@@ -43,8 +43,6 @@ OrderBy = Annotated[
 
 
 def search_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the route of search."""
-
     @get("/v1/search", opt={"rule": READ})
     async def search(
         q: Text,

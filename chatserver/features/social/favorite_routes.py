@@ -42,7 +42,6 @@ class FavoriteMessage(msgspec.Struct, frozen=True):
 
 
 def favorite_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of favorites."""
     return [*_posts(container), *_messages(container)]
 
 

@@ -83,7 +83,6 @@ def link_of(link: Link) -> FileLink:
 
 
 def social_people_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of profiles and follow edges."""
     return [
         *_profiles(container),
         *_pictures(container),

@@ -106,7 +106,6 @@ class CostReport(msgspec.Struct, frozen=True):
 
 
 def operations_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    """Return the routes of the admin page."""
     overviews = Overviews(ProcessStatsLog(container.hot))
     notes, spendings, prices = (
         AuditResults(container.hot),
