@@ -20,6 +20,7 @@ from chatserver.config import Warm
 from chatserver.features.accounts.search_words import is_match
 from chatserver.warm.chats.records import row_key, user_key
 from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.dynamo.row_fields import find_texts
 from chatserver.warm.schema.tables import DIRECTORY
@@ -85,9 +86,8 @@ class SearchEntries:
     async def remove(self, user: str) -> int:
         """Delete the entries of an erased user; return their number. Idempotent."""
         key = row_key(user_key(user), user_key(user))
-        request = {"TableName": self._table, "Key": key, "ConsistentRead": True}
-        item = (await self._client.call("get_item", request)).get("Item", {})
-        words = find_texts(item, Field.WORDS)
+        item = await find_item(self._client, self._table, key)
+        words = find_texts(item or {}, Field.WORDS)
         if not words:
             return 0
         update = {
