@@ -12,7 +12,6 @@ import io
 import json
 import secrets
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -27,6 +26,7 @@ import zstandard
 
 from tests.e2e.reference import support
 from tests.e2e.reference.support import COMMAND_S, DEADLINE_S, HOST, Server, User, wait_for
+from tests.support.servers.ports import free_port
 
 CLI = [sys.executable, "-m", "chatserver.cli.main"]
 SETTINGS = {
@@ -45,7 +45,7 @@ class Deployment(Server):
     """The processes of one tenant."""
 
     def __init__(self, shared: Server, tenant: str, database: int, **settings: str) -> None:
-        api, gateway = _free_port(), _free_port()
+        api, gateway = free_port(), free_port()
         super().__init__(dataclasses.replace(shared.addresses, api=api, gateway=gateway))
         self.tenant = tenant
         self.database = redis.Redis(host=HOST, port=shared.addresses.redis, db=database)
@@ -137,12 +137,6 @@ def open_deployment(
             deployment.stop()
             deployment.database.flushdb()
             deployment.database.close()
-
-
-def _free_port() -> int:
-    with socket.create_server((HOST, 0)) as free:
-        port: int = free.getsockname()[1]
-    return port
 
 
 def _is_ready(port: int) -> bool:

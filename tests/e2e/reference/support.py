@@ -15,7 +15,6 @@ import json
 import os
 import secrets
 import shlex
-import socket
 import subprocess
 import sys
 import time
@@ -28,6 +27,8 @@ import httpx
 import redis
 from boto3.dynamodb.conditions import ConditionBase, Key  # type: ignore[import-untyped]
 from websockets.sync.client import ClientConnection, connect
+
+from tests.support.servers.ports import free_port
 
 HOST = "127.0.0.1"
 DEADLINE_S = 60.0  # only a failure takes so long
@@ -442,8 +443,7 @@ class Server:
 @contextlib.contextmanager
 def open_api(server: Server, **settings: str) -> Iterator[int]:
     """Start another `chatserver api` with other settings; yield its port."""
-    with socket.create_server((HOST, 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     address = {"CHAT_API_HOST": HOST, "CHAT_API_PORT": str(port)}
     argv = [sys.executable, "-m", "chatserver.cli.main", "api"]
     environment = {**server.environment, **address, **settings}

@@ -18,6 +18,7 @@ from botocore.config import Config  # type: ignore[import-untyped]  # no type in
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from tests.e2e.reference.support import AWS, HOST, Server, wait_for
+from tests.support.servers.ports import free_port
 
 pytest_plugins = ["tests.e2e.reference.fixtures"]
 
@@ -30,8 +31,7 @@ def open_limits(server: Server) -> Iterator[Any]:
 
     `chatserver dev --aws-limits` starts the same, with the limits that AWS has.
     """
-    with socket.create_server((HOST, 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     argv = [sys.executable, "-m", "chatserver.dev.aws_limits", "--port", str(port)]
     argv += ["--target", str(server.addresses.dynamodb), "--unprocessed-share", "0.5"]
     argv += ["--write-units", str(WRITE_UNITS), "--index-lag-ms", "0", "0"]
