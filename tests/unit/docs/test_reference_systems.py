@@ -37,6 +37,7 @@ OWN = {
     "tests.e2e.reference",
     "tests.e2e.reference.deployments",
     "tests.e2e.reference.support",
+    "tests.support.servers.ports",  # free ports, by test process
 }
 STARTER = {"tests.support.devrun"}  # starts `chatserver dev`, in the fixture alone
 MODULES = sorted(FOLDER.glob("*.py"))

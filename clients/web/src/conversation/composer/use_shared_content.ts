@@ -2,7 +2,11 @@
 
 import { useEffect, useRef } from "react";
 import { useConnection } from "tierchat/react";
-import { dropSharedContent, findSharedContent, type SharedContent } from "../../share/shared_content";
+import {
+  dropSharedContent,
+  findSharedContent,
+  type SharedContent,
+} from "../../share/shared_content";
 import { useConversation } from "../model/context";
 
 /**
