@@ -48,6 +48,11 @@ PROGRAMS = {
         (),
         "install the package chromium (Debian)",
     ),
+    "firefox-esr": Program(
+        "the second browser of the end-to-end tests",
+        (),
+        "install the package firefox-esr (Debian)",
+    ),
 }
 
 

@@ -3,7 +3,7 @@
 #
 #   setup.sh venv      .venv from requirements.lock, and this checkout in it
 #   setup.sh servers   .tools: Redis, the DynamoDB and the S3 API server
-#   setup.sh browser   Chromium, for the end-to-end tests
+#   setup.sh browser   Chromium and Firefox, for the end-to-end tests
 #   setup.sh clocks    libfaketime, for the tests that give processes wrong clocks
 #   setup.sh compiler  gcc and Python's headers, which compile the send path
 #   setup.sh typescript  Node, npm and the packages of clients/typescript
@@ -163,13 +163,18 @@ setup_s3() {
 }
 
 setup_browser() {
-    if has chromium; then return; fi
+    for browser in chromium firefox-esr; do
+        has "$browser" || install_browser "$browser"
+    done
+}
+
+install_browser() {
     if can_apt; then
-        say "installing Chromium for the end-to-end tests (apt-get)"
-        apt_install chromium && return
+        say "installing $1 for the end-to-end tests (apt-get)"
+        apt_install "$1" && return
         show_log
     fi
-    say "there is no chromium, and no root to install it: the tests in a browser cannot run"
+    say "there is no $1, and no root to install it: the tests in this browser cannot run"
 }
 
 setup_clocks() {

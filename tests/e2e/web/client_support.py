@@ -1,4 +1,4 @@
-"""People who use the web client through Chromium."""
+"""People who use the web client through a browser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from tests.e2e.web.stack_support import PATIENCE_MS, WATCH, WIDE, WebStack, list
 from tests.support.servers.processes import eventually
 
 # What the browser says about a network that the test took away.
-_NETWORK = re.compile(r"WebSocket connection to .* failed|net::ERR_|Failed to load resource")
+_NETWORK = re.compile(
+    r"WebSocket connection to .* failed|net::ERR_|Failed to load resource"
+    r"|can.t establish a connection to the server at ws:"  # Firefox
+    r"|The connection to ws:.* was interrupted while the page was loading"
+)
 # The page is not controlled at its first load; its files are stored by then.
 WORKER_READY = "navigator.serviceWorker.ready.then(() => true)"
 # The texts of all stored messages of the open chat, in order: the list is scrolled to its end, then

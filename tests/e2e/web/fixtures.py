@@ -7,6 +7,8 @@ a whole run; each test takes users of its own, so that tests do not meet.
 from __future__ import annotations
 
 import asyncio
+import shlex
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -36,6 +38,32 @@ async def browser() -> AsyncIterator[Browser]:
         made = await playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGS)
         yield made
         await made.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def firefox(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
+    """Firefox, by WebDriver BiDi."""
+    expect.set_options(timeout=PATIENCE_MS)
+    program = str(find_binary("firefox-esr"))
+    launcher = tmp_path_factory.mktemp("firefox") / "firefox"
+    command = [sys.executable, "-m", "tests.support.bidi_relay", program]
+    launcher.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    launcher.chmod(0o755)
+    async with async_playwright() as playwright:
+        made = await playwright.firefox.launch(
+            channel="moz-firefox",  # the released browser, not Playwright's own build
+            executable_path=launcher,
+            firefox_user_prefs={"ui.prefersReducedMotion": 1},
+        )
+        yield made
+        await made.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def visit_in_firefox(web: WebStack, firefox: Browser) -> AsyncIterator[Visit]:
+    """Open windows of the web client in Firefox: each call is a device of its own."""
+    async with open_visits(web, firefox) as made:
+        yield made
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import json
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,11 +90,14 @@ class Ports(NamedTuple):
 
 
 class WebStack:
-    """A stack with the page. `url` is where to click; at `far_url` one chats through `link`."""
+    """A stack with the page, at `url`. At `far_url`, one loads and chats through the two links."""
 
-    def __init__(self, stack: Stack, link: TcpProxy, ports: Ports, users: Sequence[str]) -> None:
+    def __init__(
+        self, stack: Stack, link: TcpProxy, page_link: TcpProxy, ports: Ports, users: Sequence[str]
+    ) -> None:
         self.stack = stack
         self.link = link
+        self.page_link = page_link
         self.url = f"http://{HOST}:{ports.api}/"
         self.far_url = f"http://{HOST}:{ports.far_api}/"
         self._ports = ports
@@ -125,6 +128,18 @@ class WebStack:
         """Return users that no other test has."""
         return list(itertools.islice(self._users, count))
 
+    @contextlib.contextmanager
+    def outage(self) -> Iterator[None]:
+        """Make the page and the gateway unreachable for those at `far_url`."""
+        links = (self.page_link, self.link)
+        for link in links:
+            link.refuse()
+        try:
+            yield
+        finally:
+            for link in links:
+                link.heal()
+
     def kill_gateway(self) -> None:
         """Kill the gateway with SIGKILL."""
         self.stack.gateways.pop().kill()
@@ -139,12 +154,14 @@ class WebStack:
 @contextlib.asynccontextmanager
 async def open_web_stack(folder: Path, users: Sequence[str]) -> AsyncIterator[WebStack]:
     """Start everything that the page needs, through the command line; `users` log in by a click."""
-    ports = Ports(free_port(), free_port(), free_port())
-    s3 = Server(ministack_launch(folder / "s3", free_port(), service="s3"))
-    cold = cold_of(s3.endpoint, ports)
-    env = {"CHAT_REDIS_INBOX_MAX": str(INBOX_MAX), **PUSH_ENV, **environment_of(cold)}
-    env["CHAT_SEARCH_INDEX"] = str(folder / "search")
-    with contextlib.ExitStack() as servers:
+    async with contextlib.AsyncExitStack() as servers:
+        link = await servers.enter_async_context(TcpProxy(free_port()))
+        page_link = await servers.enter_async_context(TcpProxy(free_port()))
+        ports = Ports(free_port(), page_link.port, link.target_port)
+        s3 = Server(ministack_launch(folder / "s3", free_port(), service="s3"))
+        cold = cold_of(s3.endpoint, ports)
+        env = {"CHAT_REDIS_INBOX_MAX": str(INBOX_MAX), **PUSH_ENV, **environment_of(cold)}
+        env["CHAT_SEARCH_INDEX"] = str(folder / "search")
         servers.callback(s3.kill)
         s3.start()
         workers = ((*WORKERS, "media", "exports", "erasures", "assistant", "counters", "timeline"),)
@@ -154,20 +171,19 @@ async def open_web_stack(folder: Path, users: Sequence[str]) -> AsyncIterator[We
         )
         async with open_s3(cold) as store:
             await apply_bucket(store, cold)
-        async with TcpProxy(ports.gateway) as link:
-            made = WebStack(stack, link, ports, users)
-            made.start_gateway()
-            apis = [
-                made.start_api(ports.api, ports.gateway),
-                made.start_api(ports.far_api, link.port),
-            ]
-            await stack.add_users([*users, ADMIN])
-            try:
-                yield made
-            finally:
-                for api in apis:
-                    with contextlib.suppress(ProcessLookupError):
-                        api.kill()
+        made = WebStack(stack, link, page_link, ports, users)
+        made.start_gateway()
+        apis = [
+            made.start_api(ports.api, ports.gateway),
+            made.start_api(page_link.target_port, link.port),
+        ]
+        await stack.add_users([*users, ADMIN])
+        try:
+            yield made
+        finally:
+            for api in apis:
+                with contextlib.suppress(ProcessLookupError):
+                    api.kill()
 
 
 def cold_of(endpoint: str, ports: Ports) -> Cold:
