@@ -1,4 +1,6 @@
-"""Supervisor of `chatserver dev`: starts the processes in order, restarts them, stops them.
+"""Supervisor of `chatserver dev`: starts the processes, restarts them, stops them.
+
+Redis, DynamoDB and S3 start together; the workers, the gateway and the API follow, also together.
 
 If the gateway, the workers or the API end, they are restarted after a pause that doubles from 0.5
 to 10 s. If Redis, DynamoDB or S3 ends, everything is stopped.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from chatserver.dev.child import Child, Failed
 from chatserver.dev.console import Screen
@@ -66,19 +69,34 @@ class Supervisor:
         self._stop.set()
 
     async def _start_all(self) -> None:
-        for launch in self._plan.servers():
-            await self._start(launch)
-        await self._finish(self._plan.seed())
-        await self._start(self._plan.worker(), is_restarted=True)
-        await self._start(self._plan.gateway(), is_restarted=True)
-        await self._start(self._plan.api(), is_restarted=True)
+        plan = self._plan
+        await self._start_together(plan.servers())
+        await self._finish(plan.seed())
+        await self._start_together([plan.worker(), plan.gateway(), plan.api()], is_restarted=True)
 
-    async def _start(self, launch: Launch, *, is_restarted: bool = False) -> None:
-        child = self._add(launch)
+    async def _start_together(
+        self, launches: Sequence[Launch], *, is_restarted: bool = False
+    ) -> None:
+        # Added first: the order of `launches` is the order in which they are stopped, reversed.
+        children = [self._add(launch) for launch in launches]
+        tasks = [
+            asyncio.create_task(
+                self._start(child, is_restarted=is_restarted), name=f"start of {child.name}"
+            )
+            for child in children
+        ]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _start(self, child: Child, *, is_restarted: bool) -> None:
         await child.start()
         await child.wait_ready(READY_S)
         took = time.monotonic() - child.started_at
-        where = f" on {launch.address}" if launch.port else ""
+        where = f" on {child.launch.address}" if child.launch.port else ""
         self._screen.log(f"{child.name} is ready{where}, process {child.pid} ({took:.1f} s)")
         guard = self._guard(child, is_restarted=is_restarted)
         self._guards.append(asyncio.create_task(guard, name=f"guard of {child.name}"))
