@@ -95,6 +95,7 @@ _SOCIAL: Final = (
 )
 _DIRECTORY: Final = (
     ("User", "u#<user>", "u#<user>"),
+    ("Entry of the user search", "name#<first letter>#<part>", "name#<word>#<user>"),
     ("Password", "u#<user>", "cred#<user>"),
     ("Login", "u#<user>", "device#<login>"),
     ("API key", "keys", "key#<key>"),

@@ -60,7 +60,7 @@ def test_bar_moves_and_says_what_is_done() -> None:
         report = BarReport(progress)
         report.begin("2 files-filled", 200)
         report.advance([Done(100, 7, 14.0)])
-        report.say("index [files]: serves")
+        report.print_line("index [files]: serves")
         report.end()
 
     assert "2 files-filled 50% 100 items read, 7 filled, 14 write units" in screen.getvalue()

@@ -14,6 +14,7 @@ from chatserver.cli.workbench_facets import FACETS
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.features.accounts.warm.accounts import AccountRows
+from chatserver.features.accounts.warm.search_entries import SearchEntries
 from chatserver.features.attachments.warm import SHARDS, Attachments
 from chatserver.features.companions.warm.companions import CompanionRows
 from chatserver.features.companions.warm.sessions import SessionRows
@@ -120,6 +121,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         "Reference of a favorite": lambda: SocialFavorites(*arguments).find_saved(
             "bob", [PostRef(POST, "alice")]
         ),
+        "Entry of the user search": lambda: SearchEntries(*arguments).find(["al", "smith"]),
         "Password": lambda: AccountRows(*arguments).find_credential("alice"),
         "Trust": lambda: InvitationRows(*arguments).find_trusting("alice", ["bob"]),
         "Companion": lambda: CompanionRows(*arguments).get_newest(CompanionId(UserId("ai-ada"))),
