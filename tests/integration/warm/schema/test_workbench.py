@@ -121,7 +121,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         "Reference of a favorite": lambda: SocialFavorites(*arguments).find_saved(
             "bob", [PostRef(POST, "alice")]
         ),
-        "Entry of the user search": lambda: SearchEntries(*arguments).find(["al", "smith"]),
+        "Entry of the user search": lambda: SearchEntries(*arguments).find(["alice", "sm"]),
         "Password": lambda: AccountRows(*arguments).find_credential("alice"),
         "Trust": lambda: InvitationRows(*arguments).find_trusting("alice", ["bob"]),
         "Companion": lambda: CompanionRows(*arguments).get_newest(CompanionId(UserId("ai-ada"))),
