@@ -7,19 +7,17 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from chatserver.errors import ChatError
-
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 @contextlib.asynccontextmanager
 async def open_task_group() -> AsyncIterator[asyncio.TaskGroup]:
-    """Open an `asyncio.TaskGroup`. If a task raises a `ChatError`, the block raises it."""
+    """Open an `asyncio.TaskGroup`. If a task fails, the block raises its error, not a group."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group
-    except* ChatError as failures:
+    except* Exception as failures:
         first: BaseException = failures
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
@@ -36,7 +34,7 @@ async def map_concurrently(
         If one call fails, the others are cancelled.
 
     Raises:
-        ChatError: the error of a call.
+        Exception: the error of a call.
     """
     slots = asyncio.Semaphore(in_flight_max)
 
