@@ -50,6 +50,7 @@ EVALUATE_WITHOUT_EVAL = """(utilityScript, ...args) => {
 # Prepares `fill` in each document, with an `eval` of its own. Keys work without.
 PREPARE_FILL = "injectedScript.extend("
 MESSAGE_BYTES_MAX = 1 << 26
+LINE_BYTES_MAX = 1 << 20
 EXIT_S = 10.0  # how long Firefox may take to exit after the connection ended
 
 
@@ -57,7 +58,10 @@ async def run(command: Sequence[str]) -> int:
     """Run Firefox behind the relay; return its exit status."""
     profile = command[command.index("--profile") + 1]
     firefox = await asyncio.create_subprocess_exec(
-        *command, stderr=asyncio.subprocess.PIPE, env={**os.environ, "HOME": profile}
+        *command,
+        stderr=asyncio.subprocess.PIPE,
+        limit=LINE_BYTES_MAX,
+        env={**os.environ, "HOME": profile},
     )
     assert firefox.stderr is not None
     url = await _read_endpoint(firefox.stderr)

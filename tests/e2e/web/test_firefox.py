@@ -13,7 +13,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def type_and_send(person: Visitor, text: str) -> None:
-    """Send a message by pressing keys: Playwright's `fill` does not work in Firefox."""
+    """Send a message by pressing keys: `fill` does not work (`tests.support.bidi_relay`)."""
     await person.field.press_sequentially(text)
     await person.field.press("Enter")
     await expect(person.field).to_have_value("")
