@@ -62,8 +62,8 @@ async def test_workers_told_to_end_exit_in_order_and_release_every_lease(vault: 
     """Every kind at once, in the middle of work; people notice nothing and nothing is lost."""
     stack = vault.stack
     await stack.add_users(("ann", "ben"))
+    first = await stack.bring_up_worker("all", "audit")  # before: a gateway waits for its answers
     async with stack.chat_of("ann") as ann, stack.chat_of("ben") as ben:
-        first = await stack.bring_up_worker("all", "audit")
         chat = (await ann.ask("open_direct", user="ben"))["chat"]["chat"]
         acked: list[int] = []
         talking = asyncio.create_task(talk(ann, chat, acked))

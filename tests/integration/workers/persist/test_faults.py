@@ -472,7 +472,11 @@ async def test_persist_waits_longer_each_time_and_never_in_step(
     team = await make_direct(container)
     rule = on_chat(team.chat, THROTTLED)
     fault_proxy.rules.append(rule)
-    async with behind(fault_proxy, container) as others, running(persister_of(others).run()):
+    async with (
+        # DynamoDB's client tries a throttled call again until this time has passed.
+        behind(fault_proxy, container, write_timeout_s=0.5) as others,
+        running(persister_of(others).run()),
+    ):
         await gateway.send(team, "hi")
         await eventually(lambda: len(asked) >= 9)
         fault_proxy.rules.remove(rule)
