@@ -44,6 +44,12 @@ def drowsy(stack: Stack) -> Iterator[Server]:
     yield stack.start_gateway(**FAST, CHAT_PRESENCE_AWAY_AFTER_S=str(AWAY_S))
 
 
+@pytest.fixture(scope="module")
+def brief(stack: Stack) -> Iterator[Server]:
+    """A gateway at which users are offline as soon as they leave."""
+    yield stack.start_gateway(**{**FAST, "CHAT_PRESENCE_OFFLINE_GRACE_S": "0"})
+
+
 @pytest.fixture
 async def alice(
     stack: Stack, east: Server, new_name: Callable[[str], str]
@@ -66,11 +72,11 @@ def states_of(alice: RawChat, user: str) -> list[str]:
 
 
 @pytest.fixture
-async def bob(stack: Stack, alice: RawChat, new_name: Callable[[str], str]) -> str:
+async def bob(stack: Stack, alice: RawChat, brief: Server, new_name: Callable[[str], str]) -> str:
     """A user who has written to alice, not connected; the chat is in her list."""
     name = new_name("bob")
     await stack.add_users([name])
-    async with stack.chat_of(name) as phone:
+    async with stack.chat_of(name, port=brief.port) as phone:
         chat = (await phone.ask("open_direct", user=alice.user))["chat"]["chat"]
         await phone.say(chat, "hello")
     await alice.expect(lambda me: me.messages(chat), LATE_S)
