@@ -130,7 +130,7 @@ def test_api3_what_is_told_of_a_person_is_exactly_this() -> None:
     assert fields["BlockedUser"] == {"user", "since"}
     assert fields["BannedUser"] == {"user", "by", "since"}
     assert fields["Person"] == {"user", "name", "about"}
-    assert fields["Me"] == fields["Person"] | {"is_admin"}
+    assert fields["Me"] == fields["Person"] | {"is_admin", "discoverable"}
     assert fields["Problem"] == {
         "type", "title", "status", "detail", "code", "temporary", "retry_after_ms",
     }  # fmt: skip

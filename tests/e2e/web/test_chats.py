@@ -173,6 +173,7 @@ async def test_windows_and_devices_of_one_user_show_the_same(web: WebStack, visi
     await expect(bob.messages("from the device")).to_have_count(1)
     await first.page.close()
     await second.send("the first is closed")
+    await expect(bob.messages("the first is closed")).to_have_count(1)
 
     await bob.send("noticed")
     everything = ["to all", "from the second", "from the device", "the first is closed", "noticed"]

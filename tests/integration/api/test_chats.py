@@ -172,7 +172,7 @@ async def test_profile_is_the_users_own_to_change_and_told_to_those_he_chats_wit
     await mine.patch("/v1/me", json={"name": "Bob \u0410", "about": "at sea"})
     changed = await mine.patch("/v1/me", json={"name": " Bob B. "})
     told = {"user": bob.user, "name": "Bob B.", "about": "at sea"}
-    assert changed.json() == {**told, "is_admin": False}
+    assert changed.json() == {**told, "is_admin": False, "discoverable": False}
     assert await told_to(alice.user) == {bob.user: ("Bob B.", "at sea"), alice.user: (None, None)}
     assert await told_to(new_name("eve")) == {}
 
