@@ -17,7 +17,8 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 BIN := .venv/bin
 ARGS :=
 PYTEST_ARGS :=
-JOBS := auto
+# One more than there are cores: tests wait for servers for a third of their time.
+JOBS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 SOAK_S := 60
 SETUP := deploy/dev/setup.sh
 LOCK := --python-version 3.11 --universal --generate-hashes --no-emit-index-url \

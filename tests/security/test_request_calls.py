@@ -37,7 +37,7 @@ T = TypeVar("T")
 _numbers = itertools.count()
 CROWD = [f"crowd-{number}" for number in range(MEMBERS_MAX - 1)]
 CHATS, MESSAGES = 25, 60
-TRIES = 3  # a heartbeat may fall into a request
+TRIES = 8  # heartbeats may fall into a request; the first try within its bounds is the last
 IDLE_S, IDLE_TRIES = 0.05, 200
 SILENT = ("typing", "watch", "unwatch", "state")
 # Rows that leave a world in which others would be refused.
