@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import pytest_asyncio
@@ -49,11 +50,19 @@ async def new_person(quiet_library: Library) -> AsyncIterator[NewPerson]:
         yield make
 
 
-async def until_killed(worker: Server) -> None:
-    """Wait until a process has killed itself."""
+async def until_killed(
+    worker: Server, meanwhile: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """Wait until a process has killed itself; call `meanwhile` again and again until then."""
     process = worker.process
     assert process is not None
-    await eventually(lambda: process.poll() is not None, what="the end of the indexer")
+
+    async def has_ended() -> bool:
+        if process.poll() is None and meanwhile is not None:
+            await meanwhile()
+        return process.poll() is not None
+
+    await eventually(has_ended, what="the end of the indexer")
     assert process.returncode == -9
 
 
@@ -73,7 +82,13 @@ async def test_killed_indexer_is_followed_by_one_that_finds_all(
     change = {"body": "cherry edited"}
     await ann.ask("PATCH", f"/v1/chats/{chat}/messages/{edited}", 200, change)
     await ann.ask("DELETE", f"/v1/chats/{chat}/messages/{deleted}", 200)
-    await until_killed(worker)
+
+    async def say_more() -> None:
+        """For an indexer that started late: it has found all of the above in its sweep."""
+        await ann.say(chat, "one more")
+        await asyncio.sleep(0.2)
+
+    await until_killed(worker, say_more)
     await ann.say(chat, "cherry said after")
     quiet_library.forget_leases()
     successor = quiet_library.start_indexer()
