@@ -34,7 +34,8 @@ class Cursors:
     def seal(self, what: str, place: Any) -> str | None:
         """Return the cursor for a position, or None if there is no position (end of the list).
 
-        `what` identifies the list and the caller.
+        `what` identifies the list and the caller. `place` has any type that msgpack encodes; `open`
+        checks the type.
         """
         if place is None:
             return None

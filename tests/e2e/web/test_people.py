@@ -217,7 +217,7 @@ async def test_person_who_allows_it_is_found_by_name(web: WebStack, browser: Bro
 
 
 async def test_changed_name_and_picture_reach_open_windows(web: WebStack, visit: Visit) -> None:
-    """When the user comes back, and when a message arrives; also on the other device."""
+    """After the window gets the focus, after a message arrives, and on the other device."""
     ann, ben = web.new_users(2)
     alice, bob, other = await visit(ann), await visit(ben), await visit(ben)
     for person in (alice, bob, other):

@@ -33,13 +33,13 @@ PEOPLE = (*MEMBERS, "stranger", "outsider")
 
 
 class Kind(enum.Enum):
-    """Who may do something; the tables say what that means for each caller."""
+    """Groups of callers that a route allows; tables list the callers of each group."""
 
-    OPEN = "anybody, and the answer does not depend on who asks"
-    OWN = "whoever is logged in, for things of his own"
+    OPEN = "all callers, with the same response"
+    OWN = "logged-in users, for their own data"
     MEMBER = "members of the chat"
     MANAGER = "owner and admins of the chat"
-    SENDER = "who sent the message"
+    SENDER = "the sender of the message"
     APPLICATION = "the host application"
 
 

@@ -1,4 +1,4 @@
-"""When a client reconnects, and whether it does."""
+"""Reconnects of a client: delays, and close codes that end them."""
 
 from __future__ import annotations
 

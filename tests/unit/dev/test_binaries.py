@@ -1,4 +1,4 @@
-"""Where programs are searched for, and the error if one is missing."""
+"""The search for installed programs, and the error for a missing one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is stored of a message under its reference."""
+"""The record of a message that is stored under its reference."""
 
 from __future__ import annotations
 

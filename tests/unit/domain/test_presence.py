@@ -45,7 +45,7 @@ def test_attention_used_again_is_online_again() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["use", "look"]), st.floats(0, 50)), max_size=30))
 def test_attention_never_counts_as_idle_too_early(steps: list[tuple[str, float]]) -> None:
-    """No user is away before `away_after_s` without a use, whenever the state is read."""
+    """No user is away until `away_after_s` after the last use, whenever the state is read."""
     attention, now, used_at = SessionActivity(0.0, is_foreground=True), 0.0, 0.0
     for step, wait_s in steps:
         now += wait_s

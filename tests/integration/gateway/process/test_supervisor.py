@@ -211,7 +211,7 @@ class Knocker:
 async def test_sighup_replaces_every_process_and_the_port_serves_all_the_time(
     stack: Stack, fleet: Fleet, new_name: NewName
 ) -> None:
-    """A rolling restart: connections are served, and clients are told when to reconnect."""
+    """The port accepts connections at all times, and clients are asked to reconnect."""
     alice = await stack.chat_of(new_name("alice"), port=fleet.port).start()
     bob = stack.chat_of(new_name("bob"), port=fleet.port)
     await reach(bob, avoid=alice.gateway)

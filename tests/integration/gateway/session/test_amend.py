@@ -152,7 +152,7 @@ async def test_owner_of_a_group_deletes_what_others_say(alice: RawChat, bob: Raw
 async def test_changes_by_strangers_find_nothing(
     alice: RawChat, pair: str, stack: Stack, new_name: NewName
 ) -> None:
-    """A non-member cannot tell that the chat exists (promise P7)."""
+    """A non-member gets the error for a chat that does not exist (promise P7)."""
     seq = (await alice.say(pair, "mine"))["seq"]
     async with stack.chat_of(new_name("carol")) as carol:
         for type_, fields in (

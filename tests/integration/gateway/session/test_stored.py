@@ -40,7 +40,7 @@ def stored_upto(device: RawChat, chat: str) -> int:
 async def test_device_that_resumes_elsewhere_learns_what_is_stored_without_asking(
     resumable: Stack, new_name: NewName
 ) -> None:
-    """Whether persisted before or after the reconnect to another gateway, it gets `stored`."""
+    """It gets `stored`, persisted before or after the reconnect to another gateway."""
     east, west = resumable.ports()
     bob, mallory = new_name("bob"), new_name("mallory")
     await resumable.add_users([bob])

@@ -120,7 +120,7 @@ async def test_release_gives_the_place_back(world: World, hot: HotClient) -> Non
 
 
 async def test_claims_of_one_device_at_the_same_time_leave_one(world: World) -> None:
-    """Fifty races over two gateways each: all but one session are told to close."""
+    """Fifty races over two gateways each: all sessions but one are closed."""
     for round_ in range(50):
         names = [f"r{round_}-{number}" for number in range(4)]
         claimed = await asyncio.gather(

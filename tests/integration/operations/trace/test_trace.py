@@ -66,7 +66,7 @@ class Said:
         return await command._trace(made, self.mid, place, 10_000, 50)
 
     async def mark(self, *, read: int, received: int) -> None:
-        """Move bob's read and received marks, as his device would."""
+        """Move bob's read and received marks, as a device does."""
         hot, inboxes = self.world.container.hot, Inboxes(self.world.container.hot)
         epoch = hot.epoch_of(hot.keys.partition_of(self.bob))
         await inboxes.open_box(self.bob, [ListedChat(self.chat, Seq(0), Seq(0))], epoch)

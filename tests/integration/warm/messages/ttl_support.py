@@ -89,7 +89,7 @@ class Timed:
         return MESSAGES.name_in(self.world.container.settings.warm)
 
     async def is_noted(self) -> bool:
-        """Whether the archive has a record to check the chat."""
+        """Return whether the archive has recorded that the chat must be checked."""
         late = await self.world.container.manifests.list_late()
         return self.world.chat in {each.chat for each in late}
 

@@ -181,7 +181,7 @@ def die() -> None:
 
 
 def encoded(messages: list[Message]) -> list[bytes]:
-    """What readers get, byte for byte."""
+    """Return the messages that readers get, as bytes."""
     return [codec.encode(each) for each in messages]
 
 

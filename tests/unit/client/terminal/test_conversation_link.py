@@ -1,4 +1,4 @@
-"""What the terminal does for a chat on its own: it sends read marks."""
+"""The terminal client sends read marks for the open chat."""
 
 from __future__ import annotations
 

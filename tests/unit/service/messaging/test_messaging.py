@@ -156,7 +156,7 @@ async def test_send_known_ref_with_another_body_is_a_conflict(world: World) -> N
 
 
 async def test_send_of_non_member_is_not_found_and_drops_the_audience(world: World) -> None:
-    """A non-member cannot tell that the chat exists; the next send loads the audience again."""
+    """The error does not reveal the chat; the next send loads the audience again."""
     await world.send("r1", sender=CAROL)
     draft, _ = world.commits.queue.popleft()
 

@@ -37,7 +37,7 @@ def take(
 
 
 def test_child_waits_until_its_parent_is_wholly_read() -> None:
-    """Whether the parent is read by a reader, by none, or was never seen."""
+    """The parent is being read, is not being read, or was never seen."""
     family = [shard("a"), shard("b", "a"), shard("c", "a")]
 
     assert take(family) == ["a"]
