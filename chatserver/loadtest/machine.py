@@ -1,14 +1,16 @@
-"""Process and machine statistics from ``/proc``."""
+"""Process and machine statistics from ``/proc``, and versions of what is measured."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import os
 import platform
 from pathlib import Path
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_PACKAGES = ("tierchat", "websockets", "uvloop", "msgspec", "redis", "hiredis")
 
 
 def cpu_s(pid: int) -> float:
@@ -83,3 +85,14 @@ def machine() -> dict[str, object]:
         "kernel": platform.release(),
         "system": f"{platform.system()} {platform.machine()}",
     }
+
+
+def versions() -> dict[str, str | None]:
+    """Return the versions of Python and of the packages that matter; None if one is missing."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found

@@ -1,7 +1,9 @@
 """Group commit: one script call per partition for all sends of an event-loop tick.
 
 A redis-py call costs a gateway about 50 µs; in a script call, each message costs about 3 µs. If no
-call is in flight, a message is committed at once. Otherwise, messages collect for the next call.
+call is in flight, a message is committed at once. Otherwise, messages collect for the next call. It
+is sent one tick after the reply: it then has the messages that arrive while the pushes of the reply
+are written.
 
 Order: a chat's messages get their seqs in the order of `submit`. If Redis lost the script,
 in-flight drafts return to the head of the queue, in order, before anything else is sent.
@@ -146,8 +148,9 @@ class GroupCommit:
                 self._trace(self._tracer, batch, sent_ns)
             self._answered(batch, chats, epoch, reply)
             metrics.SEND_LATENCY.observe(time.monotonic() - since)
-            if self._queue:
-                self._schedule()
+            if self._queue and not self._is_scheduled:
+                self._is_scheduled = True
+                self._loop.call_soon(self._loop.call_soon, self._flush)
 
         self._hot.commit(on_reply, self._pack(epoch, chats, len(batch)))
         metrics.COMMIT_BATCH.observe(len(batch))

@@ -55,7 +55,6 @@ class Wire(asyncio.Protocol):
         self._timeout_s = timeout_s
         self._reader = hiredis.Reader(notEnoughData=_MISSING)
         self._pending: collections.deque[tuple[OnReply, int]] = collections.deque()
-        self._out: list[bytes] = []
         self._transport: asyncio.Transport | None = None
         self._watchdog: asyncio.TimerHandle | None = None
         self._watches = 0
@@ -102,20 +101,19 @@ class Wire(asyncio.Protocol):
         """Send a call; `on_reply` receives the reply, an error reply, or `Unavailable`.
 
         Guarantees:
-            Order: calls reach Redis in the order of `send`. All calls of a loop tick are one write.
+            Order: calls reach Redis in the order of `send`. uvloop writes all calls of a loop tick
+                at once, at its end.
             Answer: `on_reply` runs exactly once, within the timeout, never before `send` returns.
         """
         if self._transport is None or self.closed.done():
             self._loop.call_soon(on_reply, Unavailable(self._why))
             return
-        if not self._out:
-            self._loop.call_soon(self._flush)
+        self._pending.append((on_reply, self._watches))
         first = args[0]
         if type(first) is Packed:
-            self._out.append(first)
+            self._transport.write(first)
         else:
-            self._out.append(hiredis.pack_command(args))  # type: ignore[arg-type]  # wrong stub
-        self._pending.append((on_reply, self._watches))
+            self._transport.write(hiredis.pack_command(args))  # type: ignore[arg-type]  # wrong stub
 
     def abort(self, why: str) -> None:
         """Close immediately; every pending call fails with `why`."""
@@ -124,11 +122,6 @@ class Wire(asyncio.Protocol):
             self.closed.set_result(None)
         if self._transport is not None:
             self._transport.abort()
-
-    def _flush(self) -> None:
-        out, self._out = self._out, []
-        if self._transport is not None:
-            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def _watch(self) -> None:
         # However late this tick runs, pending input and output is processed before the next tick.

@@ -90,7 +90,7 @@ async def sample_rate(
     before, first, begin = cores.snapshot(), count(), perf_counter()
     per_second: list[int] = []
     last, last_at = first, begin
-    while perf_counter() < begin + seconds - 0.5:
+    while not per_second or perf_counter() < begin + seconds - 0.5:
         await asyncio.sleep(min(1.0, begin + seconds - perf_counter()))
         now, at = count(), perf_counter()
         per_second.append(round((now - last) / (at - last_at)))

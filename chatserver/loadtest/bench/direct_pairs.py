@@ -22,7 +22,9 @@ from chatserver.loadtest.bench.session import (
 
 SUSTAINED_P99_MS = 30.0
 SEARCH_FROM, SEARCH_STEP = 0.6, 1.06  # of the closed-loop rate; factor of each step
+SEARCH_TRIES = 3
 IN_FLIGHT_MAX = 60  # less than `sends_in_flight_max` of `welcome`: more would be refused
+DRAIN_S = 15.0
 _OPENED_AT_ONCE = 32
 
 
@@ -237,21 +239,25 @@ async def find_open_maximum(
 
     Sustained means that the p99 of the time to the ack is at most `SUSTAINED_P99_MS`. The search
     starts below the closed-loop rate with one message in flight per pair, and rises in small steps.
+    It ends at the first rate that fails `SEARCH_TRIES` times, so that one pause of the machine does
+    not end it.
     """
     closed = await closed_loop(pairs, cores, 1, warmup_s, seconds)
     rate: float = closed["per_second"] * SEARCH_FROM
-    sustained = 0.0
-    while True:
-        measured = await open_loop(pairs, cores, rate, warmup_s, seconds, seed)
+    sustained, tries = 0.0, 0
+    while tries < SEARCH_TRIES:
+        measured = await open_loop(pairs, cores, rate, warmup_s, seconds, seed + tries)
         p99_ms = measured["ack_ms"]["p99"]
         if p99_ms is None or p99_ms > SUSTAINED_P99_MS:
-            return round(sustained)
-        sustained, rate = rate, rate * SEARCH_STEP
+            tries += 1
+        else:
+            sustained, rate, tries = rate, rate * SEARCH_STEP, 0
+    return round(sustained)
 
 
-async def drain(pairs: Sequence[Pair], deadline_s: float = 15) -> None:
+async def drain(pairs: Sequence[Pair]) -> None:
     """Wait until every sent message is received; report missing and duplicate messages."""
-    until = perf_counter() + deadline_s
+    until = perf_counter() + DRAIN_S
     while perf_counter() < until:
         if all(pair.is_quiet for pair in pairs):
             break

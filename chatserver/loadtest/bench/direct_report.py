@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import json
-import platform
 import statistics
 import subprocess
 from typing import Any
@@ -14,7 +12,7 @@ import redis as redis_py
 
 from chatserver import compiled
 from chatserver.loadtest.bench.server_stack import Stack
-from chatserver.loadtest.machine import machine
+from chatserver.loadtest.machine import machine, versions
 
 TARGETS = {
     "messages_per_second": 27_500,
@@ -47,7 +45,6 @@ _FIGURES = {
     "with_persist_per_second": "with_persist.per_second",
     "with_persist_stored_per_second": "with_persist.stored_per_second",
 }
-_PACKAGES = ("chatserver", "websockets", "uvloop", "msgspec", "redis", "hiredis")
 _COMMANDS_MAX = 12
 DISTURBED_SHARE = 0.05  # of the server core, used by processes that are not benchmarked
 DISTURBED_LATE_MS = 0.5  # p99 of the delay with which the generator sent
@@ -102,7 +99,7 @@ def build(
             name: value for name, value in options.items() if name not in ("out", "profile")
         },
         "not_measured": _not_measured(options),
-        "versions": _versions(runs),
+        "versions": {**versions(), "redis-server": runs[0]["redis_version"]},
         "machine": {**machine(), "load_average_before": list(load_average)},
         "targets": TARGETS,
         "medians": _medians(runs),
@@ -134,15 +131,6 @@ def _not_measured(options: dict[str, Any]) -> list[str]:
     elif not options["aof_rewrite"]:
         notes.append("rewrites of Redis's append-only file: they were off")
     return notes
-
-
-def _versions(runs: list[dict[str, Any]]) -> dict[str, str]:
-    packages = {name: importlib.metadata.version(name) for name in _PACKAGES}
-    return {
-        "python": platform.python_version(),
-        **packages,
-        "redis-server": runs[0]["redis_version"],
-    }
 
 
 def _medians(runs: list[dict[str, Any]]) -> dict[str, float]:

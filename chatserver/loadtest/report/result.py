@@ -6,21 +6,18 @@ docs/load.md documents the fields; `SCHEMA` is incremented when the meaning of a
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import json
 import os
-import platform
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from chatserver.loadtest.checker import EXAMPLES_MAX, KINDS
 from chatserver.loadtest.coordinator import Coordinator, Totals
-from chatserver.loadtest.machine import machine
+from chatserver.loadtest.machine import machine, versions
 from chatserver.loadtest.plan import Plan, Scenario
 from chatserver.loadtest.report.cost_constants import constants_of
 
 SCHEMA: Final = 1
-_PACKAGES = ("chatserver", "msgspec", "uvloop")
 _PLAIN = ("offered", "sent", "acked", "delivered", "retried", "pages")
 _COMING = ("connects", "connects_failed", "reconnects", "resumed_to_settle")
 _SHOWN = ("ack", "delivered", "page", "connect")
@@ -63,7 +60,7 @@ def build(
         },
         "target": {"url": plan.url, "processes": dict(pids), "has_redis": has_redis},
         "machine": {**machine(), "load_average_before": list(load_average)},
-        "versions": _versions(),
+        "versions": versions(),
         "tool": _tool(run.plans, totals, took_s, rates["offered_per_s"], ceiling),
         "counts": counts,
         "examples": _examples(totals),
@@ -138,16 +135,6 @@ def _tool(
         "ceiling": ceiling,
         "used_of_ceiling": used,
     }
-
-
-def _versions() -> dict[str, str | None]:
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = None
-    return found
 
 
 def _when(at: float) -> str:

@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import random
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -55,6 +55,7 @@ class Sender:
         self.order: list[str] = []
         self.places: dict[str, dict[UserId, int]] = {}
         self._mids = itertools.count(1)
+        self.on_outcome: Callable[[Outcome], object] = lambda _: None
 
     def send(self, ref: str, audience: Audience, sender: UserId = ALICE) -> None:
         """Submit a draft."""
@@ -72,6 +73,7 @@ class Sender:
         assert outcome.ref not in self.outcomes, f"{outcome.ref} was answered twice"
         self.outcomes[outcome.ref] = outcome
         self.order.append(outcome.ref)
+        self.on_outcome(outcome)
 
     def committed(
         self,
@@ -178,6 +180,28 @@ async def test_group_commit_lone_message_goes_at_once(redis_url: str) -> None:
 
         assert await sender.hot.call("PING") == b"PONG"
         assert sender.outcomes["r1"].kind == "committed"
+
+
+async def test_group_commit_next_call_has_messages_that_arrive_with_the_pushes(
+    redis_url: str,
+) -> None:
+    """The next call is sent one tick after a reply, so it has what arrives in the meantime."""
+    async with open_sender(redis_url) as sender:
+        team = await open_chat(sender.hot, CHAT, ALICE, BOB)
+        loop = asyncio.get_running_loop()
+
+        def send_after_poll(outcome: Outcome) -> None:
+            if outcome.ref == "r1":
+                loop.call_soon(loop.call_soon, sender.send, "r3", team)
+
+        sender.on_outcome = send_after_poll
+        sender.send("r1", team)
+        await asyncio.sleep(0)  # r1 is in flight
+        sender.send("r2", team)
+        await sender.all_answered(3)
+
+        sizes = [entry.size for entry in await backlog_of(sender.hot)]
+        assert sizes == [1, 2]
 
 
 async def test_group_commit_keeps_the_order_of_thousands_over_many_ticks(redis_url: str) -> None:
