@@ -192,7 +192,7 @@ async def test_group_commit_next_call_has_messages_that_arrive_with_the_pushes(
 
         def send_after_poll(outcome: Outcome) -> None:
             if outcome.ref == "r1":
-                loop.call_soon(loop.call_soon, sender.send, "r3", team)
+                loop.call_soon(lambda: loop.call_soon(sender.send, "r3", team))
 
         sender.on_outcome = send_after_poll
         sender.send("r1", team)
