@@ -154,7 +154,7 @@ async def _measure_loops(
         pairs, cores, warmup_s / 4, max(1.0, seconds / 4), seed=number
     )
     result["open_maximum_per_second"] = maximum
-    rate = options["open_rate"] or maximum / 2
+    rate = options["open_rate"] or max(1.0, maximum / 2)
     result["open"] = await open_loop(pairs, cores, rate, warmup_s, seconds, seed=number)
     direct_report.reset_redis_stats(stack)
     closed = await closed_loop(pairs, cores, options["window"], warmup_s, seconds)

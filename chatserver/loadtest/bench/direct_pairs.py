@@ -235,7 +235,7 @@ async def open_loop(
 async def find_open_maximum(
     pairs: Sequence[Pair], cores: Cores, warmup_s: float, seconds: float, seed: int
 ) -> int:
-    """Return the highest rate that an open loop of single messages sustains.
+    """Return the highest rate that an open loop of single messages sustains, 0 if none.
 
     Sustained means that the p99 of the time to the ack is at most `SUSTAINED_P99_MS`. The search
     starts below the closed-loop rate with one message in flight per pair, and rises in small steps.
