@@ -27,29 +27,29 @@ Client = Callable[..., Awaitable[httpx.AsyncClient]]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client() -> AsyncIterator[Client]:
-    """Make clients of an application with `demo_users`. It takes 0.3 s to create one."""
-    made: dict[tuple[str, ...], httpx.AsyncClient] = {}
+    """Create clients of an application with `demo_users`; each application takes 0.3 s."""
+    clients: dict[tuple[str, ...], httpx.AsyncClient] = {}
     stack = contextlib.AsyncExitStack()
 
     async def make(*demo_users: str) -> httpx.AsyncClient:
-        if demo_users not in made:
+        if demo_users not in clients:
             settings = Settings(
                 auth=Auth(secret=SecretStr(SECRET)),
                 api=Api(gateway_url="ws://127.0.0.1:8081/", demo_users=list(demo_users)),
             )
             container = await stack.enter_async_context(open_offline_container(settings))
             transport = httpx.ASGITransport(create_app(settings, SystemClock(), container))
-            page = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080")
-            made[demo_users] = await stack.enter_async_context(page)
-        return made[demo_users]
+            http_client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080")
+            clients[demo_users] = await stack.enter_async_context(http_client)
+        return clients[demo_users]
 
     async with stack:
         yield make
 
 
 @pytest.mark.parametrize("path", ["/", "/docs", "/healthz", "/v1/client-config", "/nothing"])
-async def test_every_answer_has_the_security_headers(client: Client, path: str) -> None:
-    """Files, JSON and errors alike."""
+async def test_every_response_has_the_security_headers(client: Client, path: str) -> None:
+    """Files, JSON and errors have the same headers."""
     headers = (await (await client()).get(path)).headers
 
     assert headers["x-content-type-options"] == "nosniff"
@@ -58,7 +58,7 @@ async def test_every_answer_has_the_security_headers(client: Client, path: str) 
     assert policy["default-src"] == "'self'"
     assert policy["script-src"] == "'self'"
     assert policy["style-src"] == "'self'"
-    assert policy["img-src"].startswith("'self' data: blob: https://")  # and where files are
+    assert policy["img-src"].startswith("'self' data: blob: https://")  # and the origin of files
     assert policy["object-src"] == "'none'"
     assert policy["frame-ancestors"] == "'none'"
     assert policy["base-uri"] == "'none'"
@@ -67,8 +67,8 @@ async def test_every_answer_has_the_security_headers(client: Client, path: str) 
     assert headers.get_list("cache-control") in (["no-cache"], ["no-store"])
 
 
-async def test_client_config_names_the_gateway_and_no_demo_user_by_default(client: Client) -> None:
-    """Outside of development the page gets no users for one-click login."""
+async def test_client_config_by_default_has_gateway_and_no_demo_users(client: Client) -> None:
+    """By default, the page gets no users for one-click login."""
     assert (await (await client()).get("/v1/client-config")).json() == {
         "gateway_url": "ws://127.0.0.1:8081/",
         "demo_users": [],
@@ -79,23 +79,23 @@ async def test_client_config_names_the_gateway_and_no_demo_user_by_default(clien
     }
 
 
-async def test_demo_login_without_demo_users_does_not_exist(client: Client) -> None:
-    """A production API has no such route at all, whatever is sent to it."""
+async def test_demo_login_without_demo_users_is_not_found(client: Client) -> None:
+    """A production API has no such route, for any request body."""
     for body in (b'{"user":"alice"}', b"", b"{"):
         answer = await (await client()).post("/v1/dev/login", content=body)
         assert answer.status_code == 404
         assert answer.json()["code"] == "not_found"
 
 
-async def test_demo_login_gives_a_token_that_verifies(client: Client) -> None:
-    """One click makes a demo user's token, of an hour."""
+async def test_demo_login_returns_a_valid_token(client: Client) -> None:
+    """The token is for the demo user of the request."""
     answer = await (await client("alice", "bob")).post("/v1/dev/login", json={"user": "bob"})
 
     assert answer.status_code == 200
     login = answer.json()
-    found = Tokens(Auth(secret=SecretStr(SECRET)), SystemClock()).verify(login["token"])
-    assert (login["user"], login["expires_at"]) == ("bob", found.expires_at)
-    assert found.user == "bob"
+    claims = Tokens(Auth(secret=SecretStr(SECRET)), SystemClock()).verify(login["token"])
+    assert (login["user"], login["expires_at"]) == ("bob", claims.expires_at)
+    assert claims.user == "bob"
     assert answer.headers["cache-control"] == "no-store"
 
 
@@ -114,10 +114,10 @@ async def test_demo_login_gives_a_token_that_verifies(client: Client) -> None:
         (b'{"user":"' + b"a" * 70_000 + b'"}', 413, "too_large"),
     ],
 )
-async def test_demo_login_with_a_wrong_body_is_a_problem(
+async def test_demo_login_with_invalid_body_returns_a_problem(
     client: Client, body: bytes, status: int, code: str
 ) -> None:
-    """Each wrong body gets one problem document with a code."""
+    """Each invalid body gets a problem document with a code."""
     answer = await (await client("alice", "bob")).post(
         "/v1/dev/login", content=body, headers={"Content-Type": "application/json"}
     )
@@ -130,7 +130,7 @@ async def test_demo_login_with_a_wrong_body_is_a_problem(
     assert problem["temporary"] is False
 
 
-async def test_problem_names_the_wrong_field(client: Client) -> None:
+async def test_problem_names_the_invalid_field(client: Client) -> None:
     """The caller can correct the request without guessing."""
     answer = await (await client("alice", "bob")).post("/v1/dev/login", json={"user": "a#b"})
 
@@ -145,8 +145,8 @@ async def test_api_without_a_secret_does_not_start() -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-async def test_method_that_a_path_lacks_is_a_problem(client: Client, method: str) -> None:
-    """405 with a document, and the methods that there are."""
+async def test_unsupported_method_returns_a_problem(client: Client, method: str) -> None:
+    """The response is 405 with a problem document."""
     answer = await (await client()).request(method, "/healthz")
 
     assert answer.status_code == 405
@@ -154,14 +154,14 @@ async def test_method_that_a_path_lacks_is_a_problem(client: Client, method: str
 
 
 async def test_health_of_a_running_api_is_ok(client: Client) -> None:
-    """It answers 200 while the process serves, whatever is with its stores."""
+    """It returns 200 while the process serves requests, even if its stores are down."""
     answer = await (await client()).get("/healthz")
 
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
-async def test_readiness_without_redis_is_unavailable_and_says_why(client: Client) -> None:
-    """A load balancer sends its requests elsewhere, and an operator reads what is missing."""
+async def test_readiness_without_redis_is_unavailable_and_names_redis(client: Client) -> None:
+    """A load balancer sends requests elsewhere, and an operator reads what is unavailable."""
     answer = await (await client()).get("/readyz")
 
     problem = answer.json()
@@ -170,25 +170,25 @@ async def test_readiness_without_redis_is_unavailable_and_says_why(client: Clien
     assert problem["temporary"] is True
 
 
-async def test_metrics_count_answers_by_route_and_not_by_path(client: Client) -> None:
-    """A path that a client makes up is no new time series."""
-    page = await client()
-    await page.get("/made-up-by-a-client")
-    await page.get("/healthz")
+async def test_metrics_count_responses_by_route_and_not_by_path(client: Client) -> None:
+    """Unknown paths that clients request create no time series."""
+    http_client = await client()
+    await http_client.get("/unknown-path")
+    await http_client.get("/healthz")
 
-    answer = await page.get("/metrics")
+    answer = await http_client.get("/metrics")
     text = generate_latest().decode()
 
-    assert answer.status_code == 404  # they stand on a port of their own, which clients never reach
+    assert answer.status_code == 404  # metrics have their own port, closed to clients
     assert 'chatserver_http_requests_total{route="/healthz",status="200"}' in text
-    assert "made-up-by-a-client" not in text
+    assert "unknown-path" not in text
 
 
 @pytest.mark.parametrize(
     ("settings", "proto", "expected"),
     [
         ({}, None, None),
-        ({}, "https", None),  # from a stranger
+        ({}, "https", None),  # from an untrusted peer
         ({"trusted_proxies": ["127.0.0.1"]}, "https", "max-age=31536000"),
         ({"trusted_proxies": ["127.0.0.1"]}, "http", None),
         ({"trusted_proxies": ["127.0.0.1"]}, None, None),
@@ -198,7 +198,7 @@ async def test_metrics_count_answers_by_route_and_not_by_path(client: Client) ->
         ({"tls_in_front": True, "hsts_s": 0}, None, None),
     ],
 )
-async def test_hsts_is_sent_where_tls_is_known_to_be_in_front(
+async def test_hsts_is_sent_only_behind_tls(
     settings: dict[str, Any], proto: str | None, expected: str | None
 ) -> None:
     """A setting or a trusted proxy indicates TLS; a site without TLS is never locked out."""

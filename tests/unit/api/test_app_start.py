@@ -10,15 +10,15 @@ from chatserver.api.response_headers import content_security_policy
 from chatserver.config import Api, Auth, Settings
 
 
-def test_policy_names_the_gateways_origin_only() -> None:
-    """The path and query of the gateway's address are no part of a source."""
+def test_content_security_policy_has_only_the_origin_of_the_gateway() -> None:
+    """A CSP source has no path and no query."""
     policy = content_security_policy("wss://chat.example:8443/socket?x=1")
 
     assert "connect-src 'self' wss://chat.example:8443;" in policy
 
 
 @pytest.mark.parametrize(
-    ("auth", "api", "is_told"),
+    ("auth", "api", "is_warned"),
     [
         (Auth(), Api(), True),
         (Auth(registration="closed"), Api(), False),
@@ -26,18 +26,16 @@ def test_policy_names_the_gateways_origin_only() -> None:
         (Auth(), Api(demo_users=["alice"]), False),
     ],
 )
-def test_start_with_open_registration_is_told_in_the_log(
-    auth: Auth, api: Api, is_told: bool
-) -> None:
+def test_start_with_open_registration_logs_a_warning(auth: Auth, api: Api, is_warned: bool) -> None:
     """Open registration is never enabled without a warning."""
     with capture_logs() as logs:
         warn_of_open_registration(Settings(auth=auth, api=api))
 
-    assert ["CHAT_AUTH_REGISTRATION=closed" in line["fix"] for line in logs] == [True] * is_told
+    assert ["CHAT_AUTH_REGISTRATION=closed" in line["fix"] for line in logs] == [True] * is_warned
 
 
-def test_connections_fit_into_the_open_files_that_a_process_may_have() -> None:
-    """Fewer files, fewer connections, and a line in the log; never more than the setting."""
+def test_connection_limit_fits_the_open_file_limit() -> None:
+    """The limit is reduced with a log event, and never raised above the setting."""
     with capture_logs() as logs:
         fitted = fit_connections(Api(), 1000)
 

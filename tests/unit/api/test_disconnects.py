@@ -19,25 +19,25 @@ class Client:
     """The receiving side of a request whose client disconnects when the test decides."""
 
     def __init__(self) -> None:
-        self._gone = asyncio.Event()
+        self._disconnected = asyncio.Event()
 
     async def receive(self) -> dict[str, Any]:
         """Return the next ASGI event."""
-        await self._gone.wait()
+        await self._disconnected.wait()
         return {"type": "http.disconnect"}
 
     def disconnect(self) -> None:
         """Close the connection."""
-        self._gone.set()
+        self._disconnected.set()
 
     @property
     def request(self) -> Request[Any, Any, Any]:
-        """This as a request."""
+        """Return this client as a request."""
         return cast("Request[Any, Any, Any]", self)
 
 
-async def test_login_whose_client_went_away_leaves_the_queue() -> None:
-    """A login that waits for a slot is gone with its client, and never gets the slot."""
+async def test_login_of_disconnected_client_leaves_the_queue() -> None:
+    """A waiting login ends when its client disconnects, and never gets a slot."""
     queue, client, hashed = PasswordQueue(1, 100.0, lambda: 0.0), Client(), list[str]()
     attempt = LoginAttempt(UserId("zoe"), "net", is_known=False)
 
@@ -59,8 +59,8 @@ async def test_login_whose_client_went_away_leaves_the_queue() -> None:
         assert hashed == []
 
 
-async def test_result_and_error_of_the_work_are_passed_on() -> None:
-    """A client that stays gets what came of it, and nothing is left running."""
+async def test_result_and_error_reach_a_connected_client() -> None:
+    """The result or the error is passed on, and no task is left running."""
     before = asyncio.all_tasks()
 
     async def succeed() -> int:

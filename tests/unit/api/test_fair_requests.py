@@ -1,4 +1,4 @@
-"""Requests of users share an API process fairly."""
+"""Users share the request slots of an API process fairly."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from chatserver.domain.ids import UserId
 from chatserver.service.fair_semaphore import FairSemaphore
 
 
-class Arrivals:
-    """Everybody is known."""
+class StubUserLoader:
+    """A user loader for which every user is already loaded."""
 
     async def ensure_loaded(self, user: UserId, *, is_vouched: bool) -> None:
         """See `chatserver.service.chats.user_loader`."""
 
 
-class World:
-    """An API with one slow route for work, and one for sends."""
+class SlowApi:
+    """An API with a slow route for requests and a slow route for sends."""
 
     def __init__(self, slots: FairSemaphore) -> None:
-        self.begun: list[str] = []
+        self.started: list[str] = []
         self.may_end = asyncio.Event()
 
         @get("/work", opt={})
@@ -43,43 +43,43 @@ class World:
         app = Litestar(
             [work, send],
             before_request=before,
-            dependencies=dependencies(cast(Any, Arrivals()), slots),
+            dependencies=dependencies(cast(Any, StubUserLoader()), slots),
             exception_handlers=EXCEPTION_HANDLERS,
             logging_config=None,
             openapi_config=None,
         )
         self.client = httpx.AsyncClient(
             base_url="http://api.example",
-            transport=httpx.ASGITransport(app),  # type: ignore[arg-type]  # ASGI all the same
+            transport=httpx.ASGITransport(app),  # type: ignore[arg-type]  # it is an ASGI app
         )
 
     async def _wait(self, actor: UserId) -> str:
-        self.begun.append(actor)
+        self.started.append(actor)
         await self.may_end.wait()
         return "done"
 
-    def ask(self, user: str, path: str = "/work") -> asyncio.Task[httpx.Response]:
-        """Make a request."""
+    def send_request(self, user: str, path: str = "/work") -> asyncio.Task[httpx.Response]:
+        """Start a request."""
         return asyncio.create_task(self.client.get(path, headers={"X-User": user}))
 
-    async def until_begun(self, count: int) -> None:
-        """Wait until so many requests are worked on."""
+    async def wait_until_started(self, count: int) -> None:
+        """Wait until this number of requests has started."""
         async with asyncio.timeout(10):
-            while len(self.begun) < count:
+            while len(self.started) < count:
                 await asyncio.sleep(0)
 
 
-async def test_requests_of_one_user_leave_room_for_others() -> None:
-    """A user with many concurrent requests waits for their own requests; sends are not counted."""
-    world = World(FairSemaphore(total_max=10, user_max=2, waiting_max=3, requests="requests"))
-    flood = [world.ask("busy") for _ in range(6)]
-    await world.until_begun(2)
+async def test_requests_of_one_user_leave_slots_for_others() -> None:
+    """A user's concurrent requests wait for each other; sends do not count."""
+    api = SlowApi(FairSemaphore(total_max=10, user_max=2, waiting_max=3, requests="requests"))
+    flood = [api.send_request("busy") for _ in range(6)]
+    await api.wait_until_started(2)
 
-    others = [world.ask("other"), world.ask("busy", "/send")]
-    await world.until_begun(4)
-    assert sorted(world.begun) == ["busy", "busy", "busy", "other"]
+    others = [api.send_request("other"), api.send_request("busy", "/send")]
+    await api.wait_until_started(4)
+    assert sorted(api.started) == ["busy", "busy", "busy", "other"]
 
-    world.may_end.set()
+    api.may_end.set()
     answers = await asyncio.gather(*flood, *others)
     assert [answer.status_code for answer in answers].count(429) == 1
     assert [answer.status_code for answer in answers].count(200) == 7
@@ -88,11 +88,11 @@ async def test_requests_of_one_user_leave_room_for_others() -> None:
     assert refused.headers["retry-after"] == "1"
 
 
-async def test_requests_that_fail_or_end_give_their_slots_back() -> None:
-    """Slots are free again after each answer."""
-    world = World(FairSemaphore(total_max=1, user_max=1, waiting_max=50, requests="requests"))
-    world.may_end.set()
+async def test_finished_requests_release_their_slots() -> None:
+    """Slots are free again after each response."""
+    api = SlowApi(FairSemaphore(total_max=1, user_max=1, waiting_max=50, requests="requests"))
+    api.may_end.set()
 
-    answers = await asyncio.gather(*(world.ask(f"u{n % 3}") for n in range(12)))
+    answers = await asyncio.gather(*(api.send_request(f"u{n % 3}") for n in range(12)))
 
     assert {answer.status_code for answer in answers} == {200}

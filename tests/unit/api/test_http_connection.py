@@ -10,7 +10,7 @@ from chatserver.api.http_connection import EXPIRED_IN_TICK_MAX, HttpLimits
 
 
 class Connection:
-    """Counts its expiries in the list of all."""
+    """A connection that records its expiry."""
 
     def __init__(self, expired: list[Connection]) -> None:
         self._expired = expired
@@ -19,8 +19,8 @@ class Connection:
         self._expired.append(self)
 
 
-async def test_connections_that_expire_together_end_in_several_ticks() -> None:
-    """Thousands of half-open requests begun together do not block the event loop."""
+async def test_connections_that_expire_together_close_in_several_ticks() -> None:
+    """Thousands of half-open requests that started together do not block the event loop."""
     limits: Any = HttpLimits(config.Api(), [])
     expired: list[Connection] = []
     connections = [Connection(expired) for _ in range(3 * EXPIRED_IN_TICK_MAX)]
@@ -28,7 +28,7 @@ async def test_connections_that_expire_together_end_in_several_ticks() -> None:
 
     for connection in connections:
         limits.add_expired(connection)
-    limits.remove_expired(connections[1])  # its stage ended meanwhile
+    limits.remove_expired(connections[1])  # its stage ended in time
     for _ in range(4):
         await asyncio.sleep(0)
         counts.append(len(expired))

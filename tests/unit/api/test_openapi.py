@@ -24,7 +24,7 @@ MESSAGE, MEMBER, BAN = (
     f"{CHAT}/members/{{user}}",
     f"{CHAT}/bans/{{user}}",
 )
-# What does by HTTP what a frame does; None: it is about being live, or about the socket itself.
+# The HTTP operation for each frame; None: the frame is about live updates or the socket itself.
 OPERATION_OF: dict[str, tuple[str, str] | None] = {
     "hello": None, "auth": None, "sync": None, "typing": None, "state": None, "unwatch": None,
     "stop": None, "join_turn": None,
@@ -52,7 +52,7 @@ OPERATION_OF: dict[str, tuple[str, str] | None] = {
     "update_session": ("PUT", "/v1/companion-sessions/{chat}/version"),
     "sessions": ("GET", "/v1/companion-sessions"),
 }  # fmt: skip
-# Lists that have a bound of their own: what was asked about by name, a chat's first members, steps,
+# Responses with bounded lists: items requested by name, a chat's first members, steps,
 # the attachments of a message, the messages around one.
 BOUNDED = {
     "/v1/admin/overview",
@@ -73,8 +73,8 @@ BOUNDED = {
 METHODS = {"get", "post", "put", "patch", "delete"}
 
 
-class Made(NamedTuple):
-    """The document, its operations by method and path, and what is really served."""
+class Api(NamedTuple):
+    """The document, its operations by method and path, and the routes that are served."""
 
     document: dict[str, Any]
     operations: dict[tuple[str, str], dict[str, Any]]
@@ -82,8 +82,8 @@ class Made(NamedTuple):
     bodies: dict[tuple[str, str], Any]  # the type of each operation's body
 
 
-async def make() -> Made:
-    """Make the routes and the document of an API with default settings."""
+async def create_api() -> Api:
+    """Create the routes and the document of an API with default settings."""
     settings = Settings(auth=Auth.model_validate({"secret": "0" * 32}))
     async with open_offline_container(settings) as container:
         app = create_litestar(settings, container.clock, container)
@@ -108,34 +108,34 @@ async def make() -> Made:
         for method, operation in item.items()
         if method in METHODS
     }
-    return Made(document, operations, served, bodies)
+    return Api(document, operations, served, bodies)
 
 
 @pytest.fixture(scope="module")
-def made() -> Made:
-    """One document for all tests: making it takes a while."""
-    return asyncio.run(make())
+def api() -> Api:
+    """One document for all tests, because it is slow to create."""
+    return asyncio.run(create_api())
 
 
-def test_committed_document_is_current(made: Made) -> None:
-    """A change of a route or of its types is a change of the document.
+def test_committed_document_is_current(api: Api) -> None:
+    """A change of a route or of its types also changes the document.
 
     When this fails: make docs
     """
-    assert COMMITTED.read_bytes() == encode_document(made.document)
+    assert COMMITTED.read_bytes() == encode_document(api.document)
 
 
-def test_document_lists_every_route_of_the_api(made: Made) -> None:
-    """No operation is hidden: what is not in the document are the web client's files alone."""
-    hidden = {path for _, path in made.served - set(made.operations)}
+def test_document_lists_every_route_of_the_api(api: Api) -> None:
+    """Only the web client's files and the document itself are not listed."""
+    hidden = {path for _, path in api.served - set(api.operations)}
 
-    assert set(made.operations) <= made.served
+    assert set(api.operations) <= api.served
     assert {path for path in hidden if path.startswith("/v1")} == {"/v1/openapi.json"}
 
 
-def test_document_tells_of_each_operation_who_may_call_it(made: Made) -> None:
-    """A reader of the document knows which token to send and what a refusal looks like."""
-    for name, operation in made.operations.items():
+def test_document_has_authorization_and_problem_of_each_operation(api: Api) -> None:
+    """A reader knows which token to send and what an error looks like."""
+    for name, operation in api.operations.items():
         is_open = operation["x-rule"] == "anyone"
         problem = operation["responses"]["default"]["content"]["application/problem+json"]
         assert operation["security"] == ([] if is_open else [{"bearer": []}]), name
@@ -143,32 +143,32 @@ def test_document_tells_of_each_operation_who_may_call_it(made: Made) -> None:
         assert operation["description"], name
 
 
-def test_document_names_each_operation_once(made: Made) -> None:
-    """Generated clients make functions of these names."""
-    names = Counter(operation["operationId"] for operation in made.operations.values())
+def test_document_names_each_operation_once(api: Api) -> None:
+    """Generated clients have a function for each of these names."""
+    names = Counter(operation["operationId"] for operation in api.operations.values())
 
     assert [name for name, count in names.items() if count > 1] == []
 
 
-def test_request_bodies_refuse_unknown_fields(made: Made) -> None:
-    """A misspelled field is a 400 that names it, on every route, also in nested objects."""
-    with_body = {name for name, each in made.operations.items() if "requestBody" in each}
-    assert with_body and with_body == set(made.bodies)
+def test_request_bodies_reject_unknown_fields(api: Api) -> None:
+    """A misspelled field is a 400 that names it, on every route and in nested objects."""
+    with_body = {name for name, each in api.operations.items() if "requestBody" in each}
+    assert with_body and with_body == set(api.bodies)
 
-    lax = {
+    lenient = {
         f"{method} {path}: {struct.__name__}"
-        for (method, path), body in made.bodies.items()
+        for (method, path), body in api.bodies.items()
         for struct in structs_of(body)
         if not struct.__struct_config__.forbid_unknown_fields
     }
 
-    assert lax == set()
+    assert lenient == set()
 
 
-def structs_of(wanted: Any) -> set[Any]:
-    """Return the structs that a type consists of."""
+def structs_of(root: Any) -> set[Any]:
+    """Return all structs in a type."""
     found: set[Any] = set()
-    waiting = [wanted]
+    waiting = [root]
     while waiting:
         each = waiting.pop()
         if isinstance(each, type) and issubclass(each, msgspec.Struct):
@@ -180,51 +180,51 @@ def structs_of(wanted: Any) -> set[Any]:
     return found
 
 
-def test_body_is_required_where_a_field_is(made: Made) -> None:
+def test_body_is_required_if_a_field_is_required(api: Api) -> None:
     """An empty body means an empty object if all fields are optional."""
-    for name, body in made.bodies.items():
+    for name, body in api.bodies.items():
         is_required = any(field.required for field in msgspec.structs.fields(body))
-        assert made.operations[name]["requestBody"]["required"] is is_required, name
+        assert api.operations[name]["requestBody"]["required"] is is_required, name
 
 
-def test_operation_that_creates_takes_an_idempotency_key(made: Made) -> None:
-    """Every operation that returns 201 may be repeated without harm, and so may a login."""
-    for (method, path), operation in made.operations.items():
+def test_create_operation_accepts_an_idempotency_key(api: Api) -> None:
+    """Operations that return 201, and the login, can be repeated without a second effect."""
+    for (method, path), operation in api.operations.items():
         headers = {each["name"] for each in operation.get("parameters", ())}
         if method == "POST" and ("201" in operation["responses"] or path == "/v1/auth/login"):
             assert "Idempotency-Key" in headers, path
 
 
-def test_operation_that_lists_is_paged(made: Made) -> None:
+def test_list_operation_is_paged(api: Api) -> None:
     """Every operation that returns a list is paged; history has its own cursors."""
-    for (method, path), operation in made.operations.items():
+    for (method, path), operation in api.operations.items():
         names = {each["name"] for each in operation.get("parameters", ())}
-        fields = fields_of(made, operation["responses"].get("200", {}))
+        fields = fields_of(api, operation["responses"].get("200", {}))
         lists = {name for name, field in fields.items() if field.get("type") == "array"}
         if method == "GET" and lists and path not in BOUNDED:
             assert names >= {"limit", "cursor"} or names >= {"limit", "before", "after"}, path
             assert {"next", "more"} & fields.keys(), path
 
 
-def fields_of(made: Made, answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of an answer's JSON object."""
+def fields_of(api: Api, answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a response's JSON object."""
     schema = answer.get("content", {}).get("application/json", {}).get("schema", {})
-    named = made.document["components"]["schemas"].get(schema.get("$ref", "").rpartition("/")[2])
+    named = api.document["components"]["schemas"].get(schema.get("$ref", "").rpartition("/")[2])
     fields: dict[str, Any] = (named or schema).get("properties", {})
     return fields
 
 
-def test_frame_that_is_not_live_has_an_operation(made: Made) -> None:
+def test_each_frame_has_an_http_operation_or_needs_none(api: Api) -> None:
     """HTTP offers everything that the WebSocket does: a new frame without a row fails."""
     tags = {frame.__struct_config__.tag for frame in typing.get_args(frames.AnyClientFrame)}
 
     assert set(OPERATION_OF) == tags
-    assert {each for each in OPERATION_OF.values() if each} <= set(made.operations)
+    assert {each for each in OPERATION_OF.values() if each} <= set(api.operations)
 
 
-def test_references_of_the_document_lead_somewhere(made: Made) -> None:
-    """Each type that is named is described."""
-    text = msgspec.json.encode(made.document).decode()
+def test_schema_references_of_the_document_resolve(api: Api) -> None:
+    """Each referenced type is described."""
+    text = msgspec.json.encode(api.document).decode()
     named = {part.split('"')[0] for part in text.split('"#/components/schemas/')[1:]}
 
-    assert named <= set(made.document["components"]["schemas"])
+    assert named <= set(api.document["components"]["schemas"])

@@ -1,4 +1,4 @@
-"""Cursors: opaque, bound to a list and a caller, and good for nothing else."""
+"""Page cursors: opaque, and bound to one list and one caller."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ CURSORS = Cursors(SecretStr("0123456789abcdef0123456789abcdef"))
 
 
 @given(st.text(max_size=64), st.text(max_size=100))
-def test_cursor_opened_for_its_own_list_gives_the_place(what: str, place: str) -> None:
-    """A sealed position is returned unchanged, whatever its type."""
-    assert CURSORS.open(what, CURSORS.seal(what, place), str) == place
+def test_cursor_opened_for_its_own_list_returns_the_position(list_name: str, position: str) -> None:
+    """A sealed position is returned unchanged."""
+    assert CURSORS.open(list_name, CURSORS.seal(list_name, position), str) == position
 
 
-def test_cursor_that_is_not_given_is_the_beginning() -> None:
-    """The first page needs none."""
+def test_missing_cursor_is_the_beginning() -> None:
+    """The first page needs no cursor."""
     assert CURSORS.open("chats of alice", None, str) is None
 
 
 @given(st.text(max_size=64), st.text(max_size=64))
-def test_cursor_of_another_list_is_refused(mine: str, yours: str) -> None:
-    """Neither another list's nor another caller's cursor opens anything."""
-    cursor = CURSORS.seal(mine, "place")
+def test_cursor_of_another_list_is_refused(list_name: str, other_list: str) -> None:
+    """A cursor of another list or another caller is a bad request."""
+    cursor = CURSORS.seal(list_name, "position")
 
-    if mine != yours:
+    if list_name != other_list:
         with pytest.raises(BadRequest, match="cursor"):
-            CURSORS.open(yours, cursor, str)
+            CURSORS.open(other_list, cursor, str)
 
 
 @given(st.text(max_size=60))
-def test_cursor_that_is_made_up_is_refused(text: str) -> None:
+def test_forged_cursor_is_refused(text: str) -> None:
     """A forged cursor is a bad request, whatever characters it contains."""
     with pytest.raises(BadRequest, match="cursor"):
         CURSORS.open("chats", text, str)
 
 
 def test_cursor_with_one_bit_changed_is_refused() -> None:
-    """Each byte is under the seal."""
-    sealed = bytearray(base64.urlsafe_b64decode(CURSORS.seal("chats", "place") + "=="))
+    """The seal covers each byte."""
+    sealed = bytearray(base64.urlsafe_b64decode(CURSORS.seal("chats", "position") + "=="))
     for at in range(len(sealed)):
         forged = bytes([*sealed[:at], sealed[at] ^ 1, *sealed[at + 1 :]])
         with pytest.raises(BadRequest):
@@ -53,14 +53,14 @@ def test_cursor_with_one_bit_changed_is_refused() -> None:
 
 
 def test_cursor_of_another_secret_is_refused() -> None:
-    """Servers that share no secret share no cursors."""
+    """Servers with different secrets reject each other's cursors."""
     other = Cursors(SecretStr("f" * 32))
 
     with pytest.raises(BadRequest):
-        CURSORS.open("chats", other.seal("chats", "place"), str)
+        CURSORS.open("chats", other.seal("chats", "position"), str)
 
 
-def test_short_list_is_cut_into_pages_that_together_are_it() -> None:
+def test_short_list_is_split_into_pages_without_gap_or_repeat() -> None:
     """Each item appears once and in order, for any page size; the last page has no `next`."""
     found = [(3, "c"), (1, "b"), (1, "a"), (2, "a"), (9, "z")]
     for limit in range(1, len(found) + 2):
@@ -76,7 +76,7 @@ def test_short_list_is_cut_into_pages_that_together_are_it() -> None:
 
 
 def test_short_list_that_changes_between_pages_repeats_nothing() -> None:
-    """The item that a page ended with may be gone by the next one."""
+    """The last item of a page may be deleted before the next page is read."""
     first, cursor = CURSORS.cut("l", [(1, "a"), (2, "b"), (3, "c")], lambda one: one, None, 2)
     rest, following = CURSORS.cut("l", [(1, "a"), (3, "c"), (0, "n")], lambda one: one, cursor, 2)
 

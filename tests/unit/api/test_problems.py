@@ -1,4 +1,4 @@
-"""Errors as responses: what the caller sees, and what only the log contains."""
+"""Errors as responses: what the caller gets, and what only the log contains."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from chatserver.api.problems import EXCEPTION_HANDLERS, on_chat_error
 from chatserver.errors import BadRequest, ConfigError, LostRace, RateLimited
 
 
-class _Told(msgspec.Struct):
+class _Note(msgspec.Struct):
     text: Annotated[str, msgspec.Meta(min_length=1)]
 
 
-@post("/tell")
-async def _tell(data: JSONBody[_Told]) -> None:
+@post("/notes")
+async def _post_note(data: JSONBody[_Note]) -> None:
     pass
 
 
-def test_missing_setting_is_unavailable_and_only_the_log_says_which() -> None:
+def test_missing_setting_is_unavailable_and_named_only_in_the_log() -> None:
     """The caller cannot fix missing S3 credentials, so the response does not name them."""
     missing = "S3 at AWS: Unable to locate credentials: set cold.access_key"
 
@@ -38,7 +38,7 @@ def test_missing_setting_is_unavailable_and_only_the_log_says_which() -> None:
 
 
 def test_lost_race_is_a_temporary_conflict() -> None:
-    """The same call may succeed later: the problem reports that, and when to retry."""
+    """The same call may succeed later: the problem says so, and when to retry."""
     answer = on_chat_error(RequestFactory().post("/v1/sessions"), LostRace("changed meanwhile"))
 
     problem = answer.content
@@ -46,8 +46,8 @@ def test_lost_race_is_a_temporary_conflict() -> None:
     assert (problem.retry_after_ms, answer.headers["Retry-After"]) == (100, "1")
 
 
-def test_rate_limited_request_is_answered_and_not_logged() -> None:
-    """A flood that limits refuse does not fill the log; other refusals are logged."""
+def test_rate_limited_request_is_not_logged() -> None:
+    """A flood of rate-limited requests does not fill the log; other errors are logged."""
     request = RequestFactory().post("/v1/sessions")
 
     with capture_logs() as logs:
@@ -63,13 +63,15 @@ def test_rate_limited_request_is_answered_and_not_logged() -> None:
     assert [line["code"] for line in logs] == ["bad_request"]
 
 
-def test_body_that_is_missing_or_wrong_is_named_as_the_body() -> None:
-    """Not by the name that the body has inside the server."""
+def test_problem_of_missing_or_invalid_body_names_the_body() -> None:
+    """The parameter's internal name does not appear."""
     with create_test_client(
-        [_tell], exception_handlers=EXCEPTION_HANDLERS, logging_config=None
+        [_post_note], exception_handlers=EXCEPTION_HANDLERS, logging_config=None
     ) as client:
-        details = [client.post("/tell").json()["detail"]]
-        details += [client.post("/tell", json=body).json()["detail"] for body in ({}, {"text": ""})]
+        details = [client.post("/notes").json()["detail"]]
+        details += [
+            client.post("/notes", json=body).json()["detail"] for body in ({}, {"text": ""})
+        ]
 
     assert details[0] == "body: is required, as JSON"
     assert details[1] == "body: object missing required field `text`"

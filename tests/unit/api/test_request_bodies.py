@@ -27,34 +27,34 @@ BODIES: list[tuple[Any, type[msgspec.Struct], set[str]]] = [
 
 
 def request_with(**headers: str) -> Request[Any, Any, Any]:
-    """Return a request that has these headers and nothing else."""
+    """Return a request that has only these headers."""
     raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    return Request({"type": "http", "headers": raw})  # type: ignore[arg-type]  # all that is read
+    return Request({"type": "http", "headers": raw})  # type: ignore[arg-type]  # no other key is read
 
 
 @pytest.mark.parametrize(("body", "frame", "path"), BODIES)
 def test_body_has_the_fields_of_its_frame(body: Any, frame: Any, path: set[str]) -> None:
     """A field added to a frame is also in HTTP, without a second definition."""
-    of_frame = {field.name: field.type for field in msgspec.structs.fields(frame)}
-    of_body = {field.name: field.type for field in msgspec.structs.fields(body)}
+    frame_fields = {field.name: field.type for field in msgspec.structs.fields(frame)}
+    body_fields = {field.name: field.type for field in msgspec.structs.fields(body)}
 
-    expected = {name: kind for name, kind in of_frame.items() if name not in path | {"id"}}
+    expected = {name: kind for name, kind in frame_fields.items() if name not in path | {"id"}}
     if "ref" in expected:
         expected["ref"] = frames.Id | None
-    assert of_body == expected
+    assert body_fields == expected
 
 
 @pytest.mark.parametrize(
     "json", [b'{"body":"x","chat":"c"}', b'{"body":"x","id":1}', b'{"body":"x","seq":1}', b"{}"]
 )
-def test_body_with_what_the_path_says_is_refused(json: bytes) -> None:
-    """An id in the path and another one in the body cannot both be meant."""
+def test_body_with_a_path_parameter_is_refused(json: bytes) -> None:
+    """Ids are accepted from the path only, so the two can never differ."""
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(json, type=messages.NewMessage)
 
 
-def test_frame_of_a_body_says_the_same() -> None:
-    """Body and path together are the frame that a socket would have sent."""
+def test_frame_of_a_body_has_its_fields_and_the_path() -> None:
+    """Body and path together make the frame that a WebSocket client would send."""
     body = msgspec.json.decode(b'{"body":"hi","ref":"r1","reply_to":3}', type=messages.NewMessage)
 
     frame = frame_of(frames.Send, body, request_with(), chat="c1")
@@ -62,9 +62,9 @@ def test_frame_of_a_body_says_the_same() -> None:
     assert frame == frames.Send(id=0, chat="c1", ref="r1", body="hi", reply_to=3)
 
 
-def test_lists_of_two_bodies_are_not_the_same_one() -> None:
-    """A default that can change is made anew for each."""
-    kind = body_of("Made", frames.Send, "chat")
+def test_bodies_share_no_mutable_default() -> None:
+    """Each body gets its own copy of a mutable default."""
+    kind = body_of("Body", frames.Send, "chat")
     one, two = (msgspec.json.decode(b'{"body":""}', type=kind) for _ in range(2))
 
     for field in msgspec.structs.fields(kind):
@@ -72,19 +72,19 @@ def test_lists_of_two_bodies_are_not_the_same_one() -> None:
         assert not isinstance(value, list) or value is not getattr(two, field.name)
 
 
-def test_reference_that_is_given_is_kept() -> None:
-    """The client's own name of what it does comes first."""
+def test_reference_of_the_body_is_kept() -> None:
+    """A `ref` in the body takes precedence over the Idempotency-Key."""
     assert ref_of("mine", request_with(idempotency_key="k")) == "mine"
 
 
-def test_reference_made_from_a_key_is_the_same_each_time() -> None:
-    """A repeat with the same key is the same request, also where the stored answer was lost."""
+def test_reference_from_an_idempotency_key_is_deterministic() -> None:
+    """A retry with the same key is the same request, even if the stored response was lost."""
     refs = [ref_of(None, request_with(idempotency_key=key)) for key in ("one", "one", "two")]
 
     assert refs[0] == refs[1] != refs[2]
     msgspec.convert({"id": 1, "chat": "c", "ref": refs[0], "type": "join"}, frames.Join)
 
 
-def test_references_without_a_key_differ() -> None:
-    """Two requests without a name are two."""
+def test_references_without_an_idempotency_key_differ() -> None:
+    """Two requests without a key are two operations."""
     assert ref_of(None, request_with()) != ref_of(None, request_with())

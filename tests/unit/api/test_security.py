@@ -1,4 +1,4 @@
-"""Rules of routes: who may call what, held against every kind of caller."""
+"""Authorization rules of routes: which callers are allowed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ READ_KEY = Principal("key", None, frozenset({"chats:read"}), key="k2")
 
 
 @pytest.mark.parametrize(
-    ("rule", "principal", "may"),
+    ("rule", "principal", "is_allowed"),
     [
         (USER, ALICE, True),
         (USER, READ_KEY, False),
@@ -39,39 +39,41 @@ READ_KEY = Principal("key", None, frozenset({"chats:read"}), key="k2")
         (user_or_key("chats:write"), READ_KEY, False),
     ],
 )
-def test_rule_lets_through_whom_it_names(rule: Rule, principal: Principal, may: bool) -> None:
+def test_rule_allows_only_the_callers_it_names(
+    rule: Rule, principal: Principal, is_allowed: bool
+) -> None:
     """A rule names users, a scope, or both; all other callers are refused."""
-    if may:
+    if is_allowed:
         check(rule, principal)
     else:
         with pytest.raises(Forbidden):
             check(rule, principal)
 
 
-def test_scopes_of_a_user_are_worth_nothing() -> None:
-    """Scopes are of keys: a person who has come by one passes no rule for keys."""
+def test_scope_of_a_user_is_ignored() -> None:
+    """Scopes belong to API keys: a user with a scope passes no rule for keys."""
     with pytest.raises(Forbidden):
         check(key("chats:read"), Principal("user", UserId("alice"), frozenset({"chats:read"})))
 
 
 def test_key_with_act_as_acts_as_the_user_of_the_header() -> None:
-    """From then on it is that user, for every check there is."""
-    wide = Principal("key", None, frozenset({ACT_AS}), key="k3")
+    """All later checks apply to that user."""
+    act_as_key = Principal("key", None, frozenset({ACT_AS}), key="k3")
 
-    assert act_as(wide, "alice").user == "alice"
-    assert act_as(wide, None) == wide
+    assert act_as(act_as_key, "alice").user == "alice"
+    assert act_as(act_as_key, None) == act_as_key
 
 
 @pytest.mark.parametrize("principal", [ALICE, BARE_KEY, READ_KEY])
-def test_acting_as_another_without_the_scope_is_forbidden(principal: Principal) -> None:
-    """A person never does, a key only with the scope; the header is not silently passed over."""
+def test_acting_as_another_user_without_the_scope_is_forbidden(principal: Principal) -> None:
+    """Users and keys without the scope get an error; the header is not silently ignored."""
     with pytest.raises(Forbidden, match="X-Chat-As"):
         act_as(principal, "bob")
 
 
 @pytest.mark.parametrize("name", ["", "a#b", "{p0}", "x" * 65, "a\n"])
-def test_acting_as_what_is_no_id_is_refused(name: str) -> None:
-    """The header is held to the grammar of ids."""
+def test_acting_as_an_invalid_id_is_refused(name: str) -> None:
+    """The header must be a valid user id."""
     with pytest.raises(BadRequest, match="X-Chat-As"):
         act_as(Principal("key", None, frozenset({ACT_AS}), key="k3"), name)
 
@@ -85,14 +87,14 @@ def test_token_is_read_from_the_header(header: str) -> None:
 @pytest.mark.parametrize(
     "headers", [[], [""], ["abc"], ["Basic abc"], ["Bearer"], ["Bearer "], ["Bearer a", "Bearer b"]]
 )
-def test_token_that_is_not_one_is_unauthenticated(headers: list[str]) -> None:
-    """No token, another scheme, or two tokens: unauthenticated."""
+def test_missing_or_malformed_token_is_unauthenticated(headers: list[str]) -> None:
+    """No token, another scheme and two tokens are all refused."""
     with pytest.raises(Unauthenticated):
         read_token(headers)
 
 
-def test_route_without_a_rule_does_not_start() -> None:
-    """A route without a rule is reported at startup, before anybody can call it."""
+def test_route_without_a_rule_fails_at_startup() -> None:
+    """A missing authorization rule is an error before the first request."""
 
     @get("/v1/forgotten")
     async def forgotten() -> None:
@@ -106,7 +108,7 @@ def test_route_without_a_rule_does_not_start() -> None:
         check_rules([opened, forgotten])
 
 
-def test_names_of_callers_differ() -> None:
+def test_names_of_user_and_key_differ() -> None:
     """No user can take the name of an API key, so their stored responses never mix."""
     key_principal = Principal("key", UserId("alice"), key="alice")
 

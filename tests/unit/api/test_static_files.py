@@ -35,7 +35,7 @@ def open_client(folder: Path) -> httpx.AsyncClient:
 
 @pytest_asyncio.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a small build, next to files that must not be served."""
+    """Create a client of a small build, next to files that must not be served."""
     folder = tmp_path / "build"
     (folder / "assets").mkdir(parents=True)
     (folder / ".git").mkdir()
@@ -48,8 +48,8 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     (folder / "assets" / "index-abc.js").write_bytes(SCRIPT)
     (folder / "assets" / "index-abc.js.gz").write_bytes(gzip.compress(SCRIPT))
     (tmp_path / "secret.js").write_text("private")
-    async with open_client(folder) as made:
-        yield made
+    async with open_client(folder) as http_client:
+        yield http_client
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ async def test_file_is_served_with_its_type_and_revalidated(
     assert (head.headers["etag"], head.content) == (answer.headers["etag"], b"")
 
 
-async def test_every_page_of_the_router_is_the_index(client: httpx.AsyncClient) -> None:
-    """All routes of the client's sources are served, and revalidated to notice a new build."""
+async def test_every_client_route_serves_the_index(client: httpx.AsyncClient) -> None:
+    """All routes in the client's sources are served, and revalidated to notice a new build."""
     sources = [path.read_text("utf-8") for path in SOURCES.glob("*/routes.ts")]
     routes = {path for text in sources for path in re.findall(r'(?:path:|LIST =) "(.+?)"', text)}
     listed = re.findall(r'^  "(\w+)",$', (SOURCES / "pages.ts").read_text("utf-8"), re.MULTILINE)
@@ -95,21 +95,21 @@ async def test_every_page_of_the_router_is_the_index(client: httpx.AsyncClient) 
 async def test_hashed_file_is_compressed_and_never_revalidated(
     client: httpx.AsyncClient, accept: str
 ) -> None:
-    """The stored copy is sent as it is, to clients that accept its encoding."""
+    """The compressed copy is sent unchanged to clients that accept its encoding."""
     path = "/assets/index-abc.js"
-    packed = await client.get(path, headers={"Accept-Encoding": accept})
+    compressed = await client.get(path, headers={"Accept-Encoding": accept})
     plain = await client.get(path, headers={"Accept-Encoding": "gzip;q=0, identity"})
 
-    assert packed.content == plain.content == SCRIPT  # httpx has unpacked the first one
-    assert packed.headers["content-encoding"] == "gzip"
-    assert int(packed.headers["content-length"]) < len(SCRIPT)
+    assert compressed.content == plain.content == SCRIPT  # httpx has decompressed the first one
+    assert compressed.headers["content-encoding"] == "gzip"
+    assert int(compressed.headers["content-length"]) < len(SCRIPT)
     assert "content-encoding" not in plain.headers
-    assert {each.headers["vary"] for each in (packed, plain)} == {"Accept-Encoding"}
-    assert packed.headers["etag"] != plain.headers["etag"]
-    assert "immutable" in packed.headers["cache-control"]
+    assert {each.headers["vary"] for each in (compressed, plain)} == {"Accept-Encoding"}
+    assert compressed.headers["etag"] != plain.headers["etag"]
+    assert "immutable" in compressed.headers["cache-control"]
 
 
-async def test_file_that_the_browser_has_is_not_sent_again(client: httpx.AsyncClient) -> None:
+async def test_cached_file_is_not_sent_again(client: httpx.AsyncClient) -> None:
     """A matching ETag returns 304 without content; another one returns the file."""
     path = "/service_worker.js"
     etag = (await client.get(path)).headers["etag"]
@@ -144,7 +144,7 @@ async def test_file_that_the_browser_has_is_not_sent_again(client: httpx.AsyncCl
         "/docs/index.html",
     ],
 )
-async def test_anything_else_is_not_found(client: httpx.AsyncClient, path: str) -> None:
+async def test_unlisted_path_is_not_found(client: httpx.AsyncClient, path: str) -> None:
     """Only listed files and pages exist, however a path is spelled."""
     request = httpx.Request("GET", "http://127.0.0.1:8080/")
     request.url = request.url.copy_with(raw_path=path.encode())
@@ -155,10 +155,10 @@ async def test_anything_else_is_not_found(client: httpx.AsyncClient, path: str) 
     assert answer.json()["code"] == "not_found"
 
 
-async def test_share_that_the_worker_missed_asks_the_user_to_share_again(
+async def test_share_without_service_worker_redirects_to_the_share_page(
     client: httpx.AsyncClient,
 ) -> None:
-    """The browser is sent to the page; nothing that was shared is read or repeated."""
+    """The page asks the user to share again; the server does not read the shared data."""
     answer = await client.post("/share", data={"text": "private"}, files={"files": b"x" * 100_000})
 
     assert (answer.status_code, answer.content) == (303, b"")
@@ -167,8 +167,8 @@ async def test_share_that_the_worker_missed_asks_the_user_to_share_again(
     assert (await client.get(answer.headers["location"])).text == PAGE
 
 
-async def test_checkout_without_a_build_explains_how_to_make_one(tmp_path: Path) -> None:
-    """There is a page, and it names the command."""
+async def test_index_without_a_build_names_the_build_commands(tmp_path: Path) -> None:
+    """A checkout without a built client still serves a page."""
     async with open_client(tmp_path) as client:
         answer = await client.get("/")
 
@@ -176,7 +176,9 @@ async def test_checkout_without_a_build_explains_how_to_make_one(tmp_path: Path)
     assert "npm" in answer.text and "make run" in answer.text
 
 
-async def test_policy_allows_what_the_client_needs_and_no_more(client: httpx.AsyncClient) -> None:
+async def test_content_security_policy_allows_only_what_the_client_needs(
+    client: httpx.AsyncClient,
+) -> None:
     """Trusted Types with one policy, and the microphone for voice messages."""
     headers = (await client.get("/")).headers
 

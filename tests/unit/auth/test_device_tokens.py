@@ -8,17 +8,17 @@ from chatserver.domain.ids import UserId
 
 
 class FakeClock:
-    """A clock that stands still until it is advanced."""
+    """A clock that moves only when a test advances it."""
 
     def __init__(self) -> None:
         self._now = 1_800_000_000.0
 
     def time(self) -> float:
-        """Seconds since 1970."""
+        """Return seconds since 1970."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Move the clock forward."""
         self._now += seconds
 
 
@@ -26,11 +26,11 @@ ZOE, YAN = UserId("zoe"), UserId("yan")
 
 
 def tokens_of(secret: str, clock: FakeClock) -> DeviceTokens:
-    """Device tokens under a secret."""
+    """Return device tokens signed with a secret."""
     return DeviceTokens(Auth.model_validate({"secret": secret}), clock)
 
 
-def test_token_names_its_device_until_it_expires() -> None:
+def test_token_identifies_its_device_until_it_expires() -> None:
     """A renewed token has the same device; an expired token has none."""
     clock = FakeClock()
     tokens = tokens_of("s" * 32, clock)
@@ -45,14 +45,14 @@ def test_token_names_its_device_until_it_expires() -> None:
     assert tokens.find_device([first], ZOE) is None
 
 
-def test_token_is_bound_to_its_account_and_key() -> None:
-    """A token of another account, another installation or a forger is none."""
+def test_token_is_bound_to_its_account_and_secret() -> None:
+    """A token of another account or secret, or a changed one, identifies no device."""
     clock = FakeClock()
     tokens = tokens_of("s" * 32, clock)
     token = tokens.make(ZOE)
     user, device, issued, mac = token.split(".")
 
-    wrong = [
+    invalid = [
         "",
         "x" * 300,
         f"yan.{device}.{issued}.{mac}",
@@ -60,6 +60,6 @@ def test_token_is_bound_to_its_account_and_key() -> None:
         f"{user}.{device[::-1]}.{issued}.{mac}",
         tokens_of("t" * 32, clock).make(ZOE),
     ]
-    assert tokens.find_device(wrong, ZOE) is None
+    assert tokens.find_device(invalid, ZOE) is None
     assert tokens.find_device([token], YAN) is None
     assert tokens.find_device([tokens.make(YAN)], ZOE) is None

@@ -39,19 +39,19 @@ ATTEMPT = LoginAttempt(UserId("zoe"), "net", is_known=False)
         "ChatServer!",
     ],
 )
-def test_common_password_or_name_of_the_service_may_not_be_chosen(password: str) -> None:
+def test_common_password_or_service_name_is_refused(password: str) -> None:
     """Common passwords are refused, in any case and with digits around them."""
     with pytest.raises(BadRequest):
         Passwords(WEAK).parse(password, "zoe")
 
 
-def test_other_password_may_be_chosen() -> None:
-    """Length is what counts; no kinds of characters are asked for."""
+def test_long_password_without_digits_is_accepted() -> None:
+    """Only the length counts; no character classes are required."""
     assert Passwords(WEAK).parse("correct horse battery", "zoe") == "correct horse battery"
 
 
-def test_list_of_common_passwords_is_whole() -> None:
-    """10,000 of 8 characters or more; nothing of the license in the head of the file."""
+def test_list_of_common_passwords_is_complete() -> None:
+    """It has about 10,000 passwords of 8 or more characters, without the file's license text."""
     assert 9_500 < len(common_passwords()) <= 10_000
     assert min(map(len, common_passwords())) == 8
     assert not any("copyright" in each for each in common_passwords())
@@ -75,17 +75,17 @@ async def test_unknown_user_is_checked_against_a_hash_of_the_same_cost() -> None
         "chatserver.auth.passwords.LOGIN_DELAY_S": 0,
     }
 )
-async def test_guesses_take_no_slot_of_other_logins() -> None:
-    """While a guess is hashed, one other guess waits, and other accounts do not."""
+async def test_guesses_use_no_slot_of_other_logins() -> None:
+    """A second guess waits for the first one; attempts at other accounts do not."""
     passwords = Passwords(WEAK)
     stored = await passwords.hash("correct horse battery", ATTEMPT)
     guess = dataclasses.replace(ATTEMPT, is_guess=True)
-    may_end, check = threading.Event(), passwords._check
+    release, check = threading.Event(), passwords._check
     nice: list[int] = []
 
     def check_slowly(stored: str, password: str) -> bool:
         if password != "correct horse battery":
-            may_end.wait(10)
+            release.wait(10)
         nice.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
         return check(stored, password)
 
@@ -98,7 +98,7 @@ async def test_guesses_take_no_slot_of_other_logins() -> None:
             assert await passwords.verify(stored, "correct horse battery", ATTEMPT)
             assert not any(each.done() for each in guesses)
     finally:
-        may_end.set()
+        release.set()
     assert await asyncio.gather(*guesses) == [False, False]
     if sys.platform == "linux":
         base = os.getpriority(os.PRIO_PROCESS, 0)
@@ -111,7 +111,7 @@ async def test_guesses_take_no_slot_of_other_logins() -> None:
 
 @pytest.mark.constants({"chatserver.auth.passwords.LOGIN_DELAY_S": 0})
 async def test_attempt_without_a_slot_reads_no_credential() -> None:
-    """A flood of guesses costs no reads: credentials are read only when a slot is free."""
+    """Credentials are read only when a slot is free, so a flood of guesses costs no reads."""
 
     @dataclasses.dataclass
     class Stored:
@@ -120,12 +120,12 @@ async def test_attempt_without_a_slot_reads_no_credential() -> None:
     passwords = Passwords(WEAK)
     stored = Stored(await passwords.hash("correct horse battery", ATTEMPT))
     guess = dataclasses.replace(ATTEMPT, is_guess=True)
-    may_end, reads = asyncio.Event(), 0
+    release, reads = asyncio.Event(), 0
 
     async def find() -> Stored | None:
         nonlocal reads
         reads += 1
-        await may_end.wait()
+        await release.wait()
         return stored
 
     attempts = [
@@ -134,10 +134,10 @@ async def test_attempt_without_a_slot_reads_no_credential() -> None:
     ]
     await asyncio.wait(attempts, return_when=asyncio.FIRST_COMPLETED)
     assert reads == 1
-    may_end.set()
-    ends = await asyncio.gather(*attempts, return_exceptions=True)
+    release.set()
+    results = await asyncio.gather(*attempts, return_exceptions=True)
 
-    refused = [end for end in ends if isinstance(end, RateLimited)]
+    refused = [result for result in results if isinstance(result, RateLimited)]
     assert len(refused) == SOURCE_MAX - 1
-    assert [end for end in ends if end not in refused] == [stored] * reads
+    assert [result for result in results if result not in refused] == [stored] * reads
     assert await passwords.find_verified(find, "another long secret", ATTEMPT) is None

@@ -1,4 +1,4 @@
-"""Commands configure logging; the other tests get theirs back."""
+"""Restores logging after commands that configure it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import structlog
 
 @pytest.fixture(autouse=True)
 def restored_logging() -> Iterator[None]:
-    """Undo what a command does to the process's logging."""
+    """Undo a command's changes to the process's logging."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

@@ -25,24 +25,24 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_committed_document_of_the_command_line_is_current(name: str) -> None:
-    """A change of a setting or a command is a change of its document, in any terminal.
+def test_committed_settings_or_commands_document_is_current(name: str) -> None:
+    """A change of a setting or a command changes its document; the terminal width does not.
 
     When this fails: make docs
     """
-    # In a process of its own: click keeps what help options a command once had.
-    made = subprocess.run(
+    # In a separate process, because click caches the help options of a command.
+    generated = subprocess.run(
         [sys.executable, "-m", "chatserver.cli.generated_documents", name],
         stdout=subprocess.PIPE,
         check=True,
         env={**os.environ, "COLUMNS": "60"},
     )
 
-    assert (FOLDER / f"{name}.md").read_bytes() == made.stdout
+    assert (FOLDER / f"{name}.md").read_bytes() == generated.stdout
 
 
-def test_settings_document_has_each_setting_with_a_meaning() -> None:
-    """Each setting has an explanation, so nobody has to read the code."""
+def test_settings_document_has_each_setting_with_a_description() -> None:
+    """Each setting is explained, so nobody has to read the code."""
     rows = re.findall(
         r"^\| `CHAT_(\w+)` \| ([^|]+) \| ([^|]+) \|(?:[^|\\]|\\.)*\| (.+) \|$",
         SETTINGS_TEXT,
@@ -57,7 +57,7 @@ def test_settings_document_has_each_setting_with_a_meaning() -> None:
 
 
 def test_commands_document_has_each_command_with_each_option() -> None:
-    """A command that was added to the list is in the document at once."""
+    """A new command or option without documentation fails."""
     text = (FOLDER / "commands.md").read_text(encoding="utf-8")
     context = click.Context(cli)
 

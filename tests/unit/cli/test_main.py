@@ -1,4 +1,4 @@
-"""The command line: quick help, honest exit codes, sentences instead of tracebacks."""
+"""The command line: fast help, exit codes, and error messages instead of tracebacks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SECRET = "0123456789abcdef0123456789abcdef"
 HEAVY = ("redis", "litestar", "uvicorn", "aioboto3", "pydantic", "structlog", "rich", "jwt")
 
 
-def test_help_imports_nothing_heavy() -> None:
-    """`chatserver --help` stays instant: no command's module is loaded for it."""
+def test_help_imports_no_heavy_modules() -> None:
+    """`chatserver --help` is fast because it loads no command's module."""
     program = (
         "import sys\n"
         "from chatserver.cli.main import cli\n"
@@ -33,7 +33,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_of_the_list_exists_and_explains_itself(name: str) -> None:
+def test_every_listed_command_exists_and_has_help(name: str) -> None:
     """`--help` prints these lines without importing the commands, so they are checked here."""
     group = CliRunner().invoke(cli, ["--help"])
     command = CliRunner().invoke(cli, [name, "--help"])
@@ -44,7 +44,7 @@ def test_every_command_of_the_list_exists_and_explains_itself(name: str) -> None
 
 
 def test_unknown_command_exits_with_2() -> None:
-    """A typing error is reported as one."""
+    """A typing error gets an error message."""
     result = CliRunner().invoke(cli, ["gatewya"])
 
     assert result.exit_code == 2
@@ -52,10 +52,10 @@ def test_unknown_command_exits_with_2() -> None:
 
 
 @pytest.mark.parametrize("command", [["gateway"], ["api"], ["worker", "all"], ["tables", "apply"]])
-def test_wrong_settings_are_told_all_at_once_and_exit_with_2(
+def test_invalid_settings_are_all_reported_and_exit_with_2(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every problem in one go, without a traceback."""
+    """All errors are listed together, without a traceback."""
     monkeypatch.setenv("CHAT_REDIS_PARTITIONS", "0")
     monkeypatch.setenv("CHAT_GATEWAY_PORT", "many")
     monkeypatch.setenv("CHAT_REDDIS_URL", "redis://127.0.0.1")
@@ -64,11 +64,11 @@ def test_wrong_settings_are_told_all_at_once_and_exit_with_2(
     with pytest.raises(SystemExit) as caught:
         main()
 
-    said = capsys.readouterr().err
+    message = capsys.readouterr().err
     assert caught.value.code == 2
     for name in ("redis.partitions", "gateway.port", "CHAT_REDDIS_URL"):
-        assert name in said
-    assert "Traceback" not in said
+        assert name in message
+    assert "Traceback" not in message
 
 
 def test_gateway_without_a_secret_exits_with_2(
@@ -85,11 +85,11 @@ def test_gateway_without_a_secret_exits_with_2(
     assert "openssl rand -hex 32" in capsys.readouterr().err
 
 
-def test_config_file_that_is_not_there_is_named(
+def test_missing_config_file_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`--config` with a wrong path does not start with defaults."""
-    monkeypatch.setenv("CHAT_CONFIG", "")  # so that what the command sets is taken back
+    """With a wrong `--config`, the command does not start with default settings."""
+    monkeypatch.setenv("CHAT_CONFIG", "")  # so that monkeypatch undoes what the command sets
     monkeypatch.setattr(sys, "argv", ["chatserver", "--config", "/no/such.toml", "api"])
 
     with pytest.raises(SystemExit) as caught:
@@ -100,22 +100,21 @@ def test_config_file_that_is_not_there_is_named(
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1", "127.0.0.1:6379", "redis://127.0.0.1:x/0"])
-def test_address_that_is_no_redis_url_is_refused(url: str) -> None:
-    """A wrong address is a wrong setting, not a missing server."""
+def test_address_that_is_not_a_redis_url_is_refused(url: str) -> None:
+    """An invalid address is an invalid setting, not an unavailable server."""
     with pytest.raises(ConfigError, match=r"redis\.url"):
         require_redis(Redis(url=url))
 
 
-def test_worker_of_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    """The message lists the known names."""
+def test_error_for_unknown_worker_lists_the_known_workers() -> None:
     result = CliRunner().invoke(cli, ["worker", "everything"])
 
     assert result.exit_code == 2
     assert "persist" in result.output
 
 
-def test_token_command_prints_a_token_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It can stand in `$(…)`."""
+def test_token_command_prints_only_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output can be used in `$(…)`."""
     monkeypatch.setenv("CHAT_AUTH_SECRET", SECRET)
 
     result = CliRunner().invoke(cli, ["token", "--user", "alice", "--ttl", "60"])
@@ -126,26 +125,26 @@ def test_token_command_prints_a_token_and_nothing_else(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--user", "a b"], "user: must be 1 to 64 characters"),
         (["--user", "alice", "--ttl", "3601"], "--ttl: must be 1 to 3600"),
     ],
 )
-def test_token_command_with_a_wrong_option_says_which(
-    options: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+def test_token_command_with_invalid_option_names_the_option(
+    options: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The message names the bounds."""
+    """The message also has the limits."""
     monkeypatch.setenv("CHAT_AUTH_SECRET", SECRET)
 
     result = CliRunner().invoke(cli, ["token", *options])
 
     assert result.exit_code == 2
-    assert said in result.output
+    assert message in result.output
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         (["chat", "--with", "bob", "--token", "t", "--url", "http://x"], "--url: must begin with"),
         (["audit"], "exactly one of --chat, --all and --continuous is required"),
@@ -161,22 +160,22 @@ def test_token_command_with_a_wrong_option_says_which(
         (["worker", "nope"], "Invalid value for 'NAMES...'"),
     ],
 )
-def test_wrong_usage_is_told_in_a_sentence(
-    command: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+def test_invalid_usage_names_the_option_and_exits_with_2(
+    command: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the name of the option or the argument, before anything is done."""
-    monkeypatch.setenv("CHAT_AUTH_SECRET", "")  # so that what `load` sets is taken back
+    """Options and arguments are checked before the command does anything."""
+    monkeypatch.setenv("CHAT_AUTH_SECRET", "")  # so that monkeypatch undoes what `load` sets
     monkeypatch.setenv("CHAT_TELEMETRY_LEVEL", "error")
     result = CliRunner().invoke(cli, command)
 
     assert result.exit_code == 2
-    assert said in result.output
+    assert message in result.output
 
 
-def test_load_without_a_secret_says_where_it_looked_for_one(
+def test_load_without_a_secret_names_the_missing_settings_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A secret of one's own making would only be refused by the server."""
+    """The command creates no secret of its own, because the server would refuse it."""
     monkeypatch.delenv("CHAT_AUTH_SECRET", raising=False)
     monkeypatch.setenv("CHAT_TELEMETRY_LEVEL", "error")  # the command sets it for its process
     monkeypatch.setattr(sys, "argv", ["chatserver", "load", "direct", "--dev-data", str(tmp_path)])
@@ -184,32 +183,32 @@ def test_load_without_a_secret_says_where_it_looked_for_one(
     with pytest.raises(SystemExit) as caught:
         main()
 
-    said = capsys.readouterr().err
+    message = capsys.readouterr().err
     assert caught.value.code == 2
-    assert f"{tmp_path / 'settings.env'} does not exist" in said and "--dev-data" in said
+    assert f"{tmp_path / 'settings.env'} does not exist" in message and "--dev-data" in message
 
 
-@pytest.mark.parametrize("is_beside", [True, False])
-def test_command_without_settings_is_pointed_to_those_of_a_dev_run(
-    is_beside: bool,
+@pytest.mark.parametrize("has_dev_folder", [True, False])
+def test_command_without_settings_suggests_those_of_a_dev_run(
+    has_dev_folder: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """If there is one in this folder."""
+    """The error names the settings file of `chatserver dev` if the current folder has one."""
     monkeypatch.delenv("CHAT_AUTH_SECRET", raising=False)
     monkeypatch.setattr(sys, "argv", ["chatserver", "token", "--user", "alice"])
     monkeypatch.chdir(tmp_path)
-    if is_beside:
+    if has_dev_folder:
         (tmp_path / ".dev").mkdir()
         (tmp_path / ".dev" / "settings.env").touch()
 
     with pytest.raises(SystemExit):
         main()
 
-    assert (". .dev/settings.env" in capsys.readouterr().err) is is_beside
+    assert (". .dev/settings.env" in capsys.readouterr().err) is has_dev_folder
 
 
 def test_version_command_prints_the_version() -> None:
-    """For bug reports."""
+    """The output belongs in bug reports."""
     assert CliRunner().invoke(cli, ["version"]).output.startswith("chatserver 0.")

@@ -1,4 +1,4 @@
-"""How far a run is: a bar where there is a terminal, lines where there is none."""
+"""Progress of a command: a bar in a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from chatserver.cli.progress import LINE_S, BarReport, PlainReport
 
 
 @dataclasses.dataclass
-class Done:
-    """A part of the work."""
+class Part:
+    """A completed part of the work."""
 
     read: int
     filled: int
     write_units: float
 
 
-class Time:
-    """A clock that a test moves."""
+class FakeClock:
+    """A clock that a test sets."""
 
     now = 0.0
 
@@ -33,14 +33,14 @@ class Time:
         return self.now
 
 
-def test_lines_come_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    """A log is not flooded."""
-    clock = Time()
+def test_plain_report_prints_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    """Frequent progress does not flood a log."""
+    clock = FakeClock()
     report = PlainReport(clock)
     report.begin("2 files-filled", 1000)
     for second in range(11):
         clock.now = float(second)
-        report.advance([Done(second * 10, second, 2.0 * second), Done(1, 1, 2.0)])
+        report.advance([Part(second * 10, second, 2.0 * second), Part(1, 1, 2.0)])
     report.end()
 
     lines = capsys.readouterr().out.splitlines()
@@ -51,7 +51,7 @@ def test_lines_come_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_bar_moves_and_says_what_is_done() -> None:
+def test_bar_shows_percentage_and_counts() -> None:
     """Printed lines appear above the bar."""
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120, legacy_windows=False)
@@ -59,7 +59,7 @@ def test_bar_moves_and_says_what_is_done() -> None:
     with Progress(columns, console=console) as progress:
         report = BarReport(progress)
         report.begin("2 files-filled", 200)
-        report.advance([Done(100, 7, 14.0)])
+        report.advance([Part(100, 7, 14.0)])
         report.print_line("index [files]: serves")
         report.end()
 

@@ -1,4 +1,4 @@
-"""Ranges and durations that `chatserver restore` accepts."""
+"""Ranges and durations of `chatserver restore`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chatserver.errors import BadRequest
 from workers.archive.restorer import Bound
 
 
-def test_day_as_an_end_counts_whole() -> None:
+def test_day_as_end_of_a_range_includes_the_whole_day() -> None:
     """Times without an offset are UTC."""
     at = int(datetime.datetime(2024, 5, 31, tzinfo=datetime.UTC).timestamp()) * 1_000_000
 
@@ -23,8 +23,8 @@ def test_day_as_an_end_counts_whole() -> None:
     assert parse_bound("17", "--to", is_end=True) == Bound(17, is_time=False)
 
 
-def test_time_to_last_is_hours_or_days() -> None:
-    """Anything else is refused."""
+def test_duration_is_hours_or_days() -> None:
+    """All other forms are refused."""
     assert (parse_lasting("12h"), parse_lasting("7d")) == (43_200, 604_800)
     for text in ("", "7", "0d", "-1d", "1w", "1.5d", "999999d"):
         with pytest.raises(BadRequest, match="--for: must be hours or days"):

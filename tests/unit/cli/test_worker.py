@@ -1,4 +1,4 @@
-"""`chatserver worker`: what can be run by its name, and what `all` is."""
+"""`chatserver worker`: the names of workers, and the workers of `all`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from chatserver.features.registry import load
 
 @pytest.mark.parametrize("name", WORKERS)
 def test_worker_can_be_loaded(name: str) -> None:
-    """The import paths of a worker lead to its functions."""
+    """The import paths of a worker resolve to functions."""
     assert callable(load(WORKERS[name].run))
     assert not WORKERS[name].check or callable(load(WORKERS[name].check))
 
 
-def test_analytics_is_in_all_if_it_is_configured() -> None:
-    """A second copy of the messages is written only where somebody wants one."""
+def test_all_includes_analytics_only_if_configured() -> None:
+    """The worker writes a second copy of the messages, so it must be enabled."""
     unset = choose_workers(["all"], Settings())
     configured = choose_workers(["all"], Settings(analytics=Analytics(export="metadata")))
     named = choose_workers(["analytics"], Settings())
@@ -29,8 +29,7 @@ def test_analytics_is_in_all_if_it_is_configured() -> None:
     assert named == ["analytics"]
 
 
-def test_worker_help_says_of_each_what_it_does() -> None:
-    """`--help` describes every worker."""
+def test_worker_help_describes_each_worker() -> None:
     described = re.findall(r"^ *([a-z]+) +[a-z]", worker.help or "", re.MULTILINE)
 
     assert {*WORKERS, "all"} <= set(described)

@@ -1,4 +1,4 @@
-"""The door to S3, without S3."""
+"""The S3 client, without S3."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from chatserver.config import Cold
 from chatserver.errors import ConfigError
 
 
-async def test_client_without_credentials_says_which_are_missing(
+async def test_signing_without_credentials_names_the_missing_settings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Signing a form without credentials must fail with a clear error."""
+    """Signing a form or a link without credentials fails with a clear error."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):

@@ -1,4 +1,4 @@
-"""The archive's format: what goes in comes out, and nothing else is believed."""
+"""The archive segment format: round trips, and corrupt objects are refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 
 @st.composite
 def runs(draw: st.DrawFn) -> list[Message]:
-    """A run of entries of one chat."""
+    """Generate consecutive entries of one chat."""
     seq, ts = draw(st.integers(1, 10**12)), draw(st.integers(1, 10**16))
     entries = []
     for _ in range(draw(st.integers(1, 12))):
@@ -45,20 +45,22 @@ def runs(draw: st.DrawFn) -> list[Message]:
 
 
 def entry(seq: int, ts: int | None = None, chat: str = "chat") -> Message:
-    """A plain message."""
+    """Return a plain message."""
     return Message(seq, seq * 10 if ts is None else ts, chat, "mid", "alice", "ref", "text", "Hi")
 
 
-def repacked(segment: Segment, raw: bytes) -> tuple[Segment, bytes]:
-    """Other lines, with a manifest that fits the object."""
+def recompress(segment: Segment, raw: bytes) -> tuple[Segment, bytes]:
+    """Compress other content, with a manifest that matches the object."""
     data = zstandard.ZstdCompressor().compress(raw)
     digest = hashlib.sha256(data).hexdigest()
-    size = dataclasses.replace(segment, raw_bytes=len(raw), stored_bytes=len(data), sha256=digest)
-    return size, data
+    manifest = dataclasses.replace(
+        segment, raw_bytes=len(raw), stored_bytes=len(data), sha256=digest
+    )
+    return manifest, data
 
 
 @given(runs())
-def test_entries_come_back_as_they_went(entries: list[Message]) -> None:
+def test_encoded_entries_are_decoded_unchanged(entries: list[Message]) -> None:
     """Every field of every entry is kept, and the manifest describes the content."""
     segment, data = encode_segment(entries)
 
@@ -68,7 +70,7 @@ def test_entries_come_back_as_they_went(entries: list[Message]) -> None:
     assert encode_segment(entries) == (segment, data)
 
 
-def test_keys_sort_as_their_entries_do() -> None:
+def test_keys_sort_in_the_order_of_their_entries() -> None:
     """A listing of the bucket is in the order of the chat."""
     keys = [encode_segment([entry(seq)])[0].key for seq in (2, 10, 999, 1000)]
 
@@ -80,22 +82,22 @@ def test_keys_sort_as_their_entries_do() -> None:
     "entries",
     [
         [],
-        [entry(1), entry(3)],  # a hole
-        [entry(1), entry(1, 20)],  # twice
-        [entry(2), entry(1, 30)],  # backwards
+        [entry(1), entry(3)],  # a gap
+        [entry(1), entry(1, 20)],  # a repeated seq
+        [entry(2), entry(1, 30)],  # descending
         [entry(1), entry(2, 10)],  # the same time
         [entry(1), entry(2, chat="other")],
     ],
 )
-def test_what_is_no_run_is_not_encoded(entries: list[Message]) -> None:
-    """A hole is never archived as if it were none."""
+def test_entries_that_are_not_consecutive_are_not_encoded(entries: list[Message]) -> None:
+    """A gap is never archived as a complete range."""
     with pytest.raises(CorruptData):
         encode_segment(entries)
 
 
 @given(st.data())
-def test_object_that_was_changed_is_refused(data: st.DataObject) -> None:
-    """One flipped bit, or one byte less, is another object."""
+def test_changed_object_is_refused(data: st.DataObject) -> None:
+    """A flipped bit, a missing byte or an extra byte does not match the manifest."""
     segment, good = encode_segment([entry(seq) for seq in range(1, 20)])
     at = data.draw(st.integers(0, len(good) - 1))
     bit = 1 << data.draw(st.integers(0, 7))
@@ -108,8 +110,8 @@ def test_object_that_was_changed_is_refused(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda lines: lines[:-1],  # an entry short
-        lambda lines: [*lines, lines[-1]],  # one too many
+        lambda lines: lines[:-1],  # an entry is missing
+        lambda lines: [*lines, lines[-1]],  # an entry is repeated
         lambda lines: [lines[0], *reversed(lines[1:])],
         lambda lines: lines[1:],  # no header
         lambda lines: [lines[0].replace(b'"chat":"chat"', b'"chat":"other"'), *lines[1:]],
@@ -120,32 +122,32 @@ def test_object_that_was_changed_is_refused(data: st.DataObject) -> None:
         lambda lines: [],
     ],
 )
-def test_object_that_holds_something_else_is_refused(change: object) -> None:
-    """A manifest that fits the bytes does not make them a segment."""
+def test_invalid_content_with_matching_digest_is_refused(change: object) -> None:
+    """A manifest that matches the bytes does not make them a valid segment."""
     assert callable(change)
     segment, data = encode_segment([entry(seq) for seq in range(1, 5)])
     lines = zstandard.ZstdDecompressor().decompress(data).removesuffix(b"\n").split(b"\n")
-    other, wrong = repacked(segment, b"\n".join([*change(lines), b""]))
+    manifest, invalid = recompress(segment, b"\n".join([*change(lines), b""]))
 
     with pytest.raises(CorruptData):
-        decode_segment(other, wrong)
+        decode_segment(manifest, invalid)
 
 
-def test_object_larger_than_its_manifest_says_is_not_unpacked() -> None:
-    """A bomb costs the bytes that it was announced with, and no more."""
+def test_object_larger_than_its_manifest_is_not_decompressed() -> None:
+    """A decompression bomb costs at most the number of bytes in its manifest."""
     segment, _ = encode_segment([entry(1)])
     bomb = zstandard.ZstdCompressor().compress(b"0" * 300_000_000)
     digest = hashlib.sha256(bomb).hexdigest()
-    announced = dataclasses.replace(segment, stored_bytes=len(bomb), sha256=digest)
+    manifest = dataclasses.replace(segment, stored_bytes=len(bomb), sha256=digest)
 
     with pytest.raises(CorruptData):
-        decode_segment(announced, bomb)
+        decode_segment(manifest, bomb)
     with pytest.raises(CorruptData, match="larger"):
-        decode_segment(dataclasses.replace(announced, raw_bytes=300_000_000), bomb)
+        decode_segment(dataclasses.replace(manifest, raw_bytes=300_000_000), bomb)
 
 
-def test_segment_is_smaller_than_what_it_holds() -> None:
-    """That is what it is for: chat compresses well."""
+def test_segment_is_a_tenth_of_its_entries() -> None:
+    """Chat messages compress well."""
     entries = [entry(seq) for seq in range(1, 1001)]
 
     segment, data = encode_segment(entries)
