@@ -31,10 +31,10 @@ class RecordingMachine(ClientMachine):
     def new_client(self) -> RecordedState:
         return self._first
 
-    def restarted(self, place: bytes | None, deeds: bytes) -> RecordedState:
+    def restart_client(self, place: bytes | None, deeds: bytes) -> RecordedState:
         """Restart with the messages that were kept, as a page does after a reload."""
         assert isinstance(self.client, RecordedState)
-        return self.client.restart(BOUNDS, list(self.untaken))
+        return self.client.restart(BOUNDS, list(self.queued))
 
     def signal(self, kind: str) -> None:
         """Send a signal, which is never repeated."""
@@ -46,7 +46,7 @@ class RecordingMachine(ClientMachine):
     def reconnect(self) -> None:
         """Lose the connection and all that was on its way."""
         if self.session is not None:
-            self.cut(is_late=False)
+            self.disconnect(is_late=False)
             self.flow(0, 0)
 
     def end(self) -> History:
@@ -65,8 +65,8 @@ def _kinds(draw: Draw) -> str:
 ACTIONS: list[tuple[int, Callable[[RecordingMachine, Draw], Any]]] = [
     (4, lambda m, d: m.flow_some(d.randint(0, 8), d.randint(0, 8))),
     (4, lambda m, d: m.flow_all(d.randint(1, 3))),
-    (3, lambda m, d: m.others_say(d.choice(CHATS), d.randint(1, 4), d.choice(["bob", "bob", ME]))),
-    (3, lambda m, d: m.say(d.choice(CHATS), d.choice(["hot", "hot", "stored"]))),
+    (3, lambda m, d: m.others_send(d.choice(CHATS), d.randint(1, 4), d.choice(["bob", "bob", ME]))),
+    (3, lambda m, d: m.send(d.choice(CHATS), d.choice(["hot", "hot", "stored"]))),
     (2, lambda m, d: m.others_change(d.choice(CHATS), _kinds(d), d.randint(0, 4))),
     (2, lambda m, d: m.break_connection(is_late=d.random() < 0.5, served=d.randint(0, 8))),
     (2, lambda m, d: m.wait(d.choice([0.2, 2.0, 6.0]))),
@@ -76,16 +76,16 @@ ACTIONS: list[tuple[int, Callable[[RecordingMachine, Draw], Any]]] = [
     (1, lambda m, d: m.read(d.choice(CHATS))),
     (1, lambda m, d: m.repeat_frame()),
     (1, lambda m, d: m.late_frame()),
-    (1, lambda m, d: m.turn(d.choice(["a", "b", LARGE]), is_heard=d.random() < 0.5)),
+    (1, lambda m, d: m.switch_large(d.choice(["a", "b", LARGE]), is_delivered=d.random() < 0.5)),
     (1, lambda m, d: m.trim(d.randint(0, 4))),
-    (1, lambda m, d: m.store(d.choice(CHATS), is_heard=d.random() < 0.5)),
+    (1, lambda m, d: m.store(d.choice(CHATS), is_delivered=d.random() < 0.5)),
     (1, lambda m, d: m.rewind(d.randint(0, 4))),
-    (1, lambda m, d: m.be_away_too_long(d.randint(0, 2), d.choice(CHATS), d.randint(3, 6))),
+    (1, lambda m, d: m.stay_offline_too_long(d.randint(0, 2), d.choice(CHATS), d.randint(3, 6))),
     (1, lambda m, d: m.refuse(d.randint(1, 3))),
     (1, lambda m, d: m.ask_history(d.choice(CHATS), has_before=d.random() < 0.5)),
     (1, lambda m, d: m.ask_chats()),
     (1, lambda m, d: m.pause(is_paused=d.random() < 0.3)),
-    (1, lambda m, d: m.be_busy()),
+    (1, lambda m, d: m.stop_taking_events()),
     (1, lambda m, d: m.take(d.randint(1, 12), is_busy=d.random() < 0.3)),
     (1, lambda m, d: m.restart_process()),
     (1, lambda m, d: m.signal(d.choice(["typing", "presence"]))),
@@ -113,23 +113,23 @@ def record_random(seed: int) -> History:
 
 
 STEPS_OF_A_DAY: list[Callable[[RecordingMachine], Any]] = [
-    lambda m: m.say("a", "hot"),
+    lambda m: m.send("a", "hot"),
     lambda m: m.flow(1, 0),
     lambda m: m.flow(0, 8),
-    lambda m: m.others_say("b", 3, "bob"),
+    lambda m: m.others_send("b", 3, "bob"),
     lambda m: m.flow(0, 1),
     lambda m: m.others_change("b", "edit", 0),
-    lambda m: m.others_say(LARGE, 2, "bob"),
+    lambda m: m.others_send(LARGE, 2, "bob"),
     lambda m: m.flow(2, 2),
-    lambda m: m.turn("a", is_heard=False),
+    lambda m: m.switch_large("a", is_delivered=False),
     lambda m: m.flow_all(1),
-    lambda m: m.say("a", "stored"),
+    lambda m: m.send("a", "stored"),
     lambda m: m.flow(1, 0),
     lambda m: m.change("b", "react"),
     lambda m: m.trim(0),
     lambda m: m.flow_all(1),
-    lambda m: m.store("a", is_heard=True),
-    lambda m: m.say("b", "hot"),
+    lambda m: m.store("a", is_delivered=True),
+    lambda m: m.send("b", "hot"),
     lambda m: m.flow_all(1),
     lambda m: m.rewind(1),
     lambda m: m.flow(1, 1),

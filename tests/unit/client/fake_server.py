@@ -1,9 +1,9 @@
-"""A server as a model: inbox, chats and their history of one user, without network or time.
+"""A model of a server: inbox, chats and history of one user, without network or time.
 
-It does what docs/protocol.md says and nothing more: events in order after a cursor, `too_long` and
-`reset`, pages that are contiguous and may be short, an ack for each ref. `turn` makes a chat large,
-or small again: what is said while it is large has no place in the inbox. `rewind` is a Redis that
-lost its end: a new epoch, and of each chat only what was stored and perhaps some more.
+It follows docs/protocol.md: events in order after a cursor, `too_long` and `reset`, pages that are
+contiguous and may be short, an ack for each ref. `switch_large` makes a chat large, or small again:
+messages of a large chat are not in the inbox. `rewind` simulates a data loss of Redis: a new epoch,
+and each chat keeps its stored entries and perhaps some later ones.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 Fields = dict[str, Any]
 ME = "alice"
-PAGE = 3  # shorter than anybody asks for
+PAGE = 3  # shorter than any requested page
 SNAPSHOT_CHATS = 2
 LARGE = "large"
 
 
 class FakeServer:
-    """All that is in Redis and DynamoDB, of which `ME` sees a part."""
+    """The data in Redis and DynamoDB, of which `ME` sees a part."""
 
     def __init__(self, chats: tuple[str, ...]) -> None:
         self.epoch = 1
@@ -26,20 +26,20 @@ class FakeServer:
         self.stored = dict.fromkeys(chats, 0)
         self.marks: dict[str, dict[str, int]] = {chat: {} for chat in chats}
         self.inbox: list[Fields] = []
-        self.first = 1  # the oldest event that is kept
+        self.first = 1  # seq of the oldest kept event
         self.activity: dict[str, int] = dict.fromkeys(chats, 0)
         self.large = {LARGE: 0}  # chat → seq above which it is a large one
-        self._large_before = dict(self.large)  # as it was before the inbox began
+        self._large_before = dict(self.large)  # at the start of the inbox
         self._clock = 0
         self.hidden: dict[str, set[int]] = {chat: set() for chat in chats}
 
-    # ── what happens ────────────────────────────────────────────────────────────────────────────
+    # ── changes ─────────────────────────────────────────────────────────────────────────────────
 
     def append(self, chat: str, sender: str, ref: str, **fields: Any) -> tuple[Fields, bool]:
-        """Give an entry its place; the same ref again finds the same. Second: it is new."""
-        for known in self.logs[chat]:
-            if (known["sender"], known["ref"]) == (sender, ref):
-                return known, False
+        """Append an entry, or find the one with the same ref; return it and whether it is new."""
+        for existing in self.logs[chat]:
+            if (existing["sender"], existing["ref"]) == (sender, ref):
+                return existing, False
         self._clock += 1
         entry = {
             "seq": len(self.logs[chat]) + 1,
@@ -55,11 +55,11 @@ class FakeServer:
         if "target" not in entry:
             self.marks[chat][sender] = max(self.marks[chat].get(sender, 0), entry["seq"])
         if chat not in self.large:
-            self.inbox.append(event_of(entry))
+            self.inbox.append(make_event(entry))
         return entry, True
 
-    def turn(self, chat: str) -> None:
-        """Make a chat large or small, as an inbox entry reports."""
+    def switch_large(self, chat: str) -> None:
+        """Make a chat large or small, and report it in the inbox."""
         since = len(self.logs[chat])
         is_large = chat not in self.large
         if is_large:
@@ -70,7 +70,7 @@ class FakeServer:
         self.inbox.append({"type": "event", "kind": "chat", "chat": chat, "info": info})
 
     def large_at(self, seq: int) -> dict[str, int]:
-        """Return the chats that are large for who has come to a place of the inbox."""
+        """Return the chats that are large at a position of the inbox."""
         large = dict(self._large_before)
         for event in self.inbox[:seq]:
             match event:
@@ -81,7 +81,7 @@ class FakeServer:
         return large
 
     def mark(self, chat: str, user: str, read: int) -> None:
-        """Move a mark forward, not beyond the end."""
+        """Advance a read mark, at most to the end of the chat."""
         read = min(read, len(self.logs[chat]))
         if read > self.marks[chat].get(user, 0):
             self.marks[chat][user] = read
@@ -94,7 +94,7 @@ class FakeServer:
         self.inbox.append({"type": "event", "kind": "hidden", "chat": chat, "hidden": [seq]})
 
     def trim(self, kept: int) -> None:
-        """Forget all but the last events of the inbox."""
+        """Remove all but the last events of the inbox."""
         self.first = max(self.first, len(self.inbox) + 1 - kept)
 
     def store(self, chat: str) -> Fields:
@@ -113,10 +113,10 @@ class FakeServer:
         self.large = {chat: min(since, len(self.logs[chat])) for chat, since in self.large.items()}
         self._large_before = dict(self.large)
 
-    # ── what is read ────────────────────────────────────────────────────────────────────────────
+    # ── reads ───────────────────────────────────────────────────────────────────────────────────
 
     def view(self, chat: str) -> list[Fields]:
-        """Return a chat as it is now: each message with the changes that were made to it."""
+        """Return a chat's messages with all changes applied."""
         shown = [{**entry, "reactions": {}} for entry in self.logs[chat]]
         for entry in self.logs[chat]:
             if "target" not in entry or shown[entry["target"] - 1].get("deleted"):
@@ -125,8 +125,8 @@ class FakeServer:
             target["rev"] = entry["seq"]
             match entry["kind"]:
                 case "edit":
-                    place = {"edited_ts": entry["ts"], "edited_seq": entry["seq"]}
-                    target |= {"body": entry["body"], **place}
+                    edited = {"edited_ts": entry["ts"], "edited_seq": entry["seq"]}
+                    target |= {"body": entry["body"], **edited}
                 case "delete":
                     target |= {"body": "", "deleted": True, "reactions": {}}
                     target |= {"edited_ts": 0, "edited_seq": 0}
@@ -140,12 +140,12 @@ class FakeServer:
         return shown
 
     def count_unread(self, chat: str) -> int:
-        """Return how many messages after the mark of `ME` are there to be read."""
+        """Return the number of unread, not deleted messages of `ME`."""
         after = self.view(chat)[self.marks[chat].get(ME, 0) :]
         return sum("target" not in entry and not entry.get("deleted") for entry in after)
 
     def history(self, request: Fields) -> Fields:
-        """Answer `history`."""
+        """Return the response to `history`."""
         view = self.view(request["chat"])
         if "after" in request:
             page = view[request["after"] : request["after"] + PAGE]
@@ -158,7 +158,7 @@ class FakeServer:
         return {**names, "messages": page, "tier": "hot", "more": more}
 
     def summaries(self, count: int) -> list[Fields]:
-        """Return lines of the chat list, newest activity first."""
+        """Return entries of the chat list, newest activity first."""
         newest = sorted(self.logs, key=lambda chat: -self.activity[chat])
         return [
             {
@@ -173,25 +173,25 @@ class FakeServer:
 
     def snapshot(self, kind: str, request: int | None = None) -> Fields:
         """Return `too_long` or `reset`."""
-        place = {"epoch": f"e{self.epoch}", "seq": len(self.inbox)}
-        frame = {"type": kind, "cursor": place, "chats": self.summaries(SNAPSHOT_CHATS)}
+        position = {"epoch": f"e{self.epoch}", "seq": len(self.inbox)}
+        frame = {"type": kind, "cursor": position, "chats": self.summaries(SNAPSHOT_CHATS)}
         for line in frame["chats"]:
             line["hidden"] = sorted(self.hidden[line["chat"]])
         return frame if request is None else {**frame, "id": request}
 
-    def judge(self, cursor: Fields) -> str:
-        """Say what becomes of a cursor: `current`, `too_long` or `reset`."""
+    def check_cursor(self, cursor: Fields) -> str:
+        """Return the state of a cursor: `current`, `too_long` or `reset`."""
         if cursor["epoch"] != f"e{self.epoch}" or cursor["seq"] > len(self.inbox):
             return "reset"
         return "too_long" if cursor["seq"] + 1 < self.first else "current"
 
     def events(self, after: int) -> list[Fields]:
-        """Return the events after a place of the inbox."""
+        """Return the events after a position of the inbox."""
         found = enumerate(self.inbox[after:], after + 1)
         return [{**event, "epoch": f"e{self.epoch}", "seq": seq} for seq, event in found]
 
 
-def event_of(entry: Fields) -> Fields:
+def make_event(entry: Fields) -> Fields:
     """Return the event for an entry."""
     kind = entry["kind"] if "target" in entry else "message"
     names = {"type": "event", "kind": kind, "chat": entry["chat"], "cs": entry["seq"]}
@@ -199,7 +199,7 @@ def event_of(entry: Fields) -> Fields:
 
 
 class FakeSession:
-    """A connection: frames wait on both ways until somebody moves them."""
+    """A connection whose frames wait in both directions until a test moves them."""
 
     def __init__(self, server: FakeServer, hello: Fields) -> None:
         self._server = server
@@ -209,21 +209,21 @@ class FakeSession:
         self._epoch = server.epoch
         self._sent = len(server.inbox)
         cursor = hello.get("cursor")
-        found = "current" if cursor is None else server.judge(cursor)
+        found = "current" if cursor is None else server.check_cursor(cursor)
         if cursor is not None and found == "current":
             self._sent = cursor["seq"]
         known = hello.get("large", {}) if found == "current" else {}
-        # Large chats, and what was sent of them; None: nobody said, and it is over further on.
-        self._places: dict[str, int | None] = {}
+        # Large chat → last sent seq; None: unknown, and the chat is small again later in the inbox.
+        self._positions: dict[str, int | None] = {}
         for chat, since in server.large_at(self._sent).items():
             if chat in known:
-                self._places[chat] = max(known[chat], since)
+                self._positions[chat] = max(known[chat], since)
             else:
                 is_on = server.large.get(chat) == since
-                self._places[chat] = len(server.logs[chat]) if is_on else None
-        begins = {
-            chat: place
-            for chat, place in self._places.items()
+                self._positions[chat] = len(server.logs[chat]) if is_on else None
+        heads = {
+            chat: position
+            for chat, position in self._positions.items()
             if server.large.get(chat) == server.large_at(self._sent)[chat]
         }
         self.welcome = {
@@ -232,70 +232,70 @@ class FakeSession:
             "epoch": f"e{server.epoch}",
             "seq": len(server.inbox),
             "limits": {"sends_in_flight_max": 4},
-            "large": [{"chat": chat, "seq": place} for chat, place in begins.items()],
+            "large": [{"chat": chat, "seq": position} for chat, position in heads.items()],
         }
         if found != "current":
             self.to_client.append(server.snapshot(found))
 
-    def tell_stored(self, frame: Fields) -> None:
+    def push_stored(self, frame: Fields) -> None:
         """Push a `stored` position, unless the client does not know its epoch yet."""
         if self._epoch == self._server.epoch:
             self.to_client.append(frame)
 
-    def pump(self) -> None:
-        """Send what there is for the client."""
+    def push_pending(self) -> None:
+        """Push all pending events to the client."""
         server = self._server
         if self._epoch != server.epoch or self._sent + 1 < server.first:
             kind = "reset" if self._epoch != server.epoch else "too_long"
             self._epoch, self._sent = server.epoch, len(server.inbox)
-            self._places = {chat: len(server.logs[chat]) for chat in server.large}
-            large = [{"chat": chat, "seq": place} for chat, place in self._places.items()]
+            self._positions = {chat: len(server.logs[chat]) for chat in server.large}
+            large = [{"chat": chat, "seq": position} for chat, position in self._positions.items()]
             self.to_client.append({**server.snapshot(kind), "large": large})
         for event in server.events(self._sent):
             self._send(event)
-        for chat in self._places:
+        for chat in self._positions:
             self._send_large(chat, len(server.logs[chat]))
 
     def _send(self, event: Fields) -> None:
-        """Send an event of the inbox; before a chat turns small, what it was large for."""
+        """Push an inbox event; before a chat becomes small, push its remaining entries."""
         info = event.get("info", {})
         if info and not info["large"]:
             self._send_large(event["chat"], info["since"])
-            self._places.pop(event["chat"], None)
+            self._positions.pop(event["chat"], None)
         self.to_client.append(event)
         self._sent = event["seq"]
         if info and info["large"]:
-            self._places[event["chat"]] = info["since"]
+            self._positions[event["chat"]] = info["since"]
 
     def _send_large(self, chat: str, upto: int) -> None:
-        """Send the entries of a large chat up to one."""
-        server, place = self._server, self._places.get(chat, 0)
-        if place is None:
+        """Push the entries of a large chat up to a seq."""
+        server, position = self._server, self._positions.get(chat, 0)
+        if position is None:
             cursor = {"epoch": f"e{server.epoch}", "seq": self._sent}
             lines = [line for line in server.summaries(100) if line["chat"] == chat]
             lines[0]["hidden"] = sorted(server.hidden[chat])
             self.to_client.append({"type": "too_long", "cursor": cursor, "chats": lines})
-            place = upto
-        for entry in server.logs[chat][place:upto]:
-            self.to_client.append({**event_of(entry), "epoch": f"e{server.epoch}", "seq": 0})
-        self._places[chat] = max(place, upto)
+            position = upto
+        for entry in server.logs[chat][position:upto]:
+            self.to_client.append({**make_event(entry), "epoch": f"e{server.epoch}", "seq": 0})
+        self._positions[chat] = max(position, upto)
 
-    def serve(self) -> None:
-        """Answer the oldest frame of the client."""
+    def handle_next(self) -> None:
+        """Handle the client's oldest frame."""
         frame = self.to_server.pop(0)
         if self.refusals > 0 and "id" in frame:
             self.refusals -= 1
             error = {"type": "error", "code": "unavailable", "message": "", "temporary": True}
             self.to_client.append({**error, "id": frame["id"], "retry_after_ms": 100})
             return
-        answer = self._answer(frame)
+        answer = self._handle(frame)
         if answer is not None:
-            self.pump()
+            self.push_pending()
             self.to_client.append(answer)
             if answer.get("dup"):
-                self.tell_stored(self._server.store(frame["chat"]))
+                self.push_stored(self._server.store(frame["chat"]))
 
-    def _answer(self, frame: Fields) -> Fields | None:
+    def _handle(self, frame: Fields) -> Fields | None:
         server = self._server
         match frame["type"]:
             case "send" | "edit" | "delete" | "react":
@@ -325,12 +325,12 @@ class FakeSession:
         durability = frame.get("durability", "hot")
         if durability == "stored":
             self._server.store(frame["chat"])
-        place = {key: entry[key] for key in ("seq", "ts", "mid", "ref")}
+        committed = {key: entry[key] for key in ("seq", "ts", "mid", "ref")}
         names = {"type": "ack", "id": frame["id"], "dup": not is_new, "durability": durability}
-        return {**names, **place}
+        return {**names, **committed}
 
     def _sync(self, frame: Fields) -> Fields:
-        found = self._server.judge(frame["cursor"])
+        found = self._server.check_cursor(frame["cursor"])
         if found != "current":
             return self._server.snapshot(found, frame["id"])
         events = self._server.events(frame["cursor"]["seq"])

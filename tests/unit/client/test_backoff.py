@@ -1,4 +1,4 @@
-"""Reconnects of a client: delays, and close codes that end them."""
+"""Reconnects of a client: delays, and close codes that allow a reconnect."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from chatserver.protocol.codes import Close
         (3999, Verdict.STOP),
     ],
 )
-def test_close_code_says_whether_to_come_back(code: int, verdict: Verdict) -> None:
-    """3000 to 3499 come back, 3500 to 3999 do not as they are."""
+def test_close_code_determines_whether_to_reconnect(code: int, verdict: Verdict) -> None:
+    """Codes 3000 to 3499 allow a reconnect, 3500 to 3999 do not."""
     assert judge_close(code) is verdict
 
 
 def test_wait_bound_doubles_up_to_ten_seconds() -> None:
-    """Full jitter: what is drawn from doubles, so that many clients spread."""
-    drawn: list[tuple[float, float]] = []
+    """Full jitter: the upper bound of the random delay doubles."""
+    ranges: list[tuple[float, float]] = []
 
     def uniform(low: float, high: float) -> float:
-        drawn.append((low, high))
+        ranges.append((low, high))
         return high
 
     backoff = Backoff(uniform)
     waits = [backoff.next_s() for _ in range(6)]
 
     assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
-    assert {low for low, _ in drawn} == {0.0}
+    assert {low for low, _ in ranges} == {0.0}
 
 
 @given(st.integers(1, 50), st.floats(0, 1))
 def test_wait_is_between_half_a_second_and_ten(attempts: int, share: float) -> None:
-    """Never at once, never for long."""
+    """The client never reconnects at once, and never waits longer than ten seconds."""
     backoff = Backoff(lambda low, high: low + share * (high - low))
 
     waits = [backoff.next_s() for _ in range(attempts)]
@@ -58,15 +58,19 @@ def test_wait_is_between_half_a_second_and_ten(attempts: int, share: float) -> N
 
 
 @given(st.integers(0, 60_000), st.floats(0, 1))
-def test_advice_of_the_server_is_not_undercut(advice_ms: int, share: float) -> None:
-    """`retry_after_ms` means not before then; a little is added, so that not all come at once."""
+def test_wait_is_at_least_the_retry_after_of_the_server(retry_after_ms: int, share: float) -> None:
+    """A random delay is added to `retry_after_ms`, so that clients do not reconnect together."""
     backoff = Backoff(lambda low, high: low + share * (high - low))
 
-    assert advice_ms / 1000 <= backoff.next_s(advice_ms) <= advice_ms / 1000 + WAIT_S_MIN
+    assert (
+        retry_after_ms / 1000
+        <= backoff.next_s(retry_after_ms)
+        <= retry_after_ms / 1000 + WAIT_S_MIN
+    )
 
 
-def test_steady_connection_starts_the_waits_over() -> None:
-    """One that breaks at once does not."""
+def test_stable_connection_resets_the_wait() -> None:
+    """A connection that breaks at once does not reset it."""
     backoff = Backoff(lambda _, high: high)
     for _ in range(4):
         backoff.next_s()

@@ -1,4 +1,4 @@
-"""Each method of the client sends a frame that the server's decoder takes."""
+"""Each method of the client sends a frame that the server's decoder accepts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from chatserver.domain.clock import SystemClock
 from chatserver.protocol import codec, frames
 
 INFO = {"chat": "c1", "kind": "group", "members": ["alice"]}
-TURN = {"turn": "", "seq": 0, "index": 0, "text": ""}
-ANSWER = {**TURN, "chat": INFO, "chats": [], "messages": [], "tier": "hot", "more": False}
+RESPONSE = {"turn": "", "seq": 0, "index": 0, "text": ""}
+ANY_RESULT = {**RESPONSE, "chat": INFO, "chats": [], "messages": [], "tier": "hot", "more": False}
 
 
 class Recorder(Calls):
-    """Keeps the frames instead of sending them."""
+    """Records the frames instead of sending them."""
 
     def __init__(self) -> None:
         self._state = ClientState("phone")
@@ -32,14 +32,14 @@ class Recorder(Calls):
     async def _ask(self, fields: dict[str, Any], deadline_s: float) -> dict[str, Any]:
         self.frames.append({**fields, "id": 1})
         chat = INFO if fields["type"] not in {"history"} else "c1"
-        return {**ANSWER, "chat": chat}
+        return {**ANY_RESULT, "chat": chat}
 
-    def _post(self, deed: OutboxEntry) -> None:
-        self.frames.append({**deed.fields, "id": 1})
+    def _post(self, operation: OutboxEntry) -> None:
+        self.frames.append({**operation.fields, "id": 1})
 
-    async def _do(self, deed: OutboxEntry, deadline_s: float) -> Acked:
-        self._post(deed)
-        return Acked(deed.ref, deed.chat, 1, 1, "m", False, "hot")
+    async def _do(self, operation: OutboxEntry, deadline_s: float) -> Acked:
+        self._post(operation)
+        return Acked(operation.ref, operation.chat, 1, 1, "m", False, "hot")
 
     def _notify(self, fields: dict[str, Any]) -> None:
         self.frames.append(fields)
@@ -85,8 +85,8 @@ class Recorder(Calls):
         (lambda c: c.state("bg"), frames.State),
     ],
 )
-async def test_call_sends_a_frame_of_the_protocol(call: Any, expected: type) -> None:
-    """With all fields where the server expects them, and none that it does not know."""
+async def test_call_sends_a_valid_protocol_frame(call: Any, expected: type) -> None:
+    """The server's decoder reads all fields of the frame, and none is unknown."""
     calls = Recorder()
 
     result = call(calls)

@@ -1,4 +1,4 @@
-"""A device's knowledge of a chat, and the part that survives a new epoch."""
+"""A device's copy of a chat, and the part of it that is kept in a new epoch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.unit.client.device import entry
 
 
 def entries(*seqs: int, later_s: int = 0) -> list[Entry]:
-    """Entries with the ids of their places."""
+    """Return entries with ids derived from their seqs."""
     return [msgspec.convert(entry(seq, ts=seq + later_s), Entry) for seq in seqs]
 
 
-def test_entry_that_was_made_again_at_its_place_is_read_again() -> None:
-    """It has its id, at another time: what lies before it may be something else."""
+def test_entry_rewritten_at_the_same_seq_is_withdrawn() -> None:
+    """It has the same id and a later time, so entries before it may have changed too."""
     log = ChatLog(100)
     log.begin(0)
     log.put_page(entries(1, 2, 3))
@@ -28,8 +28,8 @@ def test_entry_that_was_made_again_at_its_place_is_read_again() -> None:
     assert (verified.agreed, verified.withdrawn) == (1, (2, 3))
 
 
-def test_entry_that_was_made_again_further_down_is_told_with_what_follows() -> None:
-    """A device that joined just before the loss receives its join at the new place."""
+def test_entry_rewritten_at_a_lower_seq_is_delivered_again() -> None:
+    """A device that joined just before the data loss receives its join at the new position."""
     log = ChatLog(100)
     log.begin(24)
     log.put_page(entries(25))

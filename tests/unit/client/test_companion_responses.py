@@ -13,15 +13,15 @@ from chatserver.errors import Unavailable
 
 
 class Server:
-    """Knows the whole response, and how much of it was sent so far."""
+    """A server with a complete response, of which it has sent a part."""
 
     def __init__(self, pieces: list[str], turn: str = "T1") -> None:
         self.turn = turn
         self.pieces = ["", *pieces, ""]
-        self.said = 0  # pieces with an index below it
+        self.sent = 0  # number of pieces sent
 
     def signal(self, index: int) -> dict[str, Any]:
-        """One part, as a device receives it."""
+        """Return one piece as a device receives it."""
         frame: dict[str, Any] = {
             "type": "signal", "kind": "ai.delta", "chat": "c", "from": "ai-x", "turn": self.turn,
             "seq": 7, "index": index, "text": self.pieces[index],
@@ -31,13 +31,13 @@ class Server:
         return frame
 
     def joined(self) -> dict[str, Any]:
-        """The text so far, as the response to `join_turn`."""
-        index = self.said - 1
+        """Return the text so far, as the response to `join_turn`."""
+        index = self.sent - 1
         frame: dict[str, Any] = {
             "type": "turn", "id": 1, "chat": "c", "turn": self.turn, "seq": 7, "index": index,
-            "text": "".join(self.pieces[: self.said]),
+            "text": "".join(self.pieces[: self.sent]),
         }  # fmt: skip
-        if self.said == len(self.pieces):
+        if self.sent == len(self.pieces):
             frame["end"] = "done"
         return frame
 
@@ -46,30 +46,30 @@ class Device:
     """Receives frames and keeps the events that it reports."""
 
     def __init__(self) -> None:
-        self.told: list[AnswerGrew] = []
-        self.asked: list[tuple[Any, Any]] = []
-        self.answers = CompanionResponses(self._ask, self.told.extend)  # type: ignore[arg-type]  # as much as is used
+        self.events: list[AnswerGrew] = []
+        self.joins: list[tuple[Any, Any]] = []
+        self.answers = CompanionResponses(self._ask, self.events.extend)  # type: ignore[arg-type]  # a stub
 
     def _ask(self, fields: dict[str, Any], take: Any, failed: Any, now: float) -> None:
         assert fields == {"type": "join_turn", "chat": "c"}
-        self.asked.append((take, failed))
+        self.joins.append((take, failed))
 
-    def check(self, turn: str, whole: str) -> str:
+    def check(self, turn: str, response: str) -> str:
         """Check that the reported text is a prefix of the response, each part once; return it."""
         text = ""
-        for event in self.told:
+        for event in self.events:
             if event.turn == turn:
                 text += event.added
                 assert event.text == text
-        assert whole.startswith(text)
+        assert response.startswith(text)
         return text
 
 
-deeds = st.lists(
+actions = st.lists(
     st.one_of(
-        st.tuples(st.just("say"), st.booleans()),  # and whether the device hears it
-        st.tuples(st.just("late"), st.integers(0, 30)),  # an earlier piece comes, again or now
-        st.tuples(st.just("answer"), st.booleans()),  # of the oldest question; or it fails
+        st.tuples(st.just("send"), st.booleans()),  # whether the device receives the piece
+        st.tuples(st.just("late"), st.integers(0, 30)),  # an earlier piece, repeated or delayed
+        st.tuples(st.just("answer"), st.booleans()),  # whether the oldest join succeeds
         st.tuples(st.just("join"), st.just(0)),
         st.tuples(st.just("reconnect"), st.just(0)),
     ),
@@ -77,52 +77,52 @@ deeds = st.lists(
 )
 
 
-@given(pieces=st.lists(st.text("ab", min_size=1, max_size=3), max_size=12), script=deeds)
-def test_spoken_answer_is_told_as_a_beginning_and_in_the_end_whole(
+@given(pieces=st.lists(st.text("ab", min_size=1, max_size=3), max_size=12), script=actions)
+def test_response_is_reported_as_prefixes_and_finally_complete(
     pieces: list[str], script: list[tuple[str, Any]]
 ) -> None:
     """Signals and responses may be lost, repeated or late: nothing is reported twice."""
-    server, device, whole = Server(pieces), Device(), "".join(pieces)
-    for deed, value in script:
-        if deed == "say" and server.said < len(server.pieces):
-            server.said += 1
+    server, device, response = Server(pieces), Device(), "".join(pieces)
+    for action, value in script:
+        if action == "send" and server.sent < len(server.pieces):
+            server.sent += 1
             if value:
-                device.answers.signalled(server.signal(server.said - 1), 0.0)
-        elif deed == "late" and server.said:
-            device.answers.signalled(server.signal(value % server.said), 0.0)
-        elif deed == "answer" and device.asked and server.said:
-            take, failed = device.asked.pop(0)
+                device.answers.signalled(server.signal(server.sent - 1), 0.0)
+        elif action == "late" and server.sent:
+            device.answers.signalled(server.signal(value % server.sent), 0.0)
+        elif action == "answer" and device.joins and server.sent:
+            take, failed = device.joins.pop(0)
             if value:
                 take(server.joined(), 0.0)
             else:
                 failed(Unavailable("no"), 0.0)
-        elif deed == "join":
+        elif action == "join":
             device.answers.join("c", 0.0)
-        elif deed == "reconnect":
-            device.asked.clear()
+        elif action == "reconnect":
+            device.joins.clear()
             device.answers.reconnected(0.0)
-        device.check("T1", whole)
+        device.check("T1", response)
 
-    server.said = len(server.pieces)
+    server.sent = len(server.pieces)
     device.answers.joined(server.joined())
-    assert device.check("T1", whole) == whole
-    assert [event.end for event in device.told if event.end] == ["done"]
+    assert device.check("T1", response) == response
+    assert [event.end for event in device.events if event.end] == ["done"]
 
 
-def test_spoken_gap_asks_once_until_it_is_answered() -> None:
-    """However many pieces come behind it."""
+def test_gap_in_response_sends_one_join() -> None:
+    """Later pieces behind the same gap send no further request."""
     server, device = Server(["a", "b", "c", "d"]), Device()
     for index in (0, 2, 3, 4):
         device.answers.signalled(server.signal(index), 0.0)
-    assert len(device.asked) == 1
+    assert len(device.joins) == 1
 
-    server.said = 4
-    device.asked[0][0](server.joined(), 0.0)
+    server.sent = 4
+    device.joins[0][0](server.joined(), 0.0)
 
     assert device.check("T1", "abcd") == "abcd"
 
 
-def test_spoken_answer_that_begins_anew_takes_the_place_of_the_old() -> None:
+def test_restarted_response_replaces_the_old_one() -> None:
     """After a worker crash, parts of its response are ignored, even if they arrive late."""
     old, new, device = Server(["x", "y"], "T1"), Server(["a", "b"], "T2"), Device()
     device.answers.signalled(old.signal(0), 0.0)
@@ -136,11 +136,10 @@ def test_spoken_answer_that_begins_anew_takes_the_place_of_the_old() -> None:
     assert device.check("T2", "ab") == "ab"
 
 
-def test_spoken_nothing_is_being_made() -> None:
-    """Joining a response that does not exist reports nothing."""
+def test_join_without_response_reports_nothing() -> None:
     device = Device()
     device.answers.join("c", 0.0)
-    take, _ = device.asked[0]
+    take, _ = device.joins[0]
     take({"type": "turn", "chat": "c", "turn": "", "seq": 0, "index": 0, "text": ""}, 0.0)
 
-    assert device.told == []
+    assert device.events == []

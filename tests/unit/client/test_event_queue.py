@@ -1,4 +1,4 @@
-"""The queue of events that a busy application has yet to take."""
+"""The queue of events that a busy application has not taken yet."""
 
 from __future__ import annotations
 
@@ -21,64 +21,64 @@ def acked(ref: str) -> Acked:
     return Acked(ref, "c1", 1, 1, "m1", False, "hot")
 
 
-def filled() -> EventQueue:
-    """A queue that is full."""
-    untaken = EventQueue(EVENTS_MAX)
+def full_queue() -> EventQueue:
+    """Return a queue that is full."""
+    queue = EventQueue(EVENTS_MAX)
     for number in range(EVENTS_MAX):
-        untaken.put(QueuedEvent(acked(f"r{number}"), None))
-    return untaken
+        queue.put(QueuedEvent(acked(f"r{number}"), None))
+    return queue
 
 
-def take_all(untaken: EventQueue) -> list[Event]:
+def take_all(queue: EventQueue) -> list[Event]:
     found = []
-    while untaken:
-        found.append(untaken.take())
+    while queue:
+        found.append(queue.take())
     return found[EVENTS_MAX:]
 
 
-def test_untaken_events_come_in_order_while_there_is_room() -> None:
-    """Nothing gives way before it has to."""
-    untaken = EventQueue(EVENTS_MAX)
-    news: list[Event] = [Connected("alice"), TYPING, acked("r1")]
+def test_events_are_taken_in_order_while_the_queue_has_room() -> None:
+    """No event is dropped before the queue is full."""
+    queue = EventQueue(EVENTS_MAX)
+    incoming: list[Event] = [Connected("alice"), TYPING, acked("r1")]
 
-    for event in news:
-        untaken.put(QueuedEvent(event, None, is_known=True))
+    for event in incoming:
+        queue.put(QueuedEvent(event, None, is_known=True))
 
-    assert [untaken.take() for _ in news] == news
-    assert not untaken
-
-
-def test_untaken_signals_and_known_acks_give_way_at_the_bound() -> None:
-    """An application that takes nothing costs no more memory, however long it does so."""
-    untaken = filled()
-    assert untaken.is_full
-
-    for number in range(1000):
-        untaken.put(QueuedEvent(TYPING, None))
-        untaken.put(QueuedEvent(acked(f"known-{number}"), None, is_known=True))
-
-    assert len(untaken) == EVENTS_MAX
-    assert take_all(untaken) == []
+    assert [queue.take() for _ in incoming] == incoming
+    assert not queue
 
 
-def test_untaken_states_are_told_as_they_are_at_the_end() -> None:
-    """Of the connection and of what is stored the newest word counts."""
-    untaken = filled()
+def test_full_queue_drops_signals_and_known_acks() -> None:
+    """An application that takes no events costs no more memory, however long it does so."""
+    queue = full_queue()
+    assert queue.is_full
 
     for number in range(1000):
-        untaken.put(QueuedEvent(Disconnected("gone", 1.0), None))
-        untaken.put(QueuedEvent(Connected("alice"), None))
-        untaken.put(QueuedEvent(StoredUpto("c1", number), None))
-        untaken.put(QueuedEvent(StoredUpto("c2", number), None))
+        queue.put(QueuedEvent(TYPING, None))
+        queue.put(QueuedEvent(acked(f"known-{number}"), None, is_known=True))
 
-    assert len(untaken) == EVENTS_MAX
-    assert take_all(untaken) == [Connected("alice"), StoredUpto("c1", 999), StoredUpto("c2", 999)]
+    assert len(queue) == EVENTS_MAX
+    assert take_all(queue) == []
 
 
-def test_untaken_ack_that_no_call_returned_is_kept_beyond_the_bound() -> None:
-    """No later call would report it."""
-    untaken = filled()
+def test_full_queue_keeps_the_newest_connection_and_stored_state() -> None:
+    """Older events of the same kind are replaced."""
+    queue = full_queue()
 
-    untaken.put(QueuedEvent(acked("posted"), None))
+    for number in range(1000):
+        queue.put(QueuedEvent(Disconnected("gone", 1.0), None))
+        queue.put(QueuedEvent(Connected("alice"), None))
+        queue.put(QueuedEvent(StoredUpto("c1", number), None))
+        queue.put(QueuedEvent(StoredUpto("c2", number), None))
 
-    assert take_all(untaken) == [acked("posted")]
+    assert len(queue) == EVENTS_MAX
+    assert take_all(queue) == [Connected("alice"), StoredUpto("c1", 999), StoredUpto("c2", 999)]
+
+
+def test_full_queue_keeps_acks_that_no_call_returned() -> None:
+    """The application has no other way to learn of these acks."""
+    queue = full_queue()
+
+    queue.put(QueuedEvent(acked("posted"), None))
+
+    assert take_all(queue) == [acked("posted")]

@@ -14,7 +14,7 @@ FILES = sorted(FOLDER.glob("*.jsonl"))
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_client_replays_recorded_histories(file: Path) -> None:
-    """The same inputs give the same frames, events and answers."""
+    """The same inputs give the same frames, events and results."""
     histories = load(file.read_text("utf-8"))
 
     assert histories

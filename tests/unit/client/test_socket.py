@@ -9,8 +9,8 @@ from chatserver.errors import ConfigError
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1", "127.0.0.1:8081", "ws://[::1", "ws://:x"])
-async def test_address_that_is_none_is_refused_by_an_error_of_ours(url: str) -> None:
-    """Nothing of the library's comes through."""
+async def test_invalid_gateway_address_is_a_config_error(url: str) -> None:
+    """Errors of the WebSocket library do not reach the caller."""
     with pytest.raises(ConfigError, match="must be a gateway address"):
         async with open_socket(url):
             pass

@@ -1,4 +1,4 @@
-"""Chats, unread counts and presence in the state of the SDK, beside its property test."""
+"""Chats, unread counts and presence in the client state; the property test covers the rest."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from chatserver.protocol.frames import LARGE_MAX
 from tests.unit.client.device import Device, entry, page
 
 
-def test_chat_knows_who_is_muted_and_its_slow_mode() -> None:
-    """From the chat's info, then from its entries; the chat list does not contain them."""
+def test_chat_has_its_muted_members_and_slow_mode() -> None:
+    """They come from the chat's info, then from its entries; the chat list does not have them."""
     device = Device()
     info = {"chat": "c1", "kind": "group", "members": ["alice", "bob"], "slow_s": 5}
-    device.take(
+    device.receive(
         type="event", epoch="e1", seq=1, kind="chat", chat="c1", info={**info, "muted": {"bob": 0}}
     )
     chat = device.state.chats["c1"]
@@ -41,8 +41,8 @@ def test_chat_knows_who_is_muted_and_its_slow_mode() -> None:
     assert chat.muted == {}
 
 
-def test_unread_counts_what_is_after_the_mark() -> None:
-    """Marks only rise; what we write counts as read."""
+def test_unread_counts_messages_after_the_read_mark() -> None:
+    """Marks only advance; a sender has read their own messages."""
     device = Device()
     device.event(1, 1)
     device.event(2, 2)
@@ -50,17 +50,17 @@ def test_unread_counts_what_is_after_the_mark() -> None:
     assert chat.unread == 2
 
     marks = {"user": "alice", "read": 1}
-    device.take(type="event", epoch="e1", seq=3, kind="read", chat="c1", read=marks)
+    device.receive(type="event", epoch="e1", seq=3, kind="read", chat="c1", read=marks)
     assert (chat.read, chat.unread) == (1, 1)
     device.event(4, 3, sender="alice")
     assert chat.unread == 0
     marks = {"user": "alice", "read": 2}
-    device.take(type="event", epoch="e1", seq=5, kind="read", chat="c1", read=marks)
+    device.receive(type="event", epoch="e1", seq=5, kind="read", chat="c1", read=marks)
     assert chat.read == 3
 
 
-def test_change_of_a_message_says_nothing_of_what_its_sender_has_read() -> None:
-    """Only who writes a message has read those before it; else a mark would move back later."""
+def test_change_of_a_message_does_not_advance_the_read_mark() -> None:
+    """Only a new message proves that its sender has read the messages before it."""
     device = Device()
     for seq in (1, 2, 3):
         device.event(seq, seq)
@@ -74,7 +74,7 @@ def test_change_of_a_message_says_nothing_of_what_its_sender_has_read() -> None:
 
 
 def test_unread_does_not_count_deleted_messages() -> None:
-    """Neither those that events brought nor those that the server had counted."""
+    """This holds for messages from events and for messages that the server counted."""
     device = Device()
     for seq in (1, 2, 3):
         device.event(seq, seq)
@@ -85,12 +85,12 @@ def test_unread_does_not_count_deleted_messages() -> None:
     chat.take_summary({"chat": "c1", "read": 0, "top": 4, "unread": 2})
     device.event(5, 5, kind="delete", target=1, body="")
     assert chat.unread == 1
-    device.take(type="event", epoch="e1", seq=6, kind="hidden", chat="c1", hidden=[3])
+    device.receive(type="event", epoch="e1", seq=6, kind="hidden", chat="c1", hidden=[3])
     assert chat.unread == 0
 
 
 def test_unread_does_not_count_a_deleted_message_that_is_not_kept() -> None:
-    """The server had counted it; the device keeps only the newest entries."""
+    """The server counted it, but the device keeps only the newest entries."""
     device = Device(entries_max=5)
     for seq in (1, 2, 3, 4):
         device.event(seq, seq)
@@ -107,7 +107,7 @@ def test_members_and_name_follow_the_entries() -> None:
     """The members and the name of a group are known without a request."""
     device = Device()
     info = {"chat": "c1", "kind": "group", "members": ["alice", "bob"], "roles": {"bob": "owner"}}
-    device.take(type="event", epoch="e1", seq=1, kind="chat", chat="c1", info=info)
+    device.receive(type="event", epoch="e1", seq=1, kind="chat", chat="c1", info=info)
     device.event(2, 1, kind="member", user="carol", role="admin", body="")
     device.event(3, 2, kind="member", user="alice", role="", body="")
     device.event(4, 3, kind="update", name="Trip", body="")
@@ -115,32 +115,35 @@ def test_members_and_name_follow_the_entries() -> None:
     chat = device.state.chats["c1"]
     assert chat.members == {"bob": "owner", "carol": "admin"}
     assert chat.name == "Trip"
-    assert [event.change.user for event in device.told(events.MemberChanged)] == ["carol", "alice"]
+    assert [event.change.user for event in device.events_of(events.MemberChanged)] == [
+        "carol",
+        "alice",
+    ]
 
 
-def test_message_hidden_by_us_reads_as_deleted() -> None:
-    """Deleted for ourselves, on this device or another."""
+def test_message_hidden_by_the_user_reads_as_deleted() -> None:
+    """The user may delete it for themselves on this device or another."""
     device = Device()
     device.event(1, 1)
 
-    device.take(type="event", epoch="e1", seq=2, kind="hidden", chat="c1", hidden=[1])
+    device.receive(type="event", epoch="e1", seq=2, kind="hidden", chat="c1", hidden=[1])
 
     (message,) = device.state.chats["c1"].log.messages()
     assert (message.body, message.deleted) == ("", True)
-    assert device.told(events.MessagesHidden)
+    assert device.events_of(events.MessagesHidden)
 
 
 def test_message_hidden_before_it_is_received_has_no_text_in_its_event() -> None:
-    """Deleted on another device; a page of history brings it here later."""
+    """It was deleted on another device; a page of history brings it here later."""
     device = Device()
     device.event(1, 1)
-    device.take(type="event", epoch="e1", seq=2, kind="hidden", chat="c1", hidden=[2])
+    device.receive(type="event", epoch="e1", seq=2, kind="hidden", chat="c1", hidden=[2])
     device.event(3, 3)
 
-    (history,) = device.asked("history")
-    device.take(**page(history, 2, more=False))
+    (history,) = device.sent("history")
+    device.receive(**page(history, 2, more=False))
 
-    added = [event.message for event in device.told(events.MessageAdded)]
+    added = [event.message for event in device.events_of(events.MessageAdded)]
     assert [(each.seq, each.body != "", each.deleted) for each in added] == [
         (1, True, False),
         (2, False, True),
@@ -154,13 +157,13 @@ def test_message_hidden_while_the_device_missed_events_reads_as_deleted(kind: st
     device = Device()
     for seq in (1, 2, 3, 4):
         device.event(seq, seq)
-    device.take(type="event", epoch="e1", seq=5, kind="hidden", chat="c1", hidden=[1])
+    device.receive(type="event", epoch="e1", seq=5, kind="hidden", chat="c1", hidden=[1])
 
     line = {"chat": "c1", "kind": "group", "top": 4, "hidden": [2]}
     cursor = {"epoch": "e2" if kind == "reset" else "e1", "seq": 9}
-    device.take(type=kind, cursor=cursor, chats=[line])
-    for history in device.asked("history"):
-        device.take(**page(history, 3, 4, more=True))
+    device.receive(type=kind, cursor=cursor, chats=[line])
+    for history in device.sent("history"):
+        device.receive(**page(history, 3, 4, more=True))
 
     log = device.state.chats["c1"].log
     assert [(each.seq, each.deleted) for each in log.messages()] == [
@@ -171,7 +174,7 @@ def test_message_hidden_while_the_device_missed_events_reads_as_deleted(kind: st
     ]
 
 
-def test_large_chat_that_a_welcome_before_a_snapshot_names_is_to_be_read() -> None:
+def test_large_chat_named_by_welcome_and_snapshot_is_read() -> None:
     """A device added while offline also gets the earlier messages."""
     for kind, epoch in (("reset", "e2"), ("too_long", "e1")):
         device = Device()
@@ -181,25 +184,25 @@ def test_large_chat_that_a_welcome_before_a_snapshot_names_is_to_be_read() -> No
         device.connection = device.state.connected(welcome, device.now)
 
         line = {"chat": "c2", "kind": "group", "top": 35}
-        device.take(type=kind, cursor={"epoch": epoch, "seq": 9}, chats=[line])
+        device.receive(type=kind, cursor={"epoch": epoch, "seq": 9}, chats=[line])
 
-        (restarted,) = device.told(events.Restarted)
+        (restarted,) = device.events_of(events.Restarted)
         assert restarted.chats == ("c2",), kind
 
 
 @pytest.mark.parametrize("kind", ["reset", "too_long"])
-def test_large_chat_that_only_a_snapshot_names_is_named_by_the_next_hello(kind: str) -> None:
-    """Else the next connection would begin at its newest entry, and leave out what came before.
+def test_large_chat_named_only_by_a_snapshot_is_in_the_next_hello(kind: str) -> None:
+    """Otherwise the next connection would start at its newest entry and skip earlier ones.
 
-    A user may join a large chat while the device's connection lives, and the snapshot of a loss of
-    Redis then takes the place of the event that says so.
+    A user may join a large chat while the device is connected; after a data loss of Redis, the
+    snapshot replaces the event of the join.
     """
     device = Device()
     epoch = "e2" if kind == "reset" else "e1"
     line = {"chat": "c1", "kind": "group", "top": 5, "read": 0, "unread": 5}
     cursor = {"epoch": epoch, "seq": 3}
-    device.take(type=kind, cursor=cursor, chats=[line], large=[{"chat": "c1", "seq": 4}])
-    assert [event.chats for event in device.told(events.Restarted)] == [("c1",)]
+    device.receive(type=kind, cursor=cursor, chats=[line], large=[{"chat": "c1", "seq": 4}])
+    assert [event.chats for event in device.events_of(events.Restarted)] == [("c1",)]
 
     device.state.disconnected(device.now)
     assert device.state.hello("token")["large"] == {"c1": 4}
@@ -209,24 +212,24 @@ def test_large_chat_that_only_a_snapshot_names_is_named_by_the_next_hello(kind: 
     device.connection = device.state.connected(welcome, device.now)
     for seq in (5, 6):
         place = {"epoch": epoch, "seq": 0, "cs": seq, "chat": "c1", "kind": "message"}
-        device.take(type="event", message=entry(seq), **place)
+        device.receive(type="event", message=entry(seq), **place)
     assert device.bodies() == ["text 5", "text 6"]
 
 
-def test_chat_whose_events_began_in_the_lost_epoch_is_to_be_read() -> None:
+def test_chat_whose_first_event_is_of_the_lost_epoch_is_read() -> None:
     """Redis may have lost the event of an entry before the first received one."""
     device = Device()
     device.event(1, 2)
     device.event(2, 1, "c2")
     lines = [{"chat": chat, "kind": "group", "top": 2} for chat in ("c1", "c2")]
 
-    device.take(type="reset", cursor={"epoch": "e2", "seq": 0}, chats=lines)
+    device.receive(type="reset", cursor={"epoch": "e2", "seq": 0}, chats=lines)
 
-    (restarted,) = device.told(events.Restarted)
+    (restarted,) = device.events_of(events.Restarted)
     assert restarted.chats == ("c1",)
 
 
-def test_expired_message_has_no_body_from_its_second_on() -> None:
+def test_message_has_no_body_from_its_expiry_on() -> None:
     """The device needs no event to remove the text."""
     device = Device()
     device.event(1, 1, expires_at=500)
@@ -236,18 +239,18 @@ def test_expired_message_has_no_body_from_its_second_on() -> None:
     assert [message.body for message in log.messages(now_s=500.0)] == [""]
 
 
-def test_event_of_an_unknown_kind_moves_the_cursor() -> None:
+def test_event_of_an_unknown_kind_advances_the_cursor() -> None:
     """A newer server does not stop an older client."""
     device = Device()
-    device.take(type="event", epoch="e1", seq=1, kind="poll", chat="c1", poll={})
-    device.take(type="weather")
+    device.receive(type="event", epoch="e1", seq=1, kind="poll", chat="c1", poll={})
+    device.receive(type="weather")
     device.event(2, 1)
 
     assert device.bodies() == ["text 1"]
 
 
-def test_longest_silent_chat_is_forgotten_at_the_bound() -> None:
-    """Chats have a bound, too."""
+def test_least_recently_active_chat_is_removed_at_the_limit() -> None:
+    """The number of chats in memory is limited."""
     device = Device(chats_max=2)
     for seq, chat in enumerate(("a", "b", "a", "c"), 1):
         device.event(seq, seq, chat)
@@ -255,7 +258,7 @@ def test_longest_silent_chat_is_forgotten_at_the_bound() -> None:
     assert list(device.state.chats) == ["a", "c"]
 
 
-def test_watched_users_are_watched_again_after_a_break() -> None:
+def test_presence_subscriptions_are_renewed_after_a_reconnect() -> None:
     """The application subscribes only once."""
     device = Device(watched_max=2)
     device.state.watch(["bob", "carol"])
@@ -265,7 +268,7 @@ def test_watched_users_are_watched_again_after_a_break() -> None:
 
     device.state.connected({"user": "alice", "epoch": "e1", "seq": 0}, device.now)
 
-    assert device.asked("watch") == [{"type": "watch", "users": ["bob"]}]
+    assert device.sent("watch") == [{"type": "watch", "users": ["bob"]}]
     with pytest.raises(Overloaded):
         device.state.watch(["carol", "dave"])
 
@@ -291,35 +294,32 @@ def test_subscriptions_to_many_users_are_split_into_frames() -> None:
     assert [user for each in frames[:3] for user in each["users"]] == users
 
 
-def test_presence_is_told_as_it_comes() -> None:
-    """Signals have no place and are not kept."""
+def test_presence_is_reported_at_once() -> None:
+    """Signals have no seq and are not kept."""
     device = Device()
 
-    device.take(type="signal", kind="presence", state="away", **{"from": "bob"})
+    device.receive(type="signal", kind="presence", state="away", **{"from": "bob"})
 
-    (event,) = device.told(events.SignalReceived)
+    (event,) = device.events_of(events.SignalReceived)
     assert (event.kind, event.sender, event.fields) == ("presence", "bob", {"state": "away"})
 
 
 @pytest.mark.parametrize("place", [b"", b"[]", b'{"user": 1}'])
-def test_store_that_is_no_store_is_refused(place: bytes) -> None:
-    """Rather than beginning anew and losing what was not sent."""
+def test_corrupt_saved_state_is_refused(place: bytes) -> None:
+    """A fresh start would silently lose operations that were not sent."""
     with pytest.raises(CorruptData):
         saved_state.restore(ClientState("phone"), place, None)
 
 
-# found by the property test
-
-
-async def test_resuming_device_names_the_chats_that_are_not_stored_and_asks_nothing() -> None:
+def test_hello_names_unstored_chats_and_no_send_is_repeated() -> None:
     """The server sends `stored` for the chats in `hello`; no send is repeated to find out."""
     device = Device()
     for number in (1, 2):
         fields = {"type": "send", "chat": "c1", "ref": f"r{number}", "body": "hello"}
         device.state.do(OutboxEntry(f"r{number}", "c1", fields), device.now)
-        (frame,) = device.asked("send")
+        (frame,) = device.sent("send")
         place = {"seq": number, "ts": number, "mid": f"m{number}"}
-        device.take(
+        device.receive(
             type="ack", id=frame["id"], ref=f"r{number}", **place, dup=False, durability="hot"
         )
 
@@ -329,13 +329,13 @@ async def test_resuming_device_names_the_chats_that_are_not_stored_and_asks_noth
     assert device.state.hello("token")["unstored"] == {"c1": 2}
     welcome = {"user": "alice", "epoch": "e1", "seq": 0, "large": []}
     device.connection = device.state.connected(welcome, device.now)
-    assert device.asked("send") == []
-    device.take(type="stored", chat="c1", upto=2)
+    assert device.sent("send") == []
+    device.receive(type="stored", chat="c1", upto=2)
     assert "unstored" not in device.state.hello("token")
 
 
-def test_member_of_very_many_large_chats_sends_a_hello_that_the_server_accepts() -> None:
-    """A hello names a bounded number of large chats; more would be refused for good."""
+def test_hello_names_at_most_the_maximum_of_large_chats() -> None:
+    """The server would refuse a longer list on each connection."""
     chats = tuple({"chat": f"c{number}", "seq": 1} for number in range(LARGE_MAX + 1))
     device = Device(large=chats)
 

@@ -1,4 +1,4 @@
-"""Cases that the property test does not reach: gaps, large chats, epochs, process restarts."""
+"""Catching up: gaps, large chats, epochs and restarts that the property test does not reach."""
 
 from __future__ import annotations
 
@@ -8,95 +8,95 @@ from chatserver.client.state import ClientState
 from tests.unit.client.device import Device, Fields, entry, failure, page
 
 
-def test_stay_between_two_that_cannot_be_read_is_told_in_its_turn() -> None:
-    """We left, came again, left and came again; the history starts where we came last."""
+def test_readable_membership_between_unreadable_ones_is_delivered_in_order() -> None:
+    """The user left and rejoined twice; history starts at the last join."""
     device = Device()
     ours: Fields = {"kind": "member", "user": "alice", "body": ""}
     device.event(1, 18, role="", **ours)
     device.event(2, 21, role="member", **ours)
     device.event(3, 22)
-    (request,) = device.asked("history")
-    device.take(**page(request, 33, 34))  # the second stay is over by now
+    (request,) = device.sent("history")
+    device.receive(**page(request, 33, 34))  # the second membership has ended by now
     assert device.bodies() == ["text 22"]
 
     device.event(4, 23)
     device.event(5, 24, role="", **ours)
     assert device.bodies() == ["text 22", "text 23"]
-    assert [event.change.seq for event in device.told(events.MemberChanged)] == [18, 21, 24]
-    for request in device.asked("history"):
-        device.take(**page(request, 33, 34))
-    assert device.bodies() == ["text 22", "text 23"]  # nothing behind it before it is told
+    assert [event.change.seq for event in device.events_of(events.MemberChanged)] == [18, 21, 24]
+    for request in device.sent("history"):
+        device.receive(**page(request, 33, 34))
+    assert device.bodies() == ["text 22", "text 23"]  # entries after the gap wait
 
     device.event(6, 33)
-    (request,) = device.asked("history")
-    device.take(**page(request, 33, 34))
+    (request,) = device.sent("history")
+    device.receive(**page(request, 33, 34))
     assert device.bodies() == ["text 22", "text 23", "text 33", "text 34"]
-    skipped = [(event.after, event.upto) for event in device.told(events.Skipped)]
+    skipped = [(event.after, event.upto) for event in device.events_of(events.Skipped)]
     assert skipped == [(18, 20), (24, 32)]
 
 
-def test_large_chat_is_read_from_its_place_on() -> None:
-    """Its events have no inbox seq; what was missed is read from the history, in order."""
+def test_large_chat_is_read_from_its_position_on() -> None:
+    """Its events have no inbox seq; missed entries are read from the history, in order."""
     device = Device(large=({"chat": "big", "seq": 5},))
     device.event(0, 6, "big")
     device.event(0, 8, "big")
-    (request,) = device.asked("history")
+    (request,) = device.sent("history")
     assert request["after"] == 6
-    device.take(**page(request, 7, 8))
+    device.receive(**page(request, 7, 8))
     assert device.bodies() == ["text 6", "text 7", "text 8"]
 
     device.state.disconnected(device.now)
     assert device.state.hello("token")["large"] == {"big": 8}
     again = {"user": "alice", "epoch": "e1", "seq": 0, "large": [{"chat": "big", "seq": 9}]}
     device.connection = device.state.connected(again, device.now)
-    (request,) = device.asked("history")
-    device.take(**page(request, 9))
+    (request,) = device.sent("history")
+    device.receive(**page(request, 9))
     assert device.bodies()[-1] == "text 9"
 
 
-def test_history_that_begins_later_is_skipped_to_where_it_does() -> None:
+def test_entries_before_the_start_of_history_are_skipped() -> None:
     """A user who rejoins does not receive messages from the time between."""
     device = Device()
     device.event(1, 3)
     device.event(2, 9)
-    (request,) = device.asked("history")
+    (request,) = device.sent("history")
 
-    device.take(**page(request, 8, 9))
+    device.receive(**page(request, 8, 9))
 
     assert device.bodies() == ["text 3", "text 8", "text 9"]
-    assert device.told(events.Skipped) == [events.Skipped("c1", 3, 7)]
+    assert device.events_of(events.Skipped) == [events.Skipped("c1", 3, 7)]
 
 
-def test_history_that_cannot_be_read_holds_messages_back_for_seconds_only() -> None:
-    """A tier that is down is named, and the chat goes on (P9)."""
+def test_unavailable_history_delays_messages_for_seconds_only() -> None:
+    """An unavailable tier does not stop a chat (P9)."""
     device = Device()
     device.event(1, 3)
     device.event(2, 5)
     for _ in range(5):
-        (request,) = device.asked("history")
-        device.take(**failure(request, "unavailable", temporary=True))
+        (request,) = device.sent("history")
+        device.receive(**failure(request, "unavailable", temporary=True))
         device.now += 60
         device.state.tick(device.now)
 
-    device.heard += device.state.take_events()
-    assert device.told(events.Skipped) == [events.Skipped("c1", 3, 4)]
+    device.events += device.state.take_events()
+    assert device.events_of(events.Skipped) == [events.Skipped("c1", 3, 4)]
     assert device.bodies() == ["text 3", "text 5"]
     assert device.state.chats["c1"].needs_history
-    assert device.asked("history") == []
+    assert device.sent("history") == []
 
 
-def test_long_absence_reads_the_newest_and_says_what_it_skips() -> None:
-    """Catching up has a bound."""
+def test_long_absence_reads_the_newest_entries_and_reports_skipped_ones() -> None:
+    """The number of entries to catch up is limited."""
     device = Device(fill_max=3)
     device.event(1, 1)
     top = {"chat": "c1", "kind": "group", "top": 10}
-    device.take(type="too_long", cursor={"epoch": "e1", "seq": 50}, chats=[top])
-    (request,) = device.asked("history")
+    device.receive(type="too_long", cursor={"epoch": "e1", "seq": 50}, chats=[top])
+    (request,) = device.sent("history")
     assert request["after"] == 7
 
-    device.take(**page(request, 8, 9, 10))
+    device.receive(**page(request, 8, 9, 10))
 
-    assert device.told(events.Skipped) == [events.Skipped("c1", 1, 7)]
+    assert device.events_of(events.Skipped) == [events.Skipped("c1", 1, 7)]
     assert device.bodies() == ["text 1", "text 8", "text 9", "text 10"]
 
 
@@ -110,15 +110,15 @@ def test_kept_entries_are_the_newest() -> None:
 
 
 def reset(device: Device, *chats: Fields) -> None:
-    device.take(type="reset", cursor={"epoch": "e2", "seq": 0}, chats=list(chats))
+    device.receive(type="reset", cursor={"epoch": "e2", "seq": 0}, chats=list(chats))
 
 
-def restarted(device: Device) -> Device:
-    """Return the device as another process goes on with it, connected."""
-    place, deeds = saved_state.place_of(device.state), saved_state.deeds_of(device.state)
+def restart(device: Device) -> Device:
+    """Return the connected device of the next process."""
+    place, operations = saved_state.place_of(device.state), saved_state.deeds_of(device.state)
     other = Device()
     other.state = ClientState("phone")
-    saved_state.restore(other.state, place, deeds)
+    saved_state.restore(other.state, place, operations)
     cursor = device.state.cursor
     assert cursor is not None
     welcome = {"user": "alice", "epoch": cursor.epoch, "seq": cursor.seq}
@@ -126,8 +126,8 @@ def restarted(device: Device) -> Device:
     return other
 
 
-def test_new_epoch_drops_a_copy_that_contains_a_change_that_is_gone() -> None:
-    """An edit that Redis lost is not shown any more, though the message is still there."""
+def test_new_epoch_drops_a_copy_with_a_lost_change() -> None:
+    """An edit that Redis lost is no longer shown, though the message still exists."""
     device = Device()
     device.event(1, 1)
     device.event(2, 2)
@@ -141,101 +141,101 @@ def test_new_epoch_drops_a_copy_that_contains_a_change_that_is_gone() -> None:
     assert log.messages()[0].body == "edited"
 
     reset(device)
-    (request,) = device.asked("history")
-    device.take(**page(request, 2, more=True))
+    (request,) = device.sent("history")
+    device.receive(**page(request, 2, more=True))
 
     assert [message.body for message in log.messages()] == ["text 2"]
-    assert device.told(events.EntriesWithdrawn) == [events.EntriesWithdrawn("c1", (3,), 2)]
+    assert device.events_of(events.EntriesWithdrawn) == [events.EntriesWithdrawn("c1", (3,), 2)]
 
 
-def test_deed_offered_again_in_a_new_epoch_is_offered_by_the_next_process_too() -> None:
+def test_operation_resent_in_a_new_epoch_is_also_resent_by_the_next_process() -> None:
     """An ack from an old epoch does not prove that the operation is done in the new one."""
     device = Device()
     fields = {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}
     device.state.do(OutboxEntry("r", "c1", fields), device.now)
-    (request,) = device.asked("send")
+    (request,) = device.sent("send")
     place = {"seq": 9, "ts": 9, "mid": "m9", "dup": False, "durability": "hot"}
-    device.take(type="ack", id=request["id"], ref="r", **place)
+    device.receive(type="ack", id=request["id"], ref="r", **place)
     reset(device)
 
-    other = restarted(device)
+    other = restart(device)
 
-    assert [frame["ref"] for frame in other.asked("send")] == ["r"]
+    assert [frame["ref"] for frame in other.sent("send")] == ["r"]
 
 
-def test_chat_that_was_to_be_read_is_read_by_the_next_process() -> None:
-    """A snapshot holds only the newest chats; the others are compared, now or later."""
+def test_pending_read_of_a_chat_is_repeated_by_the_next_process() -> None:
+    """A snapshot contains only the newest chats; the others are compared, now or later."""
     device = Device()
     device.event(1, 1)
-    device.take(type="too_long", cursor={"epoch": "e1", "seq": 50}, chats=[])
-    assert [request["after"] for request in device.asked("history")] == [1]
+    device.receive(type="too_long", cursor={"epoch": "e1", "seq": 50}, chats=[])
+    assert [request["after"] for request in device.sent("history")] == [1]
 
-    other = restarted(device)
+    other = restart(device)
 
-    assert [request["after"] for request in other.asked("history")] == [1]
+    assert [request["after"] for request in other.sent("history")] == [1]
 
 
-def test_message_behind_a_hole_is_read_by_the_next_process() -> None:
+def test_message_after_a_gap_is_read_by_the_next_process() -> None:
     """The cursor is past the message, but it was not delivered."""
     device = Device()
     device.event(1, 1)
     device.event(2, 3)
     assert device.bodies() == ["text 1"]
 
-    other = restarted(device)
-    (request,) = other.asked("history")
-    other.take(**page(request, 2, 3))
+    other = restart(device)
+    (request,) = other.sent("history")
+    other.receive(**page(request, 2, 3))
 
     assert other.bodies() == ["text 2", "text 3"]
 
 
-def test_message_that_came_anew_is_told_and_what_it_replaced_is_withdrawn() -> None:
-    """A place holds another message in the new epoch: same seq, another mid."""
+def test_replaced_message_is_withdrawn_and_the_new_one_delivered() -> None:
+    """In the new epoch, the same seq is another message with another mid."""
     device = Device()
     device.event(1, 1)
     device.event(2, 2)
 
     reset(device)
-    (request,) = device.asked("history")
+    (request,) = device.sent("history")
     answer = page(request, 1)
     answer["messages"].append(entry(2, mid="other", body="another"))
-    device.take(**answer)
+    device.receive(**answer)
 
-    assert device.told(events.EntriesWithdrawn) == [events.EntriesWithdrawn("c1", (2,), 1)]
+    assert device.events_of(events.EntriesWithdrawn) == [events.EntriesWithdrawn("c1", (2,), 1)]
     assert device.bodies() == ["text 1", "text 2", "another"]
 
 
-def test_chat_that_turns_large_and_small_again_is_told_with_its_place_in_between() -> None:
-    """Events go on where the other way ended; only what is large now is in `hello`."""
+def test_chat_that_becomes_large_and_small_again_has_no_gap() -> None:
+    """Events continue after each change; `hello` names only chats that are large now."""
     device = Device()
     device.event(1, 1)
-    turned = {"chat": "c1", "kind": "group", "members": ["alice"]}
+    info = {"chat": "c1", "kind": "group", "members": ["alice"]}
     fields = {"type": "event", "epoch": "e1", "kind": "chat", "chat": "c1"}
-    device.take(**fields, seq=2, info={**turned, "large": True, "since": 1})
+    device.receive(**fields, seq=2, info={**info, "large": True, "since": 1})
     device.event(0, 2)
     assert device.state.hello("token")["large"] == {"c1": 2}
 
-    device.take(**fields, seq=3, info={**turned, "since": 2})
+    device.receive(**fields, seq=3, info={**info, "since": 2})
     device.event(4, 3)
 
     assert "large" not in device.state.hello("token")
     assert device.bodies() == ["text 1", "text 2", "text 3"]
-    assert device.asked("history") == []
+    assert device.sent("history") == []
 
 
-def test_large_chat_that_we_are_removed_from_has_no_place_any_more() -> None:
+def test_removal_from_a_large_chat_removes_its_position() -> None:
     """The entry of the removal arrives in the inbox."""
     device = Device(large=({"chat": "c1", "seq": 0},))
-    out = {"seq": 1, "ts": 1, "chat": "c1", "mid": "m1", "sender": "bob", "ref": "r1"}
-    out |= {"kind": "member", "body": "", "user": "alice", "role": ""}
+    removal = {"seq": 1, "ts": 1, "chat": "c1", "mid": "m1", "sender": "bob", "ref": "r1"}
+    removal |= {"kind": "member", "body": "", "user": "alice", "role": ""}
 
-    device.take(type="event", epoch="e1", seq=1, kind="member", chat="c1", cs=1, message=out)
+    device.receive(type="event", epoch="e1", seq=1, kind="member", chat="c1", cs=1, message=removal)
 
     assert "large" not in device.state.hello("token")
 
 
-def test_large_chat_that_is_still_to_be_compared_has_no_place_in_hello() -> None:
-    """Places of another epoch mean nothing: the server would take what is new for known."""
+def test_large_chat_that_is_not_compared_yet_is_not_in_hello() -> None:
+    """The server would take a position of another epoch for one of its own."""
     device = Device(large=({"chat": "c1", "seq": 0},))
     device.event(0, 1)
     device.event(0, 2)
@@ -243,30 +243,30 @@ def test_large_chat_that_is_still_to_be_compared_has_no_place_in_hello() -> None
 
     reset(device, {"chat": "c1", "top": 1})
     assert "large" not in device.state.hello("token")
-    (request,) = device.asked("history")
-    device.take(**page(request, 1))
+    (request,) = device.sent("history")
+    device.receive(**page(request, 1))
 
     assert device.state.hello("token")["large"] == {"c1": 1}
 
 
-def test_entries_behind_a_hole_are_not_skipped_in_a_new_epoch_but_told() -> None:
+def test_entries_after_a_gap_are_delivered_in_a_new_epoch() -> None:
     """Entries between the last delivered one and the first comparable one are delivered as new."""
     device = Device(large=({"chat": "c1", "seq": 1},))
     device.event(1, 4)
     assert device.bodies() == []
 
     reset(device, {"chat": "c1", "top": 3})
-    request = device.asked("history")[-1]
+    request = device.sent("history")[-1]
     answer = page(request, 2, 3, more=True)
     answer["messages"].append(entry(4, mid="other", body="another"))
-    device.take(**answer)
+    device.receive(**answer)
 
-    assert device.told(events.Skipped) == [events.Skipped("c1", 0, 1)]
+    assert device.events_of(events.Skipped) == [events.Skipped("c1", 0, 1)]
     assert device.bodies() == ["text 2", "text 3", "another"]
 
 
-def test_entries_before_the_first_that_was_told_are_kept_without_a_hole_only() -> None:
-    """An event of a large chat may overtake those of the inbox: a change may be missing between."""
+def test_entries_before_the_first_delivered_one_are_kept_only_without_a_gap() -> None:
+    """Events of a large chat may overtake inbox events, so a change may be missing in between."""
     device = Device()
     device.event(0, 7)
     device.event(1, 4)
@@ -279,7 +279,7 @@ def test_entries_before_the_first_that_was_told_are_kept_without_a_hole_only() -
     assert device.bodies() == ["text 7"]
 
 
-def test_marks_that_cannot_be_compared_are_those_of_the_server_in_a_new_epoch() -> None:
+def test_marks_of_a_lost_entry_are_taken_from_the_server_in_a_new_epoch() -> None:
     """An entry that the user read may be lost, and its seq may now be another entry."""
     device = Device()
     device.event(1, 5, sender="alice")
@@ -287,17 +287,17 @@ def test_marks_that_cannot_be_compared_are_those_of_the_server_in_a_new_epoch() 
     assert chat.read == 5
 
     reset(device)
-    answer = page(device.asked("history")[-1], 6, more=True)
+    answer = page(device.sent("history")[-1], 6, more=True)
     answer["messages"].insert(0, entry(5, mid="other"))
-    device.take(**answer)
+    device.receive(**answer)
     assert chat.read == 4
     device.state.take_chats({"chats": [{"chat": "c1", "top": 6, "read": 3, "unread": 3}]})
 
     assert (chat.read, chat.unread) == (3, 3)
 
 
-def test_older_page_across_a_time_out_of_the_group_is_kept() -> None:
-    """The gap stays unread; a page from elsewhere is still left out."""
+def test_older_page_across_a_membership_gap_is_kept() -> None:
+    """The gap stays unread; a page that is not adjacent is ignored."""
     device = Device()
     newest, older = [entry(20), entry(21)], [entry(3), entry(4)]
     device.state.take_history({"chat": "c1", "messages": newest}, is_newest=True)

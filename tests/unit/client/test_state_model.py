@@ -1,8 +1,8 @@
-"""The SDK's promise as a property: whatever happens on the way, it ends where a fresh client would.
+"""The SDK's promise as a property: after any faults, it ends in the state of a fresh client.
 
-Hypothesis plays the network, the server and the application: frames are lost, repeated, late, the
-inbox is trimmed, Redis goes back in time, the process restarts. At the end everything is healed and
-the client is compared with a reader of the whole history, and with all that it told before.
+Hypothesis drives the network, the server and the application: frames are lost, repeated or late,
+the inbox is trimmed, Redis loses data, the process restarts. At the end all faults stop, and the
+client is compared with a reader of the whole history and with all events that it reported.
 """
 
 from __future__ import annotations
@@ -27,29 +27,31 @@ chats = st.sampled_from(CHATS)
 small = st.integers(0, 4)
 
 
-class Witness:
+class EventChecker:
     """Receives the application's events and fails on repeats, gaps and wrong order."""
 
     def __init__(self) -> None:
-        self.places: dict[str, int | None] = {}
-        self.told: dict[tuple[str, str], int] = {}  # chat, mid → seq
+        self.positions: dict[str, int | None] = {}
+        self.delivered: dict[tuple[str, str], int] = {}  # chat, mid → seq
         self.acked: dict[str, str] = {}
         self.refused: set[str] = set()
 
-    def hear(self, event: events.Event) -> None:
-        """Take an event."""
+    def check(self, event: events.Event) -> None:
+        """Check an event."""
         match event:
             case events.MessageAdded(chat, entry):
                 self._entry(chat, entry)
             case events.MessageChanged(chat, entry, _):
                 self._entry(chat, entry)
             case events.Skipped(chat, _, upto):
-                self.places[chat] = upto
+                self.positions[chat] = upto
             case events.EntriesWithdrawn(chat, seqs, after):
-                self.places[chat] = after
-                gone = [key for key, seq in self.told.items() if key[0] == chat and seq in seqs]
-                for key in gone:
-                    self.told[key] = -1  # never to be told again
+                self.positions[chat] = after
+                withdrawn = [
+                    key for key, seq in self.delivered.items() if key[0] == chat and seq in seqs
+                ]
+                for key in withdrawn:
+                    self.delivered[key] = -1  # must never be delivered again
             case events.Acked(ref, chat):
                 assert ref not in self.acked, f"{ref} was acked twice"
                 self.acked[ref] = chat
@@ -57,43 +59,43 @@ class Witness:
                 self.refused.add(ref)
 
     def _entry(self, chat: str, entry: Entry) -> None:
-        assert (chat, entry.mid) not in self.told, f"{entry} was told twice"
-        place = self.places.get(chat)
-        assert place is None or entry.seq == place + 1, f"{entry} after {place}"
-        self.places[chat] = entry.seq
-        self.told[chat, entry.mid] = entry.seq
+        assert (chat, entry.mid) not in self.delivered, f"{entry} was delivered twice"
+        position = self.positions.get(chat)
+        assert position is None or entry.seq == position + 1, f"{entry} after {position}"
+        self.positions[chat] = entry.seq
+        self.delivered[chat, entry.mid] = entry.seq
 
 
 class ClientMachine(RuleBasedStateMachine):
-    """One device of `ME` against the server's model."""
+    """One device of `ME` against a model of the server."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
         self.server = FakeServer(CHATS)
         self.client = self.new_client()
-        self.witness = Witness()
+        self.checker = EventChecker()
         self.session: FakeSession | None = None
         self.connection = 0
         self.last: dict[str, Any] | None = None
         self.late: list[tuple[int, dict[str, Any]]] = []
         self.refs = (f"r{number}" for number in itertools.count(1))
-        self.wanted: dict[str, str] = {}
-        self.untaken: collections.deque[QueuedEvent] = collections.deque()
+        self.operations: dict[str, str] = {}  # ref → chat
+        self.queued: collections.deque[QueuedEvent] = collections.deque()
         self.is_busy = False  # the application takes no events
-        self.others_say("a", 2, "bob")
-        self.others_say(LARGE, 1, "bob")
+        self.others_send("a", 2, "bob")
+        self.others_send(LARGE, 1, "bob")
         self.flow(0, 0)
-        self.newest: set[int] = set()  # numbers of questions for the newest page
-        self.before: dict[int, int] = {}  # number of a question for an older page → its `before`
+        self.newest: set[int] = set()  # numbers of requests for the newest page
+        self.before: dict[int, int] = {}  # number of a request for an older page → its `before`
 
     def new_client(self) -> ClientState:
         return ClientState("phone", BOUNDS)
 
-    def restarted(self, place: bytes | None, deeds: bytes) -> ClientState:
-        """Return the client of a new process; `untaken` has what the old one left untaken."""
+    def restart_client(self, place: bytes | None, operations: bytes) -> ClientState:
+        """Return the client of a new process, restored from the saved state."""
         client = self.new_client()
-        saved_state.restore(client, place, deeds)
+        saved_state.restore(client, place, operations)
         return client
 
     # ── the network ─────────────────────────────────────────────────────────────────────────────
@@ -103,8 +105,8 @@ class ClientMachine(RuleBasedStateMachine):
         self.session = FakeSession(self.server, hello)
         self.connection = self.client.connected(self.session.welcome, self.now)
 
-    def cut(self, *, is_late: bool) -> None:
-        """The connection ends; what was on its way is lost, or comes when it is of no use."""
+    def disconnect(self, *, is_late: bool) -> None:
+        """End the connection; frames in flight are lost, or arrive too late."""
         assert self.session is not None
         if is_late:
             self.late = [(self.connection, frame) for frame in self.session.to_client]
@@ -113,7 +115,7 @@ class ClientMachine(RuleBasedStateMachine):
 
     def deliver(self, count: int) -> None:
         assert self.session is not None
-        self.session.pump()
+        self.session.push_pending()
         for _ in range(min(count, len(self.session.to_client))):
             self.last = self.session.to_client.pop(0)
             self.client.received(self.connection, self.last, self.now)
@@ -122,17 +124,17 @@ class ClientMachine(RuleBasedStateMachine):
     def serve(self, count: int) -> None:
         assert self.session is not None
         for _ in range(min(count, len(self.session.to_server))):
-            self.session.serve()
+            self.session.handle_next()
 
     def flow(self, served: int, delivered: int) -> None:
-        """Time passes as it should: some frames arrive, here and there; a cut is healed."""
+        """Exchange some frames, as in normal operation; reconnect if necessary."""
         if self.session is None:
             self.connect()
             self.move_frames()
         self.serve(served)
         self.deliver(delivered)
 
-    # Rules are drawn evenly, so what should happen most has several.
+    # Rules have equal probability, so the most frequent action has several.
 
     @rule(served=st.integers(0, 8), delivered=st.integers(0, 8))
     def flow_some(self, served: int, delivered: int) -> None:
@@ -150,22 +152,22 @@ class ClientMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.session is not None)
     @rule(is_late=st.booleans(), served=st.integers(0, 8))
     def break_connection(self, is_late: bool, served: int) -> None:
-        self.serve(served)  # it is done, and the answer is lost
-        self.cut(is_late=is_late)
+        self.serve(served)  # the frames take effect, but their responses are lost
+        self.disconnect(is_late=is_late)
 
     @precondition(lambda self: self.session is not None and self.last is not None)
     @rule()
     def repeat_frame(self) -> None:
         assert self.last is not None
-        if self.last.get("type") not in {"too_long", "reset"}:  # those begin something new
+        if self.last.get("type") not in {"too_long", "reset"}:  # a snapshot restarts the client
             self.client.received(self.connection, self.last, self.now)
 
     @precondition(lambda self: self.session is not None)
     @rule(chat=chats, index=small)
     def lose_event(self, chat: str, index: int) -> None:
-        self.others_say(chat, 2, "bob")
+        self.others_send(chat, 2, "bob")
         assert self.session is not None
-        self.session.pump()
+        self.session.push_pending()
         queue = self.session.to_client
         if index < len(queue) and queue[index]["type"] in {"event", "stored"}:
             del queue[index]
@@ -173,7 +175,7 @@ class ClientMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.late)
     @rule()
     def late_frame(self) -> None:
-        """A frame of a connection that is over changes nothing."""
+        """Receive a frame of a past connection; it changes nothing."""
         self.client.received(*self.late.pop(0), self.now)
 
     @rule(seconds=st.sampled_from([0.2, 2.0, 6.0]))
@@ -184,50 +186,50 @@ class ClientMachine(RuleBasedStateMachine):
     # ── the server ──────────────────────────────────────────────────────────────────────────────
 
     @rule(chat=chats, count=st.integers(1, 5), sender=st.sampled_from(["bob", "bob", ME]))
-    def others_say(self, chat: str, count: int, sender: str) -> None:
+    def others_send(self, chat: str, count: int, sender: str) -> None:
         for _ in range(count):
             self.server.append(chat, sender, f"x{next(self.refs)}", kind="text", body="hello")
 
     @rule(chat=chats, kind=st.sampled_from(["edit", "delete", "reaction"]), back=small)
     def others_change(self, chat: str, kind: str, back: int) -> None:
-        said = [entry["seq"] for entry in self.server.logs[chat] if "target" not in entry]
-        if back < len(said):
+        seqs = [entry["seq"] for entry in self.server.logs[chat] if "target" not in entry]
+        if back < len(seqs):
             body, ref = "" if kind == "delete" else f"b{back}", f"x{next(self.refs)}"
-            self.server.append(chat, "bob", ref, kind=kind, body=body, target=said[-1 - back])
+            self.server.append(chat, "bob", ref, kind=kind, body=body, target=seqs[-1 - back])
 
     @rule(chat=chats, user=st.sampled_from(["bob", ME]), back=small)
     def others_read(self, chat: str, user: str, back: int) -> None:
         if chat != LARGE:
             self.server.mark(chat, user, len(self.server.logs[chat]) - back)
 
-    @rule(chat=st.sampled_from(["a", "b", LARGE]), is_heard=st.booleans())
-    def turn(self, chat: str, is_heard: bool) -> None:
-        """A chat becomes large, or small again."""
-        self.server.turn(chat)
-        self.others_say(chat, 2, "bob")
-        if is_heard:
+    @rule(chat=st.sampled_from(["a", "b", LARGE]), is_delivered=st.booleans())
+    def switch_large(self, chat: str, is_delivered: bool) -> None:
+        """Make a chat large, or small again."""
+        self.server.switch_large(chat)
+        self.others_send(chat, 2, "bob")
+        if is_delivered:
             self.flow_all(1)
 
     @rule(kept=small)
     def trim(self, kept: int) -> None:
         self.server.trim(kept)
 
-    @rule(chat=chats, is_heard=st.booleans())
-    def store(self, chat: str, is_heard: bool) -> None:
+    @rule(chat=chats, is_delivered=st.booleans())
+    def store(self, chat: str, is_delivered: bool) -> None:
         frame = self.server.store(chat)
-        if is_heard and self.session is not None:
-            self.session.tell_stored(frame)
+        if is_delivered and self.session is not None:
+            self.session.push_stored(frame)
 
     @rule(lost=small)
     def rewind(self, lost: int) -> None:
         self.server.rewind(lost)
 
     @rule(kept=st.integers(0, 2), chat=chats, count=st.integers(3, 9))
-    def be_away_too_long(self, kept: int, chat: str, count: int) -> None:
+    def stay_offline_too_long(self, kept: int, chat: str, count: int) -> None:
         if self.session is not None:
-            self.cut(is_late=False)
+            self.disconnect(is_late=False)
         for other in (chat, "a", "b"):
-            self.others_say(other, count, "bob")
+            self.others_send(other, count, "bob")
             self.others_change(other, "edit", 1)
         self.server.trim(kept)
 
@@ -240,12 +242,12 @@ class ClientMachine(RuleBasedStateMachine):
     # ── the application ─────────────────────────────────────────────────────────────────────────
 
     @rule(chat=chats)
-    def say_and_flow(self, chat: str) -> None:
-        self.say(chat, "hot")
+    def send_and_flow(self, chat: str) -> None:
+        self.send(chat, "hot")
         self.flow_all(1)
 
     @rule(chat=chats, durability=st.sampled_from(["hot", "hot", "stored"]))
-    def say(self, chat: str, durability: str) -> None:
+    def send(self, chat: str, durability: str) -> None:
         fields = {"body": "mine", "durability": durability}
         self._do(chat, "send", **fields)
 
@@ -260,7 +262,7 @@ class ClientMachine(RuleBasedStateMachine):
         ref = next(self.refs)
         frame = {"type": kind, "chat": chat, "ref": ref, **fields}
         self.client.do(OutboxEntry(ref, chat, frame), self.now)
-        self.wanted[ref] = chat
+        self.operations[ref] = chat
 
     @rule(chat=chats)
     def read(self, chat: str) -> None:
@@ -290,8 +292,8 @@ class ClientMachine(RuleBasedStateMachine):
         self.client.pause(self.now, is_paused=is_paused)
 
     @rule()
-    def be_busy(self) -> None:
-        """The application takes no events until `take`, or until its process ends."""
+    def stop_taking_events(self) -> None:
+        """Stop taking events until `take` or the end of the process."""
         self.is_busy = True
 
     @precondition(lambda self: self.is_busy)
@@ -302,50 +304,50 @@ class ClientMachine(RuleBasedStateMachine):
 
     @rule()
     def restart_process(self) -> None:
-        """Another process goes on with what the store has; what was not taken comes again."""
-        self._hear()
-        place = saved_state.place_of(self.client, list(self.untaken))
-        if place is None:  # an older place would do, and tell some of it twice
-            self._take(len(self.untaken))
+        """Continue in another process with the saved state; queued events are delivered again."""
+        self._process_output()
+        place = saved_state.place_of(self.client, list(self.queued))
+        if place is None:  # an older record would repeat some events
+            self._take(len(self.queued))
             place = saved_state.place_of(self.client)
-        deeds = saved_state.deeds_of(self.client, list(self.untaken))
+        operations = saved_state.deeds_of(self.client, list(self.queued))
         self.is_busy = False
         if self.session is not None:
-            self.cut(is_late=False)
+            self.disconnect(is_late=False)
         self.late.clear()
         self.newest.clear()
         self.before.clear()
-        self.client = self.restarted(place, deeds)
-        self.untaken.clear()
+        self.client = self.restart_client(place, operations)
+        self.queued.clear()
 
-    # ── what must hold ──────────────────────────────────────────────────────────────────────────
+    # ── invariants ──────────────────────────────────────────────────────────────────────────────
 
     @invariant()
     def move_frames(self) -> None:
-        """Move frames from the client to the server, and record what the client reports."""
+        """Move frames from the client to the server, and process what the client reports."""
         if self.session is not None:
             self.session.to_server += self.client.take_frames()
-        self._hear()
+        self._process_output()
 
-    def _hear(self) -> None:
+    def _process_output(self) -> None:
         for number, answer in self.client.take_answers():
             if isinstance(answer, dict) and "chats" in answer:
                 self.client.take_chats(answer)
             elif isinstance(answer, dict):
                 is_newest, before = number in self.newest, self.before.pop(number, None)
                 self.client.take_history(answer, is_newest=is_newest, before=before)
-        self.untaken.extend(self.client.take_queued())
-        if len(self.untaken) >= BOUNDS.events_max:
+        self.queued.extend(self.client.take_queued())
+        if len(self.queued) >= BOUNDS.events_max:
             self.client.pause(self.now, is_paused=True)
         if not self.is_busy:
-            self._take(len(self.untaken))
+            self._take(len(self.queued))
 
     def _take(self, count: int) -> None:
-        """Have the application take events; when it has all, the server may send more."""
-        was_full = len(self.untaken) >= BOUNDS.events_max
-        for _ in range(min(count, len(self.untaken))):
-            self.witness.hear(self.untaken.popleft().event)
-        if not self.untaken and was_full:
+        """Have the application take events; resume the client when it has taken all."""
+        was_full = len(self.queued) >= BOUNDS.events_max
+        for _ in range(min(count, len(self.queued))):
+            self.checker.check(self.queued.popleft().event)
+        if not self.queued and was_full:
             self.client.pause(self.now, is_paused=False)
 
     def teardown(self) -> None:
@@ -353,23 +355,23 @@ class ClientMachine(RuleBasedStateMachine):
         self.is_busy = False
         self.client.pause(self.now, is_paused=False)
         if self.session is not None:
-            self.cut(is_late=False)
+            self.disconnect(is_late=False)
         self.connect()
         self.ask_chats()
-        self._settle()
+        self._exchange_all()
         for chat in CHATS:
             assert self.session is not None
-            self.session.tell_stored(self.server.store(chat))
-        self._settle()
+            self.session.push_stored(self.server.store(chat))
+        self._exchange_all()
         self._compare()
 
-    def _settle(self) -> None:
+    def _exchange_all(self) -> None:
         for _ in range(3_000):
             self.move_frames()
             assert self.session is not None
-            self.session.pump()
+            self.session.push_pending()
             if self.session.to_server:
-                self.session.serve()
+                self.session.handle_next()
             elif self.session.to_client:
                 self.deliver(1)
             elif (due := self.client.due(self.now)) is not None:
@@ -377,7 +379,7 @@ class ClientMachine(RuleBasedStateMachine):
                 self.client.tick(self.now)
             else:
                 return
-        raise AssertionError("it does not come to an end")
+        raise AssertionError("the exchange of frames does not end")
 
     def _compare(self) -> None:
         for name, log in self.server.logs.items():
@@ -391,17 +393,17 @@ class ClientMachine(RuleBasedStateMachine):
             kept = chat.log.entries()
             assert kept == fresh[len(fresh) - len(kept) :], name
             assert len(kept) <= BOUNDS.entries_max
-            place = self.witness.places.get(name)
-            assert place in (None, len(log)), name
+            position = self.checker.positions.get(name)
+            assert position in (None, len(log)), name
         self._compare_sends()
 
     def _compare_sends(self) -> None:
-        assert not list(self.client.outbox), "nothing waits to be stored"
-        assert self.wanted.keys() == self.witness.acked.keys() | self.witness.refused
-        for ref, chat in self.wanted.items():
-            if ref not in self.witness.refused:
+        assert not list(self.client.outbox), "operations still wait to be stored"
+        assert self.operations.keys() == self.checker.acked.keys() | self.checker.refused
+        for ref, chat in self.operations.items():
+            if ref not in self.checker.refused:
                 found = [entry for entry in self.server.logs[chat] if entry["ref"] == ref]
-                assert len(found) == 1, f"{ref} was acked and is there {len(found)} times"
+                assert len(found) == 1, f"{ref} was acked and is stored {len(found)} times"
 
 
 TestClientState = ClientMachine.TestCase

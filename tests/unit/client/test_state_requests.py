@@ -1,4 +1,4 @@
-"""Requests and their refusals in the state of the SDK, beside its property test."""
+"""Requests and their errors in the client state; the property test covers the rest."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from chatserver.errors import (
 from tests.unit.client.device import Device, entry, failure
 
 
-def test_paused_device_leaves_events_with_the_server_and_answers_come() -> None:
-    """An application that takes nothing costs no memory and loses nothing."""
+def test_paused_device_receives_responses_and_no_events() -> None:
+    """An application that takes no events costs no memory and loses nothing."""
     device = Device()
     device.state.pause(device.now, is_paused=True)
     number = device.state.ask({"type": "chats"}, device.now, device.now + 5)
     device.event(1, 1)
-    device.take(type="page", id=number, chats=[], more=False)
+    device.receive(type="page", id=number, chats=[], more=False)
     assert device.bodies() == []
     assert [found for found, _ in device.state.take_answers()] == [number]
-    assert device.asked("sync") == []
+    assert device.sent("sync") == []
 
     device.state.pause(device.now, is_paused=False)
 
-    (request,) = device.asked("sync")
+    (request,) = device.sent("sync")
     assert request["cursor"] == {"epoch": "e1", "seq": 0}
     place = {"type": "event", "kind": "message", "epoch": "e1", "chat": "c1"}
     found = [{**place, "seq": 1, "cs": 1, "message": entry(1)}]
-    device.take(type="page", id=request["id"], events=found, cursor={}, more=False)
+    device.receive(type="page", id=request["id"], events=found, cursor={}, more=False)
     assert device.bodies() == ["text 1"]
 
 
-def test_request_is_repeated_on_the_next_connection_until_its_deadline() -> None:
-    """A break costs the caller nothing but time, and not more time than it gave."""
+def test_request_is_retried_on_the_next_connection_until_its_deadline() -> None:
+    """A disconnect costs the caller only time, up to the deadline of the request."""
     device = Device()
     number = device.state.ask({"type": "chats"}, device.now, device.now + 5)
-    assert [frame["id"] for frame in device.asked("chats")] == [number]
+    assert [frame["id"] for frame in device.sent("chats")] == [number]
 
     device.state.disconnected(device.now)
     device.connection = device.state.connected(
         {"user": "alice", "epoch": "e1", "seq": 0}, device.now
     )
-    assert [frame["id"] for frame in device.asked("chats")] == [number]
+    assert [frame["id"] for frame in device.sent("chats")] == [number]
 
     assert device.state.due(device.now) == device.now + 5
     device.state.tick(device.now + 5)
@@ -57,21 +57,21 @@ def test_request_is_repeated_on_the_next_connection_until_its_deadline() -> None
     assert isinstance(answer, Unavailable)
 
 
-def test_refusal_has_the_class_of_its_code() -> None:
-    """One that is not known is an error all the same."""
+def test_error_has_the_class_of_its_code() -> None:
+    """An unknown code is a `ChatError`."""
     device = Device()
     for code in ("not_found", "new_in_v2"):
         device.state.ask({"type": "history", "chat": "c1"}, device.now, device.now + 5)
-        (request,) = device.asked("history")
-        device.take(**failure(request, code, temporary=False))
+        (request,) = device.sent("history")
+        device.receive(**failure(request, code, temporary=False))
 
     (_, first), (_, second) = device.state.take_answers()
     assert isinstance(first, NotFound)
     assert type(second) is ChatError
 
 
-def test_requests_beyond_the_bound_are_refused() -> None:
-    """They would wait for nothing but memory."""
+def test_requests_beyond_the_limit_are_refused() -> None:
+    """More waiting requests would only cost memory."""
     device = Device(requests_max=2)
     for _ in range(2):
         device.state.ask({"type": "chats"}, device.now, device.now + ANSWER_S)
@@ -80,70 +80,70 @@ def test_requests_beyond_the_bound_are_refused() -> None:
         device.state.ask({"type": "chats"}, device.now, device.now + ANSWER_S)
 
 
-def test_send_refused_for_now_is_offered_when_the_server_said() -> None:
-    """`retry_after_ms` of an error is honoured."""
+def test_rate_limited_send_is_retried_after_the_servers_delay() -> None:
+    """The client waits for `retry_after_ms` of the error."""
     device = Device()
     fields = {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}
     device.state.do(OutboxEntry("r", "c1", fields), device.now)
-    (request,) = device.asked("send")
+    (request,) = device.sent("send")
 
     refusal = failure(request, "rate_limited", temporary=True)
-    device.take(**refusal, retry_after_ms=3000)
+    device.receive(**refusal, retry_after_ms=3000)
 
-    assert device.asked("send") == []
+    assert device.sent("send") == []
     assert device.state.due(device.now) == device.now + 3
     device.state.tick(device.now + 3)
-    assert [frame["ref"] for frame in device.asked("send")] == ["r"]
-    assert device.told(events.Refused) == []
+    assert [frame["ref"] for frame in device.sent("send")] == ["r"]
+    assert device.events_of(events.Refused) == []
 
 
-def test_deeds_in_a_chat_that_we_left_end_when_the_server_refuses_to_say_more() -> None:
+def test_operations_in_a_left_chat_end_when_a_probe_is_refused() -> None:
     """No `stored` arrives for them, and they would fill the outbox until the next epoch."""
     device = Device()
     fields = {"send": {"body": "hello"}, "delete": {"seq": 1, "for": "me"}}
     for number, (type_, more) in enumerate(fields.items(), start=1):
-        deed = OutboxEntry(type_, "c1", {"type": type_, "chat": "c1", "ref": type_, **more})
-        device.state.do(deed, device.now)
-        (request,) = device.asked(type_)
+        operation = OutboxEntry(type_, "c1", {"type": type_, "chat": "c1", "ref": type_, **more})
+        device.state.do(operation, device.now)
+        (request,) = device.sent(type_)
         place = {"ref": type_, "seq": number, "ts": number, "mid": f"m{number}"}
-        device.take(type="ack", id=request["id"], dup=False, durability="hot", **place)
+        device.receive(type="ack", id=request["id"], dup=False, durability="hot", **place)
 
     device.now += PROBE_S
     device.state.tick(device.now)
-    (early,) = device.asked("send")
-    device.take(**failure(early, "not_found", temporary=False))
-    assert device.told(events.Refused) == []
+    (early,) = device.sent("send")
+    device.receive(**failure(early, "not_found", temporary=False))
+    assert device.events_of(events.Refused) == []
 
     device.event(1, 2, sender="bob", kind="member", user="alice", role="", body="")
-    assert device.asked("send") == []
+    assert device.sent("send") == []
     device.now += PROBE_S
     device.state.tick(device.now)
-    (late,) = device.asked("send")
-    device.take(**failure(late, "not_found", temporary=False))
+    (late,) = device.sent("send")
+    device.receive(**failure(late, "not_found", temporary=False))
 
-    assert [event.ref for event in device.told(events.Refused)] == ["send", "delete"]
+    assert [event.ref for event in device.events_of(events.Refused)] == ["send", "delete"]
     assert list(device.state.outbox) == []
 
 
-def test_deed_in_a_chat_that_we_joined_again_is_kept() -> None:
-    """A refusal from the time between the memberships does not apply."""
+def test_operation_in_a_rejoined_chat_is_kept() -> None:
+    """An error from the time between the memberships does not apply."""
     device = Device()
     device.state.do(
         OutboxEntry("r", "c1", {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}), 0
     )
-    (request,) = device.asked("send")
+    (request,) = device.sent("send")
     place = {"ref": "r", "seq": 1, "ts": 1, "mid": "m1"}
-    device.take(type="ack", id=request["id"], dup=False, durability="hot", **place)
+    device.receive(type="ack", id=request["id"], dup=False, durability="hot", **place)
     for seq, role in ((2, ""), (3, "member")):
         device.event(seq - 1, seq, kind="member", user="alice", role=role, body="")
     device.now += PROBE_S
     device.state.tick(device.now)
-    (probe,) = device.asked("send")
+    (probe,) = device.sent("send")
 
-    device.take(**failure(probe, "not_found", temporary=False))
+    device.receive(**failure(probe, "not_found", temporary=False))
 
-    assert device.told(events.Refused) == []
-    assert [deed.ref for deed in device.state.outbox] == ["r"]
+    assert device.events_of(events.Refused) == []
+    assert [operation.ref for operation in device.state.outbox] == ["r"]
 
 
 @pytest.mark.parametrize(
@@ -154,24 +154,24 @@ def test_deed_in_a_chat_that_we_joined_again_is_kept() -> None:
         ("d-abc", 7200, False),
     ],
 )
-def test_state_question_that_would_wait_for_hours_is_refused(
+def test_companion_message_that_would_wait_for_hours_is_refused(
     chat: str, wait_s: int, is_refused: bool
 ) -> None:
-    """Tokens reset at midnight: a question must not be asked hours later. Other requests wait."""
+    """Token limits reset at midnight: a question must not be sent hours later. Others wait."""
     device = Device()
     fields = {"type": "send", "chat": chat, "ref": "r1", "body": "hello"}
     device.state.do(OutboxEntry("r1", chat, fields), device.now)
-    (request,) = device.asked("send")
+    (request,) = device.sent("send")
     refusal = failure(request, "rate_limited", temporary=True)
 
-    device.take(**refusal, retry_after_ms=wait_s * 1000)
+    device.receive(**refusal, retry_after_ms=wait_s * 1000)
 
-    assert [event.ref for event in device.told(events.Refused)] == ["r1"] * is_refused
+    assert [event.ref for event in device.events_of(events.Refused)] == ["r1"] * is_refused
 
 
 @pytest.mark.parametrize("field", ["body", "reply"])
-def test_half_a_character_is_refused_before_it_is_sent(field: str) -> None:
-    """A text that no connection can carry is the caller's error, and the client goes on."""
+def test_lone_surrogate_is_refused_before_sending(field: str) -> None:
+    """A text that no connection can carry is the caller's error; the client continues."""
     device = Device()
     fields = {"type": "send", "chat": "c1", "ref": "r", "body": "b", field: "cut \ud83d"}
 
@@ -184,19 +184,19 @@ def test_half_a_character_is_refused_before_it_is_sent(field: str) -> None:
     assert len(device.state.outbox) == 0
 
 
-def test_request_that_lost_a_race_is_asked_again_by_itself() -> None:
+def test_request_that_lost_a_race_is_retried_automatically() -> None:
     """A temporary conflict does not reach the caller before the deadline."""
     device = Device()
     number = device.state.ask({"type": "leave", "chat": "c1", "ref": "r"}, device.now, 110.0)
-    (first,) = device.asked("leave")
+    (first,) = device.sent("leave")
     lost = {"code": "conflict", "message": "changed", "temporary": True, "retry_after_ms": 100}
 
-    device.take(type="error", id=first["id"], **lost)
-    assert (device.asked("leave"), device.state.take_answers()) == ([], [])
+    device.receive(type="error", id=first["id"], **lost)
+    assert (device.sent("leave"), device.state.take_answers()) == ([], [])
     assert device.state.due(device.now) == pytest.approx(100.1)
     device.now = 100.2
     device.state.tick(device.now)
-    (again,) = device.asked("leave")
-    device.take(type="ok", id=again["id"])
+    (again,) = device.sent("leave")
+    device.receive(type="ok", id=again["id"])
 
     assert [n for n, _ in device.state.take_answers()] == [number]

@@ -1,7 +1,7 @@
-"""The cache's promise as a property: whatever happens, it ends with what the server returns.
+"""The cache's promise as a property: after any faults, it ends with the server's content.
 
-The random histories of `test_state_model`, with a cache in a file: events, edits, deletions for
-everyone and for oneself, trimmed inboxes, epochs in which Redis lost entries, evictions, and kills
+Runs the random histories of `test_state_model` with a cache in a file: events, edits, deletions for
+everyone and for the user, trimmed inboxes, epochs in which Redis lost entries, evictions, and kills
 between any two steps, which lose everything since the last save.
 """
 
@@ -32,8 +32,8 @@ BYTES_MAX = 6_000
 PAGES_MAX = 500
 
 
-def plain(entry: Entry) -> Entry:
-    """Return what a reader sees: a tombstone's revision and the text of an edit entry are not."""
+def normalize(entry: Entry) -> Entry:
+    """Remove what a reader does not see: a tombstone's revision and the text of an edit entry."""
     if entry.deleted or entry.target is not None:
         return msgspec.structs.replace(entry, rev=0, body="", deleted=entry.target is None)
     return entry
@@ -51,7 +51,7 @@ class CachedMachine(ClientMachine):
         self.store = self.open_store()
         self.store.claim(Owner(ME, "server"))
         self.recorder = Recorder(self.client)
-        self.saved_witness = copy.deepcopy(self.witness)
+        self.saved_checker = copy.deepcopy(self.checker)
         self.client = ClientState("phone", BOUNDS)
         self.recorder = Recorder(self.client)
         self.session = None
@@ -61,7 +61,7 @@ class CachedMachine(ClientMachine):
         path = Path(self.folder.name) / "phone.db"
         return SqliteStore(path, entries_per_chat_max=ENTRIES_MAX, bytes_max=BYTES_MAX)
 
-    # ── what the shell records ──────────────────────────────────────────────────────────────────
+    # ── recording, as in the client ─────────────────────────────────────────────────────────────
 
     def connect(self) -> None:
         if self.recorder is None:
@@ -74,16 +74,16 @@ class CachedMachine(ClientMachine):
             self.recorder.record_welcome(welcome)
             return received(welcome, now)
 
-        self.client.connected = connected  # type: ignore[method-assign]  # seen before the state
+        self.client.connected = connected  # type: ignore[method-assign]  # seen first
         super().connect()
-        del self.client.connected  # type: ignore[attr-defined]  # the method is there again
+        del self.client.connected  # type: ignore[attr-defined]  # restores the method
 
     def deliver(self, count: int) -> None:
         if self.recorder is None:
             super().deliver(count)
             return
         assert self.session is not None
-        self.session.pump()
+        self.session.push_pending()
         for _ in range(min(count, len(self.session.to_client))):
             self.last = self.session.to_client.pop(0)
             if self.last["type"] in {"too_long", "reset"}:
@@ -91,9 +91,9 @@ class CachedMachine(ClientMachine):
             self.client.received(self.connection, self.last, self.now)
             self.move_frames()
 
-    def _hear(self) -> None:
+    def _process_output(self) -> None:
         if self.recorder is None:
-            super()._hear()
+            super()._process_output()
             return
         answers = self.client.take_answers()
         for number, answer in answers:
@@ -101,11 +101,11 @@ class CachedMachine(ClientMachine):
                 self.recorder.record_page(self.requests.pop(number), answer)
         queued = self.client.take_queued()
         self.recorder.record_events([each.event for each in queued])
-        # The state of `ClientMachine` takes both again.
+        # `ClientMachine` takes the same answers and events.
         self.client.take_answers = lambda: answers  # type: ignore[method-assign]
         self.client.take_queued = lambda: queued  # type: ignore[method-assign]
         try:
-            super()._hear()
+            super()._process_output()
         finally:
             del self.client.take_answers, self.client.take_queued  # type: ignore[attr-defined]
 
@@ -116,9 +116,9 @@ class CachedMachine(ClientMachine):
         fields: dict[str, Any] = {"type": "history", "chat": chat}
         if has_before and bottom:
             fields["before"] = bottom
-        self._ask_page(fields)
+        self._request_page(fields)
 
-    def _ask_page(self, fields: dict[str, Any]) -> None:
+    def _request_page(self, fields: dict[str, Any]) -> None:
         number = self.client.ask(fields, self.now, self.now + 30)
         self.requests[number] = fields
         if "before" in fields:
@@ -130,25 +130,25 @@ class CachedMachine(ClientMachine):
         super()._do(chat, kind, **fields)
         self.save()  # before it is sent
 
-    # ── what else happens ───────────────────────────────────────────────────────────────────────
+    # ── more actions ────────────────────────────────────────────────────────────────────────────
 
     @rule(chat=chats, back=small)
     def others_hide(self, chat: str, back: int) -> None:
         """The user deletes a message for themselves on another device."""
-        said = [entry["seq"] for entry in self.server.logs[chat] if "target" not in entry]
-        if back < len(said):
-            self.server.hide(chat, said[-1 - back])
+        seqs = [entry["seq"] for entry in self.server.logs[chat] if "target" not in entry]
+        if back < len(seqs):
+            self.server.hide(chat, seqs[-1 - back])
 
     @rule(chat=chats, back=small, other=chats)
-    def hide_while_away(self, chat: str, back: int, other: str) -> None:
-        """The inbox has lost it, and the snapshot may not list the chat."""
+    def hide_while_offline(self, chat: str, back: int, other: str) -> None:
+        """Hide a message offline; the inbox loses it, and the snapshot may not list the chat."""
         self.flow_all(2)
         self.save()
         assert self.session is not None
-        self.cut(is_late=False)
+        self.disconnect(is_late=False)
         self.others_hide(chat, back)
-        for busy in (other, "a", "b"):
-            self.others_say(busy, 1, "bob")
+        for active in (other, "a", "b"):
+            self.others_send(active, 1, "bob")
         self.server.trim(0)
 
     @rule(chat=chats, kind=st.sampled_from(["edit", "delete", "reaction"]), back=small)
@@ -162,43 +162,43 @@ class CachedMachine(ClientMachine):
 
     @rule()
     def save(self) -> None:
-        """Write what has changed, as the shell does."""
+        """Save all changes, as the client does."""
         if self.recorder is None:
             return
         place, infos = None, {}
         if self.client.user:
-            place = saved_state.place_of(self.client, list(self.untaken))
+            place = saved_state.place_of(self.client, list(self.queued))
         if place is not None:
-            ahead = {getattr(queued.event, "chat", None) for queued in self.untaken}
-            infos = infos_of(self.client, [c for c in self.client.chats if c not in ahead])
-        deeds = saved_state.deeds_of(self.client, list(self.untaken))
-        self.store.save_changes(Saved(place, deeds), self.recorder.take(), infos, 0.0)
-        self.saved_witness.acked = dict(self.witness.acked)
-        self.saved_witness.refused = set(self.witness.refused)
+            pending = {getattr(each.event, "chat", None) for each in self.queued}
+            infos = infos_of(self.client, [c for c in self.client.chats if c not in pending])
+        operations = saved_state.deeds_of(self.client, list(self.queued))
+        self.store.save_changes(Saved(place, operations), self.recorder.take(), infos, 0.0)
+        self.saved_checker.acked = dict(self.checker.acked)
+        self.saved_checker.refused = set(self.checker.refused)
         if place is not None:
-            self.saved_witness = copy.deepcopy(self.witness)
+            self.saved_checker = copy.deepcopy(self.checker)
 
     @rule()
     def kill(self) -> None:
-        """The process ends at once; another one continues with what is on the disk."""
+        """End the process at once, and continue in another one with the saved state."""
         if self.recorder is None:
             return
         if self.session is not None:
             self.session = None
-        self.store._connection.close()  # type: ignore[union-attr]  # without an orderly end
+        self.store._connection.close()  # type: ignore[union-attr]  # without a save
         self._reopen()
 
     @rule()
     def restart_process(self) -> None:
-        """The process ends in order; events that were not taken come again."""
+        """End the process in order; events that were not taken are delivered again."""
         if self.recorder is None:
             return
-        self._hear()
-        self._take(len(self.untaken))
+        self._process_output()
+        self._take(len(self.queued))
         self.is_busy = False
         self.save()
         if self.session is not None:
-            self.cut(is_late=False)
+            self.disconnect(is_late=False)
         self.store.close()
         self._reopen()
 
@@ -207,9 +207,9 @@ class CachedMachine(ClientMachine):
         self.newest.clear()
         self.before.clear()
         self.requests.clear()
-        self.untaken.clear()
+        self.queued.clear()
         self.is_busy = False
-        self.witness = copy.deepcopy(self.saved_witness)
+        self.checker = copy.deepcopy(self.saved_checker)
         self.client = ClientState("phone", BOUNDS)
         self.recorder = Recorder(self.client)
         self.store = self.open_store()
@@ -219,11 +219,11 @@ class CachedMachine(ClientMachine):
         shown = {chat.id: chat.log.shown for chat in self.client.chats.values()}
         restore_chats(self.client, load_chats(self.store, shown, 0.0))
 
-    # ── what must hold ──────────────────────────────────────────────────────────────────────────
+    # ── invariants ──────────────────────────────────────────────────────────────────────────────
 
     @invariant()
     def cache_has_what_the_saved_position_covers(self) -> None:
-        """A chat's cached range reaches the delivery position, and pages have no gap."""
+        """Check that each cached range reaches the delivered position and has no gap."""
         if self.recorder is None:
             return
         place = self.store.load().place
@@ -242,8 +242,8 @@ class CachedMachine(ClientMachine):
         decoded = msgspec.json.decode(place, type=saved_state.Place)
         return {chat.chat: chat.shown for chat in decoded.chats}
 
-    def _settle(self) -> None:
-        super()._settle()
+    def _exchange_all(self) -> None:
+        super()._exchange_all()
         for _ in range(PAGES_MAX):
             self.save()
             found = self.store.find_unverified()
@@ -254,11 +254,11 @@ class CachedMachine(ClientMachine):
                 fields["before"] = found.before
             number = self.client.ask(fields, self.now, self.now + 30)
             self.requests[number] = fields
-            self.refreshed(number)
+            self.refresh(number)
         raise AssertionError("unverified copies remain")
 
-    def refreshed(self, number: int) -> None:
-        """Have the page of a comparison answered; it is not one of the application."""
+    def refresh(self, number: int) -> None:
+        """Exchange frames until the requested page has arrived."""
         assert self.recorder is not None
         for _ in range(1_000):
             assert self.session is not None
@@ -271,23 +271,23 @@ class CachedMachine(ClientMachine):
                 self.client.refresh(page)
                 return
             if self.session.to_server:
-                self.session.serve()
-            self.session.pump()
+                self.session.handle_next()
+            self.session.push_pending()
             for frame in self.session.to_client[:]:
                 self.session.to_client.remove(frame)
                 self.client.received(self.connection, frame, self.now)
-        raise AssertionError("no answer")
+        raise AssertionError("the history request has no answer")
 
     def _compare(self) -> None:
         for name in CHATS:
-            fresh = [plain(parse_entry(entry)) for entry in self.server.view(name)]
-            kept = [plain(entry) for entry in self.client.chats[name].log.entries()]
+            fresh = [normalize(parse_entry(entry)) for entry in self.server.view(name)]
+            kept = [normalize(entry) for entry in self.client.chats[name].log.entries()]
             if self.client.chats[name].log.shown is not None:
                 assert kept == fresh[len(fresh) - len(kept) :], name
             page = self.store.read_page(name, before=None, after=None, limit=100, now_s=0.0)
             if page is None:
                 continue
-            cached = [plain(entry) for entry in page.entries]
+            cached = [normalize(entry) for entry in page.entries]
             assert cached == fresh[len(fresh) - len(cached) :], name
             assert page.has_more == (len(cached) < len(fresh)) or not cached
         self._compare_sends()

@@ -1,4 +1,4 @@
-"""`SqliteStore`: its file, its versions, and what remains of texts that were removed."""
+"""`SqliteStore`: its file, its versions, and the removal of texts from the file."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def page(*entries: Entry, before: int | None = None, has_more: bool = False) -> 
     return PageRead("c1", entries, before, None, has_more)
 
 
-def filled(path: Path, *changes: Any, now_s: float = 0.0) -> SqliteStore:
+def filled_store(path: Path, *changes: Any, now_s: float = 0.0) -> SqliteStore:
     store = SqliteStore(path)
     store.save_changes(Saved(), changes, {}, now_s)
     return store
 
 
 def bodies(store: SqliteStore, **bounds: int) -> list[str] | None:
-    place: dict[str, Any] = {"before": None, "after": None, "limit": 100, "now_s": 0.0, **bounds}
-    found = store.read_page("c1", **place)
+    args: dict[str, Any] = {"before": None, "after": None, "limit": 100, "now_s": 0.0, **bounds}
+    found = store.read_page("c1", **args)
     return None if found is None else [e.body for e in found.entries if e.target is None]
 
 
-def test_a_file_of_the_first_version_is_migrated(tmp_path: Path) -> None:
-    """It had the two records only; they are kept, and messages are cached from now on."""
+def test_file_of_the_first_version_is_migrated(tmp_path: Path) -> None:
+    """It has only two records; they are kept, and messages are cached from now on."""
     path = tmp_path / "old.db"
     with sqlite3.connect(path) as old:
         old.execute("CREATE TABLE record (name TEXT PRIMARY KEY, value BLOB NOT NULL)")
@@ -52,7 +52,7 @@ def test_a_file_of_the_first_version_is_migrated(tmp_path: Path) -> None:
     old.close()
     path.chmod(0o644)
 
-    store = filled(path, Delivered("c1", entry(1)))
+    store = filled_store(path, Delivered("c1", entry(1)))
 
     assert store.load() == Saved(b"\x01", b"\x02")
     assert bodies(store) == ["text 1"]
@@ -60,7 +60,7 @@ def test_a_file_of_the_first_version_is_migrated(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+def test_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     """This version cannot know which copies in a newer file are valid."""
     path = tmp_path / "new.db"
     with sqlite3.connect(path) as new:
@@ -71,7 +71,7 @@ def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         SqliteStore(path).load()
 
 
-def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_a_store_is_refused(tmp_path: Path) -> None:
     """The error says what to do."""
     path = tmp_path / "notes.txt"
     path.write_text("Dear diary, " * 100)
@@ -80,8 +80,8 @@ def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
         SqliteStore(path).load()
 
 
-def test_a_user_given_to_the_store_is_checked(tmp_path: Path) -> None:
-    """Before anything of the file is read."""
+def test_store_of_another_user_is_refused(tmp_path: Path) -> None:
+    """The user is checked before any data is read."""
     store = SqliteStore(tmp_path / "a.db", user="alice")
     store.claim(Owner("", "server"))
     store.close()
@@ -102,11 +102,11 @@ def test_a_user_given_to_the_store_is_checked(tmp_path: Path) -> None:
     ],
     ids=["delete", "hide", "page"],
 )
-def test_a_removed_text_is_not_in_the_file(tmp_path: Path, removal: Any) -> None:
-    """Nor are the texts of its edits; the bytes are overwritten."""
+def test_removed_text_is_not_in_the_file(tmp_path: Path, removal: Any) -> None:
+    """The bytes of the message and of its edits are overwritten."""
     first = entry(1, body="secret one")
     edit = entry(2, kind="edit", target=1, body="secret two")
-    store = filled(tmp_path / "a.db", Delivered("c1", first), Delivered("c1", edit))
+    store = filled_store(tmp_path / "a.db", Delivered("c1", first), Delivered("c1", edit))
     assert bodies(store) == ["secret two"]
 
     store.save_changes(Saved(), [removal], {}, 0.0)
@@ -116,10 +116,10 @@ def test_a_removed_text_is_not_in_the_file(tmp_path: Path, removal: Any) -> None
     assert b"secret" not in (tmp_path / "a.db").read_bytes()
 
 
-def test_an_expired_message_is_a_tombstone(tmp_path: Path) -> None:
-    """When it is read, and in the file at the next save."""
+def test_expired_message_is_a_tombstone(tmp_path: Path) -> None:
+    """Reads return no text from the expiry on, and the next save removes it from the file."""
     message = entry(1, body="secret", expires_at=10)
-    store = filled(tmp_path / "a.db", Delivered("c1", message), now_s=5.0)
+    store = filled_store(tmp_path / "a.db", Delivered("c1", message), now_s=5.0)
 
     assert bodies(store, now_s=9) == ["secret"]
     assert bodies(store, now_s=10) == [""]
@@ -128,10 +128,10 @@ def test_an_expired_message_is_a_tombstone(tmp_path: Path) -> None:
     assert b"secret" not in (tmp_path / "a.db").read_bytes()
 
 
-def test_unverified_entries_are_read_when_a_page_has_replaced_them(tmp_path: Path) -> None:
-    """From the newest to the oldest; the part below stays unread."""
+def test_unverified_entries_are_readable_once_a_page_replaced_them(tmp_path: Path) -> None:
+    """Verification goes from the newest to the oldest; entries below are not readable yet."""
     old = [Delivered("c1", entry(seq, body=f"old {seq}")) for seq in range(1, 7)]
-    store = filled(tmp_path / "a.db", *old, ChatsUnverified())
+    store = filled_store(tmp_path / "a.db", *old, ChatsUnverified())
     assert bodies(store) is None
     assert store.find_unverified() == ("c1", None)
 
@@ -146,14 +146,14 @@ def test_unverified_entries_are_read_when_a_page_has_replaced_them(tmp_path: Pat
     store.close()
 
 
-def test_a_failed_save_changes_nothing(tmp_path: Path) -> None:
-    """Neither the messages nor the records, in memory or in the file."""
-    store = filled(tmp_path / "a.db", Delivered("c1", entry(1)))
+def test_failed_save_changes_nothing(tmp_path: Path) -> None:
+    """Neither messages nor records change, in memory or in the file."""
+    store = filled_store(tmp_path / "a.db", Delivered("c1", entry(1)))
 
     with pytest.raises(AssertionError):
         store.save_changes(
             Saved(b"place", b"deeds"),
-            [Delivered("c1", entry(2)), "no change"],  # type: ignore[list-item]  # it fails
+            [Delivered("c1", entry(2)), "no change"],  # type: ignore[list-item]  # invalid
             {},
             0.0,
         )
@@ -164,10 +164,10 @@ def test_a_failed_save_changes_nothing(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_page_older_than_a_delivered_change_gets_the_change(tmp_path: Path) -> None:
-    """The server answered before the edit, and the answer arrived after it."""
+def test_page_older_than_a_delivered_change_gets_the_change(tmp_path: Path) -> None:
+    """The server sent the page before the edit, and the page arrived after it."""
     edit = entry(3, kind="edit", target=2, body="edited")
-    store = filled(tmp_path / "a.db", Delivered("c1", edit))
+    store = filled_store(tmp_path / "a.db", Delivered("c1", edit))
 
     store.save_changes(Saved(), [page(entry(1), entry(2), before=3)], {}, 0.0)
 
@@ -175,19 +175,19 @@ def test_a_page_older_than_a_delivered_change_gets_the_change(tmp_path: Path) ->
     store.close()
 
 
-def test_a_chat_read_from_the_entry_that_added_the_user_is_complete(tmp_path: Path) -> None:
-    """A page without more entries ends there, offline too; an evicted entry is still known of."""
-    store = filled(tmp_path / "a.db", page(entry(5), entry(6)))
-    whole = store.read_page("c1", before=None, after=None, limit=9, now_s=0.0)
-    first = store.read_page("c1", before=5, after=None, limit=9, now_s=0.0)
+def test_chat_read_from_its_first_visible_entry_is_complete(tmp_path: Path) -> None:
+    """The last page has no more entries, offline too; evicted entries count as more."""
+    store = filled_store(tmp_path / "a.db", page(entry(5), entry(6)))
+    all_entries = store.read_page("c1", before=None, after=None, limit=9, now_s=0.0)
+    before_first = store.read_page("c1", before=5, after=None, limit=9, now_s=0.0)
     store.close()
 
     small = SqliteStore(tmp_path / "a.db", entries_per_chat_max=1)
     small.save_changes(Saved(), [Delivered("c1", entry(7))], {}, 0.0)
-    cut = small.read_page("c1", before=None, after=None, limit=9, now_s=0.0)
+    evicted = small.read_page("c1", before=None, after=None, limit=9, now_s=0.0)
 
-    assert whole is not None and not whole.has_more
-    assert first is not None and not first.entries
-    assert cut is not None and cut.has_more
+    assert all_entries is not None and not all_entries.has_more
+    assert before_first is not None and not before_first.entries
+    assert evicted is not None and evicted.has_more
     assert bodies(small, before=7) is None
     small.close()

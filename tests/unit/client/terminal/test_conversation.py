@@ -1,4 +1,4 @@
-"""The lines of one direct chat: each message once, marks that rise, nothing composed is lost."""
+"""The lines of a direct chat in the terminal: no message is repeated or lost, no mark goes back."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from chatserver.client.terminal.conversation import Conversation, Mark
 NOW = 0.0
 
 
-class Talk:
-    """Alice's chat with Bob, connected for the first time, as the terminal keeps it."""
+class TerminalChat:
+    """Alice's direct chat with Bob in the terminal client, connected for the first time."""
 
     def __init__(self) -> None:
         self.state = ClientState("phone")
@@ -26,8 +26,8 @@ class Talk:
         self.connection = self.state.connected(welcome("e1", 10), NOW)
         self.view.opened("alice", self.state.chat("c1"), lambda: list(self.state.outbox))
 
-    def take(self, **frame: Any) -> None:
-        """Take a frame of the server."""
+    def receive(self, **frame: Any) -> None:
+        """Handle a frame from the server."""
         self.state.received(self.connection, frame, NOW)
         for event in self.state.take_events():
             self.view.take(event)
@@ -39,31 +39,35 @@ class Talk:
         self.view.composed(ref, body)
 
     def ack(self, ref: str, seq: int, durability: str = "hot") -> None:
-        """Take the place of a text."""
-        place = {"seq": seq, "ts": seq * 1000, "mid": f"m{seq}"}
-        self.take(type="ack", id=0, ref=ref, dup=False, durability=durability, **place)
+        """Receive the ack of a text."""
+        position = {"seq": seq, "ts": seq * 1000, "mid": f"m{seq}"}
+        self.receive(type="ack", id=0, ref=ref, dup=False, durability=durability, **position)
 
-    def arrive(self, inbox_seq: int, seq: int, chat: str = "c1", **fields: Any) -> None:
-        """Take a message event."""
+    def receive_message(self, inbox_seq: int, seq: int, chat: str = "c1", **fields: Any) -> None:
+        """Receive a message event."""
         entry = message(seq, **fields)
-        self.event(inbox_seq, kind="message", cs=seq, chat=chat, message={**entry, "chat": chat})
+        self.receive_event(
+            inbox_seq, kind="message", cs=seq, chat=chat, message={**entry, "chat": chat}
+        )
 
-    def event(self, inbox_seq: int, chat: str = "c1", **fields: Any) -> None:
-        """Take an event."""
-        self.take(type="event", epoch="e1", seq=inbox_seq, chat=chat, **fields)
+    def receive_event(self, inbox_seq: int, chat: str = "c1", **fields: Any) -> None:
+        """Receive an event."""
+        self.receive(type="event", epoch="e1", seq=inbox_seq, chat=chat, **fields)
 
-    def page(self, *messages: dict[str, Any], tier: str = "hot", more: bool = False) -> None:
-        """Take a page of history."""
+    def receive_page(
+        self, *messages: dict[str, Any], tier: str = "hot", more: bool = False
+    ) -> None:
+        """Receive a page of history."""
         page = {"chat": "c1", "messages": list(messages), "tier": tier, "more": more}
         self.state.take_history(page, is_newest=False)
-        self.view.take_page(HistoryPage([parse_entry(one) for one in messages], tier, more))
+        self.view.take_page(HistoryPage([parse_entry(each) for each in messages], tier, more))
 
     def shown(self) -> list[tuple[str, Mark | None]]:
         """Return bodies and marks of the lines."""
         return [(line.body, line.mark) for line in self.view.lines()]
 
     def offered(self) -> list[str]:
-        """Return the refs that go out now."""
+        """Return the refs that are sent now."""
         return [frame["ref"] for frame in self.state.take_frames() if frame["type"] == "send"]
 
 
@@ -78,25 +82,25 @@ def message(seq: int, sender: str = "bob", ref: str = "x", body: str = "") -> di
 
 
 @pytest.fixture
-def talk() -> Talk:
-    return Talk()
+def terminal() -> TerminalChat:
+    return TerminalChat()
 
 
-def test_composed_message_is_sending_until_acked(talk: Talk) -> None:
-    """It stands last without a time, then at its place with one."""
-    talk.compose("r1", "hello")
-    assert talk.shown() == [("hello", Mark.SENDING)]
-    assert talk.view.lines()[0].ts is None
-    assert not talk.view.is_answered
+def test_composed_message_is_sending_until_acked(terminal: TerminalChat) -> None:
+    """It is the last line without a time, then at its position with a time."""
+    terminal.compose("r1", "hello")
+    assert terminal.shown() == [("hello", Mark.SENDING)]
+    assert terminal.view.lines()[0].ts is None
+    assert not terminal.view.is_answered
 
-    talk.ack("r1", 1)
+    terminal.ack("r1", 1)
 
-    assert talk.shown() == [("hello", Mark.SENT)]
-    assert talk.view.lines()[0].ts == 1000
-    assert talk.view.is_answered
+    assert terminal.shown() == [("hello", Mark.SENT)]
+    assert terminal.view.lines()[0].ts == 1000
+    assert terminal.view.is_answered
 
 
-def test_draft_before_the_chat_is_there_is_shown_and_sent_when_it_is() -> None:
+def test_draft_before_the_chat_is_open_is_shown_and_sent_once_open() -> None:
     """Text typed while the chat is being opened is not lost."""
     state, view = ClientState("phone"), Conversation("bob")
     view.draft("hello")
@@ -106,146 +110,146 @@ def test_draft_before_the_chat_is_there_is_shown_and_sent_when_it_is() -> None:
     assert view.lines() == []
 
 
-def test_own_message_that_comes_as_event_before_its_ack_is_shown_once(talk: Talk) -> None:
+def test_own_message_received_before_its_ack_is_shown_once(terminal: TerminalChat) -> None:
     """The event and the ack of one message are one line, whichever is first."""
-    talk.compose("r1", "hello")
+    terminal.compose("r1", "hello")
 
-    talk.arrive(11, 1, sender="alice", ref="r1", body="hello")
-    talk.ack("r1", 1)
+    terminal.receive_message(11, 1, sender="alice", ref="r1", body="hello")
+    terminal.ack("r1", 1)
 
-    assert talk.shown() == [("hello", Mark.SENT)]
+    assert terminal.shown() == [("hello", Mark.SENT)]
 
 
-def test_marks_rise_from_sent_to_stored_to_read(talk: Talk) -> None:
-    """A watermark covers all before it; what is read stays read."""
+def test_marks_advance_from_sent_to_stored_to_read(terminal: TerminalChat) -> None:
+    """A `stored` position covers all earlier messages; a read message stays read."""
     for seq in (1, 2, 3):
-        talk.compose(f"r{seq}", f"text {seq}")
-        talk.arrive(10 + seq, seq, sender="alice", ref=f"r{seq}")
-        talk.ack(f"r{seq}", seq)
+        terminal.compose(f"r{seq}", f"text {seq}")
+        terminal.receive_message(10 + seq, seq, sender="alice", ref=f"r{seq}")
+        terminal.ack(f"r{seq}", seq)
 
-    talk.take(type="stored", chat="c1", upto=2)
-    assert [mark for _, mark in talk.shown()] == [Mark.STORED, Mark.STORED, Mark.SENT]
+    terminal.receive(type="stored", chat="c1", upto=2)
+    assert [mark for _, mark in terminal.shown()] == [Mark.STORED, Mark.STORED, Mark.SENT]
 
-    talk.event(14, kind="read", read={"user": "bob", "read": 1})
-    talk.take(type="stored", chat="c1", upto=1)
-    assert [mark for _, mark in talk.shown()] == [Mark.READ, Mark.STORED, Mark.SENT]
-
-
-def test_own_read_mark_says_nothing_of_the_peer(talk: Talk) -> None:
-    """Another device of mine that read is not the other person."""
-    talk.compose("r1", "hello")
-    talk.ack("r1", 1)
-
-    talk.event(11, kind="read", read={"user": "alice", "read": 1})
-
-    assert talk.shown() == [("hello", Mark.SENT)]
+    terminal.receive_event(14, kind="read", read={"user": "bob", "read": 1})
+    terminal.receive(type="stored", chat="c1", upto=1)
+    assert [mark for _, mark in terminal.shown()] == [Mark.READ, Mark.STORED, Mark.SENT]
 
 
-def test_event_of_another_chat_is_not_shown(talk: Talk) -> None:
-    """The cursor moves on, the lines do not."""
-    talk.arrive(11, 1, chat="c2")
+def test_own_read_mark_does_not_mark_own_messages_as_read(terminal: TerminalChat) -> None:
+    """A read mark of the user's other device is not the peer's."""
+    terminal.compose("r1", "hello")
+    terminal.ack("r1", 1)
 
-    assert talk.view.lines() == []
-    assert talk.state.cursor is not None
-    assert talk.state.cursor.seq == 11
+    terminal.receive_event(11, kind="read", read={"user": "alice", "read": 1})
+
+    assert terminal.shown() == [("hello", Mark.SENT)]
 
 
-def test_refused_message_is_failed_with_its_reason_and_not_offered_again(talk: Talk) -> None:
-    """The user sees what was not accepted and why."""
-    talk.compose("r1", "hello")
-    (frame,) = talk.state.take_frames()
+def test_event_of_another_chat_is_not_shown(terminal: TerminalChat) -> None:
+    """It advances the cursor only."""
+    terminal.receive_message(11, 1, chat="c2")
+
+    assert terminal.view.lines() == []
+    assert terminal.state.cursor is not None
+    assert terminal.state.cursor.seq == 11
+
+
+def test_refused_message_is_failed_with_its_reason_and_not_resent(terminal: TerminalChat) -> None:
+    """The user sees which message was refused and why."""
+    terminal.compose("r1", "hello")
+    (frame,) = terminal.state.take_frames()
 
     error = {"code": "bad_request", "message": "body: too long", "temporary": False}
-    talk.take(type="error", id=frame["id"], **error)
-    talk.state.disconnected(NOW)
-    talk.state.connected(welcome("e1", 10), NOW)
+    terminal.receive(type="error", id=frame["id"], **error)
+    terminal.state.disconnected(NOW)
+    terminal.state.connected(welcome("e1", 10), NOW)
 
-    assert talk.shown() == [("hello", Mark.FAILED)]
-    assert talk.view.lines()[0].note == "body: too long"
-    assert talk.offered() == []
+    assert terminal.shown() == [("hello", Mark.FAILED)]
+    assert terminal.view.lines()[0].note == "body: too long"
+    assert terminal.offered() == []
 
 
-def test_reset_offers_again_what_was_sent_and_not_stored(talk: Talk) -> None:
-    """A Redis that went back in time loses nothing while this device lives."""
+def test_reset_resends_messages_that_are_not_stored(terminal: TerminalChat) -> None:
+    """A data loss of Redis loses no messages of a running device."""
     for seq, (ref, durability) in enumerate((("stored", "stored"), ("sent", "hot")), 1):
-        talk.compose(ref, ref)
-        talk.ack(ref, seq, durability)
-    talk.compose("sending", "sending")
-    talk.offered()
+        terminal.compose(ref, ref)
+        terminal.ack(ref, seq, durability)
+    terminal.compose("sending", "sending")
+    terminal.offered()
 
-    talk.state.disconnected(NOW)
-    talk.connection = talk.state.connected(welcome("e2", 0), NOW)
-    talk.take(type="reset", cursor={"epoch": "e2", "seq": 0}, chats=[])
+    terminal.state.disconnected(NOW)
+    terminal.connection = terminal.state.connected(welcome("e2", 0), NOW)
+    terminal.receive(type="reset", cursor={"epoch": "e2", "seq": 0}, chats=[])
 
-    assert talk.offered() == ["sent", "sending"]
-    assert talk.shown() == [("sent", Mark.SENDING), ("sending", Mark.SENDING)]
-
-
-def test_pages_join_the_live_messages_without_repeats(talk: Talk) -> None:
-    """A page may hold what was pushed too."""
-    talk.arrive(11, 5)
-
-    talk.page(message(3), message(4), message(5), more=True)
-
-    assert [body for body, _ in talk.shown()] == ["text 3", "text 4", "text 5"]
-    assert talk.view.has_older
+    assert terminal.offered() == ["sent", "sending"]
+    assert terminal.shown() == [("sent", Mark.SENDING), ("sending", Mark.SENDING)]
 
 
-def test_last_page_says_that_there_is_nothing_older(talk: Talk) -> None:
+def test_page_joins_the_live_messages_without_repeats(terminal: TerminalChat) -> None:
+    """A page may contain messages that were also pushed."""
+    terminal.receive_message(11, 5)
+
+    terminal.receive_page(message(3), message(4), message(5), more=True)
+
+    assert [body for body, _ in terminal.shown()] == ["text 3", "text 4", "text 5"]
+    assert terminal.view.has_older
+
+
+def test_last_page_ends_the_history(terminal: TerminalChat) -> None:
     """Scrolling ends at the first message."""
-    talk.arrive(11, 3)
-    talk.page(message(3), more=True)
+    terminal.receive_message(11, 3)
+    terminal.receive_page(message(3), more=True)
 
-    talk.page(message(1), message(2), tier="warm")
+    terminal.receive_page(message(1), message(2), tier="warm")
 
-    assert not talk.view.has_older
-    assert (talk.view.bottom, talk.view.top) == (1, 3)
-
-
-def test_own_message_from_the_warm_tier_counts_as_stored(talk: Talk) -> None:
-    """Where it was read from proves it."""
-    talk.page(message(1, "alice"), tier="warm")
-
-    assert talk.shown() == [("text 1", Mark.STORED)]
+    assert not terminal.view.has_older
+    assert (terminal.view.bottom, terminal.view.top) == (1, 3)
 
 
-def test_deleted_message_is_no_line(talk: Talk) -> None:
-    """Deleted messages are not shown; edited ones are shown in their current version."""
-    talk.arrive(11, 1)
-    talk.arrive(12, 2)
+def test_own_message_from_the_warm_tier_counts_as_stored(terminal: TerminalChat) -> None:
+    """Reading it from the warm tier proves that it is stored."""
+    terminal.receive_page(message(1, "alice"), tier="warm")
+
+    assert terminal.shown() == [("text 1", Mark.STORED)]
+
+
+def test_deleted_message_is_not_shown(terminal: TerminalChat) -> None:
+    """Edited messages are shown in their current version."""
+    terminal.receive_message(11, 1)
+    terminal.receive_message(12, 2)
     for seq, target, kind, body in ((3, 1, "delete", ""), (4, 2, "edit", "better")):
         change = {**message(seq, body=body), "kind": kind, "target": target, "body": body}
-        talk.event(10 + seq, kind=kind, cs=seq, message=change)
+        terminal.receive_event(10 + seq, kind=kind, cs=seq, message=change)
 
-    assert talk.shown() == [("better", None)]
-
-
-def test_typing_of_the_peer_ends_with_a_message(talk: Talk) -> None:
-    """The signal may be lost; the message is its end too."""
-    talk.take(type="signal", kind="typing", chat="c1", **{"from": "bob"}, on=True)
-    assert talk.view.is_peer_typing
-
-    talk.arrive(11, 1)
-
-    assert not talk.view.is_peer_typing
+    assert terminal.shown() == [("better", None)]
 
 
-def test_own_typing_on_another_device_is_not_the_peers(talk: Talk) -> None:
-    """Only the other person types to me."""
-    talk.take(type="signal", kind="typing", chat="c1", **{"from": "alice"}, on=True)
+def test_typing_of_the_peer_ends_with_a_message(terminal: TerminalChat) -> None:
+    """The signal that ends typing may be lost."""
+    terminal.receive(type="signal", kind="typing", chat="c1", **{"from": "bob"}, on=True)
+    assert terminal.view.is_peer_typing
 
-    assert not talk.view.is_peer_typing
+    terminal.receive_message(11, 1)
+
+    assert not terminal.view.is_peer_typing
+
+
+def test_own_typing_on_another_device_is_not_shown(terminal: TerminalChat) -> None:
+    """Only the peer's typing is shown."""
+    terminal.receive(type="signal", kind="typing", chat="c1", **{"from": "alice"}, on=True)
+
+    assert not terminal.view.is_peer_typing
 
 
 @given(st.permutations([1, 2, 3, 4, 5]), st.integers(0, 5))
-def test_acks_in_any_order_give_lines_by_place(order: list[int], acked: int) -> None:
-    """Lines stand in the order of the chat, then in the order of composing."""
-    talk = Talk()
+def test_acks_in_any_order_give_lines_by_position(order: list[int], acked: int) -> None:
+    """Acked lines are in the order of the chat, the others in the order of composing."""
+    terminal = TerminalChat()
     for number in (1, 2, 3, 4, 5):
-        talk.compose(f"r{number}", f"text {number}")
+        terminal.compose(f"r{number}", f"text {number}")
 
     for number in order[:acked]:
-        talk.ack(f"r{number}", number)
+        terminal.ack(f"r{number}", number)
 
     placed, waiting = sorted(order[:acked]), sorted(order[acked:])
-    assert [line.body for line in talk.view.lines()] == [f"text {n}" for n in placed + waiting]
+    assert [line.body for line in terminal.view.lines()] == [f"text {n}" for n in placed + waiting]

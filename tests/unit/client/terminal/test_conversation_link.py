@@ -10,56 +10,61 @@ import pytest
 from chatserver.client.terminal import conversation_link as links
 from chatserver.client.terminal.conversation_link import Link, State
 from chatserver.errors import Unavailable
-from tests.unit.client.terminal.test_conversation import Talk
+from tests.unit.client.terminal.test_conversation import TerminalChat
 
 
-class Server:
-    """Stands for the client: refuses the first marks for now."""
+class StubClient:
+    """A stub client that refuses the first marks temporarily."""
 
     def __init__(self, refusals: int) -> None:
         self.marks: list[int] = []
-        self.taken = asyncio.Event()
+        self.accepted = asyncio.Event()
         self._refusals = refusals
 
     async def mark(self, chat: str, *, read: int) -> None:
-        """Take a mark, or refuse it."""
+        """Accept or refuse a mark."""
         self.marks.append(read)
         if len(self.marks) <= self._refusals:
-            raise Unavailable("redis is away")
-        self.taken.set()
+            raise Unavailable("redis is down")
+        self.accepted.set()
 
 
 async def get_token() -> str:
-    """No token is asked for."""
+    """Fail, because no token is needed."""
     raise AssertionError
 
 
-async def test_link_mark_that_is_refused_for_now_is_told_again(
+async def test_temporarily_refused_read_mark_is_retried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The other user sees "read" even if no other event triggers a retry."""
     monkeypatch.setattr(links, "RETRY_S", 0.0)
-    talk = Talk()
-    talk.arrive(11, 1, sender="bob")
-    link, server = (
-        Link(url="ws://chat.example/", get_token=get_token, talk=talk.view, on_change=lambda: None),
-        Server(2),
+    terminal = TerminalChat()
+    terminal.receive_message(11, 1, sender="bob")
+    link, client = (
+        Link(
+            url="ws://chat.example/",
+            get_token=get_token,
+            talk=terminal.view,
+            on_change=lambda: None,
+        ),
+        StubClient(2),
     )
-    link._client = server  # type: ignore[assignment]  # as much of a client as it needs
+    link._client = client  # type: ignore[assignment]  # only `mark` is called
     link.state = State.ONLINE
 
     link.mark_read()
 
-    await server.taken.wait()
-    assert server.marks == [1, 1, 1]
+    await client.accepted.wait()
+    assert client.marks == [1, 1, 1]
 
 
-async def test_link_without_a_gateway_says_how_to_start_one() -> None:
-    """A newcomer's first error: nothing listens at the address."""
+async def test_link_without_gateway_fails_with_the_start_command() -> None:
+    """It is a newcomer's first error: no server listens at the address."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"ws://127.0.0.1:{unused.getsockname()[1]}/"
-    link = Link(url=url, get_token=give_token, talk=Talk().view, on_change=lambda: None)
+    link = Link(url=url, get_token=give_token, talk=TerminalChat().view, on_change=lambda: None)
 
     with pytest.raises(Unavailable, match=r"cannot connect to a gateway.*Start one with"):
         await link.run()

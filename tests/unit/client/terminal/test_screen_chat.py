@@ -1,4 +1,4 @@
-"""The screen of the terminal client: keys in, messages out."""
+"""The screen of the terminal client: keys as input, messages as output."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class FakeLink:
         pass
 
 
-async def typed(*pieces: str) -> FakeLink:
-    """Type keys, then leave."""
+async def type_keys(*pieces: str) -> FakeLink:
+    """Type keys, then exit."""
     link = FakeLink()
     with create_pipe_input() as keys, create_app_session(keys, DummyOutput()):
         chat = ScreenChat(url="ws://none", get_token=cast("Link", None), talk=Conversation("bob"))  # type: ignore[arg-type]
@@ -68,13 +68,13 @@ async def typed(*pieces: str) -> FakeLink:
     ],
 )
 async def test_keys_edit_the_line_and_enter_sends_it(keys: str, sent: list[str]) -> None:
-    """The usual keys do the usual things, and an empty message cannot be sent by mistake."""
-    assert (await typed(keys)).sent == sent
+    """The usual editing keys work, and an empty message cannot be sent by mistake."""
+    assert (await type_keys(keys)).sent == sent
 
 
-async def test_typing_is_reported_while_there_is_a_text() -> None:
-    """Once per burst, and again when the line is empty."""
-    assert (await typed("ab", "\r")).typed == [True, False]
+async def test_typing_is_reported_while_the_line_has_text() -> None:
+    """Typing is reported once per burst, and its end when the line is empty."""
+    assert (await type_keys("ab", "\r")).typed == [True, False]
 
 
 @pytest.mark.parametrize("height", [6, 24])
@@ -102,8 +102,8 @@ def test_search_results_are_between_messages_and_prompt(height: int) -> None:
 
 
 @given(st.text(alphabet=st.characters() | st.sampled_from("\x1b[D\x7f\x00\t\r")))
-def test_any_text_gives_printable_messages(text: str) -> None:
-    """No paste puts a control character into a message, or makes an empty one."""
+def test_any_input_becomes_printable_messages(text: str) -> None:
+    """No paste adds a control character to a message or sends an empty message."""
     for line in sendable_lines(text):
         assert line.strip()
         assert line.replace("\t", "").isprintable()
