@@ -1,4 +1,4 @@
-"""The Helm chart: Kubernetes takes it, the processes take their settings, no right too many."""
+"""The Helm chart: valid for Kubernetes, with valid settings and minimal rights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.deployments import (
     run_tool,
 )
 
-# What these two kinds have, as their operators document them; Kubernetes itself knows neither.
+# Fields of these two kinds as their operators document them; they are not part of Kubernetes.
 CUSTOM: dict[str, dict[str, Any]] = {
     "ScaledObject": {
         "scaleTargetRef": {"name"},
@@ -56,13 +56,13 @@ def of_kind(values: str, *kinds: str) -> list[dict[str, Any]]:
 
 
 def pods(values: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Return name and specification of the pods of each Deployment and Job."""
+    """Yield name and specification of the pods of each Deployment and Job."""
     for each in of_kind(values, "Deployment", "Job"):
         yield each["metadata"]["name"], each["spec"]["template"]["spec"]
 
 
 def environment_of(values: str, pod: dict[str, Any]) -> dict[str, str]:
-    """Return the variables that the container of a pod has, the image's and the Secret's too."""
+    """Return the variables of a pod's container, with those of the image and the Secret."""
     (container,) = pod["containers"]
     environment = {"CHAT_AUTH_SECRET": "a" * 64, "CHAT_REDIS_URL": "rediss://chat:b@redis:6379/0"}
     for source in container["envFrom"]:
@@ -71,13 +71,13 @@ def environment_of(values: str, pod: dict[str, Any]) -> dict[str, str]:
             assert source["configMapRef"]["name"] == settings["metadata"]["name"]
             environment |= settings["data"]
     for each in container.get("env", ()):
-        environment[each["name"]] = each.get("value", "10.0.0.7")  # of the pod
+        environment[each["name"]] = each.get("value", "10.0.0.7")  # the pod's address
     return environment
 
 
-def test_chart_is_what_helm_and_kubernetes_take(tmp_path: Path) -> None:
-    """No template fails, no field is unknown, nothing is there twice."""
-    # Between them these two have all that the templates can make; Kubernetes' schemas are slow.
+def test_chart_is_valid_for_helm_and_kubernetes(tmp_path: Path) -> None:
+    """No template fails, no field is unknown, and no resource is defined twice."""
+    # These two cover all templates; validation with the schemas of Kubernetes is slow.
     files = [tmp_path / f"{values}.yaml" for values in EXAMPLE_VALUES]
     for values, file in zip(EXAMPLE_VALUES, files, strict=True):
         file.write_text(yaml.safe_dump_all(rendered(values)), encoding="utf-8")
@@ -90,16 +90,16 @@ def test_chart_is_what_helm_and_kubernetes_take(tmp_path: Path) -> None:
 
     assert [lint.stdout for lint in lints if lint.returncode] == []
     assert check.returncode == 0, check.stderr + check.stdout
-    said = (check.stderr + check.stdout).splitlines()
+    output = (check.stderr + check.stdout).splitlines()
     custom = [each for values in EXAMPLE_VALUES for each in of_kind(values, *CUSTOM)]
-    assert len([line for line in said if "find schema" in line]) == len(custom)
+    assert len([line for line in output if "find schema" in line]) == len(custom)
     for values in VALUE_SETS:
         names = [(each["kind"], each["metadata"]["name"]) for each in rendered(values)]
         assert len(set(names)) == len(names)
 
 
 def test_custom_resources_have_the_fields_that_their_operators_know() -> None:
-    """A misspelt field of theirs would be dropped without a word."""
+    """A misspelled field would be ignored silently."""
     custom = of_kind("eks", *CUSTOM)
 
     assert {each["kind"] for each in custom} == CUSTOM.keys()
@@ -112,8 +112,8 @@ def test_custom_resources_have_the_fields_that_their_operators_know() -> None:
 
 
 @pytest.mark.parametrize("values", VALUE_SETS)
-def test_every_process_takes_its_settings(values: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each name is a setting, each value is valid, and the process listens where its pod says."""
+def test_every_process_accepts_its_settings(values: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each name is a setting, each value is valid, and the ports match those of the pod."""
     for name, pod in pods(values):
         with given_settings(monkeypatch, environment_of(values, pod)):
             settings = load_settings()
@@ -124,9 +124,9 @@ def test_every_process_takes_its_settings(values: str, monkeypatch: pytest.Monke
             continue
         assert ports.pop("metrics") == settings.telemetry.metrics_port, name
         assert settings.telemetry.metrics_host == "10.0.0.7"  # the pod's, not loopback
-        wanted = {"gateway": ("ws", settings.gateway), "api": ("http", settings.api)}
-        if container["args"][0] in wanted:
-            port_name, section = wanted[container["args"][0]]
+        servers = {"gateway": ("ws", settings.gateway), "api": ("http", settings.api)}
+        if container["args"][0] in servers:
+            port_name, section = servers[container["args"][0]]
             assert ports == {port_name: section.port}
             assert section.host == "0.0.0.0"
         else:
@@ -134,27 +134,27 @@ def test_every_process_takes_its_settings(values: str, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("values", VALUE_SETS)
-def test_pods_have_no_rights_that_they_do_not_need(values: str) -> None:
-    """Not root, nothing to write to but /tmp, no token and no variables of Kubernetes."""
+def test_pods_have_minimal_rights(values: str) -> None:
+    """Not root, writes only to /tmp, no service account token, no service variables."""
     for name, pod in pods(values):
         (container,) = pod["containers"]
         assert pod["securityContext"]["runAsNonRoot"] is True, name
         assert pod["securityContext"]["runAsUser"] > 0
         assert pod["automountServiceAccountToken"] is False
-        # They would be CHAT_GATEWAY_PORT and the like, of a release that is called chat.
+        # In a release named chat, they would set CHAT_GATEWAY_PORT and other settings.
         assert pod["enableServiceLinks"] is False
-        guard = container["securityContext"]
-        assert guard["readOnlyRootFilesystem"] is True
-        assert guard["allowPrivilegeEscalation"] is False
-        assert guard["capabilities"] == {"drop": ["ALL"]}
+        security = container["securityContext"]
+        assert security["readOnlyRootFilesystem"] is True
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"] == {"drop": ["ALL"]}
         assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/tmp"]
         assert container["resources"]["limits"]["memory"]
 
 
-@pytest.mark.parametrize("more", [(), ("--set", "workersTogether.enabled=true")])
-def test_claim_of_a_search_index_is_mounted_where_it_is_used(more: tuple[str, ...]) -> None:
-    """APIs read the folder and one worker writes it; all processes know that there is an index."""
-    found = resources_of(render_chart("default", "--set", "search.claim=disk", *more))
+@pytest.mark.parametrize("extra_args", [(), ("--set", "workersTogether.enabled=true")])
+def test_search_index_volume_is_mounted_where_it_is_used(extra_args: tuple[str, ...]) -> None:
+    """APIs read the folder and one worker writes it; all processes have the setting."""
+    found = resources_of(render_chart("default", "--set", "search.claim=disk", *extra_args))
     mounted = {
         each["metadata"]["name"]
         for each in found
@@ -165,14 +165,14 @@ def test_claim_of_a_search_index_is_mounted_where_it_is_used(more: tuple[str, ..
     }
     (settings,) = [each["data"] for each in found if each["kind"] == "ConfigMap"]
 
-    worker = "all" if more else "search"
+    worker = "all" if extra_args else "search"
     assert mounted == {"chat-chatserver-api", f"chat-chatserver-worker-{worker}"}
     assert settings["CHAT_SEARCH_INDEX"] == "/search"
 
 
 @pytest.mark.parametrize("values", VALUE_SETS)
 def test_pods_have_time_to_drain(values: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pod that drains is not killed early; a hung one is."""
+    """A draining pod is not killed early, and a hung pod fails its liveness probe."""
     for name, pod in pods(values):
         (container,) = pod["containers"]
         if container["args"] == ["tables", "apply"]:
@@ -185,14 +185,14 @@ def test_pods_have_time_to_drain(values: str, monkeypatch: pytest.MonkeyPatch) -
         assert program == "sleep"
         assert pod["terminationGracePeriodSeconds"] >= int(seconds) + drain_s + 10, name
         assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "metrics"}
-        # The API knows whether it is ready on its own port only.
+        # The API reports readiness only on its own port.
         port = "http" if container["args"] == ["api"] else "metrics"
         assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": port}
 
 
 @pytest.mark.parametrize("values", VALUE_SETS)
-def test_every_worker_runs_somewhere(values: str) -> None:
-    """And whatever has a Deployment has a budget, an account, and a Service that finds it."""
+def test_every_worker_is_deployed(values: str) -> None:
+    """Each Deployment also has a disruption budget, a service account and a Service."""
     arguments = [pod["containers"][0]["args"] for _, pod in pods(values)]
     workers = set(itertools.chain(*(each[1:] for each in arguments if each[0] == "worker")))
     deployments = [each["metadata"]["name"] for each in of_kind(values, "Deployment")]
@@ -209,27 +209,27 @@ def test_every_worker_runs_somewhere(values: str) -> None:
         assert len(found) == (len(labels) if service["spec"].get("clusterIP") == "None" else 1)
 
 
-def names_of_metrics() -> set[str]:
-    """Return the metrics that our processes send."""
+def metric_names() -> set[str]:
+    """Return the names of the product's metrics."""
     declared = [each for each in vars(metrics).values() if isinstance(each, MetricWrapperBase)]
     return {family.name for each in declared for family in each.describe()}
 
 
-def test_gateways_scale_by_a_metric_that_there_is() -> None:
-    """An HPA on a metric that does not exist would never scale."""
-    asked = [
+def test_gateways_scale_by_an_existing_metric() -> None:
+    """An autoscaler with an unknown metric would never scale."""
+    used = [
         metric["pods"]["metric"]["name"]
         for each in of_kind("eks", "HorizontalPodAutoscaler")
         for metric in each["spec"]["metrics"]
         if metric["type"] == "Pods"
     ]
 
-    assert asked == ["chatserver_connections"]
-    assert set(asked) <= names_of_metrics()
+    assert used == ["chatserver_connections"]
+    assert set(used) <= metric_names()
 
 
-def test_workers_scale_by_a_metric_that_there_is() -> None:
-    """So would a ScaledObject."""
+def test_workers_scale_by_an_existing_metric() -> None:
+    """A ScaledObject with an unknown metric would never scale."""
     queries = [
         trigger["metadata"]["query"]
         for each in of_kind("eks", "ScaledObject")
@@ -237,10 +237,10 @@ def test_workers_scale_by_a_metric_that_there_is() -> None:
     ]
 
     assert queries == ['max(chatserver_backlog_age_seconds{namespace="chat"})']
-    assert "chatserver_backlog_age_seconds" in names_of_metrics()
+    assert "chatserver_backlog_age_seconds" in metric_names()
 
 
-def test_who_is_scaled_has_no_fixed_number() -> None:
+def test_autoscaled_deployments_have_no_replica_count() -> None:
     """Otherwise each upgrade would reset the number of pods that the autoscaler chose."""
     fixed = [each for each in of_kind("eks", "Deployment") if "replicas" in each["spec"]]
     scaled = {f"chat-chatserver-{each}" for each in ("gateway", "api", "worker-persist")}
@@ -249,23 +249,23 @@ def test_who_is_scaled_has_no_fixed_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "why"),
+    ("setting", "message"),
     [
         ("settings.CHAT_REDIS_INBOX_MAX=1000000", "want string"),  # Helm would write 1e+06
-        ("settings.CHAT_API_PORT=8080", "propertyName"),  # the chart's own
-        ("settings.CHAT_AUTH_SECRET=x", "propertyName"),  # not into a ConfigMap
+        ("settings.CHAT_API_PORT=8080", "propertyName"),  # set by the chart
+        ("settings.CHAT_AUTH_SECRET=x", "propertyName"),  # a secret in a ConfigMap
         ("gateway.replica=3", "additional properties"),
         ("existingSecret=", "minLength"),
         ("ingress.enabled=true", "minLength"),  # without a host
         ("topologySpread.zone=Never", "must be one of"),
     ],
 )
-def test_values_that_make_no_sense_are_refused(setting: str, why: str) -> None:
-    """Before anything is installed, with the name of the value."""
+def test_invalid_values_are_refused(setting: str, message: str) -> None:
+    """The error names the value before anything is installed."""
     flag = "--set-string" if setting.endswith(("=x", "=")) else "--set"
 
     done = run_tool("helm", "template", "chat", CHART, flag, setting)
 
     assert done.returncode != 0
-    assert why in done.stderr
+    assert message in done.stderr
     assert setting.partition("=")[0].split(".")[-1] in done.stderr or "host" in done.stderr

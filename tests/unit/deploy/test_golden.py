@@ -1,14 +1,14 @@
-"""The rendered chart, Compose file and Terraform plan equal the reviewed ones."""
+"""The rendered chart, Compose file and Terraform plan equal the golden files."""
 
 from __future__ import annotations
 
 from tests.support.deployments import GOLDEN, golden_files
 
 
-def test_what_deploy_renders_to_is_what_was_looked_at() -> None:
-    """A change of a template is seen in what it changes.
+def test_rendered_deployments_equal_the_golden_files() -> None:
+    """The diff of a golden file shows the effect of a template change.
 
-    When this fails: make golden, and read the difference.
+    When this fails: make golden, and review the diff.
     """
     rendered = golden_files()
 

@@ -1,6 +1,6 @@
-"""The image: hadolint finds nothing, its parts are there, its health check tells well from ill.
+"""The container image: hadolint, contents and health check, without building it.
 
-It is not built here: there may be no Docker daemon, and no registry to have its base from.
+A build needs a Docker daemon and a registry with the base image, which may be unavailable.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def pinned(file: str) -> dict[str, set[str]]:
-    """Return the hashes of each name==version of a lock file."""
+    """Return the hashes of each `name==version` in a lock file."""
     found: dict[str, set[str]] = {}
     for block in re.split(r"\n(?=\S)", (ROOT / file).read_text(encoding="utf-8")):
         if match := re.match(r"[\w.-]+==[^\s;]+", block):
@@ -42,16 +42,16 @@ def instruction(name: str) -> str:
     return str(found)
 
 
-def test_dockerfile_is_what_hadolint_takes() -> None:
-    """With no rule switched off."""
+def test_dockerfile_passes_hadolint() -> None:
+    """No rule is disabled."""
     done = run_tool("hadolint", "--failure-threshold", "style", DOCKERFILE)
 
     assert done.returncode == 0, done.stdout
     assert "hadolint ignore" not in DOCKERFILE.read_text(encoding="utf-8")
 
 
-def test_image_is_one_for_every_process_and_not_of_root() -> None:
-    """A number, since Kubernetes cannot see of a name that it is not root."""
+def test_image_runs_every_command_and_not_as_root() -> None:
+    """The user is a number, because Kubernetes cannot check whether a name is root."""
     user, group = instruction("USER").split(":")
 
     assert int(user) > 0
@@ -62,25 +62,25 @@ def test_image_is_one_for_every_process_and_not_of_root() -> None:
 
 
 def test_image_has_the_packages_of_the_lock_file() -> None:
-    """The same versions by the same hashes as are tested, for all that a process may import."""
+    """It has the tested versions and hashes, and all dependencies of the processes."""
     tested = pinned("requirements.lock")
-    packed = pinned("deploy/docker/requirements.lock")
-    built = pinned("deploy/docker/build.lock")
-    names = {name.partition("==")[0] for name in packed}
+    installed = pinned("deploy/docker/requirements.lock")
+    build_tools = pinned("deploy/docker/build.lock")
+    names = {name.partition("==")[0] for name in installed}
 
-    assert packed.items() <= tested.items()
-    assert set(PROJECT["build-system"]["requires"]) <= set(built)
-    assert all(hashes for hashes in (packed | built).values())
+    assert installed.items() <= tested.items()
+    assert set(PROJECT["build-system"]["requires"]) <= set(build_tools)
+    assert all(hashes for hashes in (installed | build_tools).values())
     extras = PROJECT["project"]["optional-dependencies"]
-    wanted = [*PROJECT["project"]["dependencies"]]
+    required = [*PROJECT["project"]["dependencies"]]
     for extra in EXTRAS:
-        wanted += extras[extra]
-    assert {re.split(r"[\[><=; ]", each)[0].lower() for each in wanted} <= names
+        required += extras[extra]
+    assert {re.split(r"[\[><=; ]", each)[0].lower() for each in required} <= names
     assert not {"pytest", "mypy", "playwright"} & names
 
 
-def test_what_the_image_copies_is_not_ignored() -> None:
-    """And each of it exists; the rest of the folder stays out."""
+def test_files_that_the_image_copies_exist_and_are_not_ignored() -> None:
+    """The other folders stay out of the build context."""
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     allowed = [line[1:] for line in lines if line.startswith("!")]
     copied = [
@@ -99,10 +99,10 @@ def test_what_the_image_copies_is_not_ignored() -> None:
 
 
 @pytest.mark.parametrize("is_stuck", [False, True])
-def test_health_check_tells_a_stuck_process(
+def test_health_check_fails_for_a_stuck_process(
     is_stuck: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It asks the probes that a process serves, and needs no program that is not in the image."""
+    """It uses the probes of a process and only programs in the image."""
     pulse = Pulse()
     monkeypatch.setattr(pulse, "still_s", lambda: 11.0 if is_stuck else 0.0)
     monkeypatch.setattr(probes, "make_app", lambda find_trouble: make_app(find_trouble, pulse))
@@ -121,7 +121,7 @@ def test_health_check_tells_a_stuck_process(
         )
 
     done = check()
-    for _ in range(5):  # as Docker does: one answer that is late is no stuck process
+    for _ in range(5):  # Docker retries too: one late response is not a stuck process
         if is_stuck or done.returncode == 0:
             break
         done = check()

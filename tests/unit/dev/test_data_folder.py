@@ -1,4 +1,4 @@
-"""The data folder: ours alone, used by one process, with one secret."""
+"""The data folder of `chatserver dev`: one process, one secret, readable only by its owner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chatserver.dev.data_folder import SETTINGS, DataFolder
 from chatserver.errors import ConfigError
 
 
-def test_folder_opened_again_has_the_same_secret(tmp_path: Path) -> None:
+def test_reopened_folder_has_the_same_secret(tmp_path: Path) -> None:
     """A login survives a restart."""
     first = DataFolder.open(tmp_path / "data")
     secret = first.read_secret()
@@ -26,7 +26,7 @@ def test_folder_opened_again_has_the_same_secret(tmp_path: Path) -> None:
 
 
 def test_secret_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
-    """Mode 600 from the first moment, and again if somebody loosened it."""
+    """The mode is 600 at creation, and is restored if it was changed."""
     folder = DataFolder.open(tmp_path / "data")
     folder.read_secret()
     path = folder.path / "auth-secret"
@@ -39,7 +39,7 @@ def test_secret_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
     folder.close()
 
 
-def test_settings_are_read_by_a_shell_and_by_nobody_else(tmp_path: Path) -> None:
+def test_settings_file_is_readable_by_a_shell_and_its_owner_only(tmp_path: Path) -> None:
     """Any value is quoted correctly, and a second write replaces the first."""
     folder = DataFolder.open(tmp_path / "dev")
     folder.write_settings({"CHAT_OLD": "1"})
@@ -47,15 +47,15 @@ def test_settings_are_read_by_a_shell_and_by_nobody_else(tmp_path: Path) -> None
     path = tmp_path / "dev" / SETTINGS
 
     script = f'. {path}; printf "%s|%s|%s" "$CHAT_ONE" "$CHAT_TWO" "$CHAT_OLD"'
-    told = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True)
 
-    assert told.stdout == """it's "$HOME" and `more`|["a"]|"""
+    assert done.stdout == """it's "$HOME" and `more`|["a"]|"""
     assert path.stat().st_mode & 0o777 == 0o600
     folder.close()
 
 
-def test_fresh_folder_is_empty_and_has_another_secret(tmp_path: Path) -> None:
-    """`--fresh` begins from nothing."""
+def test_fresh_folder_is_empty_and_has_a_new_secret(tmp_path: Path) -> None:
+    """`--fresh` removes all earlier data."""
     first = DataFolder.open(tmp_path / "data")
     secret = first.read_secret()
     (first.path / "redis" / "appendonlydir").mkdir(parents=True)
@@ -69,8 +69,8 @@ def test_fresh_folder_is_empty_and_has_another_secret(tmp_path: Path) -> None:
     fresh.close()
 
 
-def test_fresh_leaves_alone_what_a_link_points_to(tmp_path: Path) -> None:
-    """Emptying removes a link, not what is behind it."""
+def test_fresh_does_not_follow_links(tmp_path: Path) -> None:
+    """It removes a link, not the files that it points to."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "mine").write_text("kept")
     DataFolder.open(tmp_path / "data").close()
@@ -81,8 +81,8 @@ def test_fresh_leaves_alone_what_a_link_points_to(tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere" / "mine").read_text() == "kept"
 
 
-def test_folder_with_files_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -> None:
-    """`--data ~ --fresh` does not empty a home."""
+def test_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path) -> None:
+    """`--data ~ --fresh` does not delete a home folder."""
     (tmp_path / "thesis.tex").write_text("years of work")
 
     with pytest.raises(ConfigError, match="contains other files"):
@@ -93,7 +93,7 @@ def test_folder_with_files_of_somebody_else_is_refused_and_left_alone(tmp_path: 
 
 
 def test_folder_in_use_is_refused_until_it_is_closed(tmp_path: Path) -> None:
-    """Two runs never share one folder, and `--fresh` never empties one under a running server."""
+    """Two runs never share a folder, and `--fresh` never deletes the data of a running server."""
     first = DataFolder.open(tmp_path / "data")
     secret = first.read_secret()
 
@@ -105,8 +105,8 @@ def test_folder_in_use_is_refused_until_it_is_closed(tmp_path: Path) -> None:
     DataFolder.open(tmp_path / "data").close()
 
 
-def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    """A file in place of the folder is reported with its path."""
+def test_error_for_folder_that_cannot_be_created_has_its_path(tmp_path: Path) -> None:
+    """A file may already have the name of the folder."""
     (tmp_path / "file").write_text("")
 
     with pytest.raises(ConfigError, match=r"--data .*/file"):

@@ -1,4 +1,4 @@
-"""Units of partitions: rate, burst and debt."""
+"""Capacity units of partitions: rate, burst and debt."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from chatserver.dev.aws_limits.capacity import PartitionLimits, split_units
 HOT = ("t", "hot")
 
 
-class Time:
-    """A clock that a test moves."""
+class FakeClock:
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -22,42 +22,42 @@ class Time:
         return self.now
 
 
-def test_partition_passes_its_burst_and_then_its_rate() -> None:
-    """1,000 units at once, then 1,000 a second; others are not affected."""
-    time = Time()
-    limits = PartitionLimits(1000, 3000, 1.0, time)
+def test_partition_allows_its_burst_and_then_its_rate() -> None:
+    """1,000 units at once, then 1,000 per second; other partitions are not affected."""
+    clock = FakeClock()
+    limits = PartitionLimits(1000, 3000, 1.0, clock)
 
-    passed = 0
+    allowed = 0
     for _ in range(300):  # three seconds
         for _ in range(50):
             if limits.has_room("write", HOT):
                 limits.charge("write", HOT, 1)
-                passed += 1
-        time.now += 0.01
+                allowed += 1
+        clock.now += 0.01
 
-    assert passed == pytest.approx(1000 + 3000, abs=15)
+    assert allowed == pytest.approx(1000 + 3000, abs=15)
     assert limits.has_room("read", HOT)
     assert limits.has_room("write", ("t", "cold"))
     assert limits.has_room("write", ("t/index", "hot"))
 
 
-def test_request_that_exceeds_the_limit_is_paid_by_later_ones() -> None:
-    """Its units are known only afterward."""
-    time = Time()
-    limits = PartitionLimits(1000, 3000, 1.0, time)
+def test_request_above_the_limit_delays_later_ones() -> None:
+    """The units of a request are known only afterward."""
+    clock = FakeClock()
+    limits = PartitionLimits(1000, 3000, 1.0, clock)
 
     limits.charge("read", HOT, 6000)
-    time.now += 0.9
+    clock.now += 0.9
     assert not limits.has_room("read", HOT)
-    time.now += 0.2
+    clock.now += 0.2
     assert limits.has_room("read", HOT)
 
 
 def test_burst_does_not_grow_while_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An idle partition has at most its burst; unused partitions are forgotten."""
+    """An idle partition has at most its burst; unused partitions are removed from memory."""
     monkeypatch.setattr(capacity, "PARTITIONS_MAX", 10)
-    time = Time()
-    limits = PartitionLimits(1000, 3000, 0.5, time)
+    clock = FakeClock()
+    limits = PartitionLimits(1000, 3000, 0.5, clock)
     limits.charge("write", HOT, 10_000)
 
     for number in range(100):
@@ -65,7 +65,7 @@ def test_burst_does_not_grow_while_idle(monkeypatch: pytest.MonkeyPatch) -> None
 
     assert len(limits._left) <= 11
     assert not limits.has_room("write", HOT)
-    time.now += 3600
+    clock.now += 3600
     limits.charge("write", HOT, 500)
     assert not limits.has_room("write", HOT)
 
@@ -74,8 +74,8 @@ def test_burst_does_not_grow_while_idle(monkeypatch: pytest.MonkeyPatch) -> None
     st.floats(0, 1e6),
     st.lists(st.one_of(st.none(), st.integers(1, 400).map(float)), min_size=1, max_size=100),
 )
-def test_units_are_divided_without_a_rest(total: float, known: list[float | None]) -> None:
-    """Actions of unknown size share what is left."""
+def test_units_are_divided_completely(total: float, known: list[float | None]) -> None:
+    """Actions of unknown size share the remaining units."""
     shares = split_units(total, known)
 
     assert len(shares) == len(known) and all(share >= 0 for share in shares)

@@ -29,8 +29,8 @@ RUNNING: dict[str, Start] = {
         ("TransactGetItems", set()),
     ],
 )
-def test_request_is_refused_by_what_runs_on_its_item(during: str, refused: set[str]) -> None:
-    """*Transaction conflict handling in DynamoDB*, each pair; another item never conflicts."""
+def test_request_conflicts_with_running_ones_on_its_item(during: str, refused: set[str]) -> None:
+    """Each pair of *Transaction conflict handling in DynamoDB*; another item never conflicts."""
     running = RunningRequests()
 
     def list_refused(key: ItemKey) -> set[str]:
@@ -45,8 +45,8 @@ def test_request_is_refused_by_what_runs_on_its_item(during: str, refused: set[s
 
 
 @pytest.mark.parametrize("write", ["TransactWriteItems", "write"])
-def test_read_transaction_is_cancelled_by_a_write_that_begins_meanwhile(write: str) -> None:
-    """The write passes, and the read names the item, also after the write has ended."""
+def test_read_transaction_is_canceled_by_a_later_write(write: str) -> None:
+    """The write succeeds, and the read names the item, even after the write has ended."""
     running = RunningRequests()
 
     with running.read_transaction([B, A]) as read:
@@ -57,7 +57,7 @@ def test_read_transaction_is_cancelled_by_a_write_that_begins_meanwhile(write: s
 
 
 def test_overlapping_writes_end_separately() -> None:
-    """Two writes of an item pass; a read transaction conflicts until both are done."""
+    """Two writes of an item succeed; a read transaction conflicts until both have ended."""
     running = RunningRequests()
     second = running.write([A])
 
@@ -70,8 +70,7 @@ def test_overlapping_writes_end_separately() -> None:
         assert read.conflicts == [False]
 
 
-def test_transaction_that_fails_ends() -> None:
-    """An error leaves no item behind."""
+def test_failed_transaction_releases_its_items() -> None:
     running = RunningRequests()
 
     with pytest.raises(RuntimeError), running.transaction([A, B]):

@@ -8,7 +8,7 @@ from chatserver.dev.aws_limits.expressions import Unsupported, find_partition, p
 
 ITEM = {"PK": {"S": "a"}, "ts": {"N": "10"}, "tags": {"SS": ["x", "y"]}, "text": {"S": "hello"}}
 REQUEST = {
-    "ExpressionAttributeNames": {"#pk": "PK", "#gone": "gone"},
+    "ExpressionAttributeNames": {"#pk": "PK", "#missing": "missing"},
     "ExpressionAttributeValues": {
         ":a": {"S": "a"},
         ":nine": {"N": "9"},
@@ -32,8 +32,8 @@ REQUEST = {
         ("ts <= :ten AND ts >= :ten", True),
         ("begins_with(text, :he)", True),
         ("begins_with (text, :x)", False),
-        ("attribute_not_exists(#gone) OR #gone > :nine", True),
-        ("attribute_exists(#gone) OR #gone > :nine", False),
+        ("attribute_not_exists(#missing) OR #missing > :nine", True),
+        ("attribute_exists(#missing) OR #missing > :nine", False),
         ("NOT (ts = :nine OR contains(text, :x))", True),
         ("contains(tags, :x)", True),
         ("ts IN (:nine, :ten)", True),
@@ -42,19 +42,19 @@ REQUEST = {
     ],
 )
 def test_expression_matches_as_in_dynamodb(expression: str, matches: bool) -> None:
-    """Precedence, types and missing attributes."""
+    """This includes precedence, types and missing attributes."""
     assert parse(expression, REQUEST)(ITEM) is matches
 
 
 @pytest.mark.parametrize("expression", ["size(text) > :ten", "#pk =", "#pk = :unknown", "a ? b"])
 def test_unknown_expression_is_refused(expression: str) -> None:
-    """It is never taken for true or false."""
+    """It is never evaluated as true or false."""
     with pytest.raises(Unsupported):
         parse(expression, REQUEST)
 
 
 def test_partition_of_a_query_is_the_value_of_its_key_condition() -> None:
-    """With and without a name placeholder, whatever the order."""
+    """The attribute may have a placeholder, and conditions any order."""
     for condition in ("#pk = :a AND ts > :nine", "ts = :nine AND PK = :a"):
         assert find_partition({**REQUEST, "KeyConditionExpression": condition}, "PK") == {"S": "a"}
     assert find_partition({**REQUEST, "KeyConditionExpression": "ts = :nine"}, "PK") is None

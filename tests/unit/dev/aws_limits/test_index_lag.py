@@ -1,4 +1,4 @@
-"""Queries of an index show the items as they were before recent writes."""
+"""Queries of an index return the items as they were before recent writes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ INDEX = IndexInfo("by_owner", ("owner", "n"), frozenset(("PK", "owner", "n")))
 TABLE = TableInfo("t", ("PK",), (INDEX,))
 
 
-class Time:
-    """A clock that a test moves."""
+class FakeClock:
+    """A clock that a test sets."""
 
     now = 0.0
 
@@ -26,13 +26,13 @@ class Time:
 
 
 def row(key: str, n: int, owner: str = "o", **more: str) -> dict[str, Any]:
-    """An item."""
+    """Return an item."""
     extra = {name: {"S": value} for name, value in more.items()}
     return {"PK": {"S": key}, "owner": {"S": owner}, "n": {"N": str(n)}, **extra}
 
 
 def run_query(items: dict[str, dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
-    """The response of a server to a Query of owner `o`, with `Limit` and direction."""
+    """Return the server's response to a Query of owner `o`, with `Limit` and direction."""
     is_backward = request.get("ScanIndexForward") is False
     rows = [INDEX.project(item) for item in items.values() if item["owner"]["S"] == "o"]
     found = sorted(
@@ -41,12 +41,12 @@ def run_query(items: dict[str, dict[str, Any]], request: dict[str, Any]) -> dict
         reverse=is_backward,
     )
     if (start := request.get("ExclusiveStartKey")) is not None:
-        place = int(start["n"]["N"]), start["PK"]["S"]
+        position = int(start["n"]["N"]), start["PK"]["S"]
         found = [
             each
             for each in found
-            if ((int(each["n"]["N"]), each["PK"]["S"]) < place) is is_backward
-            and (int(each["n"]["N"]), each["PK"]["S"]) != place
+            if ((int(each["n"]["N"]), each["PK"]["S"]) < position) is is_backward
+            and (int(each["n"]["N"]), each["PK"]["S"]) != position
         ]
     limit = request.get("Limit", 100)
     answer: dict[str, Any] = {"Items": found[:limit], "Count": len(found[:limit])}
@@ -56,7 +56,7 @@ def run_query(items: dict[str, dict[str, Any]], request: dict[str, Any]) -> dict
 
 
 def query(**more: Any) -> dict[str, Any]:
-    """A Query of owner `o`."""
+    """Return a Query of owner `o`."""
     return {
         "TableName": "t",
         "IndexName": "by_owner",
@@ -67,26 +67,26 @@ def query(**more: Any) -> dict[str, Any]:
     }
 
 
-def test_write_is_seen_after_its_lag_and_writes_of_an_item_in_order() -> None:
-    """Until then the state before the first pending write counts."""
-    time, delays = Time(), iter([0.5, 0.1, 0.1])
-    lag = IndexLag(lambda: next(delays), time)
+def test_write_is_visible_after_its_lag_in_the_order_of_the_item() -> None:
+    """Until then, the index has the state before the first pending write."""
+    clock, delays = FakeClock(), iter([0.5, 0.1, 0.1])
+    lag = IndexLag(lambda: next(delays), clock)
     key = TABLE.key_of(row("a", 1))
 
     lag.record(key, None)
     lag.record(key, row("a", 1))
     assert lag.list_pending("t") == {key: None}
     assert lag.list_pending("other") == {}
-    time.now = 0.4
+    clock.now = 0.4
     assert lag.list_pending("t") == {key: None}
-    time.now = 0.5
+    clock.now = 0.5
     assert lag.list_pending("t") == {}
 
 
-def test_number_of_pending_writes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest become visible early."""
+def test_number_of_pending_writes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest writes become visible early."""
     monkeypatch.setattr(index_lag, "CHANGES_MAX", 10)
-    lag = IndexLag(lambda: 100.0, Time())
+    lag = IndexLag(lambda: 100.0, FakeClock())
 
     for number in range(50):
         lag.record(("t", (str(number),)), None)
@@ -95,7 +95,7 @@ def test_number_of_pending_writes_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_added_changed_moved_and_removed_items_have_their_old_entries() -> None:
-    """In the order of the index, with the projected attributes only."""
+    """They are in the order of the index, with the projected attributes only."""
     old = {each["PK"]["S"]: each for each in (row("b", 2, x="1"), row("c", 3), row("d", 4))}
     new = {each["PK"]["S"]: each for each in (row("a", 1), row("b", 9), row("c", 3, "other"))}
     pending = {("t", (name,)): old.get(name) for name in "abcd"}
@@ -107,7 +107,7 @@ def test_added_changed_moved_and_removed_items_have_their_old_entries() -> None:
 
 
 def test_filter_and_key_condition_apply_to_old_entries() -> None:
-    """An old entry is returned only where a Query would have found it."""
+    """An old entry is returned only if a Query would have returned it."""
     request = query(FilterExpression="n > :two")
     request["ExpressionAttributeValues"][":two"] = {"N": "2"}
     pending = {
@@ -122,7 +122,7 @@ def test_filter_and_key_condition_apply_to_old_entries() -> None:
 
 
 def test_count_and_projection_are_those_of_the_request() -> None:
-    """The server is asked for whole entries, because keys are needed."""
+    """The server returns complete entries, because the keys are needed."""
     names = {"#owner": "owner", "#n": "n"}
     request = query(ProjectionExpression="#n", ExpressionAttributeNames=names)
     pending = {("t", ("a",)): row("a", 1)}
@@ -143,13 +143,13 @@ states = st.dictionaries(
 
 
 @given(states, states, st.integers(1, 4), st.booleans())
-def test_pages_add_up_to_the_old_state(
+def test_pages_together_are_the_old_state(
     old_state: dict[str, tuple[int, str]],
     new_state: dict[str, tuple[int, str]],
     limit: int,
     is_forward: bool,
 ) -> None:
-    """Property: whatever was written, all pages together are the index as it was, in order."""
+    """Property: after any writes, all pages together are the earlier index, in order."""
     old = {name: row(name, *values) for name, values in old_state.items()}
     new = {name: row(name, *values) for name, values in new_state.items()}
     pending = {

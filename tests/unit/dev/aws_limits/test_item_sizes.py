@@ -1,4 +1,4 @@
-"""Sizes and units of items, by the rules of AWS."""
+"""Sizes and capacity units of items, by the rules of AWS."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ from chatserver.dev.aws_limits.item_sizes import (
         ({"M": {"k": {"S": "ab"}}}, 7),
     ],
 )
-def test_size_is_that_of_the_names_and_values(value: dict[str, Any], size: int) -> None:
-    """The Developer Guide, *DynamoDB item sizes and formats*."""
+def test_size_is_the_sum_of_names_and_values(value: dict[str, Any], size: int) -> None:
+    """See the Developer Guide, *DynamoDB item sizes and formats*."""
     assert count_bytes({"name": value}) == 4 + size
 
 
 def make_item(size: int) -> Item:
-    """An item of so many bytes."""
+    """Return an item of this size."""
     return {"k": {"S": "x" * (size - 1)}}
 
 
 @pytest.mark.parametrize(
     ("sizes", "units"), [((1,), 1), ((1024,), 1), ((1025,), 2), ((10, 3000), 3), ((), 1)]
 )
-def test_write_takes_a_unit_for_each_kilobyte_of_the_larger_item(
+def test_write_costs_a_unit_per_kilobyte_of_the_larger_item(
     sizes: tuple[int, ...], units: int
 ) -> None:
-    """Before or after the write; a write of nothing takes one unit."""
+    """The item before or after the write counts; a write of no item costs one unit."""
     assert count_write_units(None, *map(make_item, sizes)) == units
 
 
 @pytest.mark.parametrize(
     ("size", "consistent", "eventual"), [(None, 1, 0.5), (4096, 1, 0.5), (4097, 2, 1.0)]
 )
-def test_read_takes_a_unit_for_four_kilobytes_and_half_if_eventual(
+def test_read_costs_a_unit_per_four_kilobytes_and_half_if_eventual(
     size: int | None, consistent: float, eventual: float
 ) -> None:
     """An item that does not exist counts as a small one."""
