@@ -1,6 +1,6 @@
-"""What readers of the documents see: code, links, headings, taken out of Markdown.
+"""Parses the project's documents: code, links and headings.
 
-Enough of Markdown for our own documents, no more: fences of backticks, inline code of single
+Supports only the Markdown that these documents use: fences of backticks, inline code in single
 backticks, inline links.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-# The web client's and other people's pages are not ours to check.
-_PLACES = ("README.md", "SECURITY.md", "CHANGELOG.md", "docs", "deploy")
+# The documents of the clients and of dependencies are not checked here.
+_PATHS = ("README.md", "SECURITY.md", "CHANGELOG.md", "docs", "deploy")
 _FENCE = re.compile(r"^(```+)[ ]*(\w*)[^\n]*\n(.*?)^\1[ ]*$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _INDENTED = re.compile(r"^ {4}\$ (.*)$", re.MULTILINE)
@@ -24,7 +24,7 @@ _HEADING = re.compile(r"^#{1,6} +(.*?) *$", re.MULTILINE)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Document:
-    """One Markdown file. `blocks` are its fences, `prose` is what is outside of them."""
+    """One Markdown file. `blocks` are its code blocks, `prose` is the rest."""
 
     path: Path
     blocks: tuple[tuple[str, str], ...]
@@ -32,23 +32,23 @@ class Document:
 
     @property
     def name(self) -> str:
-        """The path from the root of the repository."""
+        """Return the path from the root of the repository."""
         return self.path.relative_to(ROOT).as_posix()
 
     @property
     def inline(self) -> list[str]:
-        """All inline code, with line ends as spaces."""
+        """Return all inline code, with line ends as spaces."""
         return [" ".join(code.split()) for code in _CODE.findall(self.prose)]
 
     @property
     def links(self) -> list[str]:
-        """Where links and pictures lead, but for addresses of the web."""
+        """Return the targets of links and images, without web addresses."""
         found = _LINK.findall(_CODE.sub("", self.prose))
         return [link for link in found if not re.match(r"[a-z]+:", link)]
 
     @property
     def anchors(self) -> set[str]:
-        """Anchors of headings, as GitHub creates them."""
+        """Return the anchors of headings, as GitHub creates them."""
         found: set[str] = set()
         for heading in _HEADING.findall(self.prose):
             plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
@@ -62,10 +62,10 @@ class Document:
 
     def text_without(self, language: str) -> str:
         """Return everything but the blocks of a language."""
-        return "\n".join([self.prose, *(text for of, text in self.blocks if of != language)])
+        return "\n".join([self.prose, *(text for kind, text in self.blocks if kind != language)])
 
-    def lines_of_shell(self) -> Iterator[str]:
-        """Yield each command line of the blocks, continued lines joined, without prompts."""
+    def shell_lines(self) -> Iterator[str]:
+        """Yield each command line of the code blocks: continuations joined, prompts removed."""
         for language, text in self.blocks:
             if language in ("", "sh", "bash", "console"):
                 for line in text.replace("\\\n", " ").splitlines():
@@ -74,7 +74,7 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Split a file into its parts."""
+    """Parse a file."""
     text = path.read_text(encoding="utf-8")
     blocks = tuple((language, body) for _, language, body in _FENCE.findall(text))
     return Document(path, blocks, _FENCE.sub("", text))
@@ -84,7 +84,7 @@ def read_document(path: Path) -> Document:
 def documents() -> tuple[Document, ...]:
     """Return all documents of the project."""
     paths: list[Path] = []
-    for place in _PLACES:
-        found = ROOT / place
-        paths += sorted(found.rglob("*.md")) if found.is_dir() else [found]
+    for name in _PATHS:
+        path = ROOT / name
+        paths += sorted(path.rglob("*.md")) if path.is_dir() else [path]
     return tuple(read_document(path) for path in paths if "node_modules" not in path.parts)

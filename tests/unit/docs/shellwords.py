@@ -1,7 +1,7 @@
-"""Commands as documents write them, compared with the commands that there are.
+"""Commands in documents, compared with the commands of the product.
 
-A command line in a document may hold what no shell would take: alternatives (``a|b``), something
-left out (``…``), something to be filled in (``<mid>``).
+A command line in a document may contain alternatives (``a|b``), an ellipsis (``…``) and
+placeholders (``<mid>``), which a shell would not accept.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from chatserver.cli.main import cli
 from tests.unit.docs.markdown import Document
 
 _START = re.compile(r"(?:^|\s)(?:\.venv/bin/)?chatserver(?=\s)")
-# What ends a command: a comment, another command, a redirection, prose.
+# The end of a command: a comment, another command, a redirection, prose.
 _END = re.compile(r"\s#|\s?[|>;&](?:\s|$)|&&|\)$|\s→")
-_OPEN = ("…", "...")
+_ELLIPSES = ("…", "...")
 
 
 def commands_of(document: Document) -> Iterator[str]:
-    """Yield what follows `chatserver` in each command of a document."""
-    for line in document.lines_of_shell():
+    """Yield the arguments of `chatserver` in each command of a document."""
+    for line in document.shell_lines():
         for start in _START.finditer(line.partition(" # ")[0]):
             rest = line[start.end() :]
             if (
@@ -38,65 +38,65 @@ def commands_of(document: Document) -> Iterator[str]:
 
 
 def check_command(text: str) -> str | None:
-    """Say what is wrong with what follows `chatserver`, or return None."""
-    words = shlex.split(text)
+    """Return the error in the arguments of `chatserver`, or None."""
+    args = shlex.split(text)
     context = click.Context(cli, info_name="chatserver", **cli.context_settings)
-    return _check(cli, context, words)
+    return _check(cli, context, args)
 
 
-def _check(command: click.Command, context: click.Context, words: list[str]) -> str | None:
-    """Walk down: options of this command, then its arguments or a subcommand."""
-    options = {name: one for one in command.get_params(context) for name in one.opts}
-    options |= {name: one for one in command.get_params(context) for name in one.secondary_opts}
-    arguments = [one for one in command.params if isinstance(one, click.Argument)]
+def _check(command: click.Command, context: click.Context, args: list[str]) -> str | None:
+    """Check the options of this command, then its arguments or a subcommand."""
+    options = {name: each for each in command.get_params(context) for name in each.opts}
+    options |= {name: each for each in command.get_params(context) for name in each.secondary_opts}
+    arguments = [each for each in command.params if isinstance(each, click.Argument)]
     given = 0
-    while words:
-        word, *words = words
-        word = word.strip("[]")
-        if word in _OPEN or not word:
+    while args:
+        arg, *args = args
+        arg = arg.strip("[]")
+        if arg in _ELLIPSES or not arg:
             return None
-        if word.startswith("-") and word != "-":
-            name, _, value = word.partition("=")
+        if arg.startswith("-") and arg != "-":
+            name, _, value = arg.partition("=")
             option = options.get(name)
             if option is None:
                 return f"{context.command_path} has no option {name}"
             is_flag = getattr(option, "is_flag", False) or getattr(option, "count", False)
             if not is_flag and not value:
-                if not words:
-                    return f"{context.command_path} {name} wants a value"
-                value, *words = words
-            if not is_flag and (why := _check_value(option, value)):
-                return why
+                if not args:
+                    return f"{context.command_path} {name} requires a value"
+                value, *args = args
+            if not is_flag and (error := _check_value(option, value)):
+                return error
         elif isinstance(command, click.Group):
-            return _check_alternatives(command, context, word, words)
+            return _check_alternatives(command, context, arg, args)
         elif not arguments:
-            return f"{context.command_path} takes no argument {word}"
+            return f"{context.command_path} takes no argument {arg}"
         else:
             argument = arguments[min(given, len(arguments) - 1)]
             if given >= len(arguments) and argument.nargs != -1:
-                return f"{context.command_path} takes no argument {word}"
-            for one in word.split("|"):
-                if why := _check_value(argument, one):
-                    return why
+                return f"{context.command_path} takes no argument {arg}"
+            for each in arg.split("|"):
+                if error := _check_value(argument, each):
+                    return error
             given += 1
     return None
 
 
 def _check_alternatives(
-    group: click.Group, context: click.Context, word: str, words: list[str]
+    group: click.Group, context: click.Context, arg: str, args: list[str]
 ) -> str | None:
-    for name in word.split("|"):
+    for name in arg.split("|"):
         found = group.get_command(context, name)
         if found is None:
-            return f"there is no command {context.command_path} {name}"
+            return f"no command {context.command_path} {name}"
         inner = click.Context(found, info_name=name, parent=context)
-        if why := _check(found, inner, words):
-            return why
+        if error := _check(found, inner, args):
+            return error
     return None
 
 
 def _check_value(parameter: click.Parameter, value: str) -> str | None:
-    """A choice is checked; anything else may be a placeholder, and needs settings to judge."""
+    """Check a choice; other values may be placeholders, and their validity depends on settings."""
     kind = parameter.type
     if isinstance(kind, click.Choice) and "<" not in value and value not in kind.choices:
         return f"{parameter.name} cannot be {value}"

@@ -1,4 +1,4 @@
-"""Commands, settings, files, tests, links, make targets and modules named in documents exist."""
+"""Commands, settings, files, tests, links, make targets and modules in documents exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chatserver.telemetry import metrics
 from tests.unit.docs.markdown import ROOT, Document, documents, read_document
 from tests.unit.docs.shellwords import check_command, commands_of
 
-# Variables that are no settings: of the command line, of tests, of programs that we start.
+# Variables that are not settings: of the command line, of tests, of started programs.
 NOT_SETTINGS = {"CHAT_CONFIG", "CHAT_SECRETS_DIR", "CHAT_FAILPOINT", "CHAT_TOKEN"}
 SECTIONS = {
     section: set(getattr(field.annotation, "model_fields", {}))
@@ -23,10 +23,10 @@ SECTIONS = {
 VARIABLES = NOT_SETTINGS | {
     f"{PREFIX}{section}_{name}".upper() for section, names in SECTIONS.items() for name in names
 }
-# There `limits.sends_in_flight_max` is a field of `welcome`, and no setting.
-OF_THE_WIRE = {"docs/protocol.md", "docs/sdk.md"}
-# Variables of the deployments themselves, such as an image's tag: `${CHAT_IMAGE}` in a file there.
-OF_DEPLOYMENTS = {
+# In these, `limits.sends_in_flight_max` is a field of `welcome` and not a setting.
+PROTOCOL_DOCUMENTS = {"docs/protocol.md", "docs/sdk.md"}
+# Variables of deployment files, such as the image: `${CHAT_IMAGE}`.
+DEPLOYMENT_VARIABLES = {
     name
     for path in (ROOT / "deploy").rglob("*")
     if path.suffix in (".yml", ".yaml", ".env", ".sh")
@@ -41,93 +41,93 @@ FILE_TYPES = {"md", "py", "lua", "json", "jsonl", "js", "env", "toml"}
 
 
 def each_document(check: Callable[[Document], None]) -> Callable[[], None]:
-    """Make one test of all documents: a test for each would take longer to begin than to run."""
+    """Run a check on all documents in one test, because a test for each would be slower."""
 
     def test() -> None:
-        wrong = {}
+        problems = {}
         for document in documents():
             try:
                 check(document)
             except AssertionError as exc:
-                wrong[document.name] = str(exc)
-        assert wrong == {}
+                problems[document.name] = str(exc)
+        assert problems == {}
 
     test.__name__, test.__doc__ = check.__name__, check.__doc__
     return test
 
 
 @each_document
-def test_each_command_of_a_document_is_one_that_there_is(document: Document) -> None:
-    """The command, its subcommand, its options, and the choices of its arguments."""
-    wrong = {f"chatserver {one}": check_command(one) for one in commands_of(document)}
+def test_each_command_in_a_document_exists(document: Document) -> None:
+    """The command, its subcommand, its options, and the choices of its arguments are checked."""
+    problems = {f"chatserver {each}": check_command(each) for each in commands_of(document)}
 
-    assert {one: why for one, why in wrong.items() if why} == {}
+    assert {each: error for each, error in problems.items() if error} == {}
 
 
 @each_document
-def test_each_setting_of_a_document_is_one_that_there_is(document: Document) -> None:
-    """As a variable, or as the beginning of several (`CHAT_GATEWAY_*`)."""
-    named = set(re.findall(rf"\b{PREFIX}[A-Z0-9_]+", document.text_without("mermaid")))
-    known = VARIABLES | OF_DEPLOYMENTS
+def test_each_setting_in_a_document_exists(document: Document) -> None:
+    """A name may be a variable or a prefix of several (`CHAT_GATEWAY_*`)."""
+    mentioned = set(re.findall(rf"\b{PREFIX}[A-Z0-9_]+", document.text_without("mermaid")))
+    known = VARIABLES | DEPLOYMENT_VARIABLES
 
     unknown = {
         name
-        for name in named - known
-        if not (name.endswith("_") and any(one.startswith(name) for one in known))
+        for name in mentioned - known
+        if not (name.endswith("_") and any(each.startswith(name) for each in known))
     }
 
     assert unknown == set()
 
 
 @each_document
-def test_each_dotted_setting_of_a_document_is_one_that_there_is(document: Document) -> None:
-    """`section.name`, unless it is a file, or something that the code itself calls so."""
-    if document.name in OF_THE_WIRE:
+def test_each_dotted_setting_in_a_document_exists(document: Document) -> None:
+    """Names of files and names in the code may have the same form as `section.name`."""
+    if document.name in PROTOCOL_DOCUMENTS:
         return
     pattern = re.compile(r"([a-z]+)\.([a-z][a-z0-9_]*)")
     found = filter(None, (pattern.fullmatch(code) for code in document.inline))
 
-    wrong = {
-        one[0]
-        for one in found
-        if one[1] in SECTIONS
-        and one[2] not in SECTIONS[one[1]] | FILE_TYPES
-        and not is_in_the_code(one[0])
+    problems = {
+        each[0]
+        for each in found
+        if each[1] in SECTIONS
+        and each[2] not in SECTIONS[each[1]] | FILE_TYPES
+        and not is_in_source(each[0])
     }
 
-    assert wrong == set()
+    assert problems == set()
 
 
 @each_document
-def test_each_metric_of_a_document_is_one_that_there_is(document: Document) -> None:
-    """As a process exports it: a counter ends in `_total`, or a query of it finds nothing."""
-    named = {name for code in document.inline for name in re.findall(r"\bchatserver_\w+", code)}
-    known = exported()
+def test_each_metric_in_a_document_exists(document: Document) -> None:
+    """Names must be as exported: a counter ends in `_total`, or queries of it find nothing."""
+    mentioned = {name for code in document.inline for name in re.findall(r"\bchatserver_\w+", code)}
+    known = exported_metrics()
 
     unknown = {
         name
-        for name in named - known
-        if not (name.endswith("_") and any(one.startswith(name) for one in known))
+        for name in mentioned - known
+        if not (name.endswith("_") and any(each.startswith(name) for each in known))
     }
 
     assert unknown == set()
 
 
 @functools.cache
-def exported() -> set[str]:
-    """Return the names under which Prometheus finds what we measure."""
+def exported_metrics() -> set[str]:
+    """Return the metric names that Prometheus stores."""
     families = [
         family
         for each in vars(metrics).values()
         if not isinstance(each, type) and hasattr(each, "describe")
         for family in each.describe()
     ]
-    endings = {"counter": ("_total",), "histogram": ("", "_bucket", "_sum", "_count")}
-    return {one.name + end for one in families for end in endings.get(one.type, ("",))}
+    suffixes = {"counter": ("_total",), "histogram": ("", "_bucket", "_sum", "_count")}
+    return {each.name + suffix for each in families for suffix in suffixes.get(each.type, ("",))}
 
 
-def is_in_the_code(name: str) -> bool:
-    """Say whether it is a module, or written somewhere: a line of the log, a call of Redis."""
+def is_in_source(name: str) -> bool:
+    """Return whether a name is a module or occurs in the source, such as a log event."""
     return (ROOT / "chatserver" / name.replace(".", "/")).with_suffix(".py").exists() or any(
         re.search(rf"(?<![\w.]){re.escape(name)}\b", text) for text in sources()
     )
@@ -146,121 +146,123 @@ def sources() -> tuple[str, ...]:
 
 
 @each_document
-def test_each_link_of_a_document_leads_somewhere(document: Document) -> None:
-    """To a file or folder of the repository, and to a heading where it names one."""
+def test_each_link_in_a_document_resolves(document: Document) -> None:
+    """A link leads to a file or folder of the repository, and to an existing heading."""
     broken = set()
     for link in document.links:
-        place, _, anchor = link.partition("#")
-        target = (document.path.parent / place).resolve() if place else document.path
-        is_there = target.exists() and target.is_relative_to(ROOT)
-        if is_there and anchor and target.suffix == ".md":
-            is_there = anchor in read_document(target).anchors
-        if not is_there:
+        path, _, anchor = link.partition("#")
+        target = (document.path.parent / path).resolve() if path else document.path
+        exists = target.exists() and target.is_relative_to(ROOT)
+        if exists and anchor and target.suffix == ".md":
+            exists = anchor in read_document(target).anchors
+        if not exists:
             broken.add(link)
 
     assert broken == set()
 
 
 @each_document
-def test_each_file_that_a_document_names_is_there(document: Document) -> None:
-    """Code that is a path from the root, with or without its line."""
+def test_each_file_in_a_document_exists(document: Document) -> None:
+    """Inline code that is a path from the root is checked."""
     pattern = re.compile(r"(?:chatserver|workers|tests|docs|deploy)/[\w./-]*[\w/]")
-    named = {code for code in document.inline if pattern.fullmatch(code)}
+    mentioned = {code for code in document.inline if pattern.fullmatch(code)}
 
-    assert {name for name in named if not (ROOT / name).exists()} == set()
-
-
-@each_document
-def test_each_test_that_a_document_names_is_there(document: Document) -> None:
-    """By the name of its function, or of its file."""
-    named = {name for code in document.inline for name in re.findall(r"\b(test_\w+)\b", code)}
-
-    assert named - TESTS == set()
+    assert {name for name in mentioned if not (ROOT / name).exists()} == set()
 
 
 @each_document
-def test_each_target_and_variable_of_make_in_a_document_is_there(document: Document) -> None:
-    """`make test PYTEST_ARGS=tests/unit`."""
+def test_each_test_in_a_document_exists(document: Document) -> None:
+    """The name is that of a test function or of a test file."""
+    mentioned = {name for code in document.inline for name in re.findall(r"\b(test_\w+)\b", code)}
+
+    assert mentioned - TESTS == set()
+
+
+@each_document
+def test_each_make_target_and_variable_in_a_document_exists(document: Document) -> None:
+    """Example: `make test PYTEST_ARGS=tests/unit`."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    lines = [one for one in code_of(document) if re.match(r"make [a-z]", one)]
+    lines = [each for each in code_of(document) if re.match(r"make [a-z]", each)]
 
-    named = {word for line in lines for word in re.findall(r"^make ([a-z]+)", line)}
+    mentioned = {word for line in lines for word in re.findall(r"^make ([a-z]+)", line)}
     variables = {word for line in lines for word in re.findall(r" ([A-Z_]+)=", line)}
-    assert named - set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE)) == set()
+    assert mentioned - set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE)) == set()
     assert {name for name in variables if f"$({name})" not in makefile} == set()
 
 
 @each_document
-def test_each_module_that_a_document_runs_is_there_with_its_options(document: Document) -> None:
-    """`python -m tests.benchmarks.sharded_reads --reads 120`."""
-    wrong = []
+def test_each_module_run_in_a_document_exists_with_its_options(document: Document) -> None:
+    """Example: `python -m tests.benchmarks.sharded_reads --reads 120`."""
+    problems = []
     for line in code_of(document):
         for name, rest in re.findall(r"\bpython3? -m ([\w.]+)([^;&|]*)", line):
             if name.split(".")[0] not in ("chatserver", "workers", "tests"):
                 continue
             path = (ROOT / name.replace(".", "/")).with_suffix(".py")
             if not path.is_file() and importlib.util.find_spec(name) is None:
-                wrong.append(name)
+                problems.append(name)
             elif name.startswith("tests.benchmarks."):
-                source = "".join(one.read_text("utf-8") for one in path.parent.glob("*.py"))
+                source = "".join(each.read_text("utf-8") for each in path.parent.glob("*.py"))
                 options = re.findall(r"(?<!\S)\[?(--[a-z-]+)", rest)
-                wrong += [
-                    f"{name} {one}" for one in options if not re.search(rf'["/]{one}["/]', source)
+                problems += [
+                    f"{name} {each}"
+                    for each in options
+                    if not re.search(rf'["/]{each}["/]', source)
                 ]
 
-    assert wrong == []
+    assert problems == []
 
 
 def code_of(document: Document) -> list[str]:
-    """Return all that is to be typed."""
-    return [*document.inline, *document.lines_of_shell()]
+    """Return all inline code and shell commands of a document."""
+    return [*document.inline, *document.shell_lines()]
 
 
 @each_document
-def test_each_row_of_a_document_is_in_a_table(document: Document) -> None:
-    """A blank line between two rows, or a cell too many, and a reader sees bars and dashes."""
-    wrong = []
+def test_each_table_in_a_document_is_valid(document: Document) -> None:
+    """A blank line between rows or an extra cell breaks the rendered table."""
+    problems = []
     for block in re.findall(r"(?:^\|.*\n?)+", document.prose, re.MULTILINE):
         head, *rest = [_cells(row) for row in block.splitlines()]
         if not rest or not all(re.fullmatch(r" *:?-{3,}:? *", cell) for cell in rest[0]):
-            wrong.append(block.splitlines()[0])
-        wrong += ["|".join(row) for row in rest if len(row) != len(head)]
+            problems.append(block.splitlines()[0])
+        problems += ["|".join(row) for row in rest if len(row) != len(head)]
 
-    assert wrong == []
+    assert problems == []
 
 
 def _cells(row: str) -> list[str]:
-    """Split a row at its bars, but for those that are escaped."""
+    """Split a row at its bars, except escaped ones."""
     return re.split(r"(?<!\\)\|", row.strip())[1:-1]
 
 
-def test_documents_are_found_with_their_commands_settings_and_links() -> None:
-    """A parser that reads nothing would find nothing wrong."""
+def test_document_parser_finds_commands_settings_and_links() -> None:
+    """A parser that finds nothing would make all checks pass."""
     found = {document.name: document for document in documents()}
 
     readme = found["README.md"]
     assert "worker all" in list(commands_of(readme))
-    assert any("CHAT_REDIS_URL" in line for line in readme.lines_of_shell())
+    assert any("CHAT_REDIS_URL" in line for line in readme.shell_lines())
     assert "docs/protocol.md" in readme.links
     assert "large-chats" in found["docs/protocol.md"].anchors
     assert len([name for name in found if name.startswith("docs/decisions/")]) >= 25
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "error"),
     [
-        ("gatewya", "there is no command"),
+        ("gatewya", "no command"),
         ("worker persits", "cannot be"),
         ("worker persist|repiar", "cannot be"),
         ("gateway --proceses 4", "has no option"),
-        ("gateway --processes", "wants a value"),
+        ("gateway --processes", "requires a value"),
         ("keys list extra", "takes no argument"),
-        ("keys creat|list", "there is no command"),
+        ("keys creat|list", "no command"),
     ],
 )
-def test_command_that_is_wrong_is_told(text: str, why: str) -> None:
-    """The check itself can fail."""
-    assert why in str(check_command(text))
+def test_invalid_command_is_detected(text: str, error: str) -> None:
+    """This proves that the check can fail."""
+    assert error in str(check_command(text))
 
 
 @pytest.mark.parametrize(
@@ -272,6 +274,6 @@ def test_command_that_is_wrong_is_told(text: str, why: str) -> None:
         "restore …",
     ],
 )
-def test_command_with_placeholders_is_understood(text: str) -> None:
+def test_command_with_placeholders_is_valid(text: str) -> None:
     """Documents contain placeholders that no shell would accept."""
     assert check_command(text) is None

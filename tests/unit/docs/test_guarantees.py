@@ -1,4 +1,4 @@
-"""docs/guarantees.md: each promise has words, what is outside of it, and tests that exist."""
+"""docs/guarantees.md: each promise has an exact scope and tests that exist."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ NODES = re.findall(r"^- `([^`]+)`$", TEXT, re.MULTILINE)
 
 
 def test_guarantees_are_the_ten_promises_in_order() -> None:
-    """Code and decisions name them by number."""
+    """Code and decisions refer to them by number."""
     assert list(SECTIONS) == list(range(1, 11))
 
 
 @pytest.mark.parametrize("number", SECTIONS)
-def test_guarantee_has_tests_and_says_what_is_outside_of_it(number: int) -> None:
-    """A promise without a test is a wish, one without an edge is a lie."""
+def test_guarantee_has_tests_and_a_stated_scope(number: int) -> None:
+    """A promise needs tests, and a statement of what it does not cover."""
     section = SECTIONS[number]
 
     assert len(re.findall(r"^- `tests/", section, re.MULTILINE)) >= 5
     assert "\nOutside: " in section
 
 
-def test_guarantee_names_a_test_that_there_is() -> None:
-    """By its node id, as pytest takes it."""
+def test_tests_of_guarantees_exist() -> None:
+    """They are named by their pytest node id."""
     missing = []
     for node in sorted(set(NODES)):
         path, _, name = node.partition("::")
@@ -44,7 +44,7 @@ def test_guarantee_names_a_test_that_there_is() -> None:
 
 @pytest.mark.parametrize("number", SECTIONS)
 def test_guarantee_is_tested_against_running_processes(number: int) -> None:
-    """Not by units alone."""
+    """Unit tests alone do not prove a promise."""
     kinds = set(re.findall(r"^- `tests/(\w+)/", SECTIONS[number], re.MULTILINE))
 
     assert kinds & {"integration", "chaos", "e2e"}

@@ -1,4 +1,4 @@
-"""docs/README.md and docs/faq.md: the index leaves nothing out, the answers are not empty."""
+"""docs/README.md and docs/faq.md: the index is complete, and each question has an answer."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ DOCS = ROOT / "docs"
 _DECISION = re.compile(r"\d{4}-.+\.md")
 
 
-def test_index_of_documents_leaves_none_out() -> None:
-    """A page that is not linked is never read."""
+def test_index_links_every_document() -> None:
+    """A page that is not linked is not found."""
     (index,) = [document for document in documents() if document.name == "docs/README.md"]
 
     linked = {link.partition("#")[0] for link in index.links}
-    there = {path.name for path in DOCS.iterdir() if path.suffix in (".md", ".json")}
-    assert there - linked == {"README.md"}
+    pages = {path.name for path in DOCS.iterdir() if path.suffix in (".md", ".json")}
+    assert pages - linked == {"README.md"}
     assert "decisions" in linked
 
 
-def test_readme_leads_to_each_document_that_an_operator_or_developer_needs() -> None:
-    """Every document is a click or two from the first page."""
+def test_readme_links_the_main_documents() -> None:
+    """All other documents are linked from these."""
     (readme,) = [document for document in documents() if document.name == "README.md"]
 
     linked = {link.partition("#")[0] for link in readme.links}
@@ -29,8 +29,8 @@ def test_readme_leads_to_each_document_that_an_operator_or_developer_needs() -> 
         assert f"docs/{name}.md" in linked, name
 
 
-def test_decisions_have_a_number_each() -> None:
-    """They are named by number in code and documents."""
+def test_decisions_have_unique_numbers() -> None:
+    """Code and documents refer to decisions by number."""
     names = sorted(path.name for path in (DOCS / "decisions").iterdir())
 
     assert all(_DECISION.fullmatch(name) for name in names)
@@ -38,8 +38,7 @@ def test_decisions_have_a_number_each() -> None:
     assert len(set(numbers)) == len(numbers)
 
 
-def test_each_frequent_question_has_an_answer_and_is_asked_once() -> None:
-    """A question without an answer must not be listed."""
+def test_each_frequent_question_has_one_answer() -> None:
     text = (DOCS / "faq.md").read_text(encoding="utf-8")
     questions = re.findall(r"^\*\*([^*]+)\*\*(.*?)(?=\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
 

@@ -1,4 +1,4 @@
-"""docs/reference-systems.md: each row has a test, each test a row; tests import no product code."""
+"""docs/reference-systems.md: rows and tests match, and the tests import no product code."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tests.unit.docs.markdown import ROOT
 
 FOLDER = ROOT / "tests" / "e2e" / "reference"
 TEXT = (ROOT / "docs" / "reference-systems.md").read_text(encoding="utf-8")
-NAMED = set(re.findall(r"`(tests/e2e/reference/\w+\.py::\w+)`", TEXT))
+LISTED = set(re.findall(r"`(tests/e2e/reference/\w+\.py::\w+)`", TEXT))
 HEADER = ["in the document", "here", "reached by", "test"]
 ROWS = [
     [cell.strip() for cell in line.strip("|").split(" | ")]
     for line in TEXT.splitlines()
     if line.startswith("| ")
 ]
-# How to say that a row has no test, and why.
-EXCUSES = ("**Not tested here**",)
+# Markers of a row without a test, followed by the reason.
+REASON_MARKERS = ("**Not tested here**",)
 PUBLIC = {
     "boto3",
     "botocore",
@@ -33,13 +33,13 @@ PUBLIC = {
     "websockets",
     "zstandard",
 }
-OWN = {
+TEST_SUPPORT = {
     "tests.e2e.reference",
     "tests.e2e.reference.deployments",
     "tests.e2e.reference.support",
     "tests.support.servers.ports",  # free ports, by test process
 }
-STARTER = {"tests.support.devrun"}  # starts `chatserver dev`, in the fixture alone
+SERVER_STARTER = {"tests.support.devrun"}  # starts `chatserver dev`; for fixtures.py only
 MODULES = sorted(FOLDER.glob("*.py"))
 
 
@@ -55,7 +55,7 @@ def list_tests() -> set[str]:
 
 
 def list_imports(source: str) -> set[str]:
-    """Return the full names of all imported modules, wherever the import is."""
+    """Return the full names of all imported modules, at any level of the source."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -66,7 +66,7 @@ def list_imports(source: str) -> set[str]:
 
 
 def is_public(module: str) -> bool:
-    """Return whether somebody outside of the project has the module."""
+    """Return whether a module is available outside of the project."""
     top = module.split(".")[0]
     return top in PUBLIC or (top in sys.stdlib_module_names and top != "importlib")
 
@@ -81,46 +81,46 @@ def is_test(node_id: str) -> bool:
     )
 
 
-def test_page_names_each_test_of_the_folder_and_no_other() -> None:
-    """A test without a row, or a row with a test that is gone, is an error."""
-    assert list_tests() == NAMED
+def test_page_lists_exactly_the_tests_of_the_folder() -> None:
+    """A test without a row and a row without a test are errors."""
+    assert list_tests() == LISTED
 
 
-def test_page_has_a_table_for_each_of_the_five_documents() -> None:
-    """Four columns everywhere."""
+def test_page_has_a_table_for_each_of_the_five_systems() -> None:
+    """Each table has the same four columns."""
     assert ROWS.count(HEADER) == 5
     assert [row for row in ROWS if len(row) != len(HEADER)] == []
 
 
-def test_row_has_a_test_or_says_why_not() -> None:
+def test_row_has_a_test_or_a_reason() -> None:
     """A row without a test gives the reason."""
     for row in ROWS:
         if row[3] == "none":
-            assert any(excuse in row[1] for excuse in EXCUSES), row
+            assert any(marker in row[1] for marker in REASON_MARKERS), row
         elif row != HEADER:
             assert all(is_test(node.strip("`")) for node in row[3].split()), row
 
 
-def test_page_names_only_routes_that_there_are() -> None:
-    """As in the API's own document; `/v1/me/…` stands for all that begin so."""
+def test_page_mentions_only_existing_routes() -> None:
+    """They are compared with openapi.json; `/v1/me/…` stands for all routes with this prefix."""
     paths = json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))["paths"]
-    named = set(re.findall(r"(?<![\w…])(/v1/[\w/{}-]+…?)", TEXT))
+    mentioned = set(re.findall(r"(?<![\w…])(/v1/[\w/{}-]+…?)", TEXT))
 
     unknown = {
         route
-        for route in named - set(paths)
+        for route in mentioned - set(paths)
         if not (route.endswith("…") and any(path.startswith(route[:-1]) for path in paths))
     }
 
-    assert len(named) > 20
+    assert len(mentioned) > 20
     assert unknown == set()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
 def test_reference_tests_import_only_public_clients(path: Path) -> None:
-    """Users have HTTP, WebSocket, `boto3` and `redis`, and nothing of ours."""
+    """Users have HTTP, WebSocket, `boto3` and `redis`, but no code of the product."""
     source = path.read_text(encoding="utf-8")
-    allowed = OWN | STARTER if path == FOLDER / "fixtures.py" else OWN
+    allowed = TEST_SUPPORT | SERVER_STARTER if path == FOLDER / "fixtures.py" else TEST_SUPPORT
 
     foreign = {name for name in list_imports(source) if not is_public(name)}
 
@@ -139,6 +139,6 @@ def test_reference_tests_import_only_public_clients(path: Path) -> None:
         "from tests.support.stack import Stack",
     ],
 )
-def test_import_of_the_product_is_noticed(source: str) -> None:
-    """However it is written."""
+def test_import_of_the_product_is_detected(source: str) -> None:
+    """All forms of an import are detected."""
     assert not {name for name in list_imports(source) if is_public(name)}

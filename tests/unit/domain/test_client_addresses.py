@@ -1,4 +1,4 @@
-"""Client addresses: only trusted proxies are believed."""
+"""Client addresses: only trusted proxies can report them."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ TRUSTED = parse_networks(["10.0.0.0/8", "192.168.1.7", "fd00::/8"])
         ("fd00::1", ["::ffff:203.0.113.5"], "203.0.113.5"),
     ],
 )
-def test_client_address_is_the_right_most_one_that_is_no_proxy_of_ours(
+def test_client_address_is_the_rightmost_one_that_is_not_trusted(
     peer: str, forwarded: list[str], address: str
 ) -> None:
-    """However many proxies of ours there are, and however they write it."""
+    """This holds for any number of trusted proxies and any notation of the addresses."""
     assert client_address(peer, forwarded, TRUSTED) == address
 
 
-def test_client_address_of_a_stranger_ignores_what_it_claims() -> None:
+def test_client_address_from_an_untrusted_peer_ignores_the_header() -> None:
     """A client that connects directly cannot claim another address."""
     assert client_address("203.0.113.5", ["1.2.3.4"], TRUSTED) == "203.0.113.5"
     assert client_address("203.0.113.5", ["1.2.3.4"], []) == "203.0.113.5"
 
 
-@pytest.mark.parametrize("nonsense", ["", "unknown", "_hidden", "1.2.3", "1.2.3.4.5", "::g", " , "])
-def test_client_address_behind_nonsense_is_the_last_one_known(nonsense: str) -> None:
-    """An invalid hop ends the search: the address of the proxy that reported it is used."""
-    assert client_address("10.0.0.1", [f"1.1.1.1, {nonsense}"], TRUSTED) == "10.0.0.1"
-    assert client_address("10.0.0.1", [f"{nonsense}, 10.2.2.2"], TRUSTED) == "10.2.2.2"
+@pytest.mark.parametrize("hop", ["", "unknown", "_hidden", "1.2.3", "1.2.3.4.5", "::g", " , "])
+def test_client_address_behind_an_invalid_hop_is_the_last_valid_one(hop: str) -> None:
+    """The address of the proxy that reported the invalid hop is used."""
+    assert client_address("10.0.0.1", [f"1.1.1.1, {hop}"], TRUSTED) == "10.0.0.1"
+    assert client_address("10.0.0.1", [f"{hop}, 10.2.2.2"], TRUSTED) == "10.2.2.2"
 
 
-def test_subject_of_addresses_tells_customers_apart_not_their_machines() -> None:
+def test_rate_limit_subject_is_an_ipv4_address_or_an_ipv6_network() -> None:
     """An IPv6 customer has a whole network of addresses, and one limit."""
     assert subject_of("203.0.113.5") == subject_of("::ffff:203.0.113.5") == "4-cb007105"
     assert subject_of("2001:db8:0:1::1") == subject_of("2001:db8:0:1:ffff::9")

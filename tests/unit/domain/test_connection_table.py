@@ -1,4 +1,4 @@
-"""Connection limits: which connection is closed when there are too many."""
+"""Connection limits: which connection is closed if there are too many."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chatserver.domain.connection_table import ConnectionTable, Stage
 
 
 def fill(table: ConnectionTable[str], address: str, count: int, stage: Stage) -> list[str]:
-    """Add connections of an address; return those that were closed for them."""
+    """Add connections of an address; return the connections closed for them."""
     closed = []
     for number in range(count):
         displaced = table.put(f"{address}-{number}", address, stage)
@@ -20,8 +20,8 @@ def fill(table: ConnectionTable[str], address: str, count: int, stage: Stage) ->
     return closed
 
 
-def test_table_beyond_a_share_closes_the_oldest_of_the_address() -> None:
-    """An eighth more than the share is kept; others lose nothing."""
+def test_table_above_a_share_closes_the_oldest_of_the_address() -> None:
+    """An address may exceed its share by an eighth; other addresses lose no connection."""
     table: ConnectionTable[str] = ConnectionTable(100, 8)
     fill(table, "b", 4, Stage.HEAD)
 
@@ -41,10 +41,10 @@ def test_table_beyond_a_share_closes_the_oldest_of_the_address() -> None:
         ((Stage.BUSY,), None),
     ],
 )
-def test_table_closes_the_one_that_costs_least_to_lose(
+def test_table_closes_idle_and_early_connections_first(
     stages: tuple[Stage, ...], expected: Stage | None
 ) -> None:
-    """Idle first, then the earlier stage; never one that the server works for."""
+    """Idle first, then the earlier stage; never one with a running request."""
     table: ConnectionTable[str] = ConnectionTable(len(stages) - 1, 100)
     for stage in stages:
         assert table.put(stage.name, stage.name, stage) is None
@@ -65,44 +65,44 @@ def test_table_orders_by_the_time_in_the_stage() -> None:
     assert table.put("new", "new", Stage.HEAD) == "second"
 
 
-def test_table_says_when_the_server_works_for_too_many() -> None:
-    """Connections that wait do not count; a proxy's count in no share."""
+def test_table_reports_used_up_shares_and_total() -> None:
+    """Waiting connections do not count, and those of a proxy count in no share."""
     table: ConnectionTable[str] = ConnectionTable(4, 2)
     fill(table, "a", 2, Stage.BUSY)
-    table.put("waits", "a", Stage.HEAD)
+    table.put("waiting", "a", Stage.HEAD)
     assert not table.is_share_used_up("a")
 
-    table.move("waits", Stage.BUSY)
+    table.move("waiting", Stage.BUSY)
     for name in ("p-1", "p-2"):
         table.put(name, None, Stage.BUSY)
 
     assert table.is_share_used_up("a")
-    assert not table.is_share_used_up("nobody")
+    assert not table.is_share_used_up("b")
     assert table.is_full
 
 
-def test_table_is_consistent_whatever_happens() -> None:
-    """Counts are those of a plain list, and nothing is left when all are gone."""
+def test_table_is_consistent_after_random_operations() -> None:
+    """Counts equal those of a plain dict, and no entry remains after all are removed."""
     rng, table = random.Random(7), ConnectionTable[int](50, 5)
     known: dict[int, Stage] = {}
     for number in range(5000):
-        one = rng.choice([*known, number]) if known else number
+        connection = rng.choice([*known, number]) if known else number
         stage = rng.choice(list(Stage))
         match rng.randrange(3):
             case 0:
-                displaced = table.put(one, rng.choice([None, "a", "b", "c"]), stage)
-                known[one] = stage
+                displaced = table.put(connection, rng.choice([None, "a", "b", "c"]), stage)
+                known[connection] = stage
                 assert displaced is None or known[displaced] is not Stage.BUSY
-            case 1 if one in known:
-                table.move(one, stage)
-                known[one] = stage
+            case 1 if connection in known:
+                table.move(connection, stage)
+                known[connection] = stage
             case _:
-                table.remove(one)
-                known.pop(one, None)
+                table.remove(connection)
+                known.pop(connection, None)
         assert len(table) == len(known)
         assert all(table.count(s) == list(known.values()).count(s) for s in Stage)
-    for one in list(known):
-        table.remove(one)
+    for connection in list(known):
+        table.remove(connection)
 
     assert len(table) == 0
     assert not table._by_address

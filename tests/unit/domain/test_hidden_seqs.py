@@ -1,4 +1,4 @@
-"""Seqs that a user does not see, one by one and up to a seq."""
+"""Hidden seqs of a user: single ones, and all up to a seq."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chatserver.domain.amendments import HiddenSeqs
 def test_hidden_seqs_contain_each_seq_and_all_up_to_the_highest_clear(
     single: set[int], cleared: set[int]
 ) -> None:
-    """Several clears are the highest of them."""
+    """Of several clears, the highest counts."""
     hidden = HiddenSeqs([*single, *(-seq for seq in cleared)])
 
     upto = max(cleared, default=0)

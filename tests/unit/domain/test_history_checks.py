@@ -1,4 +1,4 @@
-"""Rules for the history of a chat, as the audit, the load tool and the chaos tests apply them."""
+"""Checks of a chat's history, as used by the audit, the load tool and the chaos tests."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def test_contiguous_seqs_have_no_gap_repeat_or_step_back(seqs: list[int], expect
 
 @given(seqs_of_a_chat)
 def test_missing_seqs_complete_a_history_from_one(seqs: list[int]) -> None:
-    """Present and missing seqs together are 1..N, and none is both."""
+    """Present and missing seqs together are 1..N, and no seq is both."""
     missing = missing_seqs(seqs)
 
     assert sorted({*seqs, *missing}) == list(range(1, max(seqs, default=0) + 1))
     assert not set(seqs) & set(missing)
 
 
-def test_missing_ranges_lie_between_covering_ranges_that_may_overlap() -> None:
-    """Ranges beyond the end are ignored; the rest at the end is missing."""
+def test_missing_ranges_are_the_gaps_between_overlapping_ranges() -> None:
+    """Ranges after the end are ignored; uncovered seqs at the end are missing."""
     assert list(missing_ranges(1, 10, [(2, 5), (4, 6), (12, 14)])) == [(1, 1), (7, 10)]
     assert list(missing_ranges(1, 3, [(0, 9)])) == []
 
@@ -48,5 +48,5 @@ def test_repeated_yields_every_occurrence_after_the_first(seqs: list[int]) -> No
 
 
 def test_not_rising_finds_equal_and_lower_values() -> None:
-    """Timestamps of one chat never stay or fall."""
+    """Timestamps of one chat always increase."""
     assert list(not_rising([1, 2, 2, 5, 4, 6])) == [2, 4]

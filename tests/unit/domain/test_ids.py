@@ -1,4 +1,4 @@
-"""Ids: the grammar that keeps them harmless, and the ids that we make ourselves."""
+"""Ids: the grammar of valid ids, and the ids that the server generates."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ pairs = st.tuples(names, names)
 
 
 @given(names)
-def test_parse_id_of_the_grammar_is_returned(name: str) -> None:
-    """Letters, digits, underscore and hyphen, up to 64 of them."""
+def test_parse_id_of_a_valid_id_returns_it(name: str) -> None:
+    """Valid ids have up to 64 letters, digits, underscores and hyphens."""
     assert ids.parse_id(name, "chat") == name
 
 
@@ -36,32 +36,32 @@ def test_parse_id_of_the_grammar_is_returned(name: str) -> None:
         "{a}",
         "a.b",
         "ä",
-        "\u0661",
+        "\u0661",  # a digit of another script
         "a\x00",
         "a/b",
-    ],  # digits of another script
+    ],
 )
-def test_parse_id_outside_the_grammar_is_refused_by_name(text: str) -> None:
-    """Nothing that means something in a key of any store gets through."""
+def test_parse_id_of_an_invalid_id_is_refused_with_the_field(text: str) -> None:
+    """No character with a meaning in a key of any store is accepted."""
     with pytest.raises(BadRequest, match="chat: must be 1 to 64 characters"):
         ids.parse_id(text, "chat")
 
 
 @given(st.text(max_size=70))
-def test_parse_id_agrees_with_the_pattern_on_the_wire(text: str) -> None:
+def test_parse_id_agrees_with_the_pattern_of_frames(text: str) -> None:
     """The frames' types and the parser accept the same ids."""
     try:
         ids.parse_id(text, "chat")
     except BadRequest:
-        is_taken = False
+        is_accepted = False
     else:
-        is_taken = True
+        is_accepted = True
 
-    assert is_taken == (re.search(ids.ID_PATTERN, text) is not None)
+    assert is_accepted == (re.search(ids.ID_PATTERN, text) is not None)
 
 
 @given(pairs)
-def test_direct_chat_id_is_the_same_for_both(pair: tuple[str, str]) -> None:
+def test_direct_chat_id_is_the_same_for_both_users(pair: tuple[str, str]) -> None:
     """Two devices cannot create the chat of two users twice, whichever user opens it."""
     a, b = map(UserId, pair)
 
@@ -73,10 +73,10 @@ def test_direct_chat_id_is_the_same_for_both(pair: tuple[str, str]) -> None:
 
 
 @given(pairs, pairs)
-def test_direct_chat_id_of_other_users_is_another(
+def test_direct_chat_id_of_other_users_differs(
     one: tuple[str, str], other: tuple[str, str]
 ) -> None:
-    """No two pairs share a chat, however their names run together."""
+    """No two pairs share a chat, even if their concatenated names are equal."""
     first, second = (ids.direct_chat_id(*map(UserId, pair)) for pair in (one, other))
 
     assert (first == second) == (sorted(one) == sorted(other))
@@ -85,7 +85,7 @@ def test_direct_chat_id_of_other_users_is_another(
 @pytest.mark.parametrize(
     ("one", "other"), [(("a", "bc"), ("ab", "c")), (("a", "b-c"), ("a-b", "c"))]
 )
-def test_derived_chat_id_does_not_run_creator_and_ref_together(
+def test_derived_chat_id_separates_creator_and_ref(
     one: tuple[str, str], other: tuple[str, str]
 ) -> None:
     """Another creator or another ref is another group."""
@@ -95,7 +95,7 @@ def test_derived_chat_id_does_not_run_creator_and_ref_together(
 
 
 @given(names, names)
-def test_derived_chat_id_is_an_id_and_stays(creator: str, ref: str) -> None:
+def test_derived_chat_id_is_valid_and_deterministic(creator: str, ref: str) -> None:
     """A retry finds the same group, and never a direct chat."""
     chat = ids.derived_chat_id(UserId(creator), Ref(ref))
 
@@ -104,8 +104,8 @@ def test_derived_chat_id_is_an_id_and_stays(creator: str, ref: str) -> None:
     assert not chat.startswith(ids.DIRECT_PREFIX)
 
 
-def test_mid_source_never_gives_an_id_twice() -> None:
-    """Two sources, as two gateways have them, over several bursts."""
+def test_mid_sources_never_return_an_id_twice() -> None:
+    """Two sources are used, as in two gateways, over several bursts."""
     sources = [MidSource(), MidSource()]
 
     mids = [source.next() for _ in range(5_000) for source in sources]
@@ -114,7 +114,7 @@ def test_mid_source_never_gives_an_id_twice() -> None:
 
 
 def test_mid_source_ids_are_ulids() -> None:
-    """26 characters that any ULID library reads, and an id by our grammar."""
+    """Any ULID library can read them, and they are valid ids."""
     source = MidSource()
 
     for _ in range(1_100):
@@ -122,8 +122,8 @@ def test_mid_source_ids_are_ulids() -> None:
         assert str(ULID.from_str(mid)) == ids.parse_id(mid, "mid") == mid
 
 
-def test_mid_source_ids_rise_within_a_burst_and_by_time_between_bursts() -> None:
-    """They sort in the order in which they were given, to the burst of 1,024."""
+def test_mid_source_ids_increase_within_a_burst_and_by_time_between_bursts() -> None:
+    """They sort in the order of creation, within each burst of 1,024 ids."""
     source = MidSource()
 
     mids = [source.next() for _ in range(4 * 1024)]

@@ -1,4 +1,4 @@
-"""When a chat is a large one, and which of its entries belong into inboxes."""
+"""When a chat becomes large or small, and which of its entries belong in inboxes."""
 
 from __future__ import annotations
 
@@ -17,30 +17,32 @@ from tests.unit.service.builders import ALICE, BOB, audience_of
     ("count", "was_large", "expected"),
     [(5, False, False), (6, False, True), (5, True, True), (4, True, True), (3, True, False)],
 )
-def test_chat_is_large_above_the_bound_until_it_is_well_below(
+def test_chat_is_large_above_the_limit_until_well_below_it(
     count: int, was_large: bool, expected: bool
 ) -> None:
-    """A member who joins and leaves at the boundary does not change it each time."""
+    """A member who joins and leaves at the limit does not change it each time."""
     assert is_large_after(count, 5, was_large=was_large) is expected
 
 
 @given(st.lists(st.integers(1, 30), unique=True, max_size=5), st.booleans(), st.data())
-def test_inbox_spans_have_each_entry_that_came_while_the_chat_was_small(
+def test_inbox_spans_have_each_entry_written_while_the_chat_was_small(
     seqs: list[int], was_large: bool, data: st.DataObject
 ) -> None:
-    """However often it turned in between; each once, in order."""
-    turns, is_large = [], was_large
+    """Each entry appears once and in order, after any number of transitions."""
+    transitions, is_large = [], was_large
     for seq in sorted(seqs):
         is_large = not is_large
-        turns.append(seq if is_large else -seq)
+        transitions.append(seq if is_large else -seq)
     after = data.draw(st.integers(0, 31))
     upto = data.draw(st.integers(after, 32))
-    audience = dataclasses.replace(audience_of(ALICE, BOB, is_large=is_large), turns=tuple(turns))
+    audience = dataclasses.replace(
+        audience_of(ALICE, BOB, is_large=is_large), turns=tuple(transitions)
+    )
 
     spans = audience.inbox_spans(Seq(after), Seq(upto))
 
     def is_large_at(seq: int) -> bool:
-        before = [turn for turn in turns if abs(turn) < seq]
+        before = [each for each in transitions if abs(each) < seq]
         return before[-1] > 0 if before else was_large
 
     found = [seq for first, last in spans for seq in range(first + 1, last + 1)]
@@ -48,7 +50,7 @@ def test_inbox_spans_have_each_entry_that_came_while_the_chat_was_small(
 
 
 @pytest.mark.parametrize(("done", "expected"), [(7, True), (8, False)])
-def test_chat_is_turning_until_all_before_the_turn_is_where_it_has_to_be(
+def test_transition_lasts_until_all_earlier_entries_are_delivered(
     done: int, expected: bool
 ) -> None:
     """Until then, notifications also deliver the earlier entries."""

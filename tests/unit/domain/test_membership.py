@@ -1,4 +1,4 @@
-"""Permissions to change a group, as a table, and the single owner."""
+"""Permissions to change a group, as a table, and the single owner of a group."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def group_of(
     members_max: int = 256,
     count: int | None = None,
 ) -> Group:
-    """A group, or a chat of another kind."""
+    """Return a group, or a chat of another kind."""
     return Group(kind, joining, len(roles) if count is None else count, members_max, roles)
 
 
@@ -53,7 +53,7 @@ PLANS: dict[str, Plan] = {
     "remove an admin": lambda group, actor: plan_remove(group, actor, OTHER),
     "remove the owner": lambda group, actor: plan_remove(group, actor, OWNER),
     "make an admin": lambda group, actor: plan_set_role(group, actor, MEMBER, "admin"),
-    "hand over": lambda group, actor: plan_set_role(group, actor, OTHER, "owner"),
+    "transfer ownership": lambda group, actor: plan_set_role(group, actor, OTHER, "owner"),
     "update": lambda group, actor: {actor: group.require_manager(actor)},
     "leave": plan_leave,
 }
@@ -65,53 +65,53 @@ ALLOWED = {
     "remove an admin": {OWNER},
     "remove the owner": set[UserId](),
     "make an admin": {OWNER},
-    "hand over": {OWNER},
+    "transfer ownership": {OWNER},
     "update": {OWNER, ADMIN},
     "leave": {OWNER, ADMIN, MEMBER},
 }
 
 
-@pytest.mark.parametrize("what", PLANS)
+@pytest.mark.parametrize("action", PLANS)
 @pytest.mark.parametrize("actor", [OWNER, ADMIN, MEMBER])
-def test_plan_is_as_the_table_of_permissions_says(what: str, actor: UserId) -> None:
-    """Each role may do what it may, and nothing else."""
-    if actor in ALLOWED[what]:
-        assert PLANS[what](group_of(), actor)
+def test_plan_follows_the_table_of_permissions(action: str, actor: UserId) -> None:
+    """Each role may do exactly what the table allows."""
+    if actor in ALLOWED[action]:
+        assert PLANS[action](group_of(), actor)
     else:
         with pytest.raises((Forbidden, BadRequest)):
-            PLANS[what](group_of(), actor)
+            PLANS[action](group_of(), actor)
 
 
-@pytest.mark.parametrize("what", PLANS)
+@pytest.mark.parametrize("action", PLANS)
 @pytest.mark.parametrize("kind", ["group", "direct"])
-def test_plan_of_a_stranger_does_not_tell_whether_the_chat_exists(what: str, kind: str) -> None:
-    """To a stranger the chat does not exist, whatever its kind."""
+def test_plan_of_a_nonmember_does_not_reveal_the_chat(action: str, kind: str) -> None:
+    """For a nonmember, the chat does not exist, whatever its kind."""
     with pytest.raises(NotFound, match="no such chat, or you are not a member"):
-        PLANS[what](group_of(kind=kind), STRANGER)
+        PLANS[action](group_of(kind=kind), STRANGER)
 
 
-@pytest.mark.parametrize("what", PLANS)
-def test_plan_for_a_direct_chat_is_refused_with_the_reason(what: str) -> None:
-    """Its two members stay what they are."""
+@pytest.mark.parametrize("action", PLANS)
+def test_plan_for_a_direct_chat_is_refused_with_the_reason(action: str) -> None:
+    """The members and roles of a direct chat never change."""
     with pytest.raises(BadRequest, match="of a direct chat"):
-        PLANS[what](group_of({ADMIN: "member", MEMBER: "member"}, kind="direct"), MEMBER)
+        PLANS[action](group_of({ADMIN: "member", MEMBER: "member"}, kind="direct"), MEMBER)
 
 
-def test_invite_leaves_alone_who_is_a_member() -> None:
-    """An admin does not become a member by being invited again."""
+def test_invite_does_not_change_existing_members() -> None:
+    """An admin who is invited again stays an admin."""
     assert plan_invite(group_of(), OWNER, [ADMIN, NEW], "member") == {NEW: "member"}
     assert plan_invite(group_of(), OWNER, [ADMIN], "member") == {}
 
 
-def test_invite_beyond_the_bound_is_refused() -> None:
-    """The message names it; up to it there is room."""
+def test_invite_above_the_member_limit_is_refused() -> None:
+    """The message contains the limit; a group may reach it."""
     assert plan_invite(group_of(members_max=5), OWNER, [NEW], "member")
     with pytest.raises(BadRequest, match="at most 4 members"):
         plan_invite(group_of(members_max=4), OWNER, [NEW], "member")
 
 
-def test_join_is_for_chats_that_are_open() -> None:
-    """All others are as if they were not there."""
+def test_join_is_allowed_only_for_open_groups() -> None:
+    """Other chats are not found."""
     assert plan_join(group_of(joining="open"), STRANGER) == {STRANGER: "member"}
     assert plan_join(group_of(joining="open"), ADMIN) == {}
     with pytest.raises(NotFound):
@@ -122,57 +122,55 @@ def test_join_is_for_chats_that_are_open() -> None:
         plan_join(group_of(joining="open", members_max=4), STRANGER)
 
 
-def test_join_of_a_chat_that_everybody_left_is_not_found() -> None:
-    """It has ended: it would have no owner."""
+def test_join_of_an_empty_group_is_not_found() -> None:
+    """The group has ended and would have no owner."""
     with pytest.raises(NotFound):
         plan_join(group_of({}, joining="open"), STRANGER)
 
 
 def test_leave_of_the_owner_makes_the_oldest_admin_owner() -> None:
-    """Before any member, however old."""
+    """Admins take precedence over members who joined earlier."""
     roles: dict[UserId, Role] = {MEMBER: "member", OTHER: "admin", ADMIN: "admin", OWNER: "owner"}
 
     assert plan_leave(group_of(roles), OWNER) == {OWNER: None, OTHER: "owner"}
 
 
 def test_leave_of_the_owner_without_admins_makes_the_oldest_member_owner() -> None:
-    """Somebody has to be."""
+    """A group with members always has an owner."""
     roles: dict[UserId, Role] = {OWNER: "owner", OTHER: "member", MEMBER: "member"}
 
     assert plan_leave(group_of(roles), OWNER) == {OWNER: None, OTHER: "owner"}
     assert plan_leave(group_of({OWNER: "owner"}), OWNER) == {OWNER: None}
 
 
-def test_remove_of_nobody_changes_nothing() -> None:
-    """A repeat is not an error."""
+def test_remove_of_a_nonmember_changes_nothing() -> None:
+    """A retry is not an error."""
     assert plan_remove(group_of(), ADMIN, STRANGER) == {}
 
 
-def test_remove_of_oneself_is_a_leave() -> None:
-    """An owner who removed themselves would leave a group without an owner."""
+def test_owner_cannot_remove_themselves() -> None:
+    """The error suggests to leave, which also chooses the next owner."""
     with pytest.raises(BadRequest, match="leave"):
         plan_remove(group_of(), OWNER, OWNER)
 
 
-def test_set_role_hands_the_chat_over_in_one_change() -> None:
+def test_set_role_transfers_ownership_in_one_change() -> None:
     """At no time are there two owners, or none."""
     assert plan_set_role(group_of(), OWNER, MEMBER, "owner") == {MEMBER: "owner", OWNER: "admin"}
 
 
-def test_set_role_of_the_owner_himself_is_refused() -> None:
-    """He would leave the chat without one."""
+def test_owner_cannot_give_up_ownership() -> None:
+    """The group would have no owner."""
     with pytest.raises(BadRequest, match="must have an owner"):
         plan_set_role(group_of(), OWNER, OWNER, "member")
     assert plan_set_role(group_of(), OWNER, OWNER, "owner") == {}
 
 
-def test_set_role_of_one_who_is_no_member_is_not_found() -> None:
+def test_set_role_of_a_nonmember_is_not_found() -> None:
     """The message names the user."""
     with pytest.raises(NotFound, match="stranger is not a member"):
         plan_set_role(group_of(), OWNER, STRANGER, "admin")
 
-
-# any sequence of requests
 
 USERS: Sequence[UserId] = [UserId(f"u{n}") for n in range(5)]
 InvitedRole = Literal["admin", "member"]
@@ -186,9 +184,9 @@ requests = st.one_of(
 )
 
 
-def plan(group: Group, what: str, actor: UserId, user: UserId, role: Role) -> Changes:
-    """Decide about one request; seniority is the order of joining."""
-    match what:
+def plan_request(group: Group, action: str, actor: UserId, user: UserId, role: Role) -> Changes:
+    """Plan one request; seniority is the order of joining."""
+    match action:
         case "invite":
             return plan_invite(group, actor, [user], "admin" if role == "admin" else "member")
         case "join":
@@ -202,16 +200,16 @@ def plan(group: Group, what: str, actor: UserId, user: UserId, role: Role) -> Ch
 
 
 @given(st.lists(requests, max_size=40), st.sampled_from(get_args(Joining)))
-def test_group_with_members_has_one_owner_whatever_is_asked(
-    asked: list[tuple[str, UserId, UserId, Role]], joining: Joining
+def test_group_with_members_has_one_owner_after_any_requests(
+    sequence: list[tuple[str, UserId, UserId, Role]], joining: Joining
 ) -> None:
     """Roles change only by members who are allowed to change them."""
     roles: dict[UserId, Role] = {USERS[0]: "owner", USERS[1]: "member"}
-    for what, actor, user, role in asked:
+    for action, actor, user, role in sequence:
         before = dict(roles)
         group = group_of(roles, joining=joining, members_max=4)
         try:
-            changes = plan(group, what, actor, user, role)
+            changes = plan_request(group, action, actor, user, role)
         except ChatError:
             continue
         for changed, new in changes.items():
@@ -222,15 +220,12 @@ def test_group_with_members_has_one_owner_whatever_is_asked(
         assert list(roles.values()).count("owner") == (1 if roles else 0)
         assert len(roles) <= 4
         if before.get(actor) in (None, "member"):
-            # A stranger or a plain member changes nothing but his own membership.
+            # A nonmember or a plain member can only change their own membership.
             assert set(changes) <= {actor}
 
 
-# muting and banning
-
-
 @pytest.mark.parametrize("plan", [plan_mute, plan_ban])
-def test_mute_and_ban_are_for_those_above(plan: Callable[[Group, UserId, UserId], Changes]) -> None:
+def test_mute_and_ban_need_a_higher_role(plan: Callable[[Group, UserId, UserId], Changes]) -> None:
     """Admins act on members, the owner also on admins, nobody on the owner or on themselves."""
     group = group_of()
 
@@ -241,7 +236,7 @@ def test_mute_and_ban_are_for_those_above(plan: Callable[[Group, UserId, UserId]
             plan(group, actor, target)
 
 
-def test_mute_of_one_who_is_no_member_is_not_found_and_a_ban_is_not() -> None:
+def test_ban_of_a_nonmember_is_allowed_and_a_mute_is_not() -> None:
     """A user can be banned before they join."""
     owner, stranger = UserId("o"), UserId("s")
     group = Group("group", "invited", 1, 256, {owner: "owner"})
@@ -251,8 +246,8 @@ def test_mute_of_one_who_is_no_member_is_not_found_and_a_ban_is_not() -> None:
     assert plan_ban(group, owner, stranger) == {stranger: None}
 
 
-def test_banned_user_neither_joins_nor_is_invited() -> None:
-    """A banned user only sees that the group is not open to them."""
+def test_banned_user_cannot_join_or_be_invited() -> None:
+    """A banned user gets the same error as for a group that is not open."""
     owner, banned = UserId("o"), UserId("b")
     group = Group("group", "open", 1, 256, {owner: "owner"}, {banned})
 

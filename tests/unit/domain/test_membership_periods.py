@@ -1,4 +1,4 @@
-"""Membership periods: which seqs they hold, and how many of them are kept."""
+"""Membership periods: which seqs they contain, and how many periods are kept."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ NOW_S = 1_000.0
 
 
 def close(former: FormerMember, *, is_confirmed: bool = True) -> FormerMember:
-    """A new membership starts with the earlier periods."""
+    """Return a closed membership."""
     return former.close(is_confirmed=is_confirmed, now_s=NOW_S)
 
 
 @given(st.lists(st.tuples(st.integers(1, 99), st.integers(0, 99)), max_size=30))
-def test_periods_rise_apart_and_hold_what_was_added(added: list[tuple[int, int]]) -> None:
-    """However they come; the oldest are dropped beyond the bound, and text gives them back."""
+def test_periods_are_disjoint_sorted_and_contain_the_added_seqs(
+    added: list[tuple[int, int]],
+) -> None:
+    """The oldest are dropped above the limit, and the text form round-trips."""
     periods: Periods = ()
     seqs: set[int] = set()
     for first, last in sorted(added):
@@ -44,7 +46,7 @@ def test_periods_rise_apart_and_hold_what_was_added(added: list[tuple[int, int]]
     assert parse_periods(format_periods(periods)) == periods
 
 
-def test_oldest_period_is_dropped_beyond_the_bound() -> None:
+def test_oldest_period_is_dropped_above_the_limit() -> None:
     """Of many periods, the newest are kept."""
     periods: Periods = ()
     for number in range(PERIODS_MAX + 2):
@@ -54,22 +56,22 @@ def test_oldest_period_is_dropped_beyond_the_bound() -> None:
 
 
 @given(st.integers(1, 30), st.integers(0, 30), st.integers(1, 40), st.data())
-def test_reader_sees_no_seq_out_of_their_periods(
+def test_reader_sees_only_seqs_of_their_periods(
     first: int, head: int, seq: int, data: st.DataObject
 ) -> None:
-    """Neither one by one nor by the period that a page is read from."""
+    """Single reads and pages are both limited to the periods."""
     bounds = sorted(data.draw(st.lists(st.integers(1, 40), min_size=2, max_size=2)))
     periods = (Period(*bounds),)
     reader = Reader(Seq(first), Seq(head), periods=periods)
-    theirs = {*range(first, head + 1), *range(bounds[0], min(bounds[1], first - 1) + 1)}
+    readable = {*range(first, head + 1), *range(bounds[0], min(bounds[1], first - 1) + 1)}
 
-    assert reader.is_readable(seq) == (seq in theirs)
+    assert reader.is_readable(seq) == (seq in readable)
     for period in (reader.find_period_before(seq), reader.find_period_after(seq)):
-        assert period is None or set(range(period.first, period.last + 1)) <= theirs
+        assert period is None or set(range(period.first, period.last + 1)) <= readable
 
 
-def test_period_whose_end_was_lost_ends_with_what_was_stored() -> None:
-    """Its seqs may stand for messages of others since."""
+def test_period_with_a_lost_end_ends_at_the_stored_seq() -> None:
+    """Its later seqs may now be messages of others."""
     former = FormerMember(Period(3, 9), "m", stored=6, periods=(Period(1, 1),))
 
     assert close(former).periods == (Period(1, 1), Period(3, 9))
@@ -77,8 +79,8 @@ def test_period_whose_end_was_lost_ends_with_what_was_stored() -> None:
     assert close(FormerMember(Period(7, 9), "m", 6), is_confirmed=False).periods == ()
 
 
-def test_mute_that_is_over_is_not_kept() -> None:
-    """One without an end is; nothing else ends."""
+def test_expired_mute_is_not_kept() -> None:
+    """A mute without an end is kept, and so is all other data."""
     assert close(FormerMember(muted_until=1_000)).muted_until is None
     assert close(FormerMember(muted_until=1_001)).muted_until == 1_001
     assert close(FormerMember(muted_until=0)).muted_until == 0

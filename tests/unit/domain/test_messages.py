@@ -1,4 +1,4 @@
-"""The record of a message that is stored under its reference."""
+"""The record of a message under its reference."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ times = st.integers(1, 2**53 - 1)
 
 
 @given(seqs, times, ids, kinds, bodies, replies)
-def test_place_is_read_as_it_was_written(
+def test_position_record_round_trips(
     seq: int, ts: int, mid: str, kind: str, body: str, reply_to: int | None
 ) -> None:
-    """A retry gets back exactly what the first send was given."""
+    """A retry gets back exactly the result of the first send."""
     digest = digest_of(kind, body, reply_to)
 
     place = format_place(seq, ts, mid, digest)
@@ -28,7 +28,7 @@ def test_place_is_read_as_it_was_written(
 
 
 def test_digest_of_the_same_message_is_the_same_in_every_process() -> None:
-    """A retry is no conflict at another gateway either: the digest has no seed."""
+    """The digest has no seed, so a retry at another gateway is not a conflict."""
     assert digest_of("text", "hi", None) == "561c7b3d"
     assert digest_of("image", "näive 🙂", 7) == "e58a7efa"
 
@@ -44,7 +44,7 @@ def test_digest_of_a_message_with_one_change_differs(
     assert digest_of(kind, body, reply_to) != digest_of(kind, changed, reply_to)
 
 
-def test_digest_of_kind_body_and_reply_do_not_run_together() -> None:
+def test_digest_separates_kind_body_and_reply() -> None:
     """Text that moves from one field to another is another message."""
     digests = {
         digest_of("a", "b", None),

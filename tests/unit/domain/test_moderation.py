@@ -18,12 +18,12 @@ from chatserver.domain.moderation import (
     ("slow_s", "retention_s", "is_blocked", "pending"),
     [*itertools.product((0, 5, 86_400), (0, 60, 315_360_000), (False, True), ("", ":p"))],
 )
-def test_gate_says_what_it_was_made_of(
+def test_write_policy_round_trips(
     slow_s: int, retention_s: int, is_blocked: bool, pending: str
 ) -> None:
-    """Each demand is read by itself, whatever stands before and behind it."""
-    gate = f"E1:12{format_strictness(slow_s, retention_s, is_blocked=is_blocked)}{pending}"
+    """Each rule is parsed correctly, whatever the other parts are."""
+    policy = f"E1:12{format_strictness(slow_s, retention_s, is_blocked=is_blocked)}{pending}"
 
-    assert retention_s_of(gate) == retention_s
-    assert is_blocked_gate(gate) == is_blocked
-    assert slow_s_of(gate) == (0 if is_blocked else slow_s)
+    assert retention_s_of(policy) == retention_s
+    assert is_blocked_gate(policy) == is_blocked
+    assert slow_s_of(policy) == (0 if is_blocked else slow_s)

@@ -38,13 +38,13 @@ BOUNDS: dict[Kind, tuple[float, float]] = {
         ("30min", "days", 1 / 48),
     ],
 )
-def test_quantity_is_read_with_its_unit(text: str, kind: Kind, value: float) -> None:
-    """Large or small letters, with or without a blank."""
+def test_quantity_is_parsed_with_its_unit(text: str, kind: Kind, value: float) -> None:
+    """Upper or lower case, with or without a space."""
     assert parse_quantity(text, kind, "--x", *BOUNDS[kind]) == pytest.approx(value)
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "why"),
+    ("text", "kind", "message"),
     [
         ("many", "number", "examples: 200, 2k"),
         ("-1", "number", "examples:"),
@@ -60,18 +60,17 @@ def test_quantity_is_read_with_its_unit(text: str, kind: Kind, value: float) -> 
         ("2t", "number", "must be 0 to 1t; got 2t"),
     ],
 )
-def test_what_is_no_quantity_is_refused_by_its_field(text: str, kind: Kind, why: str) -> None:
-    """One sentence, with how it is written or what its bounds are."""
-    with pytest.raises(BadRequest) as refused:
+def test_invalid_quantity_is_refused_with_its_option(text: str, kind: Kind, message: str) -> None:
+    """The message has examples or the limits."""
+    with pytest.raises(BadRequest) as error:
         parse_quantity(text, kind, "--users", *BOUNDS[kind])
 
-    assert refused.value.message.startswith("--users: ")
-    assert why in refused.value.message
+    assert error.value.message.startswith("--users: ")
+    assert message in error.value.message
 
 
 @given(st.sampled_from(sorted(BOUNDS)), st.floats(0.001, 1.0))
-def test_what_is_shown_is_read_again(kind: Kind, value: float) -> None:
-    """To the six digits that are shown."""
+def test_shown_quantity_parses_to_the_same_value(kind: Kind, value: float) -> None:
     value *= 1 if kind == "share" else 1000
 
     assert parse_quantity(show(value, kind), kind, "--x", *BOUNDS[kind]) == pytest.approx(
@@ -80,8 +79,8 @@ def test_what_is_shown_is_read_again(kind: Kind, value: float) -> None:
 
 
 @given(st.text(max_size=20))
-def test_any_text_is_a_quantity_or_a_clear_refusal(text: str) -> None:
-    """Nothing else is raised, whatever is typed."""
+def test_any_text_is_a_quantity_or_a_bad_request(text: str) -> None:
+    """No input raises any other error."""
     try:
         value = parse_quantity(text, "number", "--x", 0, 1e12)
     except BadRequest as exc:
@@ -90,14 +89,14 @@ def test_any_text_is_a_quantity_or_a_clear_refusal(text: str) -> None:
         assert 0 <= value <= 1e12
 
 
-def test_bytes_are_written_with_a_decimal_unit() -> None:
-    """As disks and S3 are sold."""
+def test_bytes_have_a_decimal_unit() -> None:
+    """Disks and S3 use decimal units."""
     assert [format_bytes(n) for n in (0, 999, 1500, 2.5e12)] == ["0B", "999B", "1.5KB", "2.5TB"]
 
 
-def test_one_of_something_is_told_in_the_singular() -> None:
-    """Large numbers can be read."""
-    told = [counted(n, "entry", "entries") for n in (0, 1, 2)]
+def test_count_has_singular_plural_and_separators() -> None:
+    """Large numbers have thousands separators."""
+    texts = [counted(n, "entry", "entries") for n in (0, 1, 2)]
 
-    assert told == ["0 entries", "1 entry", "2 entries"]
+    assert texts == ["0 entries", "1 entry", "2 entries"]
     assert counted(12_044, "chat") == "12,044 chats"

@@ -1,4 +1,4 @@
-"""Where entries of spread chats are, and that streams read side by side are one again."""
+"""Write sharding: the partitions of entries, and merging of their streams."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ shard_counts = st.integers(0, 6).map(lambda n: 2**n)
 
 @st.composite
 def layouts(draw: st.DrawFn) -> Layout:
-    """Layouts with short stretches, so that ranges cross many of them."""
+    """Generate layouts with short periods, so that ranges cross many of them."""
     begins = draw(st.lists(st.integers(1, 60), max_size=8, unique=True))
     return Layout(tuple(ShardingPeriod(begin, draw(shard_counts)) for begin in sorted(begins)))
 
 
 @settings(deadline=None)
 @given(layouts(), st.integers(0, 80))
-def test_place_follows_from_the_stretch_that_a_ts_is_in(layout: Layout, ts: int) -> None:
-    """The last stretch that has begun counts; before the first there is one shard."""
-    begun = [stretch.shards for stretch in layout.stretches if stretch.from_ts <= ts]
+def test_partition_follows_from_the_period_of_a_ts(layout: Layout, ts: int) -> None:
+    """The last period that has begun counts; before the first there is one shard."""
+    begun = [period.shards for period in layout.stretches if period.from_ts <= ts]
     shards = begun[-1] if begun else 1
 
     partition = Layouts({"c": layout}).partition_of("c", ts)
@@ -51,11 +51,11 @@ def test_place_follows_from_the_stretch_that_a_ts_is_in(layout: Layout, ts: int)
 
 @settings(deadline=None)
 @given(layouts(), st.integers(0, 60), st.integers(0, 60), st.integers(1, 60), shard_counts)
-def test_stretch_that_lies_ahead_moves_nothing_of_before(
-    layout: Layout, ts: int, low: int, ahead: int, shards: int
+def test_future_period_moves_no_earlier_entry(
+    layout: Layout, ts: int, low: int, offset: int, shards: int
 ) -> None:
     """A writer with the old layout writes to the partition where readers look for it."""
-    begin = max(layout.from_ts, ts, low) + ahead
+    begin = max(layout.from_ts, ts, low) + offset
     longer = Layout((*layout.stretches, ShardingPeriod(begin, shards)))
 
     assert Layouts({"c": longer}).partition_of("c", ts) == Layouts({"c": layout}).partition_of(
@@ -68,10 +68,10 @@ def test_stretch_that_lies_ahead_moves_nothing_of_before(
 
 @settings(deadline=None)
 @given(layouts(), st.integers(0, 80), st.integers(0, 80), st.booleans())
-def test_pieces_hold_each_ts_of_a_range_once_in_order(
+def test_pieces_cover_each_ts_of_a_range_once_in_order(
     layout: Layout, low: int, high: int, is_rising: bool
 ) -> None:
-    """Read piece by piece, all of the range is read, where it is, and nothing else."""
+    """The pieces together are exactly the range, each with its partitions."""
     pieces = layout.pieces("c", low, high, is_rising=is_rising)
 
     covered = [
@@ -86,18 +86,18 @@ def test_pieces_hold_each_ts_of_a_range_once_in_order(
 
 @pytest.mark.parametrize("step_us", [1, 2, 16, 1000, 1_000_000, 60_000_000])
 @pytest.mark.parametrize("shards", [2, 16, 64])
-def test_neighbours_are_spread_evenly_whatever_the_step(step_us: int, shards: int) -> None:
-    """A burst's µs and a metronome's seconds leave no shard with twice its part."""
+def test_consecutive_ts_are_distributed_evenly_for_any_step(step_us: int, shards: int) -> None:
+    """Neither a burst nor regular intervals give a shard twice its fair share."""
     count = 64 * shards
 
-    taken = collections.Counter(shard_of(START + n * step_us, shards) for n in range(count))
+    counts = collections.Counter(shard_of(START + n * step_us, shards) for n in range(count))
 
-    assert set(taken) == set(range(shards))
-    assert max(taken.values()) < 2 * 64
+    assert set(counts) == set(range(shards))
+    assert max(counts.values()) < 2 * 64
 
 
-def test_chat_that_was_never_spread_has_one_partition() -> None:
-    """Without a row all of it is where it always was."""
+def test_chat_without_a_layout_has_one_partition() -> None:
+    """Chats are not sharded by default."""
     assert Layouts().partition_of("c", START) == "c"
     assert Layouts().of("c") is WHOLE and WHOLE.shards == 1
     assert partitions("c", 1) == ("c",)
@@ -105,17 +105,17 @@ def test_chat_that_was_never_spread_has_one_partition() -> None:
 
 @pytest.mark.parametrize(
     ("partition", "chat"),
-    [("c", "c"), ("c#0", "c"), ("c#15", "c"), ("c#gone", "c#gone"), ("7", "7"), ("a#b#3", "a#b")],
+    [("c", "c"), ("c#0", "c"), ("c#15", "c"), ("c#name", "c#name"), ("7", "7"), ("a#b#3", "a#b")],
 )
-def test_chat_of_a_partition_is_told_from_its_markers(partition: str, chat: str) -> None:
-    """Ids hold no ``#``; what follows it is a shard if it is a number."""
+def test_chat_of_a_partition_is_parsed_from_its_key(partition: str, chat: str) -> None:
+    """Ids contain no ``#``; a number after it is a shard."""
     assert chat_of(partition) == chat
 
 
 @settings(deadline=None)
 @given(layouts())
-def test_layout_comes_back_as_it_was_written(layout: Layout) -> None:
-    """The text contains the whole layout."""
+def test_layout_round_trips(layout: Layout) -> None:
+    """The text form contains the whole layout."""
     if layout:
         assert parse_layout(layout.encode()) == layout
 
@@ -123,14 +123,13 @@ def test_layout_comes_back_as_it_was_written(layout: Layout) -> None:
 @pytest.mark.parametrize(
     "text", ["", "5", "5:3", "0:2", "5:2,5:4", "9:2,5:4", "5:128", "a:b", "5:2,"]
 )
-def test_text_that_is_no_layout_is_refused(text: str) -> None:
-    """Rather than to look for a chat where it is not."""
+def test_invalid_layout_text_is_refused(text: str) -> None:
+    """Otherwise a chat would be read from the wrong partitions."""
     with pytest.raises(CorruptData, match="not a shard layout"):
         parse_layout(text)
 
 
-def test_shards_are_powers_of_two() -> None:
-    """Up to the bound."""
+def test_shard_counts_are_powers_of_two_up_to_the_limit() -> None:
     assert [n for n in range(-1, 200) if is_shards(n)] == [1, 2, 4, 8, 16, 32, 64]
     assert is_shards(SHARDS_MAX)
 
@@ -142,40 +141,40 @@ def test_shards_are_powers_of_two() -> None:
     st.booleans(),
     st.data(),
 )
-def test_merge_gives_each_row_once_in_order(
+def test_merge_returns_each_row_once_in_order(
     rows: list[tuple[int, bool]], shards: int, is_rising: bool, data: st.DataObject
 ) -> None:
-    """However streams are cut, and however many rows of them a filter takes out."""
+    """This holds for any page sizes and any rows removed by a filter."""
     sign = 1 if is_rising else -1
     rows = sorted(rows, key=lambda row: sign * row[0])
     streams: list[list[tuple[int, bool]]] = [[] for _ in range(shards)]
     for row in rows:
         streams[shard_of(row[0], shards)].append(row)
     merge: ShardMerge[int] = ShardMerge(shards, is_rising=is_rising)
-    given_rows: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
 
     for _ in range(2 * len(rows) + 3):
         for number in merge.lacking() if not merge.has_rows else ():
             size = data.draw(st.integers(1, 5), "rows of a Query")
             page, streams[number] = streams[number][:size], streams[number][size:]
-            # As DynamoDB: a page that is full goes on, also when nothing is behind it.
+            # As in DynamoDB, a full page has a next page, even if that one is empty.
             upto = page[-1][0] if len(page) == size else None
             merge.feed(number, [(ts, ts) for ts, is_kept in page if is_kept], upto)
         taken = merge.take(data.draw(st.integers(1, 7), "rows taken"))
-        given_rows += taken
+        merged += taken
         if merge.upto is not None and taken:
-            # Who goes on behind `upto`, or behind the last row, leaves out and repeats nothing.
-            place = taken[-1][0] if merge.has_rows else merge.upto
-            seen = [ts for ts, is_kept in rows if is_kept and sign * ts <= sign * place]
-            assert [ts for ts, _ in given_rows] == seen
+            # A read that continues after `upto`, or after the last row, has no gap or repeat.
+            position = taken[-1][0] if merge.has_rows else merge.upto
+            seen = [ts for ts, is_kept in rows if is_kept and sign * ts <= sign * position]
+            assert [ts for ts, _ in merged] == seen
         if merge.upto is None and not merge.has_rows:
             break
 
-    assert given_rows == [(ts, ts) for ts, is_kept in rows if is_kept]
+    assert merged == [(ts, ts) for ts, is_kept in rows if is_kept]
 
 
-def test_merge_waits_for_the_stream_that_is_behind() -> None:
-    """A row is given when no other stream can have one before it."""
+def test_merge_waits_for_the_slowest_stream() -> None:
+    """A row is returned once no other stream can have an earlier one."""
     merge: ShardMerge[str] = ShardMerge(2, is_rising=True)
     merge.feed(0, [(1, "a"), (5, "e")], 5)
 
@@ -192,8 +191,8 @@ def test_merge_waits_for_the_stream_that_is_behind() -> None:
     assert merge.upto == 5 and merge.lacking() == [0]
 
 
-def test_stretches_are_read_in_both_directions() -> None:
-    """Up and down are the same pieces."""
+def test_periods_are_read_in_both_directions() -> None:
+    """The pieces are the same in both directions."""
     layout = parse_layout("10:4,20:1,30:2")
 
     up, down = (layout.pieces("c", 5, 40, is_rising=way) for way in (True, False))
