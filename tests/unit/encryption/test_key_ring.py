@@ -16,11 +16,11 @@ from chatserver.encryption.key_wrapping import Context, KeyWrappers, WrappedKey
 from chatserver.errors import ConfigError, Unavailable
 
 CACHE_S = 300.0
-PLACE = ("messages", "d-1", "7", "body")
+LOCATION = ("messages", "d-1", "7", "body")
 
 
 class FakeClock:
-    """Time advances only when the test advances it."""
+    """A clock that moves only when the test advances it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -34,7 +34,7 @@ class FakeClock:
         self.now += seconds
 
 
-class Store:
+class FakeStore:
     """Rows of data keys in memory."""
 
     def __init__(self) -> None:
@@ -70,8 +70,8 @@ class Store:
         }
 
 
-class CountedFile(KeyFile):
-    """A key file that counts, and that can be down as KMS can."""
+class FaultyKeyFile(KeyFile):
+    """A key file that counts its calls and can be unavailable, like KMS."""
 
     unwraps = 0
     is_down = False
@@ -83,17 +83,17 @@ class CountedFile(KeyFile):
         return await super().unwrap(wrapped, context)
 
 
-class World:
-    """A key ring on fakes."""
+class KeyRingScenario:
+    """A key ring with a fake clock, store and key file."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.store = Store()
-        self.file = CountedFile([bytes(32)])
-        self.ring = self.another()
+        self.store = FakeStore()
+        self.file = FaultyKeyFile([bytes(32)])
+        self.ring = self.new_ring()
 
-    def another(self, tenant: str = "acme") -> KeyRing:
-        """A process of its own on the same store."""
+    def new_ring(self, tenant: str = "acme") -> KeyRing:
+        """Return the key ring of another process with the same store."""
         return KeyRing(
             tenant=tenant,
             store=self.store,
@@ -104,139 +104,145 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def scenario() -> KeyRingScenario:
+    return KeyRingScenario()
 
 
-async def test_first_use_creates_version_1_once_for_all_processes(world: World) -> None:
-    """A process that comes second uses the key of the first one."""
-    rings = [world.another() for _ in range(8)]
+async def test_first_use_creates_version_1_once_for_all_processes(
+    scenario: KeyRingScenario,
+) -> None:
+    """Concurrent processes all use the key of the first one."""
+    rings = [scenario.new_ring() for _ in range(8)]
 
     keys = await asyncio.gather(*(ring.get_current() for ring in rings for _ in range(3)))
 
     assert {key.version for key in keys} == {1}
-    assert list(world.store.rows) == [1]
-    data = keys[0].encrypt(PLACE, b"text")
-    assert {key.decrypt(PLACE, data) for key in keys} == {b"text"}
+    assert list(scenario.store.rows) == [1]
+    data = keys[0].encrypt(LOCATION, b"text")
+    assert {key.decrypt(LOCATION, data) for key in keys} == {b"text"}
 
 
-async def test_key_is_unwrapped_once_and_again_after_half_of_its_time(world: World) -> None:
-    """Many concurrent uses are one call of KMS."""
-    data = (await world.ring.get_current()).encrypt(PLACE, b"text")
-    await asyncio.gather(*(world.ring.find_for(data) for _ in range(50)))
-    assert world.file.unwraps == 2  # the current one, and version 1
+async def test_key_is_unwrapped_once_and_again_after_half_the_cache_time(
+    scenario: KeyRingScenario,
+) -> None:
+    """Many concurrent uses cause one call of KMS."""
+    data = (await scenario.ring.get_current()).encrypt(LOCATION, b"text")
+    await asyncio.gather(*(scenario.ring.find_for(data) for _ in range(50)))
+    assert scenario.file.unwraps == 2  # the current one, and version 1
 
-    world.clock.advance(CACHE_S / 2 - 1)
-    await asyncio.gather(*(world.ring.get_current() for _ in range(50)))
-    assert world.file.unwraps == 2
-    world.clock.advance(1)
-    await asyncio.gather(*(world.ring.get_current() for _ in range(50)))
-    assert world.file.unwraps == 3
+    scenario.clock.advance(CACHE_S / 2 - 1)
+    await asyncio.gather(*(scenario.ring.get_current() for _ in range(50)))
+    assert scenario.file.unwraps == 2
+    scenario.clock.advance(1)
+    await asyncio.gather(*(scenario.ring.get_current() for _ in range(50)))
+    assert scenario.file.unwraps == 3
 
 
-async def test_outage_is_bridged_by_the_cache_and_ends_with_it(world: World) -> None:
+async def test_cached_key_is_used_in_an_outage_until_it_expires(scenario: KeyRingScenario) -> None:
     """A key is never used for longer than `cache_s`."""
-    data = (await world.ring.get_current()).encrypt(PLACE, b"text")
-    assert await world.ring.find_for(data) is not None
-    world.file.is_down = True
+    data = (await scenario.ring.get_current()).encrypt(LOCATION, b"text")
+    assert await scenario.ring.find_for(data) is not None
+    scenario.file.is_down = True
 
-    world.clock.advance(CACHE_S - 1)
+    scenario.clock.advance(CACHE_S - 1)
     for _ in range(20):
-        assert (await world.ring.get_current()).version == 1
-    assert world.file.unwraps == 3, "one try, then none for a while"
-    world.clock.advance(RETRY_S)
+        assert (await scenario.ring.get_current()).version == 1
+    assert scenario.file.unwraps == 3, "one retry, then none until RETRY_S has passed"
+    scenario.clock.advance(RETRY_S)
     for _ in range(3):
         with pytest.raises(Unavailable, match="KMS is down"):
-            await world.ring.get_current()
+            await scenario.ring.get_current()
         with pytest.raises(Unavailable, match="KMS is down"):
-            await world.ring.find_for(data)
+            await scenario.ring.find_for(data)
 
-    world.file.is_down = False
-    world.clock.advance(FAILED_S)
-    assert (await world.ring.get_current()).version == 1
-    assert await world.ring.find_for(data) is not None
+    scenario.file.is_down = False
+    scenario.clock.advance(FAILED_S)
+    assert (await scenario.ring.get_current()).version == 1
+    assert await scenario.ring.find_for(data) is not None
 
 
-async def test_failure_is_answered_for_a_second_without_a_call(world: World) -> None:
+async def test_failure_is_cached_for_a_second(scenario: KeyRingScenario) -> None:
     """Thousands of waiting writes do not each wait for the timeout of KMS."""
-    await world.ring.get_current()
-    fresh = world.another()
-    world.file.is_down = True
-    before = world.file.unwraps
+    await scenario.ring.get_current()
+    fresh = scenario.new_ring()
+    scenario.file.is_down = True
+    before = scenario.file.unwraps
 
     for _ in range(100):
         with pytest.raises(Unavailable):
             await fresh.get_current()
 
-    assert world.file.unwraps == before + 1
+    assert scenario.file.unwraps == before + 1
 
 
-async def test_new_version_encrypts_and_older_ones_decrypt(world: World) -> None:
+async def test_new_version_encrypts_and_older_ones_decrypt(scenario: KeyRingScenario) -> None:
     """Rotation needs no restart."""
-    old = (await world.ring.get_current()).encrypt(PLACE, b"old")
+    old = (await scenario.ring.get_current()).encrypt(LOCATION, b"old")
 
-    assert (await world.another().create_version()).version == 2
-    world.clock.advance(CACHE_S / 2)
+    assert (await scenario.new_ring().create_version()).version == 2
+    scenario.clock.advance(CACHE_S / 2)
 
-    key = await world.ring.get_current()
+    key = await scenario.ring.get_current()
     assert key.version == 2
-    found = await world.ring.find_for(old)
-    assert found is not None and found.decrypt(PLACE, old) == b"old"
+    found = await scenario.ring.find_for(old)
+    assert found is not None and found.decrypt(LOCATION, old) == b"old"
 
 
-async def test_deleted_key_is_lost_and_a_new_one_is_created(world: World) -> None:
-    """Within `cache_s`; writes go on with a key of their own."""
-    data = (await world.ring.get_current()).encrypt(PLACE, b"text")
-    assert await world.ring.find_for(data) is not None
-    world.store.shred()
+async def test_deleted_key_is_lost_and_a_new_one_is_created(scenario: KeyRingScenario) -> None:
+    """The deletion takes effect within `cache_s`; writes continue with a new key."""
+    data = (await scenario.ring.get_current()).encrypt(LOCATION, b"text")
+    assert await scenario.ring.find_for(data) is not None
+    scenario.store.shred()
 
-    assert await world.another().find_for(data) is None
-    world.clock.advance(CACHE_S / 2)
-    assert await world.ring.find_for(data) is None
-    key = await world.ring.get_current()
+    assert await scenario.new_ring().find_for(data) is None
+    scenario.clock.advance(CACHE_S / 2)
+    assert await scenario.ring.find_for(data) is None
+    key = await scenario.ring.get_current()
     assert key.version == 2
-    found = await world.ring.find_for(key.encrypt(PLACE, b"new"))
+    found = await scenario.ring.find_for(key.encrypt(LOCATION, b"new"))
     assert found is not None
 
 
-async def test_missing_row_is_not_a_deleted_key(world: World) -> None:
-    """A table that was restored without it loses no message: it can be restored again."""
-    data = DataKey("acme", 9, bytes(32)).encrypt(PLACE, b"text")
+async def test_missing_row_is_not_a_deleted_key(scenario: KeyRingScenario) -> None:
+    """If a table was restored without the row, the row can still be restored."""
+    data = DataKey("acme", 9, bytes(32)).encrypt(LOCATION, b"text")
 
     with pytest.raises(Unavailable, match="has no data key 9"):
-        await world.ring.find_for(data)
+        await scenario.ring.find_for(data)
 
 
-async def test_row_of_another_tenant_or_version_is_refused(world: World) -> None:
+async def test_row_of_another_tenant_or_version_is_refused(scenario: KeyRingScenario) -> None:
     """The wrapped key is bound to both."""
-    await world.ring.get_current()
+    await scenario.ring.get_current()
 
     with pytest.raises(Unavailable, match="does not unwrap"):
-        await world.another("zeta").get_current()
-    row = world.store.rows[1]
-    world.store.rows[2] = StoredKey(2, row.wrapped, row.created_ms)
+        await scenario.new_ring("zeta").get_current()
+    row = scenario.store.rows[1]
+    scenario.store.rows[2] = StoredKey(2, row.wrapped, row.created_ms)
     with pytest.raises(Unavailable, match="does not unwrap"):
-        await world.another().get_current()
+        await scenario.new_ring().get_current()
 
 
-async def test_cache_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The least recently loaded key leaves."""
+async def test_number_of_cached_keys_is_limited(
+    scenario: KeyRingScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The least recently loaded key is evicted."""
     monkeypatch.setattr(key_ring, "CACHED_MAX", 2)
     values = []
     for _ in range(4):
-        key = (await world.another().create_version()).version
+        key = (await scenario.new_ring().create_version()).version
         values.append(key.to_bytes(4, "big"))
 
     for version in values:
-        assert await world.ring.find_for(b"\xfe\x01" + version + bytes(40)) is not None
-    before = world.file.unwraps
-    await world.ring.find_for(b"\xfe\x01" + values[0] + bytes(40))
+        assert await scenario.ring.find_for(b"\xfe\x01" + version + bytes(40)) is not None
+    before = scenario.file.unwraps
+    await scenario.ring.find_for(b"\xfe\x01" + values[0] + bytes(40))
 
-    assert world.file.unwraps == before + 1
+    assert scenario.file.unwraps == before + 1
 
 
 async def test_rewrap_uses_the_first_key_and_reads_the_others(tmp_path: Path) -> None:
-    """A key file with a new first line, then without the old one."""
+    """The file gets a new first line, then loses the old one."""
     old, new = new_line(), new_line()
     path = tmp_path / "keys"
     context = {"tenant": "acme", "version": "1"}
@@ -255,7 +261,7 @@ async def test_rewrap_uses_the_first_key_and_reads_the_others(tmp_path: Path) ->
         await KeyFile.read(path).unwrap(again, {"tenant": "zeta", "version": "1"})
 
 
-async def test_key_of_another_provider_names_the_setting() -> None:
+async def test_error_for_key_of_another_provider_names_the_setting() -> None:
     """A deployment that moved to KMS still needs its key file, until `rewrap`."""
     wrappers = KeyWrappers(KeyFile([bytes(32)]))
 
@@ -266,8 +272,8 @@ async def test_key_of_another_provider_names_the_setting() -> None:
 @pytest.mark.parametrize(
     "content", ["", "# none\n", "short", "not base64!", "\n".join([new_line()] * (KEYS_MAX + 1))]
 )
-def test_invalid_key_file_is_refused_by_name(tmp_path: Path, content: str) -> None:
-    """Before anything is encrypted; the error has no part of a key."""
+def test_invalid_key_file_is_refused_without_its_content(tmp_path: Path, content: str) -> None:
+    """The error comes before any encryption and contains no part of a key."""
     path = tmp_path / "keys"
     path.write_text(content)
 
@@ -279,9 +285,8 @@ def test_invalid_key_file_is_refused_by_name(tmp_path: Path, content: str) -> No
         KeyFile.read(tmp_path / "none")
 
 
-def test_secrets_are_in_no_representation() -> None:
-    """Of files and rings."""
+def test_key_files_and_rings_have_no_representation_with_secrets() -> None:
     key = base64.b64decode(new_line())
 
     assert key.hex() not in repr(KeyFile([key])) and str(key) not in repr(KeyFile([key]))
-    assert repr(World().ring) == "KeyRing('acme')"
+    assert repr(KeyRingScenario().ring) == "KeyRing('acme')"

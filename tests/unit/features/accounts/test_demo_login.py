@@ -1,4 +1,4 @@
-"""A demo login requires a program or our own page on this machine."""
+"""A demo login requires a program or the server's own page on this machine."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from chatserver.features.accounts.routes import check_is_direct, check_is_local
         ("127.0.0.1:8080", ""),
     ],
 )
-def test_demo_login_asked_from_elsewhere_is_forbidden(host: str, origin: str | None) -> None:
-    """A page of another site gets no token, by whatever name it reached us."""
+def test_demo_login_from_another_site_is_forbidden(host: str, origin: str | None) -> None:
+    """A page of another site gets no token, under any host name."""
     with pytest.raises(Forbidden):
         check_is_local(host, origin)
 
@@ -38,15 +38,15 @@ def test_demo_login_asked_from_elsewhere_is_forbidden(host: str, origin: str | N
         ("127.0.0.1", {"via": "1.1 proxy"}),
     ],
 )
-def test_demo_login_of_another_machine_or_by_a_proxy_is_forbidden(
+def test_demo_login_from_another_machine_or_through_a_proxy_is_forbidden(
     peer: str, headers: dict[str, str]
 ) -> None:
-    """A Host header proves nothing: the connection itself has to come from this machine."""
+    """A Host header proves nothing: the connection itself must come from this machine."""
     with pytest.raises(Forbidden):
         check_is_direct(peer, headers)
 
 
-def test_demo_login_of_this_machine_is_direct() -> None:
+def test_demo_login_from_this_machine_is_allowed() -> None:
     """Programs and browsers on this machine connect without a proxy."""
     for peer in ("127.0.0.1", "::1", "::ffff:127.0.0.1"):
         check_is_direct(peer, {"host": "localhost:8080"})
@@ -60,8 +60,8 @@ def test_demo_login_of_this_machine_is_direct() -> None:
         ("[::1]:8080", "http://[::1]:8080"),
     ],
 )
-def test_demo_login_asked_by_our_page_or_a_program_is_answered(
+def test_demo_login_from_the_servers_page_or_a_program_is_allowed(
     host: str, origin: str | None
 ) -> None:
-    """Our own page has our own origin; a terminal client has none."""
+    """The server's page has the server's origin; a terminal client has none."""
     check_is_local(host, origin)

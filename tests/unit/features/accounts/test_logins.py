@@ -1,4 +1,4 @@
-"""Logins: which refresh token gets which answer, and when a login ends."""
+"""Logins: the responses to refresh tokens, and when a login ends."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ AUTH = Auth.model_validate({"secret": "0123456789abcdef0123456789abcdef"})
 
 
 @dataclasses.dataclass
-class Person:
-    """A user, as far as logins care."""
+class StubUser:
+    """The part of a user that logins read."""
 
     banned_ms: int | None = None
 
 
-class World:
-    """A clock, a directory of one user, and what was ended."""
+class LoginScenario:
+    """Logins with a fake clock, a directory of one user, and a record of ended logins."""
 
     def __init__(self, auth: Auth = AUTH) -> None:
         self.now = 1_790_000_000.0
-        self.person: Person | None = Person()
+        self.user: StubUser | None = StubUser()
         self.rows: dict[str, Login] = {}
         self.ended: list[str] = []
         self.lost_races = 0
-        self.lost_creations = 0
+        self.lost_creation_races = 0
         self.logins = Logins(
             rows=self,
             tokens=Tokens(auth, self),
@@ -58,7 +58,7 @@ class World:
     # the directory
 
     async def find_user(self, user: str) -> Any:
-        return self.person
+        return self.user
 
     async def find_login(self, user: str, login: str) -> Login | None:
         return self.rows.get(login)
@@ -67,8 +67,8 @@ class World:
         return list(self.rows.values())
 
     async def create_login(self, login: Login) -> bool:
-        if self.lost_creations:
-            self.lost_creations -= 1
+        if self.lost_creation_races:
+            self.lost_creation_races -= 1
             self.rows[login.login] = dataclasses.replace(login, seed="b3RoZXI=")
         return self.rows.setdefault(login.login, login).seed == login.seed
 
@@ -76,14 +76,14 @@ class World:
         stored = self.rows[login.login]
         if self.lost_races:
             self.lost_races -= 1
-            self._step(stored, now_ms, expires_at)  # somebody else was faster
+            self._advance(stored, now_ms, expires_at)  # a concurrent request wins
         stored = self.rows[login.login]
         if stored.generation != login.generation:
             return False
-        self._step(stored, now_ms, expires_at)
+        self._advance(stored, now_ms, expires_at)
         return True
 
-    def _step(self, stored: Login, now_ms: int, expires_at: int) -> None:
+    def _advance(self, stored: Login, now_ms: int, expires_at: int) -> None:
         self.rows[stored.login] = dataclasses.replace(
             stored,
             generation=stored.generation + 1,
@@ -92,7 +92,7 @@ class World:
             expires_at=expires_at,
         )
 
-    # the endings
+    # the revocation
 
     async def end_logins(self, user: UserId, logins: Collection[str], reason: str) -> None:
         for login in logins:
@@ -105,144 +105,144 @@ class World:
         await self.end_logins(user, [login for login in self.rows if login != but], reason)
 
 
-async def begin(world: World) -> Grant:
-    return await world.logins.begin(ZOE, "Laptop")
+async def begin(scenario: LoginScenario) -> Grant:
+    return await scenario.logins.begin(ZOE, "Laptop")
 
 
-async def test_refresh_within_the_grace_gets_the_same_answer() -> None:
-    """A client that lost the response repeats the request and gets the same token."""
-    world = World()
-    granted = await begin(world)
-    first = await world.logins.refresh(granted.refresh_token)
-    world.now += 29
+async def test_refresh_repeated_within_the_grace_period_gets_the_same_token() -> None:
+    """A client that lost the response repeats the request."""
+    scenario = LoginScenario()
+    granted = await begin(scenario)
+    first = await scenario.logins.refresh(granted.refresh_token)
+    scenario.now += 29
 
-    again = await world.logins.refresh(granted.refresh_token)
+    again = await scenario.logins.refresh(granted.refresh_token)
 
     assert again.refresh_token == first.refresh_token
-    assert world.ended == []
+    assert scenario.ended == []
 
 
-async def test_refresh_after_the_grace_ends_the_login() -> None:
+async def test_refresh_with_a_spent_token_after_the_grace_period_ends_the_login() -> None:
     """A spent token that is used late was copied: the login ends for all holders."""
-    world = World()
-    granted = await begin(world)
-    first = await world.logins.refresh(granted.refresh_token)
-    world.now += 31
+    scenario = LoginScenario()
+    granted = await begin(scenario)
+    first = await scenario.logins.refresh(granted.refresh_token)
+    scenario.now += 31
 
     with pytest.raises(Unauthenticated):
-        await world.logins.refresh(granted.refresh_token)
+        await scenario.logins.refresh(granted.refresh_token)
 
-    assert world.ended == [granted.login]
+    assert scenario.ended == [granted.login]
     with pytest.raises(Unauthenticated):
-        await world.logins.refresh(first.refresh_token)
+        await scenario.logins.refresh(first.refresh_token)
 
 
-async def test_refresh_that_loses_a_race_gets_what_the_winner_got() -> None:
-    """Two windows of a browser ask at once: neither ends the other's login."""
-    world = World()
-    granted = await begin(world)
-    world.lost_races = 1
+async def test_refresh_that_loses_a_race_gets_the_token_of_the_winner() -> None:
+    """Two browser windows that refresh at once do not end each other's login."""
+    scenario = LoginScenario()
+    granted = await begin(scenario)
+    scenario.lost_races = 1
 
-    late = await world.logins.refresh(granted.refresh_token)
+    late = await scenario.logins.refresh(granted.refresh_token)
 
     assert parse_refresh_token(late.refresh_token).generation == 2
-    assert world.ended == []
+    assert scenario.ended == []
 
 
-async def test_refresh_of_a_directory_that_went_back_ends_the_login() -> None:
-    """A token from the future is genuine, and means that the directory lost something."""
-    world = World()
-    granted = await begin(world)
-    newer = await world.logins.refresh(granted.refresh_token)
-    newest = await world.logins.refresh(newer.refresh_token)
-    world.rows[granted.login] = dataclasses.replace(world.rows[granted.login], generation=1)
-
-    with pytest.raises(Unauthenticated):
-        await world.logins.refresh(newest.refresh_token)
-
-    assert world.ended == [granted.login]
-
-
-async def test_refresh_of_an_unused_login_is_refused_in_the_end() -> None:
-    """A login lives as long as it is used, and a while."""
-    world = World()
-    granted = await begin(world)
-    world.now += AUTH.refresh_ttl_s - 1
-    kept = await world.logins.refresh(granted.refresh_token)
-    world.now += AUTH.refresh_ttl_s + 1
+async def test_refresh_with_a_token_newer_than_the_directory_ends_the_login() -> None:
+    """Such a token is genuine and proves that the directory lost data."""
+    scenario = LoginScenario()
+    granted = await begin(scenario)
+    newer = await scenario.logins.refresh(granted.refresh_token)
+    newest = await scenario.logins.refresh(newer.refresh_token)
+    scenario.rows[granted.login] = dataclasses.replace(scenario.rows[granted.login], generation=1)
 
     with pytest.raises(Unauthenticated):
-        await world.logins.refresh(kept.refresh_token)
+        await scenario.logins.refresh(newest.refresh_token)
+
+    assert scenario.ended == [granted.login]
+
+
+async def test_refresh_of_an_unused_login_is_refused_after_its_ttl() -> None:
+    """Each refresh extends the lifetime of a login."""
+    scenario = LoginScenario()
+    granted = await begin(scenario)
+    scenario.now += AUTH.refresh_ttl_s - 1
+    kept = await scenario.logins.refresh(granted.refresh_token)
+    scenario.now += AUTH.refresh_ttl_s + 1
+
+    with pytest.raises(Unauthenticated):
+        await scenario.logins.refresh(kept.refresh_token)
 
 
 async def test_row_22_refresh_of_a_banned_or_missing_user_is_refused() -> None:
-    """A disabled account is shut on this way, too, and its login is not spent by trying."""
-    world = World()
-    granted = await begin(world)
-    world.person = Person(banned_ms=1)
+    """The attempt does not use up the login: it works again after the ban."""
+    scenario = LoginScenario()
+    granted = await begin(scenario)
+    scenario.user = StubUser(banned_ms=1)
     with pytest.raises(Banned):
-        await world.logins.refresh(granted.refresh_token)
-    world.person = None
+        await scenario.logins.refresh(granted.refresh_token)
+    scenario.user = None
     with pytest.raises(Unauthenticated):
-        await world.logins.refresh(granted.refresh_token)
+        await scenario.logins.refresh(granted.refresh_token)
 
-    world.person = Person()
-    assert (await world.logins.refresh(granted.refresh_token)).login == granted.login
+    scenario.user = StubUser()
+    assert (await scenario.logins.refresh(granted.refresh_token)).login == granted.login
 
 
-async def test_refresh_with_a_token_of_another_secret_ends_nothing() -> None:
+async def test_refresh_with_a_token_of_another_secret_ends_no_login() -> None:
     """After a rotation of the secret every user logs in again; no login is marked as stolen."""
-    world = World()
-    granted = await begin(world)
+    scenario = LoginScenario()
+    granted = await begin(scenario)
     other = Auth.model_validate({"secret": "fedcba9876543210fedcba9876543210"})
     seed = b"0" * 32
     forged = RefreshTokens(other).make(ZOE, granted.login, 1, seed)
 
     with pytest.raises(Unauthenticated):
-        await world.logins.refresh(forged)
+        await scenario.logins.refresh(forged)
 
-    assert world.ended == []
+    assert scenario.ended == []
 
 
-async def test_stored_login_lets_nobody_in() -> None:
-    """The stored login contains no part of a token."""
-    world = World()
-    granted = await begin(world)
+async def test_stored_login_contains_no_token() -> None:
+    """A copy of the directory is of no use to an attacker."""
+    scenario = LoginScenario()
+    granted = await begin(scenario)
 
-    stored = repr(world.rows[granted.login])
+    stored = repr(scenario.rows[granted.login])
 
     mac = granted.refresh_token.rpartition(".")[2]
     assert mac not in stored
     assert granted.token not in stored
 
 
-async def test_login_under_a_key_is_begun_once() -> None:
-    """A repeat, and the slower of two at once, get the refresh token of the one login there is."""
-    world = World()
-    world.lost_creations = 1
+async def test_login_with_an_idempotency_key_is_created_once() -> None:
+    """A retry, and the slower of two concurrent requests, get the token of the one login."""
+    scenario = LoginScenario()
+    scenario.lost_creation_races = 1
 
-    slower = await world.logins.begin(ZOE, "Laptop", "k1")
-    again = await world.logins.begin(ZOE, "Laptop", "k1")
-    other = await world.logins.begin(ZOE, "Laptop", "k2")
+    slower = await scenario.logins.begin(ZOE, "Laptop", "k1")
+    again = await scenario.logins.begin(ZOE, "Laptop", "k1")
+    other = await scenario.logins.begin(ZOE, "Laptop", "k2")
 
     assert again.refresh_token == slower.refresh_token
-    assert (await world.logins.refresh(again.refresh_token)).login == slower.login
+    assert (await scenario.logins.refresh(again.refresh_token)).login == slower.login
     assert other.login != slower.login
-    assert len(world.rows) == 2
+    assert len(scenario.rows) == 2
 
 
-@pytest.mark.parametrize("what", ["another name", "refreshed", "ended", "a day later"])
-async def test_key_of_a_login_that_is_another_by_now_is_a_conflict(what: str) -> None:
-    """A response is not repeated to a login that has changed since."""
-    world = World()
-    granted = await world.logins.begin(ZOE, "Laptop", "k1")
-    match what:
+@pytest.mark.parametrize("change", ["another name", "refreshed", "ended", "a day later"])
+async def test_idempotency_key_of_a_changed_login_is_a_conflict(change: str) -> None:
+    """The response for a login that has changed is not repeated."""
+    scenario = LoginScenario()
+    granted = await scenario.logins.begin(ZOE, "Laptop", "k1")
+    match change:
         case "refreshed":
-            await world.logins.refresh(granted.refresh_token)
+            await scenario.logins.refresh(granted.refresh_token)
         case "ended":
-            await world.logins.log_out(ZOE, granted.login)
+            await scenario.logins.log_out(ZOE, granted.login)
         case "a day later":
-            world.now += KEY_S + 1
+            scenario.now += KEY_S + 1
 
     with pytest.raises(Conflict, match="Idempotency-Key"):
-        await world.logins.begin(ZOE, "Phone" if what == "another name" else "Laptop", "k1")
+        await scenario.logins.begin(ZOE, "Phone" if change == "another name" else "Laptop", "k1")

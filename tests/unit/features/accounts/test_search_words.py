@@ -1,4 +1,4 @@
-"""Words of the user search: what finds whom."""
+"""Words of the user search: which input finds which user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chatserver.features.accounts.search_words import (
 
 
 @pytest.mark.parametrize(
-    ("typed", "user", "name"),
+    ("query", "user", "name"),
     [
         ("asa", "u1", "Åsa Müller"),
         ("MULL as", "u1", "Åsa Müller"),
@@ -29,18 +29,20 @@ from chatserver.features.accounts.search_words import (
         ("o'n", "u1", "Sean O'Neill"),
     ],
 )
-def test_user_is_found_by_the_beginnings_of_words(typed: str, user: str, name: str | None) -> None:
-    assert is_match(fold(typed), words_of(user, name))
+def test_user_is_found_by_word_prefixes(query: str, user: str, name: str | None) -> None:
+    """Case, accents and Unicode forms do not matter."""
+    assert is_match(fold(query), words_of(user, name))
 
 
-@pytest.mark.parametrize("typed", ["sa", "asa x", "muller asa b"])
-def test_user_is_not_found_by_other_words(typed: str) -> None:
-    assert not is_match(fold(typed), words_of("u1", "Åsa Müller"))
+@pytest.mark.parametrize("query", ["sa", "asa x", "muller asa b"])
+def test_user_is_not_found_by_other_words(query: str) -> None:
+    """Each word of the input must be the beginning of a word of the user."""
+    assert not is_match(fold(query), words_of("u1", "Åsa Müller"))
 
 
 @given(user=st.from_regex(r"[a-z0-9][a-z0-9_-]{2,31}", fullmatch=True), name=st.text(max_size=80))
-def test_words_are_bounded_and_each_of_them_finds_the_user(user: str, name: str) -> None:
-    """They are in a key, whose separator they must not contain."""
+def test_words_are_bounded_and_each_finds_the_user(user: str, name: str) -> None:
+    """They are part of a key and must not contain its separator."""
     words = words_of(user, name)
 
     assert len(words) <= WORDS_MAX

@@ -35,7 +35,7 @@ COUNT = "SELECT count(*) FROM messages"
     ],
 )
 def test_facts_are_read_from_the_end_of_a_file(facts: FileFacts) -> None:
-    """And the rows are the same, whatever the facts."""
+    """The rows are the same for any facts."""
     data = parquet.encode(ROWS, facts)
     size = parquet.get_footer_bytes(data)
 
@@ -45,39 +45,39 @@ def test_facts_are_read_from_the_end_of_a_file(facts: FileFacts) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"no parquet", b"\x00" * 100 + b"PAR1"])
-def test_other_data_is_no_file(data: bytes) -> None:
-    """A damaged file is named, and never read as one without facts."""
+def test_other_data_is_corrupt(data: bytes) -> None:
+    """A damaged file is reported, and never read as one without facts."""
     with pytest.raises(CorruptData, match="not a Parquet file"):
         parquet.decode_facts(data)
 
 
-def test_replaced_rows_keep_what_the_file_contains_and_end_a_move() -> None:
-    """A rewrite by a deletion, of a compacted file that was to move on."""
-    held = parquet.encode(ROWS, FileFacts(frozenset({"a", "b"}), "c"))
+def test_replacing_rows_keeps_the_compacted_ids_and_ends_a_move() -> None:
+    """A deletion rewrites a compacted file that was about to be compacted again."""
+    existing = parquet.encode(ROWS, FileFacts(frozenset({"a", "b"}), "c"))
 
-    data = parquet.replace_rows(held, [], parquet.build_table([row("d2", 1, 0, "ann")]))
+    data = parquet.replace_rows(existing, [], parquet.build_table([row("d2", 1, 0, "ann")]))
 
     assert data is not None
     assert parquet.decode_facts(data) == FileFacts(frozenset({"a", "b"}))
 
 
-def test_keys_tell_compacted_files_from_others() -> None:
-    """Both have an id."""
+def test_compacted_files_are_detected_by_their_keys() -> None:
+    """All files have an id."""
     part, day = object_key(DATE, "", "b1"), compacted_key(PREFIX, "c1")
 
     assert (is_compacted(part), is_compacted(day)) == (False, True)
     assert (id_of(part), id_of(day)) == ("b1", "c1")
 
 
-def test_files_in_a_compacted_one_are_ignored_from_its_creation_on() -> None:
-    """Also a compacted file that was compacted again; a file that is only marked counts."""
+def test_files_contained_in_a_compacted_one_are_ignored() -> None:
+    """This includes compacted files that were compacted again."""
     keys = [f"{PREFIX}{name}.parquet" for name in ("part-a", "part-b", "part-c", "day-d", "day-e")]
     facts = {keys[3]: FileFacts(frozenset({"a"})), keys[4]: FileFacts(frozenset({"a", "b", "d"}))}
 
     assert select_files(keys, facts) == [keys[4], keys[2]]
 
 
-def write(folder: Path, name: str, facts: FileFacts, *, is_empty: bool = False) -> None:
+def write_file(folder: Path, name: str, facts: FileFacts, *, is_empty: bool = False) -> None:
     """Write a file of the date."""
     path = folder / PREFIX / f"{name}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,25 +85,25 @@ def write(folder: Path, name: str, facts: FileFacts, *, is_empty: bool = False) 
 
 
 def test_copied_folder_has_each_row_once_or_is_refused(tmp_path: Path) -> None:
-    """A copy that has an emptied file without the compacted one lacks rows."""
+    """A copy with an emptied file but without the compacted one would miss rows."""
     moved = FileFacts(moves_to="c1", is_moved=True)
-    write(tmp_path, "part-a", FileFacts(moves_to="c1"))
-    write(tmp_path, "part-b", moved, is_empty=True)
+    write_file(tmp_path, "part-a", FileFacts(moves_to="c1"))
+    write_file(tmp_path, "part-b", moved, is_empty=True)
     with pytest.raises(NotFound, match="copy the files again"):
         open_folder(tmp_path)
 
-    write(tmp_path, "day-c1", FileFacts(frozenset({"a", "b"})))
+    write_file(tmp_path, "day-c1", FileFacts(frozenset({"a", "b"})))
 
     assert run_query(open_folder(tmp_path), COUNT, 10).rows == [(2,)]
 
 
-def test_query_that_meets_a_file_without_its_rows_is_outdated(tmp_path: Path) -> None:
-    """They moved after the listing."""
-    write(tmp_path, "part-a", FileFacts())
+def test_query_that_reads_an_emptied_file_is_outdated(tmp_path: Path) -> None:
+    """Its rows moved after the listing."""
+    write_file(tmp_path, "part-a", FileFacts())
     keys = [f"{PREFIX}part-a.parquet"]
     current = Snapshot(keys, {}, lambda key: (tmp_path / key).read_bytes())
     result = run_query(current.open(), COUNT, 10)
-    write(tmp_path, "part-a", FileFacts(moves_to="c1", is_moved=True), is_empty=True)
+    write_file(tmp_path, "part-a", FileFacts(moves_to="c1", is_moved=True), is_empty=True)
     later = Snapshot(keys, {}, lambda key: (tmp_path / key).read_bytes())
     run_query(later.open(), COUNT, 10)
 

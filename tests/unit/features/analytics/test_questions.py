@@ -1,4 +1,4 @@
-"""The questions of docs/analytics.md run as written and give the stated answers."""
+"""The questions of docs/analytics.md run as documented and have the expected answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ START = int(datetime.datetime(2026, 10, 26, 9, tzinfo=datetime.UTC).timestamp())
 
 
 def row(chat: str, seq: int, at_s: int, sender: str | None, **changes: Any) -> Row:
-    """A row, `at_s` seconds after the start."""
+    """Return a row, `at_s` seconds after the start."""
     fields: dict[str, Any] = {
         "chat": chat, "chat_kind": "direct" if chat.startswith("d") else "group", "seq": seq,
         "ts": (START + at_s) * 1_000_000, "sender": sender, "receiver": None, "kind": "text",
@@ -36,13 +36,13 @@ def row(chat: str, seq: int, at_s: int, sender: str | None, **changes: Any) -> R
 
 
 ROWS = [
-    # Monday: ann and ben talk; ben answers after 30 s, ann after 30 min, ben after two hours.
+    # Monday: ann and ben chat; ben answers after 30 s, ann after 30 min, ben after two hours.
     row("d1", 1, 0, "ann", receiver="ben"),
     row("d1", 2, 30, "ben", receiver="ann", reply_to=1),
     row("d1", 3, 1830, "ann", receiver="ben", reactions=2),
     row("d1", 4, 1840, "ann", receiver="ben"),
     row("d1", 5, 9040, "ben", receiver="ann", edited_at=(START + 9100) * 1_000_000),
-    # A week later: ann is back, in a group with cat; two weeks later: ann and cat.
+    # A week later: ann and cat in a group; two weeks later: the same two.
     row("g1", 1, WEEK, "ann", attachments=2, attachment_bytes=3000),
     row("g1", 2, WEEK + 60, "cat"),
     row("g1", 3, WEEK + 90, None, is_deleted=True, body_chars=0),
@@ -67,23 +67,23 @@ ANSWERS: dict[str, list[tuple[Any, ...]]] = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files as an export writes them."""
-    made = tmp_path_factory.mktemp("files")
+    """Write files as an export does."""
+    export = tmp_path_factory.mktemp("files")
     half = len(ROWS) // 2
     for batch, rows in (("b1", ROWS[:half]), ("b2", ROWS[half:])):
         for day, table in parquet.split_by_date([parquet.build_table(rows)]).items():
-            path = made / object_key(day, "", batch)
+            path = export / object_key(day, "", batch)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(parquet.encode(table))
-    return made
+    return export
 
 
-def ask(folder: Path, sql: str, rows_max: int = 100) -> Result:
+def query_folder(folder: Path, sql: str, rows_max: int = 100) -> Result:
     return run_query(open_folder(folder), sql, rows_max)
 
 
-def plain(rows: Any) -> Iterator[tuple[Any, ...]]:
-    """Rows with numbers instead of decimals."""
+def without_decimals(rows: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield rows with numbers instead of decimals."""
     for found in rows:
         yield tuple(float(each) if isinstance(each, Decimal) else each for each in found)
 
@@ -95,13 +95,13 @@ def test_document_has_ten_questions() -> None:
 
 
 @pytest.mark.parametrize(("number", "sql"), QUESTIONS)
-def test_question_answers_what_it_says(folder: Path, number: str, sql: str) -> None:
-    """On eleven messages of two weeks."""
-    answer = ask(folder, sql)
+def test_question_has_the_expected_answer(folder: Path, number: str, sql: str) -> None:
+    """The data is eleven messages of two weeks."""
+    answer = query_folder(folder, sql)
 
     found = [
         tuple(each.date() if isinstance(each, datetime.datetime) else each for each in line)
-        for line in plain(answer.rows)
+        for line in without_decimals(answer.rows)
     ]
     assert found == ANSWERS[number]
     assert not answer.is_cut
@@ -109,15 +109,15 @@ def test_question_answers_what_it_says(folder: Path, number: str, sql: str) -> N
 
 @pytest.mark.parametrize(("number", "sql"), QUESTIONS)
 def test_question_is_valid_in_athena(number: str, sql: str) -> None:
-    """As far as a parser of Athena's dialect knows."""
+    """It is parsed with Athena's dialect."""
     assert sqlglot.parse_one(sql, read="athena").find(sqlglot.exp.From) is not None, number
 
 
 def test_example_of_the_document_works(folder: Path) -> None:
-    """The first query that a reader tries."""
+    """It is the first query that a reader tries."""
     (sql,) = re.findall(r'analytics query "(SELECT .*?)"', DOCUMENT.read_text("utf-8"))
 
-    assert ask(folder, sql).columns == ["date", "messages"]
+    assert query_folder(folder, sql).columns == ["date", "messages"]
 
 
 def test_condition_on_the_date_skips_other_files(folder: Path) -> None:
@@ -137,14 +137,14 @@ def test_condition_on_the_date_skips_other_files(folder: Path) -> None:
     assert {key.split("/")[2] for key in opened} == {"date=2026-11-02"}
 
 
-def test_result_is_cut_at_the_bound_and_says_so(folder: Path) -> None:
-    """A result of exactly the bound is whole."""
+def test_result_above_the_limit_is_cut_and_marked(folder: Path) -> None:
+    """A result of exactly the limit is complete."""
     sql = "SELECT seq FROM messages ORDER BY ts, seq"
 
-    cut, whole = ask(folder, sql, 10), ask(folder, sql, 11)
+    cut, complete = query_folder(folder, sql, 10), query_folder(folder, sql, 11)
 
     assert (len(cut.rows), cut.is_cut) == (10, True)
-    assert (len(whole.rows), whole.is_cut) == (11, False)
+    assert (len(complete.rows), complete.is_cut) == (11, False)
 
 
 @pytest.mark.parametrize(
@@ -167,13 +167,13 @@ def test_result_is_cut_at_the_bound_and_says_so(folder: Path) -> None:
         "SELECT nothing FROM messages",
     ],
 )
-def test_statement_that_does_not_only_read_messages_is_refused(folder: Path, sql: str) -> None:
-    """Neither files nor the network nor settings are reachable."""
+def test_statement_other_than_a_query_of_messages_is_refused(folder: Path, sql: str) -> None:
+    """Files, the network and settings are not accessible."""
     with pytest.raises(BadRequest, match="analytics: "):
-        ask(folder, sql)
+        query_folder(folder, sql)
 
 
-def test_folder_without_files_is_refused(tmp_path: Path) -> None:
+def test_query_without_files_is_refused(tmp_path: Path) -> None:
     """The message names what is missing."""
     with pytest.raises(NotFound, match=r"has no files date=\*/tenant=\*/\*\.parquet"):
         open_folder(tmp_path)

@@ -1,4 +1,4 @@
-"""The schema of analytics/v1 does not change under a reader."""
+"""The schema of analytics/v1 does not change for existing readers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.integration.warm.support import message
 DOCUMENT = Path(__file__).parents[4] / "docs" / "analytics.md"
 COLD = Cold(bucket="lake")
 ANY_CHAT = ChatFacts()
-# Never change a line here: readers have tables of these columns. Add nullable columns at the end.
+# Never change a line here: readers have tables with these columns. Add nullable columns at the end.
 PINNED = """\
 chat: string not null
 chat_kind: string
@@ -52,7 +52,7 @@ edited_at: timestamp[us, tz=UTC]"""
 
 
 def test_file_schema_is_pinned() -> None:
-    """Names, types, order and nullability of the columns of a file, as written."""
+    """Names, types, order and nullability of the columns never change."""
     written = pq.read_schema(pa.BufferReader(parquet.encode(parquet.build_table([]))))
 
     assert written.to_string(show_schema_metadata=False) == PINNED
@@ -61,7 +61,7 @@ def test_file_schema_is_pinned() -> None:
 
 
 def test_document_lists_the_columns() -> None:
-    """Name, type and meaning, in order."""
+    """It has name, type and meaning of each, in order."""
     text = DOCUMENT.read_text("utf-8").partition("## Schema")[2]
     described = re.findall(r"^\| `(\w+)` \| ([\w, ]+) \| (.+) \|$", text, re.MULTILINE)
 
@@ -80,7 +80,7 @@ def test_keys_are_partitioned_by_date_and_tenant() -> None:
 
 
 def test_athena_ddl_defines_the_schema() -> None:
-    """Parsed by another program: columns and types, partitions, location, projection."""
+    """A third-party parser reads columns, types, partitions, location and projection."""
     ddl = make_ddl(COLD, [])
 
     parsed = sqlglot.parse_one(ddl, read="athena")
@@ -108,27 +108,25 @@ def test_athena_ddl_defines_the_schema() -> None:
 def test_table_of_tenants_reads_below_their_prefixes(
     tenants: list[str], location: str, template: str
 ) -> None:
-    """One tenant or several."""
-    made = make_glue_input(COLD, tenants, "2025-01-01")
+    """With one tenant, the location is its prefix; with several, it is the bucket."""
+    glue_input = make_glue_input(COLD, tenants, "2025-01-01")
 
-    properties = made["Parameters"]
-    assert made["StorageDescriptor"]["Location"] == location
+    properties = glue_input["Parameters"]
+    assert glue_input["StorageDescriptor"]["Location"] == location
     assert properties["storage.location.template"].startswith(template)
     assert properties["projection.tenant.values"] == ",".join(tenants)
     assert properties["projection.date.range"] == "2025-01-01,NOW+1DAY"
 
 
 def test_glue_input_defines_the_schema() -> None:
-    """The same columns, types and properties as for Athena."""
-    made = make_glue_input(COLD, [])
+    """Columns, types and properties equal those for Athena."""
+    glue_input = make_glue_input(COLD, [])
 
-    columns = [(each["Name"], each["Type"]) for each in made["StorageDescriptor"]["Columns"]]
-    keys = [(each["Name"], each["Type"]) for each in made["PartitionKeys"]]
+    columns = [(each["Name"], each["Type"]) for each in glue_input["StorageDescriptor"]["Columns"]]
+    keys = [(each["Name"], each["Type"]) for each in glue_input["PartitionKeys"]]
     assert [*columns, *keys] == [(each.name, each.type) for each in (*COLUMNS, *PARTITIONS)]
-    assert made["TableType"] == "EXTERNAL_TABLE"
+    assert glue_input["TableType"] == "EXTERNAL_TABLE"
 
-
-# rows
 
 UNIT = Unit(ChatId("d-1"), 1, 9, "b")
 
@@ -138,7 +136,7 @@ def rows_of(*entries: Message, facts: ChatFacts = ANY_CHAT, with_bodies: bool = 
 
 
 def test_changes_and_lost_entries_have_no_rows() -> None:
-    """Their effect is in the row of the message."""
+    """The row of the message contains their effect."""
     rows = rows_of(
         message(1), message(2, kind="edit", body="new", target=1), message(3, kind="member"),
         message(4, kind="lost", deleted=True),
@@ -147,8 +145,8 @@ def test_changes_and_lost_entries_have_no_rows() -> None:
     assert [(row.seq, row.body) for row in rows] == [(1, "new")]
 
 
-def test_deleted_message_keeps_only_its_place() -> None:
-    """Nothing of its sender or content."""
+def test_row_of_a_deleted_message_has_no_sender_and_content() -> None:
+    """Only its position in the chat is kept."""
     facts = ChatFacts("direct", ("alice", "bob"))
     (row,) = rows_of(
         message(1, reply_to=1, reactions={"bob": "+1"}),
@@ -164,7 +162,7 @@ def test_deleted_message_keeps_only_its_place() -> None:
 
 
 def test_receiver_is_the_other_user_of_a_direct_chat_unless_erased() -> None:
-    """Groups have none; a chat with oneself has its user."""
+    """Groups have none; in a chat with oneself, it is the user."""
     facts = ChatFacts("direct", ("alice", "bob"))
 
     assert facts.find_receiver("alice") == "bob"
@@ -174,30 +172,27 @@ def test_receiver_is_the_other_user_of_a_direct_chat_unless_erased() -> None:
     assert ChatFacts("group").find_receiver("alice") is None
 
 
-# files
-
-
 def table(*seqs: int, chat: str = "d-1", body: str = "x") -> pa.Table:
     return parquet.build_table(rows_of(*(message(seq, chat, body=body) for seq in seqs)))
 
 
 def test_replacing_rows_of_a_unit_keeps_the_others() -> None:
-    """Rows of other chats and of other units of the chat."""
-    held = parquet.encode(pa.concat_tables([table(1, 2, 10), table(1, chat="d-2")]))
+    """Rows of other chats and of other units of the chat are kept."""
+    existing = parquet.encode(pa.concat_tables([table(1, 2, 10), table(1, chat="d-2")]))
 
-    data = parquet.replace_rows(held, [UNIT], table(1, 2, body="new"))
+    data = parquet.replace_rows(existing, [UNIT], table(1, 2, body="new"))
 
     assert data is not None
     found = [(each["chat"], each["seq"], each["body"]) for each in parquet.decode(data).to_pylist()]
     assert found == [("d-1", 1, "new"), ("d-1", 2, "new"), ("d-1", 10, "x"), ("d-2", 1, "x")]
 
 
-def test_replacing_rows_by_the_same_changes_nothing() -> None:
+def test_replacing_rows_with_equal_rows_changes_nothing() -> None:
     """The file need not be written."""
-    held = parquet.encode(table(1, 2, 10))
+    existing = parquet.encode(table(1, 2, 10))
 
-    assert parquet.replace_rows(held, [UNIT], table(1, 2)) is None
-    assert parquet.replace_rows(None, [UNIT], table(1, 2, 10)) == held
+    assert parquet.replace_rows(existing, [UNIT], table(1, 2)) is None
+    assert parquet.replace_rows(None, [UNIT], table(1, 2, 10)) == existing
 
 
 def test_file_without_a_newer_column_is_read() -> None:
@@ -207,7 +202,7 @@ def test_file_without_a_newer_column_is_read() -> None:
     assert parquet.decode(parquet.encode(old)).column("edited_at").to_pylist() == [None]
 
 
-def test_what_is_no_parquet_file_is_reported_as_corrupt() -> None:
+def test_other_parquet_files_and_other_data_are_corrupt() -> None:
     with pytest.raises(CorruptData, match="not a Parquet file of this table"):
         parquet.decode(b"PAR1 but not really")
     other = pa.BufferOutputStream()
@@ -217,7 +212,7 @@ def test_what_is_no_parquet_file_is_reported_as_corrupt() -> None:
 
 
 def test_rows_are_split_by_utc_date() -> None:
-    """At midnight."""
+    """The boundary is midnight UTC."""
     midnight = 1_767_225_600_000_000  # 2026-01-01
     rows = rows_of(message(1, ts=midnight - 1), message(2, ts=midnight))
 

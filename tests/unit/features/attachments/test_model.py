@@ -1,4 +1,4 @@
-"""Files: who may send them, when they are to go, and what they claim to be."""
+"""Files: who may send them, when they expire, and whether their content matches their type."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ CHAT, OTHER = ChatId("c1"), ChatId("c2")
 FILE = File("f", ALICE, CHAT, "a.txt", "text/plain", 3, "0" * 64, 100, 200, "ready")
 
 
-def test_file_larger_than_allowed_is_refused() -> None:
-    """By its own bound, and by what may wait at all."""
+def test_file_above_a_size_limit_is_refused() -> None:
+    """The limits are that of a file and that of all pending uploads."""
     check_size(10, Bounds(10, 1, 20))
     for bounds in (Bounds(9, 1, 20), Bounds(20, 1, 9)):
         with pytest.raises(TooLarge):
             check_size(10, bounds)
 
 
-def test_file_may_be_sent_by_its_owner_to_its_chat_in_its_time() -> None:
+def test_file_may_be_sent_by_its_owner_to_its_chat_before_its_deadline() -> None:
     """Another user, another chat or a later time is refused."""
     assert check_sendable(FILE, ALICE, CHAT, 199.9) == FILE
     for file, sender, chat, now in (
@@ -55,8 +55,8 @@ def test_file_may_be_sent_by_its_owner_to_its_chat_in_its_time() -> None:
         check_sendable(dataclasses.replace(FILE, phase="waiting"), ALICE, CHAT, 150)
 
 
-def test_file_stays_as_long_as_a_message_has_it() -> None:
-    """The last message that loses it makes it due."""
+def test_file_is_kept_while_a_message_references_it() -> None:
+    """It becomes due for deletion when the last reference is removed."""
     two = with_message(with_message(FILE, 1, None), 2, None)
     one = without_message(two, 1, 300.5)
     none = without_message(one, 2, 400.5)
@@ -66,23 +66,23 @@ def test_file_stays_as_long_as_a_message_has_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "due"),
+    ("expiries", "due"),
     [([500], 500), ([500, 400], 500), ([400, 500], 500), ([None, 500], None), ([500, None], None)],
 )
-def test_file_goes_with_the_last_of_its_messages_to_expire(
-    ends: list[int | None], due: int | None
+def test_file_expires_with_the_last_of_its_messages(
+    expiries: list[int | None], due: int | None
 ) -> None:
-    """One that does not expire keeps it."""
+    """A message without an expiry keeps it forever."""
     file = FILE
-    for seq, end in enumerate(ends, start=1):
-        file = with_message(file, seq, end)
+    for seq, expiry in enumerate(expiries, start=1):
+        file = with_message(file, seq, expiry)
 
     assert file.due == due
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 3)), max_size=12))
-def test_file_hears_of_its_messages_again_without_effect(steps: list[tuple[bool, int]]) -> None:
-    """A step that is repeated at once, as a replayed batch does, changes nothing."""
+def test_repeated_message_update_of_a_file_has_no_effect(steps: list[tuple[bool, int]]) -> None:
+    """A replayed batch repeats steps."""
     file = FILE
     for is_added, seq in steps:
         again = file = (
@@ -93,8 +93,8 @@ def test_file_hears_of_its_messages_again_without_effect(steps: list[tuple[bool,
     assert file.seqs or file.due is not None
 
 
-def test_file_of_very_many_messages_is_kept_for_good() -> None:
-    """Its row stays small, and no message loses a file that it still has."""
+def test_file_with_too_many_references_is_kept_forever() -> None:
+    """Its row stays small, and no message loses a file that it still references."""
     file = FILE
     for seq in range(1, SEQS_MAX + 50):
         file = with_message(file, seq, None)
@@ -117,13 +117,13 @@ def test_file_of_very_many_messages_is_kept_for_good() -> None:
         (b"", None),
     ],
 )
-def test_sniff_goes_by_the_first_bytes(head: bytes, found: str | None) -> None:
+def test_sniff_detects_the_type_from_the_first_bytes(head: bytes, found: str | None) -> None:
     """The declared name does not matter."""
     assert sniff(head) == found
 
 
-def test_content_that_is_not_what_it_says_is_refused() -> None:
-    """Only for types that have a signature; other content is not checked."""
+def test_content_of_another_type_is_refused() -> None:
+    """Only types that have a signature are checked."""
     check_content("text/plain", b"<html>")
     check_content("image/gif", b"GIF87a")
     for type_ in ("image/png", "image/gif", "application/pdf"):
@@ -131,8 +131,8 @@ def test_content_that_is_not_what_it_says_is_refused() -> None:
             check_content(type_, b"<html>")
 
 
-def test_names_types_and_checksums_are_brought_into_one_form() -> None:
-    """NFC, small letters, no parameters; S3 writes checksums in another alphabet."""
+def test_names_types_and_checksums_are_normalized() -> None:
+    """NFC, lower case, no parameters; S3 encodes checksums differently."""
     assert parse_file_name("  Cafe\u0301.PNG ") == "Caf\u00e9.PNG"
     assert parse_file_name("👨\u200d👩\u200d👧.png") == "👨\u200d👩\u200d👧.png"
     assert parse_type("Text/HTML; charset=utf-8") == "text/html"

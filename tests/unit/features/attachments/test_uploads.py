@@ -1,4 +1,4 @@
-"""Finished uploads: one of an owner is checked at a time, so that many do not crowd out others."""
+"""Finished uploads: one upload per owner is checked at a time, so no owner blocks the others."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def _file(name: str, owner: UserId) -> File:
     return File(name, owner, CHAT, "a.txt", "text/plain", 5, "0" * 64, created=1, due=2)
 
 
-class _World:
-    """The stores of uploads. A check by `accept` lasts until the test lets it go."""
+class _FakeStores:
+    """The stores of uploads. A check by `accept` lasts until the test releases it."""
 
     def __init__(self, *files: File) -> None:
         self.rows = {file.id: file for file in files}
-        self.checking: list[str] = []  # in the order in which they began
-        self.gate = asyncio.Event()
+        self.checking: list[str] = []  # in the order of their start
+        self.release = asyncio.Event()
 
     async def create_file(self, file: File, bounds: Bounds) -> File:
         raise NotImplementedError
@@ -56,7 +56,7 @@ class _World:
 
     async def accept(self, file: File) -> None:
         self.checking.append(file.id)
-        await self.gate.wait()
+        await self.release.wait()
 
     async def delete_upload(self, file: File) -> None:
         pass
@@ -89,60 +89,60 @@ class _World:
         )
 
 
-async def _until_idle() -> None:
-    """Let every task run as far as it can without the gate."""
+async def _run_until_idle() -> None:
+    """Let every task run until it waits for `release`."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 async def test_one_upload_of_an_owner_is_checked_at_a_time() -> None:
-    """Another owner's is checked beside it, however many of the first owner wait."""
+    """Another owner's upload does not wait, however many of the first owner do."""
     many = [_file(f"f-{n}", MALLORY) for n in range(10)]
-    world = _World(*many, _file("f-bob", BOB))
-    uploads = world.uploads()
+    stores = _FakeStores(*many, _file("f-bob", BOB))
+    uploads = stores.uploads()
 
     async with asyncio.TaskGroup() as group:
-        storm = [group.create_task(uploads.finish(MALLORY, file.id)) for file in many]
-        await _until_idle()
-        bystander = group.create_task(uploads.finish(BOB, "f-bob"))
-        await _until_idle()
-        assert world.checking == ["f-0", "f-bob"]
-        world.gate.set()
+        flood = [group.create_task(uploads.finish(MALLORY, file.id)) for file in many]
+        await _run_until_idle()
+        other = group.create_task(uploads.finish(BOB, "f-bob"))
+        await _run_until_idle()
+        assert stores.checking == ["f-0", "f-bob"]
+        stores.release.set()
 
-    assert bystander.result().phase == "ready"
-    assert [task.result().phase for task in storm] == ["ready"] * len(many)
+    assert other.result().phase == "ready"
+    assert [task.result().phase for task in flood] == ["ready"] * len(many)
 
 
-async def test_upload_beyond_the_waiting_ones_is_rate_limited_and_can_be_finished_later() -> None:
-    """The refusal changes nothing: the same call works when the line is shorter."""
+async def test_upload_beyond_the_waiting_limit_is_refused_and_can_be_retried() -> None:
+    """The error changes nothing: the same call succeeds when fewer uploads wait."""
     many = [_file(f"f-{n}", MALLORY) for n in range(CHECKS_WAITING_MAX + 2)]
-    world = _World(*many)
-    uploads = world.uploads()
+    stores = _FakeStores(*many)
+    uploads = stores.uploads()
 
     async with asyncio.TaskGroup() as group:
         for file in many[:-1]:
             group.create_task(uploads.finish(MALLORY, file.id))
-        await _until_idle()
+        await _run_until_idle()
         with pytest.raises(RateLimited, match="uploads"):
             await uploads.finish(MALLORY, many[-1].id)
-        world.gate.set()
+        stores.release.set()
 
     assert (await uploads.finish(MALLORY, many[-1].id)).phase == "ready"
 
 
-async def test_cancelled_check_lets_the_next_upload_be_checked() -> None:
-    """A slot is given back when its caller has gone."""
+async def test_canceled_check_releases_its_slot() -> None:
+    """The next upload of the owner is checked."""
     files = [_file("f-1", MALLORY), _file("f-2", MALLORY)]
-    world = _World(*files)
-    uploads = world.uploads()
+    stores = _FakeStores(*files)
+    uploads = stores.uploads()
     first = asyncio.create_task(uploads.finish(MALLORY, "f-1"))
-    await _until_idle()
+    await _run_until_idle()
 
     second = asyncio.create_task(uploads.finish(MALLORY, "f-2"))
-    await _until_idle()
+    await _run_until_idle()
     first.cancel()
-    await _until_idle()
+    await _run_until_idle()
 
-    assert world.checking == ["f-1", "f-2"]
-    world.gate.set()
+    assert stores.checking == ["f-1", "f-2"]
+    stores.release.set()
     assert (await second).phase == "ready"

@@ -1,4 +1,4 @@
-"""Rules of chat preferences: drafts by version, mutes that end, and what counts as default."""
+"""Rules of chat preferences: versions of drafts, ends of mutes, and defaults."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ changes = st.builds(
 )
 
 
-def applied(*made: PreferencesChange) -> ChatPreferences:
-    """The preferences after changes, from the defaults."""
+def apply_all(*changes: PreferencesChange) -> ChatPreferences:
+    """Return the preferences after changes, from the defaults."""
     now = DEFAULTS
-    for each in made:
+    for each in changes:
         now = apply_change(now, each, NOW_S)
     return now
 
 
 def test_draft_with_a_lower_version_is_ignored_even_after_a_deletion() -> None:
     """An offline device does not restore a draft that another device has sent."""
-    deleted = applied(
+    deleted = apply_all(
         PreferencesChange(draft=Draft("Hello", 5)), PreferencesChange(draft=Draft("", 8))
     )
 
@@ -58,22 +58,22 @@ def test_draft_with_a_lower_version_is_ignored_even_after_a_deletion() -> None:
     assert deleted.draft == Draft("", 8)
 
 
-def test_mute_ends_and_one_without_an_end_does_not() -> None:
+def test_mute_ends_at_its_time_or_never() -> None:
     """A mute that ended in the past is no mute."""
     until = int(NOW_S) + 10
-    muted = applied(PreferencesChange(muted_until=until))
+    muted = apply_all(PreferencesChange(muted_until=until))
 
     assert without_ended_mute(muted, NOW_S).muted_until == until
     assert without_ended_mute(muted, until).muted_until is None
-    assert applied(PreferencesChange(muted_until=int(NOW_S))) == DEFAULTS
-    assert without_ended_mute(applied(PreferencesChange(muted_until=0)), 9e9).muted_until == 0
+    assert apply_all(PreferencesChange(muted_until=int(NOW_S))) == DEFAULTS
+    assert without_ended_mute(apply_all(PreferencesChange(muted_until=0)), 9e9).muted_until == 0
 
 
 @given(st.lists(changes, max_size=5))
-def test_changes_never_go_back_and_are_stored_as_they_are(made: list[PreferencesChange]) -> None:
-    """`rev`, the draft's version and `cleared_upto` only rise; a repeated change does nothing."""
+def test_changes_only_increase_versions_and_round_trip(sequence: list[PreferencesChange]) -> None:
+    """`rev`, the draft's version and `cleared_upto` only increase; a repeat does nothing."""
     now = DEFAULTS
-    for each in made:
+    for each in sequence:
         after = apply_change(now, each, NOW_S)
         assert after is now or after.rev > now.rev
         assert after.cleared_upto >= now.cleared_upto
@@ -83,20 +83,20 @@ def test_changes_never_go_back_and_are_stored_as_they_are(made: list[Preferences
         assert apply_change(after, each, NOW_S) is after
         now = after
     assert decode_preferences(encode_preferences(UserId("alice"), now)) == (
-        now if made and now.rev else msgspec.structs.replace(now, rev=0)
+        now if sequence and now.rev else msgspec.structs.replace(now, rev=0)
     )
 
 
 @pytest.mark.parametrize("field", [each.name for each in dataclasses.fields(PreferencesChange)])
-def test_each_preference_alone_is_not_default(field: str) -> None:
-    """No preference is left out of the list."""
+def test_each_preference_alone_differs_from_the_defaults(field: str) -> None:
+    """No preference is missing from the comparison."""
     value = Draft("x", 1) if field == "draft" else 1
 
-    assert not has_defaults(applied(PreferencesChange(**{field: value if value != 1 else 10**9})))
+    assert not has_defaults(apply_all(PreferencesChange(**{field: value if value != 1 else 10**9})))
 
 
-def test_pinned_chats_contain_none_twice_and_their_rev_rises() -> None:
-    """Also if the clock goes back."""
+def test_pinned_chats_are_unique_and_their_rev_increases() -> None:
+    """The revision also increases if the clock goes back."""
     with pytest.raises(BadRequest, match="chats"):
         check_pinned(["a", "b", "a"])
 

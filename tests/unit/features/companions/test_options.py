@@ -33,7 +33,7 @@ def parse(fields: dict[str, Any]) -> Options:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"temperature": 2.1}, "<= 2.0 - at `$.temperature`"),
         ({"top_p": 0}, "> 0.0 - at `$.top_p`"),
@@ -56,16 +56,16 @@ def parse(fields: dict[str, Any]) -> Options:
         ),
     ],
 )
-def test_options_that_are_wrong_are_refused(fields: dict[str, Any], told: str) -> None:
-    """With the field and the limit."""
-    with pytest.raises(ChatError) as refused:
+def test_invalid_options_are_refused(fields: dict[str, Any], message: str) -> None:
+    """The message has the field and the limit."""
+    with pytest.raises(ChatError) as error:
         parse(fields)
 
-    assert told in refused.value.message
+    assert message in error.value.message
 
 
 @pytest.mark.parametrize(
-    ("fields", "provider", "told"),
+    ("fields", "provider", "message"),
     [
         (GUARDRAIL, "openai", "options.guardrail: requires provider bedrock"),
         (
@@ -77,16 +77,16 @@ def test_options_that_are_wrong_are_refused(fields: dict[str, Any], told: str) -
     ],
 )
 def test_options_of_another_provider_are_refused(
-    fields: dict[str, Any], provider: str, told: str
+    fields: dict[str, Any], provider: str, message: str
 ) -> None:
-    """A setting that would be ignored is an error."""
-    with pytest.raises(ChatError) as refused:
+    """An option that would be ignored is an error."""
+    with pytest.raises(ChatError) as error:
         check_for_provider(parse(fields), provider)
 
-    assert told in refused.value.message
+    assert message in error.value.message
 
 
-def test_options_are_the_same_after_they_were_stored() -> None:
+def test_stored_options_round_trip() -> None:
     """They are stored as JSON, without the defaults."""
     options = parse({**GUARDRAIL, "tools": [TOOL], "memory": False, "top_p": 0.5})
 

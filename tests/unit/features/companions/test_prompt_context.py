@@ -1,4 +1,4 @@
-"""The context of a session that a model gets."""
+"""The context of a session that is sent to a model."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from chatserver.protocol.frames import Ai, Attachment, Message
 ADA = CompanionId(UserId("ai-ada"))
 
 
-def persona(context: int = 1_000, answer: int = 100) -> Companion:
-    """A companion with so much room."""
+def companion(context: int = 1_000, answer: int = 100) -> Companion:
+    """Return a companion with these token limits."""
     return Companion(ADA, 1, "Ada", "Be kind.", "scripted", "echo", context, answer, 0)
 
 
 def user(seq: int, text: str = "hello") -> PromptMessage:
-    """A message of the user."""
+    """Return a message of the user."""
     return PromptMessage(seq, "user", text)
 
 
 def ada(seq: int, reply_to: int, text: str = "yes") -> PromptMessage:
-    """A message of the companion."""
+    """Return a message of the companion."""
     return PromptMessage(seq, "assistant", text, reply_to)
 
 
 def message(seq: int, sender: str, body: str, **more: object) -> Message:
-    """An entry of the chat."""
-    return Message(seq, seq, "c", f"M{seq}", sender, f"r{seq}", "text", body, **more)  # type: ignore[arg-type]  # fields of it
+    """Return an entry of the chat."""
+    return Message(seq, seq, "c", f"M{seq}", sender, f"r{seq}", "text", body, **more)  # type: ignore[arg-type]  # valid fields
 
 
-def test_context_leaves_out_what_is_nothing_that_was_said() -> None:
-    """Deleted messages, changes, empty ones, and words about a failure."""
-    said = build_prompt_messages(
+def test_context_omits_deleted_empty_and_failed_messages() -> None:
+    """Changes are not messages either."""
+    messages = build_prompt_messages(
         [
             message(1, "alice", "hello"),
             message(2, "alice", "", deleted=True),
@@ -56,12 +56,12 @@ def test_context_leaves_out_what_is_nothing_that_was_said() -> None:
         ADA,
     )
 
-    assert said == [user(1), ada(5, 1, "Hi")]
+    assert messages == [user(1), ada(5, 1, "Hi")]
 
 
-def test_context_answer_stands_behind_what_it_answers() -> None:
-    """Also where the user had gone on meanwhile: the model sees what was answered, and what not."""
-    context = build_context(persona(), None, [user(1, "a"), user(2, "b"), ada(3, 1, "to a")], 2)
+def test_context_has_each_answer_after_its_question() -> None:
+    """The user may have written more in the meantime: the model sees which message was answered."""
+    context = build_context(companion(), None, [user(1, "a"), user(2, "b"), ada(3, 1, "to a")], 2)
 
     assert context is not None
     assert context.messages == (
@@ -71,24 +71,24 @@ def test_context_answer_stands_behind_what_it_answers() -> None:
     )
 
 
-def test_context_of_what_was_taken_back_is_none() -> None:
-    """Nothing was asked since the last answer."""
-    assert build_context(persona(), None, [user(1), ada(2, 1)], 3) is None
-    assert build_context(persona(), None, [], 1) is None
+def test_context_without_an_open_question_is_none() -> None:
+    """The question may have been deleted, or nothing was asked since the last answer."""
+    assert build_context(companion(), None, [user(1), ada(2, 1)], 3) is None
+    assert build_context(companion(), None, [], 1) is None
 
 
-def test_context_later_messages_wait_for_their_own_turn() -> None:
-    """An answer to the message at a seq knows nothing of what came after it."""
-    said = [user(1, "a"), ada(2, 1), user(3, "b"), user(4, "c"), ada(5, 4, "to c")]
-    context = build_context(persona(), None, said, 3)
+def test_context_has_no_messages_after_the_question() -> None:
+    """Later messages get their own response."""
+    messages = [user(1, "a"), ada(2, 1), user(3, "b"), user(4, "c"), ada(5, 4, "to c")]
+    context = build_context(companion(), None, messages, 3)
 
     assert context is not None and context.messages[-1] == ModelMessage("user", "b")
 
 
-def test_context_has_the_memory_in_place_of_what_it_cites() -> None:
+def test_context_has_the_memory_instead_of_summarized_messages() -> None:
     """Summarized messages are not in the context twice."""
     memory = Memory(Seq(1), Seq(2), "Alice likes tea", 1)
-    context = build_context(persona(), memory, [user(1, "old"), ada(2, 1), user(3, "new")], 3)
+    context = build_context(companion(), memory, [user(1, "old"), ada(2, 1), user(3, "new")], 3)
 
     assert context is not None
     assert context.system.startswith("Be kind.") and context.system.endswith("Alice likes tea")
@@ -97,56 +97,63 @@ def test_context_has_the_memory_in_place_of_what_it_cites() -> None:
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[PromptMessage]:
-    """Messages of a user, some of them answered, at once or later."""
+    """Generate messages of a user, some of them answered, at once or later."""
     found: list[PromptMessage] = []
-    open_: list[int] = []
+    unanswered: list[int] = []
     for seq in range(1, draw(st.integers(1, 25))):
-        if open_ and draw(st.booleans()):
-            found.append(ada(seq, draw(st.sampled_from(open_)), draw(st.text("xy ", max_size=90))))
+        if unanswered and draw(st.booleans()):
+            found.append(
+                ada(seq, draw(st.sampled_from(unanswered)), draw(st.text("xy ", max_size=90)))
+            )
         else:
-            open_.append(seq)
+            unanswered.append(seq)
             found.append(user(seq, draw(st.text("ab ", min_size=1, max_size=90))))
     return found
 
 
-@given(said=conversations(), room=st.integers(256, 600))
-def test_context_fits_takes_turns_and_has_the_question(
-    said: list[PromptMessage], room: int
+@given(messages=conversations(), tokens_max=st.integers(256, 600))
+def test_context_fits_alternates_roles_and_ends_with_the_question(
+    messages: list[PromptMessage], tokens_max: int
 ) -> None:
-    """Within the room, from the user's side on, and the last thing is what is to be answered."""
-    asked = [one.seq for one in said if one.role == "user"]
-    if not asked:
+    """It starts with a message of the user and stays within the token limit."""
+    question_seqs = [each.seq for each in messages if each.role == "user"]
+    if not question_seqs:
         return
-    context = build_context(persona(room), None, said, asked[-1])
+    context = build_context(companion(tokens_max), None, messages, question_seqs[-1])
     if context is None:
         return
 
-    roles = [one.role for one in context.messages]
+    roles = [each.role for each in context.messages]
     assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]
-    tokens = sum(estimate_tokens(one.text) for one in context.messages)
-    assert tokens <= compute_room(persona(room), None)
-    assert next(one.text for one in said if one.seq == asked[-1]) in context.messages[-1].text
+    tokens = sum(estimate_tokens(each.text) for each in context.messages)
+    assert tokens <= compute_room(companion(tokens_max), None)
+    assert (
+        next(each.text for each in messages if each.seq == question_seqs[-1])
+        in context.messages[-1].text
+    )
 
 
-@given(said=conversations(), upto=st.integers(0, 10), room=st.integers(64, 300))
-def test_context_what_is_summed_up_are_the_oldest_that_no_summary_has(
-    said: list[PromptMessage], upto: int, room: int
+@given(messages=conversations(), upto=st.integers(0, 10), tokens_max=st.integers(64, 300))
+def test_messages_to_summarize_are_the_oldest_unsummarized_ones(
+    messages: list[PromptMessage], upto: int, tokens_max: int
 ) -> None:
-    """Without a hole; and what stays is short enough, or hardly anything."""
+    """They are contiguous, and the rest is short enough."""
     memory = Memory(Seq(1), Seq(upto), "x", 1) if upto else None
-    old = choose_old(said, memory, room, 8)
-    left = [one for one in said if one.seq > upto]
+    old = choose_old(messages, memory, tokens_max, 8)
+    unsummarized = [each for each in messages if each.seq > upto]
 
-    assert old == left[: len(old)]
-    stays = left[len(old) :]
+    assert old == unsummarized[: len(old)]
+    rest = unsummarized[len(old) :]
     if old:
-        assert len(stays) <= 2 or sum(one.tokens for one in stays) <= room * 0.4
+        assert len(rest) <= 2 or sum(each.tokens for each in rest) <= tokens_max * 0.4
     else:
-        assert sum(one.tokens for one in left) <= room * 0.75 or len(left) <= 2
+        assert (
+            sum(each.tokens for each in unsummarized) <= tokens_max * 0.75 or len(unsummarized) <= 2
+        )
 
 
 def test_context_has_the_newest_images_and_names_the_others() -> None:
-    """Only types that the APIs take, only the user's, and only as many as the model takes."""
+    """Only images of the user, of supported types, up to the number that the model accepts."""
     files = {
         name: Attachment(name, f"{name}.bin", kind, 10)
         for name, kind in (("a", "image/png"), ("b", "image/jpeg"), ("c", "image/svg+xml"))
@@ -155,11 +162,11 @@ def test_context_has_the_newest_images_and_names_the_others() -> None:
         message(1, "alice", "", attachments=[files["a"]]),
         message(2, "alice", "look", attachments=[files["b"], files["c"]]),
     ]
-    said = build_prompt_messages(entries, ADA, 1)
-    context = build_context(persona(4_000), None, said, 2)
+    messages = build_prompt_messages(entries, ADA, 1)
+    context = build_context(companion(4_000), None, messages, 2)
 
-    assert [one.images for one in said] == [(), ("b",)]
-    assert said[0].text == "[file: a.bin]"
+    assert [each.images for each in messages] == [(), ("b",)]
+    assert messages[0].text == "[file: a.bin]"
     assert context is not None and context.image_ids == ["b"]
     assert context.tokens > IMAGE_TOKENS
     image = Image("image/jpeg", b"jpeg")
@@ -169,12 +176,12 @@ def test_context_has_the_newest_images_and_names_the_others() -> None:
     assert missing.images == () and missing.text.endswith("[an image is not available]")
 
 
-def test_context_has_the_notes_of_earlier_sessions_within_its_bound() -> None:
-    """They follow the prompt and take room from the messages."""
+def test_context_has_the_notes_of_earlier_sessions() -> None:
+    """They follow the prompt and reduce the tokens left for messages."""
     notes = "\n\n<notes>\n- Name: Lin\n</notes>"
-    context = build_context(persona(), None, [user(1)], 1, notes)
+    context = build_context(companion(), None, [user(1)], 1, notes)
 
     assert context is not None and context.system == f"Be kind.{notes}"
-    assert compute_room(persona(), None, notes) == compute_room(persona(), None) - (
+    assert compute_room(companion(), None, notes) == compute_room(companion(), None) - (
         estimate_tokens(f"Be kind.{notes}") - estimate_tokens("Be kind.")
     )

@@ -13,14 +13,14 @@ SESSION = CompanionSession(
 
 
 def test_same_call_of_a_repeated_response_has_the_same_key() -> None:
-    """Whatever id the provider returns, and in whatever order the model writes the fields."""
+    """The id from the provider and the order of the fields do not matter."""
     key = call_key(SESSION, 7, 0, "pay", {"a": 1, "b": 2})
 
     assert call_key(SESSION, 7, 0, "pay", {"b": 2, "a": 1}) == key
 
 
 def test_other_calls_have_other_keys() -> None:
-    """Another message, place, tool or input is another call."""
+    """Another message, index, tool or input is another call."""
     keys = {
         call_key(SESSION, 7, 0, "pay", {"a": 1}),
         call_key(SESSION, 8, 0, "pay", {"a": 1}),

@@ -1,4 +1,4 @@
-"""Page heads: Open Graph and plain HTML, charsets, and hostile pages."""
+"""Page heads: Open Graph, plain HTML, charsets, and hostile pages."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def parse(text: str, content_type: str = "text/html; charset=utf-8") -> PageSumm
     return parse_page(text.encode(), content_type, URL)
 
 
-def test_open_graph_wins_over_plain_html() -> None:
-    """Entities are decoded, either kind of quote is read, and a picture's URL is made absolute."""
+def test_open_graph_takes_precedence_over_plain_html() -> None:
+    """Entities are decoded, all quotes are supported, and an image URL is made absolute."""
     found = parse(
         "<!doctype html><html><head><title>Plain</title>"
         '<meta name="description" content="Plain description">'
@@ -47,7 +47,7 @@ def test_open_graph_wins_over_plain_html() -> None:
 
 
 def test_page_without_open_graph_has_its_title_and_description() -> None:
-    """The first title counts."""
+    """The first title of several counts."""
     found = parse(
         "<title lang=en>One &mdash; two</title><meta name=description content='Three'>"
         "<svg><title>Icon</title></svg>"
@@ -77,7 +77,7 @@ def test_charset_is_that_of_the_header_or_of_the_page(
 
 
 @pytest.mark.parametrize("charset", ["punycode", "idna", "zlib", "unicode_escape", "none", "utf-7"])
-def test_charset_that_is_none_of_pages_is_not_used(charset: str) -> None:
+def test_charset_that_is_not_a_web_encoding_is_ignored(charset: str) -> None:
     """Python has codecs that are slow, or that decode bytes to something else."""
     found = parse("<title>plain</title>", f"text/html; charset={charset}")
 
@@ -95,8 +95,8 @@ def test_charset_that_is_none_of_pages_is_not_used(charset: str) -> None:
         "https://example.org/" + "x" * URL_CHARS_MAX,
     ],
 )
-def test_picture_that_is_no_http_url_is_left_out(reference: str) -> None:
-    """Only what the server may fetch."""
+def test_picture_without_a_valid_http_url_is_omitted(reference: str) -> None:
+    """The server fetches only HTTP URLs of limited length."""
     assert parse(f'<meta property="og:image" content="{reference}">').picture == ""
 
 
@@ -130,8 +130,8 @@ def test_texts_are_cut_and_have_no_control_or_direction_characters() -> None:
         "\x00",
     ],
 )
-def test_hostile_page_is_parsed_in_time_linear_in_its_length(piece: str) -> None:
-    """The most that is read of a page, of one repeated piece; a quadratic parser takes minutes."""
+def test_hostile_page_is_parsed_in_linear_time(piece: str) -> None:
+    """A quadratic parser would take minutes for a page of the maximum size."""
     started = time.process_time()
 
     parse(piece * (PAGE_BYTES_MAX // len(piece)))
@@ -140,8 +140,8 @@ def test_hostile_page_is_parsed_in_time_linear_in_its_length(piece: str) -> None
 
 
 @given(st.binary(max_size=2_000), st.text(max_size=40))
-def test_any_bytes_are_a_summary_within_its_bounds(content: bytes, content_type: str) -> None:
-    """Nothing raises."""
+def test_any_bytes_give_a_bounded_summary(content: bytes, content_type: str) -> None:
+    """No input raises an error."""
     found = parse_page(b"<title>" + content, content_type, URL)
 
     assert len(found.title) <= TITLE_CHARS_MAX
@@ -162,5 +162,5 @@ def test_any_bytes_are_a_summary_within_its_bounds(content: bytes, content_type:
     ],
 )
 def test_picture_is_recognized_by_its_first_bytes(content: bytes, type_: str | None) -> None:
-    """No format that may contain a script."""
+    """Formats that may contain scripts are not recognized."""
     assert picture_type(content) == type_

@@ -1,4 +1,4 @@
-"""Values of pinned messages."""
+"""Keys and digests of pinned messages."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from chatserver.features.pins.warm import AFTER_PINS, PREFIX, sort_key
 from chatserver.warm.chats.records import AFTER_MEMBERS
 
 
-def test_pins_sort_by_seq_and_are_in_no_query_of_members() -> None:
-    """A chat's partition is read by ranges of the sort key."""
+def test_pins_sort_by_seq_and_are_outside_member_queries() -> None:
+    """Queries read a chat's partition by ranges of the sort key."""
     keys = [sort_key("g-x", seq) for seq in (1, 9, 10, 2**53 - 1)]
 
     assert keys == sorted(keys)
@@ -19,7 +19,7 @@ def test_pins_sort_by_seq_and_are_in_no_query_of_members() -> None:
 
 
 def test_digest_of_a_request_differs_by_user_and_reference() -> None:
-    """A retry has the same one; the user cannot be read from it."""
+    """A retry has the same digest, and the digest does not reveal the user."""
     digests = {
         digest_of_request(UserId(user), Ref(ref))
         for user, ref in (("alice", "r1"), ("alice", "r2"), ("bob", "r1"), ("alice", "r1"))

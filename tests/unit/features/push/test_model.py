@@ -1,4 +1,4 @@
-"""Notices and subscriptions: bounded, and silent about what is secret."""
+"""Notices and subscriptions are bounded and do not reveal secrets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from chatserver.features.push.model import (
 
 @given(st.text(max_size=4000), st.text(max_size=80), st.text(max_size=80))
 def test_notice_of_any_text_fits_into_a_push(text: str, name: str, title: str) -> None:
-    """Any text, with encryption, stays below 4,096 bytes."""
+    """With encryption, the payload stays below 4,096 bytes."""
     text, name, title = (part.encode("utf-8", "replace").decode() for part in (text, name, title))
     notice = Notice(
         ChatId("c" * 64), Seq(2**53), 2**53, UserId("u" * 64), name, title, text, 2**53, 2**53
@@ -39,7 +39,7 @@ def test_notice_of_any_text_fits_into_a_push(text: str, name: str, title: str) -
 
 
 def test_notice_and_subscription_show_no_secret_in_logs() -> None:
-    """A log line with one of them shows neither the text nor the target."""
+    """Their representation contains neither the text nor the target."""
     notice = Notice(ChatId("c"), Seq(1), 1, UserId("a"), "a", "", "the text", 1, None)
     subscription = Subscription("s", UserId("b"), "web", "https://secret", "p256", "auth-secret")
 
@@ -50,16 +50,16 @@ def test_notice_and_subscription_show_no_secret_in_logs() -> None:
     assert "p256" not in shown
 
 
-def test_notices_of_a_chat_share_a_topic_and_chats_do_not() -> None:
-    """A topic is what a push service takes: 32 characters of its alphabet."""
-    one, same, other = (
+def test_notices_share_a_topic_only_within_a_chat() -> None:
+    """Push services accept topics of at most 32 characters."""
+    first, same, other = (
         Notice(ChatId(chat), Seq(seq), 1, UserId("a"), "a", "", "", 1, 1).topic
         for chat, seq in (("c", 1), ("c", 2), ("d", 1))
     )
 
-    assert one == same != other
-    assert len(one) == 32
-    assert one.replace("-", "").replace("_", "").isalnum()
+    assert first == same != other
+    assert len(first) == 32
+    assert first.replace("-", "").replace("_", "").isalnum()
 
 
 @pytest.mark.parametrize(
@@ -71,22 +71,22 @@ def test_notices_of_a_chat_share_a_topic_and_chats_do_not() -> None:
         (" ".join(f"@u{n}" for n in range(80)), [f"u{n}" for n in range(MENTIONS_MAX)]),
     ],
 )
-def test_mentions_are_whole_names_behind_an_at(body: str, names: list[str]) -> None:
+def test_mentions_are_complete_names_after_an_at_sign(body: str, names: list[str]) -> None:
     """An email address is no mention, and no user is mentioned twice."""
     assert find_mentions(body) == names
 
 
-def test_shorten_makes_one_line() -> None:
-    """A truncated text is marked."""
+def test_shorten_returns_one_line() -> None:
+    """A truncated text ends with an ellipsis."""
     assert shorten("a\nb  c", 10) == "a b c"
     assert shorten("abcdef", 4) == "abc…"
 
 
 def test_apns_token_is_hexadecimal_of_a_bounded_length() -> None:
-    """It becomes a part of a path; the same device has one spelling."""
+    """It becomes part of a path, and the same device has one spelling."""
     assert parse_apns_token("AB" * 32) == "ab" * 32
     assert parse_apns_token("0f" * 100) == "0f" * 100
-    for bad in (
+    for invalid in (
         "",
         "ab" * 31,
         "ab" * 101,
@@ -97,17 +97,17 @@ def test_apns_token_is_hexadecimal_of_a_bounded_length() -> None:
         "٣" * 64,
     ):
         with pytest.raises(BadRequest, match="32 to 100 bytes"):
-            parse_apns_token(bad)
+            parse_apns_token(invalid)
 
 
 def test_subscription_keys_and_tokens_are_checked() -> None:
-    """Nothing is stored that could not be used."""
+    """Subscriptions that could not be used are not stored."""
     assert parse_key("A" * 22 + "==", "auth", 16) == "A" * 22
-    for bad in ("", "A" * 21, "A" * 30, "*" * 22):
+    for invalid in ("", "A" * 21, "A" * 30, "*" * 22):
         with pytest.raises(BadRequest):
-            parse_key(bad, "auth", 16)
+            parse_key(invalid, "auth", 16)
     assert parse_token("a:b-c") == "a:b-c"
-    for bad in ("", "a b", "ä", "x" * 513):
+    for invalid in ("", "a b", "ä", "x" * 513):
         with pytest.raises(BadRequest):
-            parse_token(bad)
+            parse_token(invalid)
     assert subscription_id("web", "x") == subscription_id("web", "x") != subscription_id("fcm", "x")

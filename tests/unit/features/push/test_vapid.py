@@ -1,4 +1,4 @@
-"""`chatserver vapid`: what it prints are settings that a worker takes."""
+"""`chatserver vapid` prints valid settings of a worker."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from chatserver.features.push.cli import vapid
 from chatserver.features.push.providers.vapid import check_vapid_pair
 
 
-def test_vapid_command_prints_a_pair_that_fits() -> None:
-    """Copied into the environment, it works; each run makes another one."""
+def test_vapid_command_prints_a_new_matching_key_pair() -> None:
+    """The output can be copied into the environment."""
     first, second = (CliRunner().invoke(vapid) for _ in range(2))
 
     settings = dict(line.split("=", 1) for line in first.stdout.splitlines())

@@ -1,4 +1,4 @@
-"""Effects of chat entries on the index."""
+"""Effects of chat entries on the search index."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def test_edit_and_delete_in_the_same_batch_change_the_document() -> None:
         entry(5, "x", "reaction", target=1),
     )
 
-    assert {place.seq: each.tokens for place, each in found.documents.items()} == {1: "uno"}
+    assert {key.seq: each.tokens for key, each in found.documents.items()} == {1: "uno"}
     assert found.removed == {Place("g-1", 2)}
     assert found.edits == {}
 
 
-def test_changes_of_older_messages_are_passed_on() -> None:
+def test_changes_of_earlier_messages_are_kept_as_changes() -> None:
     """Their documents are in the index already."""
     found = changes_of(
         entry(9, "new text", "edit", target=1),
@@ -49,7 +49,7 @@ def test_changes_of_older_messages_are_passed_on() -> None:
     assert found.removed == {Place("g-1", 3)}
 
 
-def test_tombstones_and_other_entries_are_no_documents() -> None:
+def test_tombstones_and_entries_without_text_are_not_documents() -> None:
     """Members, pins and placeholders have no text to find."""
     found = changes_of(
         entry(1, deleted=True),

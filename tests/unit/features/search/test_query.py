@@ -1,4 +1,4 @@
-"""Queries: syntax, errors, matching and snippets."""
+"""Search queries: syntax, errors, matching and snippets."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_text_matches_as_documented(query: str, text: str, *, expected: bool) ->
         ("in:a in:b", "given twice"),
     ],
 )
-def test_wrong_query_is_refused_with_the_reason(query: str, reason: str) -> None:
+def test_invalid_query_is_refused_with_the_reason(query: str, reason: str) -> None:
     """The message names the parameter, the part and the limit."""
     with pytest.raises(BadRequest, match=reason) as caught:
         parse_query(query, "alice")
@@ -101,7 +101,7 @@ def test_wrong_query_is_refused_with_the_reason(query: str, reason: str) -> None
 
 @given(st.text(max_size=120))
 def test_any_text_is_a_query_or_a_bad_request(text: str) -> None:
-    """No input causes another error."""
+    """No input raises any other error."""
     with contextlib.suppress(BadRequest):
         parse_query(text, "alice")
 
@@ -109,9 +109,8 @@ def test_any_text_is_a_query_or_a_bad_request(text: str) -> None:
 @given(
     st.lists(st.text(st.characters(codec="utf-8", categories=["L", "N"]), min_size=1), max_size=9)
 )
-def test_words_of_a_text_find_it(found: list[str]) -> None:
-    """Any of its words, and the whole text as a phrase, find a text."""
-    text = normalize(" ".join(found))
+def test_text_is_found_by_its_words_and_as_a_phrase(words: list[str]) -> None:
+    text = normalize(" ".join(words))
     for word in text.split():
         if tokenize(word):
             assert is_found(f'"{word}"', text)
@@ -121,8 +120,8 @@ def test_words_of_a_text_find_it(found: list[str]) -> None:
 
 
 @given(st.text(max_size=400), st.text(min_size=1, max_size=3))
-def test_snippet_is_a_part_of_the_text_without_markup(text: str, query: str) -> None:
-    """Joined again, the segments are text of the message; nothing is added but the dots."""
+def test_snippet_is_a_part_of_the_text(text: str, query: str) -> None:
+    """The joined segments are text of the message; only ellipses are added."""
     text = normalize(text)
     with contextlib.suppress(BadRequest):
         spans = find_spans(parse_query(query, "alice").terms, text)
@@ -137,7 +136,7 @@ def test_snippet_is_a_part_of_the_text_without_markup(text: str, query: str) -> 
 
 
 def test_snippet_marks_the_hits() -> None:
-    """Hits are segments of their own, also in characters without spaces."""
+    """Hits are separate segments, also in scripts without spaces."""
     text = "今日は東京都に行く。"
     spans = find_spans(parse_query("東京", "alice").terms, text)
 

@@ -14,7 +14,7 @@ from chatserver.features.search.tokenizer import (
 )
 
 
-def words(text: str) -> list[str]:
+def tokens_of(text: str) -> list[str]:
     return [token.text for token in tokenize(normalize(text))]
 
 
@@ -38,20 +38,20 @@ def words(text: str) -> list[str]:
 )
 def test_text_is_split_and_folded(text: str, expected: list[str]) -> None:
     """Case, diacritics and width make no difference; scripts without spaces give pairs."""
-    assert words(text) == expected
+    assert tokens_of(text) == expected
 
 
 def test_long_words_and_texts_are_cut() -> None:
-    """The index is bounded, whatever a message has."""
-    assert words("x" * 1000) == ["x" * TOKEN_CHARS_MAX]
-    assert len(words("a " * (TOKENS_MAX + 5))) == TOKENS_MAX
-    assert len(words("é " * (TOKENS_MAX + 5))) == TOKENS_MAX
-    assert len(words("東" * (TOKENS_MAX + 5))) == TOKENS_MAX
+    """The size of an index entry is limited for any message."""
+    assert tokens_of("x" * 1000) == ["x" * TOKEN_CHARS_MAX]
+    assert len(tokens_of("a " * (TOKENS_MAX + 5))) == TOKENS_MAX
+    assert len(tokens_of("é " * (TOKENS_MAX + 5))) == TOKENS_MAX
+    assert len(tokens_of("東" * (TOKENS_MAX + 5))) == TOKENS_MAX
 
 
 @given(st.text(max_size=80))
 def test_spans_are_in_order_and_tokens_have_no_separator(text: str) -> None:
-    """The engines separate tokens by spaces and quote them."""
+    """The search engines separate tokens by spaces and quote them."""
     text = normalize(text)
     tokens = tokenize(text)
 
@@ -64,7 +64,7 @@ def test_spans_are_in_order_and_tokens_have_no_separator(text: str) -> None:
 
 @given(st.text(max_size=80))
 def test_folding_is_stable(text: str) -> None:
-    """A token is its own token: what was found once is found by its folded form."""
+    """A folded token is folded to itself, so it finds the same text."""
     for each in tokenize(normalize(text)):
         if not each.is_gram:
-            assert words(each.text)[:1] == [each.text] or words(each.text) == []
+            assert tokens_of(each.text)[:1] == [each.text] or tokens_of(each.text) == []

@@ -1,4 +1,4 @@
-"""Ids of posts, and what may be posted."""
+"""Ids of posts, and the content of posts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from chatserver.features.social.model import (
 )
 
 
-class SetClock:
-    """A clock that the test sets."""
+class FakeClock:
+    """A clock with scripted times."""
 
     def __init__(self, *times: float) -> None:
         self._times = iter(times)
@@ -33,26 +33,26 @@ class SetClock:
 
 
 @given(st.lists(st.floats(1.0, 4e9), min_size=2, max_size=50))
-def test_post_ids_rise_whatever_the_clock_does(times: list[float]) -> None:
-    """Within one millisecond, and when it goes back."""
-    ids = PostIds(SetClock(*times, times[-1]))
-    made = [ids.next() for _ in range(len(times) + 1)]
+def test_post_ids_increase_for_any_clock(times: list[float]) -> None:
+    """Ids of one millisecond increase, and so they do when the clock goes back."""
+    ids = PostIds(FakeClock(*times, times[-1]))
+    post_ids = [ids.next() for _ in range(len(times) + 1)]
 
-    assert made == sorted(set(made))
-    assert all(parse_post_id(each) == each for each in made)
-    assert get_created_ms(made[0]) == int(times[0] * 1000)
-    assert first_post_id(times[0]) <= made[0] < first_post_id(times[0] + 0.0021)
+    assert post_ids == sorted(set(post_ids))
+    assert all(parse_post_id(each) == each for each in post_ids)
+    assert get_created_ms(post_ids[0]) == int(times[0] * 1000)
+    assert first_post_id(times[0]) <= post_ids[0] < first_post_id(times[0] + 0.0021)
 
 
 @pytest.mark.parametrize("text", ["", "x", "8" + "0" * 25, "0" * 27, "0" * 25 + "#", "i" * 26])
-def test_post_id_of_another_shape_is_refused(text: str) -> None:
-    """Nothing of it may get into a key."""
+def test_invalid_post_id_is_refused(text: str) -> None:
+    """Post ids become part of keys."""
     with pytest.raises(BadRequest, match="post: must be the id of a post"):
         parse_post_id(text)
 
 
-def test_content_is_text_that_says_something() -> None:
-    """Bounded, normalised, not only spaces."""
+def test_content_is_normalized_bounded_and_not_blank() -> None:
+    """Control characters are refused."""
     assert parse_content("e\u0301\n") == "\u00e9\n"
     for text in ("", " \n", "a\x00b"):
         with pytest.raises(BadRequest, match="content"):
@@ -61,8 +61,7 @@ def test_content_is_text_that_says_something() -> None:
         parse_content("x" * (POST_CHARS_MAX + 1))
 
 
-def test_nobody_follows_himself() -> None:
-    """There are two ends to an edge."""
+def test_user_cannot_follow_themselves() -> None:
     check_other(UserId("a"), UserId("b"))
     with pytest.raises(BadRequest):
         check_other(UserId("a"), UserId("a"))

@@ -1,4 +1,4 @@
-"""The webhook `before_send`, asked by a process: order, bounds, the policy and the breaker."""
+"""The `before_send` webhook: order, limits, policy and circuit breaker."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from chatserver.service.messaging.service import Messaging
 ALICE, CHAT = UserId("alice"), ChatId("c1")
 
 
-class Clock:
-    """A clock that stands still until it is moved."""
+class FakeClock:
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -34,32 +34,32 @@ class Clock:
         return self.now
 
 
-class Hook:
+class StubApplication:
     """A host application that responds when the test decides."""
 
     def __init__(self) -> None:
-        self.asked: list[messages.BeforeSend] = []
+        self.requests: list[messages.BeforeSend] = []
         self.waiting: list[asyncio.Future[messages.Verdict]] = []
 
     async def ask(self, question: messages.BeforeSend) -> messages.Verdict:
-        self.asked.append(question)
+        self.requests.append(question)
         future = asyncio.get_running_loop().create_future()
         self.waiting.append(future)
         return await future
 
 
-class Dead:
-    """A host application that is not there."""
+class DownApplication:
+    """A host application that is down."""
 
     def __init__(self) -> None:
         self.count = 0
 
     async def ask(self, question: messages.BeforeSend) -> messages.Verdict:
         self.count += 1
-        raise Unavailable("nobody there")
+        raise Unavailable("the application is down")
 
 
-class References:
+class StubReferences:
     """References of earlier messages."""
 
     def __init__(self, *known: str) -> None:
@@ -69,8 +69,8 @@ class References:
         return "d" if ref in self.known else None
 
 
-class Commits:
-    """Records what would be committed."""
+class StubCommits:
+    """Records the messages instead of committing them."""
 
     def __init__(self, sent: list[tuple[str, str, str | None]]) -> None:
         self._sent = sent
@@ -80,8 +80,8 @@ class Commits:
         self._sent.append((draft.ref, text, draft.made or None))
 
 
-class Recorder(Messaging):
-    """Sending that ends where messages would be committed, to chats that are all one audience."""
+class RecordingMessaging(Messaging):
+    """Messaging without commits, in which all chats have the same audience."""
 
     retention_s = 0
     users: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class Recorder(Messaging):
         fake: Any = self
         super().__init__(
             send_interceptor=BeforeSendQueue(before_send, in_flight_max),
-            commits=Commits(self.sent),
+            commits=StubCommits(self.sent),
             audiences=fake,
             inboxes=fake,
             undelivered=fake,
@@ -103,14 +103,14 @@ class Recorder(Messaging):
         return self
 
 
-class Answers:
-    """The outcome of each message."""
+class Outcomes:
+    """The outcomes of messages."""
 
     def __init__(self) -> None:
         self.refused_: list[tuple[str, ChatError]] = []
 
     def acked(self, draft: PendingDraft, seq: int, ts: int, mid: str, *, dup: bool) -> None:
-        raise AssertionError("nothing is committed here")
+        raise AssertionError("no message is committed in these tests")
 
     def refused(self, draft: PendingDraft, error: ChatError) -> None:
         self.refused_.append((draft.ref, error))
@@ -124,13 +124,10 @@ def question(ref: str = "r1") -> messages.BeforeSend:
     return messages.BeforeSend(CHAT, ALICE, ref, "text", "hello")
 
 
-async def turns(count: int = 3) -> None:
-    """Let the loop go on."""
+async def run_loop(count: int = 3) -> None:
+    """Run the event loop a few times."""
     for _ in range(count):
         await asyncio.sleep(0)
-
-
-# order
 
 
 @settings(max_examples=40, deadline=None)
@@ -138,32 +135,37 @@ async def turns(count: int = 3) -> None:
     verdicts=st.lists(st.sampled_from(["accept", "change", "refuse"]), min_size=1, max_size=12),
     data=st.data(),
 )
-async def test_screened_messages_of_a_sender_keep_their_order_in_any_order_of_verdicts(
+async def test_checked_messages_keep_their_order_for_any_order_of_verdicts(
     verdicts: list[str], data: st.DataObject
 ) -> None:
     """Accepted messages are sent in the order of `send`, chat by chat (promise P3)."""
-    hook, answers = Hook(), Answers()
-    messaging = Recorder(
-        BeforeSendCheck(verdicts=hook, references=References(), settings=Webhooks(), clock=Clock())
+    application, outcomes = StubApplication(), Outcomes()
+    messaging = RecordingMessaging(
+        BeforeSendCheck(
+            verdicts=application,
+            references=StubReferences(),
+            settings=Webhooks(),
+            clock=FakeClock(),
+        )
     )
     chats = [data.draw(st.sampled_from(["c1", "c2"])) for _ in verdicts]
 
     for number, chat in enumerate(chats):
-        messaging.submit(ALICE, send(f"r{number}", str(number), chat), answers)
-    await turns()
+        messaging.submit(ALICE, send(f"r{number}", str(number), chat), outcomes)
+    await run_loop()
     for number in data.draw(st.permutations(range(len(verdicts)))):
         action = verdicts[number]
         body = "new" if action == "change" else None
-        hook.waiting[number].set_result(messages.Verdict(action, body))  # type: ignore[arg-type]
-        await turns(1)
+        application.waiting[number].set_result(messages.Verdict(action, body))  # type: ignore[arg-type]
+        await run_loop(1)
     await messaging.drain()
 
-    wanted = [f"r{number}" for number, action in enumerate(verdicts) if action != "refuse"]
+    accepted = [f"r{number}" for number, action in enumerate(verdicts) if action != "refuse"]
     for chat in ("c1", "c2"):
-        mine = [f"r{number}" for number, each in enumerate(chats) if each == chat]
-        sent = [ref for ref, _, _ in messaging.sent if ref in mine]
-        assert sent == [ref for ref in wanted if ref in mine]
-    assert {ref for ref, _ in answers.refused_} == {
+        chat_refs = [f"r{number}" for number, each in enumerate(chats) if each == chat]
+        sent = [ref for ref, _, _ in messaging.sent if ref in chat_refs]
+        assert sent == [ref for ref in accepted if ref in chat_refs]
+    assert {ref for ref, _ in outcomes.refused_} == {
         f"r{number}" for number, action in enumerate(verdicts) if action == "refuse"
     }
     changed = [f"r{number}" for number, action in enumerate(verdicts) if action == "change"]
@@ -172,63 +174,73 @@ async def test_screened_messages_of_a_sender_keep_their_order_in_any_order_of_ve
     )
 
 
-async def test_screened_message_does_not_wait_for_one_of_another_chat() -> None:
-    """A verdict that does not come holds up one sender in one chat alone."""
-    hook, answers = Hook(), Answers()
-    messaging = Recorder(
-        BeforeSendCheck(verdicts=hook, references=References(), settings=Webhooks(), clock=Clock())
+async def test_checked_message_does_not_wait_for_one_of_another_chat() -> None:
+    """A missing verdict delays one sender in one chat only."""
+    application, outcomes = StubApplication(), Outcomes()
+    messaging = RecordingMessaging(
+        BeforeSendCheck(
+            verdicts=application,
+            references=StubReferences(),
+            settings=Webhooks(),
+            clock=FakeClock(),
+        )
     )
-    messaging.submit(ALICE, send("r1", chat="c1"), answers)
-    messaging.submit(ALICE, send("r2", chat="c2"), answers)
-    messaging.submit(UserId("bob"), send("r3", chat="c1"), answers)
-    await turns()
+    messaging.submit(ALICE, send("r1", chat="c1"), outcomes)
+    messaging.submit(ALICE, send("r2", chat="c2"), outcomes)
+    messaging.submit(UserId("bob"), send("r3", chat="c1"), outcomes)
+    await run_loop()
 
-    for future in hook.waiting[1:]:
+    for future in application.waiting[1:]:
         future.set_result(messages.Verdict("accept"))
-    await turns()
+    await run_loop()
 
     assert [ref for ref, _, _ in messaging.sent] == ["r2", "r3"]
-    hook.waiting[0].set_result(messages.Verdict("accept"))
+    application.waiting[0].set_result(messages.Verdict("accept"))
     await messaging.drain()
 
 
-async def test_screened_messages_beyond_the_bound_are_refused() -> None:
-    """A hook that is slow costs memory for so many messages and no more."""
-    hook, answers = Hook(), Answers()
-    messaging = Recorder(
-        BeforeSendCheck(verdicts=hook, references=References(), settings=Webhooks(), clock=Clock()),
+async def test_messages_beyond_the_check_limit_are_refused() -> None:
+    """The memory for messages that wait for a slow application is limited."""
+    application, outcomes = StubApplication(), Outcomes()
+    messaging = RecordingMessaging(
+        BeforeSendCheck(
+            verdicts=application,
+            references=StubReferences(),
+            settings=Webhooks(),
+            clock=FakeClock(),
+        ),
         in_flight_max=2,
     )
-    messaging.submit(ALICE, send("r1"), answers)
-    messaging.submit(ALICE, send("r2"), answers)
+    messaging.submit(ALICE, send("r1"), outcomes)
+    messaging.submit(ALICE, send("r2"), outcomes)
 
     with pytest.raises(Overloaded):
-        messaging.submit(ALICE, send("r3"), answers)
+        messaging.submit(ALICE, send("r3"), outcomes)
 
-    await turns()
-    for future in hook.waiting:
+    await run_loop()
+    for future in application.waiting:
         future.set_result(messages.Verdict("accept"))
     await messaging.drain()
-    messaging.submit(ALICE, send("r3"), answers)
-    await turns()
-    hook.waiting[-1].set_result(messages.Verdict("accept"))
+    messaging.submit(ALICE, send("r3"), outcomes)
+    await run_loop()
+    application.waiting[-1].set_result(messages.Verdict("accept"))
     await messaging.drain()
     assert [ref for ref, _, _ in messaging.sent] == ["r1", "r2", "r3"]
 
 
-# the policy and the breaker
-
-
-async def test_check_without_an_answer_follows_the_policy() -> None:
-    """Open lets it pass, closed refuses it for now."""
+async def test_check_without_a_response_follows_the_policy() -> None:
+    """`open` accepts the message, `closed` refuses it temporarily."""
     opened = BeforeSendCheck(
-        verdicts=Dead(), references=References(), settings=Webhooks(), clock=Clock()
+        verdicts=DownApplication(),
+        references=StubReferences(),
+        settings=Webhooks(),
+        clock=FakeClock(),
     )
     closed = BeforeSendCheck(
-        verdicts=Dead(),
-        references=References(),
+        verdicts=DownApplication(),
+        references=StubReferences(),
         settings=Webhooks(before_send_policy="closed"),
-        clock=Clock(),
+        clock=FakeClock(),
     )
 
     assert await opened.check(question()) == "hello"
@@ -237,12 +249,12 @@ async def test_check_without_an_answer_follows_the_policy() -> None:
 
 
 @pytest.mark.constants({"chatserver.features.webhooks.before_send.BREAKER_FAILURES": 3})
-async def test_check_after_failures_in_a_row_asks_nobody_for_a_while() -> None:
-    """A dead hook costs its deadline a few times, not with each message."""
-    hook, clock = Dead(), Clock()
+async def test_check_after_repeated_failures_sends_no_requests_for_a_while() -> None:
+    """A failed application delays a few messages, not each one."""
+    application, clock = DownApplication(), FakeClock()
     before_send = BeforeSendCheck(
-        verdicts=hook,
-        references=References(),
+        verdicts=application,
+        references=StubReferences(),
         settings=Webhooks(),
         clock=clock,
     )
@@ -252,18 +264,21 @@ async def test_check_after_failures_in_a_row_asks_nobody_for_a_while() -> None:
     clock.now += 11
     await before_send.check(question())
 
-    assert hook.count == 4
+    assert application.count == 4
 
 
-async def test_check_that_refuses_what_was_sent_before_lets_it_pass() -> None:
-    """The retry of a message that was acked is not refused (invariant I11)."""
+async def test_refused_retry_of_an_acked_message_is_accepted() -> None:
+    """The retry of an acked message must return its ack (invariant I11)."""
 
-    class Refusing:
+    class RefusingApplication:
         async def ask(self, question: messages.BeforeSend) -> messages.Verdict:
             return messages.Verdict("refuse", why="no")
 
     before_send = BeforeSendCheck(
-        verdicts=Refusing(), references=References("r1"), settings=Webhooks(), clock=Clock()
+        verdicts=RefusingApplication(),
+        references=StubReferences("r1"),
+        settings=Webhooks(),
+        clock=FakeClock(),
     )
 
     assert await before_send.check(question("r1")) == "hello"

@@ -1,4 +1,4 @@
-"""Events in lanes: many at once, and those of a chat one after the other."""
+"""Delivery of events in parallel lanes, in order for each chat."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chatserver.protocol.webhook_messages import HookEvent, encode
 
 @given(st.lists(st.sampled_from(["c1", "c2", "d-3", "g-4"]), max_size=40), st.integers(1, 8))
 def test_split_lanes_keeps_the_events_of_a_chat_in_order(chats: list[str], count: int) -> None:
-    """Each event is in one lane, and a chat's in the same one, as they came."""
+    """Each event is in one lane, and all events of a chat are in the same lane."""
     events = [
         PendingEvent(f"{n}-0", 0, encode(HookEvent(f"{chat}.{n}", "message", n)))
         for n, chat in enumerate(chats)
@@ -25,6 +25,6 @@ def test_split_lanes_keeps_the_events_of_a_chat_in_order(chats: list[str], count
         event.entry for event in events
     )
     for chat in set(chats):
-        mine = [event for event in events if chat.encode() + b"." in event.event]
-        homes = [lane for lane in lanes if mine[0] in lane]
-        assert [event for event in homes[0] if event in mine] == mine
+        chat_events = [event for event in events if chat.encode() + b"." in event.event]
+        chat_lanes = [lane for lane in lanes if chat_events[0] in lane]
+        assert [event for event in chat_lanes[0] if event in chat_events] == chat_events

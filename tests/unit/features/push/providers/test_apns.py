@@ -1,4 +1,4 @@
-"""APNs: settings that belong together, a token of 40 minutes, a payload that always fits."""
+"""APNs: complete settings, a token of 40 minutes, and a payload that always fits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KEY = ec.generate_private_key(ec.SECP256R1())
 
 
 def pem_of(key: Any, encryption: Any = None) -> str:
-    """A key as files have it."""
+    """Return a key in PEM format."""
     pem: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption or NoEncryption())
     return pem.decode()
 
@@ -54,7 +54,7 @@ SETTINGS = {
 }
 
 
-class Clock:
+class FakeClock:
     """A clock that a test sets."""
 
     now = 1_900_000_000.0
@@ -66,7 +66,7 @@ class Clock:
 
 
 def apns_of(**changes: Any) -> Apns:
-    """A provider that sends nowhere."""
+    """Return a provider that sends nothing."""
     settings = Notify(**(SETTINGS | changes))
     return Apns(cast(Http2, None), settings, SystemClock())
 
@@ -75,8 +75,8 @@ with constants({"chatserver.features.push.providers.apns.SOUND": "s" * 64}):
     APNS = apns_of()
 
 
-def test_apns_settings_are_taken_whole_or_not_at_all() -> None:
-    """Without any there is no APNs; a key may have its line breaks spelled out."""
+def test_apns_settings_are_complete_or_absent() -> None:
+    """The line breaks of the key may be escaped."""
     assert not is_apns_wanted(Notify())
     check_providers(Notify())
     check_apns(Notify(**SETTINGS))
@@ -84,14 +84,14 @@ def test_apns_settings_are_taken_whole_or_not_at_all() -> None:
 
 
 @pytest.mark.parametrize("missing", list(SETTINGS))
-async def test_apns_setting_that_is_missing_is_named_before_a_worker_starts(missing: str) -> None:
-    """Nothing was opened by then: neither Redis nor a connection."""
+async def test_missing_apns_setting_is_named_before_a_worker_starts(missing: str) -> None:
+    """The check runs before the worker connects to Redis or a push service."""
     notify = Notify(**{**SETTINGS, missing: ""})
 
-    with pytest.raises(ConfigError, match=rf"notify\.{missing}: is missing") as refused:
+    with pytest.raises(ConfigError, match=rf"notify\.{missing}: is missing") as error:
         await run_workers(Settings(notify=notify), ["notify"])
 
-    assert len(refused.value.problems) == 1
+    assert len(error.value.problems) == 1
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ async def test_apns_setting_that_is_missing_is_named_before_a_worker_starts(miss
         ("apns_key", "no key"),
         ("apns_key", pem_of(ec.generate_private_key(ec.SECP384R1()))),
         ("apns_key", pem_of(rsa.generate_private_key(65537, 2048))),
-        ("apns_key", pem_of(KEY, BestAvailableEncryption(b"hush"))),
+        ("apns_key", pem_of(KEY, BestAvailableEncryption(b"password"))),
         ("apns_key_id", "ABC123DEF"),
         ("apns_team_id", "abc123defg"),
         ("apns_topic", "com example"),
@@ -108,27 +108,27 @@ async def test_apns_setting_that_is_missing_is_named_before_a_worker_starts(miss
         ("apns_url", "https://api.push.apple.com/3"),
     ],
 )
-def test_apns_setting_that_cannot_be_is_refused_without_being_shown(name: str, value: str) -> None:
+def test_invalid_apns_setting_is_refused_without_its_value(name: str, value: str) -> None:
     """One of them is a private key."""
-    with pytest.raises(ConfigError, match=rf"notify\.{name}: ") as refused:
+    with pytest.raises(ConfigError, match=rf"notify\.{name}: ") as error:
         check_apns(Notify(**{**SETTINGS, name: value}))
 
-    assert len(refused.value.problems) == 1
-    assert not name.endswith("key") or value not in str(refused.value)
+    assert len(error.value.problems) == 1
+    assert not name.endswith("key") or value not in str(error.value)
 
 
-def test_push_settings_that_are_wrong_are_refused_together() -> None:
+def test_invalid_push_settings_are_refused_together() -> None:
     """All invalid settings are reported at once."""
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as error:
         check_providers(Notify(vapid_private="x", fcm_account="{}", apns_topic="a b"))
 
-    shown = str(refused.value)
+    shown = str(error.value)
     assert all(name in shown for name in ("vapid_private", "fcm_account", "apns_key", "apns_topic"))
 
 
 def test_provider_token_is_used_for_forty_minutes_and_then_renewed() -> None:
-    """Apple wants none that is older than an hour, and no other within 20 minutes."""
-    clock = Clock()
+    """Apple rejects tokens older than an hour, and renewals within 20 minutes."""
+    clock = FakeClock()
     tokens = ProviderToken(key=KEY, key_id="ABC123DEFG", team_id="DEF123GHIJ", clock=clock)
 
     first = tokens.get()
@@ -141,13 +141,13 @@ def test_provider_token_is_used_for_forty_minutes_and_then_renewed() -> None:
     assert claims == {"iss": "DEF123GHIJ", "iat": int(clock.now)}
     assert jwt.get_unverified_header(second)["kid"] == "ABC123DEFG"
     assert 20 * 60 <= RENEW_S < 60 * 60
-    clock.now -= 3600  # a clock that was set right
+    clock.now -= 3600  # a clock that was corrected
     assert tokens.get() != second
 
 
-def test_provider_token_that_expired_is_renewed_for_all_who_used_it_and_not_again() -> None:
-    """A wrong clock makes every token an expired one."""
-    clock = Clock()
+def test_expired_provider_token_is_renewed_once_for_concurrent_users() -> None:
+    """With a wrong clock, every token is expired, so renewals are limited."""
+    clock = FakeClock()
     tokens = ProviderToken(key=KEY, key_id="ABC123DEFG", team_id="DEF123GHIJ", clock=clock)
 
     first = tokens.get()
@@ -163,11 +163,19 @@ def test_provider_token_that_expired_is_renewed_for_all_who_used_it_and_not_agai
 
 @given(st.text(max_size=4000), st.text(max_size=80), st.text(max_size=80))
 def test_apns_payload_of_any_text_fits(text: str, name: str, title: str) -> None:
-    """The text is shortened; what stands beside it is bounded."""
+    """The text is shortened; all other fields are bounded."""
     text, name, title = (part.encode("utf-8", "replace").decode() for part in (text, name, title))
-    most = 2**53
+    number_max = 2**53
     notice = Notice(
-        ChatId("c" * 64), Seq(most), most, UserId("u" * 64), name, title, text, most, most
+        ChatId("c" * 64),
+        Seq(number_max),
+        number_max,
+        UserId("u" * 64),
+        name,
+        title,
+        text,
+        number_max,
+        number_max,
     )
 
     encoded = APNS.payload_of(notice)
@@ -177,7 +185,7 @@ def test_apns_payload_of_any_text_fits(text: str, name: str, title: str) -> None
 
 
 @pytest.mark.parametrize("char", ["\x01", "😀", "漢", '"'])
-def test_apns_payload_of_the_longest_texts_fits_and_shows_what_is_cut_off(char: str) -> None:
+def test_apns_payload_of_the_longest_texts_fits_with_an_ellipsis(char: str) -> None:
     """Control characters take six bytes in JSON, others at most four."""
     notice = Notice(ChatId("c"), Seq(1), 1, UserId("u"), char * 80, char * 80, char * 4000, 1, None)
 
@@ -187,8 +195,8 @@ def test_apns_payload_of_the_longest_texts_fits_and_shows_what_is_cut_off(char: 
     assert json.loads(encoded)["aps"]["alert"]["body"] == char * 199 + "…"
 
 
-def test_apns_payload_has_no_sound_no_badge_and_no_text_where_none_is_wanted() -> None:
-    """Whatever the settings exclude is not in the payload."""
+def test_apns_payload_without_sound_badge_and_preview() -> None:
+    """Fields that the settings exclude are not in the payload."""
     notice = Notice(ChatId("c"), Seq(1), 1, UserId("alice"), "Alice", "", "", 1, None)
 
     with constants({"chatserver.features.push.providers.apns.SOUND": ""}):

@@ -1,4 +1,4 @@
-"""Responses of push services: only a push that was certainly not accepted may be sent again."""
+"""Responses of push services: only a push that was certainly not accepted is retried."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from chatserver.outbound.http_client import Answer, NotReached
         (413, Outcome.REFUSED),
     ],
 )
-def test_judge_status_is_one_outcome(status: int, outcome: Outcome) -> None:
-    """Behind most failures of a server the push may have been taken all the same."""
+def test_status_has_one_outcome(status: int, outcome: Outcome) -> None:
+    """After most server errors, the push may have been accepted all the same."""
     assert classify(Answer(status, {}, b"")).outcome is outcome
 
 
-def test_judge_failure_knows_whether_anything_left() -> None:
+def test_failure_outcome_depends_on_whether_the_request_was_sent() -> None:
     """Without a connection the push was not accepted; without a response the result is unknown."""
     assert classify_failure(NotReached("refused")).outcome is Outcome.DOWN
     assert classify_failure(Unavailable("no answer")).outcome is Outcome.UNKNOWN
@@ -54,14 +54,13 @@ def test_judge_failure_knows_whether_anything_left() -> None:
     ],
 )
 def test_retry_after_is_seconds_or_a_date_within_an_hour(text: str, low: int, high: int) -> None:
-    """RFC 9110 section 10.2.3; what makes no sense asks for nothing."""
+    """See RFC 9110 section 10.2.3; invalid values mean no delay."""
     verdict = classify(Answer(429, {"retry-after": text}, b""))
 
     assert low <= verdict.retry_after_s <= high
 
 
-def test_retry_after_may_be_a_date() -> None:
-    """It is counted from now."""
+def test_retry_after_date_is_relative_to_now() -> None:
     in_half_an_hour = email.utils.formatdate(time.time() + 1800, usegmt=True)
 
     verdict = classify(Answer(503, {"retry-after": in_half_an_hour}, b""))

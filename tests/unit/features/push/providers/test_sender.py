@@ -1,4 +1,4 @@
-"""Sending: bounded attempts, a claim before each push, independent services."""
+"""Sending of pushes: limited attempts, a claim before each push, independent services."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ DOWN = Verdict(Outcome.DOWN)
 
 
 def device(name: str, service: str = "one") -> Subscription:
-    """A device whose service is named in its target."""
+    """Return a device whose service is named in its target."""
     return Subscription(name, UserId("bob"), "web", f"{service}/{name}")
 
 
-class Services:
-    """A fake push service with scripted responses, and the callbacks of the sender."""
+class FakeServices:
+    """Fake push services with scripted responses, and the callbacks of the sender."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []
         self.verdicts: dict[str, list[Verdict]] = {}
-        self.gates: dict[str, asyncio.Event] = {}
+        self.blocked: dict[str, asyncio.Event] = {}
         self.claims: list[tuple[str, bool]] = []
         self.unwanted: set[str] = set()
-        self.gone: list[str] = []
+        self.deleted: list[str] = []
         self.until: list[tuple[str, int]] = []
         self.sender = PushSender(
             providers={"web": self},
             clock=SystemClock(),
             claim=self.claim,
-            gone=self.forget,
+            gone=self.delete,
         )
 
     def lane_of(self, subscription: Subscription) -> str:
@@ -57,42 +57,42 @@ class Services:
 
     async def send(self, subscription: Subscription, notice: Notice) -> Verdict:
         self.sent.append(subscription.id)
-        if gate := self.gates.get(self.lane_of(subscription)):
-            await gate.wait()
+        if release := self.blocked.get(self.lane_of(subscription)):
+            await release.wait()
         verdicts = self.verdicts.get(subscription.id, [SENT])
         return verdicts.pop(0) if len(verdicts) > 1 else verdicts[0]
 
     async def claim(self, subscription: Subscription, notice: Notice, is_retry: bool) -> bool:
         self.claims.append((subscription.id, is_retry))
         if subscription.id == "unclaimable":
-            raise Unavailable("redis is away")
+            raise Unavailable("redis is down")
         return subscription.id not in self.unwanted
 
-    async def forget(self, subscription: Subscription, until_ms: int) -> None:
-        self.gone.append(subscription.id)
+    async def delete(self, subscription: Subscription, until_ms: int) -> None:
+        self.deleted.append(subscription.id)
         self.until.append((subscription.id, until_ms))
 
     async def deliver(self, *devices: Subscription) -> None:
-        """Deliver and wait for the end, not for the first attempt only."""
-        for one in devices:
-            self.sender.deliver(one, NOTICE)
+        """Deliver, and wait until all attempts have ended."""
+        for each in devices:
+            self.sender.deliver(each, NOTICE)
         await self.sender.close(10)
 
 
 @pytest.fixture
-async def services(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Services]:
-    """Services, with short waits between attempts."""
+async def services(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeServices]:
+    """Return fake services, with short waits between attempts."""
     monkeypatch.setattr(module, "BACKOFF_S", 0.001)
     monkeypatch.setattr(module, "OPEN_S", 0.001)
-    made = Services()
-    yield made
-    await made.sender.close(0)
+    fakes = FakeServices()
+    yield fakes
+    await fakes.sender.close(0)
 
 
-async def test_push_that_is_refused_for_now_is_tried_so_often_and_no_more(
-    services: Services,
+async def test_temporarily_refused_push_is_retried_up_to_the_limit(
+    services: FakeServices,
 ) -> None:
-    """Only what was surely not taken is attempted again, and each time it is asked for leave."""
+    """Only a push that was certainly not accepted is retried, with a claim for each attempt."""
     services.verdicts = {"down": [DOWN], "later": [DOWN, DOWN, SENT]}
 
     await services.deliver(device("down"), device("later"))
@@ -102,20 +102,20 @@ async def test_push_that_is_refused_for_now_is_tried_so_often_and_no_more(
 
 
 @pytest.mark.parametrize("outcome", [Outcome.SENT, Outcome.UNKNOWN, Outcome.REFUSED, Outcome.GONE])
-async def test_push_that_may_have_been_taken_or_never_will_be_is_tried_once(
-    services: Services, outcome: Outcome
+async def test_push_with_unknown_or_final_outcome_is_not_retried(
+    services: FakeServices, outcome: Outcome
 ) -> None:
-    """A device that is gone is forgotten, others are not."""
+    """A device that no longer exists is deleted, others are not."""
     services.verdicts = {"d": [Verdict(outcome)]}
 
     await services.deliver(device("d"))
 
     assert services.sent == ["d"]
-    assert services.gone == (["d"] if outcome is Outcome.GONE else [])
+    assert services.deleted == (["d"] if outcome is Outcome.GONE else [])
 
 
-async def test_push_that_is_not_claimed_is_not_sent(services: Services) -> None:
-    """Neither if the push is not wanted nor if the claim fails."""
+async def test_push_without_a_claim_is_not_sent(services: FakeServices) -> None:
+    """The push may not be wanted any more, or the claim may fail."""
     services.unwanted = {"read"}
 
     await services.deliver(device("read"), device("unclaimable"))
@@ -123,35 +123,35 @@ async def test_push_that_is_not_claimed_is_not_sent(services: Services) -> None:
     assert services.sent == []
 
 
-async def test_service_that_hangs_holds_only_its_own_pushes_up(services: Services) -> None:
-    """So many calls at once for one service, and others do not notice."""
-    services.gates["stuck"] = asyncio.Event()
+async def test_service_that_hangs_delays_only_its_own_pushes(services: FakeServices) -> None:
+    """The number of concurrent calls per service is limited, and other services do not wait."""
+    services.blocked["stuck"] = asyncio.Event()
     waiting = [services.sender.deliver(device(f"s{n}", "stuck"), NOTICE) for n in range(5)]
 
     await services.sender.deliver(device("free"), NOTICE)
 
     assert not any(future.done() for future in waiting)
     assert [name for name in services.sent if name != "free"] == ["s0", "s1"]
-    services.gates["stuck"].set()
+    services.blocked["stuck"].set()
     await asyncio.wait_for(asyncio.gather(*waiting), 10)
 
 
-async def test_service_with_too_much_waiting_is_given_no_more(
-    services: Services, monkeypatch: pytest.MonkeyPatch
+async def test_pushes_beyond_the_waiting_limit_are_dropped(
+    services: FakeServices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pushes beyond the limit are dropped at once, not kept."""
+    """They are dropped at once, not kept."""
     monkeypatch.setattr(module, "WAITING_MAX", 3)
-    services.gates["stuck"] = asyncio.Event()
+    services.blocked["stuck"] = asyncio.Event()
     futures = [services.sender.deliver(device(f"s{n}", "stuck"), NOTICE) for n in range(5)]
 
     assert [future.done() for future in futures] == [False, False, False, True, True]
-    services.gates["stuck"].set()
+    services.blocked["stuck"].set()
     await services.sender.close(10)
     assert sorted(services.sent) == ["s0", "s1", "s2"]
 
 
-async def test_service_that_fails_again_and_again_is_left_alone_for_a_while(
-    services: Services, monkeypatch: pytest.MonkeyPatch
+async def test_circuit_opens_after_repeated_failures_of_a_service(
+    services: FakeServices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An open circuit delays nothing: waiting pushes count as attempted."""
     monkeypatch.setattr(module, "OPEN_S", 3600.0)
@@ -166,8 +166,8 @@ async def test_service_that_fails_again_and_again_is_left_alone_for_a_while(
     assert "other" in services.sent
 
 
-async def test_device_that_has_too_much_holds_no_other_up(services: Services) -> None:
-    """A service may refuse for one device alone."""
+async def test_busy_device_does_not_delay_other_devices(services: FakeServices) -> None:
+    """A service may rate-limit a single device."""
     services.verdicts = {"d": [Verdict(Outcome.BUSY, retry_after_s=3600.0, is_device_only=True)]}
 
     await services.sender.deliver(device("d"), NOTICE)
@@ -176,23 +176,23 @@ async def test_device_that_has_too_much_holds_no_other_up(services: Services) ->
     assert services.sent == ["d", "e"]
 
 
-async def test_device_that_is_gone_is_forgotten_as_of_then(services: Services) -> None:
-    """With the time from the service, or else the registration when this push began."""
+async def test_deleted_device_has_the_time_of_its_deletion(services: FakeServices) -> None:
+    """It is the time from the service, or else the registration at the start of this push."""
     services.verdicts = {
-        "told": [Verdict(Outcome.GONE, gone_ms=7)],
-        "untold": [Verdict(Outcome.GONE)],
+        "with-time": [Verdict(Outcome.GONE, gone_ms=7)],
+        "without-time": [Verdict(Outcome.GONE)],
     }
 
     for name in services.verdicts:
-        one = dataclasses.replace(device(name), created_ms=5)
-        await services.sender.deliver(one, NOTICE)
+        each = dataclasses.replace(device(name), created_ms=5)
+        await services.sender.deliver(each, NOTICE)
     await services.sender.close(10)
 
-    assert sorted(services.until) == [("told", 7), ("untold", 5)]
+    assert sorted(services.until) == [("with-time", 7), ("without-time", 5)]
 
 
-async def test_service_that_says_when_is_asked_no_earlier(services: Services) -> None:
-    """Retry-After is for all that goes to the service."""
+async def test_retry_after_of_a_service_is_respected(services: FakeServices) -> None:
+    """It applies to all pushes of the service."""
     services.verdicts = {"d": [Verdict(Outcome.BUSY, retry_after_s=0.3), SENT]}
     clock = asyncio.get_running_loop()
     started = clock.time()

@@ -1,9 +1,9 @@
-"""VAPID keys: a pair fits, the settings are checked, a signature is used for some hours."""
+"""VAPID keys: matching pairs, checked settings, and reused signatures."""
 
 from __future__ import annotations
 
 import pytest
-from py_vapid import Vapid02  # type: ignore[import-untyped]  # it comes without types
+from py_vapid import Vapid02  # type: ignore[import-untyped]  # it has no types
 
 from chatserver.errors import ConfigError
 from chatserver.features.push.providers.vapid import (
@@ -17,7 +17,7 @@ from chatserver.features.push.providers.vapid import (
 SUBJECT = "mailto:ops@chat.example"
 
 
-class Clock:
+class FakeClock:
     """A clock that a test sets."""
 
     now = 1_900_000_000.0
@@ -28,29 +28,29 @@ class Clock:
     monotonic = time
 
 
-def test_vapid_pair_of_a_secret_is_the_same_every_time() -> None:
-    """Development needs no file for it; other secrets have other pairs."""
+def test_vapid_pair_of_a_secret_is_deterministic() -> None:
+    """Development needs no key file; other secrets have other pairs."""
     assert derive_vapid_pair("s") == derive_vapid_pair("s") != derive_vapid_pair("t")
     check_vapid_pair(*derive_vapid_pair("s"), SUBJECT)
     check_vapid_pair(*make_vapid_pair(), SUBJECT)
 
 
-def test_vapid_settings_that_do_not_fit_are_refused_together() -> None:
+def test_mismatched_vapid_settings_are_refused_together() -> None:
     """A worker that cannot sign does not start, and reports all invalid settings."""
     private, _ = make_vapid_pair()
 
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as error:
         check_vapid_pair(private, make_vapid_pair()[1], "ops@chat.example")
 
-    assert len(refused.value.problems) == 2
+    assert len(error.value.problems) == 2
     with pytest.raises(ConfigError, match="vapid_private"):
         check_vapid_pair("no key", "", SUBJECT)
-    assert private not in str(refused.value)
+    assert private not in str(error.value)
 
 
-def test_vapid_signature_is_for_the_origin_and_is_renewed() -> None:
-    """One signature for all endpoints of a service, another for each service and each half day."""
-    clock = Clock()
+def test_vapid_signature_is_per_origin_and_renewed() -> None:
+    """All endpoints of a service share a signature, which is renewed every half day."""
+    clock = FakeClock()
     signer = VapidSigner(make_vapid_pair()[0], SUBJECT, clock)
 
     first = signer.authorize("https://push.example/a?secret")
