@@ -1,4 +1,4 @@
-"""A channel's surroundings for its tests: chats in a hot tier, devices, and a loop to run in."""
+"""Fakes for the channel tests: a large chat in the hot tier, sessions and a gateway."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALICE, BOB = UserId("alice"), UserId("bob")
 
 
 class Tier:
-    """A chat: its log, who is in it, and since and until when it is large for its members."""
+    """A chat in the hot tier: its log, its members and the seqs from which it is large."""
 
     def __init__(self, top: int = 0) -> None:
         self.epoch = EPOCH
@@ -34,7 +34,7 @@ class Tier:
         self.large = 1
         self.ended: dict[tuple[UserId, Seq], Seq] = {}
         self.reads = 0
-        self.gone: set[UserId] = set()
+        self.removed_users: set[UserId] = set()
         self.places: dict[UserId, LargePlace] = {}
 
     @property
@@ -48,15 +48,17 @@ class Tier:
         return entry
 
     def trim(self, upto: int) -> None:
-        """Forget the entries up to one."""
+        """Remove the entries up to `upto`."""
         self.entries = [entry for entry in self.entries if entry.seq > upto]
 
-    def turn(self, user: UserId, told: int, since: int, until: int | None = None) -> None:
+    def record_transition(
+        self, user: UserId, inbox_seq: int, since: int, until: int | None = None
+    ) -> None:
         """Record the inbox position of a transition."""
         end = None if until is None else Seq(until)
-        self.places[user] = LargePlace(Seq(told), Seq(since), end)
+        self.places[user] = LargePlace(Seq(inbox_seq), Seq(since), end)
         if end is not None:
-            self.ended[user, Seq(told)] = Seq(since)
+            self.ended[user, Seq(inbox_seq)] = Seq(since)
 
     async def open(self, chat: ChatId) -> None:
         self._check()
@@ -65,7 +67,7 @@ class Tier:
     async def listen(self, chats: Sequence[ChatId], user: UserId | None = None) -> list[LargeHead]:
         self._check()
         self.listeners += 1
-        joined = Seq(0 if user is None or user in self.gone else 1)
+        joined = Seq(0 if user is None or user in self.removed_users else 1)
         top, large = (Seq(self.top), self.large) if self.is_open else (Seq(0), 0)
         return [LargeHead(self.epoch, top, self.is_open, large, joined) for _ in chats]
 
@@ -79,9 +81,9 @@ class Tier:
         self._check()
         return self.places.get(user, LargePlace(Seq(0), Seq(0)))
 
-    async def find_since(self, user: UserId, chat: ChatId, told: Seq) -> Seq | None:
+    async def find_since(self, user: UserId, chat: ChatId, inbox_seq: Seq) -> Seq | None:
         self._check()
-        return self.ended.get((user, told))
+        return self.ended.get((user, inbox_seq))
 
     async def list_live(
         self, chat: ChatId, after: Seq, limit: int
@@ -100,7 +102,7 @@ class Tier:
 
     def _check(self) -> None:
         if self.is_down:
-            raise Unavailable("redis: away")
+            raise Unavailable("redis: unavailable")
 
 
 def body_of(entry: LogEntry) -> bytes:
@@ -118,44 +120,44 @@ def entry_of(seq: int, **fields: str) -> LogEntry:
 
 
 class Device:
-    """A session that keeps what it was sent."""
+    """A session that records what it is sent."""
 
     def __init__(self, user: UserId = ALICE) -> None:
         self.user = user
-        self.got: list[int] = []
+        self.received: list[int] = []
         self.frames: list[bytes] = []
-        self.lost: list[int] = []
+        self.recoveries: list[int] = []
         self.signals: list[bytes] = []
 
     def send_frame(self, frame: bytes) -> None:
         event = json.loads(frame[frame.index(b"{") :])
         assert event["seq"] == 0
         assert event["cs"] == event["message"]["seq"]
-        self.got.append(event["cs"])
+        self.received.append(event["cs"])
         self.frames.append(frame)
 
     async def wait_for_room(self) -> None:
         await asyncio.sleep(0)
 
     def recover_chat(self, chat: ChatId) -> None:
-        self.lost.append(len(self.got))
+        self.recoveries.append(len(self.received))
 
     def send_signal(self, frame: bytes) -> None:
         self.signals.append(frame)
 
 
 class World:
-    """A gateway's channels on a tier."""
+    """The channels of a gateway with a fake hot tier."""
 
     def __init__(self, tier: Tier) -> None:
         self.tier = tier
-        self.here: dict[UserId, list[Device]] = {}
+        self.sessions: dict[UserId, list[Device]] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self.channels = Channels(
             subscriptions=cast(Any, tier),
             chat_log=cast(Any, tier),
             open_chat=tier.open,
-            sessions_of=lambda user: self.here.get(user, ()),
+            sessions_of=lambda user: self.sessions.get(user, ()),
             spawn=self.spawn,
             device_epoch=lambda: tier.epoch,
         )
@@ -165,43 +167,43 @@ class World:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    async def rest(self) -> None:
-        """Wait until nothing is going on."""
+    async def wait_until_idle(self) -> None:
+        """Wait until no task is running."""
         while self.tasks:
             await asyncio.gather(*self.tasks)
 
     async def join(self, device: Device, after: int | None = None, start: int = 0) -> None:
-        """Take a device in, as a session does at hello."""
+        """Attach a device, as a session does at hello."""
         known = None if after is None else {CHAT: after}
         entry = await self.channels.open_for(device.user, Seq(start), known)
-        self.here.setdefault(device.user, []).append(device)
+        self.sessions.setdefault(device.user, []).append(device)
         self.channels.enter(device, entry)
 
-    async def come_back(self, device: Device) -> None:
-        """Do what a session does that was let go."""
+    async def reattach(self, device: Device) -> None:
+        """Attach a device again, as a session does after it was detached for recovery."""
         found = await self.channels.find_again(device, CHAT)
         if found is not None:
             self.channels.attach(device, found)
 
     async def finish(
-        self, device: Device, upto: int, told: int, *, is_removal: bool = False
+        self, device: Device, upto: int, inbox_seq: int, *, is_removal: bool = False
     ) -> None:
-        """Act as a session whose inbox reports that the chat was large up to a seq."""
-        turn = LargeChatTransition(CHAT, False, Seq(upto), is_removal)
-        await self.channels.finish(device, turn, Seq(told))
+        """Act as a session whose inbox says that the chat was large up to `upto`."""
+        transition = LargeChatTransition(CHAT, False, Seq(upto), is_removal)
+        await self.channels.finish(device, transition, Seq(inbox_seq))
 
     def push(self, entry: LogEntry) -> None:
-        """Tell of an entry, as the commit or mail does."""
+        """Push an entry, as a commit or a record of another gateway does."""
         self.channels.push(CHAT, self.tier.epoch, entry.seq, body_of(entry))
 
 
 def run(test: Callable[[World], Awaitable[None]], top: int = 0) -> World:
-    """Run a test in a loop of its own."""
+    """Run a test in a new event loop."""
 
     async def main() -> World:
         world = World(Tier(top))
         await test(world)
-        await world.rest()
+        await world.wait_until_idle()
         return world
 
     return asyncio.run(main())

@@ -1,4 +1,4 @@
-"""A new epoch whose snapshot is delayed: nothing of the epoch comes first, and retries stay few."""
+"""A new epoch whose snapshot is delayed: no event precedes its `reset`, retries are bounded."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from tests.unit.gateway.delivery.large_chat_world import (
 )
 
 
-class Wire:
-    """A connection that keeps what it is sent."""
+class FakeConnection:
+    """A connection that records what it is sent."""
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
@@ -45,7 +45,7 @@ class Wire:
         self.is_slow = False
 
     def start_deadline(self, seconds: float, action: Callable[[], None]) -> None:
-        """Nothing here is late."""
+        """No deadline expires in these tests."""
 
     def send_text(self, payload: bytes) -> None:
         self.sent.append(msgspec.json.decode(payload))
@@ -61,13 +61,13 @@ class Wire:
 
 
 class Unlimited:
-    """An allowance that is never used up."""
+    """A rate limit that never refuses."""
 
     def take(self, cost: int) -> bool:
         return True
 
 
-class Office:
+class FakeGateway:
     """A gateway with one session in one large chat, whose warm tier can be down."""
 
     def __init__(self) -> None:
@@ -78,8 +78,8 @@ class Office:
         self.tier = Tier(top=12)
         self.is_warm_down = False
         self.is_up = self.is_loaded = True
-        self.is_lost_by_reading = False
-        self.snapshots = self.lines = self.pages = 0
+        self.is_redis_lost_on_read = False
+        self.snapshots = self.summaries_read = self.pages = 0
         # One object stands for everything a session reaches through its context.
         self.container = self.presence = self.requests = self.hot = self.chats = self
         self.sync = self.warm = self
@@ -123,26 +123,26 @@ class Office:
         self.snapshots += 1
         await self._read_warm()
         kind = frames.TooLong if coverage is Coverage.TOO_LONG else frames.Reset
-        return kind(frames.Cursor(state.epoch, state.head), [self._line()], None)
+        return kind(frames.Cursor(state.epoch, state.head), [self._summary()], None)
 
     async def answer(self, user: UserId, frame: frames.History) -> frames.HistoryPage:
         self.pages += 1
-        if self.is_lost_by_reading:
+        if self.is_redis_lost_on_read:
             self.lose_redis(top=3)
         await asyncio.sleep(0)
         return frames.HistoryPage(frame.id, frame.chat, [], "hot", False, 0, [])
 
     async def get_summary(self, user: UserId, chat: ChatId) -> frames.ChatSummary:
-        self.lines += 1
+        self.summaries_read += 1
         await self._read_warm()
-        return self._line()
+        return self._summary()
 
     async def _read_warm(self) -> None:
         await asyncio.sleep(0)
         if self.is_warm_down:
             raise Unavailable("dynamodb: not connected")
 
-    def _line(self) -> frames.ChatSummary:
+    def _summary(self) -> frames.ChatSummary:
         return frames.ChatSummary(CHAT, "group", top=self.tier.top)
 
     def lose_redis(self, top: int) -> None:
@@ -156,7 +156,7 @@ class Office:
         entry = self.tier.commit()
         self.channels.push(CHAT, self.tier.epoch, entry.seq, body_of(entry))
 
-    async def beat(self, times: int) -> None:
+    async def refresh(self, times: int) -> None:
         """Run the periodic refresh several times: compare sessions and channels."""
         for _ in range(times):
             (state,) = await self.announce([ALICE])
@@ -167,15 +167,15 @@ class Office:
 
 
 class World:
-    """A live session of the first epoch, in step with its large chat."""
+    """A live session of the first epoch that has every entry of its large chat."""
 
     def __init__(self) -> None:
-        self.office, self.wire = Office(), Wire()
+        self.gateway, self.connection = FakeGateway(), FakeConnection()
         self.handler = CommandHandler(
-            context=cast(Any, self.office),
-            connection=cast(Any, self.wire),
-            directory=cast(Any, self.office),
-            admission=cast(Any, self.office),
+            context=cast(Any, self.gateway),
+            connection=cast(Any, self.connection),
+            directory=cast(Any, self.gateway),
+            admission=cast(Any, self.gateway),
             on_authenticated=lambda connection: None,
             on_end=lambda session: None,
         )
@@ -184,20 +184,20 @@ class World:
         self.session.user = ALICE
         self.session.state.hello()
         self.session.state.welcome(EPOCH, Seq(5))
-        self.office.sessions.append(self.session)
+        self.gateway.sessions.append(self.session)
 
     async def open(self) -> None:
-        entry = await self.office.channels.open_for(ALICE, Seq(5))
+        entry = await self.gateway.channels.open_for(ALICE, Seq(5))
         self.session.go_live(Seq(5))
         self.session.enter_large_chats(entry, is_loaded=True)
 
     def types(self) -> list[str]:
-        return [frame["type"] for frame in self.wire.sent]
+        return [frame["type"] for frame in self.connection.sent]
 
 
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    """A session whose retries come at once."""
+    """A session that retries without a delay."""
     monkeypatch.setattr(session_module, "RETRY_S", 0.001)
     monkeypatch.setattr(session_module, "RETRY_S_MAX", 0.01)
     made = World()
@@ -205,54 +205,54 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     yield made
     made.session.end()
     await asyncio.sleep(0)  # let new tasks start
-    for task in made.office.tasks.running:
+    for task in made.gateway.tasks.running:
         task.cancel()
-    await asyncio.gather(*made.office.tasks.running, return_exceptions=True)
+    await asyncio.gather(*made.gateway.tasks.running, return_exceptions=True)
 
 
 async def test_new_epoch_with_a_delayed_snapshot_sends_nothing_before_its_reset(
     world: World,
 ) -> None:
     """A device gets no event and no `too_long` of an epoch before the `reset` that begins it."""
-    office = world.office
-    office.commit()
+    gateway = world.gateway
+    gateway.commit()
     assert world.types() == ["event"]
-    office.is_warm_down = True
-    office.lose_redis(top=3)
+    gateway.is_warm_down = True
+    gateway.lose_redis(top=3)
 
-    await office.beat(3)
-    office.commit()
-    await office.beat(3)
-    await eventually(lambda: office.snapshots > 5)
-    office.commit()
+    await gateway.refresh(3)
+    gateway.commit()
+    await gateway.refresh(3)
+    await eventually(lambda: gateway.snapshots > 5)
+    gateway.commit()
     assert world.types() == ["event"]
-    office.is_warm_down = False
+    gateway.is_warm_down = False
     await eventually(lambda: "reset" in world.types())
-    await eventually(lambda: CHAT in office.channels._channels)
-    office.commit()
+    await eventually(lambda: CHAT in gateway.channels._channels)
+    gateway.commit()
     await eventually(lambda: len(world.types()) == 3)
 
     assert world.types() == ["event", "reset", "event"]
-    assert world.wire.sent[1]["chats"][0]["top"] == 5
-    assert (world.wire.sent[2]["epoch"], world.wire.sent[2]["cs"]) == (NEXT_EPOCH, 6)
+    assert world.connection.sent[1]["chats"][0]["top"] == 5
+    assert (world.connection.sent[2]["epoch"], world.connection.sent[2]["cs"]) == (NEXT_EPOCH, 6)
 
 
 @pytest.mark.parametrize("is_lost_before", [True, False])
 async def test_history_of_a_new_epoch_is_refused_before_its_reset(
     world: World, is_lost_before: bool
 ) -> None:
-    """A page of the new epoch among entries of the old one would hide those that differ."""
-    office, request = world.office, b'{"type":"history","id":7,"chat":"%s"}' % CHAT.encode()
-    office.is_warm_down = True
+    """The client would mix a page of the new epoch with entries of the old one."""
+    gateway, request = world.gateway, b'{"type":"history","id":7,"chat":"%s"}' % CHAT.encode()
+    gateway.is_warm_down = True
     if is_lost_before:
-        office.lose_redis(top=3)
-    office.is_lost_by_reading = not is_lost_before
+        gateway.lose_redis(top=3)
+    gateway.is_redis_lost_on_read = not is_lost_before
 
     world.handler.received(request)
     await eventually(lambda: world.types() == ["error"])
-    refused = world.wire.sent[0]
-    office.is_warm_down = office.is_lost_by_reading = False
-    await office.beat(1)
+    refused = world.connection.sent[0]
+    gateway.is_warm_down = gateway.is_redis_lost_on_read = False
+    await gateway.refresh(1)
     await eventually(lambda: "reset" in world.types())
     world.handler.received(request)
     await eventually(lambda: world.types()[-1] == "page")
@@ -260,101 +260,101 @@ async def test_history_of_a_new_epoch_is_refused_before_its_reset(
     assert (refused["id"], refused["code"], refused["temporary"]) == (7, "unavailable", True)
 
 
-async def test_entries_that_leave_the_log_during_an_outage_cost_one_task_for_each_chat(
+async def test_entries_trimmed_during_an_outage_start_one_task_for_each_chat(
     world: World,
 ) -> None:
-    """However often a chat is lost, one task per session and chat retries, and logs once."""
-    office = world.office
-    office.is_warm_down = True
+    """Repeated recovery of a chat runs one task per session and chat, which logs once."""
+    gateway = world.gateway
+    gateway.is_warm_down = True
 
     with structlog.testing.capture_logs() as logs:
         for _ in range(20):
             world.session.recover_chat(CHAT)
             await asyncio.sleep(0)
-        await eventually(lambda: office.lines > 5)
-        assert office.running("summary-") == 1
+        await eventually(lambda: gateway.summaries_read > 5)
+        assert gateway.running("summary-") == 1
 
     assert [each["event"] for each in logs].count("session.summary_delayed") == 1
-    office.is_warm_down = False
+    gateway.is_warm_down = False
     await eventually(lambda: "too_long" in world.types())
     assert world.types() == ["too_long"]
 
 
-async def test_no_snapshot_is_made_of_chats_that_are_not_loaded(world: World) -> None:
-    """A Redis that was emptied knows only some chats of a user: the `reset` waits for them all."""
-    office = world.office
-    office.is_loaded = False
-    office.lose_redis(top=3)
+async def test_snapshot_with_chats_not_loaded_is_delayed(world: World) -> None:
+    """An emptied Redis has only some chats of a user: the `reset` waits for all of them."""
+    gateway = world.gateway
+    gateway.is_loaded = False
+    gateway.lose_redis(top=3)
 
     with structlog.testing.capture_logs() as logs:
-        await office.beat(3)
+        await gateway.refresh(3)
         await eventually(lambda: "session.snapshot_delayed" in [each["event"] for each in logs])
-    assert (office.snapshots, world.types()) == (0, [])
-    office.is_loaded = True
+    assert (gateway.snapshots, world.types()) == (0, [])
+    gateway.is_loaded = True
     await eventually(lambda: world.types() == ["reset"])
 
 
-async def test_line_that_is_read_while_the_user_is_removed_is_not_sent(world: World) -> None:
-    """The removal comes by the inbox and is the last of the chat: nothing older follows it."""
-    office = world.office
-    office.is_warm_down = True
-    office.channels.detach(world.session)
+async def test_summary_read_during_removal_of_the_user_is_not_sent(world: World) -> None:
+    """The removal arrives in the inbox and ends the chat: no older state may follow it."""
+    gateway = world.gateway
+    gateway.is_warm_down = True
+    gateway.channels.detach(world.session)
     world.session.recover_chat(CHAT)
-    await eventually(lambda: office.lines > 1)
+    await eventually(lambda: gateway.summaries_read > 1)
 
     removal = body_of(entry_of(13, kind="member", user=ALICE, role=""))
-    office.missed = [Missed(Seq(6), removal)]
+    gateway.missed = [Missed(Seq(6), removal)]
     world.session.notify_seq(Seq(6))
     await eventually(lambda: world.types() == ["event"])
-    office.is_warm_down = False
-    await eventually(lambda: not office.running("summary-"))
-    office.commit()
+    gateway.is_warm_down = False
+    await eventually(lambda: not gateway.running("summary-"))
+    gateway.commit()
 
     assert world.types() == ["event"]
 
 
 async def test_new_epoch_seen_by_many_refreshes_runs_one_recovery(world: World) -> None:
-    """Each look at the inbox finds the new epoch; one task retries the snapshot, and logs once."""
-    office = world.office
-    office.is_warm_down = True
-    office.lose_redis(top=3)
+    """Each refresh finds the new epoch; one task retries the snapshot, and logs once."""
+    gateway = world.gateway
+    gateway.is_warm_down = True
+    gateway.lose_redis(top=3)
 
     with structlog.testing.capture_logs() as logs:
         for _ in range(20):
-            await office.beat(1)
-            assert office.running("recovery-") <= 1
-        await eventually(lambda: office.snapshots > 5)
+            await gateway.refresh(1)
+            assert gateway.running("recovery-") <= 1
+        await eventually(lambda: gateway.snapshots > 5)
 
-    assert len(office.tasks.running) == 1
+    assert len(gateway.tasks.running) == 1
     assert [each["event"] for each in logs].count("session.snapshot_delayed") == 1
 
 
-async def test_session_opened_in_an_epoch_that_is_over_enters_no_large_chat(
+async def test_session_opened_in_an_old_epoch_enters_no_large_chat(
     world: World,
 ) -> None:
     """A session whose hello raced with the loss of Redis starts from a `reset`."""
-    office = world.office
-    entry = await office.channels.open_for(ALICE, Seq(5))
-    office.channels.detach(world.session)
-    office.lose_redis(top=3)
+    gateway = world.gateway
+    entry = await gateway.channels.open_for(ALICE, Seq(5))
+    gateway.channels.detach(world.session)
+    gateway.lose_redis(top=3)
 
     world.session.enter_large_chats(entry, is_loaded=True)
-    office.commit()
+    gateway.commit()
     await eventually(lambda: "reset" in world.types())
 
     assert world.types() == ["reset"]
 
 
-async def test_session_beyond_the_bound_waits_until_another_has_its_snapshot(world: World) -> None:
-    """After a loss, thousands of sessions would otherwise fill the queues of the warm tier."""
-    office = world.office
-    office.recoveries = asyncio.Semaphore(1)
-    await office.recoveries.acquire()
-    office.lose_redis(top=3)
+async def test_recovery_above_the_limit_waits_for_another_session(world: World) -> None:
+    """Without the limit, thousands of sessions would fill the queues of the warm tier."""
+    gateway = world.gateway
+    gateway.recoveries = asyncio.Semaphore(1)
+    await gateway.recoveries.acquire()
+    gateway.lose_redis(top=3)
 
-    await office.beat(3)
-    assert (office.running("recovery-"), office.snapshots, world.types()) == (1, 0, [])
-    office.recoveries.release()
+    await gateway.refresh(3)
+    assert (gateway.running("recovery-"), gateway.snapshots, world.types()) == (1, 0, [])
+    gateway.recoveries.release()
 
     await eventually(lambda: world.types() == ["reset"])
-    assert not office.recoveries.locked()
+    assert not gateway.recoveries.locked()

@@ -22,40 +22,40 @@ class Clock(SystemClock):
         return self.now
 
 
-class Post:
-    """Mail that was posted."""
+class FakeStreamWriter:
+    """Records the echoes that are sent."""
 
     def __init__(self) -> None:
-        self.posted: list[Echo] = []
+        self.sent: list[Echo] = []
 
     def send_to_self(self, echo: Echo) -> None:
-        self.posted.append(echo)
+        self.sent.append(echo)
 
 
-async def test_self_mail_is_trouble_until_it_comes_and_when_it_no_longer_does(
+async def test_stream_check_without_a_recent_echo_reports_a_problem(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Not ready before the first record and when the last one is too old."""
+    """The gateway is not ready before the first echo and when the last one is too old."""
     monkeypatch.setattr(gateway_stream_check, "INTERVAL_S", 0.0)
     monkeypatch.setattr(gateway_stream_check, "FIRST_S", 0.0)
-    post, clock = Post(), Clock()
-    mail = GatewayStreamCheck(cast(Any, post), clock)
-    before = mail.find_problem()
-    task = asyncio.create_task(mail.run())
+    writer, clock = FakeStreamWriter(), Clock()
+    check = GatewayStreamCheck(cast(Any, writer), clock)
+    before = check.find_problem()
+    task = asyncio.create_task(check.run())
     async with asyncio.timeout(20):
-        while len(post.posted) < 3:
+        while len(writer.sent) < 3:
             await asyncio.sleep(0)
     task.cancel()
 
-    mail.record_arrival(Echo(99))  # of an earlier life of the stream
-    by_another = mail.find_problem()
-    mail.record_arrival(post.posted[0])
-    fresh = mail.find_problem()
+    check.record_arrival(Echo(99))  # sent before this process started
+    after_unknown_echo = check.find_problem()
+    check.record_arrival(writer.sent[0])
+    fresh = check.find_problem()
     clock.now += LATE_S + 1
-    late = mail.find_problem()
-    mail.record_arrival(post.posted[2])
+    late = check.find_problem()
+    check.record_arrival(writer.sent[2])
 
-    assert before == by_another == "this gateway's stream has received no echo yet"
+    assert before == after_unknown_echo == "this gateway's stream has received no echo yet"
     assert fresh == ""
     assert late == "this gateway's stream receives no echoes; check Redis"
-    assert mail.find_problem() == ""
+    assert check.find_problem() == ""

@@ -1,4 +1,4 @@
-"""Channels: each session gets each entry of a large chat once and in order, whatever happens."""
+"""Channels: each session gets each entry of a large chat once and in order."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.unit.gateway.delivery.large_chat_world import (
 )
 
 
-def test_channel_entry_reaches_every_session_at_once() -> None:
-    """The next entry needs no read of the log, and is framed once: the bytes are the same."""
+def test_channel_pushed_entry_reaches_every_session() -> None:
+    """The next entry is sent without a read of the log and is framed once for all."""
     devices = [Device(), Device(), Device(BOB)]
 
     async def test(world: World) -> None:
@@ -35,33 +35,33 @@ def test_channel_entry_reaches_every_session_at_once() -> None:
 
     world = run(test, top=5)
 
-    assert [device.got for device in devices] == [[6], [6], [6]]
+    assert [device.received for device in devices] == [[6], [6], [6]]
     assert all(device.frames[0] is devices[0].frames[0] for device in devices)
     assert world.tier.reads == 0
 
 
-def test_channel_session_with_an_older_place_gets_what_it_missed() -> None:
-    """Resume costs what was missed, and then goes on with everybody else."""
+def test_channel_session_with_an_older_position_gets_missed_entries() -> None:
+    """A resumed session gets the missed entries, then the same entries as the others."""
     old, new = Device(), Device(BOB)
 
     async def test(world: World) -> None:
         await world.join(new)
         await world.join(old, after=2)
         world.push(world.tier.commit())
-        await world.rest()
+        await world.wait_until_idle()
         world.push(world.tier.commit())
 
     run(test, top=5)
 
-    assert old.got == [3, 4, 5, 6, 7]
-    assert new.got == [6, 7]
+    assert old.received == [3, 4, 5, 6, 7]
+    assert new.received == [6, 7]
 
 
 @given(st.integers(0, 2**32), st.integers(0, 300), st.integers(1, 60))
-def test_channel_gives_each_entry_once_and_in_order_whatever_order_it_hears_of_them(
+def test_channel_with_pushes_in_any_order_sends_each_entry_once_in_order(
     seed: int, top: int, commits: int
 ) -> None:
-    """Entries that come late, twice, or not at all: what is missing is read from the log."""
+    """Pushes may be late, repeated or lost: missing entries are read from the log."""
     chance = random.Random(seed)
     devices: list[tuple[Device, int]] = []
 
@@ -75,7 +75,7 @@ def test_channel_gives_each_entry_once_and_in_order_whatever_order_it_hears_of_t
                 devices.append((device, after))
             waiting.append(world.tier.commit())
             if chance.random() < 0.1:
-                waiting.pop()  # mail that was lost
+                waiting.pop()  # a push that is lost
             chance.shuffle(waiting)
             while waiting and chance.random() < 0.7:
                 world.push(waiting[-1] if chance.random() < 0.1 else waiting.pop())
@@ -87,12 +87,12 @@ def test_channel_gives_each_entry_once_and_in_order_whatever_order_it_hears_of_t
     world = run(test, top)
 
     for device, after in devices:
-        assert device.got == list(range(after + 1, world.tier.top + 1))
-        assert device.lost == []
+        assert device.received == list(range(after + 1, world.tier.top + 1))
+        assert device.recoveries == []
 
 
-def test_channel_member_who_is_removed_hears_nothing_from_then_on() -> None:
-    """The entry that removes a user comes by the inbox, as the last one (promise P7)."""
+def test_channel_removed_member_gets_no_later_entry() -> None:
+    """The entry that removes a user arrives in the inbox, as the last one (promise P7)."""
     alice, bob = Device(), Device(BOB)
 
     async def test(world: World) -> None:
@@ -101,17 +101,17 @@ def test_channel_member_who_is_removed_hears_nothing_from_then_on() -> None:
         world.push(world.tier.commit())
         world.push(world.tier.commit(user="bob", role=""))
         world.push(world.tier.commit())
-        world.tier.turn(BOB, 1, 0, 1)
+        world.tier.record_transition(BOB, 1, 0, 1)
         await world.finish(bob, 1, 1)
 
     run(test)
 
-    assert alice.got == [1, 2, 3]
-    assert bob.got == [1]
+    assert alice.received == [1, 2, 3]
+    assert bob.received == [1]
 
 
-def test_channel_member_who_was_away_gets_what_came_before_the_removal() -> None:
-    """Not more, whatever cursor the device sends."""
+def test_channel_offline_member_gets_only_entries_before_the_removal() -> None:
+    """The limit holds for every cursor that the device sends."""
     bob = Device(BOB)
 
     async def test(world: World) -> None:
@@ -119,90 +119,90 @@ def test_channel_member_who_was_away_gets_what_came_before_the_removal() -> None
             world.tier.commit()
         world.tier.commit(user="bob", role="")
         world.tier.commit()
-        world.tier.gone.add(BOB)
-        world.tier.turn(BOB, 1, 2)  # what he says to have is of before his time
+        world.tier.removed_users.add(BOB)
+        world.tier.record_transition(BOB, 1, 2)  # the device claims a seq before the member joined
         await world.join(bob, after=1, start=1)
-        await world.rest()
+        await world.wait_until_idle()
         await world.finish(bob, 4, 2)
 
     run(test)
 
-    assert bob.got == [3, 4]
-    assert bob.lost == []
+    assert bob.received == [3, 4]
+    assert bob.recoveries == []
 
 
-def test_channel_member_who_is_behind_is_stopped_by_his_removal() -> None:
-    """His own reading of the log finds it, though the others are far ahead."""
+def test_channel_slow_member_gets_no_entry_after_the_removal() -> None:
+    """The member's own read of the log stops at the removal."""
     alice, bob = Device(), Device(BOB)
 
     async def test(world: World) -> None:
         await world.join(alice)
         world.tier.commit(user="bob", role="")
         last = world.tier.commit()
-        await world.join(bob, after=1)  # a gateway that has not heard of it
+        await world.join(bob, after=1)  # this gateway has not received the removal
         world.push(last)
 
     run(test, top=3)
 
-    assert alice.got == [4, 5]
-    assert bob.got == [2, 3]
+    assert alice.received == [4, 5]
+    assert bob.received == [2, 3]
 
 
-def test_channel_new_member_who_is_here_hears_of_it_and_of_all_after() -> None:
+def test_channel_new_member_with_a_session_gets_all_later_entries() -> None:
     """A new member need not reconnect to receive a large chat."""
     alice, bob = Device(), Device(BOB)
 
     async def test(world: World) -> None:
         await world.join(alice)
-        world.tier.turn(BOB, 7, 3)
-        await world.join(bob)  # the inbox has yet to say it
+        world.tier.record_transition(BOB, 7, 3)
+        await world.join(bob)  # before the inbox event of the transition
         world.push(world.tier.commit(user="bob", role="member"))
         await world.channels.begin(bob, CHAT, Seq(3), Seq(7))
-        await world.rest()
+        await world.wait_until_idle()
         world.push(world.tier.commit())
 
     run(test, top=3)
 
-    assert alice.got == [4, 5]
-    assert bob.got == [4, 5]
+    assert alice.received == [4, 5]
+    assert bob.received == [4, 5]
 
 
 def test_channel_session_of_rejoined_member_stays_attached() -> None:
-    """The session is ahead of the channel, which has yet to read both entries."""
+    """The session is ahead of the channel, which has not read both entries yet."""
     alice, bob = Device(), Device(BOB)
 
     async def test(world: World) -> None:
         await world.join(alice)
         world.tier.commit(user="bob", role="")
         world.tier.commit(user="bob", role="member")
-        world.tier.turn(BOB, 7, 4)
+        world.tier.record_transition(BOB, 7, 4)
         await world.join(bob)
         await world.channels.begin(bob, CHAT, Seq(4), Seq(7))
-        await world.rest()
+        await world.wait_until_idle()
         world.push(world.tier.commit())
 
     run(test, top=3)
 
-    assert alice.got == [4, 5, 6]
-    assert bob.got == [5, 6]
+    assert alice.received == [4, 5, 6]
+    assert bob.received == [5, 6]
 
 
-def test_channel_of_a_chat_that_left_the_hot_tier_is_opened_again() -> None:
-    """It was idle for long; a device that comes has its place all the same."""
+def test_channel_of_an_evicted_chat_is_opened_again() -> None:
+    """A device keeps its position in a chat that was evicted from the hot tier."""
     device = Device()
 
     async def test(world: World) -> None:
         world.tier.is_open = False
         await world.join(device, after=2)
-        await world.rest()
+        await world.wait_until_idle()
         world.push(world.tier.commit())
 
     run(test, top=3)
 
-    assert device.got == [3, 4]
+    assert device.received == [3, 4]
 
 
-def test_channel_signal_reaches_the_other_members_here() -> None:
+def test_channel_signal_reaches_the_other_local_members() -> None:
     """The sender of a typing signal does not receive it."""
     alice, bob = Device(), Device(BOB)
 
@@ -216,41 +216,41 @@ def test_channel_signal_reaches_the_other_members_here() -> None:
     assert (alice.signals, bob.signals) == ([], [b"typing"])
 
 
-def test_channel_hole_below_the_log_is_told_and_the_rest_goes_on() -> None:
-    """A device that is too far behind must page history; no entry is skipped silently."""
+def test_channel_position_below_the_log_starts_recovery() -> None:
+    """A device that is too far behind must read history; no entry is skipped silently."""
     device = Device()
 
     async def test(world: World) -> None:
         world.tier.trim(4)
         await world.join(device, after=1)
-        await world.rest()
-        await world.come_back(device)
+        await world.wait_until_idle()
+        await world.reattach(device)
         world.push(world.tier.commit())
 
     run(test, top=6)
 
-    assert device.lost == [0]
-    assert device.got == [7]
+    assert device.recoveries == [0]
+    assert device.received == [7]
 
 
-def test_channel_whose_last_session_left_is_given_up() -> None:
-    """A gateway receives a chat only while it has a session of a member."""
+def test_channel_without_sessions_is_closed() -> None:
+    """A gateway subscribes to a chat only while it has a session of a member."""
     device = Device()
 
     async def test(world: World) -> None:
         await world.join(device)
         world.channels.detach(device)
-        await world.rest()
+        await world.wait_until_idle()
         world.push(world.tier.commit())
 
     world = run(test)
 
-    assert device.got == []
+    assert device.received == []
     assert world.tier.listeners == 0
 
 
-def test_channel_in_a_new_epoch_starts_everybody_from_a_snapshot() -> None:
-    """Places of another life of the hot tier mean nothing."""
+def test_channel_in_a_new_epoch_recovers_every_session() -> None:
+    """Positions of another epoch mean nothing."""
     device = Device()
 
     async def test(world: World) -> None:
@@ -258,17 +258,17 @@ def test_channel_in_a_new_epoch_starts_everybody_from_a_snapshot() -> None:
         world.tier.epoch = NEXT_EPOCH
         world.tier.entries = [entry_of(1), entry_of(2)]
         await world.channels.refresh()
-        await world.come_back(device)
+        await world.reattach(device)
         world.push(world.tier.commit())
 
     run(test, top=9)
 
-    assert device.lost == [0]
-    assert device.got == [3]
+    assert device.recoveries == [0]
+    assert device.received == [3]
 
 
-def test_channel_while_redis_is_away_keeps_its_sessions_in_step() -> None:
-    """Entries that could not be read then are found at the next refresh."""
+def test_channel_after_a_redis_outage_sends_missed_entries() -> None:
+    """Entries that could not be read during the outage are read at the next refresh."""
     device = Device()
 
     async def test(world: World) -> None:
@@ -277,7 +277,7 @@ def test_channel_while_redis_is_away_keeps_its_sessions_in_step() -> None:
         later = world.tier.commit()
         world.tier.is_down = True
         world.push(later)
-        await world.rest()
+        await world.wait_until_idle()
         with pytest.raises(Unavailable):
             await world.channels.refresh()
         world.tier.is_down = False
@@ -285,22 +285,22 @@ def test_channel_while_redis_is_away_keeps_its_sessions_in_step() -> None:
 
     run(test)
 
-    assert device.got == [1, 2]
+    assert device.received == [1, 2]
 
 
-def test_channel_place_ahead_of_the_log_is_not_believed() -> None:
-    """It is from a lost log: those seqs are other entries now, which must be delivered."""
+def test_channel_position_ahead_of_the_log_starts_recovery() -> None:
+    """The position is from a lost log: its seqs are other entries now."""
     device = Device()
 
     async def test(world: World) -> None:
         await world.join(device, after=5)
         for _ in range(3):
             world.push(world.tier.commit())
-        await world.rest()
-        await world.come_back(device)
+        await world.wait_until_idle()
+        await world.reattach(device)
         world.push(world.tier.commit())
 
     run(test, top=3)
 
-    assert device.lost == [0]
-    assert device.got == [7]
+    assert device.recoveries == [0]
+    assert device.received == [7]

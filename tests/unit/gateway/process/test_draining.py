@@ -1,4 +1,4 @@
-"""Goodbyes: to each session once, spread over time, after its answers where there is time."""
+"""Draining: each session gets `bye` once, spread over time, after its pending answers."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from chatserver.protocol.codes import Close
 
 @dataclass
 class FakeSession:
-    """Counts its `bye` frames; busy as often as the test sets."""
+    """Records its `bye` frames; `is_busy` is true the given number of times."""
 
-    looks_busy: int = 0
+    busy_checks: int = 0
     byes: list[tuple[int, int | None]] = field(default_factory=list)
 
     @property
     def is_busy(self) -> bool:
-        self.looks_busy -= 1
-        return self.looks_busy >= 0
+        self.busy_checks -= 1
+        return self.busy_checks >= 0
 
     def bye(self, code: int, reason: str, retry_after_ms: int | None = None) -> None:
         self.byes.append((code, retry_after_ms))
@@ -47,12 +47,12 @@ class FakeSession:
     ],
 )
 def test_spread_grows_with_the_number_of_sessions(sessions: int, rate: int, expected: int) -> None:
-    """So many clients come back at no more than the rate, within a bound."""
+    """Clients reconnect at the given rate at most, within a bounded time."""
     assert spread_ms_of(sessions, rate) == expected
 
 
-async def test_goodbye_comes_once_to_each_with_a_time_of_its_own() -> None:
-    """A thousand clients get `bye` spread evenly over the time, not all at once."""
+async def test_byes_are_sent_once_with_evenly_spread_retry_times() -> None:
+    """A thousand clients do not reconnect at the same time."""
     sessions = [FakeSession() for _ in range(1000)]
 
     await send_byes(cast(Any, sessions), 0.2, 500, random.Random(1))
@@ -65,24 +65,24 @@ async def test_goodbye_comes_once_to_each_with_a_time_of_its_own() -> None:
     assert all(50 < count < 150 for count in tenths), tenths
 
 
-async def test_goodbye_waits_for_answers_that_are_due() -> None:
-    """A session whose sends are unanswered goes after the others."""
+async def test_bye_to_a_busy_session_waits_for_its_answers() -> None:
+    """A session with unanswered sends is closed after the others."""
     order: list[FakeSession] = []
 
-    class Noting(FakeSession):
+    class RecordingSession(FakeSession):
         def bye(self, code: int, reason: str, retry_after_ms: int | None = None) -> None:
             order.append(self)
 
-    busy, idle = Noting(looks_busy=2), Noting()
+    busy, idle = RecordingSession(busy_checks=2), RecordingSession()
 
     await send_byes(cast(Any, [busy, idle]), 600.0, 1000, random.Random(1))
 
     assert order == [idle, busy]
 
 
-async def test_goodbye_to_one_who_is_never_done_comes_when_time_is_up() -> None:
-    """A client that never stops sending does not hold the process up."""
-    endless = FakeSession(looks_busy=10**9)
+async def test_bye_to_a_session_that_stays_busy_is_sent_at_the_deadline() -> None:
+    """A client that never stops sending does not delay the shutdown."""
+    endless = FakeSession(busy_checks=10**9)
 
     async with asyncio.timeout(20):
         await send_byes(cast(Any, [endless]), 0.1, 1000, random.Random(1))
@@ -90,20 +90,20 @@ async def test_goodbye_to_one_who_is_never_done_comes_when_time_is_up() -> None:
     assert len(endless.byes) == 1
 
 
-async def test_goodbye_without_time_is_said_all_the_same() -> None:
-    """`drain_s` 0: everybody at once."""
-    sessions = [FakeSession(looks_busy=5) for _ in range(100)]
+async def test_byes_without_drain_time_are_sent_at_once() -> None:
+    """With `drain_s` 0, busy sessions get `bye` too."""
+    sessions = [FakeSession(busy_checks=5) for _ in range(100)]
 
     await send_byes(cast(Any, sessions), 0.0, 1000, random.Random(1))
 
     assert all(len(session.byes) == 1 for session in sessions)
 
 
-async def test_poll_ends_when_it_is_done_or_time_is_up() -> None:
-    """Whichever comes first."""
-    looks = iter([False, True])
+async def test_poll_until_ends_at_its_condition_or_timeout() -> None:
+    """The condition or the timeout ends the poll, whichever comes first."""
+    results = iter([False, True])
 
-    await poll_until(lambda: next(looks), 60)
+    await poll_until(lambda: next(results), 60)
     await poll_until(lambda: False, 0.01)
 
-    assert list(looks) == []
+    assert list(results) == []

@@ -13,7 +13,7 @@ from chatserver.gateway.session.session_context import HotPathCounters
 EPOCH = Epoch("E1")
 
 
-class Line:
+class FakeConnection:
     """A connection whose peer may be slow."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Line:
 
 
 class Context:
-    """As much of a server as a push needs."""
+    """The part of a session context that a push uses."""
 
     settings = Gateway()
 
@@ -37,11 +37,11 @@ class Context:
 
 
 async def test_signal_to_a_slow_device_is_dropped_and_its_events_are_not() -> None:
-    """Typing and presence give way first (promise P10)."""
-    line = Line()
+    """Typing and presence are dropped before events (promise P10)."""
+    connection = FakeConnection()
     session = Session(
         context=cast(Any, Context()),
-        connection=cast(Any, line),
+        connection=cast(Any, connection),
         on_live=lambda: None,
         on_end=lambda session: None,
     )
@@ -50,11 +50,11 @@ async def test_signal_to_a_slow_device_is_dropped_and_its_events_are_not() -> No
     session.go_live(Seq(0))
 
     session.send_signal(b"typing 1")
-    line.is_slow = True
+    connection.is_slow = True
     session.send_signal(b"typing 2")
     session.push(EPOCH, Seq(1), (b"event",), 5)
-    line.is_slow = False
+    connection.is_slow = False
     session.send_signal(b"typing 3")
     await asyncio.sleep(0)
 
-    assert line.sent == [b"typing 1", b"event", b"typing 3"]
+    assert connection.sent == [b"typing 1", b"event", b"typing 3"]

@@ -1,4 +1,4 @@
-"""Sends that are refused before they are committed: none overtakes another (promise P3)."""
+"""Sends refused before their commit: no later send overtakes them (promise P3)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Unlimited:
         return True
 
 
-class Office:
+class FakeGateway:
     """A gateway of one session, whose commits complete when the test decides."""
 
     def __init__(self) -> None:
@@ -87,14 +87,14 @@ class World:
     """A live session, and a client that pipelines and repeats refused sends in order."""
 
     def __init__(self) -> None:
-        self.office, self.allowance = Office(), Allowance()
+        self.gateway, self.allowance = FakeGateway(), Allowance()
         self.answers: collections.deque[dict[str, Any]] = collections.deque()
         self.phase, self.peer = Phase.OPEN, "192.0.2.1"
         self.handler = CommandHandler(
-            context=cast(Any, self.office),
+            context=cast(Any, self.gateway),
             connection=cast(Any, self),
-            directory=cast(Any, self.office),
-            admission=cast(Any, self.office),
+            directory=cast(Any, self.gateway),
+            admission=cast(Any, self.gateway),
             on_authenticated=lambda connection: None,
             on_end=lambda session: None,
         )
@@ -109,10 +109,10 @@ class World:
         self.unanswered: dict[str, bool] = {}  # ref → whether it was refused
         self.sent = 0
 
-    # the connection, as the session sees it
+    # the connection's methods
 
     def start_deadline(self, seconds: float, action: Callable[[], None]) -> None:
-        """Nothing here is late."""
+        """No deadline expires in these tests."""
 
     def send_text(self, payload: bytes) -> None:
         self.answers.append(msgspec.json.decode(payload))
@@ -120,7 +120,7 @@ class World:
     def close(self, code: int, reason: str) -> None:
         self.phase = Phase.CLOSED
 
-    # the client
+    # the client's actions
 
     def write(self, ref: str) -> None:
         self.unanswered[ref] = False
@@ -132,7 +132,7 @@ class World:
         self.sent += 1
 
     def read(self, count: int) -> None:
-        """Read some answers, and mark what was refused."""
+        """Read `count` answers, and mark the refused sends."""
         for _ in range(min(count, len(self.answers))):
             answer = self.answers.popleft()
             ref = str(answer["id"])
@@ -144,16 +144,16 @@ class World:
                 del self.unanswered[ref]
 
     def repeat(self) -> None:
-        """Repeat what was refused, in order: only once everything unanswered before is known."""
+        """Repeat the refused sends in order."""
         for ref in sorted(self.unanswered, key=int):
             if self.unanswered[ref]:
                 self.write(ref)
 
-    # the server
+    # the server's actions
 
     def ack(self, count: int) -> None:
-        for _ in range(min(count, len(self.office.in_flight))):
-            frame = self.office.in_flight.popleft()
+        for _ in range(min(count, len(self.gateway.in_flight))):
+            frame = self.gateway.in_flight.popleft()
             self.session.state.sends_unacked -= 1
             self.send_text(msgspec.json.encode({"type": "ack", "id": frame.id}))
 
@@ -195,11 +195,11 @@ class World:
             case "late":
                 self.refuse_late()
             case "overload":
-                self.office.is_overloaded = count % 2 == 0
+                self.gateway.is_overloaded = count % 2 == 0
 
     def finish(self) -> None:
-        """Let everything be answered, and the client repeat until nothing is left."""
-        self.office.is_overloaded = False
+        """Answer everything, and let the client repeat until no send is unanswered."""
+        self.gateway.is_overloaded = False
         for _ in range(500):
             self.refill()
             self.release()
@@ -208,7 +208,7 @@ class World:
             if not self.unanswered:
                 return
             self.repeat()
-        raise AssertionError(f"never done: {self.unanswered}")
+        raise AssertionError(f"sends without an ack: {self.unanswered}")
 
 
 NAMES = ["burst", "read", "repeat", "ack", "drain", "refill", "hold", "release", "late", "overload"]
@@ -226,9 +226,9 @@ def test_sends_of_any_burst_are_committed_in_the_order_sent(
         world = World()
         for name, count in script:
             world.do(name, count)
-            assert world.office.committed == [str(n) for n in range(len(world.office.committed))]
+            assert world.gateway.committed == [str(n) for n in range(len(world.gateway.committed))]
         world.finish()
-        assert world.office.committed == [str(n) for n in range(world.sent)]
+        assert world.gateway.committed == [str(n) for n in range(world.sent)]
         world.session.end()
         if world.handler._held_timer is not None:
             world.handler._held_timer.cancel()
@@ -240,8 +240,8 @@ def errors_of(world: World) -> list[dict[str, Any]]:
     return [answer for answer in world.answers if answer["type"] == "error"]
 
 
-async def test_send_after_a_refused_one_is_refused_until_that_comes_again() -> None:
-    """The rest of a burst is refused, though there is room again meanwhile."""
+async def test_send_after_a_refused_one_is_refused_until_its_retry() -> None:
+    """The rest of a burst is refused even if the limit would allow it again."""
     world = World()
     for _ in range(IN_FLIGHT_MAX + 1):
         world.write_new()
@@ -253,11 +253,11 @@ async def test_send_after_a_refused_one_is_refused_until_that_comes_again() -> N
     world.write("4")
     world.write("5")
 
-    assert world.office.committed == ["0", "1", "2", "3", "4", "5"]
+    assert world.gateway.committed == ["0", "1", "2", "3", "4", "5"]
 
 
-def test_client_that_gives_a_send_up_is_not_blocked_for_long() -> None:
-    """The block ends by itself: a chat is not lost with one message."""
+def test_send_after_a_refused_one_without_retry_is_allowed_after_a_timeout() -> None:
+    """A client that drops a refused send is not blocked in the chat forever."""
     order = SendOrder()
     order.refuse("c", "4", None, 100.1)
 
@@ -271,7 +271,7 @@ def test_client_that_gives_a_send_up_is_not_blocked_for_long() -> None:
 
 
 def test_refused_sends_of_a_session_are_bounded() -> None:
-    """A hostile client fills no memory: beyond the bound sends are refused all the same."""
+    """A hostile client cannot fill the memory; sends above the limit are refused too."""
     order = SendOrder()
     for n in range(REFUSED_MAX + 10):
         order.refuse(f"c{n % 7}", f"r{n}", None, 100.0)

@@ -23,7 +23,7 @@ def session(device: str = "d") -> Session:
     return cast(Session, Device(device))
 
 
-def test_registry_remove_tells_of_the_last_one_only() -> None:
+def test_registry_remove_returns_true_for_the_last_session_only() -> None:
     """Presence is withdrawn with the last session, not before."""
     registry = SessionRegistry()
     first, second = session(), session()
@@ -38,7 +38,7 @@ def test_registry_remove_tells_of_the_last_one_only() -> None:
 
 
 def test_registry_remove_twice_or_unknown_changes_nothing() -> None:
-    """A connection that ends while it is thrown out ends once."""
+    """A connection that ends while it is being closed is removed once."""
     registry = SessionRegistry()
     here = session()
     registry.add(ALICE, here)
@@ -61,7 +61,7 @@ def test_registry_lists_a_user_s_sessions_oldest_first() -> None:
 
 
 def test_registry_finds_the_session_of_a_device() -> None:
-    """A device that connects again meets its earlier self."""
+    """A device that reconnects replaces its earlier session."""
     registry = SessionRegistry()
     phone, laptop = session("phone"), session("laptop")
     registry.add(ALICE, phone)
@@ -73,7 +73,7 @@ def test_registry_finds_the_session_of_a_device() -> None:
 
 
 def test_registry_iterates_while_sessions_leave() -> None:
-    """Draining goes over all sessions while each of them takes itself out."""
+    """Draining iterates over the sessions while they remove themselves."""
     registry = SessionRegistry()
     for user in (ALICE, BOB):
         for n in range(3):

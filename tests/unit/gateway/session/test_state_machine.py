@@ -115,7 +115,7 @@ def test_only_a_live_session_is_sent_events(stage: Stage) -> None:
 
 @pytest.mark.parametrize("stage", Stage)
 def test_stored_positions_are_reported_only_in_the_epoch_of_the_device(stage: Stage) -> None:
-    """A device in another epoch would take lost messages for stored ones."""
+    """A device in another epoch would mark lost messages as stored."""
     state = state_in(stage)
 
     assert state.can_report_stored(HERE) == (stage in (Stage.LIVE, Stage.RECOVERING))
@@ -243,11 +243,11 @@ class Device:
 
 
 pushes = st.tuples(st.just("push"), st.integers(0, 40))
-strangers = st.tuples(st.just("other epoch"), st.integers(0, 40))
+other_epochs = st.tuples(st.just("other epoch"), st.integers(0, 40))
 reads = st.tuples(st.just("read"), st.integers(1, 5))
 
 
-@given(st.integers(0, 10), st.lists(st.one_of(pushes, pushes, strangers, reads), max_size=60))
+@given(st.integers(0, 10), st.lists(st.one_of(pushes, pushes, other_epochs, reads), max_size=60))
 def test_any_interleaving_of_pushes_and_pages_sends_each_event_once_in_order(
     start: int, steps: list[tuple[str, int]]
 ) -> None:

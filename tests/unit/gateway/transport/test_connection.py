@@ -1,4 +1,4 @@
-"""A connection over a controlled transport: endings that real sockets reach only by chance."""
+"""Connections on a fake transport: closes that real sockets reach only by chance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.wire import CLOSE, build_frame, build_request, close_payload
 
 
 class Socket(asyncio.Transport):
-    """Keeps what is written, and refuses what a real one refuses."""
+    """A transport that records writes, and raises where a real one would."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Socket(asyncio.Transport):
         self.is_closed = False
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing here is buffered."""
+        """This transport has no buffer."""
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -44,8 +44,8 @@ class Socket(asyncio.Transport):
         self.is_closed = True
 
 
-class Host:
-    """A server of one connection; takes its messages, too."""
+class FakeServer:
+    """A server with one connection, and the receiver of its messages."""
 
     def __init__(self) -> None:
         self.settings = Gateway()
@@ -67,11 +67,11 @@ class Host:
 
     def connected(self, connection: Connection) -> None: ...
 
-    def opened(self, connection: Connection) -> Host:
+    def opened(self, connection: Connection) -> FakeServer:
         return self
 
     def gone(self, connection: Connection) -> None:
-        """Nothing is kept of it."""
+        """Nothing to remove."""
 
     def dropped_slow(self, waiting_bytes: int) -> None:
         self.dropped.append(waiting_bytes)
@@ -86,42 +86,42 @@ class Host:
         self.is_lost = True
 
 
-def flush(host: Host) -> None:
-    """End the tick."""
-    dirty, host.dirty = host.dirty, []
+def flush(server: FakeServer) -> None:
+    """Flush the connections that have queued frames."""
+    dirty, server.dirty = server.dirty, []
     for connection in dirty:
         connection.flush()
 
 
 @pytest.fixture
-async def opened() -> tuple[Host, Socket, Connection]:
+async def opened() -> tuple[FakeServer, Socket, Connection]:
     """A connection after its handshake."""
-    host, socket = Host(), Socket()
-    connection = Connection(host)
+    server, socket = FakeServer(), Socket()
+    connection = Connection(server)
     connection.connection_made(socket)
     connection.data_received(build_request("h")[0])
     assert connection.phase is Phase.OPEN
     socket.written = b""
-    return host, socket, connection
+    return server, socket, connection
 
 
 async def test_headers_of_the_handshake_are_freed(
-    opened: tuple[Host, Socket, Connection],
+    opened: tuple[FakeServer, Socket, Connection],
 ) -> None:
     """The library keeps the request: its headers were 2 KB of each idle session."""
-    host, _socket, _connection = opened
-    (request,) = host.requests
+    server, _socket, _connection = opened
+    (request,) = server.requests
 
     assert not request.headers and not list(request.headers.raw_items())
 
 
 @pytest.mark.parametrize("is_paused", [True, False])
 @pytest.mark.parametrize("how", ["close frame", "end of stream"])
-async def test_what_is_queued_when_the_peer_leaves_breaks_nothing(
-    opened: tuple[Host, Socket, Connection], is_paused: bool, how: str
+async def test_frames_queued_when_the_peer_closes_are_dropped(
+    opened: tuple[FakeServer, Socket, Connection], is_paused: bool, how: str
 ) -> None:
-    """Nothing is written behind the end, so the flush of all others goes on."""
-    host, socket, connection = opened
+    """A write after the end would raise and stop the flush of the other connections."""
+    server, socket, connection = opened
     if is_paused:
         connection.pause_writing()
     connection.send_text(b'{"type":"event"}')
@@ -131,25 +131,25 @@ async def test_what_is_queued_when_the_peer_leaves_breaks_nothing(
     else:
         connection.eof_received()
     connection.send_text(b'{"type":"event"}')
-    flush(host)
+    flush(server)
     if is_paused:
         connection.resume_writing()
 
     assert socket.is_ended
     connection.connection_lost(None)
-    assert host.is_lost
+    assert server.is_lost
 
 
-async def test_what_is_queued_goes_out_before_our_close(
-    opened: tuple[Host, Socket, Connection],
+async def test_frames_queued_before_close_are_written_first(
+    opened: tuple[FakeServer, Socket, Connection],
 ) -> None:
-    """A `bye` is read before the close that follows it, paused or not."""
-    host, socket, connection = opened
+    """A `bye` precedes the close frame even if writing was paused."""
+    server, socket, connection = opened
     connection.pause_writing()
     connection.send_text(b"bye")
 
     connection.close(3000, "shutdown")
-    flush(host)
+    flush(server)
     connection.resume_writing()
 
     assert socket.written == b"\x81\x03bye" + b"\x88\x0a" + close_payload(3000, b"shutdown")

@@ -1,4 +1,4 @@
-"""Frames that we cut and make ourselves, against the library that does the rest."""
+"""Our own parsing and serialization of frames, compared with the websockets library."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def frames(draw: st.DrawFn) -> Frame:
 
 
 @pytest.mark.parametrize("size", EDGES)
-def test_text_frame_equals_the_library_s(size: int) -> None:
+def test_text_frame_equals_the_frame_of_the_library(size: int) -> None:
     """The header that we make has the shortest form for its length (RFC 6455, 5.2)."""
     payload = b"x" * size
 
@@ -50,7 +50,7 @@ def test_text_frame_equals_the_library_s(size: int) -> None:
 @pytest.mark.parametrize("size", EDGES)
 @pytest.mark.parametrize("is_masked", [True, False])
 def test_frame_end_finds_payload_and_end(size: int, is_masked: bool) -> None:
-    """Start and end are exact at every width of the length."""
+    """Start and end are exact for every encoding of the length."""
     data = Frame(Opcode.TEXT, b"x" * size).serialize(mask=is_masked)
 
     start, end = frame_end(data, 0)
@@ -62,7 +62,7 @@ def test_frame_end_finds_payload_and_end(size: int, is_masked: bool) -> None:
 
 @given(st.lists(frames(), min_size=1, max_size=5))
 def test_frame_end_walks_a_stream_frame_by_frame(sent: list[Frame]) -> None:
-    """Frames that arrive together are cut where the library would cut them."""
+    """Frames that arrive together are split where the library would split them."""
     pieces = [frame.serialize(mask=True) for frame in sent]
     data, at, ends = b"".join(pieces), 0, []
 
@@ -74,10 +74,8 @@ def test_frame_end_walks_a_stream_frame_by_frame(sent: list[Frame]) -> None:
 
 
 @given(frames(), st.binary(max_size=20))
-def test_frame_end_of_part_of_a_frame_asks_for_more_or_points_beyond(
-    frame: Frame, before: bytes
-) -> None:
-    """However a frame is split by the network, its end is known or waited for, never guessed."""
+def test_frame_end_of_a_partial_frame_is_correct_or_needs_more(frame: Frame, before: bytes) -> None:
+    """A frame in several packets gives its true end or `NeedMore`, never a wrong end."""
     whole = frame.serialize(mask=True)
     expected = frame_end(before + whole, len(before))
 
@@ -108,27 +106,27 @@ def test_unmask_gives_back_the_payload(payload: bytes) -> None:
         Frame(Opcode.PING, b"x"),
     ],
 )
-def test_is_plain_text_leaves_everything_unusual_to_the_library(frame: Frame) -> None:
-    """Only whole, masked text without reserved bits takes the short way."""
+def test_is_plain_text_of_any_other_frame_is_false(frame: Frame) -> None:
+    """The fast path takes only whole, masked text frames without reserved bits."""
     assert not is_plain_text(frame.serialize(mask=True), 0)
 
 
 @pytest.mark.parametrize("bit", [0x40, 0x20, 0x10])
-def test_is_plain_text_with_a_reserved_bit_is_not(bit: int) -> None:
-    """An extension that was not agreed on is for the library to refuse."""
+def test_is_plain_text_with_a_reserved_bit_is_false(bit: int) -> None:
+    """The library refuses an extension that was not negotiated."""
     first, *rest = Frame(Opcode.TEXT, b"x").serialize(mask=True)
 
     assert not is_plain_text(bytes([first | bit, *rest]), 0)
 
 
-def test_is_plain_text_unmasked_frame_is_not() -> None:
+def test_is_plain_text_of_an_unmasked_frame_is_false() -> None:
     """An unmasked frame breaks the protocol, and the library reports it."""
     assert not is_plain_text(text_frame(b"x"), 0)
 
 
 @given(st.lists(st.sampled_from([0, 30, 120, 130, 2050, 66_000]), max_size=5))
 def test_repacked_frames_are_binary_frames_of_the_same_objects(sizes: list[int]) -> None:
-    """Each text frame becomes one frame that the library takes, in order."""
+    """Each text frame becomes one valid binary frame, in order."""
     bodies = ["x" * size for size in sizes]
     data = repack(b"".join(text_frame(msgspec.json.encode({"body": body})) for body in bodies))
 

@@ -13,14 +13,14 @@ from chatserver.gateway.transport.heartbeat import HeartbeatWheel
 
 
 class Peer:
-    """A connection as the wheel sees it."""
+    """The part of a connection that the wheel uses."""
 
     def __init__(self) -> None:
         self.pinged_at: float | None = None
 
 
 def add_peers(wheel: HeartbeatWheel, count: int) -> list[Any]:
-    """Put so many connections onto a wheel."""
+    """Add `count` connections to a wheel."""
     peers = [Peer() for _ in range(count)]
     for peer in peers:
         wheel.add(cast(Connection, peer))
@@ -36,7 +36,9 @@ settings = st.tuples(st.floats(0.05, 60), st.floats(0.05, 0.95))
 
 
 @given(settings, st.integers(1, 40))
-def test_wheel_pings_each_connection_once_a_turn(setting: tuple[float, float], count: int) -> None:
+def test_wheel_pings_each_connection_once_per_revolution(
+    setting: tuple[float, float], count: int
+) -> None:
     """At any interval, every connection is pinged exactly once."""
     interval_s, share = setting
     wheel = HeartbeatWheel(interval_s, interval_s * share)
@@ -50,7 +52,7 @@ def test_wheel_pings_each_connection_once_a_turn(setting: tuple[float, float], c
 
 
 @given(settings)
-def test_wheel_names_the_silent_once_the_timeout_is_over(setting: tuple[float, float]) -> None:
+def test_wheel_reports_silent_peers_after_the_timeout(setting: tuple[float, float]) -> None:
     """A peer that does not answer is overdue a timeout after its ping, within a tick and a half."""
     interval_s, share = setting
     timeout_s = interval_s * share
@@ -71,7 +73,7 @@ def test_wheel_names_the_silent_once_the_timeout_is_over(setting: tuple[float, f
 
 
 @given(settings, st.integers(1, 20))
-def test_wheel_never_names_who_answers(setting: tuple[float, float], count: int) -> None:
+def test_wheel_never_reports_peers_that_answer(setting: tuple[float, float], count: int) -> None:
     """A peer that responds before the next tick stays connected."""
     interval_s, share = setting
     wheel = HeartbeatWheel(interval_s, interval_s * share)
@@ -84,27 +86,27 @@ def test_wheel_never_names_who_answers(setting: tuple[float, float], count: int)
             peer.pinged_at = None
 
 
-def test_wheel_forgets_who_has_left() -> None:
-    """A connection that is gone is neither pinged nor overdue; leaving twice is no harm."""
+def test_wheel_forgets_removed_connections() -> None:
+    """A removed connection is neither pinged nor overdue; a second removal has no effect."""
     wheel = HeartbeatWheel(25, 10)
-    stays, leaves = add_peers(wheel, 2)
-    leaves.pinged_at = 1.0
+    kept, removed = add_peers(wheel, 2)
+    removed.pinged_at = 1.0
 
-    wheel.remove(leaves)
-    wheel.remove(leaves)
+    wheel.remove(removed)
+    wheel.remove(removed)
 
     seen: list[Any] = []
     for _ in range(25):
         due, overdue = wheel.advance()
         seen += due + overdue
-    assert seen == [stays]
+    assert seen == [kept]
 
 
 @pytest.mark.parametrize(("interval_s", "tick_s"), [(25, 1.0), (4, 1.0), (2, 0.5), (0.8, 0.2)])
-def test_wheel_tick_is_a_second_at_most_and_a_quarter_of_a_turn(
+def test_wheel_tick_is_at_most_a_second_and_a_quarter_of_the_interval(
     interval_s: float, tick_s: float
 ) -> None:
-    """Short intervals, as tests have them, still have slots to spread over."""
+    """Short intervals, as in tests, still have several slots."""
     assert HeartbeatWheel(interval_s, interval_s / 2).tick_s == pytest.approx(tick_s)
 
 

@@ -1,4 +1,4 @@
-"""Frames that wait for a snapshot, and what becomes of them when it does not come (promise P9)."""
+"""Frames that wait for a snapshot, also when the snapshot fails (promise P9)."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ pytestmark = pytest.mark.constants(
 
 OLD, NEW = Epoch("E1"), Epoch("E2")
 OVERLOADED = 3002
-NONSENSE, NONSENSE_ASKED = b'{"type":"dance"}', b'{"type":"dance","id":9}'
+UNKNOWN_FRAME, UNKNOWN_FRAME_WITH_ID = b'{"type":"dance"}', b'{"type":"dance","id":9}'
 
 
-class Wire:
-    """A connection that keeps what it receives."""
+class FakeConnection:
+    """A connection that records what it is sent."""
 
     def __init__(self) -> None:
-        self.said: list[dict[str, Any]] = []
+        self.sent: list[dict[str, Any]] = []
         self.phase = Phase.OPEN
         self.peer = "192.0.2.1"
 
     def start_deadline(self, seconds: float, action: Callable[[], None]) -> None:
-        """Nothing here is late."""
+        """No deadline expires in these tests."""
 
     def send_text(self, payload: bytes) -> None:
-        self.said.append(msgspec.json.decode(payload))
+        self.sent.append(msgspec.json.decode(payload))
 
     def close(self, code: int, reason: str) -> None:
         self.phase = Phase.CLOSED
 
 
-class Office:
+class FakeGateway:
     """A gateway of one session, whose snapshots complete when the test decides."""
 
     def __init__(self) -> None:
@@ -85,19 +85,19 @@ class Office:
         """There are no large chats."""
 
     def detach(self, session: Session) -> None:
-        """There are none."""
+        """There are no large chats."""
 
 
 class World:
-    """A session that was welcomed in one epoch, when the next one begins."""
+    """A session that was welcomed in one epoch when the next one begins."""
 
     def __init__(self) -> None:
-        self.office, self.wire = Office(), Wire()
+        self.gateway, self.connection = FakeGateway(), FakeConnection()
         self.handler = CommandHandler(
-            context=cast(Any, self.office),
-            connection=cast(Any, self.wire),
-            directory=cast(Any, self.office),
-            admission=cast(Any, self.office),
+            context=cast(Any, self.gateway),
+            connection=cast(Any, self.connection),
+            directory=cast(Any, self.gateway),
+            admission=cast(Any, self.gateway),
             on_authenticated=lambda connection: None,
             on_end=lambda session: None,
         )
@@ -109,16 +109,16 @@ class World:
 
     async def begin_snapshot(self) -> None:
         """Let the session detect the new epoch."""
-        self.session.compare(self.office.state)
+        self.session.compare(self.gateway.state)
         await eventually(lambda: self.session.state.is_held)
 
     def of_type(self, kind: str) -> list[dict[str, Any]]:
-        return [frame for frame in self.wire.said if frame["type"] == kind]
+        return [frame for frame in self.connection.sent if frame["type"] == kind]
 
 
 @pytest.fixture
 async def world() -> World:
-    """A session whose frames wait for a moment only."""
+    """A session that holds frames for a short time."""
     return World()
 
 
@@ -126,8 +126,8 @@ def send_frame(request: int) -> bytes:
     return b'{"type":"send","id":%d,"chat":"c1","ref":"r%d","body":"hi"}' % (request, request)
 
 
-async def test_frame_that_waits_for_a_snapshot_for_too_long_is_refused(world: World) -> None:
-    """A tier that hangs is named, and the request fails within its deadline."""
+async def test_frame_held_longer_than_the_timeout_is_refused(world: World) -> None:
+    """If a tier hangs, the request fails within its deadline."""
     await world.begin_snapshot()
 
     for request in (7, 8):
@@ -139,53 +139,53 @@ async def test_frame_that_waits_for_a_snapshot_for_too_long_is_refused(world: Wo
     assert all(error["temporary"] for error in world.of_type("error"))
 
 
-async def test_frame_that_asks_for_no_answer_waits_for_the_snapshot(world: World) -> None:
-    """Its sender would never know that the frame was lost."""
+async def test_frame_without_an_id_waits_for_the_snapshot(world: World) -> None:
+    """No error could report its loss to the client."""
     await world.begin_snapshot()
 
-    world.handler.received(NONSENSE)
+    world.handler.received(UNKNOWN_FRAME)
     world.handler.received(send_frame(7))
     await eventually(lambda: world.of_type("error"))
     assert len(world.of_type("error")) == 1
-    world.office.snapshot.set_result(frames.Reset(frames.Cursor(NEW, 0), [], None))
+    world.gateway.snapshot.set_result(frames.Reset(frames.Cursor(NEW, 0), [], None))
     await eventually(lambda: len(world.of_type("error")) == 2)
 
-    assert [frame["type"] for frame in world.wire.said] == ["error", "reset", "error"]
-    assert world.wire.said[-1]["code"] == "bad_request"
+    assert [frame["type"] for frame in world.connection.sent] == ["error", "reset", "error"]
+    assert world.connection.sent[-1]["code"] == "bad_request"
 
 
 @pytest.mark.constants({"chatserver.gateway.session.command_handler.HELD_TIMEOUT_S": 60.0})
-async def test_frame_that_waits_goes_on_when_the_snapshot_comes_to_nothing() -> None:
-    """The session continues unchanged and retries; nothing waits for it."""
+async def test_held_frame_is_processed_when_the_snapshot_fails() -> None:
+    """The session stays in its epoch and retries; held frames do not wait for the retry."""
     world = World()
     await world.begin_snapshot()
 
-    world.handler.received(NONSENSE_ASKED)
-    world.office.snapshot.set_exception(Unavailable("away"))
+    world.handler.received(UNKNOWN_FRAME_WITH_ID)
+    world.gateway.snapshot.set_exception(Unavailable("down"))
     await eventually(lambda: world.of_type("error"))
 
     assert world.of_type("error")[0]["id"] == 9
     assert world.of_type("error")[0]["code"] == "bad_request"
     assert not world.session.state.is_held
-    for task in world.office.tasks.running:
+    for task in world.gateway.tasks.running:
         task.cancel()
 
 
-async def test_session_whose_snapshot_crashes_is_told_to_come_back(world: World) -> None:
-    """A mistake of ours ends the session: it must not stay, without events and without answers."""
+async def test_session_whose_snapshot_crashes_is_closed_with_bye(world: World) -> None:
+    """After a bug in the server, no session may stay open without events and answers."""
     await world.begin_snapshot()
 
-    world.office.snapshot.set_exception(ValueError("a mistake"))
-    await eventually(lambda: world.wire.phase is Phase.CLOSED)
+    world.gateway.snapshot.set_exception(ValueError("a bug"))
+    await eventually(lambda: world.connection.phase is Phase.CLOSED)
 
     assert world.of_type("bye")[0]["code"] == OVERLOADED
 
 
-# ── before the snapshot is there ────────────────────────────────────────────────────────────────
+# before the snapshot is complete
 
 
-class SlowWarmTier(Office):
-    """A gateway where loading the user takes until the test lets it fail."""
+class SlowWarmTier(FakeGateway):
+    """A gateway where loading a user blocks until the test makes it fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -206,29 +206,29 @@ class SlowWarmTier(Office):
 
 
 @pytest.mark.constants({"chatserver.gateway.session.command_handler.HELD_TIMEOUT_S": 60.0})
-async def test_session_of_an_epoch_that_is_over_reads_nothing_and_starts_where_the_inbox_is_then(
+async def test_session_of_an_old_epoch_starts_from_the_inbox_head_at_its_snapshot(
     world: World,
 ) -> None:
-    """Events that arrive during the wait are delivered once, in the new epoch."""
-    office = world.session._context = world.handler._context = cast(Any, SlowWarmTier())
-    wire = cast(Any, world.wire)
-    wire.wait_for_room = office.wait_for_room
-    told: list[InboxState] = []
+    """Events that arrive before the snapshot are delivered once, in the new epoch."""
+    gateway = world.session._context = world.handler._context = cast(Any, SlowWarmTier())
+    connection = cast(Any, world.connection)
+    connection.wait_for_room = gateway.wait_for_room
+    snapshot_states: list[InboxState] = []
 
     async def get_snapshot(user: UserId, state: InboxState, *_: object) -> frames.Reset:
-        told.append(state)
+        snapshot_states.append(state)
         return frames.Reset(frames.Cursor(NEW, state.head), [], None)
 
-    office.get_snapshot = get_snapshot
+    gateway.get_snapshot = get_snapshot
 
-    world.session.compare(office.state)
+    world.session.compare(gateway.state)
     world.session.notify_seq(Seq(7))
     for _ in range(5):
         await asyncio.sleep(0)
-    # Another process has loaded it meanwhile.
-    office.state = dataclasses.replace(office.state, head=Seq(7), is_known=True)
-    office.loading.set_exception(Unavailable("the warm tier is away"))
+    # Another process has loaded the user by now.
+    gateway.state = dataclasses.replace(gateway.state, head=Seq(7), is_known=True)
+    gateway.loading.set_exception(Unavailable("the warm tier is down"))
     await eventually(lambda: world.of_type("reset"))
 
-    assert office.reads == []
-    assert [state.head for state in told] == [7]
+    assert gateway.reads == []
+    assert [state.head for state in snapshot_states] == [7]

@@ -12,20 +12,20 @@ from chatserver.telemetry.process_stats import QUEUES_MAX, SLOW_MAX
 
 
 def connection(user: str, waiting: int) -> Any:
-    """One whose peer does not read; without a user it has no receiver yet."""
+    """A connection whose peer does not read; without a user it has no receiver yet."""
     receiver = SimpleNamespace(user=user, device="d") if user else None
     return SimpleNamespace(receiver=receiver, queued_bytes=waiting)
 
 
-async def test_longest_queues_and_new_closes_are_told() -> None:
+async def test_stats_contain_the_longest_queues_and_each_close_once() -> None:
     """Limits: ten queues and the twenty newest closes; a close is reported once."""
     slow = [connection(f"u{n}", n) for n in range(QUEUES_MAX + 5)] + [connection("", 99)]
     clients = SlowClients(cast(Any, slow), SystemClock())
     for number in range(SLOW_MAX + 3):
         clients.closed(UserId(f"c{number}"), DeviceId("d"), number)
 
-    told, again = await clients.take_stats(), await clients.take_stats()
+    first, second = await clients.take_stats(), await clients.take_stats()
 
-    assert [queue.waiting_bytes for queue in told["queues"]] == list(range(14, 4, -1))
-    assert [each.user for each in told["slow"]] == [f"c{n}" for n in range(3, SLOW_MAX + 3)]
-    assert again["slow"] == []
+    assert [queue.waiting_bytes for queue in first["queues"]] == list(range(14, 4, -1))
+    assert [each.user for each in first["slow"]] == [f"c{n}" for n in range(3, SLOW_MAX + 3)]
+    assert second["slow"] == []
