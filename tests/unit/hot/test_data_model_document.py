@@ -1,4 +1,4 @@
-"""The document that operators read names every Redis key, as the code spells it."""
+"""docs/data-model.md lists every Redis key of the code, with its type and scripts."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ _HEADER_KEY = re.compile(r"^--\s+(?:item |more )?key (\w+)\s+(\w+)", re.MULTILIN
 
 
 def redis_section() -> str:
-    """The part of the document that is about Redis."""
+    """Return the Redis section of the document."""
     text = DOCUMENT.read_text(encoding="utf-8")
     return text.partition("\n## Redis\n")[2].partition("\n## DynamoDB\n")[0]
 
 
 def documented() -> dict[str, str]:
-    """Each documented key and its type."""
+    """Return the type of each documented key."""
     return dict(_ROW.findall(redis_section()))
 
 
-def spelled_keys() -> set[str]:
-    """The result of every key function, with the names of its parameters as ids."""
+def keys_of_the_code() -> set[str]:
+    """Return the result of every key function, called with its parameter names as ids."""
     keys, found = Keys(1), set()
     for name, method in inspect.getmembers(keys, inspect.ismethod):
         if name in ("__init__", "partition_of"):
             continue
-        given = [
+        arguments = [
             0 if parameter == "partition" else f"<{parameter}>"
             for parameter in inspect.signature(method).parameters
         ]
-        found.add(method(*given).replace("{p0}", "{pN}"))
+        found.add(method(*arguments).replace("{p0}", "{pN}"))
     return found
 
 
 def declared_keys() -> list[tuple[str, str, str]]:
-    """Script, name and type of every key in a script's header."""
+    """Return script, name and type of every key in a script's header."""
     return [
         (script.name, name, kind)
         for script in all_scripts()
@@ -48,14 +48,14 @@ def declared_keys() -> list[tuple[str, str, str]]:
     ]
 
 
-def test_data_model_document_names_exactly_the_keys_of_the_code() -> None:
-    """No key is missing, and none is described that is gone."""
-    assert set(documented()) == spelled_keys()
+def test_data_model_document_lists_exactly_the_keys_of_the_code() -> None:
+    """No key is missing, and no removed key is listed."""
+    assert set(documented()) == keys_of_the_code()
 
 
-def test_data_model_document_agrees_with_header_of_script() -> None:
+def test_data_model_document_agrees_with_script_headers() -> None:
     """Each key of a script is a documented key of that type."""
-    # A header has words: an underscore for a hyphen.
+    # A header writes a hyphen of a key as an underscore.
     types = {
         key.partition(":")[2].partition(":")[0].replace("-", "_"): of_type
         for key, of_type in documented().items()
@@ -67,7 +67,7 @@ def test_data_model_document_agrees_with_header_of_script() -> None:
 
 
 def test_data_model_document_names_every_script() -> None:
-    """Each script is named as the writer of something."""
+    """Each script is listed with the keys that it writes."""
     section = redis_section()
 
     assert [each.name for each in all_scripts() if f"`{each.name}`" not in section] == []

@@ -1,4 +1,4 @@
-"""Which addresses and URLs may be called: every spelling of what is not public is refused."""
+"""Allowed outbound addresses and URLs: private addresses in any notation are refused."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ PUBLIC = ["1.1.1.1", "93.184.215.14", "2606:4700::1111", "::ffff:1.1.1.1", "64:f
 
 
 @pytest.mark.parametrize("text", PRIVATE)
-def test_address_not_public_is_refused(text: str) -> None:
+def test_private_address_is_refused(text: str) -> None:
     """Loopback, private, link-local, shared, reserved, multicast: in IPv4 or wrapped in IPv6."""
     assert not Destinations().is_allowed(text, 443)
 
 
 @pytest.mark.parametrize("text", PUBLIC)
-def test_address_public_is_allowed(text: str) -> None:
+def test_public_address_is_allowed(text: str) -> None:
     """A public address may be called, also through NAT64."""
     assert Destinations().is_allowed(text, 443)
 
@@ -73,13 +73,13 @@ def test_address_public_is_allowed(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["127.1", "2130706433", "0x7f.1", "0177.0.0.1", "1.1.1", "01.1.1.1", "", "localhost"]
 )
-def test_address_oddly_spelled_is_refused(text: str) -> None:
-    """A socket would take these for an address; only the proper spelling is one for us."""
+def test_address_in_a_nonstandard_notation_is_refused(text: str) -> None:
+    """The operating system accepts these notations as addresses; this check does not."""
     assert not Destinations().is_allowed(text, 443)
 
 
-def test_address_private_in_allowed_network_is_allowed() -> None:
-    """The operator may open a network; its neighbours stay closed, however they are spelled."""
+def test_private_address_in_an_allowed_network_is_allowed() -> None:
+    """The operator may allow a network; addresses outside it stay refused."""
     opened = Destinations(["127.0.0.2", "fd00::/8"])
 
     assert opened.is_allowed("127.0.0.2", 8000)
@@ -90,23 +90,23 @@ def test_address_private_in_allowed_network_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("address", sorted(map(str, METADATA)))
-def test_metadata_service_is_opened_by_no_range(address: str) -> None:
-    """Opening a network that holds a metadata service does not open that, listing it does."""
+def test_metadata_service_is_allowed_only_by_its_own_address(address: str) -> None:
+    """An allowed network that contains a metadata service does not allow the service."""
     assert not Destinations().is_allowed(address, 443)
     assert not Destinations(["0.0.0.0/0", "::/0"]).is_allowed(address, 80)
     assert Destinations([address]).is_allowed(address, 80)
 
 
-def test_public_address_is_called_at_listed_ports_only() -> None:
-    """Neither mail servers nor databases of others are reached; the operator adds a port."""
+def test_public_address_is_allowed_at_listed_ports_only() -> None:
+    """Mail servers and databases are out of reach, unless the operator adds a port."""
     assert not any(Destinations().is_allowed("1.1.1.1", port) for port in (0, 22, 25, 80, 6379))
     assert Destinations(ports=[443, 8443]).is_allowed("1.1.1.1", 8443)
     assert not Destinations(ports=[8443]).is_allowed("1.1.1.1", 443)
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_address_wrapped_in_ipv6_is_judged_as_what_it_carries(number: int) -> None:
-    """No IPv6 spelling of an IPv4 address gets further than the address itself."""
+def test_ipv4_address_in_ipv6_is_treated_like_the_ipv4_address(number: int) -> None:
+    """IPv6 notation does not bypass the check of an IPv4 address."""
     plain = ipaddress.IPv4Address(number)
 
     assert is_public(ipaddress.IPv6Address(f"::ffff:{plain}")) == is_public(plain)
@@ -135,14 +135,14 @@ def test_address_wrapped_in_ipv6_is_judged_as_what_it_carries(number: int) -> No
         "https://example.com/" + "a" * 2048,
     ],
 )
-def test_url_not_plain_http_is_refused(url: str) -> None:
-    """Other schemes, hidden users and malformed text are no URLs to call."""
+def test_url_that_is_not_plain_http_is_refused(url: str) -> None:
+    """Other schemes, credentials and malformed URLs are refused."""
     with pytest.raises(BadRequest):
         parse_url(url)
 
 
-def test_url_plain_is_taken() -> None:
-    """A host, a port, a path and a query are all there is to it."""
+def test_plain_url_is_parsed() -> None:
+    """A URL may have a host, a port, a path and a query."""
     parsed = parse_url("https://example.com:8443/hook?a=1")
 
     assert (parsed.host, parsed.port) == ("example.com", 8443)

@@ -1,7 +1,7 @@
-"""Makes values and edge cases of the wire types from the types themselves.
+"""Generates values and edge cases of the wire types from the types themselves.
 
-A field that is added to a frame is therefore tested at its bounds without a new test, and one
-that has no bound is found.
+A field that is added to a frame is tested at its bounds without a new test, and a field
+without a bound is found.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FREE_TEXT = {
     ("update_chat", "topic"),
 }
 
-# The edges of each grammar: what it takes at its bounds, and what lies just beyond them.
+# For each pattern: strings that match at its bounds, and strings just beyond them.
 GRAMMARS: dict[str, tuple[list[str], list[str]]] = {
     "[A-Za-z0-9_-]{0,64}": (
         ["A-z_09", "", "a" * 64],
@@ -71,12 +71,12 @@ class Edge:
 
 
 def tag_of(frame: type[msgspec.Struct]) -> str:
-    """Return the word that stands for a frame type on the wire."""
+    """Return the `type` of a frame on the wire."""
     return str(frame.__struct_config__.tag)
 
 
 def values_of(info: mi.Type) -> st.SearchStrategy[Any]:
-    """Return a strategy of values that the type takes, as JSON has them."""
+    """Return a strategy of valid JSON values of the type."""
     match info:
         case mi.BoolType():
             return st.booleans()
@@ -107,7 +107,7 @@ def bare(pattern: str) -> str:
 
 
 def objects_of(cls: type[msgspec.Struct]) -> st.SearchStrategy[dict[str, Any]]:
-    """Return a strategy of JSON objects of a struct type; optional fields come and go."""
+    """Return a strategy of JSON objects of a struct type, with or without optional fields."""
     info = mi.type_info(cls)
     assert isinstance(info, mi.StructType)
     always = {field.encode_name: values_of(field.type) for field in info.fields if field.required}
@@ -120,7 +120,7 @@ def objects_of(cls: type[msgspec.Struct]) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def sample_of(cls: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the plainest JSON object of a struct type: the required fields only."""
+    """Return a JSON object of a struct type with the required fields only."""
     info = mi.type_info(cls)
     assert isinstance(info, mi.StructType)
     fields = {} if info.tag_field is None else {info.tag_field: info.tag}
@@ -150,7 +150,7 @@ def _plain(info: mi.Type) -> Any:
 
 
 def edges_of(cls: type[msgspec.Struct]) -> Iterator[Edge]:
-    """Yield every bound of every field of a frame, those of nested objects too."""
+    """Yield every bound of every field of a frame, including nested objects."""
     yield from _edges_in(tag_of(cls), (), cls)
 
 
@@ -200,7 +200,7 @@ def _bounds(info: mi.Type) -> Iterator[tuple[str, Any, Any]]:
 
 
 def frame_with(edge: Edge, value: Any) -> bytes:
-    """Return the plainest frame of the edge's type with `value` at its field."""
+    """Return a minimal frame of the edge's type with `value` at its field."""
     cls: type[msgspec.Struct] = next(cls for cls in CLIENT_FRAMES if tag_of(cls) == edge.frame)
     whole = at = sample_of(cls)
     for name in edge.path[:-1]:

@@ -18,7 +18,7 @@ COMMITTED = Path(__file__).parents[3] / "docs" / "asyncapi.json"
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    """The document, as a reader of the file has it."""
+    """The document, decoded from its JSON."""
     decoded: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(asyncapi.build_document()))
     return decoded
 
@@ -51,7 +51,7 @@ def test_document_has_every_frame(document: dict[str, Any], cls: type[msgspec.St
 
 
 @pytest.mark.parametrize("cls", CLIENT_FRAMES, ids=tag_of)
-def test_document_says_how_each_request_is_answered(
+def test_document_lists_the_answers_of_each_request(
     document: dict[str, Any], cls: type[msgspec.Struct]
 ) -> None:
     """A frame with an `id` has answers, `error` among them; one without has none."""
@@ -75,8 +75,8 @@ def test_document_has_every_error_code_and_close_code(document: dict[str, Any]) 
     assert not closes["3500"]["reconnect"]
 
 
-def test_document_references_all_resolve(document: dict[str, Any]) -> None:
-    """No reference points at nothing."""
+def test_document_references_resolve(document: dict[str, Any]) -> None:
+    """Every `$ref` points to an existing part of the document."""
     for ref in references_in(document):
         at: Any = document
         for part in ref.removeprefix("#/").split("/"):
@@ -96,8 +96,8 @@ def references_in(value: Any) -> Iterator[str]:
                 yield from references_in(each)
 
 
-def test_document_says_the_bounds_of_texts(document: dict[str, Any]) -> None:
-    """The bounds that are checked outside of the types are in the document all the same."""
+def test_document_has_the_bounds_of_texts(document: dict[str, Any]) -> None:
+    """Bounds that are checked outside of the types are in the document too."""
     schemas = document["components"]["schemas"]
 
     assert schemas["Send"]["properties"]["body"]["maxLength"] == 4000

@@ -1,4 +1,4 @@
-"""The codec: what it takes, what it refuses and how, and the bytes that it joins by hand."""
+"""The codec: decoding of client frames, its errors, and frames joined from parts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ numbers = st.integers(1, frames.INT_MAX)
 ERROR_CHARS_MAX = 300
 
 
-# ── client frames ───────────────────────────────────────────────────────────────────────────────
+# client frames
 
 
 @given(any_frame)
@@ -83,7 +83,7 @@ def test_decode_client_frame_any_bytes_give_frame_or_bad_request(data: bytes) ->
 def test_decode_client_frame_damaged_frame_gives_frame_or_bad_request(
     fields: dict[str, Any], data: st.DataObject
 ) -> None:
-    """A frame with bytes cut, changed or put in raises nothing but BadRequest."""
+    """A frame with removed, changed or inserted bytes raises nothing but BadRequest."""
     whole = bytearray(msgspec.json.encode(fields))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(whole)))
@@ -118,20 +118,27 @@ def test_decode_client_frame_broken_json_is_not_json(data: bytes) -> None:
         codec.decode_client_frame(data)
 
 
-HALVES = [rb"\ud83d", rb"\ud83dx", rb"\udc00", rb"\ud83d\u0041", rb"\udc00\ud83d", rb"a\uD800"]
+LONE_SURROGATES = [
+    rb"\ud83d",
+    rb"\ud83dx",
+    rb"\udc00",
+    rb"\ud83d\u0041",
+    rb"\udc00\ud83d",
+    rb"a\uD800",
+]
 
 
-@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("surrogate", LONE_SURROGATES)
 @pytest.mark.parametrize("field", ["id", "chat", "ref", "body", "kind", "attachments", "new.deep"])
-def test_decode_client_frame_half_a_character_is_bad_request(field: str, half: bytes) -> None:
-    """A lone surrogate in any field is named, with the request's id; the connection lives."""
+def test_decode_client_frame_lone_surrogate_is_bad_request(field: str, surrogate: bytes) -> None:
+    """The error names the field and the request; the connection stays open."""
     fields: dict[str, object] = {"type": "send", "id": 7, "chat": "c", "ref": "r", "body": "b"}
-    wrong: object = "HALF"
+    wrong: object = "SURROGATE"
     if field == "new.deep":
         fields["new"] = {"deep": wrong}
     else:
         fields[field] = [wrong] if field == "attachments" else wrong
-    data = msgspec.json.encode(fields).replace(b"HALF", half)
+    data = msgspec.json.encode(fields).replace(b"SURROGATE", surrogate)
 
     with pytest.raises(BadRequest) as caught:
         codec.decode_client_frame(data)
@@ -142,20 +149,20 @@ def test_decode_client_frame_half_a_character_is_bad_request(field: str, half: b
 
 
 @pytest.mark.parametrize("data", [b"[]", b'"send"', b"1", b"null", b"{}", b'{"type":"nosuch"}'])
-def test_decode_client_frame_json_that_is_no_frame_is_bad_request(data: bytes) -> None:
-    """JSON that is no frame is a mistake the connection outlives."""
+def test_decode_client_frame_json_without_a_frame_is_bad_request(data: bytes) -> None:
+    """JSON that is not a frame does not close the connection."""
     with pytest.raises(BadRequest) as caught:
         codec.decode_client_frame(data)
 
     assert not isinstance(caught.value, codec.NotJson)
 
 
-# ── bounds, from the types ──────────────────────────────────────────────────────────────────────
+# bounds, from the types
 
 
 @pytest.mark.parametrize("cls", CLIENT_FRAMES, ids=tag_of)
-def test_decode_client_frame_value_at_bound_is_taken(cls: type[frames.ClientFrame]) -> None:
-    """The last value that a bound allows is allowed."""
+def test_decode_client_frame_value_at_bound_is_accepted(cls: type[frames.ClientFrame]) -> None:
+    """The last value within each bound is accepted."""
     refused = {str(edge): error_of(edge, edge.within) for edge in edges_of(cls)}
 
     assert {edge: error for edge, error in refused.items() if error is not None} == {}
@@ -199,7 +206,7 @@ def test_decode_client_frame_missing_field_is_refused_by_name(
 
 @pytest.mark.parametrize("cls", CLIENT_FRAMES, ids=tag_of)
 def test_client_frame_fields_all_have_bounds(cls: type[frames.ClientFrame]) -> None:
-    """No field of a client's frame is without a bound, but texts that domain.text checks."""
+    """Every field of a client frame has a bound, or is a text that domain.text checks."""
     info = mi.type_info(cls)
     assert isinstance(info, mi.StructType)
 
@@ -214,7 +221,7 @@ def test_client_frame_fields_all_have_bounds(cls: type[frames.ClientFrame]) -> N
 
 
 def is_bounded(info: mi.Type) -> bool:
-    """Tell whether values of the type have a largest size."""
+    """Return whether the size of the type's values is bounded."""
     match info:
         case mi.IntType(ge=int(), le=int()) | mi.BoolType() | mi.NoneType() | mi.LiteralType():
             return True
@@ -229,14 +236,14 @@ def is_bounded(info: mi.Type) -> bool:
     return False
 
 
-# ── request ids of frames that do not decode ────────────────────────────────────────────────────
+# request ids of frames that do not decode
 
 
 @given(st.binary(max_size=200))
 @example(b'{"id":' + b"[" * 60_000)
 @example(b'{"id":1,"x":"\xff"}')
 def test_find_request_id_any_bytes_give_id_or_none(data: bytes) -> None:
-    """Looking for an id in rubbish finds none, and raises nothing."""
+    """No bytes raise an error in the search for a request id."""
     found = codec.find_request_id(data)
 
     assert found is None or 0 <= found <= frames.INT_MAX
@@ -250,7 +257,7 @@ def test_find_request_id_of_bad_frame_finds_it(number: int) -> None:
     assert codec.find_request_id(data) == number
 
 
-# ── bytes joined by hand ────────────────────────────────────────────────────────────────────────
+# frames joined from parts
 
 
 @st.composite
@@ -270,7 +277,7 @@ def messages(draw: st.DrawFn) -> frames.Message:
 
 
 def tail_of(message: frames.Message) -> bytes:
-    """Return the tail of a message, as the gateway makes it."""
+    """Return the tail of a message, encoded as in the gateway."""
     return codec.encode_message_tail(
         message.chat,
         message.mid,
@@ -284,7 +291,7 @@ def tail_of(message: frames.Message) -> bytes:
 
 @given(messages())
 def test_join_message_equals_encoded_struct(message: frames.Message) -> None:
-    """A message put together by hand has the same bytes as the encoded struct."""
+    """A message joined from parts has the same bytes as the encoded struct."""
     joined = codec.join_message(message.seq, message.ts, tail_of(message))
 
     assert joined == codec.encode(message)
@@ -293,7 +300,7 @@ def test_join_message_equals_encoded_struct(message: frames.Message) -> None:
 
 @given(messages(), ids, numbers)
 def test_join_event_message_decodes_to_event(message: frames.Message, epoch: str, seq: int) -> None:
-    """A message event put together by hand decodes to the event that it stands for."""
+    """A message event joined from parts decodes to the expected event."""
     body = codec.event_body(message.chat, message.seq, message.ts, tail_of(message))
 
     event = msgspec.json.decode(codec.join_event(epoch, seq, body), type=frames.Event)
@@ -312,7 +319,7 @@ def test_join_event_message_decodes_to_event(message: frames.Message, epoch: str
 def test_join_event_read_decodes_to_event(
     chat: str, epoch: str, seq: int, marks: frames.Marks
 ) -> None:
-    """A read event put together by hand decodes to the event that it stands for."""
+    """A read event joined from parts decodes to the expected event."""
     joined = codec.join_event(epoch, seq, codec.read_event_body(chat, marks))
 
     event = msgspec.json.decode(joined, type=frames.Event)
@@ -332,7 +339,7 @@ def test_join_event_read_decodes_to_event(
     ),
 )
 def test_join_event_chat_decodes_to_event(epoch: str, seq: int, info: frames.ChatInfo) -> None:
-    """A chat event put together by hand decodes to the event that it stands for."""
+    """A chat event joined from parts decodes to the expected event."""
     joined = codec.join_event(epoch, seq, codec.chat_event_body(info))
 
     event = msgspec.json.decode(joined, type=frames.Event)
@@ -340,8 +347,8 @@ def test_join_event_chat_decodes_to_event(epoch: str, seq: int, info: frames.Cha
     assert event == frames.Event(epoch=epoch, seq=seq, kind="chat", chat=info.chat, info=info)
 
 
-def test_chat_event_of_many_members_names_none() -> None:
-    """Every member's inbox keeps a copy: with 256 members it would take megabytes."""
+def test_chat_event_of_many_members_lists_none() -> None:
+    """Every member's inbox has a copy: a list of 256 members would take megabytes."""
     users = [f"{n:0>64}" for n in range(256)]
     info = frames.ChatInfo("g-1", "group", users, "Team", 256, {users[0]: "owner"}, invited=users)
 
@@ -365,7 +372,7 @@ def test_chat_event_of_many_members_names_none() -> None:
     )
 )
 def test_encode_ack_equals_encoded_struct(ack: frames.Ack) -> None:
-    """An ack put together by hand has the same bytes as the encoded struct."""
+    """An ack joined from parts has the same bytes as the encoded struct."""
     made = codec.encode_ack(
         ack.id, ack.ref, ack.mid, ack.seq, ack.ts, dup=ack.dup, durability=ack.durability
     )
@@ -373,14 +380,14 @@ def test_encode_ack_equals_encoded_struct(ack: frames.Ack) -> None:
     assert made == codec.encode(ack)
 
 
-# ── errors ──────────────────────────────────────────────────────────────────────────────────────
+# errors
 
 
 @given(texts, st.none() | numbers, st.none() | numbers)
-def test_encode_error_carries_all_of_it(
+def test_encode_error_contains_code_message_and_retry(
     message: str, request_id: int | None, retry_after_ms: int | None
 ) -> None:
-    """An error frame has code, text, whether and when to retry, and the request."""
+    """An error frame says what failed, whether and when to retry, and for which request."""
     error = errors.RateLimited(message, retry_after_ms=retry_after_ms)
 
     fields = msgspec.json.decode(codec.encode_error(error, request_id))

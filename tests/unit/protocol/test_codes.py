@@ -1,4 +1,4 @@
-"""The code table: every error has a row, every row agrees with the errors."""
+"""The table of error codes agrees with the error classes."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def error_classes(
 
 
 @pytest.mark.parametrize("cls", sorted(set(error_classes()), key=str))
-def test_codes_every_error_has_a_meaning_that_agrees(cls: type[errors.ChatError]) -> None:
-    """Every error has a code of the table, and both agree whether to retry."""
+def test_codes_of_every_error_class_agree_on_retry(cls: type[errors.ChatError]) -> None:
+    """Every error class has a code of the table, and both agree whether to retry."""
     is_temporary = CODES[cls.code].is_temporary
     # The one error that differs from its code: the same call may work later.
     assert is_temporary == (cls.temporary and cls is not errors.LostRace)
 
 
-def test_codes_temporary_ones_are_server_side_statuses() -> None:
-    """A temporary code is 429 or 503 over HTTP, and no other is."""
+def test_codes_that_are_temporary_have_status_429_or_503() -> None:
+    """HTTP clients retry exactly the temporary errors."""
     for code, meaning in CODES.items():
         assert meaning.is_temporary == (meaning.http_status in {429, 503}), code
 
 
 def test_close_codes_are_in_the_ranges_that_clients_act_on() -> None:
-    """3000-3499 mean come back, 3500-3999 do not: a temporary error never closes for good."""
+    """3000-3499 mean reconnect, 3500-3999 do not: temporary errors allow a reconnect."""
     assert all(3000 <= code <= 3999 for code in Close)
     for meaning in CODES.values():
         if meaning.close is not None:

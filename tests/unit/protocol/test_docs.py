@@ -1,4 +1,4 @@
-"""docs/protocol.md: its examples decode, and it leaves nothing out that the types have."""
+"""docs/protocol.md: its examples decode, and it describes every frame, code and limit."""
 
 from __future__ import annotations
 
@@ -56,36 +56,36 @@ def section_of(cls: type[msgspec.Struct]) -> str:
 
 
 @pytest.mark.parametrize(("name", "example"), EXAMPLES, ids=lambda value: value[:40])
-def test_example_decodes_as_the_frame_it_claims(name: str, example: str) -> None:
-    """Each JSON example is a frame of the type named beside it, with no field made up."""
+def test_example_decodes_as_its_frame_type(name: str, example: str) -> None:
+    """Each JSON example is a frame of the given type without unknown fields."""
     cls = getattr(frames, name)
 
     frame = msgspec.json.decode(example, type=cls)
 
     written = msgspec.json.decode(example)
-    understood = msgspec.json.decode(codec.encode(frame))
-    assert written.items() <= understood.items()
+    decoded = msgspec.json.decode(codec.encode(frame))
+    assert written.items() <= decoded.items()
     if issubclass(cls, frames.ClientFrame):
         assert codec.decode_client_frame(example.encode()) == frame
 
 
 @pytest.mark.parametrize("cls", FRAMES, ids=lambda cls: cls.__name__)
 def test_page_has_section_and_example_of_every_frame(cls: type[msgspec.Struct]) -> None:
-    """No frame is without a description, an example, and a word on each of its fields."""
+    """Every frame has a section with an example, and every field is described."""
     section = section_of(cls)
 
     assert f"```json {cls.__name__}\n" in section
     prose = FENCE.sub("", section)
     words = {word.strip("`") for word in re.findall(r"`[^`]+`", prose)}
     unnamed = {name for name in cls.__struct_encode_fields__ if name not in words}
-    assert unnamed <= {"id", "chat"}, unnamed  # those mean the same everywhere
+    assert unnamed <= {"id", "chat"}, unnamed  # these fields are described once for all frames
 
 
-def test_page_has_every_error_code_as_the_table_has_it() -> None:
-    """Code, HTTP status and whether to try again are those of the code."""
+def test_page_has_every_error_code_of_the_table() -> None:
+    """Code, HTTP status and retry agree with the table."""
     for code, meaning in CODES.items():
-        again = "yes" if meaning.is_temporary else "no"
-        assert f"| `{code}` | {meaning.http_status} | {again} |" in TEXT
+        retry = "yes" if meaning.is_temporary else "no"
+        assert f"| `{code}` | {meaning.http_status} | {retry} |" in TEXT
 
 
 def test_page_has_every_close_code() -> None:
@@ -94,12 +94,12 @@ def test_page_has_every_close_code() -> None:
         assert f"| {int(code)} | `{code.name.lower()}` |" in TEXT
 
 
-def test_page_has_the_bounds_that_are_in_force() -> None:
-    """Each number on the page is the default of its setting or constant."""
+def test_page_has_the_current_limits() -> None:
+    """Each number on the page equals the default of its setting or constant."""
     gateway, redis, presence, limits = Gateway(), Redis(), Presence(), Limits()
     flat = " ".join(TEXT.split())
 
-    for words in (
+    for text in (
         f"at most {gateway.frame_bytes_max:,} bytes and {connection.FRAGMENTS_MAX:,} fragments",
         f"whole within {connection.MESSAGE_TIMEOUT_S:g} seconds",
         f"The handshake has {connection.HANDSHAKE_TIMEOUT_S:g} seconds",
@@ -129,11 +129,11 @@ def test_page_has_the_bounds_that_are_in_force() -> None:
         f"keeps ({redis.inbox_max:,} events)",
         f"at most {BYTES_MAX // 1024} KB",
     ):
-        assert words in flat, words
+        assert text in flat, text
 
 
-def test_page_links_all_lead_somewhere() -> None:
-    """Each link within the page has its heading."""
+def test_page_links_have_a_heading() -> None:
+    """Each link within the page points to an existing heading."""
     anchors = {
         re.sub(r"[^a-z0-9_ -]", "", heading.lower()).replace(" ", "-")
         for heading in re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)

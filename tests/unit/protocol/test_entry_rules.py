@@ -1,4 +1,4 @@
-"""Effects of entries on messages: the same in any place, in order, however often applied."""
+"""Effects of entries on messages: idempotent, and independent of batches."""
 
 from __future__ import annotations
 
@@ -40,24 +40,22 @@ def apply_all(message: Message, entries: list[Message]) -> Message:
 
 
 @given(changes(), st.integers(0, 9))
-def test_entries_applied_again_from_any_point_change_nothing(
-    entries: list[Message], start: int
-) -> None:
-    """A replay that began earlier ends where it was."""
+def test_entries_applied_again_change_nothing(entries: list[Message], start: int) -> None:
+    """A replay from an earlier entry gives the same message."""
     final = apply_all(ONE, entries)
 
     assert apply_all(final, entries[start:]) == final
 
 
 @given(changes(), st.integers(0, 9))
-def test_entries_applied_in_two_parts_are_applied_all(entries: list[Message], cut: int) -> None:
-    """It does not matter where one batch ends and the next begins."""
+def test_entries_applied_in_two_batches_equal_one_batch(entries: list[Message], cut: int) -> None:
+    """The boundary between batches does not matter."""
     assert apply_all(apply_all(ONE, entries[:cut]), entries[cut:]) == apply_all(ONE, entries)
 
 
 @given(changes())
-def test_message_keeps_its_place_and_names(entries: list[Message]) -> None:
-    """With any change it stays the same message, with the same expiry."""
+def test_message_keeps_its_seq_ids_and_expiry(entries: list[Message]) -> None:
+    """No change affects the identity of a message."""
     final = apply_all(ONE, entries)
 
     names = ("seq", "ts", "chat", "mid", "sender", "ref", "kind", "expires_at")
@@ -65,31 +63,33 @@ def test_message_keeps_its_place_and_names(entries: list[Message]) -> None:
 
 
 @given(changes())
-def test_deleted_message_says_nothing_for_ever(entries: list[Message]) -> None:
-    """After a delete nothing brings a text or a reaction back."""
-    gone = apply_entry(ONE, entry(2, "delete"))
+def test_deleted_message_stays_deleted(entries: list[Message]) -> None:
+    """No later entry adds a body or a reaction to a deleted message."""
+    deleted = apply_entry(ONE, entry(2, "delete"))
 
-    final = apply_all(gone, [msgspec.structs.replace(each, seq=each.seq + 5) for each in entries])
+    final = apply_all(
+        deleted, [msgspec.structs.replace(each, seq=each.seq + 5) for each in entries]
+    )
 
-    assert final == gone
-    assert (gone.body, gone.reactions, gone.deleted, gone.rev) == ("", {}, True, 2)
+    assert final == deleted
+    assert (deleted.body, deleted.reactions, deleted.deleted, deleted.rev) == ("", {}, True, 2)
 
 
-def test_edit_gives_text_time_and_rev() -> None:
-    """The fields that a client needs to show an edit."""
+def test_edit_sets_body_time_and_revision() -> None:
+    """Clients need these fields to show an edit."""
     edited = apply_entry(ONE, entry(4, "edit", "two"))
 
     assert (edited.body, edited.edited_ts, edited.edited_seq, edited.rev) == ("two", 1004, 4, 4)
 
 
-def test_edit_that_lost_its_text_is_passed_over() -> None:
-    """The one that replaced it follows."""
+def test_edit_without_its_text_is_ignored() -> None:
+    """A later edit replaced it and follows."""
     blank = tombstone_of(entry(2, "edit", "two"), 3)
 
     assert apply_entry(ONE, blank) == ONE
 
 
-def test_reaction_replaces_the_user_s_own_only() -> None:
+def test_reaction_replaces_only_the_reaction_of_the_same_user() -> None:
     """One reaction per user; an empty one removes it."""
     reacted = apply_all(
         ONE,
@@ -104,14 +104,14 @@ def test_reaction_replaces_the_user_s_own_only() -> None:
     assert (reacted.reactions, reacted.rev) == ({"bob": "z"}, 5)
 
 
-def test_entries_are_told_from_messages_by_kind() -> None:
-    """The kinds of changes are reserved."""
+def test_entries_have_reserved_kinds() -> None:
+    """A change is not a message, and its kind says so."""
     assert is_message(ONE)
     assert not any(is_message(entry(2, kind)) for kind in ENTRY_KINDS)
 
 
 @given(changes(), st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
-def test_entry_is_the_same_read_from_its_bytes(entries: list[Message], body: str) -> None:
+def test_entry_decoded_from_its_bytes_is_equal(entries: list[Message], body: str) -> None:
     """Tail, kind and position are found without parsing, whatever the body contains."""
     final = apply_all(msgspec.structs.replace(ONE, body=body), entries)
     tail = codec.tail_of(final)
@@ -124,8 +124,8 @@ def test_entry_is_the_same_read_from_its_bytes(entries: list[Message], body: str
 
 
 @given(st.sampled_from(["text", "message", *ENTRY_KINDS]), st.sampled_from(["", '","kind":"x"']))
-def test_event_of_an_entry_carries_its_kind(kind: str, body: str) -> None:
-    """A message's event is a `message`, whatever its kind; that of another entry is of its kind."""
+def test_event_of_an_entry_has_its_kind(kind: str, body: str) -> None:
+    """The event of any message is a `message`; that of another entry has the entry's kind."""
     tail = codec.encode_entry_tail("c", "M", "alice", "r", kind, body, 1)
 
     event = msgspec.json.decode(codec.join_event("E", 9, codec.entry_event_body("c", 7, 70, tail)))

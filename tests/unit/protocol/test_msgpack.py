@@ -1,4 +1,4 @@
-"""The same objects as msgpack: both ways, and what is refused."""
+"""Conversion between JSON and msgpack: round trips and refused input."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ values = st.recursive(
 
 
 @given(values)
-def test_object_is_the_same_in_both_forms(value: Any) -> None:
+def test_object_is_equal_in_json_and_msgpack(value: Any) -> None:
     """The content does not depend on the encoding."""
     json = msgspec.json.encode(value)
 
@@ -37,11 +37,11 @@ def test_object_is_the_same_in_both_forms(value: Any) -> None:
         (b"", "not valid msgpack"),
         (b"\xc1", "not valid msgpack"),
         (b"\x81\xa1", "not valid msgpack"),
-        (b"\xdf\xff\xff\xff\xff", "not valid msgpack"),  # a map of four thousand million
-        (b"\xdd\xff\xff\xff\xff", "not valid msgpack"),  # and such an array
-        (b"\xdb\xff\xff\xff\xff", "not valid msgpack"),  # and such a text
-        (b"\xa2\xff\xfe", "not valid msgpack"),  # text that is no UTF-8
-        (b"\xc0\xc0", "not valid msgpack"),  # something behind the object
+        (b"\xdf\xff\xff\xff\xff", "not valid msgpack"),  # a map of 4 billion entries
+        (b"\xdd\xff\xff\xff\xff", "not valid msgpack"),  # an array of 4 billion items
+        (b"\xdb\xff\xff\xff\xff", "not valid msgpack"),  # a string of 4 billion bytes
+        (b"\xa2\xff\xfe", "not valid msgpack"),  # a string that is not UTF-8
+        (b"\xc0\xc0", "not valid msgpack"),  # data after the object
         (msgspec.msgpack.encode({"token": b"bytes"}), "bytes"),
         (msgspec.msgpack.encode([datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)]), "datetime"),
         (msgspec.msgpack.encode(msgspec.msgpack.Ext(5, b"x")), "Ext"),
@@ -50,15 +50,15 @@ def test_object_is_the_same_in_both_forms(value: Any) -> None:
         (b"\x91" * 200_000 + b"\xc0", "not valid msgpack|nested"),
     ],
 )
-def test_what_json_has_no_word_for_is_refused(data: bytes, problem: str) -> None:
-    """A hostile length costs nothing, and nothing is guessed."""
+def test_msgpack_without_a_json_equivalent_is_refused(data: bytes, problem: str) -> None:
+    """A hostile length allocates no memory, and no value is converted by a guess."""
     with pytest.raises(msgpack.NotPacked, match=problem):
         msgpack.to_json(data)
 
 
 @pytest.mark.parametrize("text", ["body", "id-of-a-chat", "key"])
-def test_half_a_character_stays_one_for_the_decoder_of_frames_to_refuse(text: str) -> None:
-    """Some encoders pack a lone surrogate as three bytes: a mistake of one frame, with its id."""
+def test_lone_surrogate_is_kept_for_the_frame_decoder_to_refuse(text: str) -> None:
+    """Some encoders pack a lone surrogate as three bytes; the error names the request."""
     fields = {"type": "send", "id": 7, "\u20ac": "\ufffd", text: "aHALb"}
     data = msgspec.msgpack.encode(fields).replace(b"HAL", b"\xed\xa0\xbd")
 
@@ -72,9 +72,9 @@ def test_half_a_character_stays_one_for_the_decoder_of_frames_to_refuse(text: st
 
 @given(st.binary(max_size=60))
 def test_any_bytes_become_json_or_are_refused(data: bytes) -> None:
-    """Nothing else can happen to a frame."""
+    """No bytes raise any other error."""
     try:
         json = msgpack.to_json(data)
     except msgpack.NotPacked:
         return
-    loads(json)  # of a frame with half a character, msgspec would refuse it
+    loads(json)  # msgspec would refuse a lone surrogate

@@ -19,32 +19,32 @@ from chatserver.protocol.request_costs import (
 )
 
 
-def test_costs_of_the_dearest_frames_fit_the_smallest_burst() -> None:
-    """A request that may be made can be paid, whatever the settings are."""
+def test_costs_of_the_most_expensive_frames_fit_the_smallest_burst() -> None:
+    """With any settings, every valid request fits into the rate limit."""
     members = [f"u{n}" for n in range(frames.MEMBERS_MAX - 1)]
     users = [f"u{n}" for n in range(frames.INVITE_MAX)]
-    dearest = [
+    most_expensive = [
         frames.CreateChat(1, "r", members),
         frames.Invite(1, "c", "r", users),
         frames.Chats(1, None, frames.PAGE_MAX),
         frames.Watch([f"u{n}" for n in range(frames.WATCH_MAX)]),
     ]
 
-    costs = [cost_of_frame(frame) for frame in dearest]
+    costs = [cost_of_frame(frame) for frame in most_expensive]
 
     assert REQUESTS_BURST_MIN == REQUEST_COST_MAX
     assert max(*costs, *ROUTE_COSTS.values()) <= REQUEST_COST_MAX
-    assert cost_of_frame(dearest[0]) > 50
+    assert cost_of_frame(most_expensive[0]) > 50
 
 
 @pytest.mark.parametrize("tag", FRAME_COSTS)
-def test_costs_name_frames_that_clients_send(tag: type[msgspec.Struct]) -> None:
-    """No entry of the table is for a frame that does not exist any more."""
+def test_costs_are_of_existing_client_frames(tag: type[msgspec.Struct]) -> None:
+    """The table contains no removed frame."""
     assert tag in typing.get_args(frames.AnyClientFrame)
 
 
 def test_cost_of_a_route_grows_with_its_limit() -> None:
-    """A page of 200 costs more than one of 10; what is no number is refused elsewhere."""
+    """A page of 200 costs more than one of 10; an invalid limit has the base cost."""
     path = "/v1/me/sent"
     assert cost_of_route("GET", path, None) == BASE
     assert cost_of_route("GET", path, "200") == BASE + 4

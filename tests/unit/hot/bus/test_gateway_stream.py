@@ -1,4 +1,4 @@
-"""Records of a gateway stream: what is posted is what is read."""
+"""Records of a gateway stream: encoding and decoding."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ records = st.one_of(
 
 
 @given(st.lists(records, max_size=10))
-def test_mail_records_survive_their_way(sent: list[gateway_stream.AnyRecord]) -> None:
-    """Each kind comes out as it went in, in order."""
+def test_gateway_stream_records_round_trip(sent: list[gateway_stream.AnyRecord]) -> None:
+    """Each kind of record decodes to an equal record, in order."""
     data = msgspec.msgpack.encode(sent)
 
     assert msgspec.msgpack.decode(data, type=list[gateway_stream.AnyRecord]) == sent
 
 
-def test_mail_records_have_tags_of_their_own() -> None:
-    """Two kinds with one tag would be taken for each other."""
+def test_gateway_stream_records_have_unique_tags() -> None:
+    """Two kinds with the same tag could not be distinguished."""
     kinds = (
         gateway_stream.Push,
         gateway_stream.NewSeq,
@@ -50,6 +50,6 @@ def test_mail_records_have_tags_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("text", "gateways"), [(b"", ()), (b"gw1", ("gw1",)), (b"gw1,gw2", ("gw1", "gw2"))]
 )
-def test_parse_gateways_of_a_box(text: bytes, gateways: tuple[str, ...]) -> None:
+def test_parse_gateways_returns_each_gateway(text: bytes, gateways: tuple[str, ...]) -> None:
     """The encoded gateways are decoded again; an offline user has none."""
     assert parse_gateways(text) == gateways

@@ -1,4 +1,4 @@
-"""Whose share of the rpc worker a call takes."""
+"""The user or chat to which an rpc call is charged."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from chatserver.hot.redis.replies import translate_reply_error
         ("ERR The ID specified in XADD is equal or smaller than the target", CorruptData),
     ],
 )
-def test_translate_reply_error_tells_what_passes_from_what_does_not(
+def test_translate_reply_error_returns_temporary_or_permanent_error(
     text: str, expected: type[Exception]
 ) -> None:
     """Errors that may pass are temporary; broken invariants are never retried."""
@@ -39,8 +39,8 @@ def test_translate_reply_error_tells_what_passes_from_what_does_not(
     assert error.temporary == (expected is not CorruptData)
 
 
-def test_translate_reply_error_leaves_our_own_as_they_are() -> None:
-    """A call that got no answer already has the right error."""
+def test_translate_reply_error_returns_own_errors_unchanged() -> None:
+    """A call that got no reply already has the correct error."""
     error = NotFound("x")
 
     assert translate_reply_error(error) is error
@@ -49,8 +49,8 @@ def test_translate_reply_error_leaves_our_own_as_they_are() -> None:
 @pytest.mark.parametrize(
     "url", ["nonsense", "http://127.0.0.1:6379", "redis://127.0.0.1:notaport/0", "redis://h:0/0"]
 )
-def test_hot_client_with_an_address_that_is_none_is_a_problem_of_the_settings(url: str) -> None:
-    """A wrong setting is named, not shown as a traceback."""
+def test_hot_client_with_an_invalid_address_raises_config_error(url: str) -> None:
+    """The error names the setting; there is no traceback."""
     with pytest.raises(ConfigError, match=r"redis\.url \(CHAT_REDIS_URL\)"):
         make_hot(config.Redis(url=url))
 
@@ -64,13 +64,13 @@ def test_hot_client_with_an_address_that_is_none_is_a_problem_of_the_settings(ur
         ("unix:///run/redis.sock", "/run/redis.sock"),
     ],
 )
-def test_hot_client_names_its_redis_without_secrets(url: str, name: str) -> None:
+def test_hot_client_name_contains_no_secrets(url: str, name: str) -> None:
     """The name is in every error and log line."""
     assert make_hot(config.Redis(url=url)).name == name
 
 
-def test_whole_epoch_is_another_one_if_that_of_any_partition_is() -> None:
-    """Whichever part of Redis lost data, every device is notified (promise P1)."""
+def test_whole_epoch_changes_with_the_epoch_of_any_partition() -> None:
+    """If any part of Redis lost data, every device is notified (promise P1)."""
     hot = make_hot(config.Redis(partitions=3))
     hot.epochs = [Epoch("E1"), Epoch("E2"), Epoch("E3")]
     first = hot.whole_epoch
@@ -78,13 +78,12 @@ def test_whole_epoch_is_another_one_if_that_of_any_partition_is() -> None:
 
     assert hot.whole_epoch not in (first, *hot.epochs)
     assert hot.device_epoch(Epoch("E4")) == hot.whole_epoch
-    assert hot.device_epoch(Epoch("E3")) == "E3", "no device is in an epoch that is over"
+    assert hot.device_epoch(Epoch("E3")) == "E3", "no device is in an old epoch"
     hot.epochs[2] = Epoch("E3")
     assert hot.whole_epoch == first
 
 
-def test_whole_epoch_of_one_partition_is_its_own() -> None:
-    """Nothing has to be made up."""
+def test_whole_epoch_of_one_partition_is_its_epoch() -> None:
     hot = make_hot(config.Redis(partitions=1))
     hot.epochs = [Epoch("E1")]
 

@@ -20,9 +20,9 @@ ee :0@0 master,noaddr - 171 171 0 disconnected
 """
 
 
-def view_of(text: str, asked: str = "seed") -> View:
-    """Read an answer."""
-    return parse_view(text, asked)
+def view_of(text: str, host: str = "seed") -> View:
+    """Parse the reply of a node."""
+    return parse_view(text, host)
 
 
 def line(name: str, port: int, epoch: int, *slots: str, flags: str = "master") -> str:
@@ -30,7 +30,7 @@ def line(name: str, port: int, epoch: int, *slots: str, flags: str = "master") -
     return f"{name} 127.0.0.1:{port}@1{port} {flags} - 0 0 {epoch} connected {' '.join(slots)}"
 
 
-def test_view_says_who_is_who() -> None:
+def test_view_contains_role_health_and_slots_of_each_node() -> None:
     """Masters, replicas and dead nodes are distinguished; a migrating slot belongs to its node."""
     view = view_of(NODES)
 
@@ -42,15 +42,15 @@ def test_view_says_who_is_who() -> None:
     assert (view.holds(93), view.holds(200), view.holds(150)) == (True, True, False)
 
 
-def test_view_by_name_uses_the_names_that_nodes_announce() -> None:
+def test_view_by_name_uses_announced_host_names() -> None:
     """Certificates contain names; a node without a name is reached by its address."""
     view = parse_view(NODES, "seed", by_name=True)
 
     assert [m.host for m in view.members.values()][:3] == ["one.example", "two.example", "10.0.0.3"]
 
 
-def test_view_of_a_node_that_is_given_a_slot_holds_it() -> None:
-    """A part of the slot may be there already."""
+def test_view_of_a_node_that_imports_a_slot_holds_it() -> None:
+    """Some keys of the slot may have been moved already."""
     view = view_of(line("aa", 1, 1, "0-9", "[42-<-bb]", flags="myself,master"))
 
     assert (view.importing, view.holds(42), view.members["aa"].has(42)) == ({42}, True, False)
@@ -59,14 +59,14 @@ def test_view_of_a_node_that_is_given_a_slot_holds_it() -> None:
 @pytest.mark.parametrize(
     "text", ["", "aa", NODES.replace("myself,", ""), NODES.replace("0-99", "0-9x")]
 )
-def test_view_that_cannot_be_read_is_corrupt_data(text: str) -> None:
-    """An unreadable view is an error, not a guess."""
+def test_view_with_invalid_text_raises_corrupt_data(text: str) -> None:
+    """An invalid view is an error; nothing is guessed."""
     with pytest.raises(CorruptData, match="CLUSTER NODES"):
         view_of(text)
 
 
-def test_claims_of_a_promoted_replica_win_over_those_of_the_old_master() -> None:
-    """A node that was cut off does not know yet that another was elected (fault F12)."""
+def test_claims_of_a_promoted_replica_override_the_old_master() -> None:
+    """An isolated node does not know yet that another was elected (fault F12)."""
     old = view_of("\n".join([line("aa", 1, 1, "0-99", flags="myself,master")]))
     new = view_of("\n".join([line("aa", 1, 1), line("cc", 3, 4, "0-99", flags="myself,master")]))
 
@@ -74,7 +74,7 @@ def test_claims_of_a_promoted_replica_win_over_those_of_the_old_master() -> None
     assert Claims([new, old]).find_owner(50) == "cc"
 
 
-def test_claims_of_a_node_that_took_a_slot_win_over_those_who_have_not_heard() -> None:
+def test_claims_of_a_new_slot_owner_override_outdated_views() -> None:
     """A slot that has just moved belongs to its new node."""
     source = view_of(
         "\n".join([line("aa", 1, 1, "0-99", flags="myself,master"), line("bb", 2, 2, "100-200")])
@@ -92,13 +92,13 @@ def test_claims_of_a_node_that_took_a_slot_win_over_those_who_have_not_heard() -
 
 
 @given(st.text(max_size=20))
-def test_slot_of_is_the_one_redis_counts(key: str) -> None:
-    """Hash tags, too, empty and torn ones included."""
+def test_slot_of_equals_the_slot_of_redis(key: str) -> None:
+    """Also for keys with complete, empty or unclosed hash tags."""
     assert slot_of(key) == slot_of(key.encode()) == key_slot(key.encode())
     assert 0 <= slot_of(key) < SLOTS
 
 
 @given(st.text("ab{}", max_size=12))
-def test_slot_of_reads_tags_as_redis_does(key: str) -> None:
-    """The first brace that closes counts, and only if something is inside."""
+def test_slot_of_key_with_braces_equals_the_slot_of_redis(key: str) -> None:
+    """The tag ends at the first closing brace, and an empty tag is ignored."""
     assert slot_of(key) == key_slot(key.encode())

@@ -1,4 +1,4 @@
-"""Keys: no two things share one, and what a script touches together shares a slot."""
+"""Redis keys: unique per entity; keys of one script call share a slot."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ three_names = st.lists(close_ids, min_size=3, max_size=3)
 
 
 @given(partitions, st.sampled_from(sorted(MAKERS)), st.sampled_from(sorted(MAKERS)), st.data())
-def test_keys_of_different_things_differ(
+def test_keys_of_different_entities_differ(
     count: int, one: str, other: str, data: st.DataObject
 ) -> None:
-    """Two keys are equal only if they are of the same kind and the same ids."""
+    """Two keys are equal only if their kinds and ids are equal."""
     keys = Keys(count)
     first, second = data.draw(three_names), data.draw(three_names)
 
@@ -137,8 +137,8 @@ def test_keys_of_one_user_share_a_slot(count: int, user: str) -> None:
 
 
 @given(partitions, ids)
-def test_keys_of_inboxes_hold_the_user_where_the_commit_looks(count: int, user: str) -> None:
-    """accept.lua takes the field of `seqs` and `where` from the inbox's key, by its length."""
+def test_keys_of_inboxes_have_the_user_at_a_fixed_offset(count: int, user: str) -> None:
+    """accept.lua cuts the user id out of the inbox key to access `seqs` and `where`."""
     keys, name = Keys(count), UserId(user)
 
     prefix_length = len(keys.seqs(keys.partition_of(name))) + 2
@@ -153,8 +153,8 @@ def test_partition_with_one_is_always_the_first(name: str) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 64, 1024])
-def test_partitions_are_all_used(count: int) -> None:
-    """Ids spread over all partitions, so that no shard stays idle."""
+def test_partitions_all_have_users(count: int) -> None:
+    """Ids are spread over all partitions, so that no shard stays idle."""
     keys = Keys(count)
 
     used = {keys.partition_of(UserId(f"user-{n}")) for n in range(count * 20)}
@@ -163,7 +163,7 @@ def test_partitions_are_all_used(count: int) -> None:
 
 
 def test_partitions_of_a_cluster_spread_over_its_slots() -> None:
-    """The hash tags of 64 partitions do not fall into one corner of the cluster."""
+    """The hash tags of 64 partitions are spread over all slots of the cluster."""
     slots = sorted(key_slot(Keys(64).backlog(n).encode()) for n in range(64))
 
     assert len(set(slots)) == 64

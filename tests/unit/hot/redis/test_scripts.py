@@ -1,4 +1,4 @@
-"""Scripts and their headers: callers pass names, and a name that is wrong fails at once."""
+"""Scripts and their headers: callers pass names, and a wrong name is an error."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from chatserver.hot.redis.scripts import Script, Value, all_scripts, load_script
 SCRIPTS = all_scripts()
 
 
-def test_load_script_reads_what_the_header_names() -> None:
-    """Keys, arguments, what an item has, and what follows behind it, each in order."""
+def test_load_script_parses_keys_and_arguments_of_the_header() -> None:
+    """Keys, arguments, item fields and trailing parameters, each in order."""
     accept = load_script("accept")
 
     assert accept.keys == ("backlog", "checkpoint", "undelivered", "seqs", "where")
@@ -27,7 +27,7 @@ def test_load_script_reads_what_the_header_names() -> None:
 
 
 def test_bind_returns_keys_and_arguments_in_the_script_s_order() -> None:
-    """In whatever order the caller names them."""
+    """The order in which the caller names them does not matter."""
     deliver = load_script("deliver")
     items: list[dict[str, Value]] = [
         {"upto": 9, "after": 3, "chat_id": "c", "user": "u1", "inbox": "i1", "box": "b1"},
@@ -58,7 +58,7 @@ def test_bind_with_wrong_names_is_refused(keys: dict[str, str], args: dict[str, 
 
 
 def test_bind_with_wrong_item_is_refused() -> None:
-    """The second item counts, too."""
+    """Every item is checked, not only the first one."""
     item: dict[str, Value] = {
         "chat_id": "c", "read": 0, "received": 0, "since": "", "version": 1
     }  # fmt: skip
@@ -70,19 +70,19 @@ def test_bind_with_wrong_item_is_refused() -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: str(script.name))
-def test_script_head_says_what_it_does_and_returns(script: Script) -> None:
+def test_script_header_has_summary_parameters_and_reply(script: Script) -> None:
     """Each script begins with its purpose, its parameters and its reply."""
     head = script.source.split("\n\n")[0].split("\nlocal ")[0]
 
     assert re.match(r"#!lua( flags=\S+)?\n-- [A-Z].*", script.source)
     assert re.search(r"^-- returns ", script.source, re.MULTILINE), head
-    # The two that run any commands take the keys of those.
+    # Two scripts run arbitrary commands and take the keys of those.
     assert script.keys or script.item_keys or script.name in {"snapshot", "transaction"}
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: str(script.name))
 def test_script_sets_no_globals(script: Script) -> None:
-    """Redis refuses a script that does; here it is found before."""
+    """Redis refuses a script that sets globals; this test finds it earlier."""
     declared = set(re.findall(r"\blocal (?:function )?([\w, ]+)", script.source))
     local_names = {name.strip() for names in declared for name in names.split(",")}
     assigned = set(re.findall(r"^\s*([a-z_]\w*)(?:, [a-z_]\w*)* = ", script.source, re.MULTILINE))
@@ -90,14 +90,14 @@ def test_script_sets_no_globals(script: Script) -> None:
     assert assigned <= local_names
 
 
-def test_script_declares_whether_a_full_redis_runs_it() -> None:
-    """Only what brings in new data is refused by a full Redis; all else goes on, so it drains."""
+def test_script_declares_whether_it_runs_on_a_full_redis() -> None:
+    """A full Redis refuses only scripts that add data; the others run, so that it drains."""
     flags = {script.name: script.source.partition("\n")[0] for script in SCRIPTS}
 
     refused = {name for name, line in flags.items() if line == "#!lua"}
     reading = {name for name, line in flags.items() if line == "#!lua flags=no-writes"}
-    going_on = {name for name, line in flags.items() if line == "#!lua flags=allow-oom"}
+    draining = {name for name, line in flags.items() if line == "#!lua flags=allow-oom"}
 
     assert refused == {"accept", "amend", "hide_message", "move_marks"}
     assert reading == {"find_push_targets", "snapshot"}
-    assert refused | reading | going_on == flags.keys()
+    assert refused | reading | draining == flags.keys()
