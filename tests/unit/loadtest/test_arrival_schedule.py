@@ -1,4 +1,4 @@
-"""No server, however slow, changes when things are due: there is no coordinated omission."""
+"""A slow server does not change when requests are due: no coordinated omission."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from chatserver.loadtest.wire import Address
 from chatserver.loadtest.worker_state import WorkerState, now_us
 
 
-def test_arrivals_are_the_same_in_each_run_and_of_the_rate() -> None:
-    """Two runs with one seed are due at the same times."""
+def test_arrivals_with_the_same_seed_are_equal_and_match_the_rate() -> None:
+    """Two runs with one seed send at the same times."""
     due = list(arrivals(100.0, 50.0, random.Random("a")))
 
     assert due == list(arrivals(100.0, 50.0, random.Random("a")))
     assert due == sorted(due) and 4600 < len(due) < 5400
 
 
-async def test_pacer_that_was_held_up_does_all_that_was_due_meanwhile() -> None:
-    """Each with its own time, and none left out."""
+async def test_pacer_that_is_late_runs_everything_that_was_due() -> None:
+    """Each call gets its own due time, and none is skipped."""
     begin = time.monotonic() - 10
     done: list[tuple[int, float]] = []
     late: list[float] = []
@@ -37,7 +37,7 @@ async def test_pacer_that_was_held_up_does_all_that_was_due_meanwhile() -> None:
     assert late[0] >= 10 and late[2] >= 7.5
 
 
-class _Link:
+class _FakeTransport:
     """A connection that answers only when the test decides."""
 
     def __init__(self) -> None:
@@ -48,32 +48,32 @@ class _Link:
         self.written += data.count(b'"type":"send"')
 
 
-def test_stalled_server_raises_the_latency_of_all_that_was_due_meanwhile() -> None:
-    """Of those too that had to wait here because 64 may be unanswered: none is forgotten."""
+def test_stalled_server_raises_the_latency_of_all_due_sends() -> None:
+    """Sends that waited in the client, at the limit of 64 unanswered ones, count too."""
     site = WorkerState(
         run="r", address=Address("127.0.0.1", 1), mint=lambda user: "", body_bytes=100
     )
-    device, link = Device(site, 1), _Link()
-    device._link = link  # type: ignore[assignment]
+    device, transport = Device(site, 1), _FakeTransport()
+    device._link = transport  # type: ignore[assignment]
     begin = now_us() - 2_000_000
 
     for n in range(200):
         device.send("chat", begin + n * 10_000)
-    stalled = link.written
+    stalled = transport.written
     for n in range(200):
         device.take(frame_reader.Ack(id=n + 1, seq=n + 1, dup=False))
 
     latencies: Any = site.meters.histograms["ack"]
-    assert (stalled, link.written) == (64, 200)
+    assert (stalled, transport.written) == (64, 200)
     assert latencies.total == 200
     assert latencies.quantile(0.5) >= 1_000_000
     assert latencies.max >= 2_000_000
 
 
-def test_users_are_split_so_that_no_group_is_torn() -> None:
-    """Whole groups go to a process, and everybody is somewhere."""
+def test_users_are_split_without_dividing_a_group() -> None:
+    """Each process gets whole groups, and each user is in one process."""
     assert split_users(200, 3, 2) == [(0, 68), (68, 66), (134, 66)]
     assert split_users(300, 4, 300) == [(0, 300)]
     assert split_users(25, 2, 8) == [(0, 16), (16, 9)]
-    assert [list(one) for one in groups_of(9, 4)] == [[0, 1, 2, 3], [4, 5, 6, 7, 8]]
-    assert [len(one) for one in groups_of(20, 8)] == [8, 8, 4]
+    assert [list(group) for group in groups_of(9, 4)] == [[0, 1, 2, 3], [4, 5, 6, 7, 8]]
+    assert [len(group) for group in groups_of(20, 8)] == [8, 8, 4]

@@ -1,4 +1,4 @@
-"""The checker finds each way in which messages can go wrong, and nothing else."""
+"""The checker finds lost, repeated, reordered and conflicting messages, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from chatserver.loadtest.checker import Book, Findings, Seen, key_of
 ALL = list(range(1, 8))
 
 
-def judged(places: list[int], acked: list[int] = ALL) -> Counter[str]:
-    """Return what is found when a device is sent places of a chat in which `ALL` were sent."""
+def check(seqs: list[int], acked: list[int] = ALL) -> Counter[str]:
+    """Return the findings for a device that receives these seqs; `acked` were sent."""
     findings = Findings()
-    book, seen = Book("chat", 1, findings), Seen()
+    chat_book, seen = Book("chat", 1, findings), Seen()
     seen.last = 0
-    for place in acked:
-        book.put(place, key_of(1, place), is_ack=True)
-    for place in places:
-        seen.take(place, "bob", findings)
-        book.put(place, key_of(1, place))
-    book.finish(())
-    findings.counts["lost"] += len(book.list_unseen(seen))
+    for seq in acked:
+        chat_book.put(seq, key_of(1, seq), is_ack=True)
+    for seq in seqs:
+        seen.take(seq, "bob", findings)
+        chat_book.put(seq, key_of(1, seq))
+    chat_book.finish(())
+    findings.counts["lost"] += len(chat_book.list_unseen(seen))
     return +findings.counts
 
 
 @pytest.mark.parametrize(
-    ("places", "found"),
+    ("seqs", "found"),
     [
         (ALL, {}),
         ([1, 2, 4, 5, 6, 7], {"lost": 1}),
@@ -37,63 +37,63 @@ def judged(places: list[int], acked: list[int] = ALL) -> Counter[str]:
         ([1, 3, 2, 2, 4, 6, 7], {"disordered": 1, "duplicate": 1, "lost": 1}),
     ],
 )
-def test_checker_finds_what_was_lost_repeated_or_swapped(
-    places: list[int], found: dict[str, int]
+def test_checker_finds_lost_repeated_and_reordered_messages(
+    seqs: list[int], found: dict[str, int]
 ) -> None:
-    """Each planted fault is counted once, as what it is."""
-    assert judged(places) == found
+    """Each injected fault is counted once, with its kind."""
+    assert check(seqs) == found
 
 
-def test_checker_asks_only_for_what_was_acked() -> None:
+def test_checker_without_an_ack_reports_no_loss() -> None:
     """Only acked messages must exist."""
-    assert judged([1, 2, 3, 4, 5], acked=[1, 2, 3, 4, 5]) == {}
+    assert check([1, 2, 3, 4, 5], acked=[1, 2, 3, 4, 5]) == {}
 
 
-def test_checker_finds_two_messages_at_one_place() -> None:
+def test_checker_finds_two_messages_at_one_seq() -> None:
     """All devices and all acks agree on one order."""
     findings = Findings()
-    book = Book("chat", 2, findings)
+    chat_book = Book("chat", 2, findings)
 
-    book.put(1, key_of(1, 1), is_ack=True)
-    book.put(1, key_of(2, 1))
+    chat_book.put(1, key_of(1, 1), is_ack=True)
+    chat_book.put(1, key_of(2, 1))
 
     assert +findings.counts == {"mismatched": 1}
 
 
-def test_checker_finds_one_message_at_two_places() -> None:
-    """A send that is repeated makes no second message."""
+def test_checker_finds_one_message_at_two_seqs() -> None:
+    """A repeated send must not create a second message."""
     findings = Findings()
-    book = Book("chat", 1, findings)
+    chat_book = Book("chat", 1, findings)
 
-    book.put(1, key_of(1, 1), is_ack=True)
-    book.put(2, key_of(1, 1))
-    book.finish(())
+    chat_book.put(1, key_of(1, 1), is_ack=True)
+    chat_book.put(2, key_of(1, 1))
+    chat_book.finish(())
 
     assert +findings.counts == {"duplicate": 1}
 
 
 def test_checker_finds_a_sender_whose_messages_are_out_of_order() -> None:
-    """Except after a retry, which a later message may overtake."""
+    """A retry is an exception: a later message may overtake it."""
     found = []
     for repeated in ((), (key_of(1, 1),)):
         findings = Findings()
-        book = Book("chat", 1, findings)
-        book.put(1, key_of(1, 2), is_ack=True)
-        book.put(2, key_of(1, 1), is_ack=True)
-        book.finish(repeated)
+        chat_book = Book("chat", 1, findings)
+        chat_book.put(1, key_of(1, 2), is_ack=True)
+        chat_book.put(2, key_of(1, 1), is_ack=True)
+        chat_book.finish(repeated)
         found.append(+findings.counts)
 
     assert found == [{"disordered": 1}, {}]
 
 
-def test_checker_takes_from_history_what_is_then_pushed_as_well() -> None:
+def test_checker_accepts_a_message_from_history_and_a_push() -> None:
     """A page and a push of the same message during a gap are not a duplicate."""
     findings, seen = Findings(), Seen()
-    for place in (1, 5):
-        seen.take(place, "bob", findings)
+    for seq in (1, 5):
+        seen.take(seq, "bob", findings)
 
-    filled = [seen.fill(place) for place in (2, 3, 4, 5, 6)]
-    pushed = [seen.take(place, "bob", findings) for place in (6, 7)]
+    filled = [seen.fill(seq) for seq in (2, 3, 4, 5, 6)]
+    pushed = [seen.take(seq, "bob", findings) for seq in (6, 7)]
 
     assert filled == [True, True, True, False, True]
     assert pushed == [False, True]

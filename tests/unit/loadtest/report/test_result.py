@@ -1,4 +1,4 @@
-"""Results of a run: a verdict, constants for the planner, and a self-contained page."""
+"""Results of a load test: verdict, constants for the capacity model, HTML report."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from chatserver.loadtest.report.result import build, to_json
 from chatserver.loadtest.report.thresholds import Thresholds, judge
 from chatserver.loadtest.server_monitor import ServerSample, parse_metrics, role_of
 
-HOSTILE = "<script>alert(1)</script>"
+HTML_IN_EXAMPLE = "<script>alert(1)</script>"
 
 
 def made_run(name: str = "direct", **findings: int) -> dict[str, Any]:
-    """Return the result of a run of three seconds that never was."""
+    """Return a made-up result of a run of three seconds."""
     scenario = SCENARIOS[name]
     plan = Plan(
         run="r",
@@ -49,8 +49,8 @@ def made_run(name: str = "direct", **findings: int) -> dict[str, Any]:
     for second in range(3):
         parts = {"ack": latencies.to_json(), "delivered": latencies.to_json()}
         counts = {"offered": 100, "sent": 100, "acked": 100, "delivered": 200}
-        told = {"second": second, "expected": 200 * (second + 1), "counts": counts}
-        run.totals.add_second(0, {**told, "histograms": parts})
+        report = {"second": second, "expected": 200 * (second + 1), "counts": counts}
+        run.totals.add_second(0, {**report, "histograms": parts})
         run.totals.record_snapshot(
             second, {"cpu_s": {"gateway": second * 0.2}, "backlog": 3 - second}
         )
@@ -60,7 +60,7 @@ def made_run(name: str = "direct", **findings: int) -> dict[str, Any]:
             "took_s": 3.0,
             "cpu_s": 0.3,
             "findings": {**kinds, **findings},
-            "examples": [HOSTILE],
+            "examples": [HTML_IN_EXAMPLE],
             "refusals": {},
             "last_failure": "",
             "fatal": "",
@@ -93,10 +93,10 @@ def made_run(name: str = "direct", **findings: int) -> dict[str, Any]:
         (Thresholds(achieved_share=1.0), {}, ""),
     ],
 )
-def test_verdict_names_each_threshold_that_was_broken(
+def test_verdict_names_each_exceeded_threshold(
     bounds: Thresholds, findings: dict[str, int], broken: str
 ) -> None:
-    """And no other."""
+    """Thresholds that were met are not named."""
     verdict = judge(made_run(**findings), bounds)
 
     assert verdict["is_ok"] is (not broken)
@@ -104,8 +104,8 @@ def test_verdict_names_each_threshold_that_was_broken(
     assert broken in "".join(verdict["broken"])
 
 
-def test_verdict_of_a_part_is_never_good() -> None:
-    """A load process that died may have seen the loss."""
+def test_verdict_of_an_incomplete_run_is_never_ok() -> None:
+    """A load process that died may have seen a loss."""
     result = made_run()
     result |= {"ended": "broken", "why_broken": "a process was killed"}
 
@@ -115,8 +115,8 @@ def test_verdict_of_a_part_is_never_good() -> None:
     assert verdict["broken"] == ["the results are incomplete: a process was killed"]
 
 
-def test_constants_are_differences_over_what_was_done() -> None:
-    """Resources used during the run, per message; unmeasured values are not 0."""
+def test_constants_are_resources_used_per_message() -> None:
+    """Only resources used during the run count; unmeasured values are None, not 0."""
     constants = made_run()["constants"]
 
     assert constants["gateway_cpu_us_per_message"]["value"] == 2000.0
@@ -130,8 +130,8 @@ def test_constants_are_differences_over_what_was_done() -> None:
     assert mixed["gateway_cpu_us_per_message"]["value"] is None
 
 
-def test_series_tells_each_second_and_the_tools_share_of_its_ceiling() -> None:
-    """A second has its own percentiles, and what was missing at its end."""
+def test_series_has_each_second_and_the_load_of_the_tool() -> None:
+    """Each second has its own percentiles and the backlog at its end."""
     result = made_run()
 
     assert [row["acked"] for row in result["series"]] == [100, 100, 100]
@@ -141,7 +141,7 @@ def test_series_tells_each_second_and_the_tools_share_of_its_ceiling() -> None:
 
 
 class _Page(html.parser.HTMLParser):
-    """Notes tags, attributes and text."""
+    """Collects the tags of a page and their attributes."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -156,16 +156,16 @@ class _Page(html.parser.HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-def test_page_stands_alone_and_tells_each_chart_in_words_and_numbers() -> None:
-    """Nothing is loaded or run; each chart has a title, a description and a table."""
+def test_page_is_self_contained_and_describes_each_chart() -> None:
+    """The page loads no resource and runs no script; each chart has a description and a table."""
     result = made_run()
     result["verdict"] = judge(result, Thresholds(p99_ms=1))
 
     text = render(result)
 
     page = _Page(text)
-    charts = [one for one in page.all_of("svg") if one.get("role") == "img"]
-    ids = [one["id"] for _, one in page.tags if "id" in one]
+    charts = [chart for chart in page.all_of("svg") if chart.get("role") == "img"]
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(charts) == len(page.all_of("figure")) == len(page.all_of("details")) >= 5
     assert len(page.all_of("desc")) == len(charts) and len(ids) == len(set(ids))
     for chart in charts:
@@ -175,8 +175,8 @@ def test_page_stands_alone_and_tells_each_chart_in_words_and_numbers() -> None:
     assert "A threshold was exceeded" in text and "prefers-color-scheme: dark" in text
 
 
-def test_page_of_nothing_is_still_a_page() -> None:
-    """A load that was stopped before anything came has a report too."""
+def test_page_of_an_empty_result_is_rendered() -> None:
+    """A load that is stopped before its first measurement has a report too."""
     result = made_run()
     result |= {"series": [], "histograms": {}, "latency_ms": {}, "ended": "interrupted"}
     result["verdict"] = judge(result, Thresholds())
@@ -186,7 +186,7 @@ def test_page_of_nothing_is_still_a_page() -> None:
 
 
 def test_metrics_of_all_labels_are_added_up() -> None:
-    """A backlog is reported per partition; comments and empty lines are ignored."""
+    """A backlog has a value per partition; comments and empty lines are ignored."""
     text = '# HELP a b\n\na{partition="0"} 3.0\na{partition="1 x"} 4\nb 1e3\n'
 
     assert parse_metrics(text) == {"a": 7.0, "b": 1000.0}
@@ -204,19 +204,19 @@ def test_metrics_of_all_labels_are_added_up() -> None:
         ([], None),
     ],
 )
-def test_role_of_a_process_is_told_by_its_command(command: list[str], role: str | None) -> None:
+def test_role_of_a_process_is_found_by_its_command(command: list[str], role: str | None) -> None:
     """Processes that are not part of a server are not counted."""
     assert role_of(command) == role
 
 
-def test_totals_of_a_long_run_keep_percentiles_and_not_every_second_whole() -> None:
-    """A run of an hour fits in memory, and the totals are as exact as for a short one."""
-    totals, one = Totals(), Histogram()
-    one.record(5000)
-    told = {"expected": 0, "counts": {}, "histograms": {"ack": one.to_json()}}
+def test_totals_of_a_long_run_merge_histograms_and_keep_percentiles() -> None:
+    """The memory of a long run is bounded, and its percentiles are exact."""
+    totals, latencies = Totals(), Histogram()
+    latencies.record(5000)
+    report = {"expected": 0, "counts": {}, "histograms": {"ack": latencies.to_json()}}
 
     for second in range(200):
-        totals.add_second(0, {**told, "second": second})
+        totals.add_second(0, {**report, "second": second})
 
     assert {totals.percentile_ms(n, "ack", 0.99) for n in range(200)} == {5.0}
     assert len(totals._parts) <= 31

@@ -23,7 +23,7 @@ CHAT = "c1"
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """An item that is what was written."""
+    """An item whose checksum is correct."""
 
     ts: int
     message: Message | None
@@ -37,18 +37,18 @@ def entry(seq: int, **changes: Any) -> Message:
 
 
 def item(seq: int, **changes: Any) -> Item:
-    """Its item."""
+    """The DynamoDB item of an entry."""
     message = entry(seq, **changes)
     return Item(message.ts, message)
 
 
 def row(first: int, last: int) -> Segment:
-    """A segment."""
+    """A segment's row in the manifest."""
     return Segment(ChatId(CHAT), Seq(first), Seq(last), Ts(first * 10), Ts(last * 10), 1, 1, "x")
 
 
 def entries(first: int, last: int, **has: Any) -> RangeEntries:
-    """A stretch of which the tiers have nothing but this."""
+    """A range of the chat; the tiers contain only the given data."""
     window = Window(first, last, first * 10, last * 10)
     empty: dict[str, Any] = {
         "stored": last, "head": last, "top": 0, "hot": {}, "items": [], "markers": [],
@@ -58,16 +58,16 @@ def entries(first: int, last: int, **has: Any) -> RangeEntries:
 
 
 def kinds(found: RangeEntries) -> list[tuple[str, int, int]]:
-    """The kinds of the findings."""
+    """Return kind, first and last seq of each finding."""
     return [(each.kind, each.first, each.last) for each in find_inconsistencies(found)]
 
 
 @given(st.sets(st.integers(1, 40)), st.sets(st.integers(1, 40)), st.sets(st.integers(1, 40)),
        st.sets(st.integers(1, 40)), st.integers(0, 40))  # fmt: skip
-def test_exactly_what_no_tier_has_is_missing(
+def test_entries_in_no_tier_are_reported_missing(
     items: set[int], marked: set[int], hot: set[int], cold: set[int], stored: int
 ) -> None:
-    """Below the mark Redis is no proof, and above it is."""
+    """Redis alone is enough only above the stored position."""
     found = find_inconsistencies(
         entries(
             1,
@@ -80,22 +80,22 @@ def test_exactly_what_no_tier_has_is_missing(
         )
     )
 
-    on_progress: dict[str, set[int]] = {
+    reported: dict[str, set[int]] = {
         "item_missing": set(),
         "item_only_in_log": set(),
         "log_missing": set(),
     }
     for each in found:
-        on_progress[each.kind] |= set(range(each.first, each.last + 1))
+        reported[each.kind] |= set(range(each.first, each.last + 1))
     below = set(range(1, stored + 1)) - items - marked - cold
     above = set(range(stored + 1, 41)) - items - marked - cold - hot
-    assert on_progress["item_missing"] == below - hot
-    assert on_progress["item_only_in_log"] == below & hot
-    assert on_progress["log_missing"] == above
+    assert reported["item_missing"] == below - hot
+    assert reported["item_only_in_log"] == below & hot
+    assert reported["log_missing"] == above
 
 
-def test_versions_of_one_revision_differ_and_those_of_two_do_not() -> None:
-    """A change on its way is no finding; another message in the same place always is one."""
+def test_tiers_with_the_same_revision_and_different_content_are_reported() -> None:
+    """A newer revision in one tier is no finding; another message at the same seq is one."""
     changed = entry(1, body="new", rev=9)
     assert kinds(entries(1, 1, items=[item(1)], hot={1: changed})) == []
     assert kinds(entries(1, 1, items=[item(1)], cold={1: changed}, rows=[row(1, 1)], top=1)) == []
@@ -105,8 +105,8 @@ def test_versions_of_one_revision_differ_and_those_of_two_do_not() -> None:
                          rows=[row(1, 1)])) == [("tiers_differ", 1, 1)]  # fmt: skip
 
 
-def test_expiring_message_is_its_place_alone_in_the_archive() -> None:
-    """Its text is in the warm tier until it ends."""
+def test_expiring_message_in_the_archive_may_have_no_body() -> None:
+    """Its body is only in the warm tier, until it expires."""
     ends = {"expires_at": 99}
     archived = {1: entry(1, body="", deleted=True, **ends)}
 
@@ -115,18 +115,18 @@ def test_expiring_message_is_its_place_alone_in_the_archive() -> None:
     )
 
 
-def test_place_that_was_given_up_may_be_taken_after_all() -> None:
-    """Should the message come, it counts; a tombstone of a dead letter has another revision."""
+def test_seq_marked_as_lost_may_still_get_its_message() -> None:
+    """A late message replaces the marker; a dead letter's tombstone has another revision."""
     lost = item(1, kind="lost", mid="lost-1", ts=9, deleted=True, body="")
-    buried = item(1, deleted=True, body="", rev=1, mid="-")
+    dead_letter = item(1, deleted=True, body="", rev=1, mid="-")
 
     assert kinds(entries(1, 1, items=[item(1)], markers=[lost])) == []
-    assert kinds(entries(1, 1, items=[buried], hot={1: entry(1)})) == []
+    assert kinds(entries(1, 1, items=[dead_letter], hot={1: entry(1)})) == []
 
 
 @given(st.lists(st.integers(1, 9), max_size=9))
-def test_longest_rising_subsequence_is_a_longest_rising_part(seqs: list[int]) -> None:
-    """As many as can be, in order."""
+def test_longest_rising_subsequence_has_maximum_length(seqs: list[int]) -> None:
+    """The result is increasing, and no longer one exists."""
     kept = [seqs[number] for number in sorted(longest_rising_subsequence(seqs))]
 
     longest = [1] * len(seqs)

@@ -1,4 +1,4 @@
-"""`chatserver plan` as one types it."""
+"""The command `chatserver plan`."""
 
 from __future__ import annotations
 
@@ -12,50 +12,49 @@ from chatserver.cli.main import cli
 
 
 def run(*options: str) -> Result:
-    """The command, without any settings."""
+    """Run the command without settings."""
     return CliRunner().invoke(cli, ["plan", *options])
 
 
 def test_plan_prints_each_tier_with_its_formulas() -> None:
-    """Tables for people: values, formulas, what is measured, what to mind."""
+    """The default output has values, formulas, measured constants and warnings."""
     ran = run("--users", "10m", "--concurrent", "5%")
 
     assert ran.exit_code == 0, ran.output
-    for word in ("Gateways", "Redis", "DynamoDB", "S3", "Network", "Total per month", "us-east-1"):
-        assert word in ran.output
+    for text in ("Gateways", "Redis", "DynamoDB", "S3", "Network", "Total per month", "us-east-1"):
+        assert text in ran.output
     assert "users=10m" in ran.output
     assert "connections = users * concurrent * devices" in ran.output
     assert "gateway_cpu_us_per_message" in ran.output
     assert "Service Quotas" in ran.output
 
 
-def test_explain_has_the_numbers_and_where_they_come_from() -> None:
-    """The formula, the formula with its numbers, each constant with how it was measured."""
+def test_explain_prints_formulas_with_numbers_and_sources() -> None:
+    """Each formula is printed with its numbers, each constant with its measurement."""
     ran = run("--users", "1m", "--explain")
 
     assert "connections = users * concurrent * devices\n    = 1,000,000 * 0.05 * 1.2" in ran.output
     assert "page_cpu_us: 2600 µs; a page of 50 messages from DynamoDB" in ran.output
 
 
-def test_json_has_all_of_it(tmp_path: Path) -> None:
-    """For other programs; one's own prices and results are taken, and named."""
+def test_json_contains_inputs_lines_and_prices(tmp_path: Path) -> None:
+    """Files with prices and results are applied and named."""
     prices, results = tmp_path / "p.toml", tmp_path / "r.json"
     prices.write_text('region = "eu-central-1"\n[network]\negress_per_gb_usd = 0\n', "utf-8")
-    constant = {"value": 5, "unit": "", "how": "mine"}
+    constant = {"value": 5, "unit": "", "how": "measured"}
     results.write_text(json.dumps({"schema": 1, "constants": {"page_cpu_us": constant}}), "utf-8")
 
     ran = run("--json", "--region-prices", str(prices), "--constants", str(results))
-    made = json.loads(ran.output)
+    document = json.loads(ran.output)
 
-    assert made["prices_region"] == "eu-central-1"
-    assert made["usd_per_month"]["network"] == 0
-    assert made["from_results"] == ["page_cpu_us"]
-    assert made["inputs"]["users"] == 10_000
-    assert {"name", "value", "unit", "formula", "numbers", "constants"} <= set(made["lines"][0])
+    assert document["prices_region"] == "eu-central-1"
+    assert document["usd_per_month"]["network"] == 0
+    assert document["from_results"] == ["page_cpu_us"]
+    assert document["inputs"]["users"] == 10_000
+    assert {"name", "value", "unit", "formula", "numbers", "constants"} <= set(document["lines"][0])
 
 
-def test_constants_are_told_in_whole_numbers_and_one_in_the_singular() -> None:
-    """The memory of a process is no power of ten."""
+def test_constants_are_printed_without_exponent_and_with_singular_units() -> None:
     lines = [" ".join(line.split()) for line in run().output.splitlines()]
 
     (process,) = [line for line in lines if line.startswith("process_bytes ")]
@@ -64,8 +63,8 @@ def test_constants_are_told_in_whole_numbers_and_one_in_the_singular() -> None:
     assert mark.startswith("write_units_per_mark 1 write unit ")
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
-    """By the option's name, with how it is written."""
+def test_all_invalid_options_are_reported_at_once() -> None:
+    """Each error names the option and shows valid examples."""
     ran = run("--users", "lots", "--concurrent", "120%", "--retention", "5GB")
 
     assert ran.exit_code == 2
@@ -75,8 +74,8 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 
 
 @pytest.mark.parametrize("option", ["--prices", "--constants"])
-def test_file_that_is_not_there_is_named(option: str, tmp_path: Path) -> None:
-    """`main` prints the error in a sentence."""
+def test_missing_file_is_named_in_the_error(option: str, tmp_path: Path) -> None:
+    """The exception contains the path; `main` prints it."""
     ran = run(option, str(tmp_path / "nothing"))
 
     assert ran.exit_code != 0

@@ -1,4 +1,4 @@
-"""The displayed numbers of a line give its value."""
+"""Formulas of the capacity model: evaluation and display."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from chatserver.operations.capacity.formulas import FUNCTIONS, Row, compute, for
 
 
 def row(name: str, formula: str) -> Row:
-    """A row of no tier."""
+    """Return a row with this formula."""
     return Row("load", name, name, "", formula)
 
 
-def test_rows_read_what_is_known_and_what_came_before() -> None:
-    """In their order; the numbers stand where the names stood."""
+def test_rows_use_inputs_and_earlier_rows() -> None:
+    """Rows are computed in order, and the displayed numbers replace the names."""
     known = {"users": 1000.0, "share": 0.05}
 
     first, second = compute(
@@ -44,7 +44,7 @@ def test_rows_read_what_is_known_and_what_came_before() -> None:
     ],
 )
 def test_formula_is_arithmetic_on_known_names(formula: str, error: type[Exception]) -> None:
-    """Nothing else is run, and nothing comes out that is no number."""
+    """No other code is run, and the result is a finite number."""
     with pytest.raises(error):
         compute([row("x", formula)], {"users": 3.0})
 
@@ -63,8 +63,8 @@ _formulas = st.recursive(
 
 
 @given(_formulas, st.tuples(*[st.integers(1, 50)] * 3))
-def test_numbers_inserted_come_to_the_same_value(formula: str, values: tuple[int, ...]) -> None:
-    """Brackets are placed so that evaluating the displayed formula gives the displayed value."""
+def test_displayed_formula_has_the_displayed_value(formula: str, values: tuple[int, ...]) -> None:
+    """The displayed formula has the parentheses that it needs."""
     known = {name: float(value) for name, value in zip("abc", values, strict=True)}
     try:
         (found,) = compute([row("x", formula)], known)
@@ -78,14 +78,14 @@ def test_numbers_inserted_come_to_the_same_value(formula: str, values: tuple[int
     assert math.isclose(shown, found.value, rel_tol=1e-9, abs_tol=1e-9)
 
 
-def test_names_are_told_once_in_their_order() -> None:
-    """Functions are none."""
+def test_names_in_returns_each_name_once_in_order() -> None:
+    """Function names are not included."""
     assert names_in("max(b, a) * b + ceil(c)") == ("b", "a", "c")
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(1234567, "1,234,567"), (0.000625, "0.000625"), (12345.6, "12,346")]
 )
-def test_numbers_are_written_for_people(value: float, text: str) -> None:
-    """Thousands are divided, small ones have four digits."""
+def test_format_number_is_readable(value: float, text: str) -> None:
+    """Large numbers have thousands separators."""
     assert format_number(value) == text

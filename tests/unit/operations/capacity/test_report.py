@@ -1,4 +1,4 @@
-"""The sheet of `chatserver plan`: every name has a source, more users never need less."""
+"""The capacity model of `chatserver plan`: sources, scaling, warnings and results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from chatserver.operations.cost.prices import load_prices
 
 PRICES = load_prices()
 CONSTANTS, _ = load_constants()
-# What grows as users do, to the last digit; what is left is rounded up, or is of one.
+# Values proportional to the number of users. The others are rounded up or constant.
 LINEAR = (
     "connections",
     "messages_per_s",
@@ -47,7 +47,7 @@ LINEAR = (
 
 
 def defaults(**changes: float) -> dict[str, float]:
-    """The inputs, as the command has them."""
+    """Return the inputs with the defaults of the command."""
     found = {
         each.name: parse_quantity(each.default, each.kind, each.name, each.least, each.most)
         for each in INPUTS
@@ -56,17 +56,17 @@ def defaults(**changes: float) -> dict[str, float]:
 
 
 def plan(removal: Any = "worker", **changes: float) -> Plan:
-    """A plan with the constants and prices of the package."""
+    """Return a plan with the constants and prices of the package."""
     return make_plan(defaults(**changes), removal, CONSTANTS, [], PRICES)
 
 
 def values_of(made: Plan) -> dict[str, float]:
-    """Its rows."""
+    """Return the value of each row."""
     return {line.name: line.value for line in made.lines}
 
 
-def test_every_name_of_the_sheet_has_a_source_and_every_constant_a_use() -> None:
-    """A name without a source cannot be computed; each constant must be in a formula."""
+def test_every_constant_has_a_source_and_is_used() -> None:
+    """Each constant says how it was measured and occurs in a formula."""
     made = plan()
     read = {name for line in made.lines for name in names_in(line.formula)}
 
@@ -74,8 +74,8 @@ def test_every_name_of_the_sheet_has_a_source_and_every_constant_a_use() -> None
     assert all(each.how and each.value is not None for each in CONSTANTS.values())
 
 
-def test_constants_that_are_settings_are_the_settings_defaults() -> None:
-    """A changed default must be changed here, too."""
+def test_constants_of_settings_equal_the_default_settings() -> None:
+    """A changed default must be changed in the capacity model too."""
     ours = Settings()
     found = {name: each.value for name, each in CONSTANTS.items()}
     inputs = defaults()
@@ -87,7 +87,7 @@ def test_constants_that_are_settings_are_the_settings_defaults() -> None:
     assert found["archive_moves_per_day"] == 86_400 / ours.archive.wait_s
     assert inputs["inbox_max"] == ours.redis.inbox_max
     assert inputs["log_max"] == ours.redis.log_max
-    assert REF_TTL_S == 86_400  # `refs_bytes` are those of a day
+    assert REF_TTL_S == 86_400  # `refs_bytes` is for one day
 
 
 @settings(max_examples=40, deadline=None)
@@ -99,10 +99,10 @@ def test_constants_that_are_settings_are_the_settings_defaults() -> None:
     st.floats(0.01, 500),
     st.floats(0.1, 1000),
 )
-def test_more_users_never_need_less_and_rates_are_linear(
+def test_more_users_never_need_less_and_linear_values_scale(
     users: float, times: float, share: float, size: float, messages: float, retention: float
 ) -> None:
-    """For any inputs; no value is negative or NaN."""
+    """For any inputs, no value is negative or NaN."""
     others = {
         "group_share": share,
         "group_size": size,
@@ -112,7 +112,7 @@ def test_more_users_never_need_less_and_rates_are_linear(
     less = values_of(plan(users=users, **others))
     more = values_of(plan(users=users * times, **others))
 
-    # Larger nodes are fewer, and a little cheaper by the byte; partitions are of a deployment.
+    # Fewer, larger nodes are a little cheaper per byte; partitions are per deployment.
     fewer = {"usd_per_user", "partitions", "masters", "redis_nodes"}
     cheaper = {"redis_usd", "total_usd", "total_provisioned_usd"}
     for name, value in less.items():
@@ -124,8 +124,8 @@ def test_more_users_never_need_less_and_rates_are_linear(
 
 
 @pytest.mark.parametrize("users", [1, 10_000, 10_000_000, 1_000_000_000, 1e11])
-def test_plan_of_any_size_is_sound(users: float) -> None:
-    """From one user to more than there are people: whole machines, enough of them, a sane sum."""
+def test_plan_of_any_size_is_consistent(users: float) -> None:
+    """From 1 user to 100 billion: enough whole machines, and a total that is the sum."""
     made = plan(users=users)
     found = values_of(made)
 
@@ -142,7 +142,7 @@ def test_plan_of_any_size_is_sound(users: float) -> None:
     )
 
 
-def test_what_is_beyond_a_limit_is_said() -> None:
+def test_plan_beyond_a_limit_has_a_warning() -> None:
     """A small plan has no warnings about limits; a large one names each."""
     small = " ".join(plan(users=1000).warnings)
     large = " ".join(plan(users=1e9).warnings)
@@ -157,8 +157,7 @@ def test_what_is_beyond_a_limit_is_said() -> None:
     assert "CHAT_CHATS_FANOUT_MEMBERS_MAX" in wide
 
 
-def test_ttl_takes_the_removals_from_the_bill() -> None:
-    """By the amount that the warning names."""
+def test_ttl_removal_saves_the_amount_of_the_warning() -> None:
     worker, ttl = plan(users=1e7), plan("ttl", users=1e7)
     units = values_of(worker)["write_units_message"] * values_of(worker)["messages_per_s"]
 
@@ -172,8 +171,8 @@ def test_ttl_takes_the_removals_from_the_bill() -> None:
     assert not any("deleting archived" in each for each in ttl.warnings)
 
 
-def test_long_texts_leave_the_item_for_the_bucket() -> None:
-    """A pointer is a unit; what is inline is one a KB."""
+def test_long_message_bodies_are_stored_in_s3() -> None:
+    """A pointer to S3 costs one write unit; an inline body costs one per KB."""
     inline, long = values_of(plan(message_bytes=30_000)), values_of(plan(message_bytes=100_000))
 
     assert inline["write_units_direct"] == pytest.approx(math.ceil(30_234 / 1024) + 3.02)
@@ -186,7 +185,7 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_results_of_the_load_tool_lie_over_the_constants(tmp_path: Path) -> None:
+def test_results_of_the_load_tool_override_constants(tmp_path: Path) -> None:
     """Measured constants replace the packaged ones; missing and unknown ones do not."""
     results = {
         "schema": 1,
@@ -220,10 +219,10 @@ def test_results_of_the_load_tool_lie_over_the_constants(tmp_path: Path) -> None
         ),
     ],
 )
-def test_results_that_are_none_are_refused_by_name(
+def test_invalid_results_file_is_refused_by_name(
     tmp_path: Path, text: str | None, why: str
 ) -> None:
-    """The file, and what is wrong with it."""
+    """The error names the file and the reason."""
     path = tmp_path / "r.json"
     if text is not None:
         write(path, text)
@@ -235,7 +234,7 @@ def test_results_that_are_none_are_refused_by_name(
     assert why in refused.value.problems[0]
 
 
-def test_worked_example_is_what_the_sheet_says() -> None:
+def test_example_in_the_docs_equals_the_computed_plan() -> None:
     """The table of docs/capacity.md, cell by cell."""
     text = (Path(__file__).parents[4] / "docs" / "capacity.md").read_text("utf-8")
     plans = [{line.name: line for line in plan(users=n).lines} for n in (1e6, 1e8, 1e9)]

@@ -12,7 +12,7 @@ from chatserver.telemetry.dynamodb_usage import Part, UsageAccumulator
 
 
 class Clock:
-    """23:59:59 on the last day of a year, or some seconds later."""
+    """A clock at 23:59:59 on the last day of a year, plus `later_s`."""
 
     def __init__(self) -> None:
         self.later_s = 0.0
@@ -25,62 +25,61 @@ class Clock:
 
 
 @dataclasses.dataclass
-class Account:
-    """Takes parts; may fail before, or after."""
+class FakeTotals:
+    """Records parts; each fault makes one call fail before or after it."""
 
-    fails: list[str] = dataclasses.field(default_factory=list)
-    taken: list[Part] = dataclasses.field(default_factory=list)
+    faults: list[str] = dataclasses.field(default_factory=list)
+    parts: list[Part] = dataclasses.field(default_factory=list)
 
     async def add(self, part: Part) -> None:
-        fault = self.fails.pop(0) if self.fails else ""
+        fault = self.faults.pop(0) if self.faults else ""
         if fault != "before":
-            self.taken.append(part)
+            self.parts.append(part)
         if fault:
             raise Unavailable(fault)
 
 
-def spend(usage: UsageAccumulator, units: float = 1.0) -> None:
-    """Spend on something."""
+def record_usage_units(usage: UsageAccumulator, units: float = 1.0) -> None:
+    """Record some usage."""
     usage.record_units("persist", "messages", "write", units)
 
 
 @pytest.mark.parametrize("fault", ["before", "after"])
-async def test_part_whose_answer_is_lost_is_given_again_as_it_was(fault: str) -> None:
+async def test_part_without_an_answer_is_repeated_unchanged(fault: str) -> None:
     """The totals recognize the part by its number; later usage is another part."""
-    usage, account, clock = UsageAccumulator(), Account([fault]), Clock()
-    accounting = UsageRecorder(usage, account, clock)
-    spend(usage)
+    usage, totals, clock = UsageAccumulator(), FakeTotals([fault]), Clock()
+    recorder = UsageRecorder(usage, totals, clock)
+    record_usage_units(usage)
 
     with pytest.raises(Unavailable):
-        await accounting.flush()
+        await recorder.flush()
     clock.later_s = 5.0
-    spend(usage, 2.0)
-    await accounting.flush()
+    record_usage_units(usage, 2.0)
+    await recorder.flush()
 
-    parts = {part.number: part for part in account.taken}
+    parts = {part.number: part for part in totals.parts}
     assert [part.spending.units for _, part in sorted(parts.items())] == [
         {("persist", "messages", "write"): 1.0},
         {("persist", "messages", "write"): 2.0},
     ]
     assert [part.day for _, part in sorted(parts.items())] == ["2026-12-31", "2027-01-01"]
-    assert len({part.process for part in account.taken}) == 1
+    assert len({part.process for part in totals.parts}) == 1
 
 
-async def test_nothing_spent_is_nothing_told() -> None:
-    """An idle process does not call."""
-    account = Account()
+async def test_flush_without_usage_makes_no_call() -> None:
+    totals = FakeTotals()
 
-    await UsageRecorder(UsageAccumulator(), account, Clock()).flush()
+    await UsageRecorder(UsageAccumulator(), totals, Clock()).flush()
 
-    assert account.taken == []
+    assert totals.parts == []
 
 
-async def test_last_seconds_of_a_process_are_accounted_for() -> None:
-    """It flushes when it ends; and ends, too, when that fails."""
-    usage, account = UsageAccumulator(), Account()
-    async with record_usage(usage, account, Clock()):
-        spend(usage)
-    async with record_usage(usage, Account(["before"]), Clock()):
-        spend(usage)
+async def test_usage_before_the_end_of_a_process_is_recorded() -> None:
+    """A process flushes its usage when it ends; a failed flush does not prevent the end."""
+    usage, totals = UsageAccumulator(), FakeTotals()
+    async with record_usage(usage, totals, Clock()):
+        record_usage_units(usage)
+    async with record_usage(usage, FakeTotals(["before"]), Clock()):
+        record_usage_units(usage)
 
-    assert [sum(part.spending.units.values()) for part in account.taken] == [1.0]
+    assert [sum(part.spending.units.values()) for part in totals.parts] == [1.0]

@@ -1,4 +1,4 @@
-"""Dollars of units and bytes, each with the formula that it comes from."""
+"""The cost report: dollars for units and bytes, each with its formula."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chatserver.operations.cost.prices import load_prices
 from chatserver.telemetry.dynamodb_usage import CHATS_MAX, Spending
 
 PRICES = load_prices()
-SPENT = Spending(
+USAGE = Spending(
     {
         ("persist", "messages", "write"): 3_000_000.0,
         ("persist", "messages", "read"): 1_000_000.0,
@@ -25,20 +25,20 @@ SPENT = Spending(
 )
 
 
-def money_of(formula: str) -> float:
-    """The value of a formula: plain arithmetic, with 2^30 and units."""
+def value_of(formula: str) -> float:
+    """Evaluate a formula without its unit names."""
     for word in (" provisioned", " used", " h", " a month", " messages", ","):
         formula = formula.replace(word, "")
     return float(eval(formula.replace("^", "**"), {"__builtins__": {}}))
 
 
-def test_units_on_demand_are_paid_by_the_million() -> None:
-    """Dearest first, and all of them together."""
+def test_on_demand_cost_is_units_times_price_per_million() -> None:
+    """The most expensive feature comes first; the total is the sum."""
     rates = costs.on_demand_rates(PRICES)
 
-    lines = costs.feature_lines(SPENT, rates)
-    total = costs.total_line(SPENT, rates)
-    each = costs.message_line(total, SPENT.messages)
+    lines = costs.feature_lines(USAGE, rates)
+    total = costs.total_line(USAGE, rates)
+    each = costs.message_line(total, USAGE.messages)
 
     assert [(line.name, line.table, round(line.usd, 9)) for line in lines] == [
         ("persist", "messages", 2.0),
@@ -50,61 +50,64 @@ def test_units_on_demand_are_paid_by_the_million() -> None:
     assert (each.write_units, each.read_units) == (4.0, 10.0)
     assert each.usd == pytest.approx(3.75 / 1_000_000)
     for line in (*lines, total, each):
-        assert money_of(line.formula) == pytest.approx(line.usd)
+        assert value_of(line.formula) == pytest.approx(line.usd)
 
 
-def test_capacity_that_is_provisioned_is_shared_by_what_was_used_of_it() -> None:
-    """Unused capacity is charged in proportion to the used one."""
-    held = [costs.Capacity("messages", 0, 0, 100, 50), costs.Capacity("m/sender", 0, 0, 100, 50)]
-    rates = costs.provisioned_rates(PRICES, held, SPENT, 10)
+def test_provisioned_cost_is_shared_in_proportion_to_usage() -> None:
+    """The cost of unused capacity is divided over the features too."""
+    provisioned = [
+        costs.Capacity("messages", 0, 0, 100, 50),
+        costs.Capacity("m/sender", 0, 0, 100, 50),
+    ]
+    rates = costs.provisioned_rates(PRICES, provisioned, USAGE, 10)
 
-    lines = costs.feature_lines(SPENT, rates)
-    total = costs.total_line(SPENT, rates)
+    lines = costs.feature_lines(USAGE, rates)
+    total = costs.total_line(USAGE, rates)
 
     assert total.usd == pytest.approx(200 * 240 * 0.00065 + 100 * 240 * 0.00013)
     assert sum(line.usd for line in lines) == pytest.approx(total.usd)
     for line in (*lines, total):
-        assert money_of(line.formula) == pytest.approx(line.usd)
+        assert value_of(line.formula) == pytest.approx(line.usd)
 
 
-def test_chats_that_cost_most_come_first_with_the_bound_of_what_is_not_told() -> None:
-    """A write costs five times a read."""
+def test_most_expensive_chats_come_first_with_an_error_bound() -> None:
+    """Chats are ordered by dollars: a write unit costs five times a read unit."""
     rates = costs.on_demand_rates(PRICES)
 
-    lines = costs.chat_lines(SPENT, rates)
+    lines = costs.chat_lines(USAGE, rates)
 
     assert [(line.name, line.write_units, line.read_units) for line in lines] == [
         ("b", 5.0, 1_000.0),
         ("a", 100.0, 0.0),
     ]
-    assert [line.name for line in costs.chat_lines(SPENT, rates, 1)] == ["b"]
-    assert costs.chats_error(SPENT) == {"read": 0.0, "write": 1.0}
+    assert [line.name for line in costs.chat_lines(USAGE, rates, 1)] == ["b"]
+    assert costs.chats_error(USAGE) == {"read": 0.0, "write": 1.0}
 
 
-def test_days_are_added_up() -> None:
-    """Units, chats and messages; without days nothing is reported."""
-    both = costs.sum_days([SPENT, SPENT])
+def test_sum_days_adds_units_chats_and_messages() -> None:
+    """The sum of no days is empty, and has no cost per message."""
+    both = costs.sum_days([USAGE, USAGE])
 
     assert both.units["history", "messages", "read"] == 18_000_000.0
     assert both.chats["write"] == {"a": 200.0, "b": 10.0}
     assert (both.messages, both.chat_totals["read"]) == (2_000_000, 2_000.0)
     assert costs.sum_days(()).is_empty
-    assert costs.message_line(costs.total_line(SPENT, costs.on_demand_rates(PRICES)), 0) is None
+    assert costs.message_line(costs.total_line(USAGE, costs.on_demand_rates(PRICES)), 0) is None
 
 
-def test_bytes_are_paid_by_the_gigabyte_and_month() -> None:
-    """Each tier at its own price."""
+def test_storage_cost_is_bytes_times_monthly_price() -> None:
+    """Each tier has its own price."""
     table = costs.stored_line("dynamodb", "messages", 3, 2**31, 0.25)
     redis = costs.redis_line("r", 3, 2**31, PRICES)
 
     assert table.usd == 0.5
     assert redis.usd == pytest.approx(2 * 730 * 0.0168)
     for line in (table, redis):
-        assert money_of(line.formula) == pytest.approx(line.usd)
+        assert value_of(line.formula) == pytest.approx(line.usd)
 
 
-def test_prices_of_a_file_are_laid_over_those_of_the_package(tmp_path: Path) -> None:
-    """Whole or in part."""
+def test_prices_of_a_file_override_the_package(tmp_path: Path) -> None:
+    """Prices that the file does not contain stay unchanged."""
     file = tmp_path / "prices.toml"
     file.write_text('as_of = "2031-01"\n[dynamodb]\nread_units_per_million_usd = 7\n', "utf-8")
 
@@ -127,10 +130,8 @@ def test_prices_of_a_file_are_laid_over_those_of_the_package(tmp_path: Path) -> 
         (None, "No such file"),
     ],
 )
-def test_prices_that_are_wrong_are_refused_by_name(
-    tmp_path: Path, text: str | None, why: str
-) -> None:
-    """A misspelt price is not ignored."""
+def test_invalid_prices_are_refused_by_name(tmp_path: Path, text: str | None, why: str) -> None:
+    """An unknown or invalid price is an error, not ignored."""
     file = tmp_path / "prices.toml"
     if text is not None:
         file.write_text(text, "utf-8")

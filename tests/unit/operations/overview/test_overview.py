@@ -1,4 +1,4 @@
-"""Figures of many processes put together: sums, percentiles, who is silent, and the bounds."""
+"""The overview of all processes: sums, percentiles, stale processes and bounds."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ from chatserver.telemetry.process_stats import Backlog, Kind, Queue, SlowClose, 
 START = 1_000_000
 
 
-class Said(NamedTuple):
-    """A snapshot on the board."""
+class Received(NamedTuple):
+    """A snapshot received from a process."""
 
     at_ms: int
     process: str
     snapshot: Snapshot
 
 
-def received(at_ms: int, process: str, kind: Kind = "gateway", **fields: Any) -> Said:
-    """A report of a process about the last two seconds."""
-    return Said(START + at_ms, process, Snapshot(kind, "", "host", 1, START, 2.0, **fields))
+def received(at_ms: int, process: str, kind: Kind = "gateway", **fields: Any) -> Received:
+    """Return a snapshot of a process about the last two seconds."""
+    return Received(START + at_ms, process, Snapshot(kind, "", "host", 1, START, 2.0, **fields))
 
 
-def show(board: StatsHistory, now_ms: int, after_ms: int = 0) -> Overview:
-    """The overview that an admin sees."""
-    board.advance(START + now_ms)
-    return board.build_overview(START + now_ms, after_ms)
+def show(history: StatsHistory, now_ms: int, after_ms: int = 0) -> Overview:
+    """Return the overview at a time."""
+    history.advance(START + now_ms)
+    return history.build_overview(START + now_ms, after_ms)
 
 
-def test_point_is_the_sum_of_what_each_process_said_last() -> None:
-    """Gauges and rates add up, percentiles are of all values together, the backlog counts once."""
-    board = StatsHistory()
+def test_point_is_the_sum_of_the_last_snapshots() -> None:
+    """Gauges and rates add up, percentiles cover all values, the backlog counts once."""
+    history = StatsHistory()
     fast, slow = {0.001: 99}, {0.001: 0, 1.0: 99}
     first = {"sends:ok": 10.0, "sends:dup": 2.0, "sends:rate_limited": 4.0}
     for at_ms in (100, 2100):
         counts = first if at_ms > 2000 else {}
         gauges = {"sessions": 3.0}
-        board.add(received(at_ms, "a", gauges=gauges, counts=counts, times={"delivery": fast}))
-        board.add(received(at_ms, "b", gauges={"sessions": 4.0}, times={"delivery": slow}))
+        history.add(received(at_ms, "a", gauges=gauges, counts=counts, times={"delivery": fast}))
+        history.add(received(at_ms, "b", gauges={"sessions": 4.0}, times={"delivery": slow}))
         for api in ("c", "d"):
-            board.add(received(at_ms, api, "api", backlog=Backlog(7, 1.5)))
+            history.add(received(at_ms, api, "api", backlog=Backlog(7, 1.5)))
 
-    point = show(board, 4000).points[-1]
+    point = show(history, 4000).points[-1]
 
     assert (point.processes, point.sessions) == (4, 7)
     assert (point.sends_per_s, point.refused_per_s) == (6, 2)
@@ -63,63 +63,65 @@ def test_point_is_the_sum_of_what_each_process_said_last() -> None:
     assert point.send_p99_ms is None
 
 
-def test_process_that_says_nothing_is_stale_then_gone_and_leaves_the_sums() -> None:
-    """Ten seconds count it out, sixty take its name off; the others stay."""
-    board = StatsHistory()
-    board.add(received(0, "dead", gauges={"sessions": 5.0}))
+def test_silent_process_becomes_stale_and_is_then_removed() -> None:
+    """After 10 seconds it leaves the sums, after 60 the list; other processes stay."""
+    history = StatsHistory()
+    history.add(received(0, "dead", gauges={"sessions": 5.0}))
     seen = {}
     for at_ms in range(0, 70_000, 2000):
-        board.add(received(at_ms, "well", gauges={"sessions": 1.0}))
-        seen[at_ms] = show(board, at_ms + 1)
+        history.add(received(at_ms, "alive", gauges={"sessions": 1.0}))
+        seen[at_ms] = show(history, at_ms + 1)
 
     sessions = {at_ms: found.points[-1].sessions for at_ms, found in seen.items() if found.points}
     assert (sessions[10_000], sessions[12_000]) == (6, 1)
     assert [(each.process, each.is_stale) for each in seen[12_000].processes] == [
         ("dead", True),
-        ("well", False),
+        ("alive", False),
     ]
-    assert [each.process for each in seen[62_000].processes] == ["well"]
+    assert [each.process for each in seen[62_000].processes] == ["alive"]
 
 
-def test_who_has_points_is_told_the_newer_ones_alone() -> None:
-    """A page asks every other second, and ten minutes are long."""
-    board = StatsHistory()
+def test_overview_after_a_point_contains_only_newer_points() -> None:
+    """A page polls every two seconds and does not need ten minutes of points again."""
+    history = StatsHistory()
     for at_ms in range(0, 20_000, 2000):
-        board.add(received(at_ms, "a"))
+        history.add(received(at_ms, "a"))
 
-    whole = show(board, 20_000).points
-    newer = show(board, 20_000, whole[-3].at_ms).points
+    whole = show(history, 20_000).points
+    newer = show(history, 20_000, whole[-3].at_ms).points
 
     assert [point.at_ms for point in whole] == sorted({point.at_ms for point in whole})
     assert newer == whole[-2:]
 
 
-def test_board_that_nobody_looked_at_for_long_is_bounded() -> None:
-    """A day later there are ten minutes of points, without anybody in them."""
-    board = StatsHistory()
+def test_history_with_many_processes_is_bounded() -> None:
+    """A day later there are ten minutes of points without processes."""
+    history = StatsHistory()
     for number in range(PROCESSES_MAX + 50):
         closes = [SlowClose(f"u{number}", "d", START, 1)]
-        board.add(received(0, f"p{number}", slow=closes, chats={f"c{number}": 1}))
-    crowded = show(board, 1)
-    later = show(board, 86_400_000)
+        history.add(received(0, f"p{number}", slow=closes, chats={f"c{number}": 1}))
+    full = show(history, 1)
+    later = show(history, 86_400_000)
 
-    assert len(crowded.processes) == PROCESSES_MAX
-    assert len(crowded.slow) == SLOW_SHOWN_MAX
+    assert len(full.processes) == PROCESSES_MAX
+    assert len(full.slow) == SLOW_SHOWN_MAX
     assert len(later.points) == POINTS_MAX
     assert later.points[-1].processes == 0
     assert later.processes == later.top_chats == []
 
 
-def test_chats_and_counts_are_of_the_last_minute() -> None:
+def test_chats_and_counts_cover_the_last_minute() -> None:
     """Earlier activity does not count; the longest queue comes first."""
-    board = StatsHistory()
-    board.add(received(0, "a", "worker", chats={"old": 500}, counts={"write_units:persist": 9.0}))
+    history = StatsHistory()
+    history.add(received(0, "a", "worker", chats={"old": 500}, counts={"write_units:persist": 9.0}))
     for at_ms in range(2000, 64_000, 2000):
         queues = [Queue("u", "d", 5), Queue("v", "d", 9)]
         counts = {"write_units:persist": 4.0, "limited:sends": 2.0, "closes:3001": 1.0}
-        board.add(received(at_ms, "a", chats={"new": 2, "other": 1}, counts=counts, queues=queues))
+        history.add(
+            received(at_ms, "a", chats={"new": 2, "other": 1}, counts=counts, queues=queues)
+        )
 
-    found = show(board, 64_000)
+    found = show(history, 64_000)
 
     assert [(each.chat, each.messages) for each in found.top_chats] == [("new", 60), ("other", 30)]
     assert [(each.feature, each.write_per_s) for each in found.units] == [("persist", 2.0)]
@@ -130,29 +132,29 @@ def test_chats_and_counts_are_of_the_last_minute() -> None:
 
 @dataclasses.dataclass
 class Page:
-    """Of what was received."""
+    """A page of snapshots."""
 
-    snapshots: Sequence[Said]
+    snapshots: Sequence[Received]
     entry: str
     now_ms: int
     has_more: bool
 
 
 class Source:
-    """Ten pages, the last of which is empty."""
+    """A source of ten pages; the last one is empty."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     async def list_after(self, entry: str, limit: int) -> Page:
-        self.asked.append(entry)
+        self.requested.append(entry)
         number = min(int(entry.partition("-")[0]) + 1, 10)
         snapshots = [received(number * 2000, "a")] if number < 10 else []
         return Page(snapshots, f"{number}-0", START + 20_000, number < 10)
 
 
-async def test_overviews_read_on_where_they_were() -> None:
-    """All pages once; who asks again pays for what is new."""
+async def test_overviews_read_each_page_once() -> None:
+    """A second request reads only new pages."""
     source = Source()
     overviews = Overviews(source)
 
@@ -160,24 +162,24 @@ async def test_overviews_read_on_where_they_were() -> None:
     await overviews.get(first.points[-1].at_ms)
 
     assert len(first.points) == 9
-    assert source.asked == [f"{n}-0" for n in (*range(10), 10)]
+    assert source.requested == [f"{n}-0" for n in (*range(10), 10)]
 
 
-class Figures:
-    """Takes snapshots, or fails."""
+class FakeStatsLog:
+    """Records snapshots, or fails."""
 
     def __init__(self) -> None:
-        self.taken: list[tuple[str, Snapshot]] = []
-        self.is_away = False
+        self.snapshots: list[tuple[str, Snapshot]] = []
+        self.is_down = False
 
     async def append(self, process: str, snapshot: Snapshot) -> None:
-        if self.is_away:
+        if self.is_down:
             raise Unavailable("redis: not connected")
-        self.taken.append((process, snapshot))
+        self.snapshots.append((process, snapshot))
 
 
 class Clock:
-    """Each look is three seconds later."""
+    """A clock that advances three seconds at each reading."""
 
     now = 100.0
 
@@ -189,23 +191,23 @@ class Clock:
         return self.now
 
 
-async def test_publisher_says_who_it_is_and_what_else_there_is() -> None:
-    """One name for all its life, the time since it last spoke, and the fields of its kind."""
-    figures = Figures()
+async def test_publisher_sends_its_identity_and_extra_fields() -> None:
+    """The name never changes; a snapshot has the time since the last one and extra fields."""
+    stats_log = FakeStatsLog()
 
     async def find_more() -> dict[str, Any]:
         return {"queues": [Queue("u", "d", 1)]}
 
     publisher = Publisher(
         identity=ProcessIdentity("worker", "persist"),
-        stats_log=figures,
+        stats_log=stats_log,
         clock=Clock(),
         find_more=find_more,
     )
     await publisher.publish()
     await publisher.publish()
 
-    (name, one), (same, _) = figures.taken
-    assert name == same
-    assert (one.kind, one.does, one.span_s) == ("worker", "persist", 3.0)
-    assert one.queues == [Queue("u", "d", 1)]
+    (name, snapshot), (second_name, _) = stats_log.snapshots
+    assert name == second_name
+    assert (snapshot.kind, snapshot.does, snapshot.span_s) == ("worker", "persist", 3.0)
+    assert snapshot.queues == [Queue("u", "d", 1)]

@@ -1,4 +1,4 @@
-"""Costs of days, as the admin page gets them."""
+"""Daily costs for the admin page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from chatserver.operations.cost.prices import load_prices
 from chatserver.operations.overview.routes import make_cost_report
 from chatserver.telemetry.dynamodb_usage import Spending
 
-SPENT = {
+USAGE = {
     "2026-01-02": Spending(
         {
             ("persist", "messages", "write"): 3_000_000.0,
@@ -23,10 +23,10 @@ SPENT = {
 }
 
 
-def test_cost_is_told_by_day_and_feature_at_on_demand_prices() -> None:
-    """Tables of a feature together, the dearest first; of a day without messages no mean."""
+def test_cost_report_has_days_and_features_at_on_demand_prices() -> None:
+    """The most expensive feature comes first; a day without messages has no mean."""
     prices = load_prices()
-    report = make_cost_report(SPENT, prices, "on_demand")
+    report = make_cost_report(USAGE, prices, "on_demand")
 
     today, before = report.days
     assert [(each.feature, each.write_units) for each in today.features] == [
@@ -41,9 +41,9 @@ def test_cost_is_told_by_day_and_feature_at_on_demand_prices() -> None:
     assert [each.feature for each in report.chats] == ["c1", "c2"]
 
 
-def test_cost_of_provisioned_capacity_is_not_told_in_dollars() -> None:
-    """Units are not what is paid then: no figure is better than a wrong one."""
-    report = make_cost_report(SPENT, load_prices(), "provisioned")
+def test_cost_report_of_provisioned_capacity_has_no_dollars() -> None:
+    """Provisioned capacity is not billed by unit, so dollars per unit would be wrong."""
+    report = make_cost_report(USAGE, load_prices(), "provisioned")
 
     assert report.write_unit_usd is None
     assert [day.usd for day in report.days] == [None, None]

@@ -27,7 +27,7 @@ from chatserver.operations.selftest.resources import Names, isolate
 async def test_result_of_a_check_is_its_detail_or_its_error(
     error: Exception | None, status: str, detail: str
 ) -> None:
-    """An error ends this check only."""
+    """An error of a check is its result and is not raised."""
 
     async def run() -> str:
         if error is not None:
@@ -39,8 +39,8 @@ async def test_result_of_a_check_is_its_detail_or_its_error(
     assert (result.status, result.detail) == (status, detail)
 
 
-def test_report_passes_only_if_nothing_failed_and_nothing_is_left() -> None:
-    """A skipped check is no failure; a pipe in a text does not break the table."""
+def test_report_passes_only_without_failures_and_leftovers() -> None:
+    """A skipped check is not a failure; a pipe in a text does not break the table."""
     report = Report({"S3": "here"}, "2026-01-01T00:00:00", 0.01)
     report.results.append(Result("s3", "a", "skipped", "x | y", 0.1))
     assert report.has_passed and "x \\| y" in report.to_markdown()
@@ -51,8 +51,8 @@ def test_report_passes_only_if_nothing_failed_and_nothing_is_left() -> None:
     assert not report.to_json()["passed"]
 
 
-def test_target_is_aws_exactly_if_the_option_says_so() -> None:
-    """Nobody pays by mistake, and a local server is never reported as AWS."""
+def test_target_must_agree_with_the_aws_option() -> None:
+    """No run costs money by mistake, and no local server is reported as AWS."""
     local = Settings(warm=Warm(endpoint="http://127.0.0.1:1"), cold=Cold(endpoint="http://h:2"))
     aws = Settings(warm=Warm(region="eu-central-1"), cold=Cold())
 
@@ -64,8 +64,8 @@ def test_target_is_aws_exactly_if_the_option_says_so() -> None:
         require_target(aws, is_aws=False)
 
 
-def test_run_has_names_of_its_own() -> None:
-    """No table and no object of the deployment can be one of the run's."""
+def test_run_uses_unique_names() -> None:
+    """The run touches no table and no object of the deployment."""
     warm = Warm(table_prefix="chat_", access_key="a", secret_key=SecretStr("b"))
     names = Names.choose()
 
@@ -76,6 +76,6 @@ def test_run_has_names_of_its_own() -> None:
     assert names != Names.choose()
 
 
-def test_estimate_is_below_a_dollar_and_follows_the_prices() -> None:
-    """The command asks before it costs anything."""
+def test_estimate_is_positive_and_below_ten_cents() -> None:
+    """The command shows the estimate before it spends money."""
     assert 0 < estimate_usd(load_prices()) < 0.1
