@@ -1,4 +1,4 @@
-"""Audiences and small stand-ins that several tests of use cases share."""
+"""Audiences and small fakes that several tests of use cases share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def audience_of(
     top: int = 1000,
     done: int = 0,
 ) -> Audience:
-    """An audience; `after` is the seq above which a member gets messages."""
+    """Return an audience; `after` has the seq above which a member gets messages."""
     floors = {user: Seq((after or {}).get(user, 0)) for user in users}
     receivers = dict(zip(users, reversed(users), strict=True)) if kind == "direct" else {}
     return Audience(
@@ -51,7 +51,7 @@ def audience_of(
 
 
 class KnownAudiences:
-    """Audiences of chats that are there; membership as the product asks for it."""
+    """The audiences of existing chats, with checks of membership."""
 
     def __init__(self, *audiences: Audience) -> None:
         self.by_chat = {audience.chat: audience for audience in audiences}

@@ -27,7 +27,7 @@ def message(seq: int) -> frames.Message:
 
 @dataclasses.dataclass
 class Warm:
-    """Directory and messages of the warm tier, with a note of what was called."""
+    """Directory and messages of the warm tier; records the calls."""
 
     users: set[str] = dataclasses.field(default_factory=lambda: {ALICE, BOB})
     memberships: list[Membership] = dataclasses.field(default_factory=list)
@@ -128,9 +128,9 @@ class Hot:
     opened: list[tuple[str, Epoch | None]] = dataclasses.field(default_factory=list)
     large: list[int] = dataclasses.field(default_factory=list)
     unfinished: list[ChatId] = dataclasses.field(default_factory=list)
-    stale: int = 0  # so many times what was read is too old
+    stale: int = 0  # the number of reads that are outdated
     ref_ttl_s: int = 60
-    seq: Seq = Seq(2**40)  # noqa: RUF009  # the newest that Redis has of the chat: all of it
+    seq: Seq = Seq(2**40)  # noqa: RUF009  # the newest seq in Redis; by default everything is there
     boxes: list[tuple[UserId, list[ListedChat], Epoch]] = dataclasses.field(default_factory=list)
     blocks: dict[UserId, set[UserId]] = dataclasses.field(default_factory=dict)
 
@@ -176,7 +176,7 @@ class Hot:
 
 
 class FixedClock:
-    """A clock that stands still."""
+    """A clock that never advances."""
 
     def time(self) -> float:
         return 1000.0
@@ -215,7 +215,7 @@ class Unlimited:
 def make_user_loader(
     warm: Warm, hot: Hot, restore_revoked: RestoreRevoked | None = None
 ) -> UserLoader:
-    """Return a user loader between fakes."""
+    """Return a user loader with fakes."""
     return UserLoader(
         directory=warm,
         hot=hot,
@@ -229,12 +229,12 @@ def make_user_loader(
 
 
 def make_chat_loader(warm: Warm, hot: Hot) -> ChatLoader:
-    """Return a chat loader between fakes."""
+    """Return a chat loader with fakes."""
     return ChatLoader(directory=warm, messages=warm, changes=warm, hot=hot, clock=FixedClock())
 
 
 def make_creator(warm: Warm, hot: Hot, **limits: int) -> ChatCreator:
-    """Return a chat creator between fakes."""
+    """Return a chat creator with fakes."""
     return ChatCreator(
         directory=warm,
         loader=make_chat_loader(warm, hot),

@@ -11,16 +11,16 @@ from tests.unit.service.builders import ALICE, BOB, CAROL
 from tests.unit.service.chats.chats_world import Hot, Warm, make_creator
 
 
-async def test_create_chat_again_after_changes_tells_what_it_is_now() -> None:
-    """Members may have left since: no user outside the group gets its state."""
+async def test_create_chat_again_after_changes_returns_the_current_chat() -> None:
+    """Members may have left since the first request."""
     info = await make_creator(Warm(version=3), Hot()).create_chat(ALICE, Ref("r1"), [BOB], "X")
 
     assert (info.name, info.members, info.count) == ("Team", [ALICE, BOB], 2)
     assert (info.roles, info.history) == ({ALICE: "owner"}, "all")
 
 
-async def test_create_chat_again_by_one_who_left_is_not_found() -> None:
-    """He may not know who is in it."""
+async def test_create_chat_again_by_a_former_member_is_not_found() -> None:
+    """A former member must not see the members."""
     warm = Warm(version=3, users={ALICE, BOB, CAROL})
 
     with pytest.raises(NotFound):
@@ -28,8 +28,8 @@ async def test_create_chat_again_by_one_who_left_is_not_found() -> None:
 
 
 @pytest.mark.parametrize(("user", "other"), [(ALICE, BOB), (BOB, ALICE)])
-async def test_open_direct_is_the_same_whoever_asks(user: UserId, other: UserId) -> None:
-    """Id, record and answer do not depend on who came first."""
+async def test_open_direct_by_either_user_is_the_same_chat(user: UserId, other: UserId) -> None:
+    """Id, record and response do not depend on which user opens it first."""
     warm, hot = Warm(), Hot()
 
     info = await make_creator(warm, hot).open_direct(user, other)
@@ -40,8 +40,8 @@ async def test_open_direct_is_the_same_whoever_asks(user: UserId, other: UserId)
     assert hot.chats[0][0] == chat
 
 
-async def test_open_direct_with_nobody_creates_nothing() -> None:
-    """A chat with a user who does not exist is refused."""
+async def test_open_direct_with_an_unknown_user_creates_nothing() -> None:
+    """The error names the unknown user."""
     warm, hot = Warm(), Hot()
 
     with pytest.raises(NotFound, match="carol: there is no such user"):
@@ -51,7 +51,7 @@ async def test_open_direct_with_nobody_creates_nothing() -> None:
 
 
 async def test_create_chat_again_under_its_ref_is_the_same_group() -> None:
-    """A retry does not make a second one."""
+    """A retry does not create a second group."""
     warm, hot = Warm(), Hot()
     creator = make_creator(warm, hot)
 
@@ -66,8 +66,8 @@ async def test_create_chat_again_under_its_ref_is_the_same_group() -> None:
     )
 
 
-async def test_create_chat_of_more_than_a_chat_may_have_is_refused() -> None:
-    """The message names the bound, and nothing is created."""
+async def test_create_chat_with_too_many_members_is_refused() -> None:
+    """The error states the limit, and nothing is created."""
     warm, hot = Warm(), Hot()
     creator = make_creator(warm, hot, members_max=2)
 
@@ -77,7 +77,7 @@ async def test_create_chat_of_more_than_a_chat_may_have_is_refused() -> None:
     assert len(hot.chats) == 1
 
 
-async def test_create_chat_names_the_first_member_who_does_not_exist() -> None:
+async def test_create_chat_with_an_unknown_member_names_it() -> None:
     """The caller can correct the request."""
     warm, hot = Warm(), Hot()
 

@@ -12,8 +12,8 @@ from tests.unit.service.builders import ALICE, BOB
 from tests.unit.service.chats.chats_world import Hot, Warm, make_chat_loader, message
 
 
-async def test_load_chat_opens_it_above_its_head() -> None:
-    """Members with their joining, newest messages, and the head even if it has expired."""
+async def test_load_chat_opens_it_with_head_members_and_newest_messages() -> None:
+    """Members have the seq at which they joined; the head is loaded even if it has expired."""
     warm, hot = Warm(head=message(9), newest=[message(7), message(8)]), Hot()
 
     await make_chat_loader(warm, hot).load_chat(ChatId("c1"))
@@ -36,12 +36,12 @@ async def test_load_chat_opens_it_above_its_head() -> None:
     ("held", "lowest", "filled"),
     [
         (0, 1, [6, 5, 4, 3, 2, 1]),  # Redis has nothing
-        (4, 1, [6, 5]),  # the rest is in its backlog
+        (4, 1, [6, 5]),  # the others are in its backlog
         (6, 1, []),
-        (0, 5, [6, 5]),  # what is older has left this tier in good order
+        (0, 5, [6, 5]),  # older ones were archived
     ],
 )
-async def test_load_chat_fills_the_places_of_what_no_tier_has(
+async def test_load_chat_fills_seqs_that_no_tier_has(
     held: int, lowest: int, filled: list[int]
 ) -> None:
     """A message lost with Redis leaves a tombstone, not a gap that blocks reading."""
@@ -55,8 +55,8 @@ async def test_load_chat_fills_the_places_of_what_no_tier_has(
     assert [each.seq for each in newest] == [*sorted(filled), 7, 8]
 
 
-async def test_load_chat_hands_over_what_it_read_and_in_which_epoch() -> None:
-    """The hot tier can detect what was read too early; see `Opening.open_chat`."""
+async def test_load_chat_passes_history_mode_and_epoch() -> None:
+    """The hot tier uses them to detect an outdated read; see `Opening.open_chat`."""
     hot = Hot()
 
     await make_chat_loader(Warm(), hot).load_chat(ChatId("c1"))
@@ -65,8 +65,8 @@ async def test_load_chat_hands_over_what_it_read_and_in_which_epoch() -> None:
     assert hot.unfinished == []
 
 
-async def test_load_chat_read_too_early_is_read_again() -> None:
-    """A membership that is older than what the hot tier had is never put there (promise P7)."""
+async def test_load_chat_with_an_outdated_read_reads_again() -> None:
+    """An outdated membership is never written to the hot tier (promise P7)."""
     hot = Hot(stale=2)
 
     await make_chat_loader(Warm(), hot).load_chat(ChatId("c1"))
@@ -75,13 +75,13 @@ async def test_load_chat_read_too_early_is_read_again() -> None:
 
 
 async def test_load_chat_that_keeps_changing_is_unavailable() -> None:
-    """It ends."""
+    """The number of reads is limited."""
     with pytest.raises(Unavailable):
         await make_chat_loader(Warm(), Hot(stale=100)).load_chat(ChatId("c1"))
 
 
-async def test_load_chat_with_an_unfinished_change_leaves_a_note() -> None:
-    """Its entries are not in the log yet: somebody has to put them there."""
+async def test_load_chat_with_an_unfinished_change_records_it() -> None:
+    """The entries of the change are not in the log yet; a worker has to append them."""
     hot = Hot()
 
     change = encode_record(ChangeRecord("alice", "r1", "d", update_mid="M1", name="Team"))

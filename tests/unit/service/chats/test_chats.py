@@ -1,4 +1,4 @@
-"""Chats as a user sees them: the list, its pages and lines, marks and typing."""
+"""A user's chats: list pages, summaries, marks and typing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from chatserver.service.chats.service import (
 )
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, KnownAudiences, audience_of
 
-FAR = (GatewayId("gw2"),)
+REMOTE = (GatewayId("gw2"),)
 
 
 @dataclasses.dataclass
@@ -43,7 +43,7 @@ class Hot:
     levels: list[tuple[UserId, int]] = dataclasses.field(default_factory=list)
     is_loaded: bool = True  # Redis has all chats of the user
     is_member: bool = True  # the user has the chat that is marked
-    told: bool = False  # the inboxes have heard of these marks, or of newer ones
+    has_marks: bool = False  # the inboxes contain these marks or newer ones
     notified: list[UserId] = dataclasses.field(default_factory=list)
     signals: list[tuple[UserId, bytes]] = dataclasses.field(default_factory=list)
 
@@ -68,17 +68,17 @@ class Hot:
         self.appended.append((list(users), body))
         new = [user for user in users if not (is_listed and user in self.listed)]
         self.listed |= set(users)
-        return [Place(user, int(user in new), Seq(1), FAR) for user in users]
+        return [Place(user, int(user in new), Seq(1), REMOTE) for user in users]
 
     async def append_marks(
         self, users: Sequence[UserId], chat: ChatId, body: bytes, reader: UserId, level: int
     ) -> list[Place]:
         self.levels.append((reader, level))
         places = await self.append_event(users, chat, body)
-        return [dataclasses.replace(place, appended=int(not self.told)) for place in places]
+        return [dataclasses.replace(place, appended=int(not self.has_marks)) for place in places]
 
     async def list_gateways(self, users: Sequence[UserId]) -> list[tuple[GatewayId, ...]]:
-        return [FAR for _ in users]
+        return [REMOTE for _ in users]
 
     async def get_head(self, chat: ChatId) -> ChatHead:
         return ChatHead(Seq(self.tops.get(chat, 0)), is_open=True)
@@ -102,7 +102,7 @@ class Hot:
         return False
 
     def notify_seq(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
-        assert gateways == FAR
+        assert gateways == REMOTE
         self.notified.append(user)
 
     def send_signal(self, user: UserId, frame: bytes, gateways: Sequence[GatewayId]) -> None:
@@ -111,7 +111,7 @@ class Hot:
 
 @dataclasses.dataclass
 class Warm:
-    """The warm tier: makes chats, and has the message below a seq."""
+    """The warm tier: creates chats, and has the message below any seq."""
 
     error: ChatError | None = None
     hot: Hot | None = None  # where users are loaded
@@ -149,8 +149,8 @@ class Warm:
         return HistoryRun([frames.Message(before - 1, 9, chat, "m", BOB, "r", "text", "warm")])
 
 
-def chats_of(hot: Hot, warm: Warm | None = None, *known: KnownAudiences) -> Chats:
-    """The use case; by default CHAT is the group of alice and bob."""
+def make_chats(hot: Hot, warm: Warm | None = None, *known: KnownAudiences) -> Chats:
+    """Return the use cases; by default CHAT is a group of alice and bob."""
     warm = warm or Warm()
     audiences = known[0] if known else KnownAudiences(audience_of(ALICE, BOB, name="Team"))
     return Chats(
@@ -173,12 +173,12 @@ def box(chat: str, order: int, top: int = 0, read: int = 0) -> BoxChat:
 
 
 @given(st.lists(st.integers(0, 6), max_size=30), st.integers(1, 8))
-def test_chats_pages_walk_the_whole_list_once(orders: list[int], limit: int) -> None:
-    """Every chat is on one page, newest activity first, also where many stand at one place."""
+def test_chats_pages_contain_each_chat_once(orders: list[int], limit: int) -> None:
+    """Newest activity comes first, also if many chats have the same position."""
     boxes = [box(f"a-{n}-b", order) for n, order in enumerate(orders)]
     boxes.sort(key=lambda each: (-each.order, each.chat))
     known = KnownAudiences(*(audience_of(ALICE, BOB, chat=each.chat) for each in boxes))
-    chats = chats_of(Hot(boxes), None, known)
+    chats = make_chats(Hot(boxes), None, known)
     seen: list[str] = []
     after: str | None = None
 
@@ -189,14 +189,14 @@ def test_chats_pages_walk_the_whole_list_once(orders: list[int], limit: int) -> 
         assert len(seen) <= len(boxes), "the pages do not end"
         if after is None:
             break
-        msgspec.convert({"id": 1, "after": after}, frames.Chats)  # the wire lets it through
+        msgspec.convert({"id": 1, "after": after}, frames.Chats)  # the cursor is valid on the wire
 
     assert seen == [each.chat for each in boxes]
 
 
-async def test_chats_of_a_user_who_is_not_loaded_are_loaded_first() -> None:
-    """A Redis that was emptied knows a part of them: no list or line is made of that."""
-    for ask in (
+async def test_chats_of_an_unloaded_user_are_loaded_first() -> None:
+    """An emptied Redis has only some of them: no list or summary is built from these."""
+    for call in (
         lambda chats: chats.list_page(ALICE, None, 50),
         lambda chats: chats.get_summary(ALICE, ChatId(CHAT)),
         lambda chats: chats.mark(ALICE, frames.Mark(CHAT, read=4)),
@@ -204,25 +204,25 @@ async def test_chats_of_a_user_who_is_not_loaded_are_loaded_first() -> None:
         hot = Hot([box(CHAT, 5)], is_loaded=False)
 
         with pytest.raises(Unavailable):
-            await ask(chats_of(hot, Warm(Unavailable("warm tier: down"))))
-        await ask(chats_of(hot, Warm(hot=hot)))
+            await call(make_chats(hot, Warm(Unavailable("warm tier: down"))))
+        await call(make_chats(hot, Warm(hot=hot)))
 
         assert hot.is_loaded
 
 
-async def test_mark_in_a_chat_that_a_loaded_user_does_not_have_is_not_found() -> None:
-    """The warm tier is not asked each time."""
-    warm = Warm(Unavailable("warm tier: asked"))
+async def test_mark_in_an_unknown_chat_of_a_loaded_user_is_not_found() -> None:
+    """The warm tier is not called."""
+    warm = Warm(Unavailable("warm tier: called"))
 
     with pytest.raises(NotFound):
-        await chats_of(Hot(is_member=False), warm).mark(ALICE, frames.Mark(CHAT, read=4))
+        await make_chats(Hot(is_member=False), warm).mark(ALICE, frames.Mark(CHAT, read=4))
 
 
-async def test_chats_line_of_group_tells_what_is_unread_and_last() -> None:
-    """Counts are by the head of the chat, not by what this inbox was served."""
+async def test_chats_summary_of_group_has_unread_count_and_last_message() -> None:
+    """Counts use the head of the chat, not the deliveries to this inbox."""
     hot = Hot([box(CHAT, 5, top=7, read=4)], tops={CHAT: 9})
 
-    ((line,), following) = await chats_of(hot).list_page(ALICE, None, 50)
+    ((line,), following) = await make_chats(hot).list_page(ALICE, None, 50)
 
     assert following is None
     assert (line.kind, line.top, line.read, line.unread) == ("group", 9, 4, 5)
@@ -231,83 +231,83 @@ async def test_chats_line_of_group_tells_what_is_unread_and_last() -> None:
     assert line.last.body == "hot 9"
 
 
-async def test_chats_unread_are_messages_alone() -> None:
-    """An edit, a reaction or a newcomer is not something to read."""
+async def test_chats_unread_counts_only_messages() -> None:
+    """Edits, reactions and membership changes are not unread."""
     hot = Hot([box(CHAT, 5, read=4)], tops={CHAT: 9}, asides=(2, 4, 6, 8))
 
-    ((line,), _) = await chats_of(hot).list_page(ALICE, None, 50)
+    ((line,), _) = await make_chats(hot).list_page(ALICE, None, 50)
 
     assert (line.read, line.top, line.unread) == (4, 9, 3)
 
 
-async def test_chats_last_message_of_before_one_joined_is_not_shown() -> None:
-    """The list shows nothing that history does not (promise P7)."""
+async def test_chats_last_message_before_the_join_is_not_shown() -> None:
+    """The list shows nothing that history would not show (promise P7)."""
     hot = Hot([box(CHAT, 5)], tops={CHAT: 9})
     known = KnownAudiences(audience_of(ALICE, BOB, after={ALICE: 9}))
 
-    ((line,), _) = await chats_of(hot, None, known).list_page(ALICE, None, 50)
+    ((line,), _) = await make_chats(hot, None, known).list_page(ALICE, None, 50)
 
     assert line.last is None
 
 
-async def test_chats_line_of_direct_chat_has_the_marks_of_the_other() -> None:
-    """Ticks are right before the first event comes."""
+async def test_chats_summary_of_direct_chat_has_the_marks_of_the_peer() -> None:
+    """Read ticks are correct before the first event arrives."""
     hot = Hot([box(CHAT, 5)], marks={BOB: (3, 6)})
     known = KnownAudiences(audience_of(ALICE, BOB, kind="direct"))
 
-    ((line,), _) = await chats_of(hot, None, known).list_page(ALICE, None, 50)
+    ((line,), _) = await make_chats(hot, None, known).list_page(ALICE, None, 50)
 
     assert line.kind == "direct"
     assert line.peer == frames.Marks(BOB, 3, 6)
 
 
-async def test_chats_line_of_large_group_names_no_members() -> None:
-    """A list of chats does not carry hundreds of names."""
+async def test_chats_summary_of_large_group_lists_no_members() -> None:
+    """A chat list does not contain hundreds of members."""
     members = [ALICE, *(UserId(f"u{n}") for n in range(MEMBERS_SHOWN_MAX))]
     known = KnownAudiences(audience_of(*members))
 
-    ((line,), _) = await chats_of(Hot([box(CHAT, 5)]), None, known).list_page(ALICE, None, 50)
+    ((line,), _) = await make_chats(Hot([box(CHAT, 5)]), None, known).list_page(ALICE, None, 50)
 
     assert line.members == []
 
 
-async def test_chats_last_message_that_left_redis_comes_from_the_warm_tier() -> None:
-    """An old chat shows its last message, too."""
+async def test_chats_last_message_not_in_redis_is_read_from_the_warm_tier() -> None:
+    """An old chat shows its last message too."""
     hot = Hot([box(CHAT, 5)], tops={CHAT: 9}, logged=False)
 
-    ((line,), _) = await chats_of(hot).list_page(ALICE, None, 50)
+    ((line,), _) = await make_chats(hot).list_page(ALICE, None, 50)
 
     assert line.last is not None
     assert (line.last.seq, line.last.body) == (9, "warm")
 
 
-async def test_chats_list_does_without_previews_while_the_warm_tier_is_down() -> None:
-    """A preview is not worth failing the list for."""
+async def test_chats_list_with_the_warm_tier_down_has_no_previews() -> None:
+    """A missing preview does not make the list fail."""
     hot = Hot([box(CHAT, 5)], tops={CHAT: 9}, logged=False)
 
-    ((line,), _) = await chats_of(hot, Warm(Unavailable("down"))).list_page(ALICE, None, 50)
+    ((line,), _) = await make_chats(hot, Warm(Unavailable("down"))).list_page(ALICE, None, 50)
 
     assert line.last is None
     assert line.top == 9
 
 
-async def test_chats_that_are_gone_or_left_are_not_listed() -> None:
+async def test_chats_list_omits_deleted_and_left_chats() -> None:
     """A chat list may still contain a chat that the user has left."""
     hot = Hot([box("gone", 9), box(CHAT, 5), box("left", 3)])
     known = KnownAudiences(audience_of(ALICE, BOB), audience_of(BOB, CAROL, chat=ChatId("left")))
 
-    lines, _ = await chats_of(hot, None, known).list_page(ALICE, None, 50)
+    lines, _ = await make_chats(hot, None, known).list_page(ALICE, None, 50)
 
     assert [line.chat for line in lines] == [CHAT]
 
 
 async def test_snapshot_is_the_inbox_head_and_the_newest_chats() -> None:
-    """A device that starts again knows where it stands, and enough to draw its first screen."""
+    """A device that starts over gets its position and enough for its first screen."""
     boxes = [box(f"c{n:03}", 100 - n) for n in range(SNAPSHOT_CHATS + 5)]
     known = KnownAudiences(*(audience_of(ALICE, chat=each.chat) for each in boxes))
     state = InboxState(Epoch("E2"), Seq(7), Seq(1), is_known=True)
 
-    cursor, lines = await chats_of(Hot(boxes), None, known).get_snapshot(ALICE, state)
+    cursor, lines = await make_chats(Hot(boxes), None, known).get_snapshot(ALICE, state)
 
     assert cursor == frames.Cursor("E2", 7)
     assert len(lines) == SNAPSHOT_CHATS
@@ -316,10 +316,10 @@ async def test_snapshot_is_the_inbox_head_and_the_newest_chats() -> None:
 # opening and creating
 
 
-async def test_open_direct_is_an_event_for_its_opener_once() -> None:
+async def test_open_direct_sends_one_event_to_its_opener() -> None:
     """The other user gets an event with the first message, or by opening the chat."""
     hot = Hot()
-    chats = chats_of(hot)
+    chats = make_chats(hot)
 
     info = await chats.open_direct(ALICE, BOB)
     await chats.open_direct(BOB, ALICE)
@@ -332,15 +332,15 @@ async def test_open_direct_is_an_event_for_its_opener_once() -> None:
 async def test_open_direct_with_oneself_is_refused() -> None:
     """The chat would have no other user."""
     with pytest.raises(BadRequest, match="user: must be another user"):
-        await chats_of(Hot()).open_direct(ALICE, ALICE)
+        await make_chats(Hot()).open_direct(ALICE, ALICE)
 
 
-async def test_create_chat_tells_every_member() -> None:
-    """The creator need not name himself, but may."""
+async def test_create_chat_notifies_every_member() -> None:
+    """The creator may be in the list of members, but need not be."""
     hot, warm = Hot(), Warm()
     frame = frames.CreateChat(1, "r", [BOB, ALICE, CAROL], "  Náme ")
 
-    info = await chats_of(hot, warm).create_chat(ALICE, frame)
+    info = await make_chats(hot, warm).create_chat(ALICE, frame)
 
     assert warm.created == [(ALICE, [BOB, CAROL], "Náme")]
     assert set(hot.notified) == {ALICE, BOB, CAROL}
@@ -363,7 +363,7 @@ async def test_create_chat_with_bad_input_creates_nothing(
     warm = Warm()
 
     with pytest.raises(error, match=why):
-        await chats_of(Hot(), warm).create_chat(ALICE, frames.CreateChat(1, "r", members, name))
+        await make_chats(Hot(), warm).create_chat(ALICE, frames.CreateChat(1, "r", members, name))
 
     assert warm.created == []
 
@@ -371,11 +371,11 @@ async def test_create_chat_with_bad_input_creates_nothing(
 # marks and typing
 
 
-async def test_mark_that_moved_is_told_to_all_members() -> None:
-    """The others see how far the user has read, the user's own devices too."""
+async def test_mark_that_moved_is_sent_to_all_members() -> None:
+    """Other members and the user's own devices get the new marks."""
     hot = Hot()
 
-    await chats_of(hot).mark(ALICE, frames.Mark(CHAT, read=4))
+    await make_chats(hot).mark(ALICE, frames.Mark(CHAT, read=4))
 
     ((users, body),) = hot.appended
     assert users == [ALICE, BOB]
@@ -384,51 +384,51 @@ async def test_mark_that_moved_is_told_to_all_members() -> None:
     assert hot.levels == [(ALICE, 4 + 5)]
 
 
-async def test_mark_that_the_inboxes_know_is_told_to_nobody() -> None:
-    """A report that is late does not wake a device."""
-    hot = Hot(told=True)
+async def test_mark_already_in_the_inboxes_notifies_nobody() -> None:
+    """A late mark does not wake a device."""
+    hot = Hot(has_marks=True)
 
-    await chats_of(hot).mark(ALICE, frames.Mark(CHAT, read=4))
+    await make_chats(hot).mark(ALICE, frames.Mark(CHAT, read=4))
 
     assert hot.notified == []
 
 
-async def test_mark_that_did_not_move_is_told_to_nobody() -> None:
-    """Repeats cost nothing."""
+async def test_mark_that_did_not_move_is_not_appended() -> None:
+    """A repeat writes no event."""
     hot = Hot(result=MarkResult(False, Seq(4), Seq(5)))
 
-    await chats_of(hot).mark(ALICE, frames.Mark(CHAT, read=4))
+    await make_chats(hot).mark(ALICE, frames.Mark(CHAT, read=4))
 
     assert hot.appended == []
 
 
-async def test_mark_in_large_group_is_told_to_the_own_devices_only() -> None:
-    """Thirty-three readers would make a thousand events of one message."""
+async def test_mark_in_large_group_is_sent_to_own_devices_only() -> None:
+    """With 33 members, one message would otherwise cause a thousand events."""
     members = [ALICE, *(UserId(f"u{n}") for n in range(READ_MARKS_MEMBERS_MAX))]
     hot = Hot()
 
-    await chats_of(hot, None, KnownAudiences(audience_of(*members))).mark(
+    await make_chats(hot, None, KnownAudiences(audience_of(*members))).mark(
         ALICE, frames.Mark(CHAT, read=4)
     )
 
     assert hot.notified == [ALICE]
 
 
-async def test_typing_is_signalled_to_the_others() -> None:
-    """The sender gets no signal of their own typing."""
+async def test_typing_is_sent_to_the_other_members() -> None:
+    """The user who types gets no signal."""
     hot = Hot()
     known = KnownAudiences(audience_of(ALICE, BOB, CAROL))
 
-    await chats_of(hot, None, known).send_typing(ALICE, frames.Typing(CHAT, on=True))
+    await make_chats(hot, None, known).send_typing(ALICE, frames.Typing(CHAT, on=True))
 
     signal = codec.encode(frames.Signal("typing", CHAT, ALICE, True))
     assert hot.signals == [(BOB, signal), (CAROL, signal)]
 
 
-async def test_typing_in_chat_of_others_is_refused() -> None:
-    """A stranger cannot send a signal (promise P7)."""
+async def test_typing_by_a_non_member_is_refused() -> None:
+    """A non-member cannot send a signal (promise P7)."""
     hot = Hot()
 
     with pytest.raises(NotFound):
-        await chats_of(hot).send_typing(CAROL, frames.Typing(CHAT, on=True))
+        await make_chats(hot).send_typing(CAROL, frames.Typing(CHAT, on=True))
     assert hot.signals == []

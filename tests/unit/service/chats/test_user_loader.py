@@ -17,12 +17,12 @@ from tests.unit.service.chats.chats_world import Hot, Warm, make_user_loader
 
 
 def listed(chat: str, read: int) -> ListedChat:
-    """A chat that is no large one, as the directory lists it."""
+    """A chat in the directory that is not large."""
     return ListedChat(ChatId(chat), Seq(read), Seq(read + 1), None, 1)
 
 
 def memberships(count: int) -> list[Membership]:
-    """So many chats of a user."""
+    """Return `count` memberships of alice."""
     return [
         Membership(
             Chat(f"c{n}", "group", None, 1, 0), Member(f"c{n}", ALICE, "member", 0, n, n + 1)
@@ -32,8 +32,8 @@ def memberships(count: int) -> list[Membership]:
 
 
 @pytest.mark.parametrize("count", [0, 1, 100])
-async def test_load_user_fills_the_box_with_all_chats_and_marks(count: int) -> None:
-    """The state has every chat of the directory."""
+async def test_load_user_loads_all_chats_and_marks(count: int) -> None:
+    """The user state contains every chat of the directory."""
     warm, hot = Warm(memberships=memberships(count)), Hot()
 
     await make_user_loader(warm, hot).load_user(ALICE)
@@ -42,7 +42,7 @@ async def test_load_user_fills_the_box_with_all_chats_and_marks(count: int) -> N
 
 
 async def test_load_user_with_very_many_chats_loads_all_of_them() -> None:
-    """The list never ends silently: membership is bounded where users join, not here."""
+    """The list is never cut: memberships are limited when users join, not here."""
     warm, hot = Warm(memberships=memberships(4_150)), Hot()
 
     await make_user_loader(warm, hot).load_user(ALICE)
@@ -52,7 +52,7 @@ async def test_load_user_with_very_many_chats_loads_all_of_them() -> None:
 
 
 async def test_load_user_of_a_new_user_creates_it_and_reads_nothing_else() -> None:
-    """Chats, logins and blocks need the user's item, so a new user has none."""
+    """Chats, logins and blocks require the user's item, so a new user has none."""
     warm, hot = Warm(), Hot()
 
     await make_user_loader(warm, hot).load_user(CAROL)
@@ -63,7 +63,7 @@ async def test_load_user_of_a_new_user_creates_it_and_reads_nothing_else() -> No
 
 
 async def test_load_user_without_restrictions_reads_only_the_chats() -> None:
-    """Most users never blocked anyone, nor logged out: they cost one Query."""
+    """Most users have no blocks and no revoked logins: loading them costs one Query."""
     warm, hot = Warm(), Hot()
 
     await make_user_loader(warm, hot).load_user(ALICE)
@@ -89,7 +89,7 @@ async def test_load_user_with_restrictions_restores_them_before_the_user_state()
 
 
 async def test_load_user_whose_restrictions_cannot_be_read_loads_nothing() -> None:
-    """A loaded state would prevent that they are read again."""
+    """A state marked as loaded would prevent another read of the restrictions."""
 
     class Failing(Warm):
         async def read(self, user: str) -> Restrictions:

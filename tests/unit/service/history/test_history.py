@@ -1,4 +1,4 @@
-"""History: one chat in two tiers, read in pages that join without a hole (promise P6)."""
+"""History: pages of a chat in two tiers, without gaps between them (promise P6)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from chatserver.service.history.service import History, Page
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, KnownAudiences, audience_of
 
 START_TS = 1_795_000_000_000_000
-ONE = Epoch("one")
+FIRST_EPOCH = Epoch("one")
 
 
 def ts_of(seq: int) -> int:
-    """When a message was sent."""
+    """Return the timestamp of a message."""
     return START_TS + 1000 * seq
 
 
@@ -48,8 +48,8 @@ class Tiers:
     grows_by: int = 0
     warm_calls: int = 0
 
-    epoch: Epoch = ONE
-    next_epoch: Epoch = ONE  # from the first read of the log on
+    epoch: Epoch = FIRST_EPOCH
+    next_epoch: Epoch = FIRST_EPOCH  # from the first read of the log on
     is_open: bool = True
 
     def epoch_of(self, chat: ChatId) -> Epoch:
@@ -106,7 +106,7 @@ class Tiers:
 
 @st.composite
 def tiers(draw: st.DrawFn) -> Tiers:
-    """Any healthy split of a chat: what is not persisted is hot, and the two may overlap."""
+    """Any valid split of a chat: unpersisted messages are hot, and the tiers may overlap."""
     top = draw(st.integers(0, 60))
     warm_top = draw(st.integers(0, top))
     hot_first = draw(st.integers(1, warm_top + 1))
@@ -114,8 +114,8 @@ def tiers(draw: st.DrawFn) -> Tiers:
 
 
 def read(tier: Tiers, pages: PageBounds = WIDEST, **fields: int | None) -> tuple[Page, list[int]]:
-    """Ask for a page; return it and its seqs."""
-    history = History(log=tier, older=tier, members=Span(1, tier.top), pages=pages)
+    """Read a page; return it and its seqs."""
+    history = History(log=tier, older=tier, members=FakeMembership(1, tier.top), pages=pages)
     frame = frames.History(id=1, chat=CHAT, **fields)  # type: ignore[arg-type]  # bounded by the caller
     page = asyncio.run(history.get_page(ALICE, frame))
     messages = [codec.decode_message(message) for message in page.messages]
@@ -124,15 +124,15 @@ def read(tier: Tiers, pages: PageBounds = WIDEST, **fields: int | None) -> tuple
 
 
 def with_hint(seq: int, is_hinted: bool) -> int | None:
-    """The client may know the timestamp of the message that it scrolls from."""
+    """Return the timestamp hint of a client, which is optional."""
     return ts_of(seq) if is_hinted else None
 
 
 @given(tiers(), st.none() | st.integers(0, 70), st.integers(1, 30), st.booleans())
-def test_history_page_before_is_the_run_that_ends_there(
+def test_history_page_before_ends_just_below_the_position(
     tier: Tiers, before: int | None, limit: int, is_hinted: bool
 ) -> None:
-    """Contiguous, ending just below the place asked for, as long as asked or as there is."""
+    """The page is contiguous, and as long as requested if there are enough messages."""
     top = tier.top if before is None else min(tier.top, before - 1)
     hint = None if before is None or before > tier.top else with_hint(before, is_hinted)
 
@@ -145,10 +145,10 @@ def test_history_page_before_is_the_run_that_ends_there(
 
 
 @given(tiers(), st.integers(0, 70), st.integers(1, 30), st.booleans())
-def test_history_page_after_is_the_run_that_begins_there(
+def test_history_page_after_begins_just_above_the_position(
     tier: Tiers, after: int, limit: int, is_hinted: bool
 ) -> None:
-    """Contiguous, beginning just above the place asked for."""
+    """The page is contiguous, and says whether there are more messages."""
     page, seqs = read(tier, after=after, limit=limit, ts=with_hint(after, is_hinted))
 
     assert seqs == list(range(after + 1, after + 1 + len(seqs)))
@@ -173,15 +173,15 @@ def test_history_page_before_stays_below_it_while_the_chat_grows(
 def test_history_page_names_the_coldest_tier_that_was_read(
     tier: Tiers, before: int | None, limit: int
 ) -> None:
-    """A page is `hot` only if the warm tier was not asked."""
+    """A page is `hot` only if the warm tier was not read."""
     page, _ = read(tier, before=before, limit=limit)
 
     assert page.tier == ("warm" if tier.warm_calls else "hot")
     assert tier.warm_calls <= 1
 
 
-class Span:
-    """Lets everybody read from one seq to another, and earlier periods."""
+class FakeMembership:
+    """Allows everybody to read a range of seqs and earlier periods."""
 
     def __init__(self, first: int, head: int, periods: Periods = ()) -> None:
         self._reader = Reader(Seq(first), Seq(head))
@@ -201,33 +201,33 @@ class Span:
         return reader._replace(periods=self._periods)
 
 
-def read_as(span: Span, tier: Tiers, **fields: int) -> tuple[Page, list[int]]:
+def read_as(membership: FakeMembership, tier: Tiers, **fields: int) -> tuple[Page, list[int]]:
     """Read a page as a user who may read a part of the chat; return it and its seqs."""
-    history = History(log=tier, older=tier, members=span)
+    history = History(log=tier, older=tier, members=membership)
     frame = frames.History(id=1, chat=CHAT, **fields)
     page = asyncio.run(history.get_page(ALICE, frame))
     return page, [codec.decode_message(message).seq for message in page.messages]
 
 
 @given(tiers(), st.integers(1, 61), st.integers(0, 60), st.integers(1, 20), st.booleans())
-def test_history_walk_gives_a_reader_what_is_his_and_nothing_else(
+def test_history_walk_contains_exactly_the_membership_of_the_reader(
     tier: Tiers, first: int, head: int, limit: int, is_upwards: bool
 ) -> None:
-    """From the join to the last seq seen as a member, in both directions."""
+    """In both directions, from the join to the last seq as a member."""
     head = min(head, tier.top)
-    span, seen = Span(first, head), list[int]()
-    page, seqs = read_as(span, tier, limit=limit, **({"after": 0} if is_upwards else {}))
+    membership, seen = FakeMembership(first, head), list[int]()
+    page, seqs = read_as(membership, tier, limit=limit, **({"after": 0} if is_upwards else {}))
     seen = seqs
     while page.has_more and seqs:
         window = {"after": seen[-1]} if is_upwards else {"before": seen[0]}
-        page, seqs = read_as(span, tier, limit=limit, **window)
+        page, seqs = read_as(membership, tier, limit=limit, **window)
         seen = seen + seqs if is_upwards else seqs + seen
 
     assert seen == list(range(first, head + 1))
 
 
 @st.composite
-def spans(draw: st.DrawFn, top: int) -> tuple[Span, list[int]]:
+def spans(draw: st.DrawFn, top: int) -> tuple[FakeMembership, list[int]]:
     """Read access of a member with several earlier periods, and its seqs."""
     bounds = sorted(draw(st.sets(st.integers(1, max(1, top)), min_size=1, max_size=7)))
     *ends, first = bounds if len(bounds) % 2 else bounds[1:] or bounds
@@ -235,66 +235,68 @@ def spans(draw: st.DrawFn, top: int) -> tuple[Span, list[int]]:
     for begin, end in zip(ends[::2], ends[1::2], strict=True):
         periods = add_period(periods, Period(begin, end))
     seqs = [seq for period in periods for seq in range(period.first, period.last + 1)]
-    return Span(first, top, periods), [*seqs, *range(first, top + 1)]
+    return FakeMembership(first, top, periods), [*seqs, *range(first, top + 1)]
 
 
 @given(tiers(), st.integers(1, 20), st.booleans(), st.data())
-def test_history_walk_of_one_who_joined_again_gives_all_periods_and_no_gap(
+def test_history_walk_after_rejoining_contains_all_periods_and_no_gap(
     tier: Tiers, limit: int, is_upwards: bool, data: st.DataObject
 ) -> None:
-    """Each page is of one period, and the walk does not end before the oldest or newest."""
-    span, theirs = data.draw(spans(tier.top))
-    page, seen = read_as(span, tier, limit=limit, **({"after": 0} if is_upwards else {}))
+    """Each page is within one period, and the walk reaches the first and last message."""
+    membership, readable = data.draw(spans(tier.top))
+    page, seen = read_as(membership, tier, limit=limit, **({"after": 0} if is_upwards else {}))
     while page.has_more:
         window = {"after": seen[-1]} if is_upwards else {"before": seen[0]}
-        page, seqs = read_as(span, tier, limit=limit, **window)
+        page, seqs = read_as(membership, tier, limit=limit, **window)
         assert seqs == list(range(seqs[0], seqs[-1] + 1))
         seen = seen + seqs if is_upwards else seqs + seen
 
-    assert seen == theirs
+    assert seen == readable
 
 
 @given(tiers(), st.integers(0, 70), st.integers(1, 20), st.booleans(), st.data())
-def test_history_page_from_anywhere_has_nothing_of_a_gap(
-    tier: Tiers, place: int, limit: int, is_upwards: bool, data: st.DataObject
+def test_history_page_from_any_position_contains_no_gap(
+    tier: Tiers, position: int, limit: int, is_upwards: bool, data: st.DataObject
 ) -> None:
-    """A page that begins in a gap goes on with the next period, and is not empty before it."""
-    span, theirs = data.draw(spans(tier.top))
-    _, seqs = read_as(span, tier, limit=limit, **{"after" if is_upwards else "before": place})
+    """A page that begins in a gap continues with the next period and is not empty."""
+    membership, readable = data.draw(spans(tier.top))
+    _, seqs = read_as(
+        membership, tier, limit=limit, **{"after" if is_upwards else "before": position}
+    )
 
-    rest = [seq for seq in theirs if (seq > place if is_upwards else seq < place)]
+    rest = [seq for seq in readable if (seq > position if is_upwards else seq < position)]
     assert set(seqs) <= set(rest)
     assert seqs[: 1 if is_upwards else None][-1:] == (rest[:1] if is_upwards else rest[-1:])
 
 
-def test_history_page_above_the_join_asks_for_no_periods() -> None:
-    """Ordinary reading costs what it did; where the page reaches the join, one look more."""
-    span, tier = Span(11, 60, (Period(3, 5),)), Tiers(60, range(1, 61), 0)
+def test_history_page_above_the_join_reads_no_periods() -> None:
+    """Only a page that reaches the join reads the earlier periods."""
+    membership, tier = FakeMembership(11, 60, (Period(3, 5),)), Tiers(60, range(1, 61), 0)
 
-    above, _ = read_as(span, tier, limit=20)
-    newer, _ = read_as(span, tier, limit=20, after=30)
-    before = span.lookups
-    reached, seqs = read_as(span, tier, limit=50)
+    above, _ = read_as(membership, tier, limit=20)
+    newer, _ = read_as(membership, tier, limit=20, after=30)
+    before = membership.lookups
+    reached, seqs = read_as(membership, tier, limit=50)
 
     assert (before, above.has_more, newer.has_more) == (0, True, True)
-    assert (span.lookups, reached.has_more, seqs) == (1, True, list(range(11, 61)))
+    assert (membership.lookups, reached.has_more, seqs) == (1, True, list(range(11, 61)))
 
 
-def test_history_page_is_there_while_the_periods_cannot_be_looked_up() -> None:
-    """The page reports more; a request for it is refused temporarily."""
-    span, tier = Span(11, 60, (Period(3, 5),)), Tiers(60, range(1, 61), 0)
-    span.error = Unavailable("directory")
+def test_history_page_without_available_periods_is_returned() -> None:
+    """The page says that there is more; a request for more is refused temporarily."""
+    membership, tier = FakeMembership(11, 60, (Period(3, 5),)), Tiers(60, range(1, 61), 0)
+    membership.error = Unavailable("directory")
 
-    page, seqs = read_as(span, tier, limit=50)
+    page, seqs = read_as(membership, tier, limit=50)
 
     assert (seqs, page.has_more) == (list(range(11, 61)), True)
     with pytest.raises(Unavailable):
-        read_as(span, tier, before=11)
+        read_as(membership, tier, before=11)
 
 
 @pytest.mark.parametrize("field", ["before", "after"])
 def test_history_page_is_refused_if_redis_loses_the_chat_while_it_is_read(field: str) -> None:
-    """Entries that were lost and entries that took their seqs are never in one page."""
+    """Lost entries and new entries with the same seqs are never in one page."""
     reopened = Tiers(20, range(1, 21), 0, next_epoch=Epoch("two"))
     closed = Tiers(20, range(1, 21), 0, is_open=False)
 
@@ -304,19 +306,19 @@ def test_history_page_is_refused_if_redis_loses_the_chat_while_it_is_read(field:
 
 
 @given(st.integers(1, 20), st.integers(1, 30))
-def test_history_of_one_who_leaves_while_it_is_read_ends_where_he_was(
+def test_history_of_a_member_who_leaves_during_the_read_ends_at_the_leave(
     head: int, growth: int
 ) -> None:
     """Messages sent after the membership check are on no page of the user (P7)."""
     tier = Tiers(head, range(1, head + 1), 0, grows_by=growth)
 
-    assert read_as(Span(1, head), tier, limit=100)[1] == list(range(1, head + 1))
-    assert read_as(Span(1, head), tier, limit=100, after=0)[1] == list(range(1, head + 1))
+    assert read_as(FakeMembership(1, head), tier, limit=100)[1] == list(range(1, head + 1))
+    assert read_as(FakeMembership(1, head), tier, limit=100, after=0)[1] == list(range(1, head + 1))
 
 
 @given(tiers(), st.integers(1, 20))
-def test_history_walk_back_gives_the_whole_chat_once(tier: Tiers, limit: int) -> None:
-    """Reading page by page upward returns every message once and ends where `more` is false."""
+def test_history_walk_back_contains_each_message_once(tier: Tiers, limit: int) -> None:
+    """Pages toward older messages contain every message and end when `has_more` is false."""
     page, seqs = read(tier, limit=limit)
     seen = seqs
     while page.has_more:
@@ -328,8 +330,8 @@ def test_history_walk_back_gives_the_whole_chat_once(tier: Tiers, limit: int) ->
 
 
 @given(tiers(), st.integers(1, 20))
-def test_history_walk_forward_gives_the_whole_chat_once(tier: Tiers, limit: int) -> None:
-    """Reading down from the beginning meets every message, none twice."""
+def test_history_walk_forward_contains_each_message_once(tier: Tiers, limit: int) -> None:
+    """Pages toward newer messages contain every message."""
     page, seen = read(tier, after=0, limit=limit)
     while page.has_more:
         page, seqs = read(tier, after=seen[-1], limit=limit)
@@ -343,7 +345,7 @@ def test_history_walk_forward_gives_the_whole_chat_once(tier: Tiers, limit: int)
 def test_history_walk_while_messages_move_to_the_warm_tier_has_no_hole(
     tier: Tiers, limit: int, data: st.DataObject
 ) -> None:
-    """The persist worker and the trimming go on between two pages (invariant I9)."""
+    """Messages are persisted and trimmed between two pages (invariant I9)."""
     page, seen = read(tier, limit=limit)
     while page.has_more:
         tier.warm_top = data.draw(st.integers(tier.warm_top, tier.top))
@@ -356,10 +358,10 @@ def test_history_walk_while_messages_move_to_the_warm_tier_has_no_hole(
 
 
 @given(tiers().filter(lambda tier: len(tier.hot) > 2), st.data())
-def test_history_hole_in_the_hot_tier_is_never_served_over(
+def test_history_with_a_gap_in_the_hot_tier_never_skips_it(
     tier: Tiers, data: st.DataObject
 ) -> None:
-    """Entries after a gap are omitted; a page is contiguous or refused."""
+    """A page is contiguous or refused."""
     tier.holes = frozenset({data.draw(st.sampled_from(list(tier.hot)))})
 
     for fields in ({}, {"after": data.draw(st.integers(0, tier.top))}):
@@ -371,35 +373,35 @@ def test_history_hole_in_the_hot_tier_is_never_served_over(
 
 
 @given(tiers().filter(lambda tier: tier.warm_top > 2), st.data())
-def test_history_hole_in_the_warm_tier_is_never_served_over(
+def test_history_with_a_gap_in_the_warm_tier_never_skips_it(
     tier: Tiers, data: st.DataObject
 ) -> None:
-    """Whatever a tier returns, a page is contiguous and adjacent to the position, or refused."""
+    """A page is contiguous and adjacent to the position, or refused."""
     tier.warm_holes = frozenset({data.draw(st.integers(1, tier.warm_top))})
-    place = data.draw(st.integers(1, tier.top))
+    position = data.draw(st.integers(1, tier.top))
 
-    for fields, end in (({"before": place + 1}, -1), ({"after": place - 1}, 0)):
+    for fields, end in (({"before": position + 1}, -1), ({"after": position - 1}, 0)):
         try:
             _, seqs = read(tier, limit=20, **fields)
         except Unavailable:
             continue
         assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
-        assert seqs[end] == place
+        assert seqs[end] == position
 
 
 @pytest.mark.parametrize("fields", [{"before": 40}, {"after": 3}])
-def test_history_page_that_needs_a_warm_tier_that_is_down_is_refused(
+def test_history_page_with_the_warm_tier_down_is_refused(
     fields: dict[str, int | None],
 ) -> None:
-    """The tier is named by the error; nothing is served as if it were all (promise P9)."""
+    """The error names the tier; no partial page is returned as complete (promise P9)."""
     tier = Tiers(100, range(50, 101), 100, error=Unavailable("the warm tier did not respond"))
 
     with pytest.raises(Unavailable, match="warm tier"):
         read(tier, limit=20, **fields)
 
 
-def test_history_page_of_the_hot_tier_needs_no_other() -> None:
-    """With the warm tier down, what is hot can be read."""
+def test_history_page_of_the_hot_tier_needs_no_other_tier() -> None:
+    """With the warm tier down, the hot tier can be read."""
     tier = Tiers(100, range(50, 101), 100, error=Unavailable("down"))
 
     page, seqs = read(tier, limit=20)
@@ -408,8 +410,8 @@ def test_history_page_of_the_hot_tier_needs_no_other() -> None:
     assert (page.tier, page.has_more) == ("hot", True)
 
 
-def test_history_message_that_no_tier_has_is_refused_by_its_number() -> None:
-    """A page that would begin beyond a hole is no page."""
+def test_history_message_in_no_tier_is_named_in_the_error() -> None:
+    """A page never begins after a gap."""
     tier = Tiers(100, range(50, 101), 30)
 
     with pytest.raises(Unavailable, match="message 49 cannot be read now"):
@@ -421,7 +423,7 @@ def test_history_message_that_no_tier_has_is_refused_by_its_number() -> None:
 @pytest.mark.parametrize("hot_first", [1, 20, 41])
 @pytest.mark.parametrize("fields", [{}, {"after": 0}])
 def test_history_page_is_bounded_in_bytes(hot_first: int, fields: dict[str, int | None]) -> None:
-    """Large bodies make short pages; the walk goes on where the page ended."""
+    """Large bodies make short pages with `has_more`."""
     tier = Tiers(40, range(hot_first, 41), 40, body="x" * 16_000)
 
     page, seqs = read(tier, limit=40, **fields)
@@ -434,10 +436,10 @@ def test_history_page_is_bounded_in_bytes(hot_first: int, fields: dict[str, int 
 
 @pytest.mark.parametrize("hot_first", [1, 41])
 @pytest.mark.parametrize("fields", [{}, {"after": 0}])
-def test_history_page_is_as_short_as_the_settings_say(
+def test_history_page_is_bounded_by_the_settings(
     hot_first: int, fields: dict[str, int | None]
 ) -> None:
-    """In messages, and in bytes; what is left follows."""
+    """Both the number of messages and the bytes are limited."""
     tier = Tiers(40, range(hot_first, 41), 40, body="x" * 1_000)
 
     few, three = read(tier, PageBounds(items_max=3), limit=40, **fields)
@@ -448,7 +450,7 @@ def test_history_page_is_as_short_as_the_settings_say(
     assert small.has_more
 
 
-def test_history_message_larger_than_a_page_comes_alone() -> None:
+def test_history_message_larger_than_a_page_is_alone_in_its_page() -> None:
     """A page has at least one message; otherwise no client could continue."""
     tier = Tiers(3, range(1, 4), 3, body="x" * (BYTES_MAX + 1))
 
@@ -459,23 +461,21 @@ def test_history_message_larger_than_a_page_comes_alone() -> None:
 
 
 def test_history_of_empty_chat_is_an_empty_page() -> None:
-    """Nothing to read is no failure."""
+    """An empty chat is not an error."""
     page, seqs = read(Tiers(0, range(1, 1), 0), limit=20)
 
     assert (seqs, page.tier, page.has_more) == ([], "hot", False)
 
 
 def test_history_with_both_directions_is_refused() -> None:
-    """A page goes one way."""
+    """A page has one direction."""
     with pytest.raises(BadRequest, match="before, after: only one of them"):
         read(Tiers(10, range(1, 11), 10), before=5, after=2)
 
 
 @pytest.mark.parametrize(("reader", "chat"), [(CAROL, CHAT), (ALICE, "c9")])
-async def test_history_of_chat_that_is_not_the_reader_s_is_not_found(
-    reader: str, chat: str
-) -> None:
-    """To a non-member the chat does not exist (promise P7)."""
+async def test_history_for_a_non_member_is_not_found(reader: str, chat: str) -> None:
+    """The error does not reveal whether the chat exists (promise P7)."""
     tier = Tiers(10, range(1, 11), 10)
     history = History(log=tier, older=tier, members=KnownAudiences(audience_of(ALICE, BOB)))
 

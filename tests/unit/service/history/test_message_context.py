@@ -1,4 +1,4 @@
-"""A message by its reference, wherever it is by now, and what stands around it."""
+"""Message context: a message by its reference, in any tier, and its neighbors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.service.builders import ALICE, BOB, CHAT
 
 
 def message(seq: int) -> frames.Message:
-    """A message; some time passes between two of them."""
+    """A message; its timestamp grows with its seq."""
     return frames.Message(seq, 1000 + 10 * seq, CHAT, f"m{seq}", BOB, f"r{seq}", "text", "hello")
 
 
@@ -37,8 +37,8 @@ class Tiers:
     archived: int = 0
     redis_calls: int = 0
 
-    def around(self) -> MessageContext:
-        """The use cases on them."""
+    def context(self) -> MessageContext:
+        """Return the use cases on these tiers."""
         return MessageContext(history=self, members=self, log=self, messages=self, cold=self)
 
     async def get_page(self, reader: UserId, frame: frames.History) -> Page:
@@ -76,31 +76,31 @@ class Tiers:
 
 
 @given(st.integers(1, 200), st.integers(0, 200), st.integers(0, 200), st.data())
-async def test_message_is_found_by_its_ts_in_whatever_tier(
+async def test_message_in_any_tier_is_found_by_its_ts(
     top: int, stored: int, log_from: int, data: st.DataObject
 ) -> None:
-    """Stored or not, archived or not, with a log that reaches far back or just far enough."""
+    """Stored or not, archived or not, with a long or a short log."""
     stored, log_from = min(stored, top), min(log_from, stored, top)
     archived, seq = data.draw(st.integers(0, stored)), data.draw(st.integers(1, top))
     tiers = Tiers(top, stored, log_from, archived)
     wanted = message(seq)
 
-    found = await tiers.around().get_message(ALICE, Reference(CHAT, ts=Ts(wanted.ts)))
+    found = await tiers.context().get_message(ALICE, Reference(CHAT, ts=Ts(wanted.ts)))
 
     assert codec.decode_message(found) == wanted
     assert tiers.redis_calls <= 10
     with pytest.raises(NotFound):
-        await tiers.around().get_message(ALICE, Reference(CHAT, ts=Ts(wanted.ts + 1)))
+        await tiers.context().get_message(ALICE, Reference(CHAT, ts=Ts(wanted.ts + 1)))
 
 
 @given(st.integers(1, 30), st.integers(1, 12), st.data())
-async def test_surroundings_are_contiguous_and_as_many_as_there_are(
+async def test_context_is_contiguous_and_as_long_as_requested(
     top: int, limit: int, data: st.DataObject
 ) -> None:
     """The message is included, and `has_older` and `has_newer` are correct."""
     seq = data.draw(st.integers(1, top))
 
-    found = await Tiers(top, 0).around().get_context(ALICE, Reference(CHAT, Seq(seq)), limit)
+    found = await Tiers(top, 0).context().get_context(ALICE, Reference(CHAT, Seq(seq)), limit)
 
     seqs = [codec.decode_message(each).seq for each in found.messages]
     assert seqs == list(range(seqs[0], seqs[-1] + 1))
@@ -119,24 +119,24 @@ async def test_surroundings_are_contiguous_and_as_many_as_there_are(
     ],
 )
 async def test_reference_to_something_else_is_not_found(reference: Reference) -> None:
-    """All fields of a reference must match one message."""
+    """All fields of a reference must match the same message."""
     with pytest.raises(NotFound):
-        await Tiers(3, 2).around().get_message(ALICE, reference)
+        await Tiers(3, 2).context().get_message(ALICE, reference)
     with pytest.raises(NotFound):
-        await Tiers(3, 2).around().get_context(ALICE, reference, 10)
+        await Tiers(3, 2).context().get_context(ALICE, reference, 10)
 
 
-async def test_reference_by_ts_tells_a_stranger_nothing() -> None:
+async def test_reference_by_ts_of_a_non_member_is_not_found() -> None:
     """Membership is checked before any tier is read."""
     tiers = Tiers(3, 2)
 
     with pytest.raises(NotFound, match=r"^chat$"):
-        await tiers.around().get_message(BOB, Reference(CHAT, ts=Ts(message(1).ts)))
+        await tiers.context().get_message(BOB, Reference(CHAT, ts=Ts(message(1).ts)))
 
     assert tiers.redis_calls == 0
 
 
-async def test_reference_without_a_place_is_refused() -> None:
+async def test_reference_without_seq_and_ts_is_refused() -> None:
     """No tier is searched by `mid`."""
     with pytest.raises(BadRequest, match="seq, ts"):
-        await Tiers(3, 2).around().get_message(ALICE, Reference(CHAT, mid=Mid("m1")))
+        await Tiers(3, 2).context().get_message(ALICE, Reference(CHAT, mid=Mid("m1")))

@@ -1,4 +1,4 @@
-"""Rows that a reader gets while changes of them are pending."""
+"""Message queries: rows with pending changes, and rows that a reader may not see."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def message(seq: int, chat: str = CHAT, **changes: Any) -> Message:
 
 @dataclasses.dataclass
 class World:
-    """Both tiers, as `MessageQueries` sees them. `firsts`: the chats that the reader may read."""
+    """All tiers as fakes. `firsts` has the first readable seq of each chat of the reader."""
 
     stored: list[Message]
     firsts: dict[str, int] = dataclasses.field(default_factory=lambda: {CHAT: 1})
@@ -48,8 +48,8 @@ class World:
     archived_ts: int | None = None
     calls: list[str] = dataclasses.field(default_factory=list)
 
-    def finding(self) -> MessageQueries:
-        """The use cases in this world."""
+    def queries(self) -> MessageQueries:
+        """Return the use cases on these fakes."""
         return MessageQueries(
             messages=self,
             files=self,
@@ -137,7 +137,7 @@ class World:
 
     async def list_overlay(self, chat: ChatId, seqs: Sequence[int]) -> dict[int, bytes]:
         self.calls.append("overlay")
-        # From here on the change is in the warm tier, and in the overlay no more.
+        # From now on the change is in the warm tier and no longer in the overlay.
         self.stored = self.persisted_meanwhile or self.stored
         return {seq: value for seq, value in self.overlay.items() if seq in seqs}
 
@@ -151,12 +151,12 @@ def seqs(page: Page[Message]) -> list[int]:
 
 
 async def sent(world: World, reader: UserId | None = BOB) -> Page[Message]:
-    """Messages of bob."""
-    return (await world.finding().list_sent(reader, BOB, TimeRange(), 10, None)).page
+    """List the messages of bob."""
+    return (await world.queries().list_sent(reader, BOB, TimeRange(), 10, None)).page
 
 
-async def test_change_on_its_way_is_shown_and_a_deletion_takes_away() -> None:
-    """The overlay has what the warm tier does not have yet."""
+async def test_unpersisted_edit_is_shown_and_unpersisted_deletion_hides() -> None:
+    """The overlay has changes that the warm tier does not have yet."""
     edited = message(1, body="edited", rev=5, edited_ts=9, edited_seq=5)
     world = World([message(1), message(2)])
     world.overlay = {1: codec.encode(edited), 2: b"6"}
@@ -166,8 +166,8 @@ async def test_change_on_its_way_is_shown_and_a_deletion_takes_away() -> None:
     assert page.items == [edited]
 
 
-async def test_change_that_left_the_overlay_meanwhile_is_shown() -> None:
-    """Read before it was applied, and looked for in the overlay afterwards: it must not be lost."""
+async def test_change_persisted_during_the_read_is_shown() -> None:
+    """The change is in neither result of the two reads, so the items are read again."""
     deleted = message(1, body="", deleted=True, rev=5)
     world = World([message(1), message(2)], persisted_meanwhile=[deleted, message(2)])
     world.heads = {CHAT: ChatHead(Seq(9), is_open=True, stored=4)}
@@ -178,7 +178,7 @@ async def test_change_that_left_the_overlay_meanwhile_is_shown() -> None:
     assert world.calls == ["firsts", "head", "items", "overlay", "items again", "position"]
 
 
-async def test_chat_that_is_stored_as_a_whole_is_read_once() -> None:
+async def test_chat_without_unpersisted_changes_is_read_once() -> None:
     """Changes acked before the call were applied before the items were read."""
     world = World([message(1)])
 
@@ -186,16 +186,16 @@ async def test_chat_that_is_stored_as_a_whole_is_read_once() -> None:
     assert world.calls == ["firsts", "head", "items", "overlay", "position"]
 
 
-async def test_chats_that_are_not_the_reader_s_are_left_out() -> None:
-    """Not a member any more, or not yet when it was written."""
+async def test_messages_outside_the_membership_are_omitted() -> None:
+    """The reader is not a member any more, or was not yet when the message was sent."""
     world = World([message(1), message(2), message(3, OTHER)], firsts={CHAT: 2})
 
     assert seqs(await sent(world)) == [2]
     assert seqs(await sent(world, reader=None)) == [3, 2, 1]
 
 
-async def test_hidden_expired_and_other_entries_are_left_out() -> None:
-    """And of what is hidden, for its reader alone."""
+async def test_hidden_expired_and_non_message_entries_are_omitted() -> None:
+    """A hidden message is omitted only for the reader who hid it."""
     world = World(
         [
             message(1),
@@ -210,24 +210,24 @@ async def test_hidden_expired_and_other_entries_are_left_out() -> None:
     assert seqs(await sent(world, reader=None)) == [4, 1]
 
 
-async def test_earlier_periods_are_the_reader_s_and_what_is_between_is_not() -> None:
-    """In lists of one chat as in those of many."""
+async def test_earlier_periods_are_included_and_gaps_are_omitted() -> None:
+    """This holds for lists of one chat and of all chats."""
     world = World([message(seq) for seq in range(1, 5)], firsts={CHAT: 4})
     world.periods = (Period(1, 2),)
 
-    page = await world.finding().list_chat(ALICE, CHAT, TimeRange(), 10, None)
+    page = await world.queries().list_chat(ALICE, CHAT, TimeRange(), 10, None)
 
     assert seqs(page) == seqs(await sent(world)) == [4, 2, 1]
 
 
-async def test_chat_is_read_from_where_the_reader_may_on() -> None:
+async def test_chat_list_is_limited_to_the_membership() -> None:
     """Neither earlier messages nor those after the membership are read."""
     world = World([message(seq) for seq in range(1, 7)], firsts={CHAT: 3})
 
-    page = await world.finding().list_chat(ALICE, CHAT, TimeRange(to_ts=5000), 10, None)
-    before = await world.finding().list_chat(ALICE, CHAT, TimeRange(to_ts=1002), 10, None)
+    page = await world.queries().list_chat(ALICE, CHAT, TimeRange(to_ts=5000), 10, None)
+    before = await world.queries().list_chat(ALICE, CHAT, TimeRange(to_ts=1002), 10, None)
 
-    active = await world.finding().list_active(ALICE, CHAT, TimeRange(), 10, None)
+    active = await world.queries().list_active(ALICE, CHAT, TimeRange(), 10, None)
 
     assert seqs(page) == seqs(active) == [4, 3]
     assert seqs(before) == []
@@ -239,30 +239,30 @@ async def test_chat_is_read_from_where_the_reader_may_on() -> None:
     ("archived_ts", "from_ts", "expected"),
     [(None, 0, None), (1500, 0, 1501), (1500, 1500, 1501), (1500, 1501, None)],
 )
-async def test_lists_of_a_user_report_what_may_be_missing(
+async def test_lists_of_a_user_report_archived_messages(
     archived_ts: int | None, from_ts: int, expected: int | None
 ) -> None:
-    """If no message of the time range can be archived, nothing is reported."""
+    """Nothing is reported if no message of the time range can be archived."""
     world = World([message(1)], archived_ts=archived_ts)
 
-    sent = await world.finding().list_sent(BOB, BOB, TimeRange(from_ts), 10, None)
-    received = await world.finding().list_received(BOB, BOB, TimeRange(from_ts), 10, None)
+    sent = await world.queries().list_sent(BOB, BOB, TimeRange(from_ts), 10, None)
+    received = await world.queries().list_received(BOB, BOB, TimeRange(from_ts), 10, None)
 
     assert sent.archived_before == received.archived_before == expected
 
 
 @pytest.mark.parametrize("reader", [ALICE, None])
-async def test_chat_that_is_not_there_is_not_found(reader: UserId | None) -> None:
-    """For members and for the host application."""
-    finding = World([]).finding()
+async def test_unknown_chat_is_not_found(reader: UserId | None) -> None:
+    """This holds for users and for the host application."""
+    queries = World([]).queries()
 
     with pytest.raises(NotFound):
-        await finding.list_chat(reader, OTHER, TimeRange(), 10, None)
+        await queries.list_chat(reader, OTHER, TimeRange(), 10, None)
     with pytest.raises(NotFound):
-        await finding.list_active(reader, OTHER, TimeRange(), 10, None)
+        await queries.list_active(reader, OTHER, TimeRange(), 10, None)
 
 
-def test_span_in_the_wrong_order_is_refused() -> None:
-    """It could hold nothing."""
+def test_time_range_in_the_wrong_order_is_refused() -> None:
+    """Such a range could contain nothing."""
     with pytest.raises(BadRequest, match="from: must not be later"):
         TimeRange(2, 1)

@@ -1,4 +1,4 @@
-"""The newest messages of a chat that is loaded: failures of Redis and of the archive."""
+"""The newest messages for a chat load, with failures of Redis and of the archive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WARM = frames.Message(9, HEAD.ts + 50_000_000, CHAT, "M9", "alice", "r9", "text"
 
 
 class Archive:
-    """Archived messages that cannot be read."""
+    """An archive whose messages cannot be read."""
 
     async def list_before(
         self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
@@ -34,7 +34,7 @@ class Archive:
 
 
 class PartlyArchived(Archive):
-    """The newest message is in the warm tier, all before it in an archive that is down."""
+    """The newest message is in the warm tier, older ones in an archive that is down."""
 
     async def list_before(
         self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
@@ -46,7 +46,7 @@ class PartlyArchived(Archive):
 
 
 class FixedClock(SystemClock):
-    """Time stands still, so many seconds after the newest message."""
+    """A clock that shows a fixed time, `age_s` after the newest message."""
 
     def __init__(self, age_s: float) -> None:
         self._age_s = age_s
@@ -72,33 +72,33 @@ class Heads:
 def newest_messages(
     *, is_redis_down: bool = False, age_s: float = 61, archive: Archive | None = None
 ) -> NewestMessages:
-    """Messages whose archive is down."""
+    """Return the reader of newest messages with an archive that is down."""
     return NewestMessages(archive or Archive(), Heads(is_redis_down), FixedClock(age_s))
 
 
-async def test_chat_whose_archive_is_down_opens_without_its_messages() -> None:
+async def test_chat_with_the_archive_down_opens_without_messages() -> None:
     """A missing archive does not prevent sending."""
     assert await newest_messages().read(CHAT, HEAD) == []
 
 
-async def test_chat_does_not_open_without_messages_that_may_be_sent_again() -> None:
-    """Opened without their references, a retried send would be committed a second time (P2)."""
+async def test_chat_with_unreadable_recent_messages_does_not_open() -> None:
+    """Without their refs, a retried send would be committed a second time (P2)."""
     with pytest.raises(Unavailable, match="S3"):
         await newest_messages(age_s=59).read(CHAT, HEAD)
 
 
-async def test_chat_does_not_open_without_its_messages_if_redis_fails() -> None:
-    """Opened without its references, a retried send would be committed a second time."""
+async def test_chat_with_redis_and_archive_down_does_not_open() -> None:
+    """Without its refs, a retried send would be committed a second time."""
     with pytest.raises(Unavailable, match="Redis"):
         await newest_messages(is_redis_down=True).read(CHAT, HEAD)
 
 
-async def test_chat_of_which_a_part_is_archived_opens_with_the_rest() -> None:
-    """All archived messages are older than the lifetime of a reference."""
+async def test_chat_that_is_partly_archived_opens_with_its_warm_messages() -> None:
+    """All archived messages are older than the lifetime of a ref."""
     assert await newest_messages(archive=PartlyArchived()).read(CHAT, WARM) == [WARM]
 
 
-async def test_chat_does_not_open_without_the_part_that_may_be_sent_again() -> None:
-    """The archive has the other messages of today (P2)."""
+async def test_chat_with_recent_messages_in_a_down_archive_does_not_open() -> None:
+    """Refs of recent messages are only in the archive (P2)."""
     with pytest.raises(Unavailable, match="archive"):
         await newest_messages(archive=PartlyArchived(), age_s=59).read(CHAT, WARM)

@@ -1,4 +1,4 @@
-"""Sync: missed inbox entries with their messages, contiguous, or a clear refusal."""
+"""Sync: missed inbox entries with their messages, contiguous or refused."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ CHATS = [ChatId("c1"), ChatId("c2"), ChatId("c3")]
 
 @dataclasses.dataclass
 class Hot:
-    """An inbox that holds its entries from `first` on, and the logs of its chats."""
+    """An inbox with the entries from `first` on, and the logs of its chats."""
 
     entries: list[InboxEntry]
     first: int = 1
-    gone: frozenset[tuple[ChatId, int]] = frozenset()
+    trimmed: frozenset[tuple[ChatId, int]] = frozenset()
     body: str = "text"
 
     async def list_after(self, user: UserId, after: Seq, limit: int) -> list[InboxEntry]:
@@ -39,7 +39,9 @@ class Hot:
 
     async def list_range(self, chat: ChatId, first: Seq, last: Seq) -> list[LogEntry]:
         return [
-            self._entry(chat, seq) for seq in range(first, last + 1) if (chat, seq) not in self.gone
+            self._entry(chat, seq)
+            for seq in range(first, last + 1)
+            if (chat, seq) not in self.trimmed
         ]
 
     def _entry(self, chat: ChatId, seq: int) -> LogEntry:
@@ -48,7 +50,7 @@ class Hot:
 
 
 def inbox_of(kinds: list[int]) -> list[InboxEntry]:
-    """An inbox with a message of chat n for each n, and another event for each -1."""
+    """Return an inbox with a message of chat n for each n, and another event for each -1."""
     entries, tops = [], dict.fromkeys(CHATS, 0)
     for number, kind in enumerate(kinds, 1):
         if kind < 0:
@@ -62,14 +64,14 @@ def inbox_of(kinds: list[int]) -> list[InboxEntry]:
 
 
 def missed(hot: Hot, after: int, limit: int = 100, pages: PageBounds = WIDEST) -> list[Missed]:
-    """Ask for what came after a cursor."""
+    """Return the events after a cursor."""
     return asyncio.run(
         Sync(inboxes=hot, log=hot, pages=pages).list_missed(ALICE, Seq(after), limit)
     )
 
 
 def is_of(event: Missed, entry: InboxEntry) -> bool:
-    """Tell whether an event is what the inbox has at its place."""
+    """Return whether an event is the one of an inbox entry."""
     frame = msgspec.json.decode(codec.join_event("E1", event.seq, event.body), type=frames.Event)
     if entry.chat is None:
         return frame.kind == "read" and event.body == entry.body
@@ -81,10 +83,10 @@ inboxes = st.lists(st.integers(-1, 2), max_size=40).map(inbox_of)
 
 
 @given(inboxes, st.integers(0, 45), st.integers(1, 20))
-def test_sync_gives_what_came_after_the_cursor_in_order(
+def test_sync_returns_events_after_the_cursor_in_order(
     entries: list[InboxEntry], after: int, limit: int
 ) -> None:
-    """Each event once, at its place, with the message that it refers to."""
+    """Each event has its position and its message."""
     found = missed(Hot(entries), after, limit)
 
     expected = entries[after : after + limit]
@@ -93,10 +95,10 @@ def test_sync_gives_what_came_after_the_cursor_in_order(
 
 
 @given(inboxes.filter(bool), st.integers(0, 45), st.integers(1, 45))
-def test_sync_of_trimmed_inbox_is_whole_or_refused(
+def test_sync_of_trimmed_inbox_is_complete_or_refused(
     entries: list[InboxEntry], after: int, first: int
 ) -> None:
-    """Entries that have left the inbox are never skipped silently (promise P5)."""
+    """Trimmed entries are never skipped silently (promise P5)."""
     hot = Hot(entries, first=first)
     needs_lost = after + 1 < first <= len(entries)
 
@@ -110,14 +112,14 @@ def test_sync_of_trimmed_inbox_is_whole_or_refused(
 
 
 @given(inboxes.filter(bool), st.data())
-def test_sync_stops_before_a_message_that_is_gone(
+def test_sync_stops_before_a_missing_message(
     entries: list[InboxEntry], data: st.DataObject
 ) -> None:
     """Available entries are returned; at a missing one the device starts from a snapshot."""
     lost = data.draw(st.sampled_from(entries))
     if lost.chat is None:
         return
-    hot = Hot(entries, gone=frozenset({(lost.chat, int(lost.cs))}))
+    hot = Hot(entries, trimmed=frozenset({(lost.chat, int(lost.cs))}))
 
     if lost.seq > 1:
         assert [event.seq for event in missed(hot, 0)] == list(range(1, lost.seq))
@@ -126,13 +128,13 @@ def test_sync_stops_before_a_message_that_is_gone(
 
 
 def test_sync_with_nothing_missed_is_empty() -> None:
-    """A device that has everything gets nothing, without a look at any log."""
+    """A device that has everything gets nothing, and no log is read."""
     assert missed(Hot(inbox_of([0, 1])), after=2) == []
     assert missed(Hot([]), after=0) == []
 
 
 def test_sync_page_is_bounded_in_bytes_and_has_at_least_one_event() -> None:
-    """Large messages come a few at a time, one that is larger than a page alone."""
+    """Large messages make short pages; one that exceeds a page is alone in it."""
     sixteen = missed(Hot(inbox_of([0] * 30), body="x" * 16_000), 0)
     alone = missed(Hot(inbox_of([0] * 3), body="x" * (BYTES_MAX + 1)), 1)
 
@@ -141,8 +143,8 @@ def test_sync_page_is_bounded_in_bytes_and_has_at_least_one_event() -> None:
     assert [event.seq for event in alone] == [2]
 
 
-def test_sync_page_is_as_short_as_the_settings_say() -> None:
-    """In events, and in bytes."""
+def test_sync_page_is_bounded_by_the_settings() -> None:
+    """Both the number of events and the bytes are limited."""
     hot = Hot(inbox_of([0] * 30), body="x" * 1_000)
 
     assert [event.seq for event in missed(hot, 4, pages=PageBounds(items_max=3))] == [5, 6, 7]
@@ -151,17 +153,17 @@ def test_sync_page_is_as_short_as_the_settings_say() -> None:
 
 @dataclasses.dataclass
 class Warm:
-    """The warm tier, where a chat that was idle is whole."""
+    """The warm tier; it has every message of an idle chat."""
 
     error: ChatError | None = None
-    asked: list[tuple[str, int, int]] = dataclasses.field(default_factory=list)
+    reads: list[tuple[str, int, int]] = dataclasses.field(default_factory=list)
 
     async def read_run(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
     ) -> HistoryRun:
         assert before is None
         assert after is not None
-        self.asked.append((chat, after, limit))
+        self.reads.append((chat, after, limit))
         if self.error is not None:
             raise self.error
         return HistoryRun(
@@ -172,37 +174,37 @@ class Warm:
         )
 
 
-def test_messages_that_left_the_hot_tier_come_from_the_warm_one() -> None:
+def test_messages_not_in_the_hot_tier_are_read_from_the_warm_tier() -> None:
     """An idle chat was evicted; a device that reconnects late still gets what it missed."""
     entries = inbox_of([0, 1, 0, -1, 0])
-    hot = Hot(entries, gone=frozenset((CHATS[0], seq) for seq in (1, 2)))
+    hot = Hot(entries, trimmed=frozenset((CHATS[0], seq) for seq in (1, 2)))
     warm = Warm()
 
     found = asyncio.run(Sync(inboxes=hot, log=hot, older=warm).list_missed(ALICE, Seq(0), 100))
 
     assert [event.seq for event in found] == [1, 2, 3, 4, 5]
     assert all(is_of(event, entry) for event, entry in zip(found, entries, strict=True))
-    assert warm.asked == [("c1", 0, 3)]
+    assert warm.reads == [("c1", 0, 3)]
 
 
-def test_messages_that_no_tier_answers_for_are_not_skipped() -> None:
+def test_messages_with_the_warm_tier_down_are_not_skipped() -> None:
     """While the warm tier is down, the device waits and keeps its position."""
-    hot = Hot(inbox_of([0]), gone=frozenset({(CHATS[0], 1)}))
+    hot = Hot(inbox_of([0]), trimmed=frozenset({(CHATS[0], 1)}))
     warm = Warm(error=Unavailable("the warm tier does not answer"))
 
     with pytest.raises(Unavailable):
         asyncio.run(Sync(inboxes=hot, log=hot, older=warm).list_missed(ALICE, Seq(0), 100))
 
 
-def test_message_that_expired_is_missed_as_a_tombstone() -> None:
-    """The inbox contains its position, and only a tombstone is delivered."""
+def test_expired_message_is_returned_as_a_tombstone() -> None:
+    """The event keeps its position in the inbox and contains no text."""
 
-    class Ending(Hot):
+    class ExpiringLog(Hot):
         def _entry(self, chat: ChatId, seq: int) -> LogEntry:
-            tail = codec.encode_message_tail(chat, "m", "bob", "r", "text", "psst", None, 1)
+            tail = codec.encode_message_tail(chat, "m", "bob", "r", "text", "secret", None, 1)
             return LogEntry(Seq(seq), Ts(1000 + seq), tail)
 
-    (event,) = missed(Ending(inbox_of([0])), 0)
+    (event,) = missed(ExpiringLog(inbox_of([0])), 0)
 
-    assert b"psst" not in event.body
+    assert b"secret" not in event.body
     assert b'"deleted":true' in event.body

@@ -1,4 +1,4 @@
-"""Views: entries as one reader sees them, from tiers that may lag behind what was acked."""
+"""Views: entries for one reader, from tiers that may lag behind acked changes."""
 
 from __future__ import annotations
 
@@ -12,57 +12,57 @@ from chatserver.protocol.entry_rules import apply_entry, tombstone_of
 from chatserver.protocol.frames import Message
 from chatserver.service.history.views import NO_CHANGES, View
 
-ONE = Message(5, 1005, "c", "M5", "alice", "r5", "text", "one")
+MESSAGE = Message(5, 1005, "c", "M5", "alice", "r5", "text", "one")
 EDIT = Message(8, 1008, "c", "M8", "alice", "r8", "edit", "two", target=5)
-EDITED = apply_entry(ONE, EDIT)
+EDITED = apply_entry(MESSAGE, EDIT)
 NOW = 2000.0
 
 
 def entry_of(message: Message) -> LogEntry:
-    """An entry as the log has it."""
+    """Return the log entry of a message."""
     return LogEntry(Seq(message.seq), Ts(message.ts), codec.tail_of(message))
 
 
 def seen_in_log(view: View, message: Message) -> Message:
-    """Entries that a reader of the log sees."""
+    """Return a message as a reader of the log sees it."""
     tail = view.render_entry(entry_of(message), NOW)
     return codec.decode_message(codec.join_message(message.seq, message.ts, tail))
 
 
-def test_view_without_changes_shows_what_is_there() -> None:
-    """The same bytes, unparsed."""
-    entry = entry_of(ONE)
+def test_view_without_changes_returns_the_input() -> None:
+    """The bytes are not parsed or copied."""
+    entry = entry_of(MESSAGE)
 
     assert NO_CHANGES.render_entry(entry, NOW) is entry.tail
-    assert NO_CHANGES.render_message(ONE, NOW) is ONE
+    assert NO_CHANGES.render_message(MESSAGE, NOW) is MESSAGE
 
 
-def test_view_lays_changes_over_both_tiers() -> None:
-    """A change that was acked is seen, whatever a tier still has."""
+def test_view_applies_changes_to_both_tiers() -> None:
+    """An acked change is shown even if a tier has the older message."""
     view = View({5: codec.encode(EDITED)}, frozenset())
 
-    assert seen_in_log(view, ONE) == EDITED
-    assert view.render_message(ONE, NOW) == EDITED
+    assert seen_in_log(view, MESSAGE) == EDITED
+    assert view.render_message(MESSAGE, NOW) == EDITED
 
 
 def test_view_prefers_a_stored_message_that_is_newer() -> None:
-    """The warm tier was read after the overlay, and may have caught up."""
+    """The warm tier is read after the overlay and may be newer."""
     view = View({5: codec.encode(EDITED)}, frozenset())
     newer = tombstone_of(EDITED, 9)
 
     assert view.render_message(newer, NOW) == newer
 
 
-def test_view_takes_the_text_from_an_edit_that_was_replaced() -> None:
-    """The overlay has no more of it than that it is gone."""
+def test_view_removes_the_text_of_a_replaced_edit() -> None:
+    """The overlay only says that the edit was replaced."""
     view = View({8: b"11"}, frozenset())
 
     assert view.render_message(EDIT, NOW) == tombstone_of(EDIT, 11)
 
 
-@pytest.mark.parametrize("message", [ONE, EDIT])
+@pytest.mark.parametrize("message", [MESSAGE, EDIT])
 def test_view_hides_a_message_and_its_edits(message: Message) -> None:
-    """A message that a user deleted for themselves is a tombstone to them, in both tiers."""
+    """A message that a user deleted for themselves is a tombstone for them, in both tiers."""
     view = View({}, frozenset({5}))
 
     assert seen_in_log(view, message) == tombstone_of(message, 0)
@@ -70,17 +70,17 @@ def test_view_hides_a_message_and_its_edits(message: Message) -> None:
 
 
 def test_view_hides_nothing_else() -> None:
-    """Neither other messages nor reactions, which do not contain its text."""
+    """Other messages and reactions are unchanged; they do not contain its text."""
     view = View({}, frozenset({4, 6}))
     reaction = Message(6, 1006, "c", "M", "bob", "r", "reaction", "x", target=5)
     hidden = View({}, frozenset({5}))
 
-    assert seen_in_log(view, ONE) == ONE
+    assert seen_in_log(view, MESSAGE) == MESSAGE
     assert seen_in_log(hidden, reaction) == reaction
 
 
 def test_view_of_an_expired_message_is_its_tombstone() -> None:
-    """Changed or not."""
+    """This holds for unchanged and edited messages."""
     ending = Message(5, 1005, "c", "M5", "alice", "r5", "text", "one", expires_at=1000)
     edited = apply_entry(ending, EDIT)
     view = View({5: codec.encode(edited)}, frozenset())
@@ -91,10 +91,10 @@ def test_view_of_an_expired_message_is_its_tombstone() -> None:
 
 @pytest.mark.parametrize(("first", "is_shown"), [(5, True), (6, False)])
 @pytest.mark.parametrize("kind", ["edit", "reaction"])
-def test_view_withholds_changes_of_messages_from_before_the_reader(
+def test_view_hides_changes_of_messages_before_the_join(
     kind: str, first: int, is_shown: bool
 ) -> None:
-    """The entry keeps its position; the text of the unreadable message is removed."""
+    """The entry keeps its position; the text is removed."""
     view = View({}, frozenset(), Reader(Seq(first), Seq(9)))
     entry = Message(8, 1008, "c", "M8", "alice", "r8", kind, "two", target=5)
     wanted = entry if is_shown else tombstone_of(entry, 0)

@@ -1,4 +1,4 @@
-"""The warm and the cold tier as one, while entries move from one to the other (promise P6)."""
+"""The warm and cold tiers as one log, while entries are being archived (promise P6)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def entry(seq: int, body: str = "text", rev: int = 0) -> Message:
 
 @dataclasses.dataclass
 class FakeClock:
-    """Time that the test advances."""
+    """A clock that the test advances."""
 
     now: float = 1000.0
 
@@ -39,16 +39,16 @@ class FakeClock:
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self.now += seconds
 
 
 @dataclasses.dataclass
 class Tiers:
-    """A chat of `stored` entries, of which up to `top` are archived, and `kept` of those are warm.
+    """A chat of `stored` entries. Those up to `top` are archived; `kept` are still warm too.
 
-    Before each call the archive goes on by some steps: first the manifest, then, with the next
-    one, the removals that belong to it.
+    Before each call archiving continues by some steps: first the manifest, then, with the next
+    step, the removals of the archived entries.
     """
 
     stored: int
@@ -112,14 +112,14 @@ class Tiers:
         self._move()
         self.cold_calls += 1
         if self.is_cold_down:
-            raise Unavailable("the archive is away")
+            raise Unavailable("the archive is down")
         assert 1 <= first <= last <= self.top
         return [entry(seq) for seq in range(first, last + 1)]
 
 
 @st.composite
 def tiers(draw: st.DrawFn) -> Tiers:
-    """Any moment of any archive."""
+    """Any state of archiving."""
     stored = draw(st.integers(0, 40))
     top = draw(st.integers(0, stored))
     kept = draw(st.frozensets(st.integers(1, max(1, top)), max_size=6))
@@ -127,9 +127,9 @@ def tiers(draw: st.DrawFn) -> Tiers:
     ranges = draw(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=2))
     restored = [range_of(low, high) for low, high in ranges if low <= high <= top]
     back = {seq for each in restored for seq in range(each.first, each.last + 1)}
-    # Some may be missing: what a row says is no proof.
-    gone = draw(st.frozensets(st.integers(1, 40), max_size=2))
-    kept = (kept | back) - gone
+    # Some items may be missing: the row of a restore does not prove that they exist.
+    missing = draw(st.frozensets(st.integers(1, 40), max_size=2))
+    kept = (kept | back) - missing
     made = Tiers(stored, top, frozenset(seq for seq in kept if seq <= top), steps)
     made.removed = draw(st.integers(0, top))
     made.restored = tuple(restored)
@@ -137,14 +137,14 @@ def tiers(draw: st.DrawFn) -> Tiers:
 
 
 def range_of(first: int, last: int, until: int = 2**40, **more: Any) -> Restored:
-    """A range that was restored, as a whole."""
+    """Return a range that was restored completely."""
     held = Restored(Seq(first), Seq(last), Ts(first * 10), Ts(last * 10), until, last)
     return dataclasses.replace(held, **more)
 
 
 @given(tiers(), st.integers(1, 15))
-def test_walk_up_gives_each_entry_once_whatever_moves(tiers: Tiers, limit: int) -> None:
-    """No hole, no repeat, and full pages but the last."""
+def test_walk_up_during_archiving_returns_each_entry_once(tiers: Tiers, limit: int) -> None:
+    """There is no gap and no repeat, and every page but the last is full."""
     older, found = OlderTiers(tiers, tiers), []
 
     while page := asyncio.run(older.read_run(CHAT, None, len(found), limit, None)).messages:
@@ -155,8 +155,8 @@ def test_walk_up_gives_each_entry_once_whatever_moves(tiers: Tiers, limit: int) 
 
 
 @given(tiers(), st.integers(1, 15))
-def test_walk_down_gives_each_entry_once_whatever_moves(tiers: Tiers, limit: int) -> None:
-    """As upwards, from the newest."""
+def test_walk_down_during_archiving_returns_each_entry_once(tiers: Tiers, limit: int) -> None:
+    """The same holds from the newest entry down."""
     older, found, before = OlderTiers(tiers, tiers), [], None
 
     while page := asyncio.run(older.read_run(CHAT, before, None, limit, None)).messages:
@@ -168,15 +168,15 @@ def test_walk_down_gives_each_entry_once_whatever_moves(tiers: Tiers, limit: int
 
 
 @given(tiers())
-def test_head_never_sinks_while_entries_move(tiers: Tiers) -> None:
-    """The floor of seq and ts holds when the warm tier has nothing left of a chat."""
+def test_head_during_archiving_never_decreases(tiers: Tiers) -> None:
+    """The head stays correct if the warm tier has no entry of the chat any more."""
     head = asyncio.run(OlderTiers(tiers, tiers).find_head(CHAT))
 
     assert (head.seq if head else 0) == tiers.stored
 
 
-def test_place_that_is_known_to_be_archived_costs_no_search_in_the_warm_tier() -> None:
-    """The archive only grows: what was learnt of it holds."""
+def test_position_known_to_be_archived_is_not_searched_in_the_warm_tier() -> None:
+    """The archive only grows, so a cached top stays valid."""
     tiers = Tiers(40, 30, frozenset(), iter(()), removed=30)
     older = OlderTiers(tiers, tiers)
     first = asyncio.run(older.read_run(CHAT, 31, None, 5, None))
@@ -188,8 +188,8 @@ def test_place_that_is_known_to_be_archived_costs_no_search_in_the_warm_tier() -
     assert tiers.warm_calls == calls
 
 
-def test_what_was_restored_is_read_from_the_warm_tier_and_the_rest_from_the_archive() -> None:
-    """In both directions, also while the archive is down; pages continue after the range."""
+def test_restored_range_is_read_from_the_warm_tier() -> None:
+    """In both directions, even if the archive is down; pages continue after the range."""
     kept = frozenset(range(11, 21))
     tiers = Tiers(40, 30, kept, iter(()), removed=30, restored=(range_of(11, 20),))
     older = OlderTiers(tiers, tiers)
@@ -211,23 +211,23 @@ def test_what_was_restored_is_read_from_the_warm_tier_and_the_rest_from_the_arch
 @pytest.mark.parametrize(
     "held",
     [range_of(11, 20, until=1), range_of(11, 20, is_ending=True), range_of(11, 20, done=10)],
-    ids=["over", "ending", "begun"],
+    ids=["expired", "ending", "unfinished"],
 )
-def test_what_is_not_restored_any_more_or_yet_is_read_from_the_archive(held: Restored) -> None:
-    """Items that are not completely restored are never relied on."""
+def test_range_that_is_not_completely_restored_is_read_from_the_archive(held: Restored) -> None:
+    """An expired, ending or unfinished restore is not used."""
     kept = frozenset(range(11, 21))
     tiers = Tiers(40, 30, kept, iter(()), removed=30, restored=(held,))
 
     older = OlderTiers(tiers, tiers)
-    asyncio.run(older.find_head(CHAT))  # who knows nothing of a chat asks the warm tier first
+    asyncio.run(older.find_head(CHAT))  # without a cached top, the warm tier is read first
 
     run = asyncio.run(older.read_run(CHAT, 21, None, 10, None))
 
     assert run.tier == "cold"
 
 
-def test_range_that_is_restored_meanwhile_is_noticed() -> None:
-    """Within seconds, by a reader who believed to know the chat."""
+def test_range_restored_later_is_read_from_the_warm_tier() -> None:
+    """The cached ranges expire within seconds."""
     clock = FakeClock()
     tiers = Tiers(40, 30, frozenset(range(11, 21)), iter(()), removed=30)
     older = OlderTiers(tiers, tiers, clock)
@@ -241,7 +241,7 @@ def test_range_that_is_restored_meanwhile_is_noticed() -> None:
     assert (before.tier, after.tier) == ("cold", "warm")
 
 
-def test_archive_that_is_down_is_named_and_the_warm_tier_is_served() -> None:
+def test_read_with_the_archive_down_returns_the_warm_part_or_fails() -> None:
     """A page that begins in the archive fails; one that only ends there is short."""
     tiers = Tiers(40, 30, frozenset(), iter(()), is_cold_down=True, removed=30)
     older = OlderTiers(tiers, tiers)
@@ -254,8 +254,8 @@ def test_archive_that_is_down_is_named_and_the_warm_tier_is_served() -> None:
         asyncio.run(older.read_run(CHAT, 31, None, 20, None))
 
 
-def test_hole_is_not_filled_where_the_archive_has_the_entry() -> None:
-    """Moved entries are not lost."""
+def test_fill_hole_of_an_archived_entry_does_nothing() -> None:
+    """An archived entry is not lost."""
     tiers = Tiers(40, 30, frozenset(), iter(()), removed=30)
     older = OlderTiers(tiers, tiers)
 
@@ -263,8 +263,8 @@ def test_hole_is_not_filled_where_the_archive_has_the_entry() -> None:
     assert asyncio.run(older.fill_hole(CHAT, 31, 310))
 
 
-def test_what_lies_over_the_archive_counts_unless_it_is_older() -> None:
-    """A change counts at once; an item that was written again by a repeat does not undo one."""
+def test_late_changes_override_the_archive_unless_they_are_older() -> None:
+    """A change applies at once; an item rewritten by a retry does not undo it."""
     archived = [entry(1), entry(2, "edited", 9), entry(3)]
 
     seen = apply_late_changes(archived, [entry(1, "new", 8), entry(2, "as sent"), entry(7)])
@@ -273,7 +273,7 @@ def test_what_lies_over_the_archive_counts_unless_it_is_older() -> None:
 
 
 def test_warm_tier_is_read_in_the_requested_direction_with_the_hint() -> None:
-    """A correct hint saves a search."""
+    """The hint saves a search."""
     reads: list[tuple[Any, ...]] = []
 
     class Recorded(Tiers):

@@ -1,4 +1,4 @@
-"""Periods of former members after Redis lost changes of the membership."""
+"""Membership periods of former members after Redis lost membership changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHAT, ALICE = ChatId("g-1"), UserId("alice")
 
 
 class Tiers:
-    """The entries of a chat by seq, and the corrections that the directory gets."""
+    """The entries of a chat by seq; records the corrections in the directory."""
 
     def __init__(self, entries: Mapping[int, str]) -> None:
         self._mids = entries
@@ -47,32 +47,32 @@ class Tiers:
 
 
 class NoOlder:
-    """No older tier has anything."""
+    """Older tiers without entries."""
 
     async def list_after(self, chat: str, after: int, limit: int) -> list[Message]:
         return []
 
 
 def change(version: int, *entries: ChangeEntry) -> MembershipChange:
-    """A change that the chat's row keeps."""
+    """Return a membership change."""
     mid = Mid(entries[0].mid)
     return MembershipChange(CHAT, version, "", "joined", ALICE, Ref("r"), mid, "", entries)
 
 
 def join(user: str) -> ChangeEntry:
-    """An entry by which a user becomes a member."""
+    """Return the entry of a join."""
     return ChangeEntry(user, "member", True, b"", f"join-{user}")
 
 
 def leave(user: str, *, is_new: bool = False) -> ChangeEntry:
-    """The entry of a leave; `is_new`: the user was no member before, as with a ban."""
+    """Return the entry of a leave; `is_new`: the user was no member, as with a ban."""
     return ChangeEntry(user, "", is_new, b"", f"leave-{user}")
 
 
 async def fix(
     entries: Mapping[int, str], places: Mapping[int, ChangePlace], *changes: MembershipChange
 ) -> list[tuple[str, int, int | None]]:
-    """Return what is stored of the periods, for entries at these seqs."""
+    """Return the stored periods, for entries at these seqs."""
     tiers = Tiers(entries)
     head = ChangedChatHead(Seq(100), Seq(100), dict(places), {})
     members = FormerMembers(memberships=tiers, log=tiers, older=NoOlder(), hidden=tiers)
@@ -80,36 +80,39 @@ async def fix(
     return tiers.fixed
 
 
-async def test_period_whose_ends_were_made_again_is_stored_with_its_new_seqs() -> None:
-    """The period has the seqs that the head of the chat contains."""
-    again = {1: ChangePlace(Seq(5), False), 2: ChangePlace(Seq(7), False)}
+async def test_period_with_recommitted_ends_is_stored_with_the_new_seqs() -> None:
+    """The period gets the seqs of the chat head."""
+    recommitted = {1: ChangePlace(Seq(5), False), 2: ChangePlace(Seq(7), False)}
 
     fixed = await fix(
-        {5: "join-bob", 7: "leave-bob"}, again, change(1, join("bob")), change(2, leave("bob"))
+        {5: "join-bob", 7: "leave-bob"},
+        recommitted,
+        change(1, join("bob")),
+        change(2, leave("bob")),
     )
 
     assert fixed == [("bob", 7, 5)]
 
 
-async def test_change_that_was_made_again_in_part_gives_no_wrong_seq() -> None:
-    """Of an invitation of two, the first entry was stored: the second is not where it would be."""
-    again = {1: ChangePlace(Seq(5), False), 2: ChangePlace(Seq(6), False)}
+async def test_partly_recommitted_change_gives_no_wrong_seq() -> None:
+    """The first of two invitation entries was stored, so the second has another seq."""
+    recommitted = {1: ChangePlace(Seq(5), False), 2: ChangePlace(Seq(6), False)}
     invite = change(1, join("carol"), join("bob"))
 
-    fixed = await fix({5: "join-bob", 6: "leave-bob"}, again, invite, change(2, leave("bob")))
+    fixed = await fix({5: "join-bob", 6: "leave-bob"}, recommitted, invite, change(2, leave("bob")))
 
     assert fixed == [("bob", 6, None)]
 
 
-async def test_leave_that_is_not_at_its_place_is_not_stored() -> None:
-    """The owner's own entry was stored; only the one about the next owner was made again."""
+async def test_leave_that_is_not_at_its_seq_is_not_stored() -> None:
+    """The owner's leave was stored; only the new owner's entry was recommitted."""
     succession = change(1, leave("bob"), ChangeEntry("carol", "owner", False, b"", "role-carol"))
 
     assert await fix({9: "role-carol"}, {1: ChangePlace(Seq(9), False)}, succession) == []
 
 
-async def test_changes_of_which_the_directory_has_the_seqs_cost_nothing() -> None:
-    """The ban of a non-member costs nothing, too."""
+async def test_changes_with_known_seqs_are_not_stored_again() -> None:
+    """The ban of a non-member has no period either."""
     checked = {1: ChangePlace(Seq(5), True), 2: ChangePlace(Seq(6), False)}
     banned = change(2, leave("dave", is_new=True))
 

@@ -1,4 +1,4 @@
-"""Messaging's surroundings as fakes that a test steps through by hand."""
+"""Fakes around messaging; the test decides when each call completes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START_TS = 1_795_000_000_000_000
 
 
 class Acked(NamedTuple):
-    """A message that stands."""
+    """The outcome of a committed message."""
 
     ref: str
     seq: int
@@ -31,27 +31,27 @@ class Acked(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A message that does not."""
+    """The outcome of a refused message."""
 
     ref: str
     error: ChatError
 
 
 class Client:
-    """Hears what became of messages."""
+    """Records the outcome of each message."""
 
     def __init__(self) -> None:
-        self.heard: list[Acked | Refused] = []
+        self.outcomes_received: list[Acked | Refused] = []
 
     def acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
-        self.heard.append(Acked(draft.ref, seq, mid, dup))
+        self.outcomes_received.append(Acked(draft.ref, seq, mid, dup))
 
     def refused(self, draft: PendingDraft, error: ChatError) -> None:
-        self.heard.append(Refused(draft.ref, error))
+        self.outcomes_received.append(Refused(draft.ref, error))
 
     def errors(self) -> list[str]:
-        """The codes of all refusals."""
-        return [each.error.code for each in self.heard if isinstance(each, Refused)]
+        """Return the codes of all refusals."""
+        return [each.error.code for each in self.outcomes_received if isinstance(each, Refused)]
 
 
 class Commits:
@@ -70,19 +70,19 @@ class Commits:
         self.queue.append((draft, audience))
 
     def take(self) -> tuple[PendingDraft, Audience, Seq, Ts]:
-        """Return the next draft and the place it would get."""
+        """Return the next draft with the seq and timestamp of its commit."""
         draft, audience = self.queue.popleft()
         seq = next(self._seqs.setdefault(draft.chat, itertools.count(1)))
         return draft, audience, Seq(seq), Ts(START_TS + seq)
 
     def commit_all(self, far: bytes | Literal[0] = 0) -> None:
-        """Commit what waits, into the inboxes of all recipients."""
+        """Commit all waiting drafts, into the inboxes of all recipients."""
         while self.queue:
             draft, audience, seq, ts = self.take()
             draft.owner.committed(draft, seq, ts, EPOCH, audience, places_of(audience, seq, far))
 
     def publish_all(self, far: bytes | Literal[0] = 0) -> None:
-        """Commit what waits, into the logs of large chats."""
+        """Commit all waiting drafts, into the logs of large chats."""
         while self.queue:
             draft, _, seq, ts = self.take()
             draft.owner.published(draft, seq, ts, EPOCH, far)
@@ -94,7 +94,7 @@ class Commits:
             draft.owner.undelivered(draft, seq, ts)
 
     def close_chat(self, count: int = 1) -> None:
-        """Answer the next drafts that their chat is not open."""
+        """Report to the next drafts that their chat is not open."""
         for _ in range(count):
             draft, _ = self.queue.popleft()
             draft.owner.chat_closed(draft)
@@ -107,7 +107,7 @@ def places_of(audience: Audience, seq: Seq, far: bytes | Literal[0] = 0) -> Inbo
 
 
 class Audiences:
-    """Audiences that are known, and those whose loading the test ends."""
+    """Known audiences, and loads that the test completes."""
 
     def __init__(self) -> None:
         self.known: dict[ChatId, Audience] = {}
@@ -115,7 +115,7 @@ class Audiences:
         self.dropped: list[ChatId] = []
         self.is_slow = False
         self.fresh_reads = 0
-        self.callers: list[str] = []  # whose request each loading is for
+        self.callers: list[str] = []  # the user of each load
 
     def find(self, chat: ChatId) -> Audience | None:
         return self.known.get(chat)
@@ -137,19 +137,19 @@ class Audiences:
         return await self.get(chat)
 
     async def loaded(self, audience: Audience | ChatError, chat: ChatId = CHAT) -> None:
-        """End a loading."""
+        """Complete a load."""
         future = self.loading.pop(chat)
         if isinstance(audience, ChatError):
             future.set_exception(audience)
         else:
             self.known[chat] = audience
             future.set_result(audience)
-        await settle_down()
+        await run_pending_tasks()
 
 
 @dataclasses.dataclass
 class Inboxes:
-    """Delivers by the rules: a place once, and only what is new."""
+    """Delivers each position of a chat once, as the hot tier does."""
 
     calls: list[list[Delivery]] = dataclasses.field(default_factory=list)
     tops: dict[tuple[UserId, ChatId], int] = dataclasses.field(default_factory=dict)
@@ -174,7 +174,7 @@ class Inboxes:
 
 @dataclasses.dataclass
 class Outcomes:
-    """Settlements and pushes, as they come."""
+    """Records settlements, pushes and notifications in order."""
 
     settled: list[tuple[ChatId, int]] = dataclasses.field(default_factory=list)
     settled_soon: list[tuple[ChatId, int]] = dataclasses.field(default_factory=list)
@@ -217,7 +217,7 @@ class Outcomes:
 
 
 class World:
-    """The use case between its fakes."""
+    """Messaging with its fakes."""
 
     def __init__(self, *, is_open: bool = True) -> None:
         self.commits, self.audiences, self.inboxes = Commits(), Audiences(), Inboxes()
@@ -238,10 +238,10 @@ class World:
         for number, ref in enumerate(refs):
             values = {"id": number, "chat": CHAT, "ref": ref, "body": f"text {ref}", **fields}
             self.messaging.submit(sender, frames.Send(**values), self.client)
-        await settle_down()
+        await run_pending_tasks()
 
 
-async def settle_down() -> None:
-    """Let every task go as far as it can."""
+async def run_pending_tasks() -> None:
+    """Let pending tasks run until they wait."""
     for _ in range(10):
         await asyncio.sleep(0)

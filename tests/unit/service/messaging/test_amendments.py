@@ -1,4 +1,4 @@
-"""Changing messages: what is asked of the commit, what is read for it, and what it answers with."""
+"""Message changes: the amendment that is committed, the reads for it and the response."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EDIT = frames.Edit(1, CHAT, 5, "r1", "two")
 
 
 class Audiences(KnownAudiences):
-    """Counts what was dropped."""
+    """Counts dropped audiences."""
 
     dropped = 0
 
@@ -42,12 +42,12 @@ class Audiences(KnownAudiences):
 
 @dataclasses.dataclass
 class World:
-    """Everything that the use case needs; `outcomes` are the results of the commits, in order."""
+    """The dependencies of the use case; `outcomes` are the results of the commits, in order."""
 
     outcomes: list[Amended] = dataclasses.field(default_factory=lambda: [DONE])
     stored: list[frames.Message] = dataclasses.field(default_factory=list)
     outcome: Hide = Hide.NEW
-    asked: list[tuple[Amendment, bytes, int]] = dataclasses.field(default_factory=list)
+    amendments: list[tuple[Amendment, bytes, int]] = dataclasses.field(default_factory=list)
     reads: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
     fanned_out: list[tuple[ChatId, Seq, UserId]] = dataclasses.field(default_factory=list)
     hidden: list[tuple[UserId, ChatId, Seq]] = dataclasses.field(default_factory=list)
@@ -58,7 +58,7 @@ class World:
     )
 
     async def amend(self, amendment: Amendment, base: bytes = b"", asked: int = 0) -> Amended:
-        self.asked.append((amendment, base, asked))
+        self.amendments.append((amendment, base, asked))
         return self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
 
     async def hide(self, user: UserId, chat: ChatId, seq: Seq) -> Hide:
@@ -85,7 +85,7 @@ class World:
         self.notified.append(user)
 
     def change(self, frame: AnyChange, user: UserId = ALICE) -> frames.Ack:
-        """Ask the use case."""
+        """Change a message."""
         fake: Any = self
         amending = MessageAmendments(
             commits=fake,
@@ -101,12 +101,12 @@ class World:
 
 
 def test_change_is_committed_fanned_out_and_acked() -> None:
-    """The ack has the entry's place and the server's id of it."""
+    """The ack has the position and id of the entry."""
     world = World()
 
     ack = world.change(EDIT)
 
-    ((made, base, asked),) = world.asked
+    ((made, base, asked),) = world.amendments
     assert (made.kind, made.target, made.body, base, asked) == ("edit", 5, "two", b"", 0)
     entry = codec.decode_message(codec.join_message(8, 1008, made.tail))
     assert (entry.kind, entry.target, entry.body, entry.sender) == ("edit", 5, "two", ALICE)
@@ -123,32 +123,32 @@ def test_change_is_committed_fanned_out_and_acked() -> None:
         (frames.Delete(1, CHAT, 5, "r1"), "delete", ""),
     ],
 )
-def test_change_of_each_sort_is_an_entry_of_its_kind(
+def test_change_of_each_type_commits_an_entry_of_its_kind(
     frame: AnyChange, kind: str, body: str
 ) -> None:
-    """A request becomes an entry of its kind."""
+    """Edits, reactions and deletions have their own kinds of entries."""
     world = World()
 
     world.change(frame)
 
-    assert (world.asked[0][0].kind, world.asked[0][0].body) == (kind, body)
+    assert (world.amendments[0][0].kind, world.amendments[0][0].body) == (kind, body)
 
 
-def test_change_of_what_is_not_hot_is_asked_again_with_the_stored_message() -> None:
-    """With the head from before the read, so that the commit can check it."""
+def test_change_of_a_cold_message_is_repeated_with_the_stored_message() -> None:
+    """The commit gets the head from before the read, to detect a concurrent change."""
     stored = frames.Message(5, 1005, CHAT, "M", ALICE, "r", "text", "one")
     world = World([Amended(Outcome.ELSEWHERE, 7), DONE], [stored])
 
     world.change(EDIT)
 
     assert world.reads == [(CHAT, 6, None, 1)]
-    assert world.asked[1][1:] == (codec.encode(stored), 7)
-    assert world.asked[0][0] is world.asked[1][0]
+    assert world.amendments[1][1:] == (codec.encode(stored), 7)
+    assert world.amendments[0][0] is world.amendments[1][0]
 
 
 @pytest.mark.parametrize("seqs", [[], [4]])
-def test_change_of_what_no_tier_has_finds_nothing(seqs: list[int]) -> None:
-    """It is not for the commit to wait for."""
+def test_change_of_an_unknown_message_is_not_found(seqs: list[int]) -> None:
+    """If no tier has the message, the commit is not repeated."""
     stored = [frames.Message(seq, seq, CHAT, "M", ALICE, "r", "text", "x") for seq in seqs]
     world = World([Amended(Outcome.ELSEWHERE, 7)], stored)
 
@@ -156,19 +156,19 @@ def test_change_of_what_no_tier_has_finds_nothing(seqs: list[int]) -> None:
         world.change(EDIT)
 
 
-def test_change_that_is_overtaken_again_and_again_gives_up() -> None:
-    """Bounded, and worth another try later."""
+def test_change_that_always_loses_the_race_is_unavailable() -> None:
+    """The attempts are limited, and the error is temporary."""
     stored = frames.Message(5, 1005, CHAT, "M", ALICE, "r", "text", "one")
     world = World([Amended(Outcome.ELSEWHERE, 7)], [stored])
 
     with pytest.raises(Unavailable):
         world.change(EDIT)
-    assert len(world.asked) == TRIES_MAX
+    assert len(world.amendments) == TRIES_MAX
     assert not world.fanned_out
 
 
-def test_change_in_a_closed_chat_opens_it_and_tries_again() -> None:
-    """As a send does."""
+def test_change_in_a_closed_chat_is_repeated_after_a_load() -> None:
+    """The audience is dropped and loaded again, as for a send."""
     world = World([Amended(Outcome.CLOSED), DONE])
 
     assert world.change(EDIT).seq == 8
@@ -176,7 +176,7 @@ def test_change_in_a_closed_chat_opens_it_and_tries_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "error", "words"),
+    ("outcome", "error", "message"),
     [
         (Outcome.NOT_MEMBER, NotFound, "no such chat, or you are not a member"),
         (Outcome.FORBIDDEN, Forbidden, "you can only edit your own messages"),
@@ -185,21 +185,21 @@ def test_change_in_a_closed_chat_opens_it_and_tries_again() -> None:
         (Outcome.NO_MESSAGE, NotFound, "no such message"),
     ],
 )
-def test_change_that_is_refused_says_why(
-    outcome: Outcome, error: type[ChatError], words: str
+def test_refused_change_has_error_and_reason(
+    outcome: Outcome, error: type[ChatError], message: str
 ) -> None:
-    """In words for people, with the code for programs."""
+    """Each outcome of the commit has its error and message."""
     world = World([Amended(outcome)])
 
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=message):
         world.change(EDIT)
     assert not world.fanned_out
 
 
-def test_change_again_hears_the_first_place() -> None:
-    """Nothing is fanned out twice."""
+def test_repeated_change_gets_the_first_ack() -> None:
+    """A repeat is not fanned out again."""
     world = World()
-    digest = world.change(EDIT) and world.asked[0][0].digest
+    digest = world.change(EDIT) and world.amendments[0][0].digest
     place = format_place(3, 1003, "M3", digest)
     world = World([Amended(Outcome.KNOWN, place=place)])
 
@@ -215,19 +215,19 @@ def test_change_again_hears_the_first_place() -> None:
         frames.React(1, CHAT, 5, "r1", "👍"),
     ],
 )
-def test_change_under_a_ref_of_another_change_is_a_conflict(other: AnyChange) -> None:
-    """Another text, another target, another sort of change."""
+def test_change_with_the_ref_of_another_change_is_a_conflict(other: AnyChange) -> None:
+    """Text, target and type of the change must be equal."""
     world = World()
     world.change(EDIT)
-    place = format_place(3, 1003, "M3", world.asked[0][0].digest)
+    place = format_place(3, 1003, "M3", world.amendments[0][0].digest)
     world = World([Amended(Outcome.KNOWN, place=place)])
 
     with pytest.raises(Conflict, match="ref: already used"):
         world.change(other)
 
 
-def test_change_known_without_a_digest_is_taken_for_the_same() -> None:
-    """A text that is gone cannot be compared: the retry of its sender is believed."""
+def test_repeated_change_without_a_digest_is_acked() -> None:
+    """A removed text cannot be compared, so the retry is accepted."""
     world = World([Amended(Outcome.KNOWN, place=format_place(3, 1003, "M3", ""))])
 
     assert world.change(EDIT).dup
@@ -236,22 +236,22 @@ def test_change_known_without_a_digest_is_taken_for_the_same() -> None:
 @pytest.mark.parametrize(
     "frame", [frames.Edit(1, CHAT, 5, "r1", ""), frames.React(1, CHAT, 5, "r1", "a b")]
 )
-def test_change_with_a_text_that_is_not_allowed_reaches_nobody(frame: AnyChange) -> None:
-    """It is refused before anything is asked."""
+def test_change_with_invalid_text_is_not_committed(frame: AnyChange) -> None:
+    """It is refused before the commit."""
     world = World()
 
     with pytest.raises(BadRequest):
         world.change(frame)
-    assert not world.asked
+    assert not world.amendments
 
 
-# for oneself
+# deletion for one user
 
 
 @pytest.mark.parametrize(
     ("outcome", "durability"), [(Hide.NEW, "hot"), (Hide.KNOWN, "hot"), (Hide.STORED, "stored")]
 )
-def test_delete_for_me_tells_the_user_s_own_devices_once(
+def test_delete_for_me_notifies_own_devices_once(
     outcome: Hide, durability: Literal["hot", "stored"]
 ) -> None:
     """The chat gets no entry, and no other user is notified."""
@@ -263,12 +263,12 @@ def test_delete_for_me_tells_the_user_s_own_devices_once(
     assert ack == frames.Ack(1, "r1", "", 5, 0, not is_new, durability)
     assert world.notified == ([ALICE] if is_new else [])
     assert [user for user, _ in world.events] == ([ALICE] if is_new else [])
-    assert not world.asked and not world.fanned_out
+    assert not world.amendments and not world.fanned_out
 
 
 @pytest.mark.parametrize(("user", "seq"), [(CAROL, 5), (ALICE, 8)])
-def test_delete_for_me_of_what_is_not_there_is_refused(user: UserId, seq: int) -> None:
-    """By a stranger, or beyond the head."""
+def test_delete_for_me_of_an_unknown_message_is_not_found(user: UserId, seq: int) -> None:
+    """The user is not a member, or the seq is above the head."""
     world = World()
 
     with pytest.raises(NotFound):

@@ -1,4 +1,4 @@
-"""Changes that are stored, and not applied: found by their times, applied in order."""
+"""Recovery of changes that are stored but not applied: found by time, applied in order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def entry(seq: int, kind: str = "text", target: int | None = None) -> Message:
 
 
 class Stored:
-    """Keeps messages, and changes them as the warm tier does."""
+    """Stores messages and applies changes, as the warm tier does."""
 
     def __init__(self, *messages: Message) -> None:
         self.rows = {message.seq: message for message in messages}
@@ -57,16 +57,22 @@ class Stored:
                 self.rows[row.seq] = tombstone_of(row, rev)
 
     async def load(self, first: int) -> list[Message]:
-        """Apply what is missing of the entries from seq `first` on."""
+        """Apply the unapplied entries from seq `first` on."""
         newest = [self.rows[seq] for seq in sorted(self.rows) if seq >= first]
         return await UnappliedChanges(self, self).apply(CHAT, newest, EPOCH)
 
 
 @pytest.mark.parametrize("first", [1, 2, 3])
-async def test_entries_that_were_not_applied_are_applied_in_order(first: int) -> None:
-    """To messages that were read with them, and to older ones."""
-    said = [entry(1), entry(2), entry(3, "edit", 1), entry(4, "reaction", 2), entry(5, "edit", 1)]
-    stored = Stored(*said, entry(6, "delete", 2))
+async def test_unapplied_entries_are_applied_in_order(first: int) -> None:
+    """They are applied to messages that were read with them and to older ones."""
+    entries = [
+        entry(1),
+        entry(2),
+        entry(3, "edit", 1),
+        entry(4, "reaction", 2),
+        entry(5, "edit", 1),
+    ]
+    stored = Stored(*entries, entry(6, "delete", 2))
 
     newest = await stored.load(first)
 
@@ -78,8 +84,8 @@ async def test_entries_that_were_not_applied_are_applied_in_order(first: int) ->
     assert await stored.load(first) == newest
 
 
-async def test_entries_that_were_applied_change_nothing() -> None:
-    """A message and its edit are as they were."""
+async def test_applied_entries_change_nothing() -> None:
+    """A message and its edit stay the same."""
     edit = entry(2, "edit", 1)
     stored = Stored(apply_entry(entry(1), edit), edit)
     before = dict(stored.rows)
@@ -89,8 +95,8 @@ async def test_entries_that_were_applied_change_nothing() -> None:
     assert stored.rows == before
 
 
-async def test_entries_of_this_epoch_are_not_looked_at() -> None:
-    """Redis had them until they were applied. The clock of an earlier Redis may have been ahead."""
+async def test_entries_of_this_epoch_are_not_checked() -> None:
+    """Redis kept them until they were applied. An earlier Redis may have had a fast clock."""
     later_us = (LOST_S + CLOCKS_APART_S_MAX) * 1_000_000
     edit = msgspec.structs.replace(entry(2, "edit", 1), ts=later_us)
     stored = Stored(entry(1), edit)
@@ -103,15 +109,15 @@ async def test_entries_of_this_epoch_are_not_looked_at() -> None:
     assert (reads, stored.reads) == ([], [1])
 
 
-async def test_message_that_no_tier_has_is_passed_over() -> None:
+async def test_change_of_a_missing_message_is_ignored() -> None:
     """There is nothing to apply the change to."""
     stored = Stored(entry(2, "edit", 1))
 
     assert await stored.load(2) == [entry(2, "edit", 1)]
 
 
-async def test_tier_that_does_not_answer_is_unavailable() -> None:
-    """The load is tried again."""
+async def test_recovery_with_the_warm_tier_down_is_unavailable() -> None:
+    """The caller repeats the load."""
     stored = Stored(entry(1), entry(2, "edit", 1))
     stored.is_down = True
 

@@ -1,4 +1,4 @@
-"""Sending: order, and exactly one answer, whatever becomes of the chat."""
+"""Sending: order, and exactly one outcome, for open, unloaded and failing chats."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.unit.service.messaging.messaging_world import (
     Acked,
     Refused,
     World,
-    settle_down,
+    run_pending_tasks,
 )
 
 OTHER = ChatId("c2")
@@ -41,8 +41,8 @@ async def world() -> World:
 
 
 @pytest.fixture
-async def cold() -> World:
-    """The chat is not known here."""
+async def unloaded() -> World:
+    """The chat is not loaded."""
     return World(is_open=False)
 
 
@@ -53,7 +53,7 @@ def draft_of(ref: str, body: str = "hi") -> Draft:
 # a chat that is open
 
 
-async def test_send_submits_what_the_codec_makes_of_the_frame(world: World) -> None:
+async def test_send_submits_the_encoded_message(world: World) -> None:
     """The committed bytes decode to the message that was sent."""
     await world.send("r1", body="e\u0301 🙂", reply_to=3, kind="note")
 
@@ -67,13 +67,13 @@ async def test_send_submits_what_the_codec_makes_of_the_frame(world: World) -> N
 
 
 async def test_send_committed_is_acked_and_pushed_to_all(world: World) -> None:
-    """Each recipient gets the event at the inbox's own place, the sender too."""
+    """Each recipient, including the sender, gets the event at its inbox position."""
     await world.send("r1")
     (draft, _) = world.commits.queue[0]
 
     world.commits.commit_all()
 
-    assert world.client.heard == [Acked("r1", 1, draft.mid, dup=False)]
+    assert world.client.outcomes_received == [Acked("r1", 1, draft.mid, dup=False)]
     assert world.outcomes.pushed == [(ALICE, 1, 0), (BOB, 1, 0)]
     event = msgspec.json.decode(
         codec.join_event("E1", 1, world.outcomes.bodies[0]), type=frames.Event
@@ -85,9 +85,9 @@ async def test_send_committed_is_acked_and_pushed_to_all(world: World) -> None:
 
 
 async def test_awaited_send_returns_the_ack(world: World) -> None:
-    """The position is that of the committed message; devices get it as usual."""
+    """The ack has the position of the message; devices get the event as usual."""
     sending = asyncio.create_task(world.messaging.send(draft_of("r1")))
-    await settle_down()
+    await run_pending_tasks()
 
     (draft, _) = world.commits.queue[0]
     world.commits.commit_all()
@@ -97,10 +97,10 @@ async def test_awaited_send_returns_the_ack(world: World) -> None:
     assert len(world.outcomes.pushed) == 2
 
 
-async def test_awaited_send_raises_what_refuses_the_message(world: World) -> None:
-    """A refusal before and after acceptance reaches the caller alike."""
+async def test_awaited_send_that_is_refused_raises_the_error(world: World) -> None:
+    """The caller gets refusals before and after acceptance as exceptions."""
     sending = asyncio.create_task(world.messaging.send(draft_of("r1")))
-    await settle_down()
+    await run_pending_tasks()
     draft, _ = world.commits.queue.popleft()
     draft.owner.failed(draft, Unavailable("redis"))
 
@@ -113,16 +113,16 @@ async def test_awaited_send_raises_what_refuses_the_message(world: World) -> Non
 async def test_cancelled_send_ignores_its_late_outcome(world: World) -> None:
     """The message may have been sent; its ack is ignored."""
     sending = asyncio.create_task(world.messaging.send(draft_of("r1")))
-    await settle_down()
+    await run_pending_tasks()
     sending.cancel()
-    await settle_down()
+    await run_pending_tasks()
 
     world.commits.commit_all()
 
     assert len(world.outcomes.pushed) == 2
 
 
-async def test_send_to_user_elsewhere_is_settled_after_the_mail(world: World) -> None:
+async def test_send_to_a_remote_user_is_settled_after_the_notification(world: World) -> None:
     """The chat stays listed until the other gateways are notified."""
     await world.send("r1")
 
@@ -132,25 +132,25 @@ async def test_send_to_user_elsewhere_is_settled_after_the_mail(world: World) ->
     assert world.outcomes.settled_soon == [(CHAT, 1)]
 
 
-async def test_send_known_ref_with_the_same_body_is_acked_as_a_repeat(world: World) -> None:
-    """The answer is that of the first time."""
+async def test_send_with_a_known_ref_and_the_same_body_is_acked_as_duplicate(world: World) -> None:
+    """The ack has the position of the first send."""
     await world.send("r1")
     draft, _ = world.commits.queue.popleft()
 
     draft.owner.known(draft, format_place(4, 40, "M-first", draft.digest))
 
-    assert world.client.heard == [Acked("r1", 4, "M-first", dup=True)]
+    assert world.client.outcomes_received == [Acked("r1", 4, "M-first", dup=True)]
     assert world.outcomes.pushed == []
 
 
-async def test_send_known_ref_with_another_body_is_a_conflict(world: World) -> None:
+async def test_send_with_a_known_ref_and_another_body_is_a_conflict(world: World) -> None:
     """A ref identifies one message."""
     await world.send("r1")
     draft, _ = world.commits.queue.popleft()
 
     draft.owner.known(draft, format_place(4, 40, "M-first", "0123abcd"))
 
-    (answer,) = world.client.heard
+    (answer,) = world.client.outcomes_received
     assert isinstance(answer, Refused)
     assert isinstance(answer.error, Conflict)
 
@@ -170,17 +170,17 @@ async def test_send_that_failed_is_refused_with_the_reason(world: World) -> None
     """With `unavailable` the outcome is unknown; a retry with the same ref reports it."""
     await world.send("r1")
     draft, _ = world.commits.queue.popleft()
-    error = Unavailable("redis: gone")
+    error = Unavailable("redis: down")
 
     draft.owner.failed(draft, error)
 
-    assert world.client.heard == [Refused("r1", error)]
+    assert world.client.outcomes_received == [Refused("r1", error)]
 
 
 @pytest.mark.parametrize(
     ("body", "error"), [("", BadRequest), ("a\x00b", BadRequest), ("x" * 4001, TooLarge)]
 )
-async def test_send_with_a_bad_body_takes_nothing(
+async def test_send_with_an_invalid_body_is_not_queued(
     world: World, body: str, error: type[Exception]
 ) -> None:
     """The error is raised before anything is queued, and no callback is called."""
@@ -188,62 +188,62 @@ async def test_send_with_a_bad_body_takes_nothing(
         await world.send("r1", body=body)
 
     assert world.commits.submitted == []
-    assert world.client.heard == []
+    assert world.client.outcomes_received == []
 
 
-async def test_send_while_the_commit_is_full_is_overloaded_at_once(world: World) -> None:
+async def test_send_with_a_full_commit_queue_is_overloaded_at_once(world: World) -> None:
     """Nothing was accepted: only the exception reports it."""
     world.commits.full = Overloaded("full")
 
     with pytest.raises(Overloaded):
         await world.send("r1")
 
-    assert world.client.heard == []
+    assert world.client.outcomes_received == []
 
 
 # a chat that has to be loaded
 
 
-async def test_send_while_the_chat_loads_waits_in_order(cold: World) -> None:
+async def test_send_while_the_chat_loads_waits_in_order(unloaded: World) -> None:
     """Commits keep the order of sends, also for those that arrive as the load ends."""
-    await cold.send("r1", "r2")
-    await cold.send("r3")
-    assert cold.commits.submitted == []
+    await unloaded.send("r1", "r2")
+    await unloaded.send("r3")
+    assert unloaded.commits.submitted == []
 
-    await cold.audiences.loaded(audience_of(ALICE, BOB))
-    await cold.send("r4")
+    await unloaded.audiences.loaded(audience_of(ALICE, BOB))
+    await unloaded.send("r4")
 
-    assert cold.commits.submitted == ["r1", "r2", "r3", "r4"]
+    assert unloaded.commits.submitted == ["r1", "r2", "r3", "r4"]
 
 
-async def test_send_loads_its_chat_as_the_sender(cold: World) -> None:
-    """The connections of all users share a context: nothing of a sender may stay in it."""
-    await cold.send("r1", sender=BOB)
+async def test_send_loads_its_chat_as_the_sender(unloaded: World) -> None:
+    """Connections share a context, so the caller is not set after the call."""
+    await unloaded.send("r1", sender=BOB)
 
-    assert cold.audiences.callers == [BOB]
+    assert unloaded.audiences.callers == [BOB]
     assert CALLER.get() == ""
-    await cold.audiences.loaded(audience_of(ALICE, BOB))
+    await unloaded.audiences.loaded(audience_of(ALICE, BOB))
 
 
-async def test_send_right_behind_the_loading_does_not_overtake(cold: World) -> None:
-    """The audience is known a moment before those who waited for it go on."""
-    await cold.send("r1", "r2")
-    cold.audiences.known[CHAT] = audience_of(ALICE, BOB)
-    await cold.send("r3")
+async def test_send_at_the_end_of_a_load_does_not_overtake_waiting_sends(unloaded: World) -> None:
+    """The audience is known before the waiting sends continue."""
+    await unloaded.send("r1", "r2")
+    unloaded.audiences.known[CHAT] = audience_of(ALICE, BOB)
+    await unloaded.send("r3")
 
-    await cold.audiences.loaded(audience_of(ALICE, BOB))
+    await unloaded.audiences.loaded(audience_of(ALICE, BOB))
 
-    assert cold.commits.submitted == ["r1", "r2", "r3"]
+    assert unloaded.commits.submitted == ["r1", "r2", "r3"]
 
 
-async def test_send_to_other_chats_goes_on_while_one_loads(cold: World) -> None:
+async def test_send_to_other_chats_goes_on_while_one_loads(unloaded: World) -> None:
     """A chat that loads slowly delays no other chat."""
-    cold.audiences.known[OTHER] = audience_of(ALICE, BOB, chat=OTHER)
-    await cold.send("r1")
+    unloaded.audiences.known[OTHER] = audience_of(ALICE, BOB, chat=OTHER)
+    await unloaded.send("r1")
 
-    await cold.send("r2", chat=OTHER)
+    await unloaded.send("r2", chat=OTHER)
 
-    assert cold.commits.submitted == ["r2"]
+    assert unloaded.commits.submitted == ["r2"]
 
 
 @pytest.mark.parametrize(
@@ -253,126 +253,126 @@ async def test_send_to_other_chats_goes_on_while_one_loads(cold: World) -> None:
         (Unavailable("warm tier"), "unavailable"),
     ],
 )
-async def test_send_to_chat_that_cannot_be_loaded_is_refused_once_each(
-    cold: World, failure: Unavailable | NotFound, code: str
+async def test_send_to_chat_that_cannot_be_loaded_is_refused_once(
+    unloaded: World, failure: Unavailable | NotFound, code: str
 ) -> None:
-    """All waiting sends get the reason; a later send tries again."""
-    await cold.send("r1", "r2")
+    """All waiting sends get the error; a later send starts another load."""
+    await unloaded.send("r1", "r2")
 
-    await cold.audiences.loaded(failure)
+    await unloaded.audiences.loaded(failure)
 
-    assert [each.ref for each in cold.client.heard] == ["r1", "r2"]
-    assert cold.client.errors() == [code, code]
-    await cold.send("r3")
-    await cold.audiences.loaded(audience_of(ALICE, BOB))
-    assert cold.commits.submitted == ["r3"]
+    assert [each.ref for each in unloaded.client.outcomes_received] == ["r1", "r2"]
+    assert unloaded.client.errors() == [code, code]
+    await unloaded.send("r3")
+    await unloaded.audiences.loaded(audience_of(ALICE, BOB))
+    assert unloaded.commits.submitted == ["r3"]
 
 
-async def test_send_to_chat_that_takes_too_long_to_load_is_refused_for_now(
-    cold: World, monkeypatch: pytest.MonkeyPatch
+async def test_send_to_chat_with_a_slow_load_is_unavailable(
+    unloaded: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tier that hangs is named in bounded time (promise P9); a later send tries again."""
+    """The wait is bounded (promise P9), and a later send starts another load."""
     monkeypatch.setattr(messaging, "LOAD_S_MAX", 0.01)
-    await cold.send("r1", "r2")
+    await unloaded.send("r1", "r2")
 
-    await eventually(lambda: len(cold.client.heard) == 2)
+    await eventually(lambda: len(unloaded.client.outcomes_received) == 2)
 
-    assert cold.client.errors() == ["unavailable", "unavailable"]
-    await cold.audiences.loaded(audience_of(ALICE, BOB))
-    await cold.send("r3")
-    assert cold.commits.submitted == ["r3"]
-
-
-async def test_send_to_chat_whose_loading_crashes_is_answered_all_the_same(cold: World) -> None:
-    """A mistake of ours costs those who wait, not all who ever send to the chat again."""
-    await cold.send("r1", "r2")
-
-    cold.audiences.loading.pop(CHAT).set_exception(ValueError("a mistake"))
-    await settle_down()
-
-    assert cold.client.errors() == ["internal", "internal"]
-    await cold.send("r3")
-    await cold.audiences.loaded(audience_of(ALICE, BOB))
-    assert cold.commits.submitted == ["r3"]
+    assert unloaded.client.errors() == ["unavailable", "unavailable"]
+    await unloaded.audiences.loaded(audience_of(ALICE, BOB))
+    await unloaded.send("r3")
+    assert unloaded.commits.submitted == ["r3"]
 
 
-async def test_send_to_chat_whose_loading_is_cancelled_is_refused_for_now(cold: World) -> None:
-    """A gateway that stops while a chat loads loses no message: it may be sent to another one."""
-    await cold.send("r1", "r2")
+async def test_send_to_chat_whose_load_crashes_gets_an_internal_error(unloaded: World) -> None:
+    """A bug affects the waiting sends only; later sends to the chat work."""
+    await unloaded.send("r1", "r2")
+
+    unloaded.audiences.loading.pop(CHAT).set_exception(ValueError("a bug"))
+    await run_pending_tasks()
+
+    assert unloaded.client.errors() == ["internal", "internal"]
+    await unloaded.send("r3")
+    await unloaded.audiences.loaded(audience_of(ALICE, BOB))
+    assert unloaded.commits.submitted == ["r3"]
+
+
+async def test_send_to_chat_whose_load_is_cancelled_is_unavailable(unloaded: World) -> None:
+    """After a gateway stops during a load, the client can retry at another gateway."""
+    await unloaded.send("r1", "r2")
 
     (loading,) = [task for task in asyncio.all_tasks() if task.get_name() == f"load-{CHAT}"]
     loading.cancel()
-    await settle_down()
+    await run_pending_tasks()
 
-    assert cold.client.errors() == ["unavailable", "unavailable"]
+    assert unloaded.client.errors() == ["unavailable", "unavailable"]
 
 
-async def test_send_to_unknown_chat_says_the_same_as_to_one_of_others(cold: World) -> None:
+async def test_send_to_unknown_and_foreign_chat_get_the_same_error(unloaded: World) -> None:
     """The existence of a chat is not disclosed."""
-    await cold.send("r1")
-    await cold.audiences.loaded(NotFound("chat c1: does not exist"))
-    cold.audiences.known[CHAT] = audience_of(BOB, CAROL)
-    await cold.send("r2")
-    draft, _ = cold.commits.queue.popleft()
+    await unloaded.send("r1")
+    await unloaded.audiences.loaded(NotFound("chat c1: does not exist"))
+    unloaded.audiences.known[CHAT] = audience_of(BOB, CAROL)
+    await unloaded.send("r2")
+    draft, _ = unloaded.commits.queue.popleft()
     draft.owner.not_member(draft)
 
-    first, second = cold.client.heard
+    first, second = unloaded.client.outcomes_received
     assert isinstance(first, Refused)
     assert isinstance(second, Refused)
     assert first.error.message == second.error.message
 
 
-async def test_send_beyond_the_waiting_bound_is_overloaded(
-    cold: World, monkeypatch: pytest.MonkeyPatch
+async def test_send_above_the_limit_of_waiting_drafts_is_overloaded(
+    unloaded: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Drafts that wait for chats are bounded over all chats; what ended makes room."""
+    """The limit counts drafts that wait for any chat; a completed load makes room."""
     monkeypatch.setattr(messaging, "WAITING_MAX", 3)
-    await cold.send("r1", "r2")
-    await cold.send("r3", chat=OTHER)
+    await unloaded.send("r1", "r2")
+    await unloaded.send("r3", chat=OTHER)
 
     with pytest.raises(Overloaded):
-        await cold.send("r4")
-    await cold.audiences.loaded(audience_of(ALICE, BOB))
-    await cold.send("r5", chat=OTHER)
+        await unloaded.send("r4")
+    await unloaded.audiences.loaded(audience_of(ALICE, BOB))
+    await unloaded.send("r5", chat=OTHER)
 
-    assert cold.commits.submitted == ["r1", "r2"]
-    await cold.audiences.loaded(audience_of(ALICE, BOB, chat=OTHER), OTHER)
-    assert cold.commits.submitted == ["r1", "r2", "r3", "r5"]
+    assert unloaded.commits.submitted == ["r1", "r2"]
+    await unloaded.audiences.loaded(audience_of(ALICE, BOB, chat=OTHER), OTHER)
+    assert unloaded.commits.submitted == ["r1", "r2", "r3", "r5"]
 
 
-async def test_send_that_waited_while_the_commit_filled_up_is_refused(cold: World) -> None:
-    """It was taken, so it is answered."""
-    await cold.send("r1", "r2")
-    cold.commits.full = Overloaded("full")
+async def test_waiting_send_with_a_full_commit_queue_is_refused(unloaded: World) -> None:
+    """Every accepted send gets an outcome."""
+    await unloaded.send("r1", "r2")
+    unloaded.commits.full = Overloaded("full")
 
-    await cold.audiences.loaded(audience_of(ALICE, BOB))
+    await unloaded.audiences.loaded(audience_of(ALICE, BOB))
 
-    assert cold.client.errors() == ["overloaded", "overloaded"]
+    assert unloaded.client.errors() == ["overloaded", "overloaded"]
 
 
 # a chat that turns out to be closed
 
 
 async def test_send_to_closed_chat_is_loaded_and_sent_again_in_order(world: World) -> None:
-    """The client notices nothing but the time it takes."""
+    """The client gets one ack per send, only later."""
     await world.send("r1", "r2")
 
     world.commits.close_chat(2)
-    await settle_down()
+    await run_pending_tasks()
     await world.send("r3")
     await world.audiences.loaded(audience_of(ALICE, BOB))
 
     assert world.commits.submitted[2:] == ["r1", "r2", "r3"]
     world.commits.commit_all()
-    assert [each.ref for each in world.client.heard] == ["r1", "r2", "r3"]
+    assert [each.ref for each in world.client.outcomes_received] == ["r1", "r2", "r3"]
 
 
-async def test_send_between_two_batches_of_a_closed_chat_keeps_its_place(world: World) -> None:
-    """A draft that returns late keeps its place before later sends (invariant I7)."""
+async def test_send_between_two_batches_of_a_closed_chat_keeps_the_order(world: World) -> None:
+    """A draft that returns late is committed before later sends (invariant I7)."""
     await world.send("r1", "r2")
 
     world.commits.close_chat()
-    await settle_down()
+    await run_pending_tasks()
     await world.send("r3")
     world.commits.close_chat()
     await world.audiences.loaded(audience_of(ALICE, BOB))
@@ -380,12 +380,12 @@ async def test_send_between_two_batches_of_a_closed_chat_keeps_its_place(world: 
     assert world.commits.submitted[2:] == ["r1", "r2", "r3"]
 
 
-async def test_send_to_chat_that_stays_closed_gives_up(world: World) -> None:
-    """After a few attempts the client gets a temporary error."""
+async def test_send_to_chat_that_stays_closed_is_unavailable(world: World) -> None:
+    """The number of loads is limited."""
     await world.send("r1")
     for _ in range(LOADS_MAX - 1):
         world.commits.close_chat()
-        await settle_down()
+        await run_pending_tasks()
         await world.audiences.loaded(audience_of(ALICE, BOB))
 
     world.commits.close_chat()
@@ -394,10 +394,10 @@ async def test_send_to_chat_that_stays_closed_gives_up(world: World) -> None:
     assert not world.commits.queue
 
 
-async def test_send_to_closed_chat_with_all_places_taken_is_refused(
+async def test_send_to_closed_chat_at_the_waiting_limit_is_overloaded(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was taken, so it is answered."""
+    """Every accepted send gets an outcome."""
     await world.send("r1", "r2")
     monkeypatch.setattr(messaging, "WAITING_MAX", 1)
 
@@ -406,11 +406,11 @@ async def test_send_to_closed_chat_with_all_places_taken_is_refused(
     assert world.client.errors() == ["overloaded"]
 
 
-# ── expiry ──────────────────────────────────────────────────────────────────────────────────────
+# expiry
 
 
-async def test_send_that_expires_carries_its_end_rounded_up() -> None:
-    """In seconds since 1970: it lives at least as long as was asked, and less than one more."""
+async def test_send_that_expires_contains_its_expiry_rounded_up() -> None:
+    """The message exists at least as long as requested, and less than a second longer."""
     world = World()
     before = time.time()
 
@@ -422,12 +422,12 @@ async def test_send_that_expires_carries_its_end_rounded_up() -> None:
     assert before + 60 <= message.expires_at < time.time() + 61
 
 
-async def test_send_again_of_what_has_no_text_any_more_is_acked() -> None:
-    """A reference whose message expired stands for it; there is nothing to compare it with."""
+async def test_repeated_send_of_an_expired_message_is_acked() -> None:
+    """The text is removed, so there is nothing to compare the repeat with."""
     world = World()
     await world.send("r1")
     draft, *_ = world.commits.take()
 
     world.messaging.known(draft, format_place(4, 1004, "M4", ""))
 
-    assert world.client.heard == [Acked("r1", Seq(4), "M4", dup=True)]
+    assert world.client.outcomes_received == [Acked("r1", Seq(4), "M4", dup=True)]

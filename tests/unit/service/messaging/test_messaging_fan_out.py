@@ -1,4 +1,4 @@
-"""Sending: who delivers what the commit did not, and large chats."""
+"""Sending: fan-out after the commit, and large chats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chatserver.errors import (
     Unavailable,
 )
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, EPOCH, audience_of
-from tests.unit.service.messaging.messaging_world import Acked, World, settle_down
+from tests.unit.service.messaging.messaging_world import Acked, World, run_pending_tasks
 
 OTHER = ChatId("c2")
 
@@ -24,21 +24,21 @@ async def world() -> World:
 
 
 @pytest.fixture
-async def cold() -> World:
-    """The chat is not known here."""
+async def unloaded() -> World:
+    """The chat is not loaded."""
     return World(is_open=False)
 
 
-# fan-out of what the commit did not deliver
+# fan-out of messages that the commit did not deliver
 
 
 async def test_undelivered_is_acked_at_once_and_delivered_to_all(world: World) -> None:
-    """Every member is served from where its membership begins."""
+    """Each member gets messages only from their join on."""
     world.audiences.known[CHAT] = audience_of(ALICE, BOB, after={BOB: 4})  # bob joined later
     await world.send("r1")
 
     world.commits.leave_undelivered()
-    assert [type(each) for each in world.client.heard] == [Acked]
+    assert [type(each) for each in world.client.outcomes_received] == [Acked]
     await world.messaging.drain()
 
     assert world.inboxes.calls == [
@@ -50,12 +50,12 @@ async def test_undelivered_is_acked_at_once_and_delivered_to_all(world: World) -
     assert world.outcomes.settled == [(CHAT, 1)]
 
 
-async def test_undelivered_while_a_fan_out_runs_joins_the_next_round(world: World) -> None:
-    """One fan-out a chat at a time, so that inboxes are served in order."""
+async def test_undelivered_during_a_fan_out_is_in_the_next_one(world: World) -> None:
+    """One fan-out per chat at a time keeps the order of inboxes."""
     world.audiences.is_slow = True
     await world.send("r1", "r2", "r3")
     world.commits.leave_undelivered()
-    await settle_down()
+    await run_pending_tasks()
 
     world.commits.leave_undelivered(2)
     world.audiences.is_slow = False
@@ -69,7 +69,7 @@ async def test_undelivered_while_a_fan_out_runs_joins_the_next_round(world: Worl
 
 
 async def test_undelivered_that_cannot_be_delivered_is_left_to_repair(world: World) -> None:
-    """The chat stays listed; the next message starts a fan-out of its own."""
+    """The chat stays listed for repair; the next message starts another fan-out."""
     world.inboxes.error = Unavailable("redis")
     await world.send("r1")
     world.commits.leave_undelivered()
@@ -85,8 +85,8 @@ async def test_undelivered_that_cannot_be_delivered_is_left_to_repair(world: Wor
     assert world.outcomes.settled == [(CHAT, 2)]
 
 
-async def test_undelivered_uses_the_audience_of_now(world: World) -> None:
-    """It was left because the recipients were out of date."""
+async def test_undelivered_uses_the_current_audience(world: World) -> None:
+    """The commit did not deliver because its recipients were outdated."""
     await world.send("r1")
     world.audiences.known[CHAT] = audience_of(ALICE, CAROL, gate="E1:2")
 
@@ -97,7 +97,7 @@ async def test_undelivered_uses_the_audience_of_now(world: World) -> None:
     assert world.audiences.fresh_reads == 1
 
 
-async def test_undelivered_leaves_out_what_the_commit_served(world: World) -> None:
+async def test_undelivered_skips_messages_delivered_by_the_commit(world: World) -> None:
     """Messages delivered between two fan-outs are already in every inbox."""
     world.audiences.known[CHAT] = audience_of(ALICE, BOB, after={BOB: 4}, done=2)
     await world.send("r1", "r2", "r3")
@@ -107,12 +107,12 @@ async def test_undelivered_leaves_out_what_the_commit_served(world: World) -> No
     world.commits.leave_undelivered()
     await world.messaging.drain()
 
-    ((alice,),) = world.inboxes.calls  # nothing of it is for bob
+    ((alice,),) = world.inboxes.calls  # bob joined later
     assert (alice.user, alice.after, alice.upto) == (ALICE, 2, 3)
 
 
 async def test_undelivered_that_redis_lost_is_not_delivered(world: World) -> None:
-    """Redis reassigns the seq of a lost message: no inbox contains it yet."""
+    """Redis may assign the seq of a lost message again."""
     world.audiences.known[CHAT] = audience_of(ALICE, BOB, top=1)
     await world.send("r1", "r2")
 
@@ -130,18 +130,18 @@ async def test_undelivered_that_redis_lost_is_not_delivered(world: World) -> Non
 async def test_send_to_large_chat_is_acked_and_published(
     world: World, far: bytes | Literal[0], settled: list[tuple[ChatId, int]]
 ) -> None:
-    """Once for all its members; it is settled behind the mail, if there is any."""
+    """It is published once for all members, and settled after remote gateways are notified."""
     await world.send("r1")
 
     world.commits.publish_all(far)
 
-    assert [type(each) for each in world.client.heard] == [Acked]
+    assert [type(each) for each in world.client.outcomes_received] == [Acked]
     assert world.outcomes.published == [(CHAT, 1, far)]
     assert world.outcomes.settled_soon == settled
     assert world.outcomes.pushed == []
 
 
-async def test_undelivered_in_large_chat_is_told_to_its_gateways(world: World) -> None:
+async def test_undelivered_in_large_chat_notifies_its_gateways(world: World) -> None:
     """A large chat has no inboxes: gateways with its sessions read the log."""
     world.audiences.known[CHAT] = audience_of(ALICE, BOB, is_large=True)
     await world.send("r1")
@@ -154,12 +154,12 @@ async def test_undelivered_in_large_chat_is_told_to_its_gateways(world: World) -
     assert world.outcomes.settled == [(CHAT, 1)]
 
 
-async def test_drain_waits_for_loads_and_fan_outs(cold: World) -> None:
-    """A gateway that leaves has delivered what it took."""
-    await cold.send("r1")
-    loading = cold.audiences.loading[CHAT]
+async def test_drain_waits_for_loads_and_fan_outs(unloaded: World) -> None:
+    """A gateway that stops has committed every accepted send."""
+    await unloaded.send("r1")
+    loading = unloaded.audiences.loading[CHAT]
     loading.get_loop().call_soon(loading.set_result, audience_of(ALICE, BOB))
 
-    await cold.messaging.drain()
+    await unloaded.messaging.drain()
 
-    assert cold.commits.submitted == ["r1"]
+    assert unloaded.commits.submitted == ["r1"]

@@ -1,4 +1,4 @@
-"""Sending as a whole: any script of events, and each message has one outcome, in order."""
+"""Sending under random scripts of events: one outcome per message, in order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chatserver.errors import Unavailable
 from tests.unit.service.builders import ALICE, BOB, CHAT, audience_of
-from tests.unit.service.messaging.messaging_world import Acked, World, places_of, settle_down
+from tests.unit.service.messaging.messaging_world import Acked, World, places_of, run_pending_tasks
 
 steps = st.lists(
     st.sampled_from(["send", "commit", "leave", "close", "load", "load fails", "fail"]),
@@ -17,10 +17,10 @@ steps = st.lists(
 )
 
 
-class Story:
-    """Lets happen what a script says, as far as it can happen.
+class Scenario:
+    """Runs the steps of a script that are possible.
 
-    Once the commit has said that the chat is closed it says so of every draft that waits, as
+    After the commit reports a closed chat, it reports the same for every waiting draft, as
     `GroupCommit.submit` promises.
     """
 
@@ -30,7 +30,7 @@ class Story:
         self._is_closed = False
 
     async def play(self, script: list[str]) -> None:
-        """Go through the script, and then let all of it end well."""
+        """Run the script, and then let everything complete."""
         for step in script:
             await self._do(step)
         while self.world.commits.queue or self.world.audiences.loading:
@@ -43,17 +43,19 @@ class Story:
             self._sent += 1
             await self.world.send(f"r{self._sent}")
         elif step.startswith("load"):
-            await self._load(is_well=step == "load")
+            await self._load(is_successful=step == "load")
         elif self.world.commits.queue:
             await self._answer("close" if self._is_closed else step)
 
-    async def _load(self, *, is_well: bool) -> None:
+    async def _load(self, *, is_successful: bool) -> None:
         while self._is_closed and self.world.commits.queue:
             await self._answer("close")
         if CHAT in self.world.audiences.loading:
             self._is_closed = False
             audience = audience_of(ALICE, BOB)
-            await self.world.audiences.loaded(audience if is_well else Unavailable("warm tier"))
+            await self.world.audiences.loaded(
+                audience if is_successful else Unavailable("warm tier")
+            )
 
     async def _answer(self, step: str) -> None:
         commits = self.world.commits
@@ -69,19 +71,21 @@ class Story:
             draft, audience, seq, ts = commits.take()
             places = places_of(audience, seq)
             draft.owner.committed(draft, seq, ts, audience.epoch, audience, places)
-        await settle_down()
+        await run_pending_tasks()
 
 
 @given(steps)
-def test_send_whatever_happens_is_answered_once_and_keeps_its_order(script: list[str]) -> None:
-    """Every message taken has one outcome, and those that stand rise in the order of sending."""
-    story = Story()
+def test_send_in_any_script_has_one_outcome_in_order(script: list[str]) -> None:
+    """Every accepted message has one outcome, and committed ones keep the order of sending."""
+    scenario = Scenario()
 
-    asyncio.run(story.play(script))
+    asyncio.run(scenario.play(script))
 
-    client = story.world.client
-    heard = [each.ref for each in client.heard]
-    assert sorted(heard) == sorted(f"r{n + 1}" for n in range(script.count("send")))
-    stands = {each.seq: int(each.ref[1:]) for each in client.heard if isinstance(each, Acked)}
-    in_order = [stands[seq] for seq in sorted(stands)]
+    client = scenario.world.client
+    refs = [each.ref for each in client.outcomes_received]
+    assert sorted(refs) == sorted(f"r{n + 1}" for n in range(script.count("send")))
+    committed = {
+        each.seq: int(each.ref[1:]) for each in client.outcomes_received if isinstance(each, Acked)
+    }
+    in_order = [committed[seq] for seq in sorted(committed)]
     assert in_order == sorted(in_order)

@@ -1,4 +1,4 @@
-"""Waiting to be stored: each wait ends once, by the watermark or by its time."""
+"""Waits for stored messages: each ends once, by the watermark or by its timeout."""
 
 from __future__ import annotations
 
@@ -17,180 +17,180 @@ from tests.support.servers.processes import eventually
 
 CHAT, OTHER = ChatId("c1"), ChatId("c2")
 NEVER_S = 60.0
-FEW = 100
+LOW_MAX = 100
 
 
 @pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bound is low enough to reach it often."""
-    monkeypatch.setattr(stored_acks, "WAITS_MAX", FEW)
+def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set a low limit of waits."""
+    monkeypatch.setattr(stored_acks, "WAITS_MAX", LOW_MAX)
 
 
-class Heard(NamedTuple):
+class Callbacks(NamedTuple):
     """Records the callbacks."""
 
     stored: list[int]
-    too_late: list[int]
+    timed_out: list[int]
 
-    def of(self, number: int) -> tuple[Callable[[], None], Callable[[], None]]:
-        """The two callbacks of a wait."""
+    def for_wait(self, number: int) -> tuple[Callable[[], None], Callable[[], None]]:
+        """Return the two callbacks of a wait."""
         return (
             functools.partial(self.stored.append, number),
-            functools.partial(self.too_late.append, number),
+            functools.partial(self.timed_out.append, number),
         )
 
 
 async def test_stored_watermark_ends_all_waits_up_to_it() -> None:
-    """A watermark stands for every message before it, in the order in which they waited."""
-    waits, heard = StoredWaits(NEVER_S), Heard([], [])
+    """A watermark covers every message before it; waits end in their order."""
+    waits, callbacks = StoredWaits(NEVER_S), Callbacks([], [])
     for seq in (3, 1, 2, 5):
-        assert waits.add(CHAT, Seq(seq), *heard.of(seq))
+        assert waits.add(CHAT, Seq(seq), *callbacks.for_wait(seq))
 
     waits.reached(CHAT, Seq(3))
 
-    assert heard == ([3, 1, 2], [])
+    assert callbacks == ([3, 1, 2], [])
     waits.reached(CHAT, Seq(5))
-    assert heard == ([3, 1, 2, 5], [])
+    assert callbacks == ([3, 1, 2, 5], [])
 
 
-async def test_stored_watermark_of_one_chat_says_nothing_of_another() -> None:
-    """Each chat has its own."""
-    waits, heard = StoredWaits(NEVER_S), Heard([], [])
-    waits.add(CHAT, Seq(1), *heard.of(1))
+async def test_stored_watermark_of_one_chat_does_not_end_waits_of_another() -> None:
+    """Each chat has its own watermark."""
+    waits, callbacks = StoredWaits(NEVER_S), Callbacks([], [])
+    waits.add(CHAT, Seq(1), *callbacks.for_wait(1))
 
     waits.reached(OTHER, Seq(9))
 
-    assert heard == ([], [])
+    assert callbacks == ([], [])
 
 
 async def test_stored_late_or_repeated_watermark_does_nothing() -> None:
-    """Watermarks may come twice and out of order."""
-    waits, heard = StoredWaits(NEVER_S), Heard([], [])
-    waits.add(CHAT, Seq(4), *heard.of(4))
+    """Watermarks may arrive twice and out of order."""
+    waits, callbacks = StoredWaits(NEVER_S), Callbacks([], [])
+    waits.add(CHAT, Seq(4), *callbacks.for_wait(4))
 
     for upto in (2, 4, 4, 1):
         waits.reached(CHAT, Seq(upto))
 
-    assert heard == ([4], [])
+    assert callbacks == ([4], [])
 
 
-async def test_stored_wait_that_takes_too_long_is_told_once() -> None:
+async def test_stored_wait_times_out_once() -> None:
     """The late `stored` position is ignored; other senders in the chat still wait."""
-    waits, heard = StoredWaits(0.02), Heard([], [])
-    waits.add(CHAT, Seq(1), *heard.of(1))
-    await eventually(lambda: heard.too_late == [1], 20)
-    waits.add(CHAT, Seq(2), *heard.of(2))
+    waits, callbacks = StoredWaits(0.02), Callbacks([], [])
+    waits.add(CHAT, Seq(1), *callbacks.for_wait(1))
+    await eventually(lambda: callbacks.timed_out == [1], 20)
+    waits.add(CHAT, Seq(2), *callbacks.for_wait(2))
 
     waits.reached(CHAT, Seq(2))
 
-    assert heard == ([2], [1])
+    assert callbacks == ([2], [1])
 
 
-async def test_stored_waits_have_a_bound_and_give_room_back(few: None) -> None:
-    """Above the limit nothing is accepted and no callback is called; ended waits make room."""
-    waits, heard = StoredWaits(NEVER_S), Heard([], [])
-    for number in range(FEW):
-        assert waits.add(CHAT, Seq(1 + number % 2), *heard.of(number))
+async def test_stored_waits_are_bounded_and_ended_waits_make_room(low_limit: None) -> None:
+    """Above the limit nothing is accepted and no callback is called."""
+    waits, callbacks = StoredWaits(NEVER_S), Callbacks([], [])
+    for number in range(LOW_MAX):
+        assert waits.add(CHAT, Seq(1 + number % 2), *callbacks.for_wait(number))
 
-    assert not waits.add(OTHER, Seq(1), *heard.of(-1))
+    assert not waits.add(OTHER, Seq(1), *callbacks.for_wait(-1))
     waits.reached(CHAT, Seq(1))
-    assert waits.add(OTHER, Seq(1), *heard.of(-2))
+    assert waits.add(OTHER, Seq(1), *callbacks.for_wait(-2))
 
     waits.reached(OTHER, Seq(1))
     waits.reached(CHAT, Seq(2))
-    assert len(heard.stored) == FEW + 1
-    assert -1 not in heard.stored
+    assert len(callbacks.stored) == LOW_MAX + 1
+    assert -1 not in callbacks.stored
 
 
-async def test_stored_timeouts_give_room_back(few: None) -> None:
+async def test_stored_timeouts_make_room(low_limit: None) -> None:
     """A wait that timed out does not count."""
-    waits, heard = StoredWaits(0.0), Heard([], [])
-    for number in range(FEW):
-        waits.add(CHAT, Seq(number), *heard.of(number))
+    waits, callbacks = StoredWaits(0.0), Callbacks([], [])
+    for number in range(LOW_MAX):
+        waits.add(CHAT, Seq(number), *callbacks.for_wait(number))
 
-    await eventually(lambda: len(heard.too_late) == FEW, 10)
+    await eventually(lambda: len(callbacks.timed_out) == LOW_MAX, 10)
 
-    assert waits.add(CHAT, Seq(1), *heard.of(-1))
+    assert waits.add(CHAT, Seq(1), *callbacks.for_wait(-1))
     waits.reached(CHAT, Seq(1))
-    assert heard.stored == [-1]
+    assert callbacks.stored == [-1]
 
 
-async def test_stored_callback_may_wait_again() -> None:
+async def test_stored_callback_may_add_a_wait() -> None:
     """A client that sends its next message on an ack does not disturb the others."""
-    waits, heard = StoredWaits(NEVER_S), Heard([], [])
-    again = asyncio.Event()
+    waits, callbacks = StoredWaits(NEVER_S), Callbacks([], [])
+    stored_again = asyncio.Event()
 
     def send_next() -> None:
-        waits.add(CHAT, Seq(9), again.set, again.set)
+        waits.add(CHAT, Seq(9), stored_again.set, stored_again.set)
 
     waits.add(CHAT, Seq(1), send_next, send_next)
-    waits.add(CHAT, Seq(2), *heard.of(2))
+    waits.add(CHAT, Seq(2), *callbacks.for_wait(2))
     waits.reached(CHAT, Seq(2))
     waits.reached(CHAT, Seq(9))
 
-    assert heard.stored == [2]
-    assert again.is_set()
+    assert callbacks.stored == [2]
+    assert stored_again.is_set()
 
 
 async def test_another_epoch_ends_every_wait() -> None:
     """A seq of an old epoch may be another message: no client gets `stored`."""
-    heard = Heard([], [])
+    callbacks = Callbacks([], [])
     waits = StoredWaits(NEVER_S)
     for number in (5, 6):
-        waits.add(CHAT, Seq(number), *heard.of(number))
+        waits.add(CHAT, Seq(number), *callbacks.for_wait(number))
 
     waits.expire_all()
     waits.reached(CHAT, Seq(9))
 
-    assert (heard.stored, heard.too_late) == ([], [5, 6])
-    assert waits.add(CHAT, Seq(7), *heard.of(7))
+    assert (callbacks.stored, callbacks.timed_out) == ([], [5, 6])
+    assert waits.add(CHAT, Seq(7), *callbacks.for_wait(7))
 
 
-async def test_poll_finds_what_no_notification_reported() -> None:
+async def test_poll_finds_stored_messages_without_a_notification() -> None:
     """A notification may be lost, or go to the gateway that first accepted the message."""
-    heard = Heard([], [])
+    callbacks = Callbacks([], [])
     waits = StoredWaits(NEVER_S, poll_s=0.01)
-    waits.add(CHAT, Seq(5), *heard.of(5))
+    waits.add(CHAT, Seq(5), *callbacks.for_wait(5))
 
     class Log:
-        """Answers once it is asked a third time."""
+        """Reports the message as stored at the third read."""
 
-        asked = 0
+        reads = 0
 
         async def get_stored(self, chat: ChatId) -> Seq:
-            self.asked += 1
-            if self.asked == 1:
-                raise Unavailable("redis is away")
-            return Seq(4 if self.asked == 2 else 5)
+            self.reads += 1
+            if self.reads == 1:
+                raise Unavailable("redis is down")
+            return Seq(4 if self.reads == 2 else 5)
 
     log = Log()
     task = asyncio.create_task(waits.run(log))
 
-    await eventually(lambda: heard.stored == [5])
+    await eventually(lambda: callbacks.stored == [5])
 
     task.cancel()
-    assert log.asked == 3
+    assert log.reads == 3
 
 
 async def test_poll_pauses_while_nothing_waits_and_resumes_with_a_wait() -> None:
     """An idle process reads nothing; the first wait is polled like every other one."""
-    heard = Heard([], [])
+    callbacks = Callbacks([], [])
     waits = StoredWaits(NEVER_S, poll_s=0.01)
 
     class Log:
-        """Has everything."""
+        """Every message is stored."""
 
         async def get_stored(self, chat: ChatId) -> Seq:
             return Seq(9)
 
     task = asyncio.create_task(waits.run(Log()))
     await asyncio.sleep(0)
-    waits.add(CHAT, Seq(5), *heard.of(5))
+    waits.add(CHAT, Seq(5), *callbacks.for_wait(5))
 
-    await eventually(lambda: heard.stored == [5])
+    await eventually(lambda: callbacks.stored == [5])
 
-    waits.add(CHAT, Seq(6), *heard.of(6))
-    await eventually(lambda: heard.stored == [5, 6])
+    waits.add(CHAT, Seq(6), *callbacks.for_wait(6))
+    await eventually(lambda: callbacks.stored == [5, 6])
     task.cancel()
 
 
@@ -217,10 +217,10 @@ async def test_wait_raises_when_the_message_is_not_stored_in_time() -> None:
         await waiting
 
 
-async def test_wait_beyond_the_maximum_is_refused(few: None) -> None:
-    """Nothing is left to wait for."""
+async def test_wait_beyond_the_maximum_is_refused(low_limit: None) -> None:
+    """The caller gets an error instead of a wait."""
     waits = StoredWaits(NEVER_S)
-    for seq in range(FEW):
+    for seq in range(LOW_MAX):
         waits.add(CHAT, Seq(seq), lambda: None, lambda: None)
 
     with pytest.raises(Overloaded):

@@ -1,4 +1,4 @@
-"""Blocking: what is refused, and that a bound holds; the rest is tested on real servers."""
+"""Refused blocks; other moderation is tested on real servers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALICE, BOB = UserId("alice"), UserId("bob")
 
 
 class Rows:
-    """A directory in which alice blocks so many."""
+    """A directory in which alice blocks `count` users."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -30,7 +30,7 @@ class Rows:
 
     async def put_block(self, user: str, other: str, now: float) -> None:
         self.put.append(other)
-        raise InterruptedError  # far enough
+        raise InterruptedError  # the rest of the block is not tested here
 
 
 def moderation(rows: Rows) -> Moderation:
@@ -52,8 +52,8 @@ def moderation(rows: Rows) -> Moderation:
     )
 
 
-async def test_block_of_more_users_than_one_may_is_refused() -> None:
-    """At the bound, not before it."""
+async def test_block_above_the_limit_is_refused() -> None:
+    """One user below the limit can still be blocked."""
     below, at = Rows(BLOCKS_MAX - 1), Rows(BLOCKS_MAX)
 
     with pytest.raises(InterruptedError):

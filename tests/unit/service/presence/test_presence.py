@@ -22,16 +22,16 @@ from chatserver.service.presence.service import UserPresence
 from tests.support.servers.processes import eventually
 
 ALICE, BOB = UserId("alice"), UserId("bob")
-AWAY_S, GRACE_S = 0.16, 0.08  # short, so that it looks often; the clock is the test's own
-WATCHER = GatewayId("gw-far")
+AWAY_S, GRACE_S = 0.16, 0.08  # short, so that checks are frequent; the test sets the clock
+SUBSCRIBER = GatewayId("gw-remote")
 
 
 class World:
-    """Redis, as presence sees it, and a clock that stands still."""
+    """A fake Redis and a clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.said: list[tuple[UserId, State, float]] = []
+        self.published: list[tuple[UserId, State, float]] = []
         self.changes: list[PresenceChange] = []
         self.is_down = False
         settings = config.Presence(away_after_s=AWAY_S, offline_grace_s=GRACE_S)
@@ -45,25 +45,27 @@ class World:
 
     async def announce(self, appearances: Sequence[GatewayPresence]) -> list[PresenceChange]:
         if self.is_down:
-            raise Unavailable("redis is away")
-        self.said += [(one.user, one.state, round(one.ago_s, 3)) for one in appearances]
+            raise Unavailable("redis is down")
+        self.published += [(each.user, each.state, round(each.ago_s, 3)) for each in appearances]
         return [
-            PresenceChange(one.user, one.user == ALICE, PresenceRecord(one.state, 0, 1), (WATCHER,))
-            for one in appearances
+            PresenceChange(
+                each.user, each.user == ALICE, PresenceRecord(each.state, 0, 1), (SUBSCRIBER,)
+            )
+            for each in appearances
         ]
 
     def states_of(self, user: UserId) -> list[State]:
-        """States published for a user so far."""
-        return [state for who, state, _ in self.said if who == user]
+        """Return the states published for a user so far."""
+        return [state for published_user, state, _ in self.published if published_user == user]
 
-    def arrive(self, user: UserId = ALICE, *, is_foreground: bool = True) -> SessionActivity:
-        """Begin a session."""
+    def start_session(self, user: UserId = ALICE, *, is_foreground: bool = True) -> SessionActivity:
+        """Start a session."""
         activity = self.presence.create_activity(is_foreground=is_foreground)
         self.presence.add_session(user, activity)
         return activity
 
     async def settle(self) -> None:
-        """Let the presence have looked a few times."""
+        """Wait for a few checks of the presence loop."""
         await asyncio.sleep(0.1)
 
 
@@ -78,47 +80,47 @@ async def world() -> AsyncIterator[World]:
         await task
 
 
-async def test_arrival_is_said_at_once_and_once(world: World) -> None:
-    """A second device that makes no difference is not worth a word."""
-    world.arrive()
+async def test_first_session_is_published_once(world: World) -> None:
+    """A second device that does not change the state is not published."""
+    world.start_session()
     await eventually(lambda: world.states_of(ALICE) == [State.ONLINE])
 
-    world.arrive()
+    world.start_session()
     await world.settle()
 
     assert world.states_of(ALICE) == [State.ONLINE]
 
 
-async def test_only_changes_are_told_on(world: World) -> None:
-    """A state that Redis reports as unchanged is not published."""
-    world.arrive(BOB)
-    world.arrive(ALICE)
+async def test_only_changes_are_reported(world: World) -> None:
+    """A state that Redis reports as unchanged is not passed to subscribers."""
+    world.start_session(BOB)
+    world.start_session(ALICE)
 
-    await eventually(lambda: len(world.said) == 2)
+    await eventually(lambda: len(world.published) == 2)
     assert [change.user for change in world.changes] == [ALICE]
 
 
-async def test_loss_is_said_after_the_grace_with_the_time_it_happened(world: World) -> None:
-    """Last seen is when the session ended, not when the grace did."""
-    phone = world.arrive()
-    await eventually(lambda: world.said)
+async def test_offline_is_published_after_the_grace_period_with_its_time(world: World) -> None:
+    """Last seen is the end of the session, not of the grace period."""
+    phone = world.start_session()
+    await eventually(lambda: world.published)
 
     world.presence.remove_session(ALICE, phone)
     await world.settle()
     assert world.states_of(ALICE) == [State.ONLINE]
     world.now += GRACE_S
-    await eventually(lambda: len(world.said) == 2)
+    await eventually(lambda: len(world.published) == 2)
 
-    assert world.said[-1] == (ALICE, State.OFFLINE, GRACE_S)
+    assert world.published[-1] == (ALICE, State.OFFLINE, GRACE_S)
 
 
-async def test_return_within_the_grace_is_not_said(world: World) -> None:
-    """The device was never gone."""
-    phone = world.arrive()
-    await eventually(lambda: world.said)
+async def test_reconnect_within_the_grace_period_is_not_published(world: World) -> None:
+    """The user was online all the time."""
+    phone = world.start_session()
+    await eventually(lambda: world.published)
     world.presence.remove_session(ALICE, phone)
     world.now += GRACE_S / 2
-    world.arrive()
+    world.start_session()
     world.now += GRACE_S
 
     await world.settle()
@@ -126,9 +128,9 @@ async def test_return_within_the_grace_is_not_said(world: World) -> None:
     assert world.states_of(ALICE) == [State.ONLINE]
 
 
-async def test_hiding_showing_and_going_idle_are_said(world: World) -> None:
-    """Each as soon as it is so."""
-    phone = world.arrive()
+async def test_background_foreground_and_idle_are_published(world: World) -> None:
+    """Each change of the state is published at the next check."""
+    phone = world.start_session()
     await eventually(lambda: world.states_of(ALICE) == [State.ONLINE])
     phone.is_foreground = False
     world.presence.record_activity(ALICE, phone)
@@ -137,20 +139,20 @@ async def test_hiding_showing_and_going_idle_are_said(world: World) -> None:
     world.presence.record_activity(ALICE, phone)
     await eventually(lambda: world.states_of(ALICE)[-1] is State.ONLINE)
 
-    async def time_goes_by() -> bool:
+    async def becomes_away() -> bool:
         world.now += AWAY_S / 4
         return world.states_of(ALICE)[-1] is State.AWAY
 
-    await eventually(time_goes_by, what="an idle user is away")
+    await eventually(becomes_away, what="an idle user is away")
     world.presence.record_activity(ALICE, phone)
     await eventually(lambda: world.states_of(ALICE)[-1] is State.ONLINE)
 
 
-async def test_what_could_not_be_said_is_said_later(world: World) -> None:
-    """Presence that could not be published while Redis was down is published later."""
+async def test_presence_during_an_outage_is_published_later(world: World) -> None:
+    """States that could not be published while Redis was down are published afterwards."""
     world.is_down = True
-    phone = world.arrive()
-    world.arrive(BOB)
+    phone = world.start_session()
+    world.start_session(BOB)
     await world.settle()
     world.presence.remove_session(ALICE, phone)
     world.now += GRACE_S
@@ -162,14 +164,14 @@ async def test_what_could_not_be_said_is_said_later(world: World) -> None:
     await eventually(lambda: world.states_of(ALICE)[-1:] == [State.OFFLINE])
 
 
-async def test_all_is_said_again_when_in_doubt(world: World) -> None:
-    """Redis lost it, or took this gateway for dead."""
-    world.arrive()
-    world.arrive(BOB, is_foreground=False)
-    await eventually(lambda: len(world.said) == 2)
+async def test_republish_all_publishes_every_user(world: World) -> None:
+    """Redis may have lost the states, or treated this gateway as down."""
+    world.start_session()
+    world.start_session(BOB, is_foreground=False)
+    await eventually(lambda: len(world.published) == 2)
 
     world.presence.republish_all()
 
-    await eventually(lambda: len(world.said) == 4)
+    await eventually(lambda: len(world.published) == 4)
     assert world.states_of(ALICE) == [State.ONLINE] * 2
     assert world.states_of(BOB) == [State.AWAY] * 2

@@ -1,4 +1,4 @@
-"""Presence subscriptions: users who share a chat get changes, at a limited rate; others nothing."""
+"""Presence subscriptions: only users who share a chat get changes, at a limited rate."""
 
 from __future__ import annotations
 
@@ -22,39 +22,41 @@ GROUP, CLOSED = ChatId("g-1"), ChatId("g-closed")
 
 
 class Device:
-    """A session that keeps what it receives."""
+    """A session that records what it receives."""
 
     def __init__(self, user: UserId) -> None:
         self.user = user
         self.is_live = True
-        self.told: list[tuple[str, str]] = []
+        self.received: list[tuple[str, str]] = []
 
     def send_signal(self, frame: bytes) -> None:
         fields = msgspec.json.decode(frame)
         assert (fields["type"], fields["kind"]) == ("signal", "presence")
-        self.told.append((fields["from"], fields["state"]))
+        self.received.append((fields["from"], fields["state"]))
 
 
 class World:
-    """Redis, as watching sees it."""
+    """A fake Redis for subscriptions."""
 
     def __init__(self) -> None:
         self.members: dict[ChatId, set[UserId]] = {}
         self.closed: set[ChatId] = set()
-        self.sights: dict[UserId, PresenceRecord] = {}
+        self.presences: dict[UserId, PresenceRecord] = {}
         self.watched: set[UserId] = set()
         self.subscriptions = PresenceSubscriptions(
             states=self, inboxes=self, load_chat=self.open_chat, users_max=3, clock=SystemClock()
         )
 
-    def be(self, user: UserId, state: State, version: int = 1) -> PresenceRecord:
-        """Let a user be so present."""
-        self.sights[user] = PresenceRecord(state, 1_000, version)
-        return self.sights[user]
+    def set_presence(self, user: UserId, state: State, version: int = 1) -> PresenceRecord:
+        """Set the presence of a user."""
+        self.presences[user] = PresenceRecord(state, 1_000, version)
+        return self.presences[user]
 
     async def watch(self, users: Sequence[UserId]) -> dict[UserId, PresenceRecord]:
         self.watched |= set(users)
-        return {user: self.sights.get(user, PresenceRecord(State.OFFLINE, 0, 0)) for user in users}
+        return {
+            user: self.presences.get(user, PresenceRecord(State.OFFLINE, 0, 0)) for user in users
+        }
 
     async def unwatch(self, users: Sequence[UserId]) -> None:
         self.watched -= set(users)
@@ -64,8 +66,8 @@ class World:
 
     async def list_chats(self, user: UserId) -> list[BoxChat]:
         zero = Seq(0)
-        mine = [chat for chat, members in self.members.items() if user in members]
-        return [BoxChat(chat, zero, zero, zero, zero) for chat in mine]
+        chats = [chat for chat, members in self.members.items() if user in members]
+        return [BoxChat(chat, zero, zero, zero, zero) for chat in chats]
 
     async def open_chat(self, chat: ChatId) -> None:
         if chat not in self.members:
@@ -83,86 +85,86 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     yield world
 
 
-async def test_watch_tells_at_once_of_those_who_share_a_chat(world: World) -> None:
-    """A stranger, a user that does not exist and the watcher are passed over alike."""
+async def test_subscribe_sends_presence_of_users_who_share_a_chat(world: World) -> None:
+    """The subscriber and users without a common chat are ignored."""
     alice = Device(ALICE)
-    world.be(BOB, State.ONLINE)
-    world.be(UserId("dora"), State.ONLINE)
+    world.set_presence(BOB, State.ONLINE)
+    world.set_presence(UserId("dora"), State.ONLINE)
 
     await world.subscriptions.subscribe(alice, [ALICE, BOB, UserId("dora")])
     await world.subscriptions.subscribe(alice, [CAROL])
 
-    assert sorted(alice.told) == [("bob", "online"), ("carol", "offline")]
+    assert sorted(alice.received) == [("bob", "online"), ("carol", "offline")]
     assert world.watched == {BOB, CAROL}
 
 
-async def test_watch_opens_a_chat_that_is_not_in_redis(world: World) -> None:
-    """A group that nobody used for a long time is loaded."""
+async def test_subscribe_loads_a_chat_that_is_not_in_redis(world: World) -> None:
+    """An evicted group still counts as a common chat."""
     alice = Device(ALICE)
     world.closed.add(GROUP)
 
     await world.subscriptions.subscribe(alice, [CAROL])
 
-    assert alice.told == [("carol", "offline")]
+    assert alice.received == [("carol", "offline")]
 
 
-async def test_change_is_told_to_members_only(world: World) -> None:
-    """A removed member gets nothing more, even if they subscribed before."""
+async def test_change_is_sent_to_members_only(world: World) -> None:
+    """A removed member gets no more changes, even with an earlier subscription."""
     alice, bob = Device(ALICE), Device(BOB)
     world.members[GROUP].add(BOB)
     for device in (alice, bob):
         await world.subscriptions.subscribe(device, [CAROL])
     world.members[GROUP].discard(BOB)
 
-    world.subscriptions.handle_change(CAROL, world.be(CAROL, State.ONLINE))
-    await eventually(lambda: len(alice.told) == 2)
-    await eventually(lambda: bob.told == [("carol", "offline")])
-    world.subscriptions.handle_change(CAROL, world.be(CAROL, State.AWAY, 2))
-    await eventually(lambda: len(alice.told) == 3)
+    world.subscriptions.handle_change(CAROL, world.set_presence(CAROL, State.ONLINE))
+    await eventually(lambda: len(alice.received) == 2)
+    await eventually(lambda: bob.received == [("carol", "offline")])
+    world.subscriptions.handle_change(CAROL, world.set_presence(CAROL, State.AWAY, 2))
+    await eventually(lambda: len(alice.received) == 3)
 
-    assert bob.told == [("carol", "offline")]
+    assert bob.received == [("carol", "offline")]
 
 
-async def test_older_news_than_what_is_known_is_left_out(world: World) -> None:
-    """Mails of two gateways may overtake each other."""
+async def test_outdated_change_is_ignored(world: World) -> None:
+    """Changes from two gateways may arrive out of order."""
     alice = Device(ALICE)
-    world.be(BOB, State.ONLINE, 5)
+    world.set_presence(BOB, State.ONLINE, 5)
     await world.subscriptions.subscribe(alice, [BOB])
 
     world.subscriptions.handle_change(BOB, PresenceRecord(State.AWAY, 0, 4))
     world.subscriptions.handle_change(BOB, PresenceRecord(State.OFFLINE, 0, 6))
-    await eventually(lambda: len(alice.told) == 2)
+    await eventually(lambda: len(alice.received) == 2)
 
-    assert alice.told == [("bob", "online"), ("bob", "offline")]
+    assert alice.received == [("bob", "online"), ("bob", "offline")]
 
 
-async def test_there_and_back_within_the_interval_is_not_told(world: World) -> None:
-    """A flap that is over is no news."""
+async def test_change_reverted_within_the_interval_is_not_sent(world: World) -> None:
+    """A short change of the state is not sent."""
     alice = Device(ALICE)
-    world.be(BOB, State.ONLINE, 1)
+    world.set_presence(BOB, State.ONLINE, 1)
     await world.subscriptions.subscribe(alice, [BOB])
 
     world.subscriptions.handle_change(BOB, PresenceRecord(State.AWAY, 0, 2))
     world.subscriptions.handle_change(BOB, PresenceRecord(State.ONLINE, 0, 3))
-    world.be(CAROL, State.ONLINE)
+    world.set_presence(CAROL, State.ONLINE)
     await asyncio.sleep(subscriptions.NOTIFY_INTERVAL_S * 2)
 
-    assert alice.told == [("bob", "online")]
+    assert alice.received == [("bob", "online")]
 
 
-async def test_look_again_finds_what_was_lost(world: World) -> None:
+async def test_refresh_finds_a_lost_change(world: World) -> None:
     """A gateway that died does not report that its users are offline."""
     alice = Device(ALICE)
-    world.be(BOB, State.ONLINE, 1)
+    world.set_presence(BOB, State.ONLINE, 1)
     await world.subscriptions.subscribe(alice, [BOB])
 
-    world.be(BOB, State.OFFLINE, 1)  # no version: nobody said so
+    world.set_presence(BOB, State.OFFLINE, 1)  # the same version: no gateway published it
     await world.subscriptions.refresh()
 
-    await eventually(lambda: alice.told[-1] == ("bob", "offline"))
+    await eventually(lambda: alice.received[-1] == ("bob", "offline"))
 
 
-async def test_gone_watcher_leaves_nothing_behind(world: World) -> None:
+async def test_last_subscriber_removes_the_subscription(world: World) -> None:
     """The last subscriber of a user removes the subscription, also in Redis."""
     alice, phone = Device(ALICE), Device(ALICE)
     for device in (alice, phone):
@@ -176,8 +178,8 @@ async def test_gone_watcher_leaves_nothing_behind(world: World) -> None:
     await eventually(lambda: not world.watched)
 
 
-async def test_watch_beyond_the_bound_is_refused(world: World) -> None:
-    """Before anything is looked up."""
+async def test_subscribe_above_the_limit_is_refused(world: World) -> None:
+    """It is refused before any lookup."""
     alice = Device(ALICE)
 
     with pytest.raises(BadRequest, match="at most 3"):
@@ -186,8 +188,8 @@ async def test_watch_beyond_the_bound_is_refused(world: World) -> None:
     assert not world.watched
 
 
-async def test_watcher_that_ended_meanwhile_is_not_entered(world: World) -> None:
-    """The session subscribed for a user in whom nobody is interested anymore."""
+async def test_subscribe_of_an_ended_session_adds_nothing(world: World) -> None:
+    """Otherwise the subscription would never be removed."""
     alice = Device(ALICE)
     alice.is_live = False
 
@@ -197,7 +199,7 @@ async def test_watcher_that_ended_meanwhile_is_not_entered(world: World) -> None
 
 
 async def test_unsubscribe_ends_a_subscription_that_is_being_started(world: World) -> None:
-    """Only the users that it names, and not a later subscription."""
+    """It affects only the given users, and not a later subscription."""
     alice = Device(ALICE)
     starting = asyncio.create_task(world.subscriptions.subscribe(alice, [BOB, CAROL]))
     await asyncio.sleep(0)
@@ -205,7 +207,7 @@ async def test_unsubscribe_ends_a_subscription_that_is_being_started(world: Worl
     world.subscriptions.unsubscribe(alice, [BOB])
     await starting
 
-    assert alice.told == [("carol", "offline")]
+    assert alice.received == [("carol", "offline")]
     assert world.watched == {CAROL}
     await world.subscriptions.subscribe(alice, [BOB])
     assert world.watched == {BOB, CAROL}
