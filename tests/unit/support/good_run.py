@@ -1,7 +1,7 @@
-"""A model of a chat server that keeps every promise, for making histories that must pass.
+"""A model of a correct chat server that generates valid histories for the checker.
 
-It has no processes, no sockets and no clock of its own: a list of choices drives it, so a
-property test can look for a lawful history that the checker wrongly refuses.
+It has no processes, sockets or clock. A list of choices drives it, so that a property test can
+search for a valid history that the checker wrongly refuses.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Device:
 
 
 class GoodRun:
-    """Plays choices against a lawful server and records what the clients see."""
+    """Applies choices to a correct server and records what the clients observe."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -57,7 +57,7 @@ class GoodRun:
         self.devices = [self.open_device(user, f"{user}-1") for user in USERS]
 
     def now(self) -> float:
-        """Return a moment later than all before it."""
+        """Return a time later than all earlier ones."""
         self._t += 0.001
         return self._t
 
@@ -69,7 +69,7 @@ class GoodRun:
         return device
 
     def send(self, outcome: str) -> None:
-        """A device sends: it is acked, or the ack or the try itself is lost, or it is refused."""
+        """Send from a device: acked, refused, or with the ack or the request lost."""
         device = self._random.choice(self.devices)
         chat = self._random.choice([c for c, users in MEMBERS.items() if device.user in users])
         self._refs += 1
@@ -83,7 +83,7 @@ class GoodRun:
         if outcome == "ack" and not device.pending:
             self._ack(sent, self._commit(sent), dup=False)
             return
-        # From the first lost answer on, nothing of this connection is answered any more.
+        # After the first lost response, this connection gets no responses any more.
         if outcome != "lost_before" and all(self._find(try_) for try_ in device.pending):
             self._commit(sent)
         device.pending.append(sent)
@@ -107,7 +107,7 @@ class GoodRun:
         self.seen.append(Acked(self.now(), *names, row.seq, row.ts, row.mid, dup))
 
     def push(self) -> None:
-        """Some device is shown the next event of its inbox."""
+        """Push the next event of its inbox to a random device."""
         self._push_to(self._random.choice(self.devices))
 
     def _push_to(self, device: Device) -> bool:
@@ -136,7 +136,7 @@ class GoodRun:
         device.pending.clear()
 
     def read_page(self) -> None:
-        """Some member reads a page from the end, or on from some place."""
+        """A random member reads a page, from the end or from a position."""
         chat = self._random.choice(list(MEMBERS))
         user = self._random.choice(sorted(MEMBERS[chat]))
         log, limit, asked = self.logs[chat], self._random.randint(1, 5), self.now()
@@ -164,12 +164,12 @@ class GoodRun:
         self.seen.append(Signalled(self.now(), "bob", chat, user))
 
     def join_late(self) -> None:
-        """A user's further device comes in at the head."""
+        """Add a device of a user, which starts at the head of the inbox."""
         user = self._random.choice(USERS)
         self.devices.append(self.open_device(user, f"{user}-{len(self.devices)}"))
 
     def finish(self) -> Run:
-        """Let everything arrive, read everything and return the run."""
+        """Deliver everything, read everything and return the run."""
         for device in self.devices:
             self._reconnect(device)
         if not any(self.logs.values()):
@@ -203,7 +203,7 @@ CHOICES = (
 
 
 def play(seed: int, choices: list[str]) -> Run:
-    """Return a lawful run of these choices; `seed` settles who and where."""
+    """Return a valid run of these choices; `seed` selects users and chats."""
     run = GoodRun(seed)
     for choice in choices:
         match choice:

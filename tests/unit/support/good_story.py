@@ -1,7 +1,7 @@
-"""A model of a chat server that keeps every promise while members come and go.
+"""A model of a correct chat server with membership changes.
 
-As `good_run`, for stories: a list of choices drives it, so a property test can look for a lawful
-story that the checker wrongly refuses.
+Like `good_run`, for stories: a list of choices drives it, so that a property test can search
+for a valid story that the checker wrongly refuses.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CHOICES = (
     "delete",
     "hide",
     "react",
-    "come or go",
+    "change membership",
     "update",
     "push",
     "push",
@@ -53,7 +53,7 @@ CHOICES = (
 
 
 class GoodStory:
-    """Plays choices against a lawful server and writes down what everybody sees."""
+    """Applies choices to a correct server and records what every device observes."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -76,7 +76,7 @@ class GoodStory:
         return self._t
 
     def play(self, choice: str) -> None:
-        """Do one thing."""
+        """Apply one choice."""
         chat = self._random.choice(list(CHATS))
         user = self._random.choice(self.members[chat])
         match choice:
@@ -93,8 +93,8 @@ class GoodStory:
                 self._change(user, chat, "react", self._random.choice(["+", ""]), is_own=False)
             case "hide":
                 self._hide(user, chat)
-            case "come or go":
-                self._come_or_go()
+            case "change membership":
+                self._change_membership()
             case "update":
                 self._do("alice", "group", "update", body=f"name {self._count}")
             case "push":
@@ -154,8 +154,8 @@ class GoodStory:
             case "edit":
                 now[target.seq] = msgspec.structs.replace(target, body=entry.body)
             case "delete":
-                gone = msgspec.structs.replace(target, body="", deleted=True, reactions={})
-                now[target.seq] = gone
+                deleted = msgspec.structs.replace(target, body="", deleted=True, reactions={})
+                now[target.seq] = deleted
             case "reaction":
                 if entry.body:
                     reactions[entry.sender] = entry.body
@@ -183,15 +183,15 @@ class GoodStory:
             self._answer(self._ask(user, chat, "hide", target=target))
             self.hidden.add((user, chat, target))
 
-    def _come_or_go(self) -> None:
+    def _change_membership(self) -> None:
         user = self._random.choice(USERS[1:])
         is_own = self._random.random() < 0.5
-        doer = user if is_own else "alice"
+        actor = user if is_own else "alice"
         subject = "" if is_own else user
         if user in self.members["group"]:
-            self._do(doer, "group", "leave" if is_own else "remove", subject=subject)
+            self._do(actor, "group", "leave" if is_own else "remove", subject=subject)
         else:
-            self._do(doer, "group", "join" if is_own else "invite", subject=subject)
+            self._do(actor, "group", "join" if is_own else "invite", subject=subject)
 
     def _push(self, user: str, device: str) -> bool:
         inbox = self.inboxes[user, device]
@@ -218,7 +218,7 @@ class GoodStory:
         self.story.scenes.append(Page(self._time(), user, chat, seqs))
 
     def finish(self) -> Story:
-        """Let everything arrive, read everything and return the story."""
+        """Deliver everything, read everything and return the story."""
         self._do("alice", "duo", "send", body="the end")
         for user, device in self.inboxes:
             while self._push(user, device):
@@ -245,8 +245,8 @@ class GoodStory:
         return self.story
 
 
-def tell(seed: int, choices: list[str]) -> Story:
-    """Return a lawful story of these choices; `seed` settles who and where."""
+def make_story(seed: int, choices: list[str]) -> Story:
+    """Return a valid story of these choices; `seed` selects users and chats."""
     story = GoodStory(seed)
     for choice in choices:
         story.play(choice)

@@ -1,4 +1,4 @@
-"""Faults planted in a lawful story, each with the promise that it breaks."""
+"""Faults injected into a valid story, each with the promise that it breaks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def all_of(story: Story, kind: type[S]) -> list[S]:
 
 
 def change(story: Story, old: Scene, *new: Scene) -> None:
-    """Put `new` in the place of `old`."""
+    """Replace `old` with `new`."""
     at = next(i for i, scene in enumerate(story.scenes) if scene is old)
     story.scenes[at : at + 1] = new
 
@@ -49,27 +49,27 @@ def change(story: Story, old: Scene, *new: Scene) -> None:
 def change_entries(
     story: Story,
     kind: type[Stored] | type[Final] | type[Kept],
-    alter: Callable[[tuple[Shown, ...]], tuple[Shown, ...]],
+    transform: Callable[[tuple[Shown, ...]], tuple[Shown, ...]],
 ) -> None:
-    """Alter what the first scene of a kind holds of the group."""
+    """Change the entries of the first scene of a kind in the group."""
     scene = next(scene for scene in all_of(story, kind) if scene.chat == "group")
-    change(story, scene, replace(scene, entries=alter(scene.entries)))
+    change(story, scene, replace(scene, entries=transform(scene.entries)))
 
 
-def a_told(story: Story, at: int = 40) -> Told:
+def delivery_in(story: Story, at: int = 40) -> Told:
     """Return an event of the group that a device received in the middle of the story."""
     return [scene for scene in all_of(story, Told) if scene.chat == "group"][at]
 
 
 def stays_of(story: Story) -> Stays:
-    """Return who was in the group when."""
+    """Return the membership periods of the group."""
     stored = next(scene for scene in all_of(story, Stored) if scene.chat == "group")
     return Stays(story.chats["group"], stored.entries)
 
 
 def lose_at_device(story: Story) -> None:
     """A device never receives an entry."""
-    story.scenes.remove(a_told(story))
+    story.scenes.remove(delivery_in(story))
 
 
 def lose_in_dynamodb(story: Story) -> None:
@@ -83,20 +83,24 @@ def lose_in_history(story: Story) -> None:
 
 
 def lose_in_page(story: Story) -> None:
-    """A page has a hole."""
+    """A page has a gap."""
     page = next(page for page in all_of(story, Page) if len(page.seqs) > 3)
     change(story, page, replace(page, seqs=page.seqs[:1] + page.seqs[2:]))
 
 
-def skip_what_is_due(story: Story) -> None:
-    """A device gives up what it is due."""
-    told = a_told(story)
-    seq = told.entry.seq
-    change(story, told, Skipped(told.t, told.user, told.device, told.chat, seq - 1, seq))
+def skip_required_entry(story: Story) -> None:
+    """A device skips an entry that it must receive."""
+    delivery = delivery_in(story)
+    seq = delivery.entry.seq
+    change(
+        story,
+        delivery,
+        Skipped(delivery.t, delivery.user, delivery.device, delivery.chat, seq - 1, seq),
+    )
 
 
-def forget_change_of_members(story: Story) -> None:
-    """A user got an event of their removal that the log does not contain."""
+def lose_membership_change(story: Story) -> None:
+    """A leave was answered, but the log does not contain it."""
     t = all_of(story, Asked)[-1].t
     asked = Asked(t, "alice", "duo", "gone", "leave")
     story.scenes += [asked, Answered(t + 0.1, "alice", "duo", "gone")]
@@ -104,12 +108,12 @@ def forget_change_of_members(story: Story) -> None:
 
 def repeat_at_device(story: Story) -> None:
     """A device receives an entry twice."""
-    told = a_told(story)
-    change(story, told, told, told)
+    delivery = delivery_in(story)
+    change(story, delivery, delivery, delivery)
 
 
 def repeat_in_dynamodb(story: Story) -> None:
-    """A message stands in DynamoDB at two places."""
+    """A message is in DynamoDB at two seqs."""
     change_entries(
         story,
         Stored,
@@ -119,7 +123,7 @@ def repeat_in_dynamodb(story: Story) -> None:
 
 def swap_at_device(story: Story) -> None:
     """A device receives two entries in the wrong order."""
-    first = a_told(story)
+    first = delivery_in(story)
     same = (s for s in all_of(story, Told) if (s.device, s.chat) == (first.device, first.chat))
     second = next(scene for scene in same if scene.entry.seq > first.entry.seq)
     a, b = (story.scenes.index(scene) for scene in (first, second))
@@ -127,7 +131,7 @@ def swap_at_device(story: Story) -> None:
 
 
 def swap_in_dynamodb(story: Story) -> None:
-    """Two entries have changed places."""
+    """Two entries have swapped seqs."""
 
     def swap(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
         a, b = entries[1:3]
@@ -139,17 +143,17 @@ def swap_in_dynamodb(story: Story) -> None:
 
 def rewrite_at_device(story: Story) -> None:
     """A device receives another entry at a position."""
-    told = a_told(story)
-    change(story, told, replace(told, entry=replace(told.entry, mid="another")))
+    delivery = delivery_in(story)
+    change(story, delivery, replace(delivery, entry=replace(delivery.entry, mid="another")))
 
 
-def tell_stranger(story: Story) -> None:
+def deliver_to_non_member(story: Story) -> None:
     """A user who was never in a chat receives one of its messages."""
-    told = next(scene for scene in all_of(story, Told) if scene.chat == "duo")
-    story.scenes.append(replace(told, user="dave", device="dave-0"))
+    delivery = next(scene for scene in all_of(story, Told) if scene.chat == "duo")
+    story.scenes.append(replace(delivery, user="dave", device="dave-0"))
 
 
-def tell_one_who_left(story: Story) -> None:
+def deliver_to_former_member(story: Story) -> None:
     """A user who left receives a later message."""
     stays = stays_of(story)
     user, end = next(
@@ -160,12 +164,12 @@ def tell_one_who_left(story: Story) -> None:
     story.scenes.append(Told(1.0, user, f"{user}-0", "group", entry))
 
 
-def show_stranger_a_page(story: Story) -> None:
-    """One who never was in a chat reads it."""
+def show_page_to_non_member(story: Story) -> None:
+    """A user who was never in a chat reads a page of it."""
     story.scenes.append(Page(1.0, "carol", "duo", (1, 2)))
 
 
-def let_stranger_hear(story: Story) -> None:
+def signal_to_non_member(story: Story) -> None:
     """A user who was never in a chat receives a read mark of it."""
     story.scenes.append(Heard(1.0, "carol", "carol-0", "duo", "a mark"))
 
@@ -175,8 +179,8 @@ def list_chat_of_others(story: Story) -> None:
     story.scenes.append(Line("carol", "carol-0", "duo", 3, 0))
 
 
-def change_what_is_anothers(story: Story) -> None:
-    """An edit of another one's message was taken."""
+def edit_message_of_another_user(story: Story) -> None:
+    """An edit of another user's message was accepted."""
     done = {answer.ref for answer in all_of(story, Answered) if not answer.code}
     edits = (a for a in all_of(story, Asked) if a.kind == "edit" and a.ref in done)
     edit = next(a for a in edits if a.chat == "duo")
@@ -196,13 +200,13 @@ def change_what_is_anothers(story: Story) -> None:
 
 
 def forget_edit(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
-    """Give a message a text that its changes do not contain."""
+    """Give a message a body that none of its edits has."""
     at = next(i for i, e in enumerate(entries) if e.kind == "text" and not e.deleted)
     return (*entries[:at], replace(entries[at], body="as it was"), *entries[at + 1 :])
 
 
 def forget_reaction(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
-    """Take the reactions from a message."""
+    """Remove the reactions of a message."""
     at = next(i for i, e in enumerate(entries) if e.reactions)
     return (*entries[:at], replace(entries[at], reactions={}), *entries[at + 1 :])
 
@@ -232,7 +236,7 @@ def invent(story: Story) -> None:
 
 
 def unread_of(story: Story) -> Unread:
-    """Return a count of the story that is not 0."""
+    """Return an unread count above 1."""
     return next(scene for scene in all_of(story, Unread) if scene.unread > 1)
 
 
@@ -288,7 +292,7 @@ def push_nothing(story: Story) -> None:
     story.scenes.remove(all_of(story, PushSent)[0])
 
 
-def push_to_stranger(story: Story) -> None:
+def push_to_non_member(story: Story) -> None:
     """A user gets a push of a chat that the user is not in."""
     push = all_of(story, PushSent)[0]
     change(story, push, push, replace(push, user="carol"))
@@ -301,10 +305,12 @@ def push_own(story: Story) -> None:
 
 
 def withdraw_without_a_loss(story: Story) -> None:
-    """A device takes back what it showed, though Redis lost nothing."""
-    told = next(told for told in all_of(story, Told) if told.chat == "duo")
-    names = (told.user, told.device, told.chat)
-    story.scenes.append(Withdrawn(told.t, *names, (told.entry.seq,), told.entry.seq - 1))
+    """A device withdraws an entry although Redis lost nothing."""
+    delivery = next(delivery for delivery in all_of(story, Told) if delivery.chat == "duo")
+    names = (delivery.user, delivery.device, delivery.chat)
+    story.scenes.append(
+        Withdrawn(delivery.t, *names, (delivery.entry.seq,), delivery.entry.seq - 1)
+    )
 
 
 def never_reset(story: Story) -> None:
@@ -317,19 +323,19 @@ FAULTS: list[tuple[str, Callable[[Story], None]]] = [
     ("P1", lose_in_dynamodb),
     ("P6", lose_in_history),
     ("P6", lose_in_page),
-    ("P4", skip_what_is_due),
-    ("P1", forget_change_of_members),
+    ("P4", skip_required_entry),
+    ("P1", lose_membership_change),
     ("P4", repeat_at_device),
     ("P2", repeat_in_dynamodb),
     ("P4", swap_at_device),
     ("P1", swap_in_dynamodb),
     ("P3", rewrite_at_device),
-    ("P7", tell_stranger),
-    ("P7", tell_one_who_left),
-    ("P7", show_stranger_a_page),
-    ("P7", let_stranger_hear),
+    ("P7", deliver_to_non_member),
+    ("P7", deliver_to_former_member),
+    ("P7", show_page_to_non_member),
+    ("P7", signal_to_non_member),
     ("P7", list_chat_of_others),
-    ("P7", change_what_is_anothers),
+    ("P7", edit_message_of_another_user),
     ("P10", leave_unread),
     ("P2", accept_refused),
     ("P2", invent),
@@ -342,7 +348,7 @@ FAULTS: list[tuple[str, Callable[[Story], None]]] = [
     ("S", never_report_stored),
     ("I13", push_twice),
     ("I13", push_nothing),
-    ("I13", push_to_stranger),
+    ("I13", push_to_non_member),
     ("I13", push_own),
     ("E", withdraw_without_a_loss),
     ("E", never_reset),

@@ -1,4 +1,4 @@
-"""The scripts of fault schedules follow from their seeds."""
+"""Fault schedules are determined by their seeds."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from tests.chaos.nemesis import FAULTS
 from tests.chaos.script import write_script
 
 
-def test_script_of_a_seed_is_always_the_same() -> None:
-    """A seed can be run again; another seed gives another schedule."""
+def test_script_with_the_same_seed_is_equal() -> None:
+    """A failed run can be repeated with its seed."""
     assert write_script(7, set(FAULTS)) == write_script(7, set(FAULTS))
     assert write_script(7, set(FAULTS)) != write_script(8, set(FAULTS))
 

@@ -1,4 +1,4 @@
-"""The checker passes lawful histories and names each planted fault by its rule."""
+"""The checker accepts valid histories and reports each injected fault by its rule."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ O = TypeVar("O", bound=AnyObservation)  # noqa: E741
 
 @pytest.fixture
 def good() -> Run:
-    """A lawful run with a good deal of everything in it."""
+    """A valid run with many observations of every kind."""
     choices = random.Random(7).choices(CHOICES, k=400)
     return play(11, [*choices, "ack", "ack", "page"])
 
@@ -54,47 +54,47 @@ def all_of(run: Run, kind: type[O]) -> list[O]:
 
 
 def change(run: Run, old: AnyObservation, *new: AnyObservation) -> None:
-    """Put `new` in the place of `old`."""
+    """Replace `old` with `new`."""
     at = next(i for i, seen in enumerate(run.seen) if seen is old)
     run.seen[at : at + 1] = new
 
 
 def change_rows(run: Run, chat: str, alter: Callable[[tuple[Row, ...]], tuple[Row, ...]]) -> None:
-    """Alter what the final histories and the warm tier hold of a chat, read at the very end."""
+    """Change the rows of a chat in the final histories and in the warm tier."""
     for seen in list(run.seen):
         if isinstance(seen, FinalHistory | WarmRows) and seen.chat == chat:
             change(run, seen, replace(seen, t=100.0, rows=alter(seen.rows)))
 
 
-def without(run: Run, *gone: AnyObservation) -> None:
-    """Take observations out of the run."""
-    names = {id(seen) for seen in gone}
+def without(run: Run, *removed: AnyObservation) -> None:
+    """Remove observations from the run."""
+    names = {id(seen) for seen in removed}
     run.seen = [seen for seen in run.seen if id(seen) not in names]
 
 
-# ── lawful histories ────────────────────────────────────────────────────────────────────────────
+# valid histories
 
 
 @given(seed=st.integers(0, 2**32), choices=st.lists(st.sampled_from(CHOICES), max_size=80))
-def test_check_lawful_run_passes(seed: int, choices: list[str]) -> None:
-    """No history of a server that keeps its promises is refused."""
+def test_check_valid_run_passes(seed: int, choices: list[str]) -> None:
+    """No history of a correct server is refused."""
     violations = check(play(seed, choices))
 
     assert not violations, report(violations)
 
 
 def test_check_good_run_has_every_kind_of_observation(good: Run) -> None:
-    """The run that the mutations start from is lawful and leaves no kind out."""
+    """The run that the fault tests start from is valid and contains every kind."""
     assert not check(good), report(check(good))
     assert {type(seen) for seen in good.seen} == set(AnyObservation.__args__)
     assert any(ack.dup for ack in all_of(good, Acked))
 
 
-def test_run_dumped_and_loaded_is_the_same(good: Run) -> None:
-    """A run written after a failure can be judged again."""
-    again = load_run(dump_run(good))
+def test_run_dumped_and_loaded_is_equal(good: Run) -> None:
+    """A run saved after a failure can be checked again."""
+    loaded = load_run(dump_run(good))
 
-    assert again == good
+    assert loaded == good
 
 
 def test_check_reset_with_snapshot_passes(good: Run) -> None:
@@ -114,18 +114,18 @@ def test_check_reset_with_snapshot_passes(good: Run) -> None:
     assert not check(good), report(check(good))
 
 
-# ── planted faults ──────────────────────────────────────────────────────────────────────────────
+# injected faults
 
 
 def test_check_no_ack_is_void(good: Run) -> None:
-    """A run in which nothing was acked proves nothing."""
+    """A run without an ack proves nothing."""
     without(good, *all_of(good, Acked))
 
     assert rules_of(good) == {"VOID"}
 
 
 def test_check_history_not_read_is_void(good: Run) -> None:
-    """A run whose end was not read proves nothing."""
+    """A run without the final reads proves nothing."""
     without(good, all_of(good, FinalHistory)[0], all_of(good, WarmRows)[0])
 
     assert [violation.rule for violation in check(good)] == ["VOID", "VOID"]
@@ -133,20 +133,20 @@ def test_check_history_not_read_is_void(good: Run) -> None:
 
 @pytest.mark.parametrize("where", ["first", "middle", "last"])
 def test_check_acked_message_dropped_is_lost(good: Run, where: str) -> None:
-    """An acked message that is nowhere at the end is a loss, wherever it stood."""
+    """An acked message that is missing everywhere at the end is lost."""
     acked = sorted({ack.seq for ack in all_of(good, Acked) if ack.chat == "trio"})
-    gone = {"first": acked[0], "middle": acked[len(acked) // 2], "last": acked[-1]}[where]
-    change_rows(good, "trio", lambda rows: tuple(row for row in rows if row.seq != gone))
+    dropped = {"first": acked[0], "middle": acked[len(acked) // 2], "last": acked[-1]}[where]
+    change_rows(good, "trio", lambda rows: tuple(row for row in rows if row.seq != dropped))
 
     violations = check(good)
 
     assert {violation.rule for violation in violations} == {"I1"}
     assert len(violations) == 4  # three members and the warm tier
-    assert f"trio#{gone}" in violations[0].text
+    assert f"trio#{dropped}" in violations[0].text
 
 
 def test_check_message_dropped_at_one_member_is_lost(good: Run) -> None:
-    """A loss for one member is a loss."""
+    """A message missing in one member's history is lost."""
     final = next(f for f in all_of(good, FinalHistory) if f.user == "carol")
     change(good, final, replace(final, rows=final.rows[:-1]))
 
@@ -169,25 +169,25 @@ def test_check_message_missing_in_warm_tier_is_lost(good: Run) -> None:
 
 
 def test_check_message_nobody_sent_is_phantom(good: Run) -> None:
-    """A message out of nowhere is a phantom."""
+    """A message that nobody sent is a phantom."""
     top = next(f for f in all_of(good, FinalHistory) if f.chat == "duo").rows[-1]
-    ghost = replace(top, seq=top.seq + 1, ts=top.ts + 1, mid="ghost", ref="ghost")
-    change_rows(good, "duo", lambda rows: (*rows, ghost))
+    phantom = replace(top, seq=top.seq + 1, ts=top.ts + 1, mid="phantom", ref="phantom")
+    change_rows(good, "duo", lambda rows: (*rows, phantom))
     relist(good, "duo", top.seq + 1)
-    push_to_all(good, ghost)
+    push_to_all(good, phantom)
 
     assert rules_of(good) == {"I2"}
 
 
 def relist(run: Run, chat: str, top: int) -> None:
-    """Let the chat lists agree with a new head."""
+    """Update the chat lists for a new head."""
     for seen in all_of(run, Listed):
         if seen.chat == chat:
             change(run, seen, replace(seen, top=top, unread=top - seen.read))
 
 
 def push_to_all(run: Run, row: Row) -> None:
-    """Show a message to all devices, behind everything else."""
+    """Push a message to all devices, after everything else."""
     ends: dict[tuple[str, str], Started | Pushed] = {}
     for seen in run.seen:
         if isinstance(seen, Started | Pushed):
@@ -210,7 +210,7 @@ def test_check_body_rewritten_is_phantom(good: Run) -> None:
 
 
 def test_check_message_committed_twice_is_duplicate(good: Run) -> None:
-    """A resend that got a second place is a duplicate."""
+    """A resend with a second seq is a duplicate."""
     top = next(f for f in all_of(good, FinalHistory) if f.chat == "duo").rows[-1]
     twin = replace(top, seq=top.seq + 1, ts=top.ts + 1, mid="twin")
     change_rows(good, "duo", lambda rows: (*rows, twin))
@@ -221,25 +221,25 @@ def test_check_message_committed_twice_is_duplicate(good: Run) -> None:
 
 
 def test_check_row_listed_twice_is_duplicate(good: Run) -> None:
-    """A page walk that shows a message twice is a duplicate."""
+    """A history that contains a message twice has a duplicate."""
     final = all_of(good, FinalHistory)[0]
     change(good, final, replace(final, rows=(*final.rows[:3], *final.rows[2:])))
 
     assert rules_of(good) == {"I3"}
 
 
-def test_check_two_messages_swapped_break_place(good: Run) -> None:
-    """Two messages that changed places in one history contradict what was seen before."""
+def test_check_two_messages_with_swapped_seqs_are_found(good: Run) -> None:
+    """The history contradicts earlier observations."""
     final = all_of(good, FinalHistory)[0]
     a, b = final.rows[4:6]
     swapped = (replace(b, seq=a.seq, ts=a.ts), replace(a, seq=b.seq, ts=b.ts))
     change(good, final, replace(final, rows=final.rows[:4] + swapped + final.rows[6:]))
 
-    assert rules_of(good) == {"I3", "I5"}  # each also stands at two places
+    assert rules_of(good) == {"I3", "I5"}  # each message is also at two seqs
 
 
-def test_check_seq_given_out_twice_breaks_place(good: Run) -> None:
-    """A Redis that went back in time and gave a seq to another message is found."""
+def test_check_seq_assigned_twice_is_found(good: Run) -> None:
+    """A Redis that lost data assigns a seq to another message."""
     top = next(f for f in all_of(good, FinalHistory) if f.chat == "duo").rows[-1]
     sent = Sent(50.0, "bob", "bob-1", 999, "duo", "later", "later")
     ack = Acked(
@@ -247,11 +247,11 @@ def test_check_seq_given_out_twice_breaks_place(good: Run) -> None:
     )
     good.seen += [sent, ack]
 
-    assert rules_of(good) == {"I5", "I1"}  # the place holds another, so this one is lost
+    assert rules_of(good) == {"I5", "I1"}  # the seq has another message, so this one is lost
 
 
-def test_check_seq_never_filled_is_hole(good: Run) -> None:
-    """A seq without an ack that stays empty is a hole."""
+def test_check_seq_without_a_message_is_a_gap(good: Run) -> None:
+    """A seq that no message has is a gap."""
     top = next(f for f in all_of(good, FinalHistory) if f.chat == "duo").rows[-1]
     names = ("bob", "bob-1", 999, "duo", "later", "later")
     row = Row("duo", top.seq + 2, top.ts + 9, "mX", "bob", "later", "later")
@@ -266,8 +266,8 @@ def test_check_seq_never_filled_is_hole(good: Run) -> None:
     assert f"duo#{top.seq + 1}" in violations[0].text
 
 
-def test_check_event_dropped_at_one_device_tears_inbox(good: Run) -> None:
-    """An event that one device was never sent shows as a hole, and as a message not delivered."""
+def test_check_event_dropped_at_one_device_is_found(good: Run) -> None:
+    """A missing event is reported as a gap in the inbox and as an undelivered message."""
     push = [p for p in all_of(good, Pushed) if p.device == "bob-1"][10]
     without(good, push)
 
@@ -275,7 +275,7 @@ def test_check_event_dropped_at_one_device_tears_inbox(good: Run) -> None:
 
 
 def test_check_last_event_dropped_at_one_device_is_undelivered(good: Run) -> None:
-    """A lost last event leaves no hole behind; it is found all the same."""
+    """A lost last event makes no gap, but is an undelivered message."""
     push = [p for p in all_of(good, Pushed) if p.device == "bob-1"][-1]
     without(good, push)
 
@@ -285,8 +285,8 @@ def test_check_last_event_dropped_at_one_device_is_undelivered(good: Run) -> Non
     assert "bob/bob-1" in violations[0].text
 
 
-def test_check_event_repeated_at_one_device_tears_inbox(good: Run) -> None:
-    """An event that a device is shown twice is found, though it is the right event."""
+def test_check_event_repeated_at_one_device_is_found(good: Run) -> None:
+    """A device must not receive an event twice."""
     push = [p for p in all_of(good, Pushed) if p.device == "bob-1"][10]
     change(good, push, push, replace(push, t=push.t + 0.0001))
 
@@ -294,7 +294,7 @@ def test_check_event_repeated_at_one_device_tears_inbox(good: Run) -> None:
 
 
 def test_check_events_reordered_at_one_device_are_out_of_order(good: Run) -> None:
-    """Two messages of a chat in the wrong order at one device are found by their chat seq."""
+    """The chat seqs of events must increase at each device."""
     pushes = [p for p in all_of(good, Pushed) if p.device == "bob-1"]
     a, b = next((a, b) for a, b in pairwise(pushes) if a.chat == b.chat)
     change(good, a, replace(a, row=b.row))
@@ -307,7 +307,7 @@ def test_check_events_reordered_at_one_device_are_out_of_order(good: Run) -> Non
 
 
 def test_check_pipelined_sends_reordered_break_session_order(good: Run) -> None:
-    """Of two sends on one connection, the earlier one gets the lower place."""
+    """Of two sends on one connection, the earlier one must have the lower seq."""
     top = next(f for f in all_of(good, FinalHistory) if f.chat == "duo").rows[-1]
     rows = [
         Row("duo", top.seq + 1, top.ts + 1, "mB", "bob", "second", "second"),
@@ -325,8 +325,8 @@ def test_check_pipelined_sends_reordered_break_session_order(good: Run) -> None:
     assert rules_of(good) == {"I7"}
 
 
-def test_check_message_before_one_known_earlier_breaks_real_time(good: Run) -> None:
-    """A message acked before another one was sent precedes it, whoever the senders are."""
+def test_check_message_below_one_acked_earlier_breaks_real_time(good: Run) -> None:
+    """A message acked before another one is sent has the lower seq, for any senders."""
     top = next(f for f in all_of(good, FinalHistory) if f.chat == "duo").rows[-1]
     rows = [
         Row("duo", top.seq + 2, top.ts + 2, "mA", "alice", "early", "early"),
@@ -344,14 +344,14 @@ def test_check_message_before_one_known_earlier_breaks_real_time(good: Run) -> N
     assert rules_of(good) == {"I8"}
 
 
-@pytest.mark.parametrize("fault", ["hole", "stale", "false_end"])
+@pytest.mark.parametrize("fault", ["gap", "stale", "false_end"])
 def test_check_bad_page_breaks_reads(good: Run, fault: str) -> None:
-    """A page with a hole, without what was acked, or with a false end is found."""
+    """A page with a gap, without an acked message, or with a wrong end is found."""
     page = next(
         p for p in reversed(all_of(good, PageRead)) if len(p.rows) >= 3 and p.rows[0].seq > 1
     )
     match fault:
-        case "hole":
+        case "gap":
             change(good, page, replace(page, rows=page.rows[:1] + page.rows[2:]))
         case "stale":
             newest = replace(page, before=None, after=None, rows=page.rows[:1], more=True)
@@ -364,7 +364,7 @@ def test_check_bad_page_breaks_reads(good: Run, fault: str) -> None:
 
 def test_check_refused_message_that_exists_is_found(good: Run) -> None:
     """A message that was finally refused must not appear later."""
-    ack = next(a for a in all_of(good, Acked) if not a.dup and len(tries(good, a)) == 1)
+    ack = next(a for a in all_of(good, Acked) if not a.dup and len(attempts(good, a)) == 1)
     change(good, ack, Refused(ack.t, ack.user, ack.conn, ack.chat, ack.ref, "forbidden"))
 
     violations = check(good)
@@ -373,20 +373,20 @@ def test_check_refused_message_that_exists_is_found(good: Run) -> None:
 
 
 def test_check_unavailable_message_that_exists_passes(good: Run) -> None:
-    """`unavailable` is the third outcome: the message may exist."""
-    ack = next(a for a in all_of(good, Acked) if not a.dup and len(tries(good, a)) == 1)
+    """After `unavailable` the message may exist or not."""
+    ack = next(a for a in all_of(good, Acked) if not a.dup and len(attempts(good, a)) == 1)
     change(good, ack, Refused(ack.t, ack.user, ack.conn, ack.chat, ack.ref, "unavailable"))
 
     assert not check(good), report(check(good))
 
 
-def tries(run: Run, ack: Acked) -> list[Sent]:
-    """Return the tries of the message that an ack is about."""
+def attempts(run: Run, ack: Acked) -> list[Sent]:
+    """Return the sends of an acked message."""
     return [s for s in all_of(run, Sent) if (s.user, s.ref) == (ack.user, ack.ref)]
 
 
 def test_check_push_to_non_member_is_leak(good: Run) -> None:
-    """A message that reaches somebody outside of the chat is a leak."""
+    """A message that reaches a non-member is a leak."""
     row = next(f for f in all_of(good, FinalHistory) if f.chat == "duo").rows[0]
     end = [s for s in good.seen if isinstance(s, Pushed | Started) and s.device == "carol-1"][-1]
     good.seen.append(Pushed(60.0, "carol", "carol-1", "e1", end.seq + 1, "duo", row))
@@ -398,7 +398,7 @@ def test_check_push_to_non_member_is_leak(good: Run) -> None:
 
 
 def test_check_message_of_non_member_is_leak(good: Run) -> None:
-    """A non-member's message in a history is a leak the other way."""
+    """A message from a non-member in a history is a violation too."""
     good.members["trio"] = {"alice", "bob"}
     without(good, *[s for s in good.seen if getattr(s, "user", "") == "carol"])
 
@@ -421,8 +421,8 @@ def test_check_wrong_mark_is_found(good: Run, fault: str) -> None:
     assert rules_of(good) == {"I14"}
 
 
-def test_check_timestamp_that_falls_is_found(good: Run) -> None:
-    """Timestamps rise with seq whatever the clocks do."""
+def test_check_decreasing_timestamp_is_found(good: Run) -> None:
+    """Timestamps increase with seq."""
     first, second = next(f for f in all_of(good, FinalHistory) if f.chat == "duo").rows[:2]
     later = first.ts
 
@@ -441,7 +441,7 @@ def test_check_timestamp_that_falls_is_found(good: Run) -> None:
 
 
 def test_check_unacked_row_only_in_warm_tier_is_found(good: Run) -> None:
-    """The two tiers hold the same messages after quiescence, acked or not."""
+    """At the end of a run both tiers have the same messages, acked or not."""
     warm = next(w for w in all_of(good, WarmRows) if w.chat == "duo")
     top = warm.rows[-1]
     row = Row("duo", top.seq + 1, top.ts + 1, "mX", "bob", "late", "late")
@@ -454,7 +454,7 @@ def test_check_unacked_row_only_in_warm_tier_is_found(good: Run) -> None:
 
 
 def test_report_counts_rules_and_bounds_text(good: Run) -> None:
-    """A report of many violations has the count and shows the first ones."""
+    """The report has a count per rule and shows the first violations."""
     change_rows(good, "trio", lambda rows: ())
 
     text = report(check(good), shown_max=3)

@@ -1,4 +1,4 @@
-"""The raw client follows RFC 6455, so that violations are deliberate."""
+"""The raw client follows RFC 6455; it violates it only on request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parse_by_library(data: bytes) -> PeerFrame:
     except StopIteration as end:
         frame: PeerFrame = end.value
         return frame
-    raise AssertionError("the frame is not whole")
+    raise AssertionError("the frame is incomplete")
 
 
 def test_build_frame_masked_hello_is_the_example_of_the_rfc() -> None:
@@ -53,7 +53,7 @@ def test_build_request_accept_is_the_example_of_the_rfc() -> None:
 
 
 def test_build_request_changes_headers_by_name() -> None:
-    """A header can be replaced, taken out and doubled."""
+    """A header can be replaced, removed and repeated."""
     data, _ = build_request(
         "h", change={"Upgrade": None, "Host": "x", "Origin": "o"}, more=[("A", "1"), ("A", "2")]
     )
@@ -67,14 +67,14 @@ def test_build_request_changes_headers_by_name() -> None:
 
 @given(st.binary(max_size=300), st.binary(min_size=4, max_size=4))
 def test_apply_mask_twice_is_the_payload(payload: bytes, mask: bytes) -> None:
-    """A mask laid over twice is gone."""
+    """Masking twice gives the payload."""
     assert apply_mask(apply_mask(payload, mask), mask) == payload
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 127, 65_535, 65_536])
 @pytest.mark.parametrize("opcode", [TEXT, BINARY])
 def test_build_frame_any_length_is_read_by_another_implementation(opcode: int, size: int) -> None:
-    """Each form of the length is the one that another implementation expects."""
+    """Every encoding of the length is accepted by another implementation."""
     payload = bytes(index % 251 for index in range(size))
 
     frame = parse_by_library(build_frame(opcode, payload))
@@ -83,12 +83,12 @@ def test_build_frame_any_length_is_read_by_another_implementation(opcode: int, s
 
 
 def test_build_frame_forced_length_is_longer_than_needed() -> None:
-    """A length can be written in a longer form than the RFC wants."""
+    """A length can be encoded in a longer form than RFC 6455 allows."""
     assert build_frame(PING, b"ab", mask=None, length_bytes=2).hex() == "897e00026162"
     assert build_frame(PING, b"ab", mask=None, length_bytes=8).hex() == "897f00000000000000026162"
 
 
 def test_frame_close_code_is_in_its_payload() -> None:
-    """The code of a close frame is its first two bytes, if it has any."""
+    """The code is the first two bytes of the payload, or None without a payload."""
     assert Frame(CLOSE, close_payload(1000, b"bye")).close_code == 1000
     assert Frame(CLOSE, b"").close_code is None

@@ -1,4 +1,4 @@
-"""Failpoints: a named place kills or stops the process when a test sets it, and only then."""
+"""Failpoints kill or stop the process at a named place if a test sets them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ print("end")
 
 
 def run(armed: str) -> tuple[int, list[str]]:
-    """Run a program that passes two places four times; return its end and what it printed."""
+    """Run a program that passes two failpoints four times; return exit code and output."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env={**os.environ, "CHAT_FAILPOINT": armed},
@@ -45,15 +45,15 @@ def run(armed: str) -> tuple[int, list[str]]:
         ("elsewhere:kill", 0, ["1", "2", "3", "4", "end"]),
     ],
 )
-def test_failpoint_kills_at_its_place_and_time_only(
+def test_failpoint_kills_at_its_place_and_count_only(
     armed: str, end: int, printed: list[str]
 ) -> None:
-    """The first time, or the time that was asked for; other places do nothing."""
+    """It kills at the first or the given pass; other failpoints do nothing."""
     assert run(armed) == (end, printed)
 
 
-def test_failpoint_stops_the_process_until_it_is_told_to_go_on() -> None:
-    """A process that sleeps and wakes again."""
+def test_failpoint_stops_the_process_until_sigcont() -> None:
+    """The process continues normally afterwards."""
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
         env={**os.environ, "CHAT_FAILPOINT": "here:stop:2"},
@@ -70,10 +70,10 @@ def test_failpoint_stops_the_process_until_it_is_told_to_go_on() -> None:
 
 
 @pytest.mark.parametrize("armed", ["here", "here:", "here:explode", "here:kill:x", "here:kill:-1"])
-def test_failpoint_that_makes_no_sense_stops_the_start(
+def test_failpoint_with_invalid_syntax_prevents_the_start(
     monkeypatch: pytest.MonkeyPatch, armed: str
 ) -> None:
-    """A test with a misspelt one would prove nothing."""
+    """A test with a misspelled failpoint would prove nothing."""
     monkeypatch.setenv("CHAT_FAILPOINT", armed)
 
     with pytest.raises(ConfigError, match="CHAT_FAILPOINT"):
@@ -81,7 +81,7 @@ def test_failpoint_that_makes_no_sense_stops_the_start(
 
 
 def test_failpoint_without_the_variable_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in production."""
+    """Failpoints have no effect in production."""
     monkeypatch.delenv("CHAT_FAILPOINT", raising=False)
 
     arm_failpoint()

@@ -15,10 +15,10 @@ ADDED = st.lists(
 
 
 @given(ADDED, ADDED)
-def test_sum_is_never_too_high_and_too_low_within_the_bound(
+def test_sum_is_never_too_high_and_too_low_within_an_error_bound(
     first: list[tuple[str, int]], second: list[tuple[str, int]]
 ) -> None:
-    """Of one list, and of a list that another one was poured into."""
+    """This holds for one list and for a merged list."""
     exact: collections.Counter[str] = collections.Counter()
     one, other, both = HeavyHitters(3), HeavyHitters(3), HeavyHitters(3)
     for top, added in ((one, first), (other, second)):
@@ -38,8 +38,8 @@ def test_sum_is_never_too_high_and_too_low_within_the_bound(
     assert one.missing + sum(one.sums.values()) == one.total == sum(a for _, a in first)
 
 
-def test_few_names_are_told_exactly() -> None:
-    """Up to twice the size nothing is approximate."""
+def test_few_names_have_exact_sums() -> None:
+    """Sums are exact for up to twice as many names as the size."""
     top = HeavyHitters(3)
     for name in "aabbbcdef":
         top.add(name, 1.0)

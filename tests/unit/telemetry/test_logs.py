@@ -1,4 +1,4 @@
-"""Logs: nothing private gets out, no line can be forged, writing never raises."""
+"""Logs: private data is removed, no line can be forged, writing never raises."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
 
 @pytest.fixture(autouse=True)
 def restored_logging() -> Iterator[None]:
-    """Give the other tests their logging back."""
+    """Restore the logging configuration for other tests."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -37,8 +37,8 @@ def logged(**fields: object) -> dict[str, object]:
     return line
 
 
-def test_line_in_json_names_process_time_level_and_fields() -> None:
-    """A line has the time, the process, the level and the fields."""
+def test_json_line_has_process_time_level_and_fields() -> None:
+    """Log processors depend on these names."""
     line = logged(user="alice", count=3)
 
     assert line["process"] == "gateway"
@@ -49,20 +49,20 @@ def test_line_in_json_names_process_time_level_and_fields() -> None:
 
 
 @pytest.mark.parametrize("name", ["body", "token", "password", "secret", "Authorization", "text"])
-def test_field_of_a_private_name_is_removed(name: str) -> None:
+def test_field_with_a_private_name_is_removed(name: str) -> None:
     """Message texts and secrets never reach a log, even by mistake."""
     assert logged(**{name: "canary"})[name] == REMOVED
 
 
 def test_private_field_inside_another_is_removed() -> None:
-    """A frame that is logged whole still keeps its body to itself."""
+    """A frame that is logged completely does not reveal its body."""
     line = logged(frame={"type": "send", "body": "canary", "list": [{"token": "canary"}]})
 
     assert "canary" not in json.dumps(line)
 
 
 def test_token_in_any_value_is_removed() -> None:
-    """A token that hides in an address or an error text is cut out."""
+    """A token inside a URL or an error message is removed."""
     line = logged(url=f"ws://host/?token={TOKEN}", error=ValueError(f"bad token {TOKEN}"))
 
     assert "eyJ" not in json.dumps(line)
@@ -82,7 +82,7 @@ def test_library_log_lines_pass_the_same_rules() -> None:
 
 
 def test_long_value_is_cut() -> None:
-    """A line has a bound whatever is put into it."""
+    """The length of a line is bounded."""
     assert len(str(logged(value="x" * 100_000)["value"])) < 2_100
 
 
@@ -95,7 +95,7 @@ def test_terminal_line_with_any_text_has_no_control_character(event: str, value:
 
 
 def test_line_that_cannot_be_written_is_counted_and_dropped() -> None:
-    """A full disk under the log file ends no process."""
+    """A full disk does not end the process."""
 
     class Full(io.StringIO):
         def write(self, text: str) -> int:
@@ -114,5 +114,5 @@ def test_line_that_cannot_be_written_is_counted_and_dropped() -> None:
     [(1000, "1000"), (3001, "3001"), (3501, "3501"), (4999, "other"), (0, "other")],
 )
 def test_close_label_of_any_code_is_bounded(code: int, label: str) -> None:
-    """A client cannot make a new time series by closing with a code of its own."""
+    """A client cannot create new time series with its own close codes."""
     assert close_label(code) == label

@@ -11,22 +11,22 @@ from chatserver.telemetry.metrics import LOOP_LAG
 
 
 class LateClock:
-    """A clock that has moved on by `late_s` more than was slept, each time.
+    """A clock that advances by `late_s` more than each sleep.
 
-    It is asked once at the start, then before and after each sleep.
+    It is read once at the start, then before and after each sleep.
     """
 
     def __init__(self, late_s: float) -> None:
         self.now = 0.0
         self.late_s = late_s
-        self.asked = 0
+        self.reads = 0
 
     def time(self) -> float:
         return self.now
 
     def monotonic(self) -> float:
-        self.asked += 1
-        if self.asked >= 3 and self.asked % 2 == 1:
+        self.reads += 1
+        if self.reads >= 3 and self.reads % 2 == 1:
             self.now += INTERVAL_S + self.late_s
         return self.now
 
@@ -34,17 +34,17 @@ class LateClock:
 async def warnings_of(late_s: float, startup_s: float = 0.0) -> list[str]:
     clock = LateClock(late_s)
     with structlog.testing.capture_logs() as logs:
-        watching = asyncio.create_task(watch_loop_lag(clock, startup_s))
+        task = asyncio.create_task(watch_loop_lag(clock, startup_s))
         async with asyncio.timeout(20):
-            while clock.asked < 4:
+            while clock.reads < 4:
                 await asyncio.sleep(0)
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
     return [str(entry["event"]) for entry in logs]
 
 
 async def test_lag_of_a_blocked_loop_is_counted_and_logged() -> None:
-    """Half a second late is worth a line."""
+    """A lag of half a second is logged."""
     before = LOOP_LAG._sum.get()
 
     assert await warnings_of(0.5) == ["loop.blocked"]
@@ -53,7 +53,7 @@ async def test_lag_of_a_blocked_loop_is_counted_and_logged() -> None:
 
 
 async def test_lag_of_an_idle_loop_is_not_logged() -> None:
-    """The usual jitter is counted only."""
+    """Normal jitter is only counted."""
     assert await warnings_of(0.001) == []
 
 

@@ -1,4 +1,4 @@
-"""The names that dashboards and alerts rest on: exported, measured, documented and bounded."""
+"""Metrics are exported, measured, documented, and have bounded labels."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from chatserver.telemetry.fast_histogram import TalliedHistogram
 ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "operations.md"
 
-# What each label may hold: words of ours, a partition's number, what a store or a service of ours
-# calls a thing. Another label needs a line here, and so a thought about how many values it has.
+# The possible values of each label. A new label needs a line here, to make sure that
+# the number of its values is bounded.
 BOUNDED = {
-    "code": "close codes of RFC 6455 and of ours, or `other`",
+    "code": "close codes of RFC 6455 and of the protocol, or `other`",
     "durability": "hot, stored",
-    "end": "how an answer ended",
+    "end": "how an AI response ended",
     "feature": "parts of the product that use DynamoDB",
-    "kind": "services of pushes",
-    "limit": "limits of ours",
+    "kind": "push services",
+    "limit": "rate limits",
     "name": "workers",
-    "operation": "operations of DynamoDB that we use",
-    "outcome": "words of ours",
+    "operation": "DynamoDB operations",
+    "outcome": "fixed words",
     "partition": "CHAT_REDIS_PARTITIONS",
-    "reason": "words of APNs that we know, or `other`",
-    "result": "words of ours, error codes",
+    "reason": "known reasons of APNs, or `other`",
+    "result": "fixed words, error codes",
     "route": "patterns of routes",
     "shards": "powers of two up to CHAT_WARM_SHARDS_MAX",
     "source": "cache, s3",
     "stage": "stages of a connection",
     "status": "HTTP status codes",
-    "table": "our tables",
+    "table": "table names",
     "way": "in, out",
-    "what": "words of ours",
-    "where": "words of ours",
-    "found": "words of ours",
+    "what": "fixed words",
+    "where": "fixed words",
+    "found": "fixed words",
 }
 
 
 def list_metrics() -> dict[str, Any]:
-    """All metrics of the module, by the names of their constants."""
+    """Return all metrics of the module by the names of their constants."""
     found: dict[str, Any] = {}
     for name, value in vars(metrics).items():
-        some = value.items() if isinstance(value, dict) else [("", value)]
-        for key, each in some:
+        entries = value.items() if isinstance(value, dict) else [("", value)]
+        for key, each in entries:
             is_one = hasattr(each, "collect") and not isinstance(each, type)
             if is_one and each not in found.values():
                 found[f"{name}.{key}" if key else name] = each
@@ -57,15 +57,15 @@ def list_metrics() -> dict[str, Any]:
 
 
 def row_of(metric: Any) -> str:
-    """The document's row of a metric."""
+    """Return the row of a metric in the document."""
     (family,) = metric.describe()
     name = f"{family.name}_total" if family.type == "counter" else family.name
     labels = ", ".join(f"`{label}`" for label in getattr(metric, "_labelnames", ()))
     return f"| `{name}` | {family.type} | {labels} | {family.documentation} |"
 
 
-def test_every_metric_is_in_the_table_of_the_document_and_nothing_else() -> None:
-    """Names, types, labels and meanings, as Prometheus shows them, in the order of the module."""
+def test_metrics_table_of_the_document_equals_the_metrics() -> None:
+    """The rows have names, types, labels and descriptions in the order of the module."""
     text = DOCUMENT.read_text()
     table = text[text.index("\n## Metrics\n") :]
     rows = re.findall(r"^\| `chat\w+` \|.*$", table[: table.index("\n## ", 5)], re.MULTILINE)
@@ -76,7 +76,7 @@ def test_every_metric_is_in_the_table_of_the_document_and_nothing_else() -> None
 
 
 def test_every_metric_is_exported_under_its_name() -> None:
-    """Also those that have no value yet: a query for them is no mistake."""
+    """Metrics without a value are exported too, so that queries for them work."""
     exported = generate_latest().decode()
 
     for metric in list_metrics().values():
@@ -85,8 +85,8 @@ def test_every_metric_is_exported_under_its_name() -> None:
         assert f"# TYPE {family.name}{suffix} {family.type}\n" in exported
 
 
-def test_every_metric_is_measured_somewhere() -> None:
-    """A metric that is never set would be an empty panel."""
+def test_every_metric_is_used_in_the_code() -> None:
+    """A metric that is never set would be an empty panel in a dashboard."""
     words: Counter[str] = Counter()
     for folder in ("chatserver", "workers"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -99,7 +99,7 @@ def test_every_metric_is_measured_somewhere() -> None:
 
 
 def test_every_label_has_few_values() -> None:
-    """No label is an id, nor anything that a client chose."""
+    """No label is an id or a value chosen by a client."""
     labels = {
         label for metric in list_metrics().values() for label in getattr(metric, "_labelnames", ())
     }
@@ -108,8 +108,8 @@ def test_every_label_has_few_values() -> None:
 
 
 @pytest.mark.parametrize(("value", "times"), [(0.5, 1), (1.0, 2), (1.5, 3), (99.0, 1)])
-def test_tallied_histogram_counts_as_that_of_prometheus(value: float, times: int) -> None:
-    """The same values give the same text, so readers see no difference."""
+def test_tallied_histogram_equals_the_prometheus_histogram(value: float, times: int) -> None:
+    """The same values give the same exported text."""
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     tallied = TalliedHistogram("x", "of x", (1, 2), ours)
     plain = Histogram("x", "of x", buckets=(1, 2), registry=theirs)

@@ -12,7 +12,7 @@ from chatserver.telemetry.probes import PULSE, STUCK_S, Pulse, make_app, serve_p
 from tests.support.servers.processes import free_port
 
 
-def ask(port: int, path: str) -> tuple[int, str]:
+def get(port: int, path: str) -> tuple[int, str]:
     """Return status and text."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
@@ -21,25 +21,25 @@ def ask(port: int, path: str) -> tuple[int, str]:
         return exc.code, exc.read().decode()
 
 
-def test_probes_say_what_the_process_says() -> None:
-    """Ready or why not, in words; metrics; and what there is, where somebody asks for more."""
-    port, troubles = free_port(), [""]
-    PULSE.beat()  # no loop of this process does
-    serve_probes("127.0.0.1", port, lambda: troubles[0])
+def test_probes_return_readiness_health_and_metrics() -> None:
+    """A process that is not ready returns its problem; an unknown path is 404."""
+    port, problems = free_port(), [""]
+    PULSE.beat()  # no event loop does this here
+    serve_probes("127.0.0.1", port, lambda: problems[0])
 
-    ready = ask(port, "/readyz")
-    troubles[0] = "no redis"
-    unready = ask(port, "/readyz")
+    ready = get(port, "/readyz")
+    problems[0] = "no redis"
+    unready = get(port, "/readyz")
 
     assert ready == (200, "ok\n")
     assert unready == (503, "no redis\n")
-    assert ask(port, "/healthz") == (200, "ok\n")
-    assert "chatserver_connections" in ask(port, "/metrics")[1]
-    assert ask(port, "/")[0] == 404
+    assert get(port, "/healthz") == (200, "ok\n")
+    assert "chatserver_connections" in get(port, "/metrics")[1]
+    assert get(port, "/")[0] == 404
 
 
-def test_probe_of_a_loop_that_is_stuck_says_for_how_long() -> None:
-    """It is answered by a thread, so it is answered."""
+def test_probe_of_a_stuck_loop_reports_the_duration() -> None:
+    """A thread answers the probe, so it works while the loop is stuck."""
 
     class Stuck(Pulse):
         def still_s(self) -> float:
@@ -56,7 +56,7 @@ def test_probe_of_a_loop_that_is_stuck_says_for_how_long() -> None:
     assert text == b"the event loop has been stuck for 12 s\n"
 
 
-def test_probes_on_a_port_that_is_taken_name_the_setting() -> None:
+def test_probes_on_a_port_in_use_name_the_setting() -> None:
     """A process that cannot be monitored does not start."""
     port = free_port()
     serve_probes("127.0.0.1", port)

@@ -1,4 +1,4 @@
-"""Percentiles of histograms, and the busiest chats of a while."""
+"""Percentiles of histograms, and the busiest chats."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALUES = st.lists(st.floats(0.0, 2.0), max_size=60)
 
 
 def buckets_of(values: list[float]) -> dict[float, int]:
-    """The histogram of values, with no more empty buckets than it takes."""
+    """Return the histogram of values with as few empty buckets as possible."""
     found: dict[float, int] = {}
     for value in values:
         at = bisect.bisect_left(BOUNDS, value)
@@ -33,10 +33,10 @@ def buckets_of(values: list[float]) -> dict[float, int]:
 
 
 @given(VALUES, VALUES, st.sampled_from([0.01, 0.5, 0.99, 1.0]))
-def test_quantile_of_two_histograms_is_in_the_bucket_of_the_true_one(
+def test_quantile_of_merged_histograms_is_in_the_correct_bucket(
     some: list[float], others: list[float], share: float
 ) -> None:
-    """Poured together they are the histogram of all values, and it errs by a bucket at most."""
+    """The merged histogram is that of all values; the error is at most one bucket."""
     whole = buckets_of(some)
     add_buckets(whole, buckets_of(others))
     found = quantile(whole, share)
@@ -49,25 +49,25 @@ def test_quantile_of_two_histograms_is_in_the_bucket_of_the_true_one(
     at = bisect.bisect_left(BOUNDS, true)
     low = BOUNDS[at - 1] if at else 0.0
     assert found is not None
-    # Above the last bound nothing more is known than that.
+    # Above the last bound, the bound itself is returned.
     assert low - 1e-12 <= found <= (low if math.isinf(BOUNDS[at]) else BOUNDS[at]) + 1e-12
 
 
-def test_quantile_within_a_bucket_is_spread_evenly() -> None:
-    """As Prometheus does it, whichever buckets are missing because they are empty."""
+def test_quantile_within_a_bucket_is_interpolated() -> None:
+    """The result equals that of Prometheus, also if empty buckets are missing."""
     assert quantile({0.1: 0, 0.2: 4}, 0.5) == pytest.approx(0.15)
     assert quantile({0.25: 1, math.inf: 3}, 0.99) == 0.25
 
 
-def test_busy_chats_are_few_however_many_chats_there_are() -> None:
-    """Bound: twenty of a while; one that has more than its share is among them; then all anew."""
+def test_busy_chats_are_bounded_and_contain_the_busiest() -> None:
+    """At most `CHATS_MAX` chats are returned, and taking them resets the counts."""
     busy = BusyChats()
     for number in range(5_000):
-        busy.add([f"c{number}", "loud"])
+        busy.add([f"c{number}", "busiest"])
 
     taken = busy.take()
 
     assert len(taken) == CHATS_MAX
-    assert 4_900 <= taken["loud"] <= 5_000  # never too much
+    assert 4_900 <= taken["busiest"] <= 5_000  # never too high
     assert busy.take() == {}
-    assert top_chats([taken, {"loud": 1, "new": 3}], 2)[0] == ("loud", taken["loud"] + 1)
+    assert top_chats([taken, {"busiest": 1, "new": 3}], 2)[0] == ("busiest", taken["busiest"] + 1)

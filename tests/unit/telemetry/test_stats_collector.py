@@ -6,12 +6,12 @@ from chatserver.telemetry import metrics
 from chatserver.telemetry.stats_collector import COUNTS, GAUGES, TIMES, StatsCollector
 
 
-def test_figures_are_what_came_in_since_the_last_look() -> None:
-    """Counters by label, histograms by bucket; what did not change is left out."""
-    reader = StatsCollector()
+def test_collect_returns_changes_since_the_last_call() -> None:
+    """Counters are by label, histograms by bucket; unchanged values are omitted."""
+    collector = StatsCollector()
     metrics.PERSISTED.inc(5)
     metrics.DELIVERY_LATENCY.observe(0.3)
-    reader.collect()
+    collector.collect()
 
     metrics.SENDS.labels("ok").inc(3)
     metrics.HTTP_REQUESTS.labels("/a", "200").inc()
@@ -21,9 +21,9 @@ def test_figures_are_what_came_in_since_the_last_look() -> None:
     metrics.LOOP_LAG.observe(0.002)
     metrics.UNDELIVERED.labels("0").set(2)
     metrics.UNDELIVERED.labels("1").set(3)
-    taken = reader.collect()
+    taken = collector.collect()
     metrics.UNDELIVERED.clear()
-    again = reader.collect()
+    again = collector.collect()
 
     assert taken.counts.pop("cpu_s") > 0
     assert taken.counts == {"sends:ok": 3, "http:200": 2}
@@ -37,9 +37,9 @@ def test_figures_are_what_came_in_since_the_last_look() -> None:
     assert "undelivered_chats" not in again.gauges
 
 
-def test_figures_are_read_of_metrics_that_can_be_read_so() -> None:
-    """Each name leads to samples: a metric that is renamed or loses its label fails here."""
-    reader = StatsCollector()
+def test_collect_reads_every_listed_metric() -> None:
+    """A metric that is renamed or loses its label makes this test fail."""
+    collector = StatsCollector()
     for metric, label in COUNTS.values():
         (metric.labels(*["x"] * len(metric._labelnames)) if metric._labelnames else metric).inc()
         assert not label or label in metric._labelnames
@@ -48,7 +48,7 @@ def test_figures_are_read_of_metrics_that_can_be_read_so() -> None:
     for gauge in GAUGES.values():
         (gauge.labels("7") if gauge._labelnames else gauge).set(7)
 
-    taken = reader.collect()
+    taken = collector.collect()
     metrics.UNDELIVERED.clear()
 
     assert {name.partition(":")[0] for name in taken.counts} >= COUNTS.keys()
