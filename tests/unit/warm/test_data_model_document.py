@@ -1,4 +1,4 @@
-"""The document that operators read names what the code spells."""
+"""docs/data-model.md lists all tables, indexes and attributes, with existing links."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BLOCKS = [
 INDEXES = {index.name for table in tables.TABLES for index in table.indexes}
 
 
-def test_data_model_document_names_every_table_index_and_attribute() -> None:
+def test_data_model_document_lists_every_table_index_and_attribute() -> None:
     """Every stored attribute is documented."""
     section = DOCUMENT.read_text(encoding="utf-8").partition("## DynamoDB")[2]
 
@@ -56,8 +56,8 @@ def test_data_model_document_names_every_table_index_and_attribute() -> None:
     assert [name for name in sorted(names) if f"`{name}`" not in section] == []
 
 
-def test_access_patterns_name_functions_calls_and_tests_that_exist() -> None:
-    """Each row of the table leads to what does it and to what proves it."""
+def test_access_patterns_link_existing_functions_calls_and_tests() -> None:
+    """Each row links the implementation and its tests."""
     text = DOCUMENT.read_text(encoding="utf-8")
     table = text.partition("| pattern | on |")[2].partition("\n\n")[0]
     rows = table.splitlines()[2:]
@@ -78,8 +78,8 @@ def test_access_patterns_name_functions_calls_and_tests_that_exist() -> None:
             assert call.replace("…", "/v1/chats/{chat}") in paths, call
 
 
-def test_building_blocks_are_all_there_and_lead_to_tests_that_exist() -> None:
-    """Each block says where it is used, why, its cost and its tests."""
+def test_building_blocks_are_complete_and_link_existing_tests() -> None:
+    """Each row has the use, the reason, the cost and the tests."""
     text = DOCUMENT.read_text(encoding="utf-8")
     table = text.partition("| block | where |")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()[2:]]

@@ -1,4 +1,4 @@
-"""One worker for each partition: some may fail while the others go on."""
+"""One worker per partition: a failed one is restarted, the others continue."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from workers.partitions import run_partitions
 
 
 def hot_of(partitions: int) -> Any:
-    """The attributes of the hot tier that the runner uses."""
+    """Return the attributes of the hot tier that the runner uses."""
     return SimpleNamespace(is_up=True, keys=SimpleNamespace(partitions=partitions))
 
 
-async def test_partition_that_fails_is_started_again_and_others_go_on() -> None:
+async def test_failed_partition_is_restarted_and_others_continue() -> None:
     """A cluster node that is down stops only its own partitions."""
     started: list[int] = []
     is_back = asyncio.Event()
@@ -26,7 +26,7 @@ async def test_partition_that_fails_is_started_again_and_others_go_on() -> None:
     async def work(partition: int) -> None:
         started.append(partition)
         if partition == 1 and started.count(1) == 1:
-            raise Unavailable("its node is away")
+            raise Unavailable("its node is down")
         if partition == 1:
             is_back.set()
         await asyncio.Event().wait()
@@ -41,14 +41,14 @@ async def test_partition_that_fails_is_started_again_and_others_go_on() -> None:
     assert sorted(started) == [0, 1, 1, 2]
 
 
-async def test_partitions_end_when_the_hot_tier_is_gone_as_a_whole() -> None:
+async def test_partitions_end_when_the_hot_tier_is_down() -> None:
     """The caller restarts the worker and logs the reason."""
     hot = hot_of(2)
 
     async def work(partition: int) -> None:
         if partition == 0:
             hot.is_up = False
-            raise Unavailable("redis at nowhere: gone")
+            raise Unavailable("redis at nowhere: down")
         await asyncio.Event().wait()
 
     with pytest.raises(Unavailable, match="nowhere"):

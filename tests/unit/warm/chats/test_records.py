@@ -1,4 +1,4 @@
-"""The rows of the directory, as records."""
+"""Records of the directory: encoding and decoding of its items."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from chatserver.warm.chats.records import Chat, Member, User, describe_origin, i
 
 
 @pytest.mark.parametrize("name", [None, "Alice"])
-def test_user_encoded_and_decoded_is_the_same(name: str | None) -> None:
-    """A user survives the table, with or without a name."""
+def test_user_encoded_and_decoded_is_equal(name: str | None) -> None:
+    """This holds with and without a name."""
     user = User("alice", name, 1_795_000_000_123)
 
     assert User.decode(user.encode()) == user
 
 
 @pytest.mark.parametrize("name", [None, "Climbing"])
-def test_chat_encoded_and_decoded_is_the_same(name: str | None) -> None:
-    """A chat survives the table, with or without a name."""
+def test_chat_encoded_and_decoded_is_equal(name: str | None) -> None:
+    """A chat may have no name."""
     chat = Chat("g-1", "group", name, 3, 1_795_000_000_123)
 
     assert Chat.decode(chat.encode("ready", "origin")) == chat
 
 
-def test_member_encoded_and_decoded_is_the_same() -> None:
-    """A membership survives the table with its marks."""
+def test_member_encoded_and_decoded_is_equal() -> None:
+    """A membership keeps its role and marks."""
     member = Member("g-1", "alice", "admin", joined=4, read=9, received=11)
 
     assert Member.decode(member.encode()) == member
 
 
 def test_keys_of_the_records_are_those_of_the_data_model() -> None:
-    """The keys are what the queries rest on."""
+    """Queries depend on these keys."""
     keys = [
         (item["PK"]["S"], item["SK"]["S"])
         for item in (
@@ -48,8 +48,8 @@ def test_keys_of_the_records_are_those_of_the_data_model() -> None:
 
 
 @pytest.mark.parametrize(("state", "expected"), [("forming", False), ("ready", True)])
-def test_chat_row_exists_for_readers_only_when_ready(state: str, expected: bool) -> None:
-    """A chat that is being written is not there yet."""
+def test_chat_row_is_readable_only_when_ready(state: str, expected: bool) -> None:
+    """Readers ignore a chat that is still being written."""
     assert is_ready(Chat("c", "group", None, 1, 0).encode(state, "o")) is expected
 
 
@@ -57,8 +57,8 @@ def test_chat_row_exists_for_readers_only_when_ready(state: str, expected: bool)
     "broken",
     [{"role": {"S": "king"}}, {"read": {"N": "many"}}, {"role": {"N": "1"}}, {"SK": {"S": "x#a"}}],
 )
-def test_member_row_that_is_none_is_corrupt_data(broken: dict[str, dict[str, str]]) -> None:
-    """A row that breaks the model is named, not guessed at."""
+def test_invalid_member_row_is_corrupt_data(broken: dict[str, dict[str, str]]) -> None:
+    """An invalid row is an error; nothing is guessed."""
     item = Member("c", "a", "member").encode() | broken
 
     with pytest.raises(CorruptData, match="directory"):
@@ -66,7 +66,7 @@ def test_member_row_that_is_none_is_corrupt_data(broken: dict[str, dict[str, str
 
 
 def test_chat_row_of_an_unknown_kind_is_corrupt_data() -> None:
-    """A kind that this version does not know is not taken for another."""
+    """An unknown kind is not treated as another one."""
     item = Chat("c", "group", None, 1, 0).encode("ready", "o") | {"kind": {"S": "forum"}}
 
     with pytest.raises(CorruptData, match="forum"):
@@ -80,7 +80,7 @@ REQUESTS = st.tuples(st.sampled_from(["direct", "group"]), st.none() | st.text(m
 
 
 @given(REQUESTS, REQUESTS)
-def test_origin_of_two_requests_is_the_same_only_if_they_are(one, other) -> None:  # type: ignore[no-untyped-def]  # hypothesis gives them
+def test_origin_of_two_requests_is_equal_only_for_equal_requests(one, other) -> None:  # type: ignore[no-untyped-def]  # the types are those of REQUESTS
     """The digest distinguishes a retry from another request with the same id."""
     assert (describe_origin(*one) == describe_origin(*other)) == (one == other)
 

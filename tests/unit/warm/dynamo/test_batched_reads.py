@@ -1,4 +1,4 @@
-"""Reads that share BatchGetItem calls: few calls, and no caller is harmed by another one."""
+"""Reads that share BatchGetItem calls: few calls, and independent callers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def key(name: str) -> Item:
     return {"PK": {"S": name}, "SK": {"S": name}}
 
 
-class Dynamo:
-    """A table with every item but those whose name begins with "missing"."""
+class FakeDynamo:
+    """A table with every item except those whose name begins with "missing"."""
 
     endpoint = "test"
 
@@ -32,10 +32,10 @@ class Dynamo:
         self.throttled: set[str] = set()
         self.invalid: set[str] = set()
         self.is_down = False
-        self.gate: asyncio.Event | None = None  # calls wait for it
+        self.gate: asyncio.Event | None = None  # calls wait for this event
 
     async def retry(self, attempt: Callable[[], Awaitable[None]]) -> None:
-        """Run an attempt again while it fails, without delay."""
+        """Repeat a failing attempt without delay."""
         for number in range(ATTEMPTS):
             try:
                 return await attempt()
@@ -65,8 +65,8 @@ class Dynamo:
         }
 
 
-def reads_of(dynamo: Dynamo) -> BatchedReads:
-    """Return the reads under test."""
+def reads_of(dynamo: FakeDynamo) -> BatchedReads:
+    """Return batched reads of this table."""
     return BatchedReads(cast(DynamoClient, dynamo), TABLE)
 
 
@@ -76,7 +76,7 @@ def names_of(items: list[Item]) -> set[str]:
 
 async def test_reads_of_one_tick_share_a_call_and_each_gets_its_own_items() -> None:
     """A key that several callers need is read once."""
-    dynamo = Dynamo()
+    dynamo = FakeDynamo()
     reads = reads_of(dynamo)
 
     one, other, none = await asyncio.gather(
@@ -90,8 +90,8 @@ async def test_reads_of_one_tick_share_a_call_and_each_gets_its_own_items() -> N
 
 
 async def test_reads_of_many_keys_take_calls_of_at_most_a_hundred() -> None:
-    """Also if they belong to one caller."""
-    dynamo = Dynamo()
+    """The limit holds for the keys of one caller too."""
+    dynamo = FakeDynamo()
 
     found = await reads_of(dynamo).get([key(f"k{n}") for n in range(250)])
 
@@ -100,8 +100,8 @@ async def test_reads_of_many_keys_take_calls_of_at_most_a_hundred() -> None:
 
 
 async def test_reads_during_a_call_wait_for_its_response_and_share_the_next_call() -> None:
-    """A burst becomes few calls, and a lone read does not wait."""
-    dynamo = Dynamo()
+    """A burst makes few calls, and a single read does not wait."""
+    dynamo = FakeDynamo()
     dynamo.gate = asyncio.Event()
     reads = reads_of(dynamo)
     first = asyncio.create_task(reads.get([key("a")]))
@@ -119,9 +119,9 @@ async def test_reads_during_a_call_wait_for_its_response_and_share_the_next_call
     assert dynamo.calls == [["a"], ["b", "c", "d"]]
 
 
-async def test_read_begins_after_the_call_of_its_caller() -> None:
+async def test_read_starts_after_its_caller_requests_it() -> None:
     """A key that is in flight is read again: the caller must see what was written before."""
-    dynamo = Dynamo()
+    dynamo = FakeDynamo()
     dynamo.gate = asyncio.Event()
     reads = reads_of(dynamo)
     first = asyncio.create_task(reads.get([key("a")]))
@@ -137,8 +137,8 @@ async def test_read_begins_after_the_call_of_its_caller() -> None:
 
 
 async def test_throttled_key_fails_only_its_own_caller_and_delays_no_other() -> None:
-    """The rest of the call is answered with its first response."""
-    dynamo = Dynamo()
+    """The other callers get their items from the first response."""
+    dynamo = FakeDynamo()
     dynamo.throttled = {"hot"}
     reads = reads_of(dynamo)
 
@@ -154,7 +154,7 @@ async def test_throttled_key_fails_only_its_own_caller_and_delays_no_other() -> 
 
 async def test_rejected_key_fails_only_its_own_caller() -> None:
     """DynamoDB rejects the whole call, so each caller's keys are read alone."""
-    dynamo = Dynamo()
+    dynamo = FakeDynamo()
     dynamo.invalid = {"bad"}
     reads = reads_of(dynamo)
 
@@ -169,9 +169,9 @@ async def test_rejected_key_fails_only_its_own_caller() -> None:
     assert len(dynamo.calls) == 4
 
 
-async def test_cancelled_caller_does_not_disturb_the_others() -> None:
-    """They share only the call."""
-    dynamo = Dynamo()
+async def test_cancelled_caller_does_not_affect_the_others() -> None:
+    """The shared call continues."""
+    dynamo = FakeDynamo()
     dynamo.gate = asyncio.Event()
     reads = reads_of(dynamo)
     one = asyncio.create_task(reads.get([key("a")]))
@@ -188,7 +188,7 @@ async def test_cancelled_caller_does_not_disturb_the_others() -> None:
 
 async def test_reads_continue_after_dynamodb_was_down() -> None:
     """All callers of the failed call get the error, and later ones are served."""
-    dynamo = Dynamo()
+    dynamo = FakeDynamo()
     dynamo.is_down = True
     reads = reads_of(dynamo)
 
@@ -202,8 +202,8 @@ async def test_reads_continue_after_dynamodb_was_down() -> None:
 
 
 async def test_failure_of_one_call_fails_a_read_of_several_calls() -> None:
-    """A read has all its items or an error."""
-    dynamo = Dynamo()
+    """A read returns all its items or an error."""
+    dynamo = FakeDynamo()
     dynamo.throttled = {"k200"}
     reads = reads_of(dynamo)
 

@@ -1,4 +1,4 @@
-"""Each SDK failure becomes one error of ours, with a remedy."""
+"""Translation of SDK errors into the errors of the product."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ from chatserver.warm.dynamo.client import (
 ENDPOINT = "http://127.0.0.1:8000"
 
 
-def answer(code: str, status: int = 400, **more: Any) -> ClientError:
-    """An error that DynamoDB answered."""
+def error_response(code: str, status: int = 400, **more: Any) -> ClientError:
+    """Return an error response of DynamoDB."""
     response = {
         "Error": {"Code": code, "Message": "why"},
         "ResponseMetadata": {"HTTPStatusCode": status},
         **more,
     }
-    return ClientError(response, "PutItem")  # type: ignore[arg-type]  # the few parts that count
+    return ClientError(response, "PutItem")  # type: ignore[arg-type]  # only the fields that are used
 
 
 @pytest.mark.parametrize(
     ("failure", "expected"),
     [
-        (answer("ProvisionedThroughputExceededException"), Throttled),
-        (answer("ThrottlingException"), Throttled),
-        (answer("RequestLimitExceeded"), Throttled),
-        (answer("LimitExceededException"), Throttled),
-        (answer("InternalServerError", 500), Unavailable),
-        (answer("SomethingNew", 503), Unavailable),
-        (answer("TransactionConflictException"), Contended),
-        (answer("ExpiredTokenException"), Unavailable),
-        (answer("ConditionalCheckFailedException"), ConditionFailed),
-        (answer("ResourceInUseException"), Conflict),
-        (answer("ResourceNotFoundException"), TableMissing),
-        (answer("AccessDeniedException"), ConfigError),
-        (answer("ValidationException"), CorruptData),
-        (answer("SerializationException"), CorruptData),
-        (answer("SomethingNew"), CorruptData),
+        (error_response("ProvisionedThroughputExceededException"), Throttled),
+        (error_response("ThrottlingException"), Throttled),
+        (error_response("RequestLimitExceeded"), Throttled),
+        (error_response("LimitExceededException"), Throttled),
+        (error_response("InternalServerError", 500), Unavailable),
+        (error_response("SomethingNew", 503), Unavailable),
+        (error_response("TransactionConflictException"), Contended),
+        (error_response("ExpiredTokenException"), Unavailable),
+        (error_response("ConditionalCheckFailedException"), ConditionFailed),
+        (error_response("ResourceInUseException"), Conflict),
+        (error_response("ResourceNotFoundException"), TableMissing),
+        (error_response("AccessDeniedException"), ConfigError),
+        (error_response("ValidationException"), CorruptData),
+        (error_response("SerializationException"), CorruptData),
+        (error_response("SomethingNew"), CorruptData),
         (EndpointConnectionError(endpoint_url=ENDPOINT), Unavailable),
         (ConnectTimeoutError(endpoint_url=ENDPOINT), Unavailable),
         (ReadTimeoutError(endpoint_url=ENDPOINT), Unavailable),
@@ -60,29 +60,29 @@ def answer(code: str, status: int = 400, **more: Any) -> ClientError:
         (NoCredentialsError(), ConfigError),
     ],
 )
-def test_failure_becomes_an_error_of_ours_that_names_the_endpoint(
+def test_translate_returns_an_own_error_with_the_endpoint(
     failure: Exception, expected: type[ChatError]
 ) -> None:
-    """No botocore error crosses the package border, and the message names the endpoint."""
+    """No botocore error leaves the package."""
     error = translate(failure, ENDPOINT)
 
     assert type(error) is expected
     assert ENDPOINT in str(error)
 
 
-def test_failure_to_connect_says_how_to_start_a_server() -> None:
-    """Without DynamoDB, the message says how to start a server."""
+def test_translate_connection_failure_explains_how_to_start_a_server() -> None:
+    """The message names the command and the setting."""
     error = translate(EndpointConnectionError(endpoint_url=ENDPOINT), ENDPOINT)
 
     assert "chatserver dev" in str(error)
     assert "CHAT_WARM_ENDPOINT" in str(error)
 
 
-def test_failed_condition_carries_what_stood_there() -> None:
-    """The failed condition returns the stored item, which saves a read."""
+def test_failed_condition_contains_the_stored_item() -> None:
+    """The stored item in the error saves a read."""
     stored = {"PK": {"S": "u#a"}}
 
-    error = translate(answer("ConditionalCheckFailedException", Item=stored), ENDPOINT)
+    error = translate(error_response("ConditionalCheckFailedException", Item=stored), ENDPOINT)
 
     assert isinstance(error, ConditionFailed)
     assert error.stored == [stored]
@@ -101,22 +101,26 @@ def test_failed_condition_carries_what_stood_there() -> None:
         ([], CorruptData),
     ],
 )
-def test_cancelled_transaction_is_judged_by_its_reasons(
+def test_cancelled_transaction_is_translated_by_its_reasons(
     codes: list[str], expected: type[ChatError]
 ) -> None:
-    """A condition that does not hold is final; another writer in the way is not."""
+    """A failed condition is permanent; a conflict with another writer is temporary."""
     reasons = [{"Code": code} for code in codes]
 
-    error = translate(answer("TransactionCanceledException", CancellationReasons=reasons), ENDPOINT)
+    error = translate(
+        error_response("TransactionCanceledException", CancellationReasons=reasons), ENDPOINT
+    )
 
     assert type(error) is expected
 
 
-def test_cancelled_transaction_carries_what_stood_at_each_action() -> None:
-    """The reasons are in the order of the actions, and so is what they carry."""
+def test_cancelled_transaction_contains_the_stored_item_of_each_action() -> None:
+    """The stored items are in the order of the actions."""
     reasons = [{"Code": "None"}, {"Code": "ConditionalCheckFailed", "Item": {"PK": {"S": "x"}}}]
 
-    error = translate(answer("TransactionCanceledException", CancellationReasons=reasons), ENDPOINT)
+    error = translate(
+        error_response("TransactionCanceledException", CancellationReasons=reasons), ENDPOINT
+    )
 
     assert isinstance(error, ConditionFailed)
     assert error.stored == [None, {"PK": {"S": "x"}}]

@@ -1,4 +1,4 @@
-"""Whose part of a call's units is whose."""
+"""Metering: the capacity units of a call, divided by chat and feature."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chatserver.warm.schema.tables import FILES_INDEX, SENDER_INDEX, STATUS_INDE
 MESSAGES, DIRECTORY = "chat_messages", "chat_directory"
 
 
-def spent(operation: str, request: dict[str, Any], units: float, **more: Any) -> Spending:
+def usage_of(operation: str, request: dict[str, Any], units: float, **more: Any) -> Spending:
     """Return the usage recorded by one call."""
     meter = Meter(Warm())
     table = request.get("TableName") or next(iter(request.get("RequestItems", {MESSAGES: 0})))
@@ -28,38 +28,38 @@ def spent(operation: str, request: dict[str, Any], units: float, **more: Any) ->
 
 
 def put(chat: str, body: str = "", **more: Any) -> dict[str, Any]:
-    """A write of a batch."""
+    """Return a put request of a batch."""
     item = {"chatid": {"S": chat}, "ts": {"N": "1"}, "body": {"S": body}, "status": {"S": "x"}}
     return {"PutRequest": {"Item": item | more}}
 
 
 def test_batch_is_divided_by_number_and_size_of_the_items() -> None:
-    """A chat of long messages has the greater part of it."""
+    """A chat with longer messages is charged more units."""
     writes = [put("a"), put("a"), put("b", "x" * 4096)]
 
-    found = spent("batch_write_item", {"RequestItems": {MESSAGES: writes}}, 16.0)
+    found = usage_of("batch_write_item", {"RequestItems": {MESSAGES: writes}}, 16.0)
 
     assert found.units == {("persist", "messages", "write"): 16.0}
     assert found.chats["write"] == {"a": 8.0, "b": 8.0}
     assert found.messages == 3
 
 
-def test_what_a_batch_left_undone_is_nobodys_part() -> None:
-    """It is not charged, and will be when it is done; nor is it counted as stored."""
+def test_unprocessed_items_of_a_batch_are_not_charged() -> None:
+    """They are charged and counted as stored when a retry writes them."""
     writes = [put("a"), put("b"), put("c")]
     left = {"UnprocessedItems": {MESSAGES: writes[1:]}}
 
-    found = spent("batch_write_item", {"RequestItems": {MESSAGES: writes}}, 4.0, **left)
+    found = usage_of("batch_write_item", {"RequestItems": {MESSAGES: writes}}, 4.0, **left)
 
     assert (found.chats["write"], found.messages) == ({"a": 4.0}, 1)
 
 
-def test_marker_is_of_its_chat_and_no_message() -> None:
-    """It stands in a partition beside the chat's."""
+def test_marker_is_charged_to_its_chat_and_is_not_a_message() -> None:
+    """Markers have a partition next to the one of their chat."""
     marker = put("a#gone")
     del marker["PutRequest"]["Item"]["status"]
 
-    found = spent("batch_write_item", {"RequestItems": {MESSAGES: [put("a"), marker]}}, 5.0)
+    found = usage_of("batch_write_item", {"RequestItems": {MESSAGES: [put("a"), marker]}}, 5.0)
 
     assert (found.chats["write"], found.messages) == ({"a": 5.0}, 1)
 
@@ -79,10 +79,10 @@ def test_marker_is_of_its_chat_and_no_message() -> None:
         (DIRECTORY, "by_member", "SK", records.member_key("alice"), None),
     ],
 )
-def test_query_is_of_the_chat_whose_partition_it_reads(
+def test_query_is_charged_to_the_chat_of_its_partition(
     table: str, index: str | None, partition: str, value: str, chat: str | None
 ) -> None:
-    """By the keys that repositories make."""
+    """The chat is found by the key formats of the repositories."""
     request: dict[str, Any] = {
         "TableName": table,
         "KeyConditionExpression": "#p = :p",
@@ -92,20 +92,20 @@ def test_query_is_of_the_chat_whose_partition_it_reads(
     if index is not None:
         request["IndexName"] = index
 
-    found = spent("query", request, 2.5)
+    found = usage_of("query", request, 2.5)
 
     assert sum(found.units.values()) == 2.5
     assert found.chats["read"] == ({chat: 2.5} if chat else {})
 
 
-def test_marks_of_chats_are_those_of_the_repositories() -> None:
-    """Spelled in two places, and the same."""
+def test_chat_key_prefixes_equal_those_of_the_repositories() -> None:
+    """The prefixes are defined in two places."""
     keys = (records.chat_key("x"), manifests._partition("x"))
     assert tuple(key.removesuffix("x") for key in keys) == CHAT_PREFIXES
 
 
-def test_transaction_is_divided_among_its_actions_in_the_table() -> None:
-    """Those about a user are no chat's."""
+def test_transaction_is_divided_by_its_actions() -> None:
+    """Actions on users are not charged to a chat."""
     actions = [
         {"Put": {"TableName": DIRECTORY, "Item": records.row_key("c#a", "c#a")}},
         {"Delete": {"TableName": DIRECTORY, "Key": records.row_key("c#b", "m#x")}},
@@ -123,19 +123,19 @@ def test_transaction_is_divided_among_its_actions_in_the_table() -> None:
     assert found.messages == 0
 
 
-def test_every_call_about_items_asks_for_its_units_and_no_other() -> None:
-    """A caller who asks for more gets that."""
+def test_item_calls_request_their_consumed_capacity() -> None:
+    """A more detailed request of the caller is kept."""
     assert request_consumed_capacity("query", {"A": 1}) == {
         "A": 1,
         "ReturnConsumedCapacity": "TOTAL",
     }
-    asks = {"ReturnConsumedCapacity": "INDEXES"}
-    assert request_consumed_capacity("put_item", asks) is asks
+    request = {"ReturnConsumedCapacity": "INDEXES"}
+    assert request_consumed_capacity("put_item", request) is request
     assert request_consumed_capacity("describe_table", {}) == {}
 
 
-def test_server_that_tells_no_units_is_called_all_the_same() -> None:
-    """Such as one for development."""
+def test_response_without_units_records_nothing() -> None:
+    """Some local servers do not report consumed capacity."""
     meter = Meter(Warm())
 
     meter.record("history", "query", {"TableName": MESSAGES}, {"Items": []})

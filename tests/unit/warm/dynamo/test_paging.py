@@ -1,4 +1,4 @@
-"""Pages: full, whole and bounded; which tokens they take, and which they refuse."""
+"""Pages: full, complete and bounded; valid and invalid tokens."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_token_of_a_row_is_the_start_of_the_page_after_it() -> None:
     ],
 )
 def test_token_of_another_query_is_refused(token: dict[str, str | int]) -> None:
-    """A token reads on in its own partition and range, and nowhere else."""
+    """A token is valid only in its own partition and range."""
     with pytest.raises(BadRequest, match="page token"):
         SENT.start_of(token)
 
 
 def test_token_outside_the_prefix_is_refused() -> None:
-    """A page of active messages does not read on among others."""
+    """A page of active messages does not continue with other messages."""
     token: dict[str, str | int] = {"chatid": "c", "status_ts": "deleted#0001", "ts": 1}
 
     with pytest.raises(BadRequest, match="page token"):
@@ -60,8 +60,8 @@ def test_token_outside_the_prefix_is_refused() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, PAGE_MAX])
-def test_limit_at_its_bound_is_taken(limit: int) -> None:
-    """The bounds themselves are allowed."""
+def test_limit_at_its_bound_is_accepted(limit: int) -> None:
+    """The minimum and the maximum are valid."""
     check_limit(limit)
 
 
@@ -76,9 +76,9 @@ def test_limit_out_of_its_bound_is_refused(limit: int) -> None:
 
 
 class Rows:
-    """A partition of rows; those in `filtered` do not pass the Query's filter. Answers as AWS does.
+    """A partition of rows with the Query behavior of AWS; `filtered` rows fail its filter.
 
-    A Query looks at `Limit` rows at most, and at `cut` of them where 1 MB would be full.
+    A Query scans at most `Limit` rows, and at most `cut` rows to simulate the limit of 1 MB.
     """
 
     def __init__(self, count: int, filtered: frozenset[int], cut: int) -> None:
@@ -116,7 +116,7 @@ CHAT = Span(MESSAGES, "c")
 async def read_all(
     rows: Rows, limit: int, unchosen: frozenset[int], unseen: frozenset[int]
 ) -> list[list[int]]:
-    """Read page by page to the end."""
+    """Read all pages."""
 
     async def choose(taken: list[Item]) -> list[Item]:
         return [row for row in taken if int(row["ts"]["N"]) not in unchosen]
@@ -138,7 +138,7 @@ seqs = st.frozensets(st.integers(0, 60), max_size=50)
 
 
 @given(st.integers(0, 60), seqs, seqs, seqs, st.integers(1, 9), st.integers(1, 70))
-async def test_pages_are_full_and_hold_everything_once(
+async def test_pages_are_full_and_contain_each_row_once(
     count: int,
     filtered: frozenset[int],
     unchosen: frozenset[int],
@@ -146,7 +146,7 @@ async def test_pages_are_full_and_hold_everything_once(
     limit: int,
     cut: int,
 ) -> None:
-    """Wherever DynamoDB cuts, and whatever is filtered where: the list, in full pages."""
+    """This holds for any cut by DynamoDB and any filtered rows."""
     rows = Rows(count, filtered, cut)
 
     pages = await read_all(rows, limit, unchosen, unseen)
@@ -158,14 +158,14 @@ async def test_pages_are_full_and_hold_everything_once(
 
 
 @given(seqs, seqs, st.integers(1, 9), st.integers(1, 20), st.integers(1, 20))
-async def test_page_that_has_done_its_work_ends_and_nothing_is_left_out(
+async def test_page_at_its_work_limit_is_short_and_the_next_one_continues(
     filtered: frozenset[int],
     unseen: frozenset[int],
     limit: int,
     looked_at_max: int,
     loaded_max: int,
 ) -> None:
-    """The bound makes a page short, never the list; each page looks at no more than it may."""
+    """The work limit shortens pages, but no row is skipped."""
     rows = Rows(61, filtered, 70)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paging, "LOOKED_AT_MAX", looked_at_max)
@@ -179,8 +179,8 @@ async def test_page_that_has_done_its_work_ends_and_nothing_is_left_out(
     assert all(len(page) <= limit for page in pages)
 
 
-async def test_page_looks_at_no_more_than_it_may() -> None:
-    """A hundred thousand rows of which none is wanted cost a page a tenth of them, not all."""
+async def test_page_scans_at_most_the_scan_limit() -> None:
+    """With 100,000 rows that are all filtered, a page scans only a part of them."""
     rows = Rows(100_000, frozenset(range(100_000)), 100_000)
 
     page = await read_page(cast(Any, rows), CHAT, {}, _none, limit=50, start=None)
@@ -189,8 +189,8 @@ async def test_page_looks_at_no_more_than_it_may() -> None:
     assert len(rows.looked_at) == paging.LOOKED_AT_MAX
 
 
-async def test_page_loads_no_more_than_it_may() -> None:
-    """Loading costs more than looking: its bound is the lower one."""
+async def test_page_loads_at_most_the_load_limit() -> None:
+    """Loading costs more than scanning, so its limit is lower."""
     rows, loaded = Rows(100_000, frozenset(), 100_000), []
 
     async def load(taken: list[Item]) -> list[int | None]:

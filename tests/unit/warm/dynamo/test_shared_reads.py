@@ -1,4 +1,4 @@
-"""Reads with a shared result: few reads, none that began before the call, no caller is harmed."""
+"""Shared reads: few reads, none that began before the call, and independent callers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chatserver.warm.dynamo.shared_reads import SharedReads
 
 
 class Store:
-    """A value that is read when a read begins; reads end when `gate` is set."""
+    """A store whose reads return the value at their start, and end when `gate` is set."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -29,7 +29,7 @@ class Store:
 
 
 async def start(reads: SharedReads[str, int], key: str, count: int) -> list[asyncio.Task[int]]:
-    """Start callers, and let them run as far as they get."""
+    """Start callers, and let them run until they wait."""
     tasks = [asyncio.create_task(reads.get(key)) for _ in range(count)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -37,7 +37,7 @@ async def start(reads: SharedReads[str, int], key: str, count: int) -> list[asyn
 
 
 async def test_concurrent_callers_share_a_read_of_their_key() -> None:
-    """Two keys, two reads."""
+    """There is one read per key."""
     store = Store()
     reads = SharedReads(store.read)
     tasks = [asyncio.create_task(reads.get(key)) for key in "aabab"]
@@ -62,7 +62,7 @@ async def test_caller_during_a_read_gets_the_result_of_a_later_one() -> None:
     assert store.reads == ["a", "a"]
 
 
-async def test_read_that_hangs_delays_no_later_caller() -> None:
+async def test_read_that_hangs_does_not_delay_later_callers() -> None:
     """The next read begins after `WAIT_S_MAX`."""
     store = Store()
     reads = SharedReads(store.read)
@@ -78,7 +78,7 @@ async def test_read_that_hangs_delays_no_later_caller() -> None:
 
 
 async def test_cancelled_caller_does_not_end_the_read_of_others() -> None:
-    """Only the caller that started the read is canceled."""
+    """The read continues for the other callers."""
     store = Store()
     reads = SharedReads(store.read)
     first, second = await start(reads, "a", 2)
@@ -92,7 +92,7 @@ async def test_cancelled_caller_does_not_end_the_read_of_others() -> None:
 
 
 async def test_error_reaches_all_callers_and_no_later_one() -> None:
-    """The next read is a new one."""
+    """A later caller starts a new read."""
     store = Store()
     store.is_down = True
     reads = SharedReads(store.read)

@@ -1,4 +1,4 @@
-"""The tenant prefix of every key; unknown request forms are refused."""
+"""The tenant prefix of every key, and refusal of unknown request forms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MESSAGES, DIRECTORY = "chat_messages", "chat_directory"
 
 
 def query(condition: str, table: str = DIRECTORY, **values: str) -> dict[str, Any]:
-    """A Query with texts as values."""
+    """Return a Query with strings as values."""
     return {
         "TableName": table,
         "KeyConditionExpression": condition,
@@ -29,8 +29,8 @@ def query(condition: str, table: str = DIRECTORY, **values: str) -> dict[str, An
     }
 
 
-def test_marked_are_the_partition_keys_of_tables_and_indexes_alone() -> None:
-    """Every partition key has the prefix, and no sort key has it."""
+def test_prefixed_attributes_are_the_partition_keys_of_tables_and_indexes() -> None:
+    """Numeric sort keys have no prefix."""
     found = {table.name: partitions_of(table) for table in TABLES}
 
     assert found["messages"] >= {"chatid", "sender_id", "receiver_id", "files_of"}
@@ -40,8 +40,8 @@ def test_marked_are_the_partition_keys_of_tables_and_indexes_alone() -> None:
     assert not any(partitions_of(table) & table.numbers for table in TABLES)
 
 
-def test_item_is_marked_in_every_partition_key_and_comes_back_without() -> None:
-    """Stored items have the prefix; the program never sees it."""
+def test_item_gets_the_prefix_when_sent_and_loses_it_when_received() -> None:
+    """Only stored items have the prefix."""
     item = {"chatid": {"S": "d-1"}, "ts": {"N": "1"}, "sender_id": {"S": "bob"}, "x": {"S": "y"}}
 
     sent = TENANCY.outgoing("put_item", {"TableName": MESSAGES, "Item": item})
@@ -56,7 +56,7 @@ def test_item_is_marked_in_every_partition_key_and_comes_back_without() -> None:
 
 
 @pytest.mark.parametrize(
-    ("condition", "values", "marked"),
+    ("condition", "values", "prefixed"),
     [
         ("#pk = :pk", {"pk": "c#x"}, {"pk"}),
         ("#pk = :pk AND begins_with(#sk, :sk)", {"pk": "c#x", "sk": "m#"}, {"pk", "sk"}),
@@ -65,21 +65,21 @@ def test_item_is_marked_in_every_partition_key_and_comes_back_without() -> None:
         ("#sk = :pk", {"pk": "m#x"}, {"pk"}),
     ],
 )
-def test_values_that_keys_are_compared_with_are_marked(
-    condition: str, values: dict[str, str], marked: set[str]
+def test_values_compared_with_keys_get_the_prefix(
+    condition: str, values: dict[str, str], prefixed: set[str]
 ) -> None:
-    """All forms of key conditions; of an index on the turned keys, too."""
+    """This holds for all forms of key conditions, also of an index with swapped keys."""
     sent = TENANCY.outgoing("query", query(condition, **values))
 
     assert sent["KeyConditionExpression"] == condition
     assert sent["ExpressionAttributeValues"] == {
-        f":{name}": {"S": f"acme/{text}" if name in marked else text}
+        f":{name}": {"S": f"acme/{text}" if name in prefixed else text}
         for name, text in values.items()
     }
 
 
-def test_values_of_other_attributes_are_left_alone() -> None:
-    """Also within the same expression, and in an update."""
+def test_values_of_other_attributes_are_unchanged() -> None:
+    """This holds within the same expression and in an update."""
     request = {
         "TableName": DIRECTORY,
         "Key": {"PK": {"S": "c#x"}, "SK": {"S": "m#a"}},
@@ -99,7 +99,9 @@ def test_values_of_other_attributes_are_left_alone() -> None:
         ":a": {"S": "acme/v"},
         ":b": {"S": "acme/v"},
     }
-    assert request["Key"] == {"PK": {"S": "c#x"}, "SK": {"S": "m#a"}}, "the caller's is his"
+    assert request["Key"] == {"PK": {"S": "c#x"}, "SK": {"S": "m#a"}}, (
+        "the caller's request is not modified"
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,8 +116,8 @@ def test_values_of_other_attributes_are_left_alone() -> None:
         "attribute_type(#sk, :v)",
     ],
 )
-def test_form_that_is_not_known_is_refused_before_it_is_sent(condition: str) -> None:
-    """A key cannot be used in a form that this module does not know."""
+def test_unknown_expression_form_is_refused(condition: str) -> None:
+    """Otherwise a key could be sent without its prefix."""
     request = query("#pk = :pk", pk="c#x", v="v") | {"FilterExpression": condition}
     request["ExpressionAttributeNames"]["#map"] = "map"
 
@@ -124,8 +126,8 @@ def test_form_that_is_not_known_is_refused_before_it_is_sent(condition: str) -> 
 
 
 @pytest.mark.parametrize("operation", ["execute_statement", "transact_something", "delete_table"])
-def test_operation_that_is_not_known_is_refused(operation: str) -> None:
-    """Such as one that names items in a language of its own."""
+def test_unknown_operation_is_refused(operation: str) -> None:
+    """For example PartiQL statements would bypass the prefix."""
     with pytest.raises(AssertionError):
         TENANCY.outgoing(operation, {})
 
@@ -133,8 +135,8 @@ def test_operation_that_is_not_known_is_refused(operation: str) -> None:
 @pytest.mark.parametrize(
     "more", [{"KeyConditions": {}}, {"Expected": {}}, {"AttributeUpdates": {}}, {"ScanFilter": {}}]
 )
-def test_forms_from_before_expressions_are_refused(more: dict[str, Any]) -> None:
-    """They would pass unmarked."""
+def test_legacy_request_parameters_are_refused(more: dict[str, Any]) -> None:
+    """Their keys would be sent without the prefix."""
     request = {"TableName": DIRECTORY, "Key": {"PK": {"S": "x"}, "SK": {"S": "x"}}, **more}
 
     with pytest.raises(UnknownForm):
@@ -142,13 +144,13 @@ def test_forms_from_before_expressions_are_refused(more: dict[str, Any]) -> None
 
 
 def test_query_without_a_partition_is_refused() -> None:
-    """It would ask for an attribute that is no key of ours."""
+    """A key condition must contain a partition key."""
     with pytest.raises(UnknownForm):
         TENANCY.outgoing("query", query("#role = :v", v="v"))
 
 
-def test_scan_is_filtered_and_its_place_is_passed_on_as_it_is() -> None:
-    """It may stand at another tenant's item."""
+def test_scan_is_filtered_and_its_start_key_is_unchanged() -> None:
+    """The start key may be an item of another tenant."""
     place = {"PK": {"S": "zeta/c#x"}, "SK": {"S": "zeta/c#x"}}
     request = {
         "TableName": DIRECTORY,
@@ -174,8 +176,8 @@ def test_scan_is_filtered_and_its_place_is_passed_on_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("chat", ["d-1", "zeta/d-1", "acmed-1", "acme2/d-1"])
-def test_item_of_somebody_else_is_never_shown(chat: str) -> None:
-    """Refused where it cannot be, and passed over by those who are shown everything."""
+def test_item_of_another_tenant_is_never_returned(chat: str) -> None:
+    """In a query it is an error; in a scan of all tenants it is skipped."""
     item = {"chatid": {"S": chat}, "ts": {"N": "1"}}
 
     with pytest.raises(CorruptData):
@@ -190,7 +192,7 @@ ITEMS = st.fixed_dictionaries(
 
 
 @given(st.lists(ITEMS, min_size=1, max_size=4))
-def test_batches_and_transactions_come_back_as_they_went(items: list[dict[str, Any]]) -> None:
+def test_batches_and_transactions_round_trip(items: list[dict[str, Any]]) -> None:
     """Unprocessed entries and cancellation reasons match the caller's request."""
     writes = {MESSAGES: [{"PutRequest": {"Item": item}} for item in items]}
     keys = {MESSAGES: {"Keys": items, "ConsistentRead": True}}
@@ -214,19 +216,19 @@ def test_batches_and_transactions_come_back_as_they_went(items: list[dict[str, A
 
 
 @pytest.mark.parametrize("tenant", ["a", "acme-2", "A" * 32, ""])
-def test_tenant_that_is_a_word_is_taken_and_is_that_of_s3_too(tenant: str) -> None:
-    """One setting for both tiers."""
+def test_valid_tenant_is_used_for_s3_too(tenant: str) -> None:
+    """One setting applies to both tiers."""
     assert Settings(warm=Warm(tenant=tenant)).cold.tenant == tenant
 
 
 @pytest.mark.parametrize("tenant", ["a/b", "a#b", "-a", "a b", "ä", "A" * 33, "a\n", "a*"])
-def test_tenant_that_is_no_word_is_refused(tenant: str) -> None:
-    """It is a part of keys, and of patterns of IAM."""
+def test_invalid_tenant_is_refused(tenant: str) -> None:
+    """The tenant is a part of keys and of IAM patterns."""
     with pytest.raises(ValueError, match="tenant"):
         Warm(tenant=tenant)
 
 
-def test_tenant_of_s3_is_no_setting() -> None:
-    """It cannot differ from that of DynamoDB."""
+def test_tenant_of_s3_is_not_a_setting() -> None:
+    """It cannot differ from the tenant of DynamoDB."""
     with pytest.raises(ValueError, match=r"cold\.tenant"):
         Settings.model_validate({"warm": {"tenant": "a"}, "cold": {"tenant": "a"}})

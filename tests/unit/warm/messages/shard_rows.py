@@ -1,4 +1,4 @@
-"""The rows of the list of sharded chats in memory, and a clock, for tests of several processes."""
+"""A fake of the rows that list sharded chats, and a clock shared by several processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ US = 1_000_000
 
 
 class Rows:
-    """Both rows, behind the door to DynamoDB. Each call waits twice at `gate`, if there is one."""
+    """A fake DynamoDB client with both rows. Each call waits twice at `gate`, if it is set."""
 
     def __init__(self) -> None:
         self.horizon: Item | None = None
@@ -75,7 +75,7 @@ class Rows:
 
 
 class Time:
-    """Monotonic time of all processes, and Redis's clock, which may jump."""
+    """The monotonic time of all processes, and the clock of Redis, which may jump."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0

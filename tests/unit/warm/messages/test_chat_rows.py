@@ -1,4 +1,4 @@
-"""A chat's rows read as one, whatever it is spread over, page by page and either way."""
+"""Rows of a chat read as one list, over any shards, in pages and in both directions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from chatserver.warm.dynamo.paging import Span, Token, read_page
 from chatserver.warm.messages.chat_rows import ChatRows, chat_in, key_of, place_item, share_of
 from chatserver.warm.schema.tables import MESSAGES, STATUS_INDEX
 
-LAST = 99  # ts go from 0 to here; seq is ts
+LAST = 99  # timestamps are 0 to LAST; seq equals ts
 
 
 class Table:
-    """Table `messages` with one chat's rows. Answers Queries as AWS does.
+    """Table `messages` with the rows of one chat and the Query behavior of AWS.
 
-    A Query looks at `Limit` rows at most, and at `cut` of them where 1 MB would be full. Rows in
-    `filtered` do not pass its filter.
+    A Query scans at most `Limit` rows, and at most `cut` rows to simulate the limit of 1 MB.
+    Rows in `filtered` do not pass its filter.
     """
 
     def __init__(self, layout: Layout, stamps: Sequence[int], filtered: frozenset[int], cut: int):
@@ -39,7 +39,7 @@ class Table:
             self._partitions.setdefault(row["chatid"]["S"], []).append(row)
 
     async def get_for_reading(self, upto_ts: int) -> Layouts:
-        """Stands in for the list of shards, too."""
+        """Act as the list of sharded chats too."""
         return self.layouts
 
     @contextlib.asynccontextmanager
@@ -56,8 +56,10 @@ class Table:
         if ":prefix" not in values:
             low, high = (_of(values[name]) for name in (":low", ":high"))
         for name in (*values, *request["ExpressionAttributeNames"]):
-            assert name in request["KeyConditionExpression"], "DynamoDB refuses what is not used"
-        assert low <= high, "DynamoDB refuses such a range"
+            assert name in request["KeyConditionExpression"], (
+                "DynamoDB refuses unused names and values"
+            )
+        assert low <= high, "DynamoDB refuses an empty range"
         rows = self._partitions.get(values[":partition"]["S"], [])
         rows = [row for row in rows if low <= _of(row[sort]) <= high]
         is_rising = request.get("ScanIndexForward", True)
@@ -90,19 +92,19 @@ def _row(ts: int) -> Item:
 
 @st.composite
 def layouts(draw: st.DrawFn) -> Layout:
-    """Up to five stretches."""
+    """A layout with up to five sharding periods."""
     begins = draw(st.lists(st.integers(1, LAST), max_size=5, unique=True))
     shards = st.sampled_from([1, 2, 4, 16])
     return Layout(tuple(ShardingPeriod(begin, draw(shards)) for begin in sorted(begins)))
 
 
 def reader_of(table: Table) -> ChatRows:
-    """Reads the table by its own layouts."""
+    """Return a reader of the table with its layouts."""
     return ChatRows(cast(Any, table), Warm(), None, cast(Any, table))
 
 
 def span_of(low: int, high: int, *, is_status: bool) -> Span:
-    """A range, in the table or in the index."""
+    """Return a range of the table or of the index."""
     if not is_status:
         return Span(MESSAGES, "c", between=(low, high))
     if (low, high) == (0, LAST):
@@ -130,7 +132,7 @@ ends = st.integers(0, LAST)
     st.lists(st.integers(1, 9), min_size=1, max_size=9),
     st.lists(st.tuples(st.integers(1, 20), st.sampled_from([1, 2, 8])), max_size=3),
 )
-async def test_pages_of_a_spread_chat_hold_every_row_once_in_order(
+async def test_pages_of_a_sharded_chat_contain_each_row_once_in_order(
     layout: Layout,
     stamps: list[int],
     filtered: frozenset[int],
@@ -141,7 +143,7 @@ async def test_pages_of_a_spread_chat_hold_every_row_once_in_order(
     limits: list[int],
     moves: list[tuple[int, int]],
 ) -> None:
-    """In full pages, across stretches, by tokens, also while the chat moves on beyond its rows."""
+    """Pages are full, across sharding periods, also while new periods are added."""
     table = Table(layout, stamps, filtered, cut)
     rows = reader_of(table)
     low, high = ends
@@ -162,8 +164,8 @@ async def test_pages_of_a_spread_chat_hold_every_row_once_in_order(
         if start is None:
             break
         assert len(page.items) == limit
-        assert start["chatid"] == "c", "tokens tell nothing of shards"
-        if moves:  # a stretch that begins beyond all rows
+        assert start["chatid"] == "c", "tokens contain no shard"
+        if moves:  # a period that begins after all rows
             ahead, shards = moves.pop()
             now = table.layouts.of("c")
             begin = max(LAST, now.from_ts) + ahead
@@ -175,10 +177,10 @@ async def test_pages_of_a_spread_chat_hold_every_row_once_in_order(
 
 @settings(deadline=None)
 @given(layouts(), stamps, st.integers(1, 110), st.booleans(), st.integers(1, 70))
-async def test_list_returns_the_first_of_a_range(
+async def test_list_of_a_sharded_chat_returns_the_first_rows(
     layout: Layout, stamps: list[int], count: int, is_rising: bool, cut: int
 ) -> None:
-    """As a Query of one partition would."""
+    """The result equals that of a Query on one partition."""
     table = Table(layout, stamps, frozenset(), cut)
     span = span_of(0, LAST, is_status=False)
     query = span.query(Warm()) | {"ScanIndexForward": is_rising}
@@ -193,8 +195,8 @@ async def test_list_returns_the_first_of_a_range(
 
 @settings(deadline=None)
 @given(layouts(), ends)
-def test_entry_is_read_where_it_was_put(layout: Layout, ts: int) -> None:
-    """The key that a reader asks for is the one that the writer used."""
+def test_entry_is_read_with_the_key_of_its_write(layout: Layout, ts: int) -> None:
+    """Readers and writers compute the same key."""
     known = Layouts({"c": layout} if layout else {})
 
     placed = place_item(known, _row(ts))
@@ -204,8 +206,8 @@ def test_entry_is_read_where_it_was_put(layout: Layout, ts: int) -> None:
     assert {**placed, "chatid": {"S": "c"}} == _row(ts)
 
 
-async def test_chat_that_was_never_spread_is_one_query() -> None:
-    """An unsharded chat costs one query, as before."""
+async def test_unsharded_chat_is_read_with_one_query() -> None:
+    """Sharding adds no cost to other chats."""
     table = Table(Layout(), range(100), frozenset(), 1000)
     span = span_of(0, LAST, is_status=False)
 
@@ -215,14 +217,14 @@ async def test_chat_that_was_never_spread_is_one_query() -> None:
 
 
 @pytest.mark.parametrize("shards", [2, 4, 16, 64])
-def test_page_of_a_spread_chat_is_read_at_once_mostly(shards: int) -> None:
-    """Each shard is asked for a little more than its part of a page, and never for more than it."""
+def test_page_of_a_sharded_chat_rarely_needs_a_second_query(shards: int) -> None:
+    """The limit of each shard is a little above its share of the page."""
     assert 50 / shards < share_of(50, shards) <= 50 / shards + 2 * (50 / shards) ** 0.5 + 2
     assert share_of(1, shards) == 1
 
 
 async def test_token_of_another_chat_is_refused() -> None:
-    """A page of a spread chat goes on in that chat alone."""
+    """A token is valid only for its own chat."""
     table = Table(Layout((ShardingPeriod(5, 4),)), range(10), frozenset(), 10)
     span = span_of(0, LAST, is_status=False)
 

@@ -44,8 +44,8 @@ OTHERS: dict[str, Any] = {
 }
 
 
-def test_every_field_of_a_message_is_summed() -> None:
-    """A new field gets a value here, and the checksum another form."""
+def test_checksum_depends_on_every_field() -> None:
+    """A new field needs a value here and another form of the checksum."""
     assert {*OTHERS, "shredded"} == set(Message.__struct_fields__)
     sums = {checksum_of(msgspec.structs.replace(SENT, **{n: v})) for n, v in OTHERS.items()}
 
@@ -56,10 +56,10 @@ reactions = st.dictionaries(st.text("ab", min_size=1, max_size=3), st.text(min_s
 
 
 @given(st.text(max_size=20), reactions, st.sampled_from(("", "edit", "delete", "reaction")))
-def test_item_is_right_after_every_way_that_it_may_go(
+def test_item_after_any_valid_change_has_a_correct_checksum(
     body: str, emoji: dict[str, str], kind: str
 ) -> None:
-    """Written, read, changed, and with its reactions in any order; who receives it is no matter."""
+    """The order of reactions and the receiver do not matter."""
     message = msgspec.structs.replace(SENT, body=body, reactions=emoji, rev=8 if emoji else 0)
     if kind:
         entry = msgspec.structs.replace(SENT, seq=9, kind=kind, body="x", target=7)
@@ -75,8 +75,8 @@ def test_item_is_right_after_every_way_that_it_may_go(
 
 
 @pytest.mark.parametrize("name", [Field.BODY, Field.SENDER, Field.MID, Field.REF, Field.KIND])
-def test_item_that_was_changed_is_wrong(name: str) -> None:
-    """For any changed attribute."""
+def test_item_with_a_modified_attribute_is_wrong(name: str) -> None:
+    """Modifications outside the product are detected."""
     item = encode_item(PersistItem(SENT, "bob")) | {name: {"S": "other"}}
 
     assert verify(item, decode_item(item)) == "wrong"
@@ -84,7 +84,7 @@ def test_item_that_was_changed_is_wrong(name: str) -> None:
 
 @pytest.mark.parametrize("held", [None, "", "1.1", "2.1.00000000", "1.5.00000000", "1.15.0"])
 def test_item_without_a_checksum_of_this_form_and_revision_is_unverified(held: str | None) -> None:
-    """Of before there were any, of a later release, or left by one that knows of none."""
+    """Items of earlier and later releases are not reported as wrong."""
     item = encode_item(PersistItem(SENT, None))
     del item[Field.SUM]
     if held is not None:
@@ -94,7 +94,7 @@ def test_item_without_a_checksum_of_this_form_and_revision_is_unverified(held: s
 
 
 def test_marker_has_the_checksum_of_its_tombstone() -> None:
-    """A marker has no content but its position."""
+    """The checksum of a marker covers its position."""
     marker = markers.encode_marker(msgspec.structs.replace(SENT, expires_at=1_795_000_060))
     moved = marker | {Field.SEQ: {"N": "8"}}
 
@@ -102,7 +102,7 @@ def test_marker_has_the_checksum_of_its_tombstone() -> None:
     assert verify(moved, markers.decode_marker(moved)) == "wrong"
 
 
-def test_revision_one_is_the_message_as_it_was_sent() -> None:
-    """Rev 1 is stored explicitly; the message omits it."""
+def test_checksum_of_revision_one_equals_the_sent_message() -> None:
+    """Items store revision 1; the sent message omits it."""
     assert checksum_of(msgspec.structs.replace(SENT, rev=1)) == checksum_of(SENT)
     assert checksum_of(tombstone_of(SENT, 9)).startswith("1.9.")

@@ -1,4 +1,4 @@
-"""A message as an item of the table, and back."""
+"""Messages as items of the table: encoding and decoding."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_item_of_a_direct_message_has_the_attributes_of_the_data_model() -> None
 
 
 def test_item_of_a_group_message_has_no_receiver() -> None:
-    """The receiver index stays sparse: it holds direct chats only."""
+    """The receiver index is sparse: it contains only direct chats."""
     item = encode_item(PersistItem(DIRECT, receiver=None))
 
     assert "receiver_id" not in item
@@ -56,18 +56,18 @@ def test_item_of_a_group_message_has_no_receiver() -> None:
     body=st.text(min_size=1),
     reply_to=st.none() | st.integers(1, 2**53 - 1),
 )
-def test_message_encoded_and_decoded_is_the_same(
+def test_message_encoded_and_decoded_is_equal(
     seq: int, ts: int, body: str, reply_to: int | None
 ) -> None:
-    """Nothing of a message is lost or bent on its way through the warm tier."""
+    """The warm tier changes no field of a message."""
     message = Message(seq, ts, "g-1", "01M", "alice", "r1", "text", body, reply_to)
 
     assert decode_item(encode_item(PersistItem(message, None))) == message
 
 
 @pytest.mark.parametrize("broken", [{"seq": {"N": "x"}}, {"seq": {"S": "1"}}, {"body": {}}])
-def test_item_that_is_no_message_is_corrupt_data(broken: dict[str, dict[str, str]]) -> None:
-    """A row that somebody else wrote is named, not guessed at."""
+def test_item_that_is_not_a_message_is_corrupt_data(broken: dict[str, dict[str, str]]) -> None:
+    """An invalid item is an error that names the chat."""
     item = encode_item(PersistItem(DIRECT, None)) | broken
 
     with pytest.raises(CorruptData, match="d-abc"):

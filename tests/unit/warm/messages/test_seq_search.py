@@ -1,4 +1,4 @@
-"""The search for a seq in a table sorted by time, against a list that stands for the table."""
+"""The search for a seq in a table sorted by time, compared with a list."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from chatserver.warm.messages.seq_search import PROBES_MAX, TS_MAX, WINDOW, Plac
 
 STEPS = st.one_of(
     st.integers(1, 3),  # a burst
-    st.integers(1, 60_000_000),  # a talk
-    st.integers(1, 10**12),  # a silence of up to 11 days
+    st.integers(1, 60_000_000),  # a conversation
+    st.integers(1, 10**12),  # a pause of up to 11 days
 )
 
 
 class Rows:
-    """Stands for one chat of the table; answers probes as a Query would, and counts them."""
+    """One chat of a fake table; answers probes like a Query, and counts them."""
 
     def __init__(self, places: list[Place]) -> None:
         self.places = sorted(places, key=lambda place: place.ts)
@@ -44,13 +44,13 @@ def search(rows: Rows, target: int, known: list[Place] | None = None) -> Place |
 
 
 def evenly(count: int, step: int, start: int = 1_700_000_000_000_000) -> list[Place]:
-    """Places of a chat that flows evenly."""
+    """Return the places of a chat with evenly spaced messages."""
     return [Place(seq, start + seq * step) for seq in range(1, count + 1)]
 
 
 @st.composite
 def chats(draw: st.DrawFn) -> list[Place]:
-    """A chat of bursts, talks and silences; of some, messages are absent anywhere."""
+    """A chat with bursts, conversations and pauses; some chats lack messages."""
     ts = draw(st.integers(0, 2**51))
     places: list[Place] = []
     for length, step in draw(st.lists(st.tuples(st.integers(1, 150), STEPS), max_size=8)):
@@ -60,7 +60,7 @@ def chats(draw: st.DrawFn) -> list[Place]:
     if draw(st.booleans()):
         absent = draw(st.sets(st.integers(1, len(places) + 1), max_size=40))
         places = [place for place in places if place.seq not in absent]
-    first = draw(st.integers(0, 100))  # older ones went to the cold tier
+    first = draw(st.integers(0, 100))  # older ones are in the cold tier
     return [place for place in places if place.seq > first]
 
 
@@ -92,8 +92,8 @@ def test_search_in_an_even_chat_takes_few_probes(target: int) -> None:
 
 
 @pytest.mark.parametrize("target", [65, 3_500, 5_001, 9_900])
-def test_search_across_long_silences_takes_few_probes(target: int) -> None:
-    """Ten bursts of a thousand messages, a month between them, do not cost a halving of months."""
+def test_search_across_long_pauses_takes_few_probes(target: int) -> None:
+    """Ten bursts of a thousand messages with a month between them need few probes."""
     month_us = 30 * 86_400 * 1_000_000
     places = [
         Place(burst * 1000 + n + 1, 10**15 + burst * month_us + n * 1000)
@@ -108,8 +108,8 @@ def test_search_across_long_silences_takes_few_probes(target: int) -> None:
     assert rows.probes <= 12
 
 
-def test_search_inside_a_large_hole_ends_soon() -> None:
-    """That nothing is stored between two rows is seen at once, not by halving what they span."""
+def test_search_inside_a_large_gap_takes_few_probes() -> None:
+    """An empty range between two rows is detected without a binary search."""
     places = evenly(200_000, 1_000_000)
     rows = Rows(places[:1000] + places[-1000:])
 
@@ -117,8 +117,8 @@ def test_search_inside_a_large_hole_ends_soon() -> None:
     assert rows.probes <= 4
 
 
-def test_search_with_a_known_neighbour_takes_one_probe() -> None:
-    """A hint that is off by a few messages is nearly as good as a right one."""
+def test_search_with_a_nearby_hint_takes_one_probe() -> None:
+    """A hint may be off by a few messages."""
     places = evenly(10_000, 5_000)
     rows = Rows(places)
 
@@ -134,15 +134,15 @@ def test_search_of_an_empty_chat_finds_nothing() -> None:
     assert search(Rows([]), 1000) is None
 
 
-def test_search_for_a_seq_beyond_the_head_finds_nothing_at_once() -> None:
-    """A seq that is not stored yet costs one read of the newest item."""
+def test_search_for_a_seq_beyond_the_head_takes_one_probe() -> None:
+    """The newest item shows that the seq is not stored yet."""
     rows = Rows(evenly(500, 10))
 
     assert search(rows, 501) is None
     assert rows.probes == 1
 
 
-def test_search_where_time_does_not_rise_with_seq_is_corrupt_data() -> None:
+def test_search_in_rows_out_of_order_is_corrupt_data() -> None:
     """Items in the wrong order are reported; the search does not loop forever."""
     places = evenly(1000, 10)
     places[500] = Place(3, places[500].ts)

@@ -1,7 +1,7 @@
-"""The list of spread chats: whoever acts by it, however late, puts an entry where all look for it.
+"""The list of sharded chats: late processes use the same partition for an entry as all others.
 
-The test's processes share one row in memory. Each may be frozen before a call is done and before
-its answer arrives, for any time, while clocks run and others go on.
+The test's processes share one row in memory. Each may be frozen before a call and before its
+response, for any time, while clocks and other processes continue.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STEPS = 700
 
 
 class World:
-    """Some processes, one chat, and what each of them did with its entries."""
+    """Several processes, one chat, and the partitions that they used for its entries."""
 
     def __init__(self, processes: int, seed: int) -> None:
         self.random = random.Random(seed)
@@ -54,7 +54,7 @@ class World:
         self.is_over = False
 
     async def freeze(self, is_move: bool) -> None:
-        """Now and then a process sleeps, in the middle of what it does; movers most of the time."""
+        """Sometimes block a call; mostly calls of processes that change the sharding."""
         if self.is_over or self.random.random() > (0.6 if is_move else 0.03):
             return
         gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -63,19 +63,19 @@ class World:
         await gate
 
     def commit(self) -> int:
-        """Give out a ts, as `accept.lua` does."""
+        """Assign a timestamp, as `accept.lua` does."""
         self.last_ts = max(self.last_ts + 1, int(self.time.time() * US))
         return self.last_ts
 
     async def find_newest_ts(self) -> int:
-        """As `ChatLog.find_newest_ts`."""
+        """Act as `ChatLog.find_newest_ts`."""
         self.tries += 1
         newest = max(self.last_ts, int(self.time.time() * US))
         await self.freeze(is_move=True)
         return newest
 
     async def handle(self, number: int) -> None:
-        """A process puts, or looks for, an entry: a new one or an old one."""
+        """Let a process write a new entry or read an old one."""
         known = [ts for ts, _ in self.placed[-20:]]
         ts = self.random.choice([self.commit(), *known])
         get = self.lists[number].get_for_keys if ts in known else None
@@ -83,17 +83,17 @@ class World:
         self.placed.append((ts, layouts.partition_of("c", ts)))
 
     async def move(self, number: int) -> None:
-        """A process wants the chat on other shards."""
+        """Let a process change the number of shards."""
         shards = self.random.choice([1, 16])
         self.outcomes.append(await self.lists[number].spread("c", shards, self.find_newest_ts))
 
     def start(self, work: Any) -> None:
-        """Begin something beside the others."""
+        """Start a concurrent task."""
         task = asyncio.create_task(work)
         self.tasks.add(task)
 
     async def step(self) -> None:
-        """Do one thing, by chance."""
+        """Do one random thing."""
         number = self.random.randrange(len(self.lists))
         chance = self.random.random()
         if chance < 0.02:
@@ -111,7 +111,7 @@ class World:
             await asyncio.sleep(0)
 
     async def end(self) -> None:
-        """Let everything that is under way come to its end."""
+        """Complete all running tasks."""
         self.is_over = True
         for _, gate in self.frozen:
             if not gate.done():
@@ -121,8 +121,10 @@ class World:
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 4), st.integers(0, 2**32))
-async def test_every_process_puts_an_entry_in_one_place(processes: int, seed: int) -> None:
-    """With any delays of processes and writes, the final layout is right for all entries."""
+async def test_every_process_uses_the_same_partition_for_an_entry(
+    processes: int, seed: int
+) -> None:
+    """With any delays, the final layout is correct for all entries."""
     world = World(processes, seed)
     for _ in range(STEPS):
         await world.step()
@@ -134,8 +136,8 @@ async def test_every_process_puts_an_entry_in_one_place(processes: int, seed: in
     assert [(ts, last.partition_of("c", ts)) for ts, _ in world.placed] == world.placed
 
 
-async def test_simulation_does_move_chats() -> None:
-    """The property above is none of worlds in which nothing happens."""
+async def test_simulation_changes_the_sharding_often() -> None:
+    """Otherwise the property test above would prove nothing."""
     outcomes: list[str] = []
     spread = raced = 0
     for seed in range(8):
@@ -151,12 +153,12 @@ async def test_simulation_does_move_chats() -> None:
 
 
 def list_of(rows: Rows, time: Time) -> ShardList:
-    """The list of a process."""
+    """Return the list of one process."""
     return ShardList(cast(Any, rows), Warm(), time)
 
 
 def now_of(time: Time) -> Callable[[], Awaitable[int]]:
-    """The newest ts according to Redis."""
+    """Return a function that returns the time of Redis."""
 
     async def find_newest_ts() -> int:
         return int(time.time() * US)
@@ -164,8 +166,8 @@ def now_of(time: Time) -> Callable[[], Awaitable[int]]:
     return find_newest_ts
 
 
-async def test_copy_is_used_up_to_its_horizon_without_a_call() -> None:
-    """However old it is; beyond the horizon a read is shared, and used for a moment."""
+async def test_cached_list_is_used_up_to_its_horizon() -> None:
+    """The age does not matter; beyond the horizon, reads are shared and cached briefly."""
     rows, time = Rows(), Time()
     shards = list_of(rows, time)
     ts = int(time.time() * US)
@@ -186,7 +188,7 @@ async def test_copy_is_used_up_to_its_horizon_without_a_call() -> None:
 
 
 async def test_readers_never_move_the_horizon() -> None:
-    """A client may name any ts."""
+    """Clients can read with any timestamp."""
     rows, time = Rows(), Time()
     shards = list_of(rows, time)
 
@@ -197,7 +199,7 @@ async def test_readers_never_move_the_horizon() -> None:
 
 
 async def test_many_writers_move_the_horizon_about_twice_a_second() -> None:
-    """In total; layouts are read again only after a change."""
+    """This is the total of all writers; layouts are read again only after a change."""
     rows, time = Rows(), Time()
     lists = [list_of(rows, time) for _ in range(10)]
 
@@ -210,24 +212,24 @@ async def test_many_writers_move_the_horizon_about_twice_a_second() -> None:
     assert rows.layout_reads == 0
 
 
-async def test_late_write_of_a_stretch_fails() -> None:
-    """A process that pauses between computing and writing a stretch must not write it."""
+async def test_late_write_of_a_sharding_period_fails() -> None:
+    """A process that pauses between computing and writing a period must not write it."""
     rows, time = Rows(), Time()
-    sleeper, other = list_of(rows, time), list_of(rows, time)
+    late_process, other = list_of(rows, time), list_of(rows, time)
     await other.get_for_writing(int(time.time() * US))
 
-    async def sleep_here() -> int:
+    async def pause() -> int:
         newest = int(time.time() * US)
         time.now_s += 60
         await other.get_for_writing(int(time.time() * US))
         return newest
 
-    assert await sleeper.spread("c", 4, sleep_here) == "raced"
+    assert await late_process.spread("c", 4, pause) == "raced"
     assert not (await other.get_for_keys(TS_MAX)).of("c")
 
 
-async def test_spread_is_tried_again_after_a_concurrent_write() -> None:
-    """A steady chat writes an entry at the moment of each decision; it is spread all the same."""
+async def test_spread_is_repeated_after_a_concurrent_write() -> None:
+    """A busy chat writes at the time of each decision and must still be sharded."""
     rows, time = Rows(), Time()
     mover, writer = list_of(rows, time), list_of(rows, time)
     calls = 0
@@ -246,8 +248,8 @@ async def test_spread_is_tried_again_after_a_concurrent_write() -> None:
     assert (await writer.get_for_keys(TS_MAX)).of("c").shards == 4
 
 
-async def test_stretch_begins_at_the_horizon_and_nothing_is_decided_anew_before() -> None:
-    """At once, but for what readers and writers need to know of it."""
+async def test_sharding_period_begins_at_the_horizon_without_earlier_changes() -> None:
+    """Until then, other changes have to wait."""
     rows, time = Rows(), Time()
     shards, now = list_of(rows, time), now_of(time)
     start = int(time.time() * US)
@@ -259,12 +261,12 @@ async def test_stretch_begins_at_the_horizon_and_nothing_is_decided_anew_before(
     assert layout == Layout((ShardingPeriod(start + EXTENSION_US + 1, 4),))
     assert await shards.spread("c", 8, now) == "waiting"
     time.now_s += 1
-    assert await shards.spread("c", 4, now) == "waiting", "it is so already"
+    assert await shards.spread("c", 4, now) == "waiting", "the number of shards is the same"
     assert await shards.spread("c", 8, now) == "moved"
 
 
-async def test_readers_know_a_stretch_before_it_has_entries() -> None:
-    """Also where the horizon is behind: reads beyond it use a copy for a moment."""
+async def test_readers_know_a_sharding_period_before_it_has_entries() -> None:
+    """The period begins after the cached list of every reader has expired."""
     rows, time = Rows(), Time()
     shards, now = list_of(rows, time), now_of(time)
 
@@ -274,8 +276,8 @@ async def test_readers_know_a_stretch_before_it_has_entries() -> None:
     assert layout.from_ts - int(time.time() * US) > SHARD_REFRESH_S * US
 
 
-async def test_nothing_is_moved_by_who_cannot_tell_the_time() -> None:
-    """A chat that Redis does not have open may go on anywhere."""
+async def test_spread_without_the_newest_ts_waits() -> None:
+    """Without the chat in Redis, its next timestamp is unknown."""
     rows, time = Rows(), Time()
 
     async def unknown() -> None:
@@ -284,8 +286,8 @@ async def test_nothing_is_moved_by_who_cannot_tell_the_time() -> None:
     assert await list_of(rows, time).spread("c", 4, unknown) == "waiting"
 
 
-async def test_floor_is_kept_with_the_layout_and_on_its_own() -> None:
-    """A chat that is on so many shards already stays there for longer."""
+async def test_floor_is_stored_with_and_without_a_new_layout() -> None:
+    """A floor equal to the current number of shards extends its time only."""
     rows, time = Rows(), Time()
     shards, now = list_of(rows, time), now_of(time)
     ends = int(time.time() * US) + 3600 * US
@@ -300,8 +302,8 @@ async def test_floor_is_kept_with_the_layout_and_on_its_own() -> None:
     assert layouts.floor_of("other", ends) == 1
 
 
-async def test_full_chat_goes_up_and_not_down() -> None:
-    """The last stretches are kept for load: a chat that used up the others stays spread."""
+async def test_chat_with_the_maximum_of_periods_only_gets_more_shards() -> None:
+    """The last periods are reserved for more shards: the chat stays sharded."""
     rows, time = Rows(), Time()
     shards, now = list_of(rows, time), now_of(time)
 
@@ -316,8 +318,8 @@ async def test_full_chat_goes_up_and_not_down() -> None:
     assert await shards.spread("c", 4, now) == "moved"
 
 
-async def test_full_list_takes_no_more_chats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The row stays one that DynamoDB takes; chats beyond it are not spread."""
+async def test_full_list_accepts_no_more_chats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row stays within the item size of DynamoDB; further chats are not sharded."""
     rows, time = Rows(), Time()
     shards, now = list_of(rows, time), now_of(time)
     monkeypatch.setattr(sharded_chats, "TEXT_MAX", 110)
@@ -331,7 +333,7 @@ async def test_full_list_takes_no_more_chats(monkeypatch: pytest.MonkeyPatch) ->
     ("field", "text", "why"),
     [("chats", "5:3", "not a shard layout"), ("floors", "5:3", "not a minimum number of shards")],
 )
-async def test_row_that_makes_no_sense_stops_who_reads_it(field: str, text: str, why: str) -> None:
+async def test_invalid_row_is_corrupt_data(field: str, text: str, why: str) -> None:
     """A guess would put messages where no reader finds them."""
     rows, time = Rows(), Time()
     await list_of(rows, time).spread("c", 4, now_of(time))

@@ -1,4 +1,4 @@
-"""When items go by themselves."""
+"""TTL of message items."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from tests.integration.warm.support import START_TS, message
 
 SENT_S = START_TS // 1_000_000 + 1
 DAY_S = 86_400
-KEEPING = ItemRetention.by(Archive(removal="ttl", retention_s=30 * DAY_S))
+RETENTION = ItemRetention.by(Archive(removal="ttl", retention_s=30 * DAY_S))
 
 
-def test_item_goes_when_it_is_old_and_the_archive_had_its_time() -> None:
-    """An item that the worker removes, or without an archive, has no `ttl`."""
+def test_item_expires_after_retention_and_archiving_time() -> None:
+    """Without an archive, or with removal by the worker, an item has no `ttl`."""
     by_worker = ItemRetention.by(Archive(retention_s=30 * DAY_S))
     nothing_moves = ItemRetention.by(Archive(removal="ttl"))
 
-    assert KEEPING.removed_at(message(1).ts, SENT_S) == SENT_S + 32 * DAY_S
-    for keeping in (by_worker, nothing_moves, FOR_EVER):
-        assert keeping.removed_at(message(1).ts, SENT_S) is None
+    assert RETENTION.removed_at(message(1).ts, SENT_S) == SENT_S + 32 * DAY_S
+    for retention in (by_worker, nothing_moves, FOR_EVER):
+        assert retention.removed_at(message(1).ts, SENT_S) is None
 
 
-def test_item_that_is_written_when_its_message_is_old_stays() -> None:
-    """The archive would have no time for it."""
+def test_item_written_after_the_retention_has_no_ttl() -> None:
+    """There would be no time to archive it."""
     ts = message(1).ts
 
-    assert KEEPING.removed_at(ts, SENT_S + 30 * DAY_S) == SENT_S + 32 * DAY_S
-    assert KEEPING.removed_at(ts, SENT_S + 30 * DAY_S + 1) is None
+    assert RETENTION.removed_at(ts, SENT_S + 30 * DAY_S) == SENT_S + 32 * DAY_S
+    assert RETENTION.removed_at(ts, SENT_S + 30 * DAY_S + 1) is None
 
 
-def test_item_whose_text_ends_goes_then_and_no_earlier() -> None:
-    """Its text is in no archive, so age is no reason."""
+def test_item_of_an_expiring_message_has_the_message_expiry_as_ttl() -> None:
+    """Its body is never archived, so the retention does not apply."""
     ending = PersistItem(message(1, expires_at=SENT_S + 400 * DAY_S), None)
 
     item = encode_item(ending, removed_at=SENT_S + 32 * DAY_S)
@@ -44,26 +44,26 @@ def test_item_whose_text_ends_goes_then_and_no_earlier() -> None:
     assert find_ttl(encode_item(PersistItem(message(1), None))) is None
 
 
-def test_item_may_be_archived_by_its_age_or_by_its_ttl() -> None:
-    """Whichever comes first: it may have been written under another retention."""
+def test_item_can_be_archived_by_its_age_or_its_ttl() -> None:
+    """The earlier one applies: the item may have another retention."""
     item = encode_item(PersistItem(message(1), None), removed_at=SENT_S + 32 * DAY_S)
     short = encode_item(PersistItem(message(1), None), removed_at=SENT_S + 9 * DAY_S)
 
-    assert not KEEPING.may_be_archived(item, SENT_S + 29 * DAY_S)
-    assert KEEPING.may_be_archived(item, SENT_S + 30 * DAY_S)
-    assert KEEPING.may_be_archived(short, SENT_S + 7 * DAY_S)
-    assert not KEEPING.may_be_archived({**short, "expires_at": {"N": "1"}}, SENT_S + 99 * DAY_S)
+    assert not RETENTION.may_be_archived(item, SENT_S + 29 * DAY_S)
+    assert RETENTION.may_be_archived(item, SENT_S + 30 * DAY_S)
+    assert RETENTION.may_be_archived(short, SENT_S + 7 * DAY_S)
+    assert not RETENTION.may_be_archived({**short, "expires_at": {"N": "1"}}, SENT_S + 99 * DAY_S)
 
 
-def test_item_of_a_much_longer_retention_is_not_left_to_ttl() -> None:
-    """After the retention is shortened, storage is freed soon."""
-    assert KEEPING.is_soon(SENT_S, SENT_S - 2 * DAY_S)
-    assert not KEEPING.is_soon(SENT_S + 300 * DAY_S, SENT_S)
-    assert not KEEPING.is_soon(None, SENT_S)
+def test_item_with_a_much_later_ttl_is_removed_by_the_worker() -> None:
+    """Storage is freed soon after the retention is shortened."""
+    assert RETENTION.is_soon(SENT_S, SENT_S - 2 * DAY_S)
+    assert not RETENTION.is_soon(SENT_S + 300 * DAY_S, SENT_S)
+    assert not RETENTION.is_soon(None, SENT_S)
 
 
-def test_margin_must_leave_the_archive_its_time() -> None:
-    """TTL must not be faster than the worker may be."""
+def test_ttl_margin_must_be_shorter_than_the_retention() -> None:
+    """TTL must not remove items before they can be archived."""
     with pytest.raises(ValidationError, match="ttl_margin_s"):
         Archive(removal="ttl", retention_s=DAY_S, ttl_margin_s=DAY_S)
     Archive(removal="ttl", ttl_margin_s=DAY_S)

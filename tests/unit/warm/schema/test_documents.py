@@ -1,4 +1,4 @@
-"""The tables for other tools: the committed files are current, and complete."""
+"""Table definitions for CloudFormation and NoSQL Workbench: current and complete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chatserver.warm.schema.provisioning import creation_of
 from chatserver.warm.schema.tables import MESSAGES, TABLES, MessageField
 
 FOLDER = Path(__file__).parents[4] / "deploy" / "dynamodb"
-# What AWS::DynamoDB::Table takes of what we have; it refuses what it does not know.
+# The properties of AWS::DynamoDB::Table that we use; it refuses unknown ones.
 PROPERTIES = {
     "AttributeDefinitions",
     "BillingMode",
@@ -34,15 +34,15 @@ PROPERTIES = {
     [("cloudformation", "cloudformation.json"), ("workbench", "nosql-workbench.json")],
 )
 def test_committed_document_of_the_tables_is_current(name: str, file: str) -> None:
-    """A change of a table is a change of the documents.
+    """A changed table needs new documents.
 
     When this fails: make docs
     """
     assert (FOLDER / file).read_bytes() == encode_document(name)
 
 
-def test_template_has_each_table_once_with_properties_that_aws_knows() -> None:
-    """Those with indexes one after the other, as AWS demands; none goes with its stack."""
+def test_template_has_each_table_once_with_valid_properties() -> None:
+    """AWS creates tables with indexes one by one, and keeps all if the stack is deleted."""
     resources = cloudformation()["Resources"]
 
     names = [each["Properties"]["TableName"]["Fn::Sub"] for each in resources.values()]
@@ -57,8 +57,8 @@ def test_template_has_each_table_once_with_properties_that_aws_knows() -> None:
     assert waits == [None, *indexed[:-1]]
 
 
-def test_template_refers_to_what_it_declares() -> None:
-    """Every parameter and condition that is named exists, and each is used."""
+def test_template_references_are_declared_and_used() -> None:
+    """Every referenced parameter and condition exists, and each is used."""
     template = cloudformation()
     named: set[str] = set()
 
@@ -77,11 +77,11 @@ def test_template_refers_to_what_it_declares() -> None:
     walk(template)
 
     declared = template["Parameters"].keys() | template["Conditions"].keys()
-    assert named - {"AWS::NoValue"} == declared - {"TablePrefix"}  # that one is substituted
+    assert named - {"AWS::NoValue"} == declared - {"TablePrefix"}  # it is used in Fn::Sub
 
 
 def test_samples_have_every_attribute_of_a_message() -> None:
-    """The model shows every attribute that an item may have."""
+    """The model contains every attribute of an item."""
     items = list(samples(MESSAGES))
     attributes = {value for name, value in vars(MessageField).items() if name.isupper()}
 
@@ -94,8 +94,8 @@ def test_samples_have_every_attribute_of_a_message() -> None:
 _KINDS = {"HASH": "PartitionKey", "RANGE": "SortKey"}
 
 
-def test_model_has_the_keys_and_indexes_that_the_server_makes() -> None:
-    """Also the types of what indexes hold besides."""
+def test_model_has_the_keys_and_indexes_of_the_server() -> None:
+    """It also has the types of projected attributes."""
     for table, model in zip(TABLES, workbench()["DataModel"], strict=True):
         made = creation_of(table, Warm())
 

@@ -1,4 +1,4 @@
-"""The picture of entities in docs/data-model.md: keys, indexes and items as the code has them."""
+"""The entity diagram in docs/data-model.md agrees with keys, indexes and items."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TABLE_OF = {
     **dict.fromkeys(("CHAT_SESSION", "MEMORY"), CHAT_SESSION),
 }
 OBJECTS = {"FILE_OBJECT", "ARCHIVE_OBJECT"}
-# Of these the generated model of the tables has items that the encoders made.
+# The generated model of the tables has sample items of these entities.
 SAMPLED = ("USER", "CHAT", "MEMBER", "MESSAGE", "CHAT_SESSION", "COMPANION", "PERSONA", "PROFILE")
 NAMES = {
     name
@@ -39,7 +39,7 @@ _ATTRIBUTE = re.compile(r'^ +(string|number) (\w+)(?: (PK|FK))?(?: "([^"]*)")?$'
 
 
 class Attribute(NamedTuple):
-    """A line of an entity."""
+    """An attribute of an entity in the diagram."""
 
     kind: str
     name: str
@@ -48,16 +48,16 @@ class Attribute(NamedTuple):
 
     @property
     def is_optional(self) -> bool:
-        """Whether items may lack it."""
+        """Return whether an item can lack the attribute."""
         return bool(re.search(r"\boptional\b", self.comment))
 
     @property
     def forms(self) -> list[str]:
-        """How the values of a key look, with ids in capitals."""
+        """Return the formats of the values of a key, with ids in capitals."""
         return re.split(r", index ", self.comment)[0].split(" or ")
 
 
-# Mermaid takes the word PK for a mark, wherever it stands.
+# Mermaid treats the word PK as a key marker everywhere.
 REAL_NAMES = {"partition": "PK", "sort": "SK"}
 ENTITIES = {
     name: [
@@ -69,19 +69,19 @@ ENTITIES = {
 
 
 def key_of(entity: str) -> dict[str, Attribute]:
-    """Return the attributes that are the key, by name."""
-    return {one.name: one for one in ENTITIES[entity] if one.mark == "PK"}
+    """Return the key attributes by name."""
+    return {each.name: each for each in ENTITIES[entity] if each.mark == "PK"}
 
 
 def matches(value: str, form: str) -> bool:
-    """Say whether a key's value is of a form such as `m#USER`."""
-    words = {"ACTIVE", "OLD"}  # these stand for themselves
+    """Return whether a key value has a format such as `m#USER`."""
+    words = {"ACTIVE", "OLD"}  # these are literal
     pattern = re.sub(r"[A-Z]+", lambda word: word[0] if word[0] in words else "[^#]+", form)
     return re.fullmatch(pattern, value) is not None
 
 
-def test_erd_has_an_entity_of_each_table_and_nothing_that_is_not_there() -> None:
-    """Each entity is items of a table, or objects of the bucket; lines join entities."""
+def test_erd_entities_are_items_of_tables_or_objects() -> None:
+    """Every table has an entity, and every line connects entities."""
     joined = {
         name
         for pair in re.findall(r"^ +(\w+) \S+--\S+ (\w+) :", ERD, re.MULTILINE)
@@ -94,58 +94,58 @@ def test_erd_has_an_entity_of_each_table_and_nothing_that_is_not_there() -> None
 
 
 @pytest.mark.parametrize("entity", TABLE_OF)
-def test_erd_entity_has_the_key_of_its_table_and_attributes_that_there_are(entity: str) -> None:
-    """By name and by type."""
+def test_erd_entity_has_the_key_of_its_table_and_existing_attributes(entity: str) -> None:
+    """Names and types of keys agree with the table."""
     table = TABLE_OF[entity]
     key = key_of(entity)
 
     assert tuple(key) == table.key.names
-    for name, one in key.items():
-        assert one.kind == ("number" if table.type_of(name) == "N" else "string"), name
-    assert {one.name for one in ENTITIES[entity]} - NAMES == set()
+    for name, each in key.items():
+        assert each.kind == ("number" if table.type_of(name) == "N" else "string"), name
+    assert {each.name for each in ENTITIES[entity]} - NAMES == set()
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: str(table.name))
-def test_erd_names_each_index_at_its_partition_key_and_what_ttl_reads(table: Table) -> None:
+def test_erd_has_each_index_and_ttl_attribute(table: Table) -> None:
     """The diagram shows every way to read an entity."""
-    attributes = [one for name, of in TABLE_OF.items() if of is table for one in ENTITIES[name]]
+    attributes = [each for name, of in TABLE_OF.items() if of is table for each in ENTITIES[name]]
     noted = {
-        (found, one.name)
-        for one in attributes
-        for found in re.findall(r"index (\w+)$", one.comment)
+        (found, each.name)
+        for each in attributes
+        for found in re.findall(r"index (\w+)$", each.comment)
     }
 
     assert noted == {(index.name, index.key.partition) for index in table.indexes}
-    ttl = {one.name for one in attributes if re.search(r"\bTTL\b", one.comment)}
+    ttl = {each.name for each in attributes if re.search(r"\bTTL\b", each.comment)}
     assert ttl == ({table.expiry} if table.expiry else set())
 
 
 @pytest.mark.parametrize("entity", SAMPLED)
-def test_erd_entity_is_as_the_encoders_make_it(entity: str) -> None:
-    """An item with keys of these forms, with everything that is not optional, of these types."""
+def test_erd_entity_agrees_with_sample_items(entity: str) -> None:
+    """Sample items have keys of these formats, and all required attributes with their types."""
     key = key_of(entity)
     found = [
         item
         for item in samples(TABLE_OF[entity])
         if all(
-            one.kind == "number"
-            or any(matches(str(item[name].get("S")), form) for form in one.forms)
-            for name, one in key.items()
+            each.kind == "number"
+            or any(matches(str(item[name].get("S")), form) for form in each.forms)
+            for name, each in key.items()
         )
     ]
 
     assert found, entity
-    for one in ENTITIES[entity]:
-        having = [item for item in found if one.name in item]
-        assert one.is_optional or len(having) == len(found), one.name
-        assert all(("N" if one.kind == "number" else "S") in item[one.name] for item in having)
+    for each in ENTITIES[entity]:
+        having = [item for item in found if each.name in item]
+        assert each.is_optional or len(having) == len(found), each.name
+        assert all(("N" if each.kind == "number" else "S") in item[each.name] for item in having)
 
 
 @pytest.mark.parametrize("entity", sorted(set(TABLE_OF) - {"MESSAGE"}))
-def test_erd_keys_are_those_of_the_tables_below_it(entity: str) -> None:
+def test_erd_keys_agree_with_the_tables_of_the_document(entity: str) -> None:
     """The diagram and the tables of the document agree."""
     below = re.sub(r"<(\w+)[^>]*>", lambda id_: id_[1].upper(), TEXT.partition("## DynamoDB")[2])
 
-    for one in key_of(entity).values():
-        for form in one.forms:
+    for each in key_of(entity).values():
+        for form in each.forms:
             assert f"`{form}`" in below, form

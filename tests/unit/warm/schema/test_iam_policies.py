@@ -1,4 +1,4 @@
-"""IAM policies: current, well formed, enough for what the code calls, and no more than that."""
+"""IAM policies: current, well formed, and allowing exactly the calls of the code."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ FOLDER = ROOT / "deploy" / "iam"
 ARN = re.compile(
     r"arn:aws:(dynamodb:\*:\*:table/[\w.-]+(/index/\w+|/stream/\*)?|s3:::[\w.$:/{}*-]+|kms:\*:\*:key/\*)"
 )
-# They name operations without asking for them.
-NAMERS = {"expressions.py", "metering.py", "policies.py", "tenancy.py"}
+# These modules name operations without calling them.
+MODULES_WITHOUT_CALLS = {"expressions.py", "metering.py", "policies.py", "tenancy.py"}
 
 
 def operations_of(service: str) -> set[str]:
-    """All operations that there are, as the SDK names them."""
+    """Return all operations of a service, by their SDK names."""
     model = botocore.session.get_session().get_service_model(service)
     return {botocore.xform_name(name) for name in model.operation_names}
 
 
 def called_operations() -> set[str]:
-    """Operations of DynamoDB and S3 in the code, as strings or as methods."""
-    there_are = operations_of("dynamodb") | operations_of("dynamodbstreams") | operations_of("s3")
-    # The two packages that have the doors, and the workers.
-    ours = ROOT / "chatserver"
-    found = words_in(ours / "warm", ours / "cold", ROOT / "workers") & there_are
-    return found | (words_in(ours / "encryption") & operations_of("kms"))
+    """Return the operations of AWS services in the code, as strings or methods."""
+    known = operations_of("dynamodb") | operations_of("dynamodbstreams") | operations_of("s3")
+    # The packages of the clients, and the workers.
+    package = ROOT / "chatserver"
+    found = words_in(package / "warm", package / "cold", ROOT / "workers") & known
+    return found | (words_in(package / "encryption") & operations_of("kms"))
 
 
 def words_in(*folders: Path) -> set[str]:
-    """All words and attributes in the modules of some folders."""
+    """Return all strings and attributes in the modules of some folders."""
     found: set[str] = set()
     for path in (path for folder in folders for path in folder.rglob("*.py")):
-        if path.name in NAMERS:
+        if path.name in MODULES_WITHOUT_CALLS:
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             match node:
@@ -71,7 +71,7 @@ KNOWN = {
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_committed_policy_is_current(name: str) -> None:
-    """A table, an index or an operation more is a change of the policies.
+    """A new table, index or operation needs new policies.
 
     When this fails: make docs
     """
@@ -80,7 +80,7 @@ def test_committed_policy_is_current(name: str) -> None:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_policy_is_well_formed(name: str) -> None:
-    """As IAM's grammar has it; and within the 6,144 characters that a policy may have."""
+    """The policies follow the grammar of IAM and its limit of 6,144 characters."""
     made = policy(name)
 
     assert made["Version"] == "2012-10-17"
@@ -96,7 +96,7 @@ def test_policy_is_well_formed(name: str) -> None:
     assert len(msgspec.json.encode(made)) < 6_144
 
 
-def test_policies_allow_each_operation_of_the_code_and_nothing_else() -> None:
+def test_policies_allow_exactly_the_operations_of_the_code() -> None:
     """A new operation needs an action in a policy."""
     called = called_operations()
     known = {name for operations in KNOWN.values() for name in operations}
@@ -113,8 +113,8 @@ def test_policies_allow_each_operation_of_the_code_and_nothing_else() -> None:
     assert called >= (metering.READS | metering.WRITES) - {"transact_get_items"}
 
 
-def test_processes_reach_items_by_leading_keys_alone() -> None:
-    """Of each table and index; a Scan, which has no leading key, is in none of their statements."""
+def test_processes_access_items_only_by_leading_keys() -> None:
+    """This holds for each table and index; a Scan has no leading key and is not allowed."""
 
     def statements() -> list[dict[str, Any]]:
         return list(policy("processes")["Statement"])
@@ -126,7 +126,7 @@ def test_processes_reach_items_by_leading_keys_alone() -> None:
     assert len(items["Resource"]) == len(TABLES) + indexes
     assert items["Condition"] == {
         "ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["${aws:PrincipalTag/tenant}/*"]},
-        # Of no leading key at all the other one holds.
+        # Without any leading key, the condition above is true.
         "Null": {"dynamodb:LeadingKeys": "false", "aws:PrincipalTag/tenant": "false"},
     }
     for each in statements():
@@ -134,8 +134,8 @@ def test_processes_reach_items_by_leading_keys_alone() -> None:
             assert all("${aws:PrincipalTag/tenant}/" in arn for arn in each["Resource"])
 
 
-def test_processes_have_no_right_to_old_versions_of_objects() -> None:
-    """Only the role of `chatserver tenants` may delete what a versioned bucket keeps."""
+def test_processes_cannot_delete_old_versions_of_objects() -> None:
+    """Only the role of `chatserver tenants` may delete versions in a versioned bucket."""
     with_rights = {
         name
         for name in POLICIES

@@ -1,4 +1,4 @@
-"""The list of migrations keeps its own rules, and a run keeps to its rate."""
+"""The rules of the list of migrations, and the rate limit of a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.integration.warm.schema.examples.migrations import EXAMPLES
 ORDER = ("expand", "fill", "contract")
 
 
-def test_migrations_are_numbered_without_holes_and_the_newest_is_known() -> None:
+def test_migrations_are_numbered_without_gaps() -> None:
     """A number identifies one migration permanently. The first schema has number 1."""
     numbers = [each.number for each in MIGRATIONS]
     assert numbers == list(range(FIRST + 1, FIRST + 1 + len(MIGRATIONS)))
@@ -36,17 +36,17 @@ def test_migrations_are_numbered_without_holes_and_the_newest_is_known() -> None
 
 
 @pytest.mark.parametrize("migrations", [MIGRATIONS, EXAMPLES])
-def test_migrations_of_a_change_expand_then_fill_then_contract_and_never_at_once(
+def test_migrations_of_a_change_expand_then_fill_then_contract(
     migrations: tuple[Migration, ...],
 ) -> None:
-    """Only a contract refuses older processes, and never those that do what its change needs."""
+    """Only a contract step refuses older processes."""
     changes: dict[str, list[Migration]] = {}
     for migration in migrations:
         changes.setdefault(migration.change, []).append(migration)
 
     for steps in changes.values():
-        places = [ORDER.index(step.kind) for step in steps]
-        assert places == sorted(places)
+        phases = [ORDER.index(step.kind) for step in steps]
+        assert phases == sorted(phases)
         for step in steps:
             assert (step.oldest > 0) == (step.kind == "contract")
             assert step.oldest < step.number
@@ -55,8 +55,8 @@ def test_migrations_of_a_change_expand_then_fill_then_contract_and_never_at_once
             assert step.index is None or step.index.since == step.number
 
 
-def test_update_of_a_repair_names_all_that_it_read_as_its_condition() -> None:
-    """The revision, and what is to be changed."""
+def test_update_of_a_repair_has_all_read_values_as_its_condition() -> None:
+    """The condition has the revision and the old values of changed attributes."""
     item = {"rev": {"N": "4"}, "b": {"S": "old"}, "c": {"S": "gone"}}
 
     update = update_of(item, Repair({"a": {"S": "1"}, "b": {"S": "2"}}, ("c",)))
@@ -67,16 +67,16 @@ def test_update_of_a_repair_names_all_that_it_read_as_its_condition() -> None:
     )
 
 
-def test_process_may_act_by_an_older_schema_and_by_none_that_is_not_known() -> None:
-    """`warm.schema_version` is bounded by what the release knows."""
+def test_process_can_use_an_older_schema_but_no_unknown_one() -> None:
+    """`warm.schema_version` is at most the newest schema of the release."""
     assert acting_version(Warm()) == NEWEST
     assert acting_version(Warm(schema_version=1)) == 1
     with pytest.raises(ConfigError, match="is 99, but must be at most"):
         acting_version(Warm(schema_version=99))
 
 
-def test_schema_refuses_who_is_too_old_and_nobody_else() -> None:
-    """A schema that is newer than the process is no reason by itself."""
+def test_schema_refuses_only_processes_that_are_too_old() -> None:
+    """A schema that is newer than the process is not refused by itself."""
     check_schema(SchemaState(9, 2), 2, Warm())
     with pytest.raises(ConfigError) as caught:
         check_schema(SchemaState(9, 3), 2, Warm())
@@ -88,7 +88,7 @@ def test_schema_refuses_who_is_too_old_and_nobody_else() -> None:
 
 
 class Time:
-    """A clock that moves when it is slept on."""
+    """A clock that its own sleep advances."""
 
     now = 0.0
 
@@ -102,32 +102,32 @@ class Time:
         self.now += seconds
 
 
-async def test_pace_lets_through_no_more_than_its_rate() -> None:
+async def test_rate_limiter_allows_no_more_than_its_rate() -> None:
     """Writes that cost more than estimated delay later ones."""
     clock = Time()
-    pace = RateLimiter(10.0, clock, clock.sleep)
+    limiter = RateLimiter(10.0, clock, clock.sleep)
     moments = []
     for _ in range(50):
-        await pace.take(2.0)
+        await limiter.take(2.0)
         moments.append(clock.now)
-        pace.settle(1.0)  # three units each, as it turned out
+        limiter.settle(1.0)  # each really costs three units
 
     assert moments[-1] == pytest.approx(49 * 0.3)
     assert all(b - a == pytest.approx(0.3) for a, b in itertools.pairwise(moments))
 
 
-async def test_pace_without_a_rate_waits_for_nothing() -> None:
-    """It is as fast as it goes."""
+async def test_rate_limiter_without_a_rate_never_waits() -> None:
+    """No rate means no limit."""
     clock = Time()
-    pace = RateLimiter(None, clock, clock.sleep)
+    limiter = RateLimiter(None, clock, clock.sleep)
 
-    await asyncio.gather(*(pace.take(1e9) for _ in range(3)))
+    await asyncio.gather(*(limiter.take(1e9) for _ in range(3)))
 
     assert clock.now == 0
 
 
 def test_size_of_an_item_counts_names_and_values() -> None:
-    """As DynamoDB documents it: a number takes about half its digits."""
+    """The sizes are those documented by DynamoDB: a number takes about half its digits."""
     item = {"ab": {"S": "äb"}, "n": {"N": "123456"}, "m": {"M": {"k": {"BOOL": True}}}}
 
     assert size_of(item) == (2 + 3) + (1 + 5) + (1 + 3 + 1 + 1 + 1)

@@ -1,4 +1,4 @@
-"""The NoSQL Workbench model follows the published format, and shows every kind of row.
+"""The NoSQL Workbench model follows the published format and contains every kind of row.
 
 Sources of the format: `doc_source/workbench.Modeler.Edit.md` of
 awsdocs/amazon-dynamodb-developer-guide (facets), the models in `examples/*/json` of
@@ -135,7 +135,7 @@ def model() -> Model:
 
 
 def test_model_follows_the_published_format(model: Model) -> None:
-    """Names are unique; facets and indexes name attributes of their table; keys have their type."""
+    """Names are unique; facets and indexes use attributes of their table; keys have their type."""
     names = Counter(facet.FacetName for table in model.DataModel for facet in table.TableFacets)
 
     assert [table.TableName for table in model.DataModel] == [table.name for table in TABLES]
@@ -167,7 +167,7 @@ def _names_of(keys: KeyAttributes) -> dict[str, AttributeType]:
     return {key.AttributeName: key.AttributeType for key in each}
 
 
-def test_each_facet_of_rows_has_an_item_and_each_item_one_facet(model: Model) -> None:
+def test_each_facet_has_an_item_and_each_item_one_facet(model: Model) -> None:
     """Each facet has an example, and no key appears twice."""
     for table, data in zip(TABLES, model.DataModel, strict=True):
         items = list(samples(table))
@@ -184,7 +184,7 @@ def test_each_facet_of_rows_has_an_item_and_each_item_one_facet(model: Model) ->
 
 
 def test_facets_are_the_rows_of_the_data_model_document() -> None:
-    """Each kind of row that operators read about is a facet, with the same keys."""
+    """Each documented kind of row is a facet with the same keys."""
     text = DOCUMENT.read_text(encoding="utf-8")
     documented = set()
     for table in ("directory", "chat_session", "social"):
@@ -253,7 +253,7 @@ DECODERS: dict[str, Callable[[Item], object]] = {
 }
 
 
-def test_each_item_is_decoded_by_the_code_that_reads_it() -> None:
+def test_each_item_is_decoded_by_its_decoder() -> None:
     """For rows without a decoder, see `tests/integration/warm/schema/test_workbench.py`."""
     decoded = Counter[str]()
     for table in TABLES:

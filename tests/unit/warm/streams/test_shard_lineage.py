@@ -1,4 +1,4 @@
-"""Readers that follow the plan read every record, parents first, with any crashes."""
+"""Shard lineage: readers read every record, parents first, with any crashes."""
 
 from __future__ import annotations
 
@@ -15,56 +15,54 @@ NOW_MS = 2_000_000_000_000
 
 
 def shard(id_: str, parent: str | None = None) -> Shard:
-    """A shard of the one stream."""
+    """Return a shard of the stream."""
     return Shard(id_, parent, "table/t/stream/L")
 
 
-def standing(id_: str, **changes: object) -> ShardProgress:
-    """How far a shard is read; lately."""
-    return ShardProgress(f"L/{id_}", **{"read_to_ms": NOW_MS, **changes})  # type: ignore[arg-type]  # fields of it
+def progress(id_: str, **changes: object) -> ShardProgress:
+    """Return the progress of a shard that was read recently."""
+    return ShardProgress(f"L/{id_}", **{"read_to_ms": NOW_MS, **changes})  # type: ignore[arg-type]  # its fields
 
 
-def known(*standings: ShardProgress) -> dict[str, ShardProgress]:
-    """By name, as the rows give them."""
-    return {each.name: each for each in standings}
+def known(*rows: ShardProgress) -> dict[str, ShardProgress]:
+    """Return the progress by shard name."""
+    return {each.name: each for each in rows}
 
 
-def take(
-    listed: list[Shard], *standings: ShardProgress, readers: tuple[str, ...] = ()
-) -> list[str]:
-    """The shards that r1 should take."""
-    return [each.id for each in plan(listed, known(*standings), readers, "r1", NOW_MS).take]
+def take(listed: list[Shard], *rows: ShardProgress, readers: tuple[str, ...] = ()) -> list[str]:
+    """Return the shards that r1 should claim."""
+    return [each.id for each in plan(listed, known(*rows), readers, "r1", NOW_MS).take]
 
 
-def test_child_waits_until_its_parent_is_wholly_read() -> None:
-    """The parent is being read, is not being read, or was never seen."""
+def test_child_waits_until_its_parent_is_completely_read() -> None:
+    """The parent may be held by a reader, be free, or have no progress yet."""
     family = [shard("a"), shard("b", "a"), shard("c", "a")]
 
     assert take(family) == ["a"]
-    assert take(family, standing("a", holder="r2")) == []
-    assert take(family, standing("a", is_done=True)) == ["b", "c"]
+    assert take(family, progress("a", holder="r2")) == []
+    assert take(family, progress("a", is_done=True)) == ["b", "c"]
 
 
-def test_shard_whose_parent_is_long_gone_is_read() -> None:
-    """It was trimmed before anybody read here, or is done and listed no more."""
+def test_shard_without_a_listed_parent_is_read() -> None:
+    """The parent was trimmed before the first reader, or is completely read."""
     assert take([shard("b", "a")]) == ["b"]
-    assert take([shard("b", "a")], standing("a", is_done=True)) == ["b"]
+    assert take([shard("b", "a")], progress("a", is_done=True)) == ["b"]
 
 
-def test_parent_that_is_badly_listed_is_waited_for_and_one_that_is_gone_is_mourned() -> None:
-    """A list may lack a shard for a moment; after 24 hours it is gone with what was in it."""
-    lately = plan([shard("b", "a")], known(standing("a")), (), "r1", NOW_MS)
-    long_ago = standing("a", read_to_ms=NOW_MS - KEPT_MS)
-    gone = plan([shard("b", "a")], known(long_ago), (), "r1", NOW_MS)
+def test_unlisted_parent_is_waited_for_until_it_is_lost() -> None:
+    """A list may lack a shard temporarily; after 24 hours its records are lost."""
+    recent = plan([shard("b", "a")], known(progress("a")), (), "r1", NOW_MS)
+    outdated = progress("a", read_to_ms=NOW_MS - KEPT_MS)
+    expired = plan([shard("b", "a")], known(outdated), (), "r1", NOW_MS)
 
-    assert (lately.take, lately.lost) == ([], [])
-    assert ([each.id for each in gone.take], gone.lost) == (["b"], [long_ago])
+    assert (recent.take, recent.lost) == ([], [])
+    assert ([each.id for each in expired.take], expired.lost) == (["b"], [outdated])
 
 
-def test_shards_spread_over_the_readers_that_live() -> None:
+def test_shards_are_balanced_over_live_readers() -> None:
     """A reader with too many shards releases some; one with too few claims free ones."""
     family = [shard(f"s{n}") for n in range(6)]
-    mine = [standing(f"s{n}", holder="r1") for n in range(4)]
+    mine = [progress(f"s{n}", holder="r1") for n in range(4)]
 
     alone = plan(family, known(*mine), {"r1"}, "r1", NOW_MS)
     with_another = plan(family, known(*mine), {"r1", "r2"}, "r1", NOW_MS)
@@ -75,12 +73,12 @@ def test_shards_spread_over_the_readers_that_live() -> None:
     assert [each.id for each in other.take] == ["s4", "s5"]
 
 
-def test_lag_is_that_of_the_shard_that_is_furthest_behind() -> None:
-    """Includes shards that no reader has; completed shards have no lag."""
+def test_lag_is_that_of_the_slowest_shard() -> None:
+    """Shards without a reader count; completed shards have no lag."""
     rows = known(
-        standing("a", read_to_ms=0, is_done=True),
-        standing("b", read_to_ms=NOW_MS - 5000),
-        standing("c", read_to_ms=NOW_MS - 9000, holder="r2"),
+        progress("a", read_to_ms=0, is_done=True),
+        progress("b", read_to_ms=NOW_MS - 5000),
+        progress("c", read_to_ms=NOW_MS - 9000, holder="r2"),
     )
 
     found = plan([shard("b"), shard("c")], rows, {"r1"}, "r1", NOW_MS)
@@ -90,8 +88,8 @@ def test_lag_is_that_of_the_shard_that_is_furthest_behind() -> None:
 
 
 @dataclasses.dataclass
-class Part:
-    """A shard as it really is; `count` records are in it by now."""
+class StreamShard:
+    """A shard of the simulated stream with `count` records."""
 
     shard: Shard
     count: int
@@ -99,10 +97,10 @@ class Part:
 
 
 @dataclasses.dataclass
-class Held:
-    """Shards that a reader believes to hold."""
+class HeldLease:
+    """A lease that a reader assumes to have."""
 
-    turn: int
+    token: int
     place: int
 
 
@@ -110,29 +108,31 @@ class Simulation:
     """A stream that splits, rows with leases, and readers that may die at each step."""
 
     def __init__(self) -> None:
-        self.parts = [Part(shard("s00"), 2)]
+        self.parts = [StreamShard(shard("s00"), 2)]
         self.rows: dict[
             str, tuple[int, bool, str, int, int]
-        ] = {}  # place, done, holder, until, turn
-        self.holds: dict[str, dict[str, Held]] = {name: {} for name in NAMES}
+        ] = {}  # place, done, holder, until, token
+        self.holds: dict[str, dict[str, HeldLease]] = {name: {} for name in NAMES}
         self.handled: list[tuple[str, int]] = []
         self.now_ms = NOW_MS
 
     def split(self, number: int, into: int) -> None:
-        """End a shard; others continue it, out of order in the list."""
+        """Close a shard and add its children, in any order of the list."""
         open_ = [part for part in self.parts if not part.is_closed]
         parent = open_[number % len(open_)]
         parent.is_closed = True
         for _ in range(into):
             name = f"s{len(self.parts):02d}"
-            self.parts.insert(number % len(self.parts), Part(shard(name, parent.shard.id), number))
+            self.parts.insert(
+                number % len(self.parts), StreamShard(shard(name, parent.shard.id), number)
+            )
 
     def put(self, number: int) -> None:
-        """Have a record more in a shard."""
+        """Add a record to a shard."""
         open_ = [part for part in self.parts if not part.is_closed]
         open_[number % len(open_)].count += 1
 
-    def _standings(self) -> dict[str, ShardProgress]:
+    def _progress(self) -> dict[str, ShardProgress]:
         return {
             name: ShardProgress(
                 name, str(place), done, self.now_ms, who if until > self.now_ms else None
@@ -140,29 +140,29 @@ class Simulation:
             for name, (place, done, who, until, _) in self.rows.items()
         }
 
-    def look(self, name: str, live: tuple[str, ...] = NAMES) -> None:
+    def claim_shards(self, name: str, live: tuple[str, ...] = NAMES) -> None:
         """Claim what the plan assigns, by a conditional write."""
         wanted = plan(
-            [part.shard for part in self.parts], self._standings(), live, name, self.now_ms
+            [part.shard for part in self.parts], self._progress(), live, name, self.now_ms
         )
         for each in wanted.give_back:
             if self._is_current(name, each):
-                place, done, who, _, turn = self.rows[each]
-                self.rows[each] = place, done, who, 0, turn
+                place, done, who, _, token = self.rows[each]
+                self.rows[each] = place, done, who, 0, token
             self.holds[name].pop(each, None)
         for each_shard in wanted.take:
             row = self.rows.get(each_shard.name, (0, False, "", 0, 0))
             if row[1] or row[3] > self.now_ms:
                 continue
             self.rows[each_shard.name] = row[0], False, name, self.now_ms + LEASE_MS, row[4] + 1
-            self.holds[name][each_shard.name] = Held(row[4] + 1, row[0])
+            self.holds[name][each_shard.name] = HeldLease(row[4] + 1, row[0])
 
     def _is_current(self, name: str, held: str) -> bool:
         mine = self.holds[name].get(held)
-        return mine is not None and self.rows[held][4] == mine.turn
+        return mine is not None and self.rows[held][4] == mine.token
 
-    def read(self, name: str, number: int, *, is_noted: bool, page: int = 2) -> None:
-        """Read a page of a shard that the reader believes to have; then note it, or die."""
+    def read(self, name: str, number: int, *, is_saved: bool, page: int = 2) -> None:
+        """Read a page of a held shard; then save the progress, or crash."""
         mine = sorted(self.holds[name])
         if not mine:
             return
@@ -171,22 +171,22 @@ class Simulation:
         hold = self.holds[name][held]
         end = min(part.count, hold.place + page)
         self.handled += [(held, record) for record in range(hold.place, end)]
-        if not is_noted:
-            self.holds[name].clear()  # killed: the leases run on
+        if not is_saved:
+            self.holds[name].clear()  # a crash: the leases expire later
             return
         if not self._is_current(name, held):
             del self.holds[name][held]  # LeaseLost
             return
         is_done = part.is_closed and end == part.count
         hold.place = end
-        self.rows[held] = end, is_done, name, self.now_ms + LEASE_MS, hold.turn
+        self.rows[held] = end, is_done, name, self.now_ms + LEASE_MS, hold.token
         if is_done:
             del self.holds[name][held]
 
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(("split", "put", "look", "look", "read", "read", "die", "wait")),
+        st.sampled_from(("split", "put", "claim", "claim", "read", "read", "crash", "wait")),
         st.integers(0, 7),
         st.sampled_from(NAMES),
     ),
@@ -196,10 +196,10 @@ STEPS = st.lists(
 
 @given(STEPS)
 @settings(max_examples=300, deadline=None)
-def test_each_record_is_handled_in_order_and_parents_come_first(
+def test_each_record_is_handled_in_order_after_parents(
     steps: list[tuple[str, int, str]],
 ) -> None:
-    """Random trees of splits; readers die with a page handled and not noted, or sleep too long."""
+    """Shards split at random; readers crash after unsaved pages, or lose their leases."""
     stream = Simulation()
     for what, number, name in steps:
         match what:
@@ -207,25 +207,25 @@ def test_each_record_is_handled_in_order_and_parents_come_first(
                 stream.split(number, 1 + number % 3)
             case "put":
                 stream.put(number)
-            case "look":
-                stream.look(name)
-            case "read" | "die":
-                stream.read(name, number, is_noted=what == "read")
+            case "claim":
+                stream.claim_shards(name)
+            case "read" | "crash":
+                stream.read(name, number, is_saved=what == "read")
             case _:
                 stream.now_ms += LEASE_MS * (number % 3)
     stream.now_ms += LEASE_MS + 1
     stream.holds = {name: {} for name in NAMES}
-    for _ in range(40 + 20 * len(stream.parts)):  # one that lives comes to the end
-        stream.look("r1", ("r1",))
+    for _ in range(40 + 20 * len(stream.parts)):  # one live reader reads everything
+        stream.claim_shards("r1", ("r1",))
         for number in range(len(stream.holds["r1"])):
-            stream.read("r1", number, is_noted=True)
+            stream.read("r1", number, is_saved=True)
 
     first: dict[tuple[str, int], int] = {}
-    for moment, record in enumerate(stream.handled):
-        first.setdefault(record, moment)
+    for index, record in enumerate(stream.handled):
+        first.setdefault(record, index)
     for part in stream.parts:
-        moments = [first[part.shard.name, n] for n in range(part.count)]  # each, at least once
-        assert moments == sorted(moments)
+        indexes = [first[part.shard.name, n] for n in range(part.count)]  # each, at least once
+        assert indexes == sorted(indexes)
         parent = next((p for p in stream.parts if p.shard.name == part.shard.parent_name), None)
-        if parent is not None and parent.count and moments:
-            assert first[parent.shard.name, parent.count - 1] < moments[0]
+        if parent is not None and parent.count and indexes:
+            assert first[parent.shard.name, parent.count - 1] < indexes[0]

@@ -1,4 +1,4 @@
-"""The cache of decoded batches: what it returns, and its bound."""
+"""The cache of decoded batches and its limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def batch(count: int = 1) -> WorksByChat:
 
 
 def test_pop_returns_the_entries_of_a_chat_once() -> None:
-    """The other chats of the batch keep theirs."""
+    """The entries of other chats stay cached."""
     cache = BatchCache(10**6)
     cache.put("1-0", batch())
 

@@ -14,7 +14,7 @@ from workers.persist.batch_effects import Place, Work, fold, tombstone_in_place_
 
 
 def work(seq: int, kind: str = "text", target: int = 0, replaced: int = 0, chat: str = "c") -> Work:
-    """An entry as the backlog had it; its ts is 1000 + seq."""
+    """Return a backlog entry; its timestamp is 1000 + seq."""
     message = Message(
         seq, 1000 + seq, chat, f"M{seq}", "alice", f"r{seq}", kind, f"text {seq}",
         target=target or None,
@@ -27,19 +27,19 @@ def work(seq: int, kind: str = "text", target: int = 0, replaced: int = 0, chat:
 
 
 def bodies(works: list[Work]) -> list[str]:
-    """The bodies to be written."""
+    """Return the bodies to be written."""
     return [each.item.message.body for each in works]
 
 
-def test_fold_without_changes_is_what_it_was() -> None:
-    """Messages are left alone."""
+def test_fold_without_changes_returns_the_same_works() -> None:
+    """Messages without changes are not modified."""
     works = [work(1), work(2), work(3, chat="d")]
 
     assert fold(works, 25).works == works
 
 
 def test_fold_changes_messages_of_the_same_batch() -> None:
-    """They are written once, as they are now."""
+    """Messages are written once, with their changes applied."""
     folded = fold([work(1), work(2, "edit", 1), work(3, "edit", 1, replaced=2), work(4)], 25)
 
     assert bodies(folded.works) == ["text 3", "", "text 3", "text 4"]
@@ -47,8 +47,8 @@ def test_fold_changes_messages_of_the_same_batch() -> None:
     assert (folded.changes, folded.blanks) == ({}, {})
 
 
-def test_fold_gathers_changes_of_messages_of_before() -> None:
-    """By message, in order; and edits whose text is gone with them."""
+def test_fold_collects_changes_of_earlier_messages() -> None:
+    """Changes are ordered by message; replaced and deleted edits are blanked."""
     folded = fold(
         [work(7, "edit", 1, replaced=5), work(8, "reaction", 2), work(9, "delete", 1, 7)], 25
     )
@@ -61,16 +61,16 @@ def test_fold_gathers_changes_of_messages_of_before() -> None:
 
 def test_fold_applies_changes_of_an_earlier_write_afterwards() -> None:
     """Redis can lose them in between; a text that is deleted or replaced is not written at all."""
-    said = [work(1), work(2), work(3, "edit", 1), work(4, "edit", 1, replaced=3)]
-    folded = fold([*said, work(5, "delete", 2), work(6, "reaction", 1)], 3)
+    first_works = [work(1), work(2), work(3, "edit", 1), work(4, "edit", 1, replaced=3)]
+    folded = fold([*first_works, work(5, "delete", 2), work(6, "reaction", 1)], 3)
 
     assert bodies(folded.works) == ["text 3", "", "", "text 4", "text 5", "text 6"]
     changes = {place: [entry.seq for entry in entries] for place, entries in folded.changes.items()}
     assert (changes, folded.blanks) == ({Place("c", 1001): [4, 6]}, {})
 
 
-def test_fold_tells_which_files_a_deleted_message_has_lost() -> None:
-    """They are let go; an edit keeps them."""
+def test_fold_returns_the_files_of_deleted_messages() -> None:
+    """The files of a deleted message are released; an edit keeps its files."""
     sent, kept = work(1), work(2)
     files = [Attachment("f1", "a.png", "image/png", 3)]
     works = [
@@ -86,7 +86,7 @@ def test_fold_tells_which_files_a_deleted_message_has_lost() -> None:
     assert [each.item.message.attachments for each in folded.works] == [[], files, [], []]
 
 
-def test_fold_tells_chats_apart() -> None:
+def test_fold_distinguishes_chats() -> None:
     """Two chats may have messages at the same time."""
     folded = fold([work(1), work(1, chat="d"), work(2, "delete", 1, chat="d")], 25)
 
@@ -107,8 +107,8 @@ def test_fold_tells_chats_apart() -> None:
         (b'"chat":"c"', ("c", "-", "-", "-", "text")),
     ],
 )
-def test_tombstone_keeps_what_can_be_read(tail: bytes, expected: tuple[str, ...]) -> None:
-    """Its place for certain; nothing is taken from the body."""
+def test_tombstone_keeps_readable_fields(tail: bytes, expected: tuple[str, ...]) -> None:
+    """It always has its position; nothing is parsed from the body."""
     left = tombstone_in_place_of(CommittedMessage(Seq(4), Ts(9), None, tail))
 
     assert left is not None
@@ -119,6 +119,6 @@ def test_tombstone_keeps_what_can_be_read(tail: bytes, expected: tuple[str, ...]
 @pytest.mark.parametrize(
     "tail", [b"", b"not json", b'"chat":"a b","mid":"M"', b'"body":"\\"chat\\":\\"c\\""']
 )
-def test_tombstone_of_what_is_in_no_chat_is_none(tail: bytes) -> None:
+def test_tombstone_without_a_chat_is_none(tail: bytes) -> None:
     """A tombstone without a chat has no position."""
     assert tombstone_in_place_of(CommittedMessage(Seq(4), Ts(9), None, tail)) is None

@@ -1,4 +1,4 @@
-"""The queues of chats that wait to be persisted: who is served, in which order, how much."""
+"""The queues of chats that wait to be persisted: order, fairness and limits."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from workers.persist.chat_queues import CHUNK_MAX, Batch, ChatQueue, ChatQueues,
 
 
 def work_of(chat: str, seq: int, *, is_awaited: bool = False) -> Work:
-    """A message on its way."""
+    """Return the work for a message."""
     message = Message(seq, seq, chat, f"m{seq}", "bob", f"r{seq}", "text", "hi")
     raw = CommittedMessage(Seq(seq), Ts(seq), None, b"x" * 100, is_awaited=is_awaited)
     return Work(GatewayId("gw1"), raw, PersistItem(message, None))
 
 
 def piece_of(chat: str, first: int, count: int, *, is_awaited: bool = False) -> Piece:
-    """A batch's work for one chat."""
+    """Return a batch's work for one chat."""
     works = [work_of(chat, seq, is_awaited=is_awaited) for seq in range(first, first + count)]
     return Piece(ChatId(chat), works)
 
 
 def batch_of(number: int) -> Batch:
-    """A batch of the backlog."""
+    """Return a batch of the backlog."""
     return Batch(f"{number}-0", f"{number}-9", 1)
 
 
 async def take(queues: ChatQueues) -> list[Chunk]:
-    """The work that one writer takes."""
+    """Return the work that one writer takes."""
     async with asyncio.timeout(5):
         picked = await queues.take()
     return [queues.cut(queue) for queue in picked]
 
 
-async def test_take_of_a_busy_chat_lets_others_go_between_its_chunks() -> None:
+async def test_take_serves_other_chats_between_chunks_of_a_busy_chat() -> None:
     """A chat with 10,000 entries delays one that comes later by one chunk."""
     queues = ChatQueues(1, 2**30)
     queues.add(batch_of(1), piece_of("busy", 1, 10_000))
@@ -58,8 +58,8 @@ async def test_take_of_a_busy_chat_lets_others_go_between_its_chunks() -> None:
     assert other.piece.chat == "other"
 
 
-async def test_take_of_chats_with_awaited_sends_comes_first_and_starves_nobody() -> None:
-    """Of ten chats the one whose sender waits is first; the others have turns all the same."""
+async def test_take_prefers_chats_with_awaited_sends_without_starvation() -> None:
+    """The chat with a waiting sender is first; the other chats are served too."""
     queues = ChatQueues(1, 2**30)
     for number in range(10):
         queues.add(batch_of(number), piece_of(f"c{number}", 1, 3 * CHUNK_MAX))
@@ -76,7 +76,7 @@ async def test_take_of_chats_with_awaited_sends_comes_first_and_starves_nobody()
 
 
 async def test_take_joins_small_chats_into_one_write() -> None:
-    """Forty chats with a message each are two writes, not forty."""
+    """Forty chats with one message each need two writes, not forty."""
     queues = ChatQueues(8, 2**30)
     for number in range(40):
         queues.add(batch_of(1), piece_of(f"c{number}", 1, 1))
@@ -85,7 +85,7 @@ async def test_take_joins_small_chats_into_one_write() -> None:
 
 
 async def test_take_while_held_waits_until_released() -> None:
-    """A restarted worker writes nothing before it has read what its predecessor had."""
+    """A restarted worker writes nothing before it has read the work of its predecessor."""
     queues = ChatQueues(1, 2**30)
     queues.is_held = True
     queues.add(batch_of(1), piece_of("c", 1, 1))
@@ -104,7 +104,7 @@ async def test_cut_takes_marks_with_the_entries_and_completes_batches() -> None:
     first, second = batch_of(1), batch_of(2)
     queues.add(first, piece_of("c", 1, CHUNK_MAX + 1))
     marked = piece_of("c", CHUNK_MAX + 2, 1)
-    marked.marks["bob"] = Mark("c", "bob", 5, 5)  # type: ignore[index]  # ids are texts here
+    marked.marks["bob"] = Mark("c", "bob", 5, 5)  # type: ignore[index]  # ids are plain strings here
     queues.add(second, marked)
 
     (one,) = await take(queues)
@@ -116,7 +116,7 @@ async def test_cut_takes_marks_with_the_entries_and_completes_batches() -> None:
     assert two.source is first
 
 
-async def test_queues_above_their_bytes_keep_places_only() -> None:
+async def test_queues_above_their_byte_limit_keep_positions_only() -> None:
     """Entries that do not fit in memory are read again later."""
     queues = ChatQueues(1, bytes_max=5_000)
     for number in range(100):
@@ -136,8 +136,8 @@ async def test_queues_above_their_bytes_keep_places_only() -> None:
     assert queues.bytes == 0
 
 
-async def test_queues_that_are_full_have_room_again_when_no_chat_waits() -> None:
-    """The reader waits for writers, unless they have all chats: then others may follow."""
+async def test_full_queues_have_room_again_when_no_chat_waits() -> None:
+    """The reader waits for writers; if they have taken all chats, it may add others."""
     queues, batch = ChatQueues(1, bytes_max=5_000), batch_of(1)
     for chat in ("a", "b"):
         queues.add(batch, piece_of(chat, 1, 2 * CHUNK_MAX))
@@ -153,8 +153,8 @@ async def test_queues_that_are_full_have_room_again_when_no_chat_waits() -> None
     assert queues.room.is_set()
 
 
-def test_add_of_a_batch_keeps_all_of_it_or_nothing() -> None:
-    """A batch that was read while there was room is not read again."""
+def test_add_of_a_batch_keeps_all_pieces_or_none() -> None:
+    """A batch that was added while there was room is not read again."""
     queues = ChatQueues(1, bytes_max=5_000)
     batch, following = batch_of(1), batch_of(2)
 
@@ -169,10 +169,10 @@ def test_add_of_a_batch_keeps_all_of_it_or_nothing() -> None:
 @given(
     added=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0, 1, 26, 130])), max_size=8)
 )
-def test_queues_give_all_entries_once_and_each_chat_in_order(
+def test_queues_return_each_entry_once_in_chat_order(
     bytes_max: int, added: list[tuple[str, int]]
 ) -> None:
-    """Nothing is left out or repeated, and no chat is with two writers."""
+    """No entry is skipped or repeated, and no chat has two writers."""
     found: dict[str, list[int]] = {}
     tops: Counter[str] = Counter()
     batches: list[tuple[Batch, Piece]] = []

@@ -30,7 +30,7 @@ MAX = 500
 
 
 def work(ts_s: float, chat: str = "c", size: int = 200, target_ts: int = 0) -> Work:
-    """An entry that was committed at a time, its tail of so many bytes."""
+    """Return an entry with this commit time and size of its tail."""
     ts = int(ts_s * US)
     message = Message(1, ts, chat, "m", "alice", "r", "text", "x")
     committed = CommittedMessage(Seq(1), Ts(ts), None, b"x" * size, target_ts)
@@ -52,13 +52,13 @@ def flow(rate: int, from_s: float, to_s: float, chat: str = "c") -> list[Work]:
     ("size", "target_ts", "units"),
     [(200, 0, 1), (874, 0, 1), (875, 0, 2), (16_000, 0, 16), (200, 5, 2)],
 )
-def test_units_are_those_of_the_item(size: int, target_ts: int, units: int) -> None:
-    """One for each KB; a change writes two items."""
+def test_units_are_the_write_units_of_the_item(size: int, target_ts: int, units: int) -> None:
+    """An item costs one unit per KB; a change writes two items."""
     assert units_of(work(1, size=size, target_ts=target_ts)) == units
 
 
-def test_window_says_what_was_committed_in_its_time_however_it_comes() -> None:
-    """A backlog that is caught up at ten times the speed is no busier for it."""
+def test_window_rate_depends_on_commit_times_only() -> None:
+    """A backlog that is processed faster does not make a chat busier."""
     slowly, at_once = LoadMeter(10), LoadMeter(10)
     entries = flow(100, 1000, 1030)
 
@@ -69,7 +69,7 @@ def test_window_says_what_was_committed_in_its_time_however_it_comes() -> None:
     assert [round(window.rate) for window in whole] == [100]
 
 
-def test_silence_counts() -> None:
+def test_window_rate_after_a_pause_is_low() -> None:
     """A chat with one message after an hour is idle."""
     meter = LoadMeter(10)
     meter.record(flow(1000, 0, 1))
@@ -79,8 +79,8 @@ def test_silence_counts() -> None:
     assert window.rate < 1
 
 
-def test_meter_forgets_who_was_silent_for_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its memory is bounded; a busy chat stays, whatever else is committed."""
+def test_meter_evicts_the_chat_that_was_idle_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory is bounded, and a busy chat is never evicted."""
     monkeypatch.setattr(shard_scaling, "METERED_MAX", 20)
     meter = LoadMeter(10)
     windows = []
@@ -95,24 +95,26 @@ def test_meter_forgets_who_was_silent_for_longest(monkeypatch: pytest.MonkeyPatc
 
 @settings(deadline=None)
 @given(st.floats(0, 100_000), st.integers(0, 4).map(lambda n: 2**n), st.sampled_from([2, 8, 16]))
-def test_shards_fit_what_is_needed_and_stay(rate: float, shards: int, shards_max: int) -> None:
-    """No shard takes too much, as far as there are any; and the same rate moves nothing again."""
+def test_wanted_shards_fit_the_rate_and_are_stable(
+    rate: float, shards: int, shards_max: int
+) -> None:
+    """No shard is overloaded, up to the maximum, and the same rate causes no other change."""
     wanted = wanted_shards(rate, shards, MAX, shards_max)
 
     assert is_shards(wanted)
     assert rate <= wanted * MAX or wanted >= shards_max
     assert wanted_shards(rate, wanted, MAX, shards_max) == wanted
-    if wanted < shards:  # half as much again is no reason to go up again
+    if wanted < shards:  # a small increase must not add shards again
         assert rate * 2 <= wanted * MAX or wanted >= shards_max
     if rate <= shards * MAX and rate >= shards * MAX / 4:
         assert wanted == shards
 
 
 class Log:
-    """A hot tier that the list does not ask."""
+    """A hot tier that must not be called."""
 
     async def find_newest_ts(self, chat: str) -> int | None:
-        raise AssertionError("nobody asks")
+        raise AssertionError("must not be called")
 
 
 class Shards:
@@ -139,23 +141,23 @@ class Shards:
         return "moved"
 
 
-def spreading_of(shards: Shards, **changes: Any) -> WriteSharding:
-    """The sharding decision with these settings."""
+def sharding_of(shards: Shards, **changes: Any) -> WriteSharding:
+    """Return the sharding decision with these settings."""
     warm = Warm(**{"shard_writes_per_s": MAX, **changes})
     return WriteSharding(cast(Any, shards), cast(Any, Log()), warm)
 
 
 async def feed(decider: WriteSharding, entries: list[Work]) -> None:
-    """Give it batches of a hundred."""
+    """Record entries in batches of a hundred."""
     for start in range(0, len(entries), 100):
         decider.record(entries[start : start + 100])
         await decider.move()
 
 
-async def test_busy_chat_goes_up_at_once_and_down_when_it_was_calm() -> None:
-    """Up after a window, down after the calm time; what is in between moves nothing."""
+async def test_busy_chat_gets_shards_at_once_and_loses_them_after_a_calm_time() -> None:
+    """Shards are added after a window and removed after the calm time."""
     shards = Shards()
-    decider = spreading_of(shards)
+    decider = sharding_of(shards)
 
     await feed(decider, flow(1500, 0, 11))
     assert shards.moves == [4]
@@ -173,10 +175,10 @@ async def test_busy_chat_goes_up_at_once_and_down_when_it_was_calm() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(600, 5000), st.floats(0, 1), st.floats(0, 0.3))
-async def test_spreading_starts_within_two_seconds(
+async def test_sharding_starts_within_two_seconds_of_load(
     rate: int, phase_s: float, late_s: float
 ) -> None:
-    """Of the first entry of the load, wherever a window was; batches come every 50 ms, and late."""
+    """This holds for any phase of the window; batches arrive every 50 ms, and late."""
     rows, time = Rows(), Time()
     shards = ShardList(cast(Any, rows), Warm(), time)
     onset_s = time.now_s + 5 + phase_s
@@ -203,14 +205,14 @@ async def test_spreading_starts_within_two_seconds(
             stamps = [each.committed.ts for each in due]
             started_s = [ts / US for ts in stamps if layouts.partition_of("c", ts) != "c"]
 
-    assert started_s, "it was never spread"
+    assert started_s, "the chat was never sharded"
     assert started_s[0] - onset_s <= 2
 
 
 async def test_floor_keeps_shards_and_adds_them() -> None:
-    """`chatserver shards set`: neither calm nor a small load goes below it, until it ends."""
+    """Until a floor of `chatserver shards set` ends, the chat keeps at least that many shards."""
     shards = Shards(2)
-    decider = spreading_of(shards)
+    decider = sharding_of(shards)
     shards.floor = ShardFloor(100 * US, 4)
 
     await feed(decider, flow(20, 0, 99))
@@ -220,19 +222,19 @@ async def test_floor_keeps_shards_and_adds_them() -> None:
     assert shards.moves == [4, 1]
 
 
-async def test_chat_is_never_spread_if_the_setting_says_so() -> None:
-    """0 turns it off; what is spread is read as it is."""
+async def test_chat_is_never_sharded_if_sharding_is_off() -> None:
+    """A setting of 0 turns sharding off."""
     shards = Shards()
 
-    await feed(spreading_of(shards, shard_writes_per_s=0), flow(3000, 0, 11))
+    await feed(sharding_of(shards, shard_writes_per_s=0), flow(3000, 0, 11))
 
     assert shards.moves == []
 
 
-async def test_store_that_is_down_keeps_nobody_from_persisting() -> None:
-    """It is tried again after the next window."""
+async def test_store_that_is_down_does_not_stop_persisting() -> None:
+    """The change is repeated after the next window."""
     shards = Shards()
-    decider = spreading_of(shards)
+    decider = sharding_of(shards)
     shards.is_down = True
     await feed(decider, flow(1500, 0, 11))
     shards.is_down = False
