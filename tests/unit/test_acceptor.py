@@ -18,13 +18,13 @@ from chatserver.acceptor import ACCEPTED_IN_TICK_MAX, Acceptor
 BURST = 20 * ACCEPTED_IN_TICK_MAX
 
 
-class Counting(asyncio.Protocol):
+class CountingProtocol(asyncio.Protocol):
     """Counts connections."""
 
     made = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        Counting.made += 1
+        CountingProtocol.made += 1
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -34,7 +34,7 @@ class Counting(asyncio.Protocol):
 @pytest.fixture
 def sock() -> Iterator[socket.socket]:
     """A bound socket."""
-    Counting.made = 0
+    CountingProtocol.made = 0
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound
@@ -42,7 +42,7 @@ def sock() -> Iterator[socket.socket]:
 
 async def accept_burst(sock: socket.socket) -> int:
     """Return the most connections that one tick accepts of a burst."""
-    server = Acceptor(sock, Counting)
+    server = Acceptor(sock, CountingProtocol)
     server.open()
     with contextlib.ExitStack() as stack:
         for _ in range(BURST):  # without a tick of the loop: the kernel completes the handshakes
@@ -50,25 +50,23 @@ async def accept_burst(sock: socket.socket) -> int:
             stack.enter_context(client)
         largest = 0
         async with asyncio.timeout(20):
-            while Counting.made < BURST:
-                before = Counting.made
+            while CountingProtocol.made < BURST:
+                before = CountingProtocol.made
                 await asyncio.sleep(0)
-                largest = max(largest, Counting.made - before)
+                largest = max(largest, CountingProtocol.made - before)
     server.close()
     return largest
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def test_burst_is_queued_by_the_kernel_and_accepted_in_parts(
-    run: Callable[..., int], sock: socket.socket
-) -> None:
-    """All of a burst connect at once; between two parts, other work of the loop runs."""
+def test_burst_is_accepted_in_parts(run: Callable[..., int], sock: socket.socket) -> None:
+    """The kernel queues the connections; other work of the loop runs between two parts."""
     assert 0 < run(accept_burst(sock)) <= ACCEPTED_IN_TICK_MAX
 
 
-async def test_drain_accepts_what_is_queued_after_the_close(sock: socket.socket) -> None:
-    """A connection in the queue would be reset otherwise."""
-    server = Acceptor(sock, Counting)
+async def test_drain_after_close_accepts_queued_connections(sock: socket.socket) -> None:
+    """Otherwise queued connections would be reset."""
+    server = Acceptor(sock, CountingProtocol)
     server.open()
     server.close()
     with contextlib.ExitStack() as stack:
@@ -76,13 +74,13 @@ async def test_drain_accepts_what_is_queued_after_the_close(sock: socket.socket)
             stack.enter_context(socket.create_connection(sock.getsockname(), timeout=0.5))
         await server.drain()
 
-    assert Counting.made == BURST
+    assert CountingProtocol.made == BURST
 
 
 async def test_acceptor_pauses_while_the_process_has_too_many_open_files(
     sock: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It neither spins nor stops permanently."""
+    """It neither uses the CPU in a loop nor stops permanently."""
     failures = iter([OSError(errno.EMFILE, "too many open files")])
     accept_one = Acceptor._accept_one
 
@@ -93,10 +91,10 @@ async def test_acceptor_pauses_while_the_process_has_too_many_open_files(
 
     monkeypatch.setattr(Acceptor, "_accept_one", accept)
     monkeypatch.setattr(acceptor, "PAUSE_S", 0.01)
-    server = Acceptor(sock, Counting)
+    server = Acceptor(sock, CountingProtocol)
     server.open()
     with socket.create_connection(sock.getsockname(), timeout=0.5):
         async with asyncio.timeout(20):
-            while not Counting.made:
+            while not CountingProtocol.made:
                 await asyncio.sleep(0.01)
     server.close()

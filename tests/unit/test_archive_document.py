@@ -1,4 +1,4 @@
-"""docs/archive.md names every setting of the archive, with its default."""
+"""docs/archive.md lists every setting of the archive with its default."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "archive.md").read_text(encoding="u
 
 
 def test_archive_document_has_each_setting_with_its_default() -> None:
-    """The document shows the values in force."""
+    """The document shows the current defaults."""
     rows = re.findall(r"^\| `CHAT_ARCHIVE_(\w+)` \| (\S+) \|", TEXT, re.MULTILINE)
 
     settings = Archive()

@@ -1,4 +1,4 @@
-"""docs/audit.md names every setting of the audit with its default, and everything it may find."""
+"""docs/audit.md lists every setting of the audit with its default, and every finding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf
 
 
 def test_audit_document_has_each_setting_with_its_default() -> None:
-    """The document shows the values in force."""
+    """The document shows the current defaults."""
     rows = re.findall(r"^\| `CHAT_AUDIT_(\w+)` \| ([\d.]+) \|", TEXT, re.MULTILINE)
 
     settings = Audit()
@@ -22,15 +22,15 @@ def test_audit_document_has_each_setting_with_its_default() -> None:
     }
 
 
-def test_audit_document_has_each_finding_as_the_command_prints_it() -> None:
-    """Category, kind, meaning and advice."""
+def test_audit_document_has_each_finding_of_the_command() -> None:
+    """Each row has category, kind, meaning and advice."""
     rows = re.findall(r"^\| (\w+): `(\w+)` \| (.+) \| (.+) \|$", TEXT, re.MULTILINE)
 
     assert {kind: (category, meaning, advice) for category, kind, meaning, advice in rows} == KINDS
 
 
 def test_audit_document_has_each_metric() -> None:
-    """Alerts are made of these names."""
+    """Alerts use these names."""
     counters = [each.describe()[0].name for each in metrics.AUDIT_FINDINGS.values()]
     for name in [f"{counter}_total" for counter in counters] + ["chat_audit_round_time_seconds"]:
         assert f"`{name}" in TEXT

@@ -1,4 +1,4 @@
-"""Compiled hot modules: used only if they match their sources, and the same in all they write."""
+"""Compiled hot modules: used only if they match their sources, with the same output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chatserver import compiled
 
 ROOT = Path(__file__).parents[2]
 SEEDS, STEPS = 10, 200
-WHICH = "import sys; from chatserver.domain import ids; sys.stdout.write(ids.__file__)"
+PRINT_MODULE_FILE = "import sys; from chatserver.domain import ids; sys.stdout.write(ids.__file__)"
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def build() -> dict[str, Any]:
 
 
 def run(*arguments: str, is_pure: bool) -> str:
-    """Return what a Python process prints that runs the sources, or the compiled modules."""
+    """Return the output of a Python process with the sources or the compiled modules."""
     env = {**os.environ, compiled.PURE_PYTHON: "1" if is_pure else "0"}
     command = [sys.executable, *arguments]
     return subprocess.run(
@@ -36,16 +36,16 @@ def run(*arguments: str, is_pure: bool) -> str:
 
 
 @pytest.mark.usefixtures("build")
-def test_processes_run_compiled_modules_unless_told_otherwise() -> None:
-    """A process that runs the sources is half as fast, and looks the same otherwise."""
-    assert run("-c", WHICH, is_pure=False).endswith("chatserver.domain.ids.so")
-    assert run("-c", WHICH, is_pure=True).endswith("ids.py")
+def test_processes_run_compiled_modules_by_default() -> None:
+    """With the sources a process is half as fast, which no other test would notice."""
+    assert run("-c", PRINT_MODULE_FILE, is_pure=False).endswith("chatserver.domain.ids.so")
+    assert run("-c", PRINT_MODULE_FILE, is_pure=True).endswith("ids.py")
     assert not compiled.is_active()  # in tests, which replace parts of hot modules
 
 
 @pytest.mark.usefixtures("build")
 def test_compiled_send_path_writes_the_same_bytes() -> None:
-    """To clients and to Redis, for random frames and random outcomes."""
+    """Output to clients and Redis is equal for random frames and outcomes."""
     command = ("-m", "tests.support.send_path", str(SEEDS), str(STEPS))
 
     written = run(*command, is_pure=True)
@@ -57,7 +57,7 @@ def test_compiled_send_path_writes_the_same_bytes() -> None:
 
 
 def find(name: str) -> bool:
-    """Return whether a new finder would be used, and knows the module."""
+    """Return whether an installed finder finds the module."""
     finders = [each for each in sys.meta_path if isinstance(each, compiled.CompiledFinder)]
     return any(finder.find_spec(name, None) for finder in finders)
 
@@ -87,7 +87,7 @@ def test_modules_of_another_interpreter_are_ignored(installed: Any) -> None:
 
 
 def test_modules_of_an_edited_source_are_ignored(installed: Any, build: dict[str, Any]) -> None:
-    """All of them: they call each other without looking at the sources."""
+    """All modules are ignored: they call each other without a check of their sources."""
     assert not installed(sources={**build["sources"], "chatserver.domain.text": "0" * 64})
 
 

@@ -1,4 +1,4 @@
-"""Settings: their sources, and errors that list everything that is wrong."""
+"""Settings: their sources, and errors that list all problems."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SECRET = "s" * 32
 
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No variable of this machine gets in."""
+    """Remove the settings of this machine from the environment."""
     for name in os.environ:
         if name.upper().startswith("CHAT_"):
             monkeypatch.delenv(name)
 
 
 def problems_of(monkeypatch: pytest.MonkeyPatch, **env: str) -> list[str]:
-    """Load with these variables and return what is wrong."""
+    """Load with these variables and return the problems."""
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError) as caught:
@@ -38,15 +38,15 @@ def problems_of(monkeypatch: pytest.MonkeyPatch, **env: str) -> list[str]:
     return caught.value.problems
 
 
-# where they come from
+# sources
 
 
-def test_settings_without_any_are_the_defaults() -> None:
-    """An empty environment is a valid one."""
+def test_settings_of_an_empty_environment_are_the_defaults() -> None:
+    """No setting is required."""
     assert load_settings() == Settings()
 
 
-def test_settings_from_environment_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Section and setting names may contain underscores."""
     monkeypatch.setenv("CHAT_GATEWAY_PORT", "9001")
     monkeypatch.setenv("CHAT_GATEWAY_SESSIONS_PER_USER_MAX", "7")
@@ -61,7 +61,7 @@ def test_settings_from_environment_are_taken(monkeypatch: pytest.MonkeyPatch) ->
 def test_settings_precedence_is_file_secrets_environment_flags(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The nearer to the process, the stronger."""
+    """Later sources override earlier ones."""
     file, secrets = tmp_path / "chat.toml", tmp_path / "secrets"
     file.write_text(
         "[redis]\npartitions = 1\ninbox_max = 11\nbacklog_max = 1001\nlog_max = 101\n", "utf-8"
@@ -81,7 +81,7 @@ def test_settings_precedence_is_file_secrets_environment_flags(
 
 
 @pytest.mark.parametrize("name", ["CHAT_AUTH_SECRET", "chat_auth_secret"])
-def test_settings_secret_from_its_file_is_taken_without_the_newline(
+def test_settings_secret_is_read_from_its_file_without_the_newline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """A mounted secret is named like its variable, in either case."""
@@ -91,10 +91,10 @@ def test_settings_secret_from_its_file_is_taken_without_the_newline(
     assert load_settings().auth.secret.get_secret_value() == SECRET
 
 
-# what is refused
+# invalid settings
 
 
-def test_settings_that_are_wrong_are_all_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_problems_are_all_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """One start reports all invalid settings."""
     problems = problems_of(
         monkeypatch,
@@ -121,10 +121,10 @@ def test_settings_that_are_wrong_are_all_named_at_once(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("value", ["alice", '["alice"', "7", '{"alice": 1}'])
-def test_settings_list_that_is_none_is_told_like_the_others(
+def test_settings_with_an_invalid_list_are_reported_with_other_problems(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
-    """By a variable, or as a secret's file; not by a traceback."""
+    """This holds for variables and secret files; there is no traceback."""
     (tmp_path / "CHAT_GATEWAY_ORIGINS").write_text(value, "utf-8")
 
     problems = problems_of(
@@ -139,10 +139,10 @@ def test_settings_list_that_is_none_is_told_like_the_others(
     assert all(" list" in problem for problem in problems[1:])
 
 
-def test_settings_list_from_a_secrets_file_is_taken(
+def test_settings_list_is_read_from_a_secret_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a variable of the same text."""
+    """The syntax is the same as in a variable."""
     (tmp_path / "CHAT_AUTH_ADMINS").write_text('["alice", "bob"]\n', "utf-8")
     monkeypatch.setenv("CHAT_SECRETS_DIR", str(tmp_path))
 
@@ -166,14 +166,14 @@ def test_settings_list_from_a_secrets_file_is_taken(
         ),
     ],
 )
-def test_settings_that_do_not_go_together_are_refused(
+def test_settings_that_conflict_are_refused(
     monkeypatch: pytest.MonkeyPatch, env: dict[str, str], problem: str
 ) -> None:
-    """Each by itself would be allowed."""
+    """Each value alone would be valid."""
     assert problems_of(monkeypatch, **env) == [problem]
 
 
-def test_settings_that_just_go_together_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_at_the_bounds_of_conflicts_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds are exact."""
     for name, value in (
         ("REDIS_LOG_MAX", "100"),
@@ -200,10 +200,10 @@ def test_settings_file_with_unknown_names_is_refused(
     assert problems == ["redis.nope: no such setting", "nope: no such setting"]
 
 
-def test_settings_file_that_is_not_toml_is_named(
+def test_settings_file_that_is_not_toml_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the place in it."""
+    """The problem contains the line."""
     file = tmp_path / "chat.toml"
     file.write_text("[redis\n", "utf-8")
 
@@ -213,10 +213,10 @@ def test_settings_file_that_is_not_toml_is_named(
     assert "line 1" in problem
 
 
-def test_settings_file_that_is_not_text_is_named(
+def test_settings_file_that_is_not_utf8_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A picture, or a file of another encoding."""
+    """It may be a binary file or have another encoding."""
     file = tmp_path / "chat.toml"
     file.write_bytes(b"[redis]\nurl = '\xff'\n")
 
@@ -226,22 +226,22 @@ def test_settings_file_that_is_not_text_is_named(
 
 
 @pytest.mark.parametrize("name", ["CHAT_CONFIG", "CHAT_SECRETS_DIR"])
-def test_settings_place_that_is_not_there_is_named(
+def test_settings_path_that_does_not_exist_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """A typing error in the path does not start a process on defaults."""
-    place = str(tmp_path / "nowhere")
+    """A misspelled path must not start a process with defaults."""
+    path = str(tmp_path / "nowhere")
 
-    (problem,) = problems_of(monkeypatch, **{name: place})
+    (problem,) = problems_of(monkeypatch, **{name: path})
 
     assert problem.startswith(f"{name}: there is no ")
-    assert place in problem
+    assert path in problem
 
 
-def test_settings_can_not_be_changed() -> None:
-    """They are read once."""
+def test_settings_cannot_be_changed() -> None:
+    """Settings are read once."""
     with pytest.raises(Exception, match="frozen"):
-        load_settings().gateway.port = 1  # type: ignore[misc]  # that is the point
+        load_settings().gateway.port = 1  # type: ignore[misc]  # the test assigns on purpose
 
 
 # secrets
@@ -257,7 +257,7 @@ def test_check_secret_refuses_a_key_that_is_too_short(secret: str) -> None:
 
 
 @pytest.mark.parametrize("secret", ["s" * 32, "é" * 16])
-def test_check_secret_takes_thirty_two_bytes(secret: str) -> None:
+def test_check_secret_accepts_32_bytes(secret: str) -> None:
     """Bytes count, not characters."""
     check_secret(load_settings(auth={"secret": secret}))
 
@@ -266,7 +266,7 @@ def test_check_secret_takes_thirty_two_bytes(secret: str) -> None:
 def test_settings_that_need_a_secret_report_it_with_all_other_problems(
     monkeypatch: pytest.MonkeyPatch, secret: str
 ) -> None:
-    """One run names every setting that is wrong, the secret included."""
+    """One start reports all problems, including the secret."""
     monkeypatch.setenv("CHAT_GATEWAY_PORT", "99999")
     if secret:
         monkeypatch.setenv("CHAT_AUTH_SECRET", secret)
@@ -274,7 +274,7 @@ def test_settings_that_need_a_secret_report_it_with_all_other_problems(
     with pytest.raises(ConfigError) as caught:
         load_settings(requires_secret=True)
 
-    port, key = sorted(caught.value.problems, key=lambda one: "SECRET" in one)
+    port, key = sorted(caught.value.problems, key=lambda problem: "SECRET" in problem)
     assert "CHAT_GATEWAY_PORT" in port
     assert key.startswith("auth.secret (CHAT_AUTH_SECRET): must be at least 32 bytes")
 
@@ -295,8 +295,8 @@ def test_settings_problems_do_not_show_secrets(monkeypatch: pytest.MonkeyPatch) 
     assert not any(SECRET in problem for problem in problems)
 
 
-def test_settings_named_like_secrets_are_of_a_type_that_hides_them() -> None:
-    """A new one cannot be forgotten."""
+def test_settings_named_like_secrets_have_a_secret_type() -> None:
+    """A new secret must be masked too."""
     for section, field in Settings.model_fields.items():
         assert isinstance(field.annotation, type)
         assert issubclass(field.annotation, Section)
@@ -306,10 +306,10 @@ def test_settings_named_like_secrets_are_of_a_type_that_hides_them() -> None:
                 assert setting.annotation in hides, f"{section}.{name}"
 
 
-def test_settings_that_let_no_frame_hold_the_longest_body_are_refused(
+def test_settings_with_a_body_larger_than_a_frame_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A message that may be sent must fit into what it is sent in."""
+    """Every allowed message must fit into a frame."""
     problems = problems_of(monkeypatch, CHAT_CHATS_BODY_BYTES_MAX="100000")
 
     assert problems == [
@@ -330,7 +330,7 @@ def test_settings_that_let_no_frame_hold_the_longest_body_are_refused(
     ],
 )
 def test_demo_users_on_a_public_listener_are_refused(more: dict[str, object]) -> None:
-    """Login without a password is for loopback, and for no server behind a proxy."""
+    """Login without a password is allowed on loopback only, and not behind a proxy."""
     with pytest.raises(ConfigError, match="demo_users log in without a password"):
         load_settings(api={"demo_users": ["alice"], **more})
 
@@ -341,7 +341,7 @@ def test_demo_users_on_loopback_are_allowed() -> None:
 
 
 def test_rate_limit_is_read_from_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is printed, so it is written."""
+    """The syntax is the printed form."""
     monkeypatch.setenv("CHAT_LIMITS_LOGINS", "0.05/s burst 10")
 
     limits = load_settings().limits

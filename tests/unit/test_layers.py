@@ -1,4 +1,4 @@
-"""The arrows between packages point down, and a gateway loads only what it needs."""
+"""Imports between packages point to lower layers, and a gateway loads only what it needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import grimp
 from chatserver.features.registry import list_features
 
 ROOT = Path(__file__).parents[2]
-# What would cost a gateway memory and start-up time, or block its loop.
+# These modules would cost a gateway memory and startup time, or block its loop.
 NOT_IN_A_GATEWAY = {
     "aioboto3",
     "aiobotocore",
@@ -43,7 +43,7 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
 
 
 def loaded_by(module: str) -> set[str]:
-    """Return all modules that a fresh interpreter has after importing one."""
+    """Return all modules that a new interpreter loads for an import."""
     done = run("-c", f"import sys, {module}; print(*sys.modules)")
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
@@ -63,65 +63,65 @@ LAYERS = (
     {"workers"},
     {"cli", "dev"},
 )
-# What a feature adds to the processes above it belongs to their layers.
-API_ROOMS = re.compile(r"(\w+_)?routes|middleware")
-CLI_ROOMS = re.compile(r"(\w+_)?cli")
-CONTAINER_ROOMS = re.compile(r"(gateway_)?container")
-WORKER_ROOMS = {"worker", "chat_audit", "object_audit"}
+# Modules of a feature that extend processes belong to the layers of these processes.
+API_MODULES = re.compile(r"(\w+_)?routes|middleware")
+CLI_MODULES = re.compile(r"(\w+_)?cli")
+CONTAINER_MODULES = re.compile(r"(gateway_)?container")
+WORKER_MODULES = {"worker", "chat_audit", "object_audit"}
 
 
 @functools.cache
 def import_graph() -> dict[str, set[str]]:
-    """Return what each module imports, imports for type checkers included."""
+    """Return the imports of each module, including those for type checkers."""
     graph = grimp.build_graph("chatserver", "workers", cache_dir=None)
     return {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
 
 
-def find_room(module: str) -> tuple[int, str]:
-    """Return the layer of a module and the package that it counts as part of."""
+def find_layer(module: str) -> tuple[int, str]:
+    """Return the layer of a module and the package that it belongs to."""
     parts = module.split(".")
     package = "workers" if parts[0] == "workers" else parts[1]
     if parts[1:3] == ["loadtest", "bench"]:
         package = "dev"  # it starts its own servers
     elif package in {"features", "operations"} and len(parts) > 3:
-        if API_ROOMS.fullmatch(parts[3]):
+        if API_MODULES.fullmatch(parts[3]):
             package = "api"
-        elif CLI_ROOMS.fullmatch(parts[3]):
+        elif CLI_MODULES.fullmatch(parts[3]):
             package = "cli"
-        elif CONTAINER_ROOMS.fullmatch(parts[3]):
+        elif CONTAINER_MODULES.fullmatch(parts[3]):
             package = "container"
-        elif parts[3] in WORKER_ROOMS:
+        elif parts[3] in WORKER_MODULES:
             package = "workers"
     return next((at, package) for at, layer in enumerate(LAYERS) if package in layer)
 
 
-def test_imports_point_down() -> None:
-    """A module imports its own package and layers below it."""
+def test_imports_are_within_a_package_or_from_lower_layers() -> None:
+    """Packages of one layer do not import each other."""
     upward = set()
     for module, imported in import_graph().items():
         for other in imported - {"chatserver"} if module != "chatserver" else ():
-            (at, package), (other_at, other_package) = find_room(module), find_room(other)
+            (at, package), (other_at, other_package) = find_layer(module), find_layer(other)
             if other_at > at or (other_at == at and other_package != package):
                 upward.add((module, other))
 
     assert upward == set()
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Any order of reading works: what a module imports never imports the module."""
+def test_imports_have_no_cycles() -> None:
+    """Imports for type checkers count too."""
     assert list(graphlib.TopologicalSorter(import_graph()).static_order())
 
 
 def test_gateway_contract_holds() -> None:
-    """import-linter finds no chain of imports from a gateway to what it must not need."""
+    """import-linter finds no import chain from a gateway to a forbidden module."""
     done = run("-c", "from importlinter.cli import lint_imports_command as m; m()", "--no-cache")
 
     assert done.returncode == 0, done.stdout
     assert "Contracts: 1 kept, 0 broken" in done.stdout
 
 
-def test_no_folder_holds_more_than_25_modules() -> None:
-    """A folder's content is seen at one look."""
+def test_no_folder_has_more_than_25_modules() -> None:
+    """Larger folders are hard to read."""
     folders = Counter(
         path.parent for top in ("chatserver", "workers") for path in (ROOT / top).rglob("*.py")
     )
@@ -139,7 +139,7 @@ def test_gateway_imports_neither_http_framework_nor_aws() -> None:
     assert not loaded & NOT_IN_A_GATEWAY
 
 
-def test_gateway_command_imports_no_more() -> None:
+def test_gateway_command_imports_neither_http_framework_nor_aws() -> None:
     """The command line loads a command's module when it runs it, not before."""
     loaded = loaded_by("chatserver.cli.gateway")
 
@@ -147,7 +147,7 @@ def test_gateway_command_imports_no_more() -> None:
 
 
 def test_domain_and_protocol_do_no_io() -> None:
-    """Rules and wire are pure: they load no event loop and no client."""
+    """Domain rules and codec load no event loop and no client."""
     loaded = loaded_by(
         "chatserver.domain.messages, chatserver.domain.text, chatserver.protocol.codec"
     )

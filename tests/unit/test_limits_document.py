@@ -1,4 +1,4 @@
-"""docs/limits.md names settings, constants and tests that exist, and omits no bound."""
+"""docs/limits.md lists every limit, with existing settings, constants and tests."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _ROW = re.compile(
 )
 ROWS = [(section, name, default, test) for section, name, default, test in _ROW.findall(TEXT)]
 _BOUND = re.compile(r"_(max|burst|per_s)$")
-# How much the product does at once, which no client can reach.
-INNER = {
+# Internal limits, which no client can reach.
+INTERNAL = {
     ("warm", "body_inline_bytes_max"),
     ("archive", "cache_bytes_max"),
     ("audit", "read_units_per_s"),
@@ -27,7 +27,7 @@ INNER = {
 
 
 def existing_tests() -> set[str]:
-    """The names of all tests of the project."""
+    """Return the names of all tests."""
     found: set[str] = set()
     for path in (ROOT / "tests").rglob("test_*.py"):
         found.update(re.findall(r"def (test_\w+)\(", path.read_text(encoding="utf-8")))
@@ -35,10 +35,10 @@ def existing_tests() -> set[str]:
 
 
 @pytest.mark.parametrize(("section", "name", "default", "test"), ROWS)
-def test_limits_document_names_settings_with_their_defaults(
+def test_limits_document_has_settings_with_their_defaults(
     section: str, name: str, default: str, test: str
 ) -> None:
-    """The document shows the values in force."""
+    """The document shows the current defaults."""
     if name.isupper():  # a constant, in a module below `chatserver` or `workers`
         package = "" if section.startswith("workers.") else "chatserver."
         value = getattr(importlib.import_module(package + section), name)
@@ -51,22 +51,22 @@ def test_limits_document_names_settings_with_their_defaults(
 
 
 def test_limits_document_names_tests_that_exist() -> None:
-    """Each bound, and each claim in words, has its proof."""
+    """Each limit and each claim has a test."""
     named = set(re.findall(r"`(test_\w+)`", TEXT))
 
     assert named
     assert named <= existing_tests()
 
 
-def test_limits_document_has_a_full_row_for_each_setting_that_it_names() -> None:
-    """A row that could not be read would go unchecked."""
+def test_limits_document_has_no_invalid_row() -> None:
+    """A row that the pattern does not match would not be checked."""
     rows = [line for line in TEXT.splitlines() if re.match(r"\| [a-z].*\| `[\w.]+\.\w+` \|", line)]
 
     assert len(rows) == len(ROWS)
 
 
-def test_limits_document_leaves_no_bound_out() -> None:
-    """A new setting that bounds something is a new line."""
+def test_limits_document_lists_every_limit() -> None:
+    """A new setting with a limit needs a row."""
     bounds = {
         (section, name)
         for section, field in Settings.model_fields.items()
@@ -74,4 +74,4 @@ def test_limits_document_leaves_no_bound_out() -> None:
         if section == "limits" or _BOUND.search(name)
     }
 
-    assert bounds - INNER <= {(section, name) for section, name, _, _ in ROWS}
+    assert bounds - INTERNAL <= {(section, name) for section, name, _, _ in ROWS}

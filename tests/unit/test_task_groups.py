@@ -1,4 +1,4 @@
-"""Concurrent tasks that fail with the error of one task."""
+"""Task groups that raise the error of a task instead of an exception group."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ async def test_a_failed_task_fails_the_block_with_its_error_and_cancels_the_othe
     assert other.cancelled()
 
 
-async def test_an_error_of_the_block_itself_is_raised_as_it_is() -> None:
-    """The code between the tasks may fail, too."""
+async def test_an_error_of_the_block_is_raised_unchanged() -> None:
+    """Code in the block may fail too."""
     with pytest.raises(BadRequest):
         async with open_task_group():
             raise BadRequest("wrong")
 
 
 async def test_an_unexpected_error_is_raised_without_a_group_too() -> None:
-    """A caller does not see that the work was done concurrently."""
+    """Callers need not know that the work is concurrent."""
     with pytest.raises(KeyError):
         async with open_task_group() as group:
             group.create_task(fail(KeyError("bug")), name="failing")

@@ -1,4 +1,4 @@
-"""Runs the tests of clients/typescript, and checks its sources as those of the rest."""
+"""Runs the tests of clients/typescript and checks its sources."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ LINE_CHARS_MAX, FILE_LINES_MAX, FOLDER_FILES_MAX = 100, 500, 25
 FORBIDDEN = re.compile(r"\beval\(|new Function|innerHTML|document\.write|@ts-ignore|@ts-nocheck")
 
 
-def test_typescript_sdk_keeps_its_promises() -> None:
-    """The recorded histories that the Python SDK replays, and what is tested in Node alone."""
+def test_typescript_sdk_passes_its_tests() -> None:
+    """They include the recorded histories that the Python SDK replays."""
     build()
     tests = sorted((PACKAGE / "build" / "tests").glob("*.test.js"))
 
@@ -31,13 +31,13 @@ def test_typescript_sdk_keeps_its_promises() -> None:
     assert not re.search(r"(skipped|todo) [1-9]", output)
 
 
-def test_generated_types_are_those_of_the_documents() -> None:
-    """Nothing of the protocol or of the HTTP API is written by hand."""
+def test_generated_types_match_the_api_documents() -> None:
+    """Types of the protocol and the HTTP API are never written by hand."""
     run(node(), "scripts/generate_types.mjs", "--check", cwd=PACKAGE)
 
 
 def test_package_has_no_dependencies_and_ships_its_types() -> None:
-    """Its development tools are pinned; React is optional."""
+    """Development tools are pinned, and React is optional."""
     manifest = json.loads((PACKAGE / "package.json").read_text())
 
     assert "dependencies" not in manifest
@@ -50,8 +50,8 @@ def test_package_has_no_dependencies_and_ships_its_types() -> None:
     assert (PACKAGE / "package-lock.json").exists()
 
 
-def test_typescript_sources_are_of_the_size_of_the_rest() -> None:
-    """Lines of at most 100 characters, files of at most 500 lines but for generated ones."""
+def test_typescript_sources_have_bounded_lines_files_and_folders() -> None:
+    """The limits are those of the Python sources; generated files may be longer."""
     long = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in SOURCES
@@ -69,8 +69,8 @@ def test_typescript_sources_are_of_the_size_of_the_rest() -> None:
     assert max(len(list(folder.iterdir())) for folder in folders) <= FOLDER_FILES_MAX
 
 
-def test_typescript_sources_run_no_text_and_ignore_no_errors() -> None:
-    """Text is never run or parsed as markup; the compiler's errors are never turned off."""
+def test_typescript_sources_evaluate_no_text_and_ignore_no_errors() -> None:
+    """Text is never run or parsed as markup; compiler errors are never disabled."""
     found = [
         f"{path.name}: {match[0]}"
         for path in SOURCES
@@ -81,7 +81,7 @@ def test_typescript_sources_run_no_text_and_ignore_no_errors() -> None:
 
 
 def test_state_machine_does_no_io() -> None:
-    """No clock, no timer, no randomness, no network: all of it comes as an argument."""
+    """Clock, timers, randomness and network are arguments."""
     forbidden = r"Date\.now|performance\.|setTimeout|setInterval|Math\.random|fetch\(|WebSocket\("
     found = {
         path.name
@@ -104,13 +104,13 @@ def test_only_the_react_export_imports_react() -> None:
 
 
 def test_each_export_has_a_comment() -> None:
-    """TSDoc on everything that an application can use."""
-    bare = []
+    """Everything that an application can use has a TSDoc comment."""
+    without_comment = []
     for path in (PACKAGE / "src").rglob("*.ts*"):
         lines = path.read_text("utf-8").splitlines()
         for before, line in itertools.pairwise(lines):
             is_export = re.match(r"export (async )?(class|interface|type|function|const) \w", line)
             if is_export and not before.endswith("*/"):
-                bare.append(f"{path.name}: {line}")
+                without_comment.append(f"{path.name}: {line}")
 
-    assert bare == []
+    assert without_comment == []

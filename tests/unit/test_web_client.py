@@ -1,4 +1,4 @@
-"""Runs the tests and the type check of clients/web, and checks its sources as those of the rest."""
+"""Runs the tests and the type check of clients/web and checks its sources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOURCES = [
     if path.suffix in (".ts", ".tsx", ".mjs", ".js", ".css")
 ]
 LINE_CHARS_MAX, FILE_LINES_MAX, FOLDER_MODULES_MAX = 100, 500, 25
-# Every way to parse a text as markup or to run it, and to turn off the compiler's errors.
+# All ways to parse text as markup, to run it, or to disable compiler errors.
 FORBIDDEN = re.compile(
     r"\.(inner|outer)HTML|dangerouslySetInnerHTML|insertAdjacentHTML|document\.write"
     r"|createContextualFragment|DOMParser|srcdoc|\beval\(|new Function|setAttribute\([\"']on"
@@ -24,8 +24,8 @@ FORBIDDEN = re.compile(
 )
 
 
-def test_web_client_keeps_its_promises() -> None:
-    """The tests that need no browser: Markdown, the window of messages, and pages as elements."""
+def test_web_client_passes_its_tests() -> None:
+    """These tests need no browser: Markdown, the message window, and rendered pages."""
     build_web_client()
     tests = sorted(map(str, (PACKAGE / "tests").glob("*.test.mjs")))
 
@@ -36,8 +36,8 @@ def test_web_client_keeps_its_promises() -> None:
     assert not re.search(r"(skipped|todo) [1-9]", output)
 
 
-def test_web_client_compiles_with_all_texts_in_all_languages() -> None:
-    """The build does not check types; a text that a language lacks is an error of a type."""
+def test_web_client_type_check_passes() -> None:
+    """The build does not check types. A missing translation is a type error."""
     build_web_client()
     compiler = PACKAGE / "node_modules" / "typescript" / "bin" / "tsc"
 
@@ -45,8 +45,8 @@ def test_web_client_compiles_with_all_texts_in_all_languages() -> None:
         run(node(), str(compiler), "-p", project, cwd=PACKAGE)
 
 
-def test_web_client_sources_are_of_the_size_of_the_rest() -> None:
-    """Lines of at most 100 characters, files of at most 500 lines, folders of 25 modules."""
+def test_web_client_sources_have_bounded_lines_files_and_folders() -> None:
+    """The limits are those of the Python sources."""
     long = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in SOURCES
@@ -60,12 +60,12 @@ def test_web_client_sources_are_of_the_size_of_the_rest() -> None:
     assert max(map(modules.count, modules)) <= FOLDER_MODULES_MAX
 
 
-def test_web_files_have_no_way_to_turn_text_into_markup() -> None:
-    """Texts become text nodes and elements of React; pages have no inline code or style."""
+def test_web_files_never_parse_text_as_markup() -> None:
+    """Texts become text nodes or React elements; pages have no inline code or style."""
     found = [
         f"{path.name}: {match[0]}"
         for path in SOURCES
-        if path.parent != PACKAGE / "tests"  # they have hostile texts
+        if path.parent != PACKAGE / "tests"  # they contain hostile texts
         for match in FORBIDDEN.finditer(path.read_text("utf-8"))
     ]
     inline = re.compile(r"<style|style=|\son\w+=|<script>")
