@@ -51,7 +51,7 @@ from tests.support.stack import WORKERS, Stack, open_stack
 PACE = "LOAD_PACE_MS"
 DEADLINE_S = 120.0
 LENGTHS = (20, 500, 5_000)  # messages of a session
-SAID_AT_ONCE = 50
+SENDS_IN_FLIGHT = 50
 READS = 50
 BODY = "x" * 200
 
@@ -59,15 +59,15 @@ BODY = "x" * 200
 # the worker
 
 
-class Watched(Scripted):
-    """The scripted model, which notes when it gave the first delta of each question."""
+class RecordingModel(Scripted):
+    """The scripted model; it records the time of the first delta of each question."""
 
-    def __init__(self, delta_s: float, notes: Path) -> None:
+    def __init__(self, delta_s: float, times_file: Path) -> None:
         super().__init__(delta_s)
-        self._notes = notes.open("a", buffering=1)
+        self._times_file = times_file.open("a", buffering=1)
 
-    async def get_provider(self, name: str) -> Watched:
-        """Be the only provider."""
+    async def get_provider(self, name: str) -> RecordingModel:
+        """Return this provider for every name."""
         return self
 
     async def stream(self, ask: Ask) -> AsyncGenerator[Delta | Finish]:
@@ -78,27 +78,27 @@ class Watched(Scripted):
             yield piece
             if is_first:
                 is_first = False
-                self._notes.write(f"{question} {now}\n")
+                self._times_file.write(f"{question} {now}\n")
 
 
-async def answer(notes: Path) -> None:
-    """Answer until the process is ended."""
+async def answer(times_file: Path) -> None:
+    """Run the AI worker until the process is killed."""
     settings = load_settings()
-    provider = Watched(int(os.environ[PACE]) / 1000, notes)
+    provider = RecordingModel(int(os.environ[PACE]) / 1000, times_file)
     async with open_storage_container(
         role="worker", settings=settings, clock=SystemClock()
     ) as container:
-        desk = assistant.build_context(container, provider)  # type: ignore[arg-type]  # as much as is used
+        context = assistant.build_context(container, provider)  # type: ignore[arg-type]  # has every attribute that is used
         running = assistant.ResponseSlots(settings.companions.responses_max)
         await assistant.AssistantWorker(
-            container=container, context=desk, running=running, partition=0, owner="load"
+            container=container, context=context, running=running, partition=0, owner="load"
         ).run()
 
 
 @contextlib.contextmanager
-def answering(stack: Stack, notes: Path) -> Iterator[None]:
-    """Run a process that answers."""
-    command = [sys.executable, "-m", "tests.benchmarks.ai_responses", "--worker", str(notes)]
+def running_worker(stack: Stack, times_file: Path) -> Iterator[None]:
+    """Run the AI worker in a process."""
+    command = [sys.executable, "-m", "tests.benchmarks.ai_responses", "--worker", str(times_file)]
     with subprocess.Popen(command, env={**os.environ, **stack.environment()}) as process:
         try:
             yield
@@ -110,19 +110,19 @@ def answering(stack: Stack, notes: Path) -> Iterator[None]:
 
 
 class Device(RawChat):
-    """Notes when it had the first piece with text of each answer, and how many have ended."""
+    """Records the time of the first delta of each response, and counts ended responses."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.first: list[float] = []
-        self.over = 0
+        self.ended_count = 0
 
     def _take(self, fields: dict[str, Any]) -> None:
         if fields.get("kind") == "ai.delta":
             if fields["index"] == 1:
                 self.first.append(time.monotonic())
-            self.over += "end" in fields
-            return  # thousands of them, and nobody looks at them later
+            self.ended_count += "end" in fields
+            return  # there are thousands of deltas, and they are not needed later
         super()._take(fields)
 
 
@@ -130,26 +130,26 @@ async def make_devices(stack: Stack, count: int, companion: str) -> dict[Device,
     """Connect users, each with a session; return their chats."""
     gate, chats = asyncio.Semaphore(16), dict[Device, str]()
 
-    async def begin(number: int) -> None:
+    async def create_session(number: int) -> None:
         async with gate:
             device = Device(f"u{number:04}", stack.port, stack.token)
             await device.start()
             asked = await device.ask("create_session", companion=companion, ref="s1")
             chats[device] = asked["session"]["chat"]
 
-    await asyncio.gather(*map(begin, range(count)))
+    await asyncio.gather(*map(create_session, range(count)))
     return chats
 
 
 async def ask_all(chats: dict[Device, str], number: int) -> dict[Device, str]:
-    """Let everybody ask at once, and wait until all are answered; return the questions."""
+    """Let all users ask at once, and wait for all responses; return the questions."""
     questions = {device: secrets.token_hex(8) for device in chats}
     await asyncio.gather(
         *(device.say(chats[device], question) for device, question in questions.items())
     )
     what = "all answers"
     await eventually(
-        lambda: all(device.over > number for device in chats), deadline_s=DEADLINE_S, what=what
+        lambda: all(device.ended_count > number for device in chats), deadline_s=DEADLINE_S, what=what
     )
     return questions
 
@@ -161,37 +161,41 @@ def percentiles(values: list[float]) -> dict[str, float]:
     return {name: round(value * 1000, 2) for name, value in found.items()}
 
 
-async def measure(stack: Stack, turns: int, rounds: int, words: int, notes: Path) -> dict[str, Any]:
+async def measure(
+    stack: Stack, turns: int, rounds: int, words: int, times_file: Path
+) -> dict[str, Any]:
     """Return the delay of the first delta at a device, after the model has sent it."""
     chats = await make_devices(stack, turns, await make_companion(stack, words))
     asked: list[tuple[Device, int, str]] = []
     for number in range(rounds):
         questions = await ask_all(chats, number)
         asked += [(device, number, question) for device, question in questions.items()]
-    said = dict(line.split(" ") for line in notes.read_text().splitlines())
-    waits = [device.first[number] - float(said[question]) for device, number, question in asked]
-    begun = sorted(float(said[question]) for _, _, question in asked[:turns])
+    first_delta_at = dict(line.split(" ") for line in times_file.read_text().splitlines())
+    waits = [
+        device.first[number] - float(first_delta_at[question]) for device, number, question in asked
+    ]
+    started = sorted(float(first_delta_at[question]) for _, _, question in asked[:turns])
     await asyncio.gather(*(device.stop() for device in chats))
     return {
         "turns": turns,
         "rounds": rounds,
         "first_delta_ms": percentiles(waits),
-        "all_begun_within_s": round(begun[-1] - begun[0], 2),
+        "all_begun_within_s": round(started[-1] - started[0], 2),
     }
 
 
 async def measure_contexts(stack: Stack) -> dict[str, Any]:
-    """Return what the history read of an answer costs, by how long the session is."""
+    """Return the cost of the history read of a response, by length of the session."""
     chats = await make_devices(stack, len(LENGTHS), await make_companion(stack, 1))
     found = {}
     async with open_storage_container(
         role="worker", settings=load_settings(), clock=SystemClock()
     ) as container:
-        history = assistant.build_context(container, Watched(0, Path(os.devnull))).history  # type: ignore[arg-type]  # as much as is used
+        history = assistant.build_context(container, RecordingModel(0, Path(os.devnull))).history  # type: ignore[arg-type]  # has every attribute that is used
         for (device, chat), length in zip(chats.items(), LENGTHS, strict=True):
-            for start in range(0, length, SAID_AT_ONCE):
-                said = range(start, min(length, start + SAID_AT_ONCE))
-                await asyncio.gather(*(device.say(chat, f"{BODY} {n}") for n in said))
+            for start in range(0, length, SENDS_IN_FLIGHT):
+                numbers = range(start, min(length, start + SENDS_IN_FLIGHT))
+                await asyncio.gather(*(device.say(chat, f"{BODY} {n}") for n in numbers))
             ask = frames.History(0, chat, limit=100)
             took, before = [], await count_commands(container.hot)
             for _ in range(READS):
@@ -207,20 +211,20 @@ async def measure_contexts(stack: Stack) -> dict[str, Any]:
 
 
 async def count_commands(hot: HotClient) -> int:
-    """Return how many commands Redis has run for reading what a page needs."""
+    """Return how many read commands of a page Redis has run."""
     stats = (await hot.call("INFO", "commandstats")).decode()
     calls = re.findall(r"cmdstat_(hmget|xrevrange|xrange|hget|hgetall):calls=(\d+)", stats)
     return sum(int(count) for _, count in calls)
 
 
 async def make_companion(stack: Stack, words: int) -> str:
-    """Make the companion of all users."""
+    """Create the companion of all users."""
     wanted = Changes(
         name="Ada",
         prompt="Be kind.",
         provider="scripted",
         model=f"story:{words}",
-        context_tokens_max=100_000,  # nothing is summarized here
+        context_tokens_max=100_000,  # no summaries in this benchmark
         answer_tokens_max=4_000,
     )
     async with open_companions(stack) as companions:
@@ -234,7 +238,9 @@ async def make_companion(stack: Stack, words: int) -> str:
 @click.option("--pace-ms", default=50)
 @click.option("--context", is_flag=True)
 @click.option("--out", type=click.Path(path_type=Path))
-@click.option("--worker", type=click.Path(path_type=Path), help="be the worker; notes go here")
+@click.option(
+    "--worker", type=click.Path(path_type=Path), help="run the worker; write times to this file"
+)
 def main(
     turns: int,
     rounds: int,
@@ -244,7 +250,7 @@ def main(
     out: Path | None,
     worker: Path | None,
 ) -> None:
-    """Measure, and print what was found."""
+    """Measure, and print the results."""
     if worker is not None:
         asyncio.run(answer(worker))
         return
@@ -259,10 +265,10 @@ def main(
                 os.environ |= stack.environment()
                 click.echo(json.dumps(asyncio.run(measure_contexts(stack)), indent=1))
                 return
-            notes = folder / "notes.txt"
-            notes.touch()
-            with answering(stack, notes):
-                found = asyncio.run(measure(stack, turns, rounds, words, notes))
+            times_file = folder / "times.txt"
+            times_file.touch()
+            with running_worker(stack, times_file):
+                found = asyncio.run(measure(stack, turns, rounds, words, times_file))
     found |= {"words": words, "pace_ms": pace_ms}
     click.echo(json.dumps(found, indent=1))
     if out is not None:

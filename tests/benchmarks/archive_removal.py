@@ -85,8 +85,8 @@ def metered(client: Metered, into: dict[str, Any], name: str) -> Iterator[None]:
     }
 
 
-def texts(chat: ChatId) -> list[Message]:
-    """Messages of two hours ago, with ids of realistic length."""
+def make_messages(chat: ChatId) -> list[Message]:
+    """Return messages that are two hours old, with ids of realistic length."""
     start = int(time.time() - AGE_S) * 1_000_000
     return [
         Message(
@@ -97,7 +97,7 @@ def texts(chat: ChatId) -> list[Message]:
 
 
 async def put(client: DynamoClient, warm: Warm, sent: list[Message], settings: Archive) -> None:
-    """Write them as the persist worker did."""
+    """Write messages as the persist worker does."""
     clock = FixedClock(sent[0].ts / 1e6)
     repository = MessageRepository(client, warm, clock, keeping=ItemRetention.by(settings))
     parts = [sent[n : n + 250] for n in range(0, len(sent), 250)]
@@ -113,7 +113,7 @@ async def put(client: DynamoClient, warm: Warm, sent: list[Message], settings: A
 async def measure(removal: str, endpoint: str, s3: str) -> dict[str, Any]:
     """Return the cost of one way of removal."""
     warm, cold = settings_for(endpoint), cold_settings(s3)
-    settings = Archive(removal=removal, retention_s=RETENTION_S, wait_s=0)  # type: ignore[arg-type]  # one of two words
+    settings = Archive(removal=removal, retention_s=RETENTION_S, wait_s=0)  # type: ignore[arg-type]  # "worker" or "ttl"
     chat = direct_chat_id(UserId("alice"), UserId("bob"))
     found: dict[str, Any] = {}
     async with open_dynamodb(warm) as plain, open_s3(cold) as store:
@@ -121,25 +121,25 @@ async def measure(removal: str, endpoint: str, s3: str) -> dict[str, Any]:
         await apply_bucket(store, cold)
         client, clock = Metered(plain, warm), SystemClock()
         objects = SegmentObjects(store, settings)
-        manifests, aged = Manifests(client, warm), ArchivableMessages(client, warm, clock)
+        manifests, archivable = Manifests(client, warm), ArchivableMessages(client, warm, clock)
         rows, users = RestoredRows(client, warm), UserPositions(client, warm)
-        archiver = Archiver(manifests, objects, aged, settings, clock, rows, users)
-        sent = texts(chat)
+        archiver = Archiver(manifests, objects, archivable, settings, clock, rows, users)
+        sent = make_messages(chat)
         with metered(client, found, "written"):
             await put(client, warm, sent, settings)
         with metered(client, found, "moved"):
             assert (await archiver.visit(chat)).moved == COUNT
         with metered(client, found, "looked at again"):
             assert (await archiver.visit(chat)).moved == 0
-        judge = RemovalCheck(manifests, objects, clock)
+        check = RemovalCheck(manifests, objects, clock)
         with metered(client, found, "removals judged"):
-            assert {await judge.judge(each) for each in sent} == {"archived"}
+            assert {await check.judge(each) for each in sent} == {"archived"}
     return found
 
 
 @contextlib.asynccontextmanager
 async def servers(folder: Path) -> AsyncIterator[tuple[str, str]]:
-    """The two servers."""
+    """Start the DynamoDB and S3 servers; yield their endpoints."""
     started = [
         Server(dynamodb_launch(folder / "dynamodb", free_port())),
         Server(ministack_launch(folder / "s3", free_port(), service="s3")),
@@ -154,7 +154,7 @@ async def servers(folder: Path) -> AsyncIterator[tuple[str, str]]:
 
 
 async def run() -> dict[str, Any]:
-    """Measure both ways."""
+    """Measure both ways of removal."""
     with tempfile.TemporaryDirectory() as folder:
         async with servers(Path(folder)) as (endpoint, s3):
             ways = {way: await measure(way, endpoint, s3) for way in ("worker", "ttl")}

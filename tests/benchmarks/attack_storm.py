@@ -1,17 +1,17 @@
-"""A bystander in a storm of four attacks at once, beside a calm period of the same length.
+"""Latency for a normal user during four concurrent attacks, compared with a calm period.
 
     python -m tests.benchmarks.attack_storm [--calm 50] [--storm 60] [--half-open 3000]
 
-Starts Redis, DynamoDB, S3, a gateway, an API and workers with the default limits. A process of its
-own then holds half-open requests at the API and the gateway from 30 addresses, guesses an account's
+Starts Redis, DynamoDB, S3, a gateway, an API and workers with the default limits. A second process
+then holds half-open requests at the API and the gateway from 30 addresses, guesses an account's
 password 110 times in parallel from 110 networks, has 32 users create groups of 256 without end, and
 has two users turn progressive JPEGs into thumbnails. Meanwhile a bystander sends messages, reads
-history, logs in and opens direct chats at a fixed rate. Prints the latency of each, calm and in the
-storm. It exits with 1 if an answer was wrong; latencies never gate.
+history, logs in and opens direct chats at a fixed rate. Prints the latency of each request, in the
+calm period and in the storm. Exits with 1 if a response was wrong; latencies do not change it.
 
-In reality attackers have machines of their own. Here they share the cores of the servers, so their
-process has a low priority: what is measured is the work that they cause, not the work that they do.
-The bystander has a process of its own.
+Real attackers have their own machines. Here they share the cores of the servers, so their
+process has a low priority: the benchmark measures the work that they cause, not their own work.
+The bystander has a separate process too.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class Size:
     calm_s: float = 50
     storm_s: float = 60
     half_open: int = 3000
-    images: int = 15  # of each painter
+    images: int = 15  # per image attacker
 
 
 @dataclasses.dataclass
 class Result:
-    """Latencies in seconds by phase and request, wrong answers, and what the attackers did."""
+    """Latencies in seconds by phase and request, wrong responses, and counts of attacks."""
 
     latencies: dict[str, dict[str, list[float]]] = dataclasses.field(default_factory=dict)
     wrong: list[str] = dataclasses.field(default_factory=list)
@@ -73,7 +73,7 @@ class Result:
 
 
 class Bystander:
-    """A user who does what users do, at a fixed rate.
+    """A normal user who makes requests at a fixed rate.
 
     Several users take turns, because one would exceed its rate limits.
     """
@@ -109,7 +109,7 @@ class Bystander:
         await self._http.close()
 
     async def run(self, phase: str, seconds: float) -> None:
-        """Do everything for a while; record latencies and wrong answers."""
+        """Make all requests for some seconds; record latencies and wrong responses."""
         actions: dict[str, Callable[[], Awaitable[None]]] = {
             "send": self._send,
             "history": self._read,
@@ -133,12 +133,12 @@ class Bystander:
         seconds: float,
         latencies: list[float],
     ) -> None:
-        begun = time.perf_counter()
+        begin = time.perf_counter()
         for number in range(int(seconds * RATES[name])):
-            # One after the other; a slow answer delays the next request, and counts from there.
-            await asyncio.sleep(max(0.0, begun + number / RATES[name] - time.perf_counter()))
+            # Requests are sequential: a slow response delays the next request.
+            await asyncio.sleep(max(0.0, begin + number / RATES[name] - time.perf_counter()))
             started = time.perf_counter()
-            if started > begun + seconds:
+            if started > begin + seconds:
                 return
             try:
                 await action()
@@ -155,7 +155,7 @@ class Bystander:
         assert page["type"] == "page" and page["messages"], page
 
     async def _open(self) -> None:
-        # A new chat each time; opening one again costs next to nothing.
+        # A new chat each time, because opening an existing chat costs almost nothing.
         number = next(self._peers)
         opener = self._openers[number % OPENERS]
         answer = await opener.ask("open_direct", user=f"peer-{number % PEERS}")
@@ -171,7 +171,7 @@ class Bystander:
 
 
 def _limits() -> dict[str, str]:
-    """Return the default limits, which stacks of tests do not have."""
+    """Return the default limits, which the stacks of tests change."""
     return {f"CHAT_LIMITS_{name}".upper(): str(value) for name, value in config.Limits()}
 
 
@@ -233,7 +233,7 @@ async def run_storm(folder: Path, size: Size, **env: str) -> Result:
 async def _attacker(
     target: Targets,
 ) -> AsyncIterator[tuple[Callable[[], Awaitable[None]], Callable[[], Awaitable[Any]]]]:
-    """Run the attackers' process; the value begins the storm, and ends it and counts it."""
+    """Run the process of the attackers; yield functions that begin and end the storm."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -257,7 +257,7 @@ async def _attacker(
 
     try:
         stdin.write(msgspec.json.encode(target) + b"\n")
-        assert await stdout.readline() == b"prepared\n", "the attackers ended"
+        assert await stdout.readline() == b"prepared\n", "the process of the attackers ended"
         yield begin, end
     finally:
         with contextlib.suppress(ProcessLookupError):

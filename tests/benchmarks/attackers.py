@@ -1,8 +1,8 @@
-"""The attackers of `tests.benchmarks.attack_storm`, as a process of their own.
+"""The attackers of `tests.benchmarks.attack_storm`, as a separate process.
 
-Standard input holds one line of JSON (`Targets`); a line on standard output says that everything is
-prepared. The next line on standard input begins the storm, its end stops it, and then the last line
-of the output counts what happened.
+Standard input has one line of JSON (`Targets`); a line on standard output says that everything is
+prepared. The next line on standard input begins the storm, and end of file stops it. The last line
+of the output has the counts of requests and responses.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tests.support.wire import Ended
 NICE = 5
 GUESSES = 110
 CREATES = 32
-SCANS = 20  # the most that is decoded whatever the number of pixels
-PAUSE_S = 0.2  # before a refused attacker tries again
+SCANS = 20  # the maximum that is decoded for any number of pixels
+PAUSE_S = 0.2  # before a refused attacker retries
 HALF_REQUEST = b"POST /v1/auth/login HTTP/1.1\r\nHost: chat\r\n"
 
 
@@ -44,24 +44,24 @@ class Targets(msgspec.Struct):
     half_open: int
     tokens: dict[str, str]  # of the hostile users
     members: list[str]
-    images: int  # of each of the first `PAINTERS` hostile users
+    images: int  # for each of the first `IMAGE_ATTACKERS` hostile users
 
 
-PAINTERS = 2
+IMAGE_ATTACKERS = 2
 Counts = collections.Counter[str]
 
 
 def lower_priority() -> None:
-    """Leave the CPU to the servers, which attackers do not share with them in reality."""
+    """Lower the priority, because real attackers do not share the CPU of the servers."""
     os.nice(NICE)
-    # Where Linux shares the CPU among sessions (autogroup), the above counts within ours only.
+    # With autogroup, Linux shares the CPU among sessions, and nice works within a session only.
     if os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError):
             Path("/proc/self/autogroup").write_text(str(NICE))
 
 
 def make_progressive_jpeg() -> bytes:
-    """Return an image whose decoding passes `SCANS` times over all pixels."""
+    """Return an image whose decoder processes all pixels `SCANS` times."""
     out = io.BytesIO()
     Image.new("L", (5000, 5000), 128).save(out, "JPEG", progressive=True)
     head, *scans = out.getvalue().split(b"\xff\xda")
@@ -80,8 +80,8 @@ def session_from(address: str, token: str = "") -> aiohttp.ClientSession:
 
 
 async def hold_half_open(target: Targets, number: int, counts: Counts) -> None:
-    """Keep one request half open; once it is closed, open the next."""
-    # A third of them at the gateway, all from 30 addresses.
+    """Keep one request half open; when it is closed, open the next one."""
+    # A third of the requests are at the gateway; all come from 30 addresses.
     port = target.gateway if number % 3 == 0 else target.api
     address = f"127.2.{number % 30}.1"
     while True:
@@ -105,7 +105,7 @@ async def hold_half_open(target: Targets, number: int, counts: Counts) -> None:
 
 
 async def guess(target: Targets, number: int, counts: Counts) -> None:
-    """Guess passwords of an account without end, from a network of its own."""
+    """Guess passwords of an account in a loop, from a separate network."""
     body = {"user": target.victim, "password": "wrong password"}
     url = f"http://127.0.0.1:{target.api}/v1/auth/login"
     async with session_from(f"127.1.{number}.1") as session:
@@ -121,7 +121,7 @@ async def guess(target: Targets, number: int, counts: Counts) -> None:
 
 
 async def create_chats(target: Targets, user: str, counts: Counts) -> None:
-    """Create groups of 256 without end."""
+    """Create groups of 256 members in a loop."""
     refs = itertools.count()
     while True:
         try:
@@ -139,8 +139,8 @@ async def create_chats(target: Targets, user: str, counts: Counts) -> None:
             counts["create_chat ended"] += 1
 
 
-class Painter:
-    """A hostile user who uploads progressive JPEGs before the storm and completes them in it."""
+class ImageAttacker:
+    """A hostile user who uploads progressive JPEGs, and completes them during the storm."""
 
     def __init__(self, target: Targets, user: str) -> None:
         self._base = f"http://127.0.0.1:{target.api}"
@@ -156,9 +156,9 @@ class Painter:
         """Upload the images."""
         _, chat = await self._post("/v1/chats", {"members": self._target.members[:1]})
         digest = hashlib.sha256(image).hexdigest()
-        about = {"name": "a.jpg", "size": len(image), "type": "image/jpeg", "sha256": digest}
+        upload = {"name": "a.jpg", "size": len(image), "type": "image/jpeg", "sha256": digest}
         for _ in range(self._target.images):
-            status, form = await self._post(f"/v1/chats/{chat['chat']}/attachments", about)
+            status, form = await self._post(f"/v1/chats/{chat['chat']}/attachments", upload)
             assert status == 201, form
             data = aiohttp.FormData(form["fields"])
             data.add_field("file", image, filename="a.jpg")
@@ -167,7 +167,7 @@ class Painter:
             self._files.append(form["id"])
 
     async def run(self, counts: Counts) -> None:
-        """Have all of them turned into thumbnails at once."""
+        """Request the thumbnails of all images at once."""
 
         async def complete(file: str) -> None:
             counts["image sent"] += 1
@@ -177,18 +177,18 @@ class Painter:
         await asyncio.gather(*map(complete, self._files))
 
     async def close(self) -> None:
-        """Close its connections."""
+        """Close the HTTP session."""
         await self._session.close()
 
 
 async def attack(read_line: Callable[[], Awaitable[bytes]]) -> Counts:
-    """Prepare, wait for the first line, attack until there are no more."""
+    """Prepare, wait for a line, and attack until the end of file."""
     target = msgspec.json.decode(await read_line(), type=Targets)
     counts: Counts = collections.Counter()
     users = list(target.tokens)
-    painters = [Painter(target, user) for user in users[:PAINTERS]]
+    image_attackers = [ImageAttacker(target, user) for user in users[:IMAGE_ATTACKERS]]
     image = make_progressive_jpeg()
-    await asyncio.gather(*(painter.prepare(image) for painter in painters))
+    await asyncio.gather(*(attacker.prepare(image) for attacker in image_attackers))
     sys.stdout.write("prepared\n")
     sys.stdout.flush()
     await read_line()
@@ -196,7 +196,7 @@ async def attack(read_line: Callable[[], Awaitable[bytes]]) -> Counts:
         *(hold_half_open(target, number, counts) for number in range(target.half_open)),
         *(guess(target, number, counts) for number in range(GUESSES)),
         *(create_chats(target, user, counts) for user in users[:CREATES]),
-        *(painter.run(counts) for painter in painters),
+        *(attacker.run(counts) for attacker in image_attackers),
     ]
     tasks = [asyncio.create_task(each) for each in work]
     while await read_line():
@@ -207,13 +207,13 @@ async def attack(read_line: Callable[[], Awaitable[bytes]]) -> Counts:
     for end in ends:
         if isinstance(end, Exception):
             counts[f"attacker failed: {end!r}"[:100]] += 1
-    for painter in painters:
-        await painter.close()
+    for attacker in image_attackers:
+        await attacker.close()
     return counts
 
 
 async def main() -> None:
-    """Run the attack that standard input describes."""
+    """Run the attack described on standard input."""
     lower_priority()
     reader = asyncio.StreamReader(limit=2**24)
     loop = asyncio.get_running_loop()

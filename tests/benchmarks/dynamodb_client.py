@@ -4,7 +4,7 @@
 
 A BatchWriteItem of 25 direct messages, as the persist worker sends it, is answered by a function of
 this process, so only the client itself is timed. The same call through the SDK, with its HTTP,
-takes about 2 ms (chatserver load bench persist has the whole).
+takes about 2 ms (`chatserver load bench persist` measures all of it).
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ def make_batch() -> dict[str, Any]:
 
 
 def _client(answer: dict[str, Any], tenant: str) -> DynamoClient:
-    whole = {**answer, "ResponseMetadata": {"RequestId": "x"}}
+    response = {**answer, "ResponseMetadata": {"RequestId": "x"}}
 
     async def batch_write_item(**_: Any) -> dict[str, Any]:
-        return whole
+        return response
 
     sdk = SimpleNamespace(
-        meta=SimpleNamespace(endpoint_url="http://here"), batch_write_item=batch_write_item
+        meta=SimpleNamespace(endpoint_url="http://stub"), batch_write_item=batch_write_item
     )
     return DynamoClient(cast(Any, sdk), Warm(tenant=tenant)).for_feature("persist")
 
 
 async def measure(answer: str, tenant: str, calls: int) -> float:
-    """Return microseconds a call."""
+    """Return microseconds per call."""
     client, request = _client(_ANSWERS[answer], tenant), make_batch()
     raw = json.dumps(_ANSWERS[answer])
     began = time.perf_counter()

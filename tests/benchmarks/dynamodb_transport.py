@@ -1,9 +1,9 @@
-"""CPU cost of a DynamoDB call through our transport and through the SDK, against a stub.
+"""CPU cost of a DynamoDB call through `DynamoClient` and through the SDK, against a stub.
 
     python -m tests.benchmarks.dynamodb_transport
 
-Prints the median of five rounds of 400 calls, in turns, for a Query with an empty result and a
-BatchWriteItem of 25 direct messages. The stub is a process of its own and is not counted.
+Prints the median of five alternating rounds of 400 calls, for a Query with an empty result and a
+BatchWriteItem of 25 direct messages. The stub is a separate process and is not counted.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def is_listening(port: int) -> bool:
 
 
 async def compare(port: int) -> None:
-    """Measure both ways in turns, and print the medians."""
+    """Measure both clients alternately, and print the medians."""
     await eventually(lambda: is_listening(port), what="the stub")
     found: dict[tuple[str, str], list[float]] = {}
     async with open_dynamodb(settings_for(f"http://127.0.0.1:{port}")) as client:

@@ -125,7 +125,7 @@ def measure(stack: Stack, seconds: float, settle: float) -> dict[str, Any]:
 @click.option("--settle", default=30.0, show_default=True, help="Seconds before the measurement.")
 @click.option("--partitions", default=1, show_default=True, type=click.IntRange(1, 1024))
 def main(seconds: float, settle: float, partitions: int) -> None:
-    """Measure idle processes, and print the figures as JSON."""
+    """Measure idle processes, and print the results as JSON."""
     with tempfile.TemporaryDirectory() as name:
         folder, s3_port = Path(name), free_port()
         stack = Stack(folder, "everysec", dev_settings(s3_port, partitions))

@@ -78,11 +78,13 @@ def _direct(message: Message) -> Item:
 
 
 def works() -> list[Work]:
-    """Return the measured operations; no two write the same item."""
+    """Return the measured operations; each writes different items."""
     expiring = message(20, expires_at=START_TS // 1_000_000 + 3600)
     edit, deletion = message(31, kind="edit", target=30), message(41, 0, kind="delete", target=40)
-    one, other = message(30), message(40)
-    edited = msgspec.structs.replace(one, body="y" * 100, rev=31, edited_ts=edit.ts, edited_seq=31)
+    to_edit, to_delete = message(30), message(40)
+    edited = msgspec.structs.replace(
+        to_edit, body="y" * 100, rev=31, edited_ts=edit.ts, edited_seq=31
+    )
     group = encode_item(PersistItem(message(10, chat="g" + DIRECT[1:]), None))
     return [
         *(
@@ -92,18 +94,20 @@ def works() -> list[Work]:
         Work("a group's message of 100 bytes", [group]),
         Work("a direct message that expires", [_direct(expiring), encode_marker(expiring)]),
         Work(
-            "an edit: its entry and the message", [_direct(edit), _direct(edited)], [_direct(one)]
+            "an edit: its entry and the message",
+            [_direct(edit), _direct(edited)],
+            [_direct(to_edit)],
         ),
         Work(
             "a deletion: its entry and the message",
-            [_direct(deletion), _direct(tombstone_of(other, 41))],
-            [_direct(other)],
+            [_direct(deletion), _direct(tombstone_of(to_delete, 41))],
+            [_direct(to_delete)],
         ),
     ]
 
 
 def table_for(choice: str) -> dict[str, Any]:
-    """Return the CreateTable request of a choice, its name included."""
+    """Return the CreateTable request of a choice."""
     includes = CHOICES[choice]
     settings = settings_for(None)
     request = creation_of(MESSAGES, settings)
@@ -119,7 +123,7 @@ def table_for(choice: str) -> dict[str, Any]:
 
 
 async def measure(client: DynamoClient, choice: str) -> dict[str, Any]:
-    """Return the units of all works, and of a page, on a table of its own."""
+    """Return the units of all operations and of a page, measured on a new table."""
     request = table_for(choice)
     await client.call("create_table", request)
     table = request["TableName"]
@@ -127,11 +131,11 @@ async def measure(client: DynamoClient, choice: str) -> dict[str, Any]:
     for work in works():
         for item in work.before:
             await client.call("put_item", {"TableName": table, "Item": item})
-        spent: Units = {"table": 0.0, "indexes": 0.0}
+        units_used: Units = {"table": 0.0, "indexes": 0.0}
         for item in work.after:
             units = await _put(client, table, item)
-            spent = {name: spent[name] + units[name] for name in spent}
-        writes[work.name] = spent | {"total": sum(spent.values())}
+            units_used = {name: units_used[name] + units[name] for name in units_used}
+        writes[work.name] = units_used | {"total": sum(units_used.values())}
     return {"writes": writes, "page": await _read_page(client, choice, table)}
 
 
@@ -148,7 +152,7 @@ async def _put(client: DynamoClient, table: str, item: Item) -> Units:
 
 
 async def _read_page(client: DynamoClient, choice: str, table: str) -> Units:
-    """Return the read units of the newest `PAGE` of somebody's messages, of 200 bytes each."""
+    """Return the read units of a user's newest `PAGE` messages of 200 bytes."""
     for seq in range(100, 100 + PAGE):
         item = _direct(message(seq, 200, sender="carol"))
         await client.call("put_item", {"TableName": table, "Item": item})
@@ -168,9 +172,9 @@ async def _read_page(client: DynamoClient, choice: str, table: str) -> Units:
     return used | {"total": sum(used.values())}
 
 
-def render(figures: dict[str, Any]) -> str:
-    """Return the figures as the tables of docs/data-model.md."""
-    choices = figures["choices"]
+def render(results: dict[str, Any]) -> str:
+    """Return the results as tables for docs/data-model.md."""
+    choices = results["choices"]
     head = "| write units | " + " | ".join(f"indexes: {name}" for name in choices) + " |"
     lines = [head, "|---" * (len(choices) + 1) + "|"]
     for work in next(iter(choices.values()))["writes"]:
@@ -199,11 +203,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         server = Server(dynamodb_launch(Path(folder), free_port())).start()
         try:
-            figures = asyncio.run(run(server.endpoint))
+            results = asyncio.run(run(server.endpoint))
         finally:
             server.kill()
-    OUT.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    sys.stdout.write(render(figures) + "\n")
+    OUT.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    sys.stdout.write(render(results) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Memory that one hostile user can occupy in Redis in a day.
+"""Memory in Redis that one hostile user can use in a day.
 
     python -m tests.benchmarks.memory_budget
 
 Each kind of request is repeated against a real Redis until a day's budget is charged: the burst and
-86,400 seconds of refill, as if the bucket's clock had been advanced. Requests go through the use
-cases of a gateway, so that what is charged afterwards is what the product charges. Messages are
+86,400 seconds of refill, as if the clock of the bucket had been advanced. Requests go through the
+use cases of a gateway, so that the charges after a request are those of the product. Messages are
 persisted at once (DynamoDB is healthy), so the backlog is empty at the end. Prints, for each kind,
-how many requests that is, what was charged, and how much more memory Redis uses, with the inboxes
-of all recipients. Exits with 1 if one leaves more than 20 MB.
+the number of requests, the charge, and the additional memory of Redis, with the inboxes of all
+recipients. Exits with 1 if one kind uses more than 20 MB.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from tests.support.servers.processes import free_port, redis_url_of
 
 DAY_S = 86_400
 DAY_BYTES_MAX = 20_000_000
-GROUP = 256  # members, the most of a chat with inboxes
+GROUP = 256  # the maximum of members of a chat with inboxes
 LONG = "😀" * BODY_CHARS_MAX  # 16,000 bytes
-GROWING = "\U0001d160" * (BODY_CHARS_MAX // 3)  # normalized, each is three characters
+GROWING = "\U0001d160" * (BODY_CHARS_MAX // 3)  # normalization makes three characters of each
 
 
 def day_budget(limits: config.Limits) -> int:
-    """Return how many bytes a user may be charged in a day."""
+    """Return the bytes that a user can be charged in a day."""
     return int(limits.memory.burst + limits.memory.per_s * DAY_S)
 
 
@@ -54,14 +54,14 @@ Way = Callable[[Day, int], Awaitable[None]]
 
 
 def messages(body: str, members: int = 2, **more: Any) -> Way:
-    """Return the sending of messages, a thousand a chat, so that no log is trimmed."""
+    """Send messages, a thousand per chat, so that no log is trimmed."""
     at_once = 1 if len(body) > 1000 or members > 2 else 50
 
     async def spend(day: Day, budget: int) -> None:
         while day.charged < budget:
             if members == 2:
                 chats = [await day.new_direct()]
-            else:  # two with the same members: in turn, each inbox entry names its chat
+            else:  # alternate between two chats, so that each inbox entry contains its chat
                 chat, others = await day.new_group(members)
                 chats = [chat, (await day.new_group(members, others))[0]]
             for number in range(1000 // at_once):
@@ -85,7 +85,7 @@ async def react_to_own(day: Day, budget: int) -> None:
 
 
 def reactions(members: int) -> Way:
-    """Return reactions to the longest messages of somebody else, a hundred a chat."""
+    """React to the longest messages of another user, a hundred per chat."""
 
     async def spend(day: Day, budget: int) -> None:
         while day.charged < budget:
@@ -102,7 +102,7 @@ def reactions(members: int) -> Way:
 
 
 async def edit(day: Day, budget: int) -> None:
-    """Edit own short messages into the longest ones."""
+    """Edit the user's own short messages into the longest ones."""
     chat, seq = await day.new_direct(), 1
     while day.charged < budget:
         await day.say(chat, "hello")
@@ -111,7 +111,7 @@ async def edit(day: Day, budget: int) -> None:
 
 
 async def hide(day: Day, budget: int) -> None:
-    """Delete messages of others for oneself, as many as one may in each chat."""
+    """Hide messages of others, as many as allowed per chat."""
     while day.charged < budget:
         chat, others = await day.new_group(3)
         await day.say_as_others(chat, others[0], "hello", 500)
@@ -144,7 +144,7 @@ async def open_directs(day: Day, budget: int) -> None:
 
 
 def groups(members: int) -> Way:
-    """Return the creation of groups whose members were in no chat before."""
+    """Create groups of members who were in no chat before."""
 
     async def spend(day: Day, budget: int) -> None:
         while day.charged < budget:
@@ -155,7 +155,7 @@ def groups(members: int) -> Way:
 
 
 def invitations(size: int) -> Way:
-    """Return the growth of groups, twice by so many members who were in no chat before."""
+    """Create groups and invite `size` new members twice."""
 
     async def spend(day: Day, budget: int) -> None:
         while day.charged < budget:
@@ -181,7 +181,7 @@ async def set_roles(day: Day, budget: int) -> None:
 
 
 def idle_chats(members: int) -> Way:
-    """Return the reading of chats that have left Redis."""
+    """Read chats that were evicted from Redis."""
 
     async def spend(day: Day, budget: int) -> None:
         CALLER.set(HOSTILE)
@@ -194,7 +194,7 @@ def idle_chats(members: int) -> Way:
 
 
 async def keep_answers(day: Day, budget: int) -> None:
-    """Send HTTP requests with an idempotency key: their answers are kept."""
+    """Send HTTP requests with an idempotency key, whose responses are stored."""
     answers = Answers(day.hot)
     for _ in range(budget // ANSWER_BYTES + 1):
         name = derived_chat_id(HOSTILE, Ref(new_id()))[:22]
@@ -231,11 +231,11 @@ WAYS: dict[str, Way] = {
 
 
 async def measure(url: str, way: str, budget: int) -> tuple[int, int, int]:
-    """Spend a budget; return how many requests it was, what was charged, and what Redis took."""
+    """Use a budget; return the number of requests, the charge and the memory of Redis."""
     redis.Redis.from_url(url).flushall()
     async with open_hot(patient(url)) as hot:
         day = Day(hot)
-        await WAYS[way](day, 1)  # Redis has the scripts, and its tables
+        await WAYS[way](day, 1)  # load the scripts and allocate the tables of Redis
         day.charged = day.count = day.others_bytes = 0
         before = await day.used_bytes()
         await WAYS[way](day, budget)
@@ -243,20 +243,20 @@ async def measure(url: str, way: str, budget: int) -> tuple[int, int, int]:
 
 
 def main() -> int:
-    """Measure every way; 1 if one leaves more than 20 MB."""
+    """Measure every way; return 1 if one uses more than 20 MB."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--budget", type=int, default=day_budget(config.Limits()))
-    parser.add_argument("ways", nargs="*", default=list(WAYS), help="all, unless named")
-    given = parser.parse_args()
+    parser.add_argument("ways", nargs="*", default=list(WAYS), help="default: all")
+    options = parser.parse_args()
     worst = 0
     with tempfile.TemporaryDirectory() as folder:
         server = Server(redis_launch(Path(folder), free_port()))
         server.start()
         try:
             sys.stdout.write(f"{'way':28}{'requests':>10}{'charged MB':>12}{'Redis MB':>10}\n")
-            for way in given.ways:
+            for way in options.ways:
                 count, charged, taken = asyncio.run(
-                    measure(redis_url_of(server), way, given.budget)
+                    measure(redis_url_of(server), way, options.budget)
                 )
                 worst = max(worst, taken)
                 row = f"{way:28}{count:>10}{charged / 1e6:>12.1f}{taken / 1e6:>10.1f}\n"

@@ -1,8 +1,8 @@
-"""The requests of a hostile user, as `tests.benchmarks.memory_budget` repeats them.
+"""The requests of a hostile user for `tests.benchmarks.memory_budget`.
 
-They go through the use cases of a gateway on a real Redis: what is charged before a request is what
-the gateway charges for its frame, and what is charged afterwards is what the use case charges. In
-place of DynamoDB chats are opened with the members that they are created with.
+They go through the use cases of a gateway on a real Redis. The charge before a request is that of
+its frame at the gateway; the charge after it is that of the use case.
+There is no DynamoDB: chats are opened with the members of their creation.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ NAME = "名" * 80
 
 
 def contact(number: int) -> UserId:
-    """Return another user, whose id is as long as one may be."""
+    """Return another user, with an id of maximum length."""
     return UserId(f"{number:0>{ID_CHARS_MAX}}")
 
 
-class Nobody:
+class FakeDevices:
     """Fake devices, subscriptions and results: no user is online, and every send succeeds."""
 
     def __init__(self) -> None:
         self.acked_count = 0
 
     def ignore(self, *_: Any, **__: Any) -> None:
-        """Take a notification."""
+        """Ignore a notification."""
 
     push = notify_seq = publish = notify_channel_seq = send_signal = send_channel_signal = ignore
 
@@ -75,7 +75,7 @@ class Nobody:
         self.acked_count += 1
 
     def refused(self, draft: PendingDraft, error: ChatError) -> None:
-        """Fail: a measurement with refused requests is none."""
+        """Fail, because a measurement must not contain refused requests."""
         raise AssertionError(error)
 
     async def list_gateways(self, chat: ChatId) -> list[GatewayId]:
@@ -84,9 +84,9 @@ class Nobody:
 
 
 class Day:
-    """The requests of one user, and what they are charged.
+    """The requests of one user, and their charges.
 
-    `charged` is the hostile user's account; `others_bytes` is what messages of others take.
+    `charged` is the sum for the hostile user; `others_bytes` is the memory of messages of others.
     """
 
     def __init__(self, hot: HotClient) -> None:
@@ -94,25 +94,25 @@ class Day:
         self.count = 0
         self.others_bytes = 0
         self.hot = hot
-        self.opening = HotChatLoader(hot)
+        self.loader = HotChatLoader(hot)
         self.inboxes = Inboxes(hot)
         self.membership = HotMembership(hot)
         self.audiences = Audiences(hot, self._load, self._charge)
         self._numbers = itertools.count()
         self._closed: dict[ChatId, tuple[str, tuple[UserId, ...]]] = {}
-        nobody: Any = Nobody()
-        postman, log, warm = GatewayStreamWriter(hot), ChatLog(hot), self
-        self.nobody = nobody
+        fakes: Any = FakeDevices()
+        stream_writer, log, warm = GatewayStreamWriter(hot), ChatLog(hot), self
+        self.fakes = fakes
         self.messaging = Messaging(
             commits=PartitionedCommit(hot, GATEWAY),
             audiences=self.audiences,
             inboxes=self.inboxes,
-            undelivered=UndeliveredChats(hot, postman),
-            devices=nobody,
-            large_chats=nobody,
+            undelivered=UndeliveredChats(hot, stream_writer),
+            devices=fakes,
+            large_chats=fakes,
             charge=self._charge,
         )
-        self.amending = MessageAmendments(
+        self.amendments = MessageAmendments(
             commits=Amendments(hot, GATEWAY),
             hidden=Hidden(hot),
             audiences=self.audiences,
@@ -120,7 +120,7 @@ class Day:
             warm=warm,  # type: ignore[arg-type]  # every message is in Redis
             messaging=self.messaging,
             inboxes=self.inboxes,
-            devices=nobody,
+            devices=fakes,
             charge=self._charge,
         )
         self.chats = Chats(
@@ -130,7 +130,7 @@ class Day:
             older=warm,  # type: ignore[arg-type]  # not read
             directory=warm,  # type: ignore[arg-type]  # chats are opened only
             load_user=warm.load_user,
-            devices=nobody,
+            devices=fakes,
             charge=self._charge,
         )
 
@@ -139,17 +139,17 @@ class Day:
             self.charged += max(0, size_bytes)
 
     def contacts(self, count: int) -> list[UserId]:
-        """Return so many users who were not there before."""
+        """Return `count` new users."""
         return [contact(next(self._numbers)) for _ in range(count)]
 
-    # what the warm tier does
+    # the fake warm tier
 
     async def _load(self, chat: ChatId) -> None:
         await self._open(chat, *self._closed[chat])
 
     async def _open(self, chat: ChatId, kind: str, users: Sequence[UserId]) -> None:
         members = dict.fromkeys(users, ("member", 1))
-        assert await self.opening.open_chat(chat, kind, NAME, 1, members, (0, 0), ())
+        assert await self.loader.open_chat(chat, kind, NAME, 1, members, (0, 0), ())
 
     async def load_user(self, user: UserId) -> None:
         """Do nothing: no user has stored data."""
@@ -169,7 +169,7 @@ class Day:
         return frames.ChatInfo(chat, "group", list(users), name, len(users), {user: "owner"})
 
     async def persist(self) -> None:
-        """Deliver what was sent, and empty the backlog."""
+        """Deliver all messages, and empty the backlog."""
         await self.messaging.drain()
         keys = self.hot.keys
         await self.hot.call("DEL", keys.backlog(0), keys.checkpoint(0))
@@ -196,18 +196,18 @@ class Day:
     async def say(
         self, chat: ChatId, body: str, count: int = 1, sender: UserId = HOSTILE, **more: Any
     ) -> None:
-        """Send messages, each with a reference of full length."""
-        wanted = self.nobody.acked_count + count
+        """Send messages, each with a ref of maximum length."""
+        wanted = self.fakes.acked_count + count
         for _ in range(count):
             frame = frames.Send(1, chat, new_id() + LONG_REF, body, **more)
             if sender == HOSTILE:
                 self.charged += cost_of_send(frame, len(msgspec.json.encode(frame)))
-            self.messaging.submit(sender, frame, self.nobody)
-        await eventually(lambda: self.nobody.acked_count >= wanted, 30)
+            self.messaging.submit(sender, frame, self.fakes)
+        await eventually(lambda: self.fakes.acked_count >= wanted, 30)
         await self.persist()
 
     async def say_as_others(self, chat: ChatId, sender: UserId, body: str, count: int) -> None:
-        """Have somebody else send messages; what they take is not the hostile user's."""
+        """Send messages as another user; their memory is not charged to the hostile user."""
         before = await self.used_bytes()
         await self.say(chat, body, count, sender)
         self.others_bytes += await self.used_bytes() - before
@@ -221,14 +221,14 @@ class Day:
     async def change(self, frame: frames.Edit | frames.React | frames.Delete) -> int:
         """Edit, delete or react; return the seq of the entry."""
         self.charged += cost_of(frame, len(msgspec.json.encode(frame)))
-        ack = await self.amending.change(HOSTILE, frame)
+        ack = await self.amendments.change(HOSTILE, frame)
         await self.persist()
         return ack.seq
 
     async def change_group(
         self, chat: ChatId, version: int, users: Sequence[UserId], frame: Any, *, is_new: bool
     ) -> None:
-        """Change members of a group, as a worker does once the directory has it."""
+        """Change members of a group, as a worker does after the directory is updated."""
         self.charged += cost_of(frame, len(msgspec.json.encode(frame)))
         entries = []
         for user in users:
@@ -249,14 +249,14 @@ class Day:
         if is_new:
             body = codec.chat_event_body(info)
             await self.inboxes.append_event(list(users), chat, body, is_listed=True)
-        await deliver_to_all(self.inboxes, self.nobody, audience, audience.top)
-        settling = UndeliveredChats(self.hot, GatewayStreamWriter(self.hot))
-        await settling.settle([(chat, audience.top)])
+        await deliver_to_all(self.inboxes, self.fakes, audience, audience.top)
+        undelivered = UndeliveredChats(self.hot, GatewayStreamWriter(self.hot))
+        await undelivered.settle([(chat, audience.top)])
         await self.hot.call("DEL", self.hot.keys.turnover(chat))
         self.charged += cost_of_membership_change(frame, info)
         await self.persist()
 
     async def read_again(self, chat: ChatId, others: Sequence[UserId]) -> None:
-        """Read a chat that was idle for so long that it left Redis."""
+        """Read a chat that was evicted from Redis."""
         self._closed[chat] = ("group", (HOSTILE, *others))
         await self.audiences.get_for_member(chat, HOSTILE)

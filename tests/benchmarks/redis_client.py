@@ -3,9 +3,9 @@
     python -m tests.benchmarks.redis_client [--runs 3] [--out F.json]
 
 Both make the same calls on the same Redis, with the same number in flight, and await the replies:
-`accept.lua` with batches of new messages in 200 direct chats. The calls are recorded beforehand
+`accept.lua` with batches of new messages in 200 direct chats. The calls are recorded beforehand.
 from `GroupCommit`. Redis has one core, this process the other. The relevant figure is the caller's
-CPU time per call, which a gateway cannot use for its sessions.
+Prints the CPU time of the client per call, which a gateway cannot use for its sessions.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Call = Callable[[Arguments], Awaitable[Any]]
 
 
 class Recorder(SingleClient):
-    """A client of the hot tier that keeps the calls of `GroupCommit` instead of making them."""
+    """A client of the hot tier that records the calls of `GroupCommit` instead of sending them."""
 
     def __init__(self, hot: HotClient, settings: config.Redis) -> None:
         super().__init__(settings)
@@ -67,15 +67,15 @@ class Recorder(SingleClient):
         asyncio.get_running_loop().call_soon(on_reply, redis.exceptions.ConnectionError("recorded"))
 
 
-class Nobody:
-    """Owner of the drafts that ignores their outcome."""
+class IgnoringOwner:
+    """An owner of drafts that ignores their outcome."""
 
     def __getattr__(self, _: str) -> Callable[..., None]:
         return lambda *_args, **_kwargs: None
 
 
 class Drafts:
-    """Messages in direct chats that are open, a new one each time."""
+    """An endless source of new drafts in open direct chats."""
 
     def __init__(self, audiences: list[Audience]) -> None:
         self._audiences = audiences
@@ -83,14 +83,14 @@ class Drafts:
 
     def __iter__(self) -> Iterator[tuple[PendingDraft, Audience]]:
         number = 0
-        nobody: Any = Nobody()
+        owner: Any = IgnoringOwner()
         while True:
             audience = self._audiences[number % len(self._audiences)]
             sender, ref, mid = audience.inline_users[0], Ref(f"{number:010}"), self._mids.next()
             tail = codec.encode_message_tail(audience.chat, mid, sender, ref, "text", _BODY, None)
             digest = digest_of("text", _BODY, None)
             draft = PendingDraft(
-                audience.chat, sender, ref, mid, digest, tail, number, False, nobody, nobody
+                audience.chat, sender, ref, mid, digest, tail, number, False, owner, owner
             )
             yield draft, audience
             number += 1
@@ -102,19 +102,19 @@ async def open_chats(hot: HotClient) -> list[Audience]:
     async def never(_: str) -> None:
         raise AssertionError("the chats are open")
 
-    opening, audiences = HotChatLoader(hot), Audiences(hot, never)
+    loader, audiences = HotChatLoader(hot), Audiences(hot, never)
     found = []
     for number in range(_CHATS):
         users = (UserId(f"s{number}"), UserId(f"r{number}"))
         chat = direct_chat_id(*users)
         members = dict.fromkeys(users, ("member", 1))
-        await opening.open_chat(chat, "direct", None, 1, members, (0, 0), ())
+        await loader.open_chat(chat, "direct", None, 1, members, (0, 0), ())
         found.append(await audiences.get(chat))
     return found
 
 
 async def record_calls(hot: HotClient, audiences: list[Audience], size: int) -> list[Arguments]:
-    """Return the calls in which `GroupCommit` sends messages, `size` in each."""
+    """Return the calls of `GroupCommit` with `size` messages in each."""
     recorder = Recorder(hot, hot.settings)
     with constants({"chatserver.hot.chats.group_commit.BATCH_MAX": size}):
         commit = GroupCommit(recorder, 0, GatewayId("benchmark"))
@@ -131,7 +131,7 @@ async def record_calls(hot: HotClient, audiences: list[Audience], size: int) -> 
 async def measure(
     call: Call, calls: list[Arguments], redis_pid: int, *, in_flight: int
 ) -> dict[str, float]:
-    """Make all calls, `in_flight` at a time, and return what each cost both sides."""
+    """Make all calls, `in_flight` at a time; return the cost per call on both sides."""
     waiting = iter(calls)
 
     async def caller() -> None:
@@ -154,7 +154,7 @@ async def measure(
 
 @contextlib.asynccontextmanager
 async def open_redis_py(port: int) -> AsyncIterator[Call]:
-    """Call through redis-py as one would without knowing better, but with its retries off."""
+    """Call through redis-py with its default options, but without retries."""
     retry = Retry(NoBackoff(), 0)
     client = redis.asyncio.Redis(host=HOST, port=port, retry=retry, socket_timeout=5, protocol=2)
 
@@ -169,7 +169,7 @@ async def open_redis_py(port: int) -> AsyncIterator[Call]:
 
 @contextlib.asynccontextmanager
 async def open_wire(port: int) -> AsyncIterator[Call]:
-    """Call through our connection, awaiting a future as `HotClient.call` does."""
+    """Call through `Wire`, with a future as in `HotClient.call`."""
     loop = asyncio.get_running_loop()
     _, wire = await loop.create_connection(lambda: Wire("benchmark", 5.0), HOST, port)
 
@@ -185,7 +185,7 @@ async def open_wire(port: int) -> AsyncIterator[Call]:
 
 
 async def compare(port: int, redis_pid: int) -> dict[str, dict[str, float]]:
-    """Measure both clients at each batch size, on an emptied Redis each time."""
+    """Measure both clients at each batch size, each time on an empty Redis."""
     found: dict[str, dict[str, float]] = {}
     settings = config.Redis(url=f"redis://{HOST}:{port}/0", backlog_max=100_000_000)
     for size in _BATCHES:

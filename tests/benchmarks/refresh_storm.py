@@ -1,10 +1,10 @@
-"""Token refreshes after an outage, behind the limits of AWS.
+"""Token refreshes after an outage, with the request limits of AWS.
 
     python -m tests.benchmarks.refresh_storm [--users 1000] [--requests 1000]
 
-*Many users*: each of so many users refreshes the token of a login, 128 at once. *One token*: so
-many requests use the same refresh token, as the windows of a browser do, 128 at once; all must get
-the same next token. By service calls of this process, on a real Redis and the DynamoDB API server
+*Many users*: each user refreshes the token of a login, 128 at a time. *One token*: many
+requests use the same refresh token, as the windows of a browser do, 128 at a time; all must get
+the same next token. This process calls the service, on a real Redis and the DynamoDB API server
 of the development environment behind `chatserver.dev.aws_limits`. Prints JSON.
 """
 

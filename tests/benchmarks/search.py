@@ -133,7 +133,7 @@ def iter_documents(count: int) -> Iterator[tuple[Document, int]]:
 
 
 def build(engine: Engine, count: int) -> dict[str, Any]:
-    """Add the documents that the index lacks."""
+    """Add the documents that are missing in the index."""
     state = State(generation=2, rules=RULES_VERSION)
     engine.load()
     built = engine.measure().documents
@@ -317,7 +317,7 @@ async def time_requests(client: httpx.AsyncClient) -> dict[str, float]:
 @click.option("--live", is_flag=True)
 @click.option("--folder", type=click.Path(path_type=Path))
 @click.option("--part", "parts", type=click.Choice(PARTS), multiple=True, default=PARTS)
-@click.option("--queries", default=QUERIES, help="Of each size and order.")
+@click.option("--queries", default=QUERIES, help="Queries per size and order.")
 def main(
     messages: int, name: str, live: bool, folder: Path | None, parts: tuple[str, ...], queries: int
 ) -> None:

@@ -1,8 +1,8 @@
 """CPU of the gateway's code for one message, from the bytes of the `send` to those of the push.
 
-Real classes from the connection to the script call. Sockets, the event loop and Redis are replaced
-by the least that works (`tests.support.send_path`). Each tick receives 1, 4 or 16 messages of as
-many direct chats, whose two users are on this gateway. The figure is the least of five rounds.
+All classes from the connection to the script call are real. Sockets, the event loop and Redis are
+minimal fakes (`tests.support.send_path`). Each tick receives 1, 4 or 16 messages of as
+many direct chats, whose two users are on this gateway. The result is the minimum of five rounds.
 
     python -m tests.benchmarks.send_path [--ticks 2000] [--profile]
     CHATSERVER_PURE_PYTHON=1 python -m tests.benchmarks.send_path
@@ -27,7 +27,7 @@ BODY = b"x" * 100
 
 
 def make_ticks(world: World, round_: int, count: int) -> list[tuple[list[bytes], list[Any]]]:
-    """Return the frames that each pair's first device sends, and the replies of accept.lua."""
+    """Return the frames of the first device of each pair, and the replies of accept.lua."""
     ticks = []
     for tick in range(count):
         frames: list[bytes] = []

@@ -39,8 +39,8 @@ SHARDS = (1, 4, 16)
 WRITERS = 4
 
 
-class Counting(DynamoClient):
-    """Counts calls and the read units that they took."""
+class MeteredClient(DynamoClient):
+    """Counts calls and their read units."""
 
     units = 0.0
     calls = 0
@@ -50,12 +50,12 @@ class Counting(DynamoClient):
         self.calls += 1
         used = answer.get("ConsumedCapacity", {})
         each = used if isinstance(used, list) else [used]
-        self.units += sum(float(one.get("CapacityUnits", 0.0)) for one in each)
+        self.units += sum(float(entry.get("CapacityUnits", 0.0)) for entry in each)
         return answer
 
 
 def messages_of(chat: str, count: int) -> list[Message]:
-    """Messages of 200 bytes: bursts of 20, at random distances, and silences between them."""
+    """Return messages of 200 bytes in bursts of 20, with pauses between the bursts."""
     chance, ts, made = random.Random(7), START_TS, []
     for seq in range(1, count + 1):
         ts += chance.randrange(50, 400_000) + (0 if seq % 20 else 30_000_000)
@@ -66,9 +66,9 @@ def messages_of(chat: str, count: int) -> list[Message]:
 
 
 async def measure(
-    client: Counting, reads: int, read: Callable[[int], Awaitable[int]]
+    client: MeteredClient, reads: int, read: Callable[[int], Awaitable[int]]
 ) -> dict[str, float]:
-    """Return what a read costs: time, calls and units."""
+    """Return the cost of a read: time, calls and units."""
     chance, took, units, calls = random.Random(11), [], client.units, client.calls
     cpu_s = time.process_time()
     for _ in range(reads):
@@ -87,7 +87,7 @@ async def measure(
 
 
 async def run(endpoint: str, count: int, reads: int) -> dict[str, Any]:
-    """Measure every number of shards, in turns."""
+    """Measure every number of shards."""
     settings: Warm = settings_for(endpoint)
     async with open_dynamodb(settings) as plain:
         await apply_tables(plain, settings, poll_s=0.05)
@@ -95,7 +95,7 @@ async def run(endpoint: str, count: int, reads: int) -> dict[str, Any]:
             f"chat_{shards}": Layout((ShardingPeriod(1, shards),)).encode() for shards in SHARDS[1:]
         }
         await lay_out(plain, settings, **layouts)
-        client = Counting(plain._sdk, settings, plain._http)
+        client = MeteredClient(plain._sdk, settings, plain._http)
         repository = MessageRepository(client, settings)
         patterns = MessageIndexes(client, settings)
         found: dict[str, Any] = {}

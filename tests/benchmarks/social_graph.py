@@ -78,14 +78,14 @@ _WRITES = ("put_item", "update_item", "delete_item", "transact_write_items", "ba
 
 
 class Meter:
-    """Sums write units by table, and the writes of counts, of all calls of a client."""
+    """Counts write units by table, and writes of counts, for all calls of a client."""
 
     def __init__(self, client: DynamoClient) -> None:
         self.units: collections.Counter[str] = collections.Counter()
         self.count_writes = 0
         self.count_units = 0.0
         self._call_once = client.call_once
-        client.call_once = self._count  # type: ignore[method-assign]  # a measurement, no product
+        client.call_once = self._count  # type: ignore[method-assign]  # only for the measurement
 
     async def _count(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         if operation not in _WRITES:
@@ -132,15 +132,15 @@ async def _post(container: StorageContainer, ids: PostIds) -> Post:
 async def measure_likes(
     container: StorageContainer, client: DynamoClient, meter: Meter, likes: int
 ) -> dict[str, Any]:
-    """Have so many users like one post, twice; see the module."""
+    """Let `likes` users like one post, twice; see the module."""
     found: dict[str, Any] = {"likes": likes, "flush_s": counters.FLUSH_S}
     made = container.get(SocialContainer)
     users = [UserId(f"fan{number:06d}") for number in range(likes)]
     worker = asyncio.create_task(run_counters(container, "load"))
 
-    async def like(post: Post, mine: list[UserId]) -> None:
-        while mine:
-            await made.social.like(mine.pop(), PostRef(post.id, post.author))
+    async def like(post: Post, remaining: list[UserId]) -> None:
+        while remaining:
+            await made.social.like(remaining.pop(), PostRef(post.id, post.author))
 
     async def use(post: Post) -> None:
         left = users[:]
@@ -189,7 +189,7 @@ async def measure_likes(
 async def measure_follows(
     container: StorageContainer, client: DynamoClient, meter: Meter, follows: int
 ) -> dict[str, Any]:
-    """Have so many users follow one; see the module."""
+    """Let `follows` users follow one user; see the module."""
     made = container.get(SocialContainer)
     users = [UserId(f"fan{number:06d}") for number in range(follows)]
     infos = (encode_info(Info(user)) for user in [AUTHOR, *users])
@@ -238,7 +238,7 @@ async def measure_follows(
 async def measure_renewals(
     container: StorageContainer, endpoint: str, renewals: int
 ) -> dict[str, Any]:
-    """Renew so many sessions, then one session so often, 128 at once; see the module."""
+    """Renew `renewals` sessions, then one session as often, 128 at once; see the module."""
     made = container.get(CompanionContainer)
     wanted = Changes(name="Ada", prompt="You are Ada.", provider="scripted", model="echo")
     ada = (await made.companions.create("ai-ada", wanted)).id
@@ -290,7 +290,7 @@ def client_table(container: StorageContainer) -> str:
 async def measure_fan_out(
     container: StorageContainer, client: DynamoClient, meter: Meter, followers: int
 ) -> dict[str, Any]:
-    """Bring one post to so many timelines, twice; see the module."""
+    """Add one post to the timelines of `followers` users, twice; see the module."""
     users = [f"follower{number:06d}" for number in range(followers)]
     edges = (
         social.row_key(social.follower_key(AUTHOR), social.user_key(user)) | {"since": {"N": "1"}}
@@ -330,12 +330,12 @@ async def measure_fan_out(
     await TimelineWorker(container, PostWakeUp(container.hot), shard, "second").step()
     rest_s = time.monotonic() - began
     rows = await _count_lines(client, container, post, users)
-    noted = 0 if job.place is None else users.index(job.place) + 1
+    done = 0 if job.place is None else users.index(job.place) + 1
     assert rows == followers, rows
     found["killed"] = {
         "rows_when_it_died": at_death,
-        "followers_noted_as_done": noted,
-        "rows_written_again": at_death - noted,
+        "followers_noted_as_done": done,
+        "rows_written_again": at_death - done,
         "seconds_until_it_died": round(died_s, 2),
         "seconds_of_the_rest": round(rest_s, 2),
         "followers_with_the_post": rows,
@@ -408,7 +408,7 @@ async def _run(
 @click.option("--renewals", default=1_000, show_default=True)
 @click.option("--out", type=Path, default=OUT, show_default=True)
 def main(follows: int, likes: int, followers: int, renewals: int, out: Path) -> None:
-    """Measure, write and print. A number of 0 keeps the known figures of that part."""
+    """Measure, write and print. A number of 0 keeps the earlier results of that part."""
     with tempfile.TemporaryDirectory() as folder:
         redis = Server(redis_launch(Path(folder) / "redis", free_port(), appendonly="no")).start()
         dynamodb = Server(dynamodb_launch(Path(folder) / "dynamodb", free_port())).start()

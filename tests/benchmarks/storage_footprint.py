@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.storage_footprint
 
-Opens chats on its own Redis and DynamoDB API server, commits and persists messages of several sizes
+Opens chats on a new Redis and DynamoDB API server, commits and persists messages of several sizes
 as the server does, and reads the memory of each kind of key from Redis. The texts of segments are
-pieces of the documentation. Writes docs/performance/footprint.json, which `chatserver plan
+parts of the documentation. Writes docs/performance/footprint.json, which `chatserver plan
 --constants` accepts.
 """
 
@@ -48,7 +48,7 @@ MESSAGES = 400
 
 
 class Bench:
-    """Two servers, emptied before each count."""
+    """Two servers, which are emptied before each measurement."""
 
     def __init__(self, url: str, dynamodb: str) -> None:
         self.url, self.dynamodb = url, dynamodb
@@ -56,7 +56,7 @@ class Bench:
     async def count(
         self, directs: int, groups: int, members: int, messages: int, size: int
     ) -> tuple[Held, list[dict[str, Any]]]:
-        """Return what Redis holds of so many chats with so many messages, and a chat's items."""
+        """Return the memory of chats with messages in Redis, and the items of one chat."""
         redis.Redis.from_url(self.url).flushall()
         settings = settings_for(self.dynamodb)
         async with open_dynamodb(settings) as client:
@@ -69,7 +69,7 @@ class Bench:
                 return held, await items_of(client, table, ChatId(chats[0].chat))
 
     async def boxes(self, chats: int) -> float:
-        """Return the bytes of a user's state with this many chats, and of the related keys."""
+        """Return the bytes of a user's state with `chats` chats."""
         redis.Redis.from_url(self.url).flushall()
         settings = settings_for(self.dynamodb)
         async with open_dynamodb(settings) as client:
@@ -83,13 +83,13 @@ class Bench:
 
 
 def fit(points: list[tuple[float, float]]) -> tuple[float, float]:
-    """Return slope and intercept of the line through points."""
+    """Return slope and intercept of a linear regression."""
     slope, intercept = statistics.linear_regression(*zip(*points, strict=True))
     return slope, intercept
 
 
 async def measure(bench: Bench) -> dict[str, tuple[float, str, str]]:
-    """Return the constants: value, unit, how."""
+    """Return the constants: value, unit and source."""
     logs, inbox, refs = [], 0.0, 0.0
     for size in SIZES:
         held, items = await bench.count(10, 0, 0, MESSAGES, size)

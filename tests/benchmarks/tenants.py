@@ -1,4 +1,4 @@
-"""Speed and cost of deleting, measuring and auditing a tenant that shares tables with another one.
+"""Speed and cost of deleting, measuring and auditing one of two tenants in shared tables.
 
     python -m tests.benchmarks.tenants
 
@@ -45,13 +45,13 @@ from tests.support.servers.processes import free_port
 MESSAGES_EACH: Final = 20_000
 OBJECTS_EACH: Final = 1_000
 KEYS: Final = 20_000
-AT_ONCE: Final = 32
+IN_FLIGHT: Final = 32
 TENANTS: Final = ("acme", "globex")
 
 
 @contextlib.asynccontextmanager
 async def open_settings(folder: Path) -> AsyncIterator[Settings]:
-    """Start the servers; yield the settings of the deployments."""
+    """Start the servers; yield the settings for them."""
     servers = [
         Server(redis_launch(folder / "redis", free_port())),
         Server(dynamodb_launch(folder / "dynamodb", free_port())),
@@ -73,7 +73,7 @@ async def open_settings(folder: Path) -> AsyncIterator[Settings]:
 
 
 async def fill(settings: Settings, work: OpenTenant) -> None:
-    """Write items, objects and, for the tenant of the Redis, keys."""
+    """Write items, objects and, for the tenant with Redis, keys."""
     items = [
         {
             "chatid": {"S": f"d-{number % 100}"},
@@ -88,9 +88,9 @@ async def fill(settings: Settings, work: OpenTenant) -> None:
     ]
     for at in range(0, len(items), 400):
         await work.items.put(MESSAGES, items[at : at + 400])
-    for at in range(0, OBJECTS_EACH, AT_ONCE):
+    for at in range(0, OBJECTS_EACH, IN_FLIGHT):
         async with asyncio.TaskGroup() as group:
-            for number in range(at, min(at + AT_ONCE, OBJECTS_EACH)):
+            for number in range(at, min(at + IN_FLIGHT, OBJECTS_EACH)):
                 key, body = f"attachments/c/{number:06}", b"y" * 1024
                 group.create_task(work.bucket.call("put_object", Key=key, Body=body))
     if work.redis is not None:

@@ -1,11 +1,12 @@
-"""A chat of 50,000 messages over the three tiers, read end to end while workers move it.
+"""A chat of 50,000 messages in all three tiers, read completely while workers move messages.
 
     python -m tests.benchmarks.tiered_history [--old 40000] [--recent 9000] [--encrypt]
 
 The oldest part is written to DynamoDB with old timestamps and moves to S3 while it is read. The
 next part stays in DynamoDB; the newest is committed in Redis between the reads. The persist worker
 and the archive worker are separate processes; this process reads, as `worker rpc` does. Each read
-checks each message: contiguous seq, exactly once, its own text. Pages of 50, by the tier they name.
+checks each message: contiguous seq, exactly once, correct text. Pages have 50 messages; results
+are per tier.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ _BUCKET = "tiers"
 _RETENTION_S = 3600
 
 
-def figures_of(walks: list[Walk]) -> dict[str, Any]:
-    """Return what pages of each tier took, in milliseconds."""
+def times_of(walks: list[Walk]) -> dict[str, Any]:
+    """Return the times of pages by tier, in milliseconds."""
     found: dict[str, Any] = {}
     for tier in ("hot", "warm", "cold"):
-        ms = sorted(took_s * 1000 for one in walks for took_s in one.seconds.get(tier, ()))
+        ms = sorted(took_s * 1000 for each in walks for took_s in each.seconds.get(tier, ()))
         if len(ms) < 2:
             found[tier] = {"pages": len(ms)}
             continue
@@ -58,7 +59,7 @@ def figures_of(walks: list[Walk]) -> dict[str, Any]:
 
 
 async def measure(settings: config.Settings, start: Any, sizes: tuple[int, int, int]) -> Any:
-    """Return the figures. `start` runs the workers."""
+    """Return the results. `start` runs the workers."""
     old, recent, hot = sizes
     async with open_dynamodb(settings.warm) as dynamodb, open_s3(settings.cold) as store:
         await apply_tables(dynamodb, settings.warm, poll_s=0.1)
@@ -70,31 +71,31 @@ async def measure(settings: config.Settings, start: Any, sizes: tuple[int, int, 
         began = time.monotonic()
         await chat.prepare()
         filled_s = time.monotonic() - began
-        moving: list[Walk] = []
-        still: list[Walk] = []
+        walks_moving: list[Walk] = []
+        walks_at_rest: list[Walk] = []
         with contextlib.ExitStack() as exits:
             start(exits)
             began = time.monotonic()
             is_down = True
             while (top := (await container.manifests.get_top(chat.chat)).seq) < old:
                 await chat.talk(50)
-                moving.append(await walk(history, chat, is_down=is_down))
+                walks_moving.append(await walk(history, chat, is_down=is_down))
                 is_down = not is_down
-                click.echo(f"moved {top} of {old}: {dict(moving[-1].pages)}", err=True)
+                click.echo(f"moved {top} of {old}: {dict(walks_moving[-1].pages)}", err=True)
             archived_s = time.monotonic() - began
             while chat.head < old + recent + hot:
                 await chat.talk(50)
             for is_down in (True, False) * 3:
-                still.append(await walk(history, chat, is_down=is_down))
-                click.echo(f"at rest: {dict(still[-1].pages)}", err=True)
+                walks_at_rest.append(await walk(history, chat, is_down=is_down))
+                click.echo(f"at rest: {dict(walks_at_rest[-1].pages)}", err=True)
     return {
         "messages": chat.head,
         "filled_s": round(filled_s, 1),
         "archived_while_read_s": round(archived_s, 1),
-        "walks_while_it_moves": len(moving),
-        "messages_read": sum(one.messages for one in moving + still),
-        "pages_while_it_moves": figures_of(moving),
-        "pages_at_rest": figures_of(still),
+        "walks_while_it_moves": len(walks_moving),
+        "messages_read": sum(each.messages for each in walks_moving + walks_at_rest),
+        "pages_while_it_moves": times_of(walks_moving),
+        "pages_at_rest": times_of(walks_at_rest),
     }
 
 
@@ -105,7 +106,7 @@ async def measure(settings: config.Settings, start: Any, sizes: tuple[int, int, 
 @click.option("--encrypt", is_flag=True, help="Encrypt bodies with a key file.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path))
 def main(old: int, recent: int, hot: int, *, encrypt: bool, out: Path | None) -> None:
-    """Measure, and print the figures as JSON."""
+    """Measure, and print the results as JSON."""
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as exits:
         folder = Path(name)
         redis = exits.enter_context(

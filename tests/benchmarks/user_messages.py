@@ -59,8 +59,8 @@ async def _counted(client: DynamoClient, operation: str, request: dict[str, Any]
     return answer
 
 
-def talk(user: UserId, other: UserId, rng: random.Random) -> list[Message]:
-    """Messages of a direct chat."""
+def make_messages(user: UserId, other: UserId, rng: random.Random) -> list[Message]:
+    """Return messages of a direct chat."""
     today = int(time.time()) // 86_400 - 1
     days = sorted(rng.sample(range(today - SPAN, today), DAYS))
     times = sorted(rng.choice(days) * DAY_US + rng.randrange(DAY_US) for _ in range(MESSAGES))
@@ -90,11 +90,11 @@ async def write(container: StorageContainer, user: UserId, count: int) -> dict[s
     for number in range(count):
         other = UserId(f"u{number}")
         await container.directory.put_user_if_absent(other, None, 1.0)
-        sent = talk(user, other, rng)
+        sent = make_messages(user, other, rng)
         await container.directory.create_direct(sent[0].chat, user, other, 1.0)
         works = works_of(sent, other)
         units.clear()
-        for work in works:  # each in a batch of its own: the dearest case
+        for work in works:  # each in a separate batch, which is the most expensive case
             await recorder.record([work])
         found["days_write"] += units["write"]
         found["days_read"] += units["read"]
@@ -120,7 +120,7 @@ def lists_of(container: StorageContainer) -> MergedMessages:
 
 
 async def read(container: StorageContainer, user: UserId) -> dict[str, Any]:
-    """Read pages; return what they cost."""
+    """Read pages; return their costs."""
     rng, found = random.Random(1), {}
     kinds: dict[str, list[tuple[float, float, float]]] = {"first": [], "next": [], "any time": []}
 
@@ -177,7 +177,7 @@ async def measure(count: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, and write the result."""
-    DynamoClient.call_once = _counted  # type: ignore[method-assign]  # counts for the whole process
+    DynamoClient.call_once = _counted  # type: ignore[method-assign]  # meters the whole process
     counts = [int(each) for each in sys.argv[1:]] or [10, 100, 1_000]
     found = {f"{count} chats": asyncio.run(measure(count)) for count in counts}
     OUT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

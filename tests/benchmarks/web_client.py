@@ -7,8 +7,8 @@ its first message and back to the last one as fast as the page draws frames (2,7
 three screens), and writes 100 letters before and after. *Frames* are the times between two
 `requestAnimationFrame`, a *keystroke* is the synchronous work for one letter, with layout. The size
 of the JavaScript heap is measured after a garbage collection. Then the page is reloaded offline,
-and the gateway is killed a few times and started again after some seconds: *usable* is a message
-that is written when the gateway is ready, and committed.
+and the gateway is killed a few times and started again after some seconds: *usable* is the time
+until a message, sent when the gateway is ready, is committed.
 
 Build the client first (`make run` does). Gateway, API, workers, Redis, a DynamoDB API server and
 Chromium, without a window and a GPU, run on the same machine. Writes docs/performance/web.json.
@@ -50,7 +50,7 @@ OUTAGES_S = (1, 5, 10, 15, 20)
 
 
 def text_of(number: int) -> str:
-    """Return a text, always the same for a number."""
+    """Return the text of a message; it depends only on the number."""
     chance = random.Random(number)
     words = chance.choices(WORDS, k=chance.randint(1, 60 if chance.random() < 0.2 else 12))
     return f"{number} {' '.join(words)}"
@@ -63,7 +63,7 @@ def percentiles(times: list[float]) -> dict[str, float]:
 
 
 async def write_messages(stack: Stack, reader: UserId, writer: UserId, count: int) -> None:
-    """Write a direct chat into DynamoDB; Redis loads its head when it is opened."""
+    """Write the messages of a direct chat into DynamoDB; Redis loads its head at the first open."""
     chat = direct_chat_id(reader, writer)
     start_ts = int(time.time() * 1e6) - (count + 120) * GAP_TS
 
@@ -86,7 +86,7 @@ async def write_messages(stack: Stack, reader: UserId, writer: UserId, count: in
 
 
 async def type_letters(person: Visitor) -> dict[str, float]:
-    """Write into the composer; return the times of keystrokes."""
+    """Type into the composer; return the times of keystrokes."""
     await person.field.focus()
     times: list[float] = await person.page.evaluate(TYPE, LETTERS)
     await person.field.fill("")
@@ -103,7 +103,7 @@ async def measure_heap(page: Page) -> float:
 
 
 async def measure_scroll(page: Page, end: int) -> dict[str, Any]:
-    """Scroll to a message; return the figures."""
+    """Scroll to a message; return the measurements."""
     started = time.perf_counter()
     found = await scroll_to(page, end, STEP_PX, is_patient=False)
     return {
@@ -116,7 +116,7 @@ async def measure_scroll(page: Page, end: int) -> dict[str, Any]:
 
 
 async def measure_offline_reload(person: Visitor, last: str) -> int:
-    """Return the ms from a reload without a network until the last message is there."""
+    """Return the milliseconds from an offline reload until the last message is visible."""
     await person.page.evaluate(WORKER_READY)
     await person.wait_until_stored(last)
     await person.context.set_offline(True)
@@ -129,7 +129,7 @@ async def measure_offline_reload(person: Visitor, last: str) -> int:
 
 
 async def measure_outages(web: WebStack, person: Visitor) -> list[int]:
-    """Return the ms from the return of the gateway until a message is committed, per outage."""
+    """Return the milliseconds from the start of the gateway until a message is committed."""
     times = []
     for seconds in OUTAGES_S:
         web.kill_gateway()
@@ -144,7 +144,7 @@ async def measure_outages(web: WebStack, person: Visitor) -> list[int]:
 
 
 async def measure(folder: Path, messages: int) -> dict[str, Any]:
-    """Fill a chat and use it."""
+    """Create a long chat and measure the client with it."""
     async with open_web_stack(folder, ["ann", "ben"]) as web, async_playwright() as playwright:
         await write_messages(web.stack, UserId("ann"), UserId("ben"), messages)
         async with web.stack.chat_of("ann") as reader:
