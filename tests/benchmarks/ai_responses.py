@@ -147,9 +147,10 @@ async def ask_all(chats: dict[Device, str], number: int) -> dict[Device, str]:
     await asyncio.gather(
         *(device.say(chats[device], question) for device, question in questions.items())
     )
-    what = "all answers"
     await eventually(
-        lambda: all(device.ended_count > number for device in chats), deadline_s=DEADLINE_S, what=what
+        lambda: all(device.ended_count > number for device in chats),
+        deadline_s=DEADLINE_S,
+        what="all answers",
     )
     return questions
 
