@@ -1,6 +1,6 @@
-"""The API as a process beside a gateway and workers, and clients of it.
+"""Fixtures of the HTTP API: an API process next to a gateway and workers, and HTTP clients.
 
-Import as a plugin, beside ``tests.support.stack_fixtures``.
+Import as a plugin, together with ``tests.support.stack_fixtures``.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ TIMEOUT_S = 20
 
 @pytest.fixture(scope="session")
 def api(stack: Stack) -> Server:
-    """An API process of the stack; addresses of S3 are signed there, and nobody goes to them.
+    """An API process of the stack. It signs S3 URLs, but no S3 server runs.
 
-    Passwords are hashed as cheaply as the library lets them be.
+    Password hashing uses the smallest cost that the library accepts.
     """
     return stack.start_api(
         CHAT_AUTH_ARGON2_MEMORY_KIB="8",
         **{"chatserver.auth.passwords.ARGON2_PASSES": "1"},
-        # All APIs of a stack share the buckets of an address.
+        # All API processes of a stack share the rate-limit buckets of an address.
         CHAT_LIMITS_MEMORY="180/s burst 1000000000",
         CHAT_LIMITS_ENTRIES="0.5/s burst 100000",
         CHAT_LIMITS_LOGINS="0.05/s burst 1000",
@@ -40,7 +40,7 @@ def api(stack: Stack) -> Server:
 
 @pytest.fixture
 async def caller(stack: Stack, api: Server) -> AsyncIterator[Caller]:
-    """Make HTTP clients that are logged in as users."""
+    """A function that returns an HTTP client logged in as a user."""
     async with contextlib.AsyncExitStack() as clients:
 
         def make(user: str) -> httpx.AsyncClient:

@@ -1,4 +1,4 @@
-"""Support of the HTTP API tests."""
+"""Helpers for tests of the HTTP API."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from chatserver.config import Settings
 from chatserver.container.storage import open_storage_container
 from chatserver.domain.clock import SystemClock
 
-Caller = Callable[[str], httpx.AsyncClient]  # a client that is logged in as a user; "" as nobody
+Caller = Callable[[str], httpx.AsyncClient]  # user -> logged-in client; "" -> without a login
 
 
 def problem_of(answer: httpx.Response) -> tuple[int, str]:
-    """Return status and code of an answer that is an error."""
+    """Return the status and code of an error response."""
     assert answer.headers["content-type"] == "application/problem+json", answer.text
     return answer.status_code, answer.json()["code"]
 
@@ -37,7 +37,7 @@ async def send(client: httpx.AsyncClient, chat: str, body: str, **fields: object
 
 @contextlib.asynccontextmanager
 async def open_api(settings: Settings) -> AsyncIterator[ASGIApp]:
-    """Make an API in this process, for tests with settings of their own; no process is started."""
+    """Open an API with its own settings inside the test process."""
     async with open_storage_container(
         role="api", settings=settings, clock=SystemClock()
     ) as container:

@@ -1,4 +1,4 @@
-"""Access to the API, and the errors of callers without it."""
+"""API authentication and the errors of requests that are not allowed."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ NO_CHAT = "01HZZZZZZZZZZZZZZZZZZZZZZZ"
 pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
 
 
-async def test_request_without_a_token_is_told_how_to_log_in(api: Server) -> None:
-    """401 with the scheme, as RFC 6750 section 3 has it; no error code, for nothing was tried."""
+async def test_request_without_token_gets_a_bearer_challenge(api: Server) -> None:
+    """401 with the challenge of RFC 6750, section 3, without an error code: no token was sent."""
     async with httpx.AsyncClient(base_url=api.endpoint, timeout=20) as client:
         answer = await client.get("/v1/me")
 
@@ -36,7 +36,7 @@ async def test_request_without_a_token_is_told_how_to_log_in(api: Server) -> Non
 @pytest.mark.parametrize(
     "header", ["Bearer nonsense", "Bearer a.b.c", "Basic YTpi", "Bearer", "a.b.c", "Bearer x y"]
 )
-async def test_request_with_a_token_that_does_not_hold_is_refused(api: Server, header: str) -> None:
+async def test_request_with_invalid_token_is_refused(api: Server, header: str) -> None:
     """The challenge says that the token is invalid; the response does not repeat it."""
     async with httpx.AsyncClient(base_url=api.endpoint, timeout=20) as client:
         answer = await client.get("/v1/me", headers={"Authorization": header})
@@ -46,37 +46,37 @@ async def test_request_with_a_token_that_does_not_hold_is_refused(api: Server, h
     assert "nonsense" not in answer.text
 
 
-async def test_token_in_the_query_is_nobody(stack: Stack, api: Server) -> None:
-    """Addresses end up in logs and histories, so a token there is not looked at."""
+async def test_token_in_the_query_is_not_accepted(stack: Stack, api: Server) -> None:
+    """URLs end up in logs and browser histories, so a token in a URL is ignored."""
     async with httpx.AsyncClient(base_url=api.endpoint, timeout=20) as client:
         for name in ("token", "access_token", "authorization"):
             answer = await client.get("/v1/me", params={name: stack.token("alice")})
             assert problem_of(answer) == (401, "unauthenticated")
 
 
-async def test_user_who_names_another_to_act_as_is_forbidden(caller: Caller) -> None:
-    """The header is for API keys; a user who sends it gets an error."""
+async def test_act_as_header_from_a_user_is_forbidden(caller: Caller) -> None:
+    """Only API keys may act as another user."""
     answer = await caller("oscar").get("/v1/me", headers={"X-Chat-As": "alice"})
 
     assert problem_of(answer) == (403, "forbidden")
 
 
-async def test_path_that_does_not_exist_is_a_problem(caller: Caller) -> None:
-    """Also below /v1, where a framework would like to show a page of its own."""
+async def test_unknown_path_is_answered_with_a_problem(caller: Caller) -> None:
+    """Also below /v1, where the framework would send its own error page."""
     for path in ("/v1/nothing", "/v1", "/v1/chats/c/nothing", "/schema"):
         assert problem_of(await caller("oscar").get(path)) == (404, "not_found")
 
 
-async def test_api_whose_database_is_gone_is_alive_and_not_ready(redis_url: str) -> None:
-    """It takes no requests and says why; a restart would not help."""
-    nowhere = f"http://127.0.0.1:{free_port()}"
+async def test_api_without_dynamodb_is_alive_but_not_ready(redis_url: str) -> None:
+    """Readiness fails with a reason; liveness passes, because a restart would not help."""
+    endpoint = f"http://127.0.0.1:{free_port()}"
     settings = Settings(
         redis=Redis(url=redis_url, call_timeout_s=20),
-        warm=Warm(endpoint=nowhere, access_key="none", secret_key=SecretStr("none")),
+        warm=Warm(endpoint=endpoint, access_key="none", secret_key=SecretStr("none")),
         auth=Auth(secret=SecretStr("0" * 32)),
     )
     async with open_api(settings) as app:
-        transport = httpx.ASGITransport(app)  # type: ignore[arg-type]  # ASGI all the same
+        transport = httpx.ASGITransport(app)  # type: ignore[arg-type]  # httpx type
         async with httpx.AsyncClient(base_url="http://api.example", transport=transport) as client:
             alive, ready = await client.get("/healthz"), await client.get("/readyz")
 
@@ -85,25 +85,25 @@ async def test_api_whose_database_is_gone_is_alive_and_not_ready(redis_url: str)
     assert ready.json()["detail"]
 
 
-async def test_empty_body_is_taken_where_all_fields_are_optional(
+async def test_empty_body_is_accepted_if_all_fields_are_optional(
     caller: Caller, new_name: NewName
 ) -> None:
-    """No route insists on `{}`; what it answers is about the request, not about the body."""
+    """No such route requires `{}`: its errors do not mention the body."""
     client = caller(new_name("empty"))
     for path, item in DOCUMENT["paths"].items():
         for method, operation in item.items():
             if operation.get("requestBody", {}).get("required", True) or path == "/v1/me":
                 continue
-            place = re.sub("{[a-z]+}", NO_CHAT, path.replace("{seq}", "1"))
-            answer = await client.request(method.upper(), place)
+            url = re.sub("{[a-z]+}", NO_CHAT, path.replace("{seq}", "1"))
+            answer = await client.request(method.upper(), url)
             assert answer.status_code < 500, f"{method} {path}: {answer.text}"
             assert "body" not in answer.text, f"{method} {path}: {answer.text}"
 
 
-async def test_unknown_field_of_a_body_is_refused_by_name(
+async def test_unknown_field_of_a_body_is_refused_with_its_name(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """A field that is misspelled is not passed over."""
+    """A misspelled field is an error; it is not ignored."""
     path = f"/v1/chats/{pair}/notifications"
 
     answer = await caller(alice.user).put(path, json={"quiet": True, "untill": 5})

@@ -25,7 +25,7 @@ ADMIN = f"root-{secrets.token_hex(3)}"
 DEADLINE_S = 100.0
 BODY = "\U0001f600" * 4000  # 16 KB
 QUEUE_BYTES_MAX = 65_536
-MESSAGES = 48  # twice what a queue and the kernel's buffers hold
+MESSAGES = 48  # twice the capacity of a send queue and the kernel's buffers
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +48,14 @@ async def admin(stack: Stack, admin_api: Server) -> AsyncIterator[httpx.AsyncCli
 
 
 async def overview(admin: httpx.AsyncClient, after: int = 0) -> dict[str, Any]:
-    """Ask how all is."""
+    """Return the overview, with points after a time in milliseconds."""
     answer = await admin.get("/v1/admin/overview", params={"after": after})
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
 
 
-async def test_figures_of_gateways_and_workers_reach_the_admin(
+async def test_admin_overview_has_statistics_of_all_processes(
     stack: Stack,
     admin: httpx.AsyncClient,
     alice: RawChat,
@@ -64,20 +64,20 @@ async def test_figures_of_gateways_and_workers_reach_the_admin(
     new_name: Callable[[str], str],
 ) -> None:
     """Gateways, workers and the API report rates, latencies, chats and slow clients."""
-    small = stack.start_gateway(CHAT_GATEWAY_SEND_QUEUE_BYTES_MAX=str(QUEUE_BYTES_MAX))
-    user = new_name("deaf")
+    gateway = stack.start_gateway(CHAT_GATEWAY_SEND_QUEUE_BYTES_MAX=str(QUEUE_BYTES_MAX))
+    user = new_name("slow")
     await stack.add_users([user])
-    deaf = await RawSocket.open(small.port, receive_bytes=4096)
+    slow_client = await RawSocket.open(gateway.port, receive_bytes=4096)
     hello = {"type": "hello", "v": 1, "token": stack.token(user), "device": "radio"}
-    await deaf.send_json(hello)
-    assert (await deaf.recv_json(DEADLINE_S))["type"] == "welcome"
-    loud = (await alice.ask("open_direct", user=user))["chat"]["chat"]
+    await slow_client.send_json(hello)
+    assert (await slow_client.recv_json(DEADLINE_S))["type"] == "welcome"
+    slow_chat = (await alice.ask("open_direct", user=user))["chat"]["chat"]
     for number in range(MESSAGES):
-        await alice.say(loud, BODY)
+        await alice.say(slow_chat, BODY)
         await bob.say(pair, f"n{number}")
 
-    async def is_all_told() -> dict[str, Any]:
-        await bob.say(pair, "go on")  # other tests' chats are busy of late, too; this one stays so
+    async def has_all_statistics() -> dict[str, Any]:
+        await bob.say(pair, "go on")  # keeps this chat among the busiest, despite other tests
         found = await overview(admin)
         kinds = [each["kind"] for each in found["processes"]]
         busy = {each["chat"]: each["messages"] for each in found["top_chats"]}
@@ -93,30 +93,30 @@ async def test_figures_of_gateways_and_workers_reach_the_admin(
         assert found["backlog"]["entries"] >= 0
         return found
 
-    found = await eventually(is_all_told, DEADLINE_S, "all is told")
+    found = await eventually(has_all_statistics, DEADLINE_S, "the overview is complete")
 
     newest = found["points"][-1]["at_ms"]
     later = await overview(admin, newest)
     assert all(point["at_ms"] > newest for point in later["points"])
     assert BODY[:8] not in str(found) and "n1" not in [each["chat"] for each in found["top_chats"]]
     with contextlib.suppress(ConnectionError):
-        await deaf.abort()
-    await asyncio.to_thread(small.kill)
-    stack.gateways.remove(small)
+        await slow_client.abort()
+    await asyncio.to_thread(gateway.kill)
+    stack.gateways.remove(gateway)
 
 
-async def test_admin_page_is_shut_to_everybody_else(
+async def test_admin_routes_are_refused_to_everyone_else(
     stack: Stack,
     admin: httpx.AsyncClient,
     admin_api: Server,
     new_name: Callable[[str], str],
 ) -> None:
-    """Not even by a key that acts as the admin, nor by registering under an admin's name."""
+    """Also to a key that acts as the admin; an admin's name cannot be registered."""
     mine = (await admin.get("/v1/me")).json()
     plain = bearer(stack.token(new_name("zoe")))
     acting = {**bearer(await make_key(stack, "act_as", "users:read")), "X-Chat-As": ADMIN}
     operating = bearer(await make_key(stack, "operate"))
-    paths = [f"/v1/admin/{what}" for what in ("overview", "audit", "cost")]
+    paths = [f"/v1/admin/{name}" for name in ("overview", "audit", "cost")]
     async with httpx.AsyncClient(base_url=admin_api.endpoint, timeout=20) as client:
         for path in paths:
             assert problem_of(await client.get(path)) == (401, "unauthenticated")

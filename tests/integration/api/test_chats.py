@@ -1,4 +1,4 @@
-"""Chats by REST: what the socket does, done by HTTP, with the same answers and the same events."""
+"""Chats over HTTP: the same results and the same events as over the WebSocket."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixture
 NewName = Callable[[str], str]
 
 
-async def test_me_at_first_sight_makes_the_account(caller: Caller, new_name: NewName) -> None:
-    """A token is enough: who shows one exists from then on."""
+async def test_first_request_of_a_user_creates_the_account(
+    caller: Caller, new_name: NewName
+) -> None:
+    """A valid token is enough; from then on other users can open a chat with the user."""
     user, other = new_name("erin"), new_name("frank")
     me = (await caller(user).get("/v1/me")).json()
 
@@ -27,10 +29,10 @@ async def test_me_at_first_sight_makes_the_account(caller: Caller, new_name: New
     assert problem_of(missing) == (404, "not_found")
 
 
-async def test_direct_chat_opened_by_http_is_the_one_of_the_socket(
+async def test_direct_chat_opened_over_http_is_the_same_over_the_socket(
     caller: Caller, alice: RawChat, bob: RawChat
 ) -> None:
-    """One chat for two users, however it is opened; both get it on their sockets."""
+    """Two users have one direct chat; the other user gets an event about it."""
     by_http = (await caller(alice.user).put(f"/v1/direct-chats/{bob.user}")).json()
     await bob.ask("open_direct", user=alice.user)
     event = await bob.expect_frame("event", kind="chat", chat=by_http["chat"])
@@ -41,10 +43,10 @@ async def test_direct_chat_opened_by_http_is_the_one_of_the_socket(
     assert event["info"] == by_http
 
 
-async def test_group_by_http_lives_through_every_change(
+async def test_group_changes_over_http_return_the_new_state(
     caller: Caller, stack: Stack, alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:
-    """Create, rename, invite, give a role, remove: each answers what the chat is then."""
+    """Create, rename, invite, change a role, remove: each response is the chat after the change."""
     carol = new_name("carol")
     await stack.add_users([carol])
     owner = caller(alice.user)
@@ -65,10 +67,10 @@ async def test_group_by_http_lives_through_every_change(
     assert entry["message"]["name"] == "Clan"
 
 
-async def test_group_that_is_open_is_joined_and_left_by_http(
+async def test_open_group_is_joined_and_left_over_http(
     caller: Caller, alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:
-    """An open group can be joined and left; a closed one does not exist for others."""
+    """A group that is not open is answered with 404, like one that does not exist."""
     owner, guest = caller(alice.user), caller(new_name("guest"))
     chat = await make_group(owner, bob.user)
 
@@ -79,19 +81,19 @@ async def test_group_that_is_open_is_joined_and_left_by_http(
 
     assert problem_of(early) == (404, "not_found")
     assert (joined.status_code, joined.json()["count"]) == (200, 3)
-    assert left.json()["members"] == []  # who has left may not know who is in it
+    assert left.json()["members"] == []  # members are not shown to users who left
     assert problem_of(await guest.get(f"/v1/chats/{chat}")) == (404, "not_found")
 
 
 async def test_chats_of_a_user_are_listed_in_pages(
     caller: Caller, stack: Stack, new_name: NewName
 ) -> None:
-    """Newest first, each once; the last page has no next."""
+    """Newest first, each chat once; the last page has no cursor."""
     user = new_name("dora")
     others = [new_name("friend") for _ in range(5)]
     await stack.add_users(others)
     client = caller(user)
-    made = [(await client.put(f"/v1/direct-chats/{other}")).json()["chat"] for other in others]
+    created = [(await client.put(f"/v1/direct-chats/{other}")).json()["chat"] for other in others]
 
     listed, cursor, pages = [], None, 0
     while pages == 0 or cursor is not None:
@@ -100,14 +102,14 @@ async def test_chats_of_a_user_are_listed_in_pages(
         listed += [line["chat"] for line in page["items"]]
         cursor, pages = page["next"], pages + 1
 
-    assert (listed, pages) == (made[::-1], 3)
+    assert (listed, pages) == (created[::-1], 3)
 
 
 async def test_cursor_of_another_user_or_list_is_refused(
     caller: Caller, stack: Stack, new_name: NewName
 ) -> None:
     """A cursor is valid for its own list only."""
-    user, thief = new_name("gina"), new_name("thief")
+    user, other = new_name("gina"), new_name("other")
     others = [new_name("friend") for _ in range(2)]
     await stack.add_users(others)
     client = caller(user)
@@ -115,17 +117,17 @@ async def test_cursor_of_another_user_or_list_is_refused(
     await client.put(f"/v1/direct-chats/{others[0]}")
     mine = (await client.get("/v1/chats", params={"limit": 1})).json()["next"]
 
-    stolen = await caller(thief).get("/v1/chats", params={"cursor": mine})
-    strayed = await client.get(f"/v1/chats/{chat}/members", params={"cursor": mine})
+    other_user = await caller(other).get("/v1/chats", params={"cursor": mine})
+    other_list = await client.get(f"/v1/chats/{chat}/members", params={"cursor": mine})
 
-    assert problem_of(stolen) == problem_of(strayed) == (400, "bad_request")
-    assert "cursor" in stolen.json()["detail"]
+    assert problem_of(other_user) == problem_of(other_list) == (400, "bad_request")
+    assert "cursor" in other_user.json()["detail"]
 
 
 async def test_members_of_a_group_are_listed_in_pages_by_id(
     caller: Caller, stack: Stack, new_name: NewName
 ) -> None:
-    """Each member once, with role; not for who is none."""
+    """Each member once, with their role; for a user who is not a member, 404."""
     user = new_name("hugo")
     others = sorted(new_name("member") for _ in range(4))
     await stack.add_users(others)
@@ -144,48 +146,51 @@ async def test_members_of_a_group_are_listed_in_pages_by_id(
     assert problem_of(outside) == (404, "not_found")
 
 
-async def test_presence_by_http_is_told_of_those_who_share_a_chat(
+async def test_presence_over_http_is_returned_for_users_with_a_common_chat(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
 ) -> None:
-    """Presence is returned without a subscription; strangers are indistinguishable from nobody."""
+    """No subscription is needed; a stranger looks the same as a user who does not exist."""
     query = {"user": [bob.user, new_name("nobody")]}
     await bob.say(pair, "hi")
 
-    seen = (await caller(alice.user).get("/v1/presence", params=query)).json()
-    unseen = (await caller(new_name("eve")).get("/v1/presence", params=query)).json()
+    to_alice = (await caller(alice.user).get("/v1/presence", params=query)).json()
+    to_eve = (await caller(new_name("eve")).get("/v1/presence", params=query)).json()
 
-    assert seen == {"items": [{"user": bob.user, "state": "online", "last_seen": None}]}
-    assert unseen == {"items": []}
+    assert to_alice == {"items": [{"user": bob.user, "state": "online", "last_seen": None}]}
+    assert to_eve == {"items": []}
 
 
-async def test_profile_is_the_users_own_to_change_and_told_to_those_he_chats_with(
+async def test_profile_change_is_visible_to_users_with_a_common_chat(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
 ) -> None:
-    """Name and text are changed separately; strangers and blocked users get no event."""
+    """Name and text are changed separately; strangers and blocked users do not see them."""
     mine, query = caller(bob.user), {"user": [bob.user, alice.user, new_name("nobody")]}
     await bob.say(pair, "hi")
 
-    async def told_to(user: str) -> Any:
+    async def profiles_for(user: str) -> Any:
         answer = (await caller(user).get("/v1/users", params=query)).json()["items"]
         return {each["user"]: (each["name"], each["about"]) for each in answer}
 
     await mine.patch("/v1/me", json={"name": "Bob \u0410", "about": "at sea"})
     changed = await mine.patch("/v1/me", json={"name": " Bob B. "})
-    told = {"user": bob.user, "name": "Bob B.", "about": "at sea"}
-    assert changed.json() == {**told, "is_admin": False, "discoverable": False}
-    assert await told_to(alice.user) == {bob.user: ("Bob B.", "at sea"), alice.user: (None, None)}
-    assert await told_to(new_name("eve")) == {}
+    profile = {"user": bob.user, "name": "Bob B.", "about": "at sea"}
+    assert changed.json() == {**profile, "is_admin": False, "discoverable": False}
+    assert await profiles_for(alice.user) == {
+        bob.user: ("Bob B.", "at sea"),
+        alice.user: (None, None),
+    }
+    assert await profiles_for(new_name("eve")) == {}
 
     await mine.patch("/v1/me", json={"about": None, "name": ""})
-    assert await told_to(alice.user) == {bob.user: (None, None), alice.user: (None, None)}
+    assert await profiles_for(alice.user) == {bob.user: (None, None), alice.user: (None, None)}
     for wrong in ({"name": "a\nb"}, {"about": "x" * 1001}, {"role": "owner"}):
         assert problem_of(await mine.patch("/v1/me", json=wrong))[0] in (400, 413), wrong
     await mine.put(f"/v1/me/blocks/{alice.user}")
-    assert await told_to(alice.user) == {alice.user: (None, None)}
+    assert await profiles_for(alice.user) == {alice.user: (None, None)}
 
 
-async def test_chat_by_a_name_that_is_no_id_is_refused_by_field(caller: Caller) -> None:
-    """Nothing that could reach into another key goes further than the door."""
+async def test_invalid_chat_id_is_refused_by_field(caller: Caller) -> None:
+    """Characters with a meaning in Redis keys are refused before any storage is called."""
     client = caller("mallory")
     for path in ("/v1/chats/a%23b", "/v1/chats/%7Bp0%7D", "/v1/chats/" + "x" * 65):
         answer = await client.get(path)

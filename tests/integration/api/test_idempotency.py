@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: a request that is repeated creates nothing twice and gets the same answer."""
+"""`Idempotency-Key`: a repeated request creates nothing twice and gets the same response."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ NewName = Callable[[str], str]
 
 
 async def post(client: httpx.AsyncClient, path: str, key: str, body: Any) -> httpx.Response:
-    """Make a request under a key."""
+    """Make a request with an idempotency key."""
     return await client.post(path, json=body, headers={"Idempotency-Key": key})
 
 
-async def test_creation_repeated_with_its_key_gets_the_same_answer(
+async def test_request_repeated_with_its_key_gets_the_same_response(
     caller: Caller, stack: Stack, new_name: NewName
 ) -> None:
     """One group, even if the client lost the first response."""
@@ -50,7 +50,7 @@ async def test_creation_repeated_with_its_key_gets_the_same_answer(
 async def test_key_used_for_another_request_is_a_conflict(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """Another body, or another path, under the same key: the client has mixed something up."""
+    """Another body or another path with the same key is a mistake of the client."""
     client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
     await post(client, path, "mixed", {"body": "one"})
 
@@ -60,7 +60,7 @@ async def test_key_used_for_another_request_is_a_conflict(
     assert problem_of(other_body) == problem_of(other_path) == (409, "conflict")
 
 
-async def test_key_of_another_user_is_another_key(
+async def test_same_key_of_another_user_is_a_different_key(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """A response is returned to its own user only."""
@@ -73,22 +73,22 @@ async def test_key_of_another_user_is_another_key(
     assert mine.json()["seq"] != theirs.json()["seq"]
 
 
-async def test_request_that_was_refused_may_be_mended_under_its_key(
+async def test_refused_request_can_be_corrected_with_its_key(
     caller: Caller, stack: Stack, new_name: NewName
 ) -> None:
-    """Nothing was done, so nothing is remembered."""
+    """A refused request changed nothing, so its response is not saved."""
     user, late = new_name("kim"), new_name("late")
     client, body = caller(user), {"members": [late]}
 
-    early = await post(client, "/v1/chats", "mended", body)
+    refused = await post(client, "/v1/chats", "corrected", body)
     await stack.add_users([late])
-    mended = await post(client, "/v1/chats", "mended", body)
+    corrected = await post(client, "/v1/chats", "corrected", body)
 
-    assert problem_of(early) == (404, "not_found")
-    assert mended.status_code == 201
+    assert problem_of(refused) == (404, "not_found")
+    assert corrected.status_code == 201
 
 
-async def test_requests_at_once_under_one_key_get_one_answer(
+async def test_concurrent_requests_with_one_key_get_one_response(
     caller: Caller, alice: RawChat, bob: RawChat
 ) -> None:
     """The first request runs; the others wait and get its response."""
@@ -104,30 +104,30 @@ async def test_requests_at_once_under_one_key_get_one_answer(
     assert (await client.get(path)).json()["messages"][-1]["seq"] == 1
 
 
-async def test_request_waits_for_the_answer_of_its_first_one(
+async def test_repeat_waits_for_the_response_of_the_first_request(
     stack: Stack, caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """A repeat that overlaps the first request gets that one's answer, from any process."""
+    """A repeat during the first request gets its response, whichever process runs it."""
     client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
     body, headers = b'{"body":"slow"}', {"Idempotency-Key": "slow"}
     async with open_hot(Redis(url=stack.redis_url)) as hot:
         answers, name = Answers(hot), name_of(Principal("user", UserId(alice.user)), "slow")
-        asked = short_digest("POST", path, "", body)
-        assert await answers.claim(name, asked) is None
+        digest = short_digest("POST", path, "", body)
+        assert await answers.claim(name, digest) is None
 
         repeat = asyncio.create_task(client.post(path, content=body, headers=headers))
         await asyncio.wait([repeat], timeout=0.5)
-        await answers.put(name, Answer(asked, 201, "application/json", b'{"seq":77}'))
+        await answers.put(name, Answer(digest, 201, "application/json", b'{"seq":77}'))
 
         answer = await repeat
     assert (answer.status_code, answer.json()) == (201, {"seq": 77})
     assert answer.headers["idempotency-replayed"] == "true"
 
 
-async def test_request_whose_first_one_does_not_end_is_told_to_come_back(
+async def test_repeat_of_an_unfinished_request_is_refused_for_now(
     stack: Stack, caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """Nothing is wrong with it: temporary, with the time to wait; later it is run."""
+    """A temporary error with a time to wait; when the key is released, the request is run."""
     client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
     async with open_hot(Redis(url=stack.redis_url)) as hot:
         answers, name = Answers(hot), name_of(Principal("user", UserId(alice.user)), "stuck")
@@ -136,7 +136,7 @@ async def test_request_whose_first_one_does_not_end_is_told_to_come_back(
 
         waited = await client.post(path, content=body, headers=headers)
         again = asyncio.create_task(client.post(path, content=body, headers=headers))
-        await answers.release(name)  # it was refused, or its process died
+        await answers.release(name)  # as after a refusal, or the end of its process
 
         assert problem_of(waited) == (503, "unavailable")
         assert waited.json()["temporary"] is True
@@ -145,8 +145,8 @@ async def test_request_whose_first_one_does_not_end_is_told_to_come_back(
         assert (await again).status_code == 201
 
 
-async def test_key_of_another_shape_is_refused(caller: Caller, alice: RawChat, pair: str) -> None:
-    """Up to 255 visible characters, once."""
+async def test_invalid_key_is_refused(caller: Caller, alice: RawChat, pair: str) -> None:
+    """A key has 1 to 255 visible characters."""
     client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
     for key in ("", "x" * 256, "two words"):
         answer = await post(client, path, key, {"body": "x"})

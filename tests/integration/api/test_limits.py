@@ -1,4 +1,4 @@
-"""How much one address and one user may ask of the API, and who counts as which address."""
+"""Rate limits of the API per address and per user, and which address a request counts for."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ pytest_plugins = ["tests.support.stack_fixtures"]
 
 NewName = Callable[[str], str]
 PROXY = "127.0.0.1"
-# Addresses below 192.0.2 are of these tests: gateways of the same stack share the buckets.
-SLOW = 0.001  # a token in 17 minutes: none comes back within a test
+# Only these tests use addresses in 192.0.2.0/24: all processes of a stack share the buckets.
+SLOW = 0.001  # a token in 17 minutes: no bucket is refilled within a test
 
 
 @pytest.fixture
 async def strict(stack: Stack) -> AsyncIterator[ASGIApp]:
-    """An API that allows little, behind a proxy that it believes."""
+    """An API with low limits that trusts the address of its proxy."""
     bursts = {"calls": 12, "failures": 3, "requests": 64, "sends": 2}
     limits = {kind: f"{SLOW}/s burst {burst}" for kind, burst in bursts.items()}
     settings = Settings(
@@ -39,27 +39,29 @@ async def strict(stack: Stack) -> AsyncIterator[ASGIApp]:
 
 
 def client_of(stack: Stack, app: ASGIApp, user: str, address: str) -> httpx.AsyncClient:
-    """Return a client that the proxy has seen at an address."""
+    """Return a client whose requests the proxy forwards for an address."""
     headers = {"X-Forwarded-For": address}
     if user:
         headers["Authorization"] = f"Bearer {stack.token(user)}"
-    transport = httpx.ASGITransport(app, client=(PROXY, 1))  # type: ignore[arg-type]  # ASGI all the same
+    transport = httpx.ASGITransport(app, client=(PROXY, 1))  # type: ignore[arg-type]  # httpx type
     return httpx.AsyncClient(base_url="http://api.example", headers=headers, transport=transport)
 
 
-async def codes(client: httpx.AsyncClient, count: int, *request: Any, **more: Any) -> list[int]:
-    """Make a request some times; return the statuses."""
+async def statuses_of(
+    client: httpx.AsyncClient, count: int, *request: Any, **more: Any
+) -> list[int]:
+    """Make a request `count` times; return the statuses."""
     return [(await client.request(*request, **more)).status_code for _ in range(count)]
 
 
 async def test_requests_of_an_address_beyond_its_burst_are_refused(
     stack: Stack, strict: ASGIApp
 ) -> None:
-    """Before anybody is asked who it is; another address does not notice, nor do probes."""
+    """Also without a login; other addresses and probes are not affected."""
     async with client_of(stack, strict, "", "192.0.2.1") as client:
-        found = await codes(client, 13, "GET", "/v1/client-config")
+        found = await statuses_of(client, 13, "GET", "/v1/client-config")
         refused = await client.get("/v1/client-config")
-        health = [await codes(client, 2, "GET", path) for path in ("/healthz", "/readyz")]
+        health = [await statuses_of(client, 2, "GET", path) for path in ("/healthz", "/readyz")]
     async with client_of(stack, strict, "", "192.0.2.2") as other:
         free = await other.get("/v1/client-config")
 
@@ -71,13 +73,13 @@ async def test_requests_of_an_address_beyond_its_burst_are_refused(
     assert health == [[200, 200]] * 2
 
 
-async def test_refused_tokens_of_an_address_end_in_429(
+async def test_invalid_tokens_of_an_address_are_limited(
     stack: Stack, strict: ASGIApp, new_name: NewName
 ) -> None:
-    """Guessing is limited before it is looked at; then a good token does not help either."""
+    """Beyond the limit a valid token is refused too, so tokens cannot be guessed."""
     bad = {"Authorization": "Bearer a.b.c"}
     async with client_of(stack, strict, "", "192.0.2.3") as client:
-        found = await codes(client, 4, "GET", "/v1/me", headers=bad)
+        found = await statuses_of(client, 4, "GET", "/v1/me", headers=bad)
     async with client_of(stack, strict, new_name("late"), "192.0.2.3") as client:
         late = await client.get("/v1/me")
 
@@ -85,7 +87,7 @@ async def test_refused_tokens_of_an_address_end_in_429(
     assert problem_of(late) == (429, "rate_limited")
 
 
-async def test_requests_of_a_user_beyond_the_burst_are_refused_wherever_from(
+async def test_requests_of_a_user_beyond_the_burst_are_refused_from_any_address(
     stack: Stack, strict: ASGIApp, new_name: NewName
 ) -> None:
     """The user is charged, not the address; a page of 150 chats costs 16 of 64 tokens."""
@@ -97,26 +99,26 @@ async def test_requests_of_a_user_beyond_the_burst_are_refused_wherever_from(
     assert found == [200] * 4 + [429]
 
 
-async def test_messages_of_a_user_are_counted_by_themselves(
+async def test_sends_of_a_user_have_their_own_limit(
     stack: Stack, strict: ASGIApp, new_name: NewName
 ) -> None:
-    """As by the socket: sends have a bucket of their own, which both share."""
+    """When the bucket for sends is empty, reads are still allowed."""
     user, other = new_name("mia"), new_name("nora")
     await stack.add_users([other])
     async with client_of(stack, strict, user, "192.0.2.20") as client:
         chat = (await client.put(f"/v1/direct-chats/{other}")).json()["chat"]
         path = f"/v1/chats/{chat}/messages"
-        found = await codes(client, 3, "POST", path, json={"body": "x"})
+        found = await statuses_of(client, 3, "POST", path, json={"body": "x"})
         read = await client.get(path)
 
     assert found == [201, 201, 429]
     assert read.status_code == 200
 
 
-async def test_forwarded_address_of_a_stranger_is_not_believed(
+async def test_forwarded_address_from_an_untrusted_hop_is_ignored(
     stack: Stack, strict: ASGIApp
 ) -> None:
-    """Only the right-most hop that no trusted proxy reported counts."""
+    """The address is the right-most one that is not a trusted proxy."""
     found = []
     for n in range(13):
         chain = f"198.51.100.{n}, 192.0.2.30"
@@ -129,9 +131,9 @@ async def test_forwarded_address_of_a_stranger_is_not_believed(
 async def test_creating_large_groups_is_charged_by_members(
     stack: Stack, strict: ASGIApp, new_name: NewName
 ) -> None:
-    """The cost of the body's content is charged, too: the second large group is refused."""
+    """The members in the body count: the second large group is refused."""
     body = {"members": [f"nobody{n}" for n in range(200)], "name": "Team"}
     async with client_of(stack, strict, new_name("olga"), "192.0.2.40") as client:
-        found = await codes(client, 2, "POST", "/v1/chats", json=body)
+        found = await statuses_of(client, 2, "POST", "/v1/chats", json=body)
 
     assert found == [404, 429]

@@ -1,7 +1,7 @@
-"""The access patterns by REST: by time, by sender, by receiver, by status, around one, by id.
+"""Message lists over HTTP: by time, sender, receiver and status, around a message, and by id.
 
-All messages are sent to be stored, so that their items are there; changes of them are not waited
-for: a list shows what was acked before it was asked for.
+Messages are sent with durability `stored`. Changes may still be in Redis only: a list includes
+every change that was acked before the request.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Fields = dict[str, Any]
 
 
 async def store(client: httpx.AsyncClient, chat: str, body: str, **more: Any) -> Fields:
-    """Send a message and see it stored; return its place."""
+    """Send a message, wait until it is stored, and return its ack."""
     answer = await send(client, chat, body, durability="stored", **more)
     assert answer.status_code == 201, answer.text
-    placed: Fields = answer.json()
-    return placed
+    ack: Fields = answer.json()
+    return ack
 
 
 async def bodies(client: httpx.AsyncClient, path: str, **query: Any) -> list[str]:
-    """Read a list to its end, in pages of `limit`, each full but the last; return the texts."""
+    """Read a list to its end and return the bodies; all pages but the last must be full."""
     found: list[str] = []
     cursor: dict[str, str] = {}
     while True:
@@ -49,7 +49,7 @@ async def bodies(client: httpx.AsyncClient, path: str, **query: Any) -> list[str
 async def test_messages_between_two_times_are_paged_either_way(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """Both ends belong to the range; without one it is open."""
+    """Both ends are included; either may be left out."""
     client, path = caller(alice.user), f"/v1/chats/{pair}/messages/between"
     ts = [(await store(client, pair, f"m{n}"))["ts"] for n in range(5)]
 
@@ -66,10 +66,10 @@ async def test_messages_between_two_times_are_paged_either_way(
     assert problem_of(empty) == (400, "bad_request")
 
 
-async def test_lists_leave_out_what_is_deleted_hidden_or_no_message(
+async def test_lists_omit_deleted_and_hidden_messages_and_reactions(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """At once, whether the change has reached DynamoDB or not; an edit shows its new text."""
+    """Before the change is in DynamoDB, too; an edited message has its new text."""
     mine, theirs = caller(alice.user), caller(bob.user)
     seqs = [(await store(mine, pair, f"m{n}"))["seq"] for n in range(5)]
     await theirs.put(f"/v1/chats/{pair}/messages/{seqs[0]}/reaction", json={"emoji": "👍"})
@@ -77,20 +77,20 @@ async def test_lists_leave_out_what_is_deleted_hidden_or_no_message(
     await mine.delete(f"/v1/chats/{pair}/messages/{seqs[2]}")
     await theirs.delete(f"/v1/chats/{pair}/messages/{seqs[3]}", params={"for": "me"})
 
-    whole, without = ["m4", "m3", "edited", "m0"], ["m4", "edited", "m0"]
+    for_alice, for_bob = ["m4", "m3", "edited", "m0"], ["m4", "edited", "m0"]
     chat = f"/v1/chats/{pair}/messages"
     for path in (f"{chat}/between", f"{chat}/active", "/v1/me/sent"):
-        assert await bodies(mine, path) == whole, path
+        assert await bodies(mine, path) == for_alice, path
     for path in (f"{chat}/between", f"{chat}/active", "/v1/me/received"):
-        assert await bodies(theirs, path) == without, path
+        assert await bodies(theirs, path) == for_bob, path
     assert await bodies(theirs, "/v1/me/sent") == []
     assert await bodies(mine, "/v1/me/received") == []
 
 
-async def test_deleted_message_leaves_the_active_ones_in_the_table(
+async def test_deleted_message_is_not_in_the_active_index(
     caller: Caller, stack: Stack, alice: RawChat, pair: str
 ) -> None:
-    """The status index shows it: a deleted message has left the prefix."""
+    """Its key in the status index starts with `deleted#`."""
     client = caller(alice.user)
     seqs = [(await store(client, pair, f"m{n}"))["seq"] for n in range(3)]
     await client.delete(f"/v1/chats/{pair}/messages/{seqs[1]}")
@@ -104,10 +104,10 @@ async def test_deleted_message_leaves_the_active_ones_in_the_table(
     assert await bodies(client, f"/v1/chats/{pair}/messages/active") == ["m2", "m0"]
 
 
-async def test_sent_is_what_the_user_may_still_read(
+async def test_sent_list_has_only_messages_that_the_user_may_read(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
 ) -> None:
-    """Not of chats that they left; of one that they joined again, what they sent before, too."""
+    """Not those in chats that the user left; after joining again, earlier ones are listed too."""
     mine, theirs = caller(alice.user), caller(bob.user)
     left, back, open_ = [await make_group(mine, bob.user) for _ in range(3)]
     for chat, text in ((pair, "direct"), (left, "left"), (back, "before"), (open_, "early")):
@@ -119,16 +119,16 @@ async def test_sent_is_what_the_user_may_still_read(
         assert answer.status_code == 201
     answer = await mine.patch(f"/v1/chats/{open_}", json={"history": "all"})
     assert answer.status_code == 200
-    placed = await store(theirs, back, "after")
+    ack = await store(theirs, back, "after")
 
     async def has_rejoined() -> bool:
-        # The directory's `joined` is the least it can be until Redis has given the place.
+        # The directory's `joined` is a lower bound until Redis has assigned the seq.
         return await bodies(theirs, "/v1/me/sent") == ["after", "early", "before", "direct"]
 
-    await eventually(has_rejoined, deadline_s=60, what="the list is what he may read")
+    await eventually(has_rejoined, deadline_s=60, what="the list has all readable messages")
 
-    since = {"from": placed["ts"]}
-    assert await bodies(theirs, "/v1/me/sent", **since) == ["after"]
+    query = {"from": ack["ts"]}
+    assert await bodies(theirs, "/v1/me/sent", **query) == ["after"]
     between = f"/v1/chats/{back}/messages/between"
     assert await bodies(theirs, between) == ["after", "before"]
     assert await bodies(theirs, between, order="oldest") == ["before", "after"]
@@ -137,10 +137,10 @@ async def test_sent_is_what_the_user_may_still_read(
         assert problem_of(answer) == (404, "not_found"), path
 
 
-async def test_received_is_what_was_sent_directly(
+async def test_received_list_has_messages_of_direct_chats_only(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Messages of groups have no receiver."""
+    """A message to a group has no receiver."""
     mine, theirs = caller(alice.user), caller(bob.user)
     chat = await make_group(mine, bob.user)
     await store(mine, chat, "to all")
@@ -152,10 +152,10 @@ async def test_received_is_what_was_sent_directly(
     assert await bodies(theirs, "/v1/me/received", to=first["ts"]) == ["one"]
 
 
-async def test_message_is_read_by_seq_and_by_its_id(
+async def test_message_is_read_by_seq_or_by_id(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """An id comes with a seq or a ts, and has to be the one of that place."""
+    """An id needs the seq or ts of the message; with another one it is not found."""
     mine = caller(alice.user)
     first, second = [await store(mine, pair, text) for text in ("one", "two")]
     path = f"/v1/chats/{pair}/messages"
@@ -180,10 +180,10 @@ async def test_message_is_read_by_seq_and_by_its_id(
     assert problem_of(await mine.get(f"{path}/99")) == (404, "not_found")
 
 
-async def test_messages_around_one_join_without_a_hole(
+async def test_messages_around_a_message_are_contiguous(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """Half of them before it; fewer only at the ends of the chat."""
+    """Half of them come before it; at the ends of the chat, fewer."""
     client = caller(alice.user)
     for n in range(1, 8):
         await send(client, pair, f"m{n}")
@@ -202,10 +202,10 @@ async def test_messages_around_one_join_without_a_hole(
     assert await around(4, 50) == ([f"m{n}" for n in range(1, 8)], False, False)
 
 
-async def test_key_with_the_scope_reads_anybody_s_messages(
+async def test_api_key_with_scope_reads_messages_of_any_user(
     caller: Caller, stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """The host application sees what members see, also what one of them hid from himself."""
+    """Including messages that a user deleted for themselves."""
     mine, theirs = caller(alice.user), caller(bob.user)
     seqs = [(await store(mine, pair, f"m{n}"))["seq"] for n in range(3)]
     await mine.delete(f"/v1/chats/{pair}/messages/{seqs[0]}")
@@ -225,10 +225,10 @@ async def test_key_with_the_scope_reads_anybody_s_messages(
     assert problem_of(absent) == (404, "not_found")
 
 
-async def test_cursor_of_a_list_is_good_for_that_list_alone(
+async def test_cursor_is_valid_for_its_own_list_only(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Not for another range or direction, nor for somebody else."""
+    """Not for another range, order, list or user, nor after a change."""
     mine = caller(alice.user)
     for n in range(3):
         await store(mine, pair, f"m{n}")

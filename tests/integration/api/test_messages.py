@@ -1,4 +1,4 @@
-"""Messages by HTTP: sent, read, changed and marked, and received on sockets."""
+"""Messages over HTTP: send, read, change and mark; sockets receive the events."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixture
 NewName = Callable[[str], str]
 
 
-async def test_message_sent_by_http_reaches_devices_and_history(
+async def test_message_sent_over_http_reaches_devices_and_history(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """The API has no sessions: gateways are notified, also those of the sender."""
+    """The event also reaches the sockets of the sender."""
     client = caller(alice.user)
     answer = await send(client, pair, "hello", ref="one", kind="text")
 
     events = [await who.expect_frame("event", kind="message", chat=pair) for who in (alice, bob)]
     page = (await client.get(f"/v1/chats/{pair}/messages")).json()
 
-    placed = answer.json()
+    ack = answer.json()
     assert answer.status_code == 201
-    assert (placed["ref"], placed["seq"], placed["dup"], placed["durability"]) == (
+    assert (ack["ref"], ack["seq"], ack["dup"], ack["durability"]) == (
         "one",
         1,
         False,
         "hot",
     )
     assert [event["message"] for event in events] == page["messages"] * 2
-    assert page["messages"][0]["mid"] == placed["mid"]
+    assert page["messages"][0]["mid"] == ack["mid"]
     assert (page["tier"], page["more"]) == ("hot", False)
 
 
-async def test_message_sent_again_has_the_same_place(
+async def test_message_sent_again_has_the_same_seq(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """One `ref`, one message; another text under it is a conflict."""
+    """One `ref` is one message; another text with the same `ref` is a conflict."""
     client = caller(alice.user)
     first = await send(client, pair, "hello", ref="same")
 
@@ -53,10 +53,8 @@ async def test_message_sent_again_has_the_same_place(
     assert problem_of(other) == (409, "conflict")
 
 
-async def test_line_breaks_are_the_same_message_whatever_the_system(
-    caller: Caller, alice: RawChat, pair: str
-) -> None:
-    """CRLF is stored as a newline; limits and repeats see the stored text, in edits, too."""
+async def test_line_breaks_are_normalized(caller: Caller, alice: RawChat, pair: str) -> None:
+    """CRLF and CR are stored as LF, also in edits; limits and repeats use the stored text."""
     client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
     sent = await send(client, pair, "one\r\ntwo\rthree", ref="breaks")
     again = await send(client, pair, "one\ntwo\nthree", ref="breaks")
@@ -68,10 +66,10 @@ async def test_line_breaks_are_the_same_message_whatever_the_system(
     assert bodies[:2] == ["four\nfive", "x\n" * 2000]
 
 
-async def test_message_by_the_socket_and_by_http_are_one(
+async def test_message_repeated_over_http_is_a_duplicate_of_the_socket_s(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """A client that loses its socket may go on by HTTP, with the same reference."""
+    """A client that loses its socket can retry over HTTP with the same reference."""
     by_socket = await alice.say(pair, "hello", "crossing")
 
     by_http = (await send(caller(alice.user), pair, "hello", ref="crossing")).json()
@@ -83,10 +81,10 @@ async def test_message_by_the_socket_and_by_http_are_one(
     )
 
 
-async def test_message_to_be_stored_is_in_the_warm_tier_on_answer(
+async def test_stored_message_is_in_dynamodb_when_the_response_arrives(
     caller: Caller, stack: Stack, alice: RawChat, pair: str
 ) -> None:
-    """`stored` means stored; the API has no stream, so it polls."""
+    """A response with durability `stored` is sent after the write."""
     answer = await send(caller(alice.user), pair, "kept", durability="stored")
 
     assert (answer.status_code, answer.json()["durability"]) == (201, "stored")
@@ -94,10 +92,10 @@ async def test_message_to_be_stored_is_in_the_warm_tier_on_answer(
     assert [row.body for row in rows] == ["kept"]
 
 
-async def test_message_changed_by_http_shows_the_change(
+async def test_message_changes_over_http_are_visible(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Edit, react, delete for oneself and for all, as by the socket."""
+    """Edit, react, delete for oneself and for everyone; only the sender may edit."""
     mine, theirs = caller(alice.user), caller(bob.user)
     seq = (await send(mine, pair, "helo")).json()["seq"]
     path = f"/v1/chats/{pair}/messages/{seq}"
@@ -116,8 +114,10 @@ async def test_message_changed_by_http_shows_the_change(
     assert (gone["deleted"], gone["body"]) == (True, "")
 
 
-async def test_history_by_http_goes_both_ways(caller: Caller, alice: RawChat, pair: str) -> None:
-    """Before and after a seq, contiguous; both at once make no sense."""
+async def test_history_over_http_is_read_in_both_directions(
+    caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """Before or after a seq; both at once are refused."""
     client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
     for n in range(1, 6):
         await send(client, pair, f"m{n}")
@@ -131,7 +131,7 @@ async def test_history_by_http_goes_both_ways(caller: Caller, alice: RawChat, pa
     assert problem_of(both) == (400, "bad_request")
 
 
-async def test_marks_set_by_http_are_told_to_the_sender(
+async def test_marks_set_over_http_are_sent_to_the_sender(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """The sender sees messages that were read by HTTP as read."""
@@ -146,10 +146,10 @@ async def test_marks_set_by_http_are_told_to_the_sender(
     assert problem_of(empty) == (400, "bad_request")
 
 
-async def test_messages_of_others_are_not_there(
+async def test_chat_of_other_users_is_not_found(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
 ) -> None:
-    """Reading, sending, changing and marking answer 404, as for a chat that does not exist."""
+    """Every request gets the 404 of a chat that does not exist."""
     await send(caller(alice.user), pair, "private")
     eve = caller(new_name("eve"))
     for chat in (pair, "no-such-chat"):
@@ -183,10 +183,9 @@ async def test_messages_of_others_are_not_there(
         ({"body": "x", "sender": "bob"}, "sender"),
     ],
 )
-async def test_message_with_a_wrong_field_is_refused_by_name(
+async def test_message_with_invalid_field_is_refused_with_its_name(
     caller: Caller, alice: RawChat, pair: str, fields: dict[str, object], field: str
 ) -> None:
-    """The error names the field and what is wrong."""
     answer = await caller(alice.user).post(f"/v1/chats/{pair}/messages", json=fields)
 
     status, code = problem_of(answer)
@@ -203,27 +202,26 @@ async def test_message_with_a_wrong_field_is_refused_by_name(
         ("/v1/me?nonsense", "nonsense"),
     ],
 )
-async def test_query_parameter_that_a_route_does_not_know_is_refused_by_name(
+async def test_unknown_query_parameter_is_refused_with_its_name(
     caller: Caller, alice: RawChat, pair: str, path: str, name: str
 ) -> None:
-    """If it were ignored, the client would get the first page forever."""
+    """A client with a misspelled cursor would otherwise read the first page forever."""
     answer = await caller(alice.user).get(path.format(chat=pair))
 
     assert problem_of(answer) == (400, "bad_request")
     assert answer.json()["detail"].startswith(f"{name}: unknown query parameter; known: ")
 
 
-async def test_pages_may_be_linked_to_with_what_others_add(caller: Caller) -> None:
-    """They are for browsers, where anything may come behind the question mark."""
+async def test_web_page_ignores_unknown_query_parameters(caller: Caller) -> None:
+    """Links to the web client may have parameters that other sites added."""
     answer = await caller("alice").get("/?utm_source=mail")
 
     assert answer.status_code == 200
 
 
-async def test_group_of_three_hears_what_is_sent_by_http(
+async def test_group_messages_sent_over_http_arrive_once_and_in_order(
     caller: Caller, alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:
-    """Fan-out is the same as for a message by the socket: each inbox has it once, in order."""
     client = caller(alice.user)
     chat = await make_group(client, bob.user)
     for n in range(10):
@@ -231,5 +229,7 @@ async def test_group_of_three_hears_what_is_sent_by_http(
 
     await bob.expect_frame("event", kind="message", chat=chat, cs=10)
 
-    heard = [event["message"]["body"] for event in bob.of_type("event", kind="message", chat=chat)]
-    assert heard == [f"m{n}" for n in range(10)]
+    received = [
+        event["message"]["body"] for event in bob.of_type("event", kind="message", chat=chat)
+    ]
+    assert received == [f"m{n}" for n in range(10)]

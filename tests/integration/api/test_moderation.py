@@ -1,4 +1,4 @@
-"""Moderation by REST: the socket's use cases by HTTP, and what is for admins and the host alone."""
+"""Moderation over HTTP, and the routes that only admins and the host application may use."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixture
 NewName = Callable[[str], str]
 
 
-async def test_blocks_by_http_are_those_of_the_socket(
+async def test_blocks_over_http_are_the_same_over_the_socket(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Put, list, delete; a message between is refused by HTTP too, in the same words."""
+    """A blocked user cannot send; only the user who blocked sees the block."""
     alice_http, bob_http = caller(alice.user), caller(bob.user)
 
     put = await alice_http.put(f"/v1/me/blocks/{bob.user}")
@@ -35,10 +35,10 @@ async def test_blocks_by_http_are_those_of_the_socket(
     assert others == {"items": [], "next": None}
 
 
-async def test_mutes_and_bans_by_http_are_for_admins(
+async def test_mutes_and_bans_over_http_are_for_group_admins(
     caller: Caller, alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:
-    """The owner mutes and bans, and sees the list; a member does neither."""
+    """The owner mutes, bans and lists bans; a member is refused."""
     owner, member = caller(alice.user), caller(bob.user)
     chat = await make_group(owner, bob.user)
     muting, banning = f"/v1/chats/{chat}/members/{bob.user}/mute", f"/v1/chats/{chat}/bans"
@@ -68,10 +68,10 @@ async def test_mutes_and_bans_by_http_are_for_admins(
     assert (await owner.get(banning)).json()["items"] == []
 
 
-async def test_reports_by_http_are_listed_and_resolved_by_the_owner(
+async def test_reports_over_http_are_listed_and_resolved_by_the_owner(
     caller: Caller, alice: RawChat, bob: RawChat
 ) -> None:
-    """By page, and only within the chat that one manages."""
+    """In pages; a member is refused, and the owner cannot list the reports of all chats."""
     owner, member = caller(alice.user), caller(bob.user)
     chat = await make_group(owner, bob.user)
     for number in range(3):
@@ -82,29 +82,29 @@ async def test_reports_by_http_are_listed_and_resolved_by_the_owner(
     first = (await owner.get(f"/v1/chats/{chat}/reports?limit=2")).json()
     rest = (await owner.get(f"/v1/chats/{chat}/reports?limit=2&cursor={first['next']}")).json()
     path = f"/v1/chats/{chat}/reports/1/{bob.user}/resolve"
-    not_his = await member.post(path)
+    by_member = await member.post(path)
     resolved = await owner.post(path)
     page = (await owner.get(f"/v1/chats/{chat}/reports")).json()
-    for_the_host = await owner.get("/v1/admin/reports")
+    of_all_chats = await owner.get("/v1/admin/reports")
 
     assert [item["seq"] for item in first["items"] + rest["items"]] == [1, 2, 3]
     assert rest["next"] is None
     assert first["items"][0]["reason"] == "rude"
     assert problem_of(absent) == (404, "not_found")
-    assert problem_of(not_his) == (403, "forbidden")
+    assert problem_of(by_member) == (403, "forbidden")
     assert resolved.status_code == 204
     assert [(item["state"], item["resolved_by"]) for item in page["items"]] == [
         ("resolved", alice.user),
         ("open", None),
         ("open", None),
     ]
-    assert problem_of(for_the_host)[0] == 403
+    assert problem_of(of_all_chats)[0] == 403
 
 
-async def test_open_reports_are_for_the_host_in_either_order(
+async def test_open_reports_are_listed_for_the_host_in_both_orders(
     caller: Caller, stack: Stack, alice: RawChat, bob: RawChat
 ) -> None:
-    """By page; a cursor is good for the order that it was given in."""
+    """In pages; a cursor is valid for its own order only."""
     owner, member = caller(alice.user), caller(bob.user)
     chat = await make_group(owner, bob.user)
     for number in range(3):

@@ -1,4 +1,4 @@
-"""`chatserver api` as a process: serves, refuses what is no HTTP, ends in order, fails in words."""
+"""`chatserver api` as a process: start, invalid input, log and shutdown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECRET = "0123456789abcdef0123456789abcdef"
 
 @pytest.fixture
 def start_api(redis_url: str) -> Iterator[Start]:
-    """Start API processes with settings of their own, beside a Redis; there is no DynamoDB."""
+    """A function that starts an API process with Redis but without DynamoDB."""
     started: list[subprocess.Popen[str]] = []
 
     def start(**settings: str) -> subprocess.Popen[str]:
@@ -42,21 +42,21 @@ def start_api(redis_url: str) -> Iterator[Start]:
         process.communicate()
 
 
-END_S = 60  # of a process: only a failure takes so long
+DEADLINE_S = 60
 
 
-async def ready(port: int) -> None:
-    await eventually(lambda: answers_http(port, "/healthz"), END_S, "the API's health")
+async def wait_until_healthy(port: int) -> None:
+    await eventually(lambda: answers_http(port, "/healthz"), DEADLINE_S, "the API is healthy")
 
 
-async def test_api_stopped_by_a_signal_exits_with_0_and_frees_its_port(start_api: Start) -> None:
-    """SIGTERM is an orderly shutdown, logged as JSON lines."""
+async def test_api_after_sigterm_exits_with_0_and_frees_its_port(start_api: Start) -> None:
+    """All output until the end of the shutdown is JSON lines."""
     port = free_port()
     process = start_api(CHAT_API_PORT=str(port))
-    await ready(port)
+    await wait_until_healthy(port)
 
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=END_S)
+    output, _ = process.communicate(timeout=DEADLINE_S)
 
     assert process.returncode == 0
     assert all(line.startswith("{") for line in output.splitlines()), output
@@ -66,44 +66,44 @@ async def test_api_stopped_by_a_signal_exits_with_0_and_frees_its_port(start_api
         again.bind(("127.0.0.1", port))
 
 
-def test_api_on_a_busy_port_names_the_address(start_api: Start) -> None:
-    """No traceback, and what to look for."""
+def test_api_on_a_port_in_use_prints_the_address(start_api: Start) -> None:
+    """An error message instead of a traceback."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
 
-        output, _ = start_api(CHAT_API_PORT=str(port)).communicate(timeout=END_S)
+        output, _ = start_api(CHAT_API_PORT=str(port)).communicate(timeout=DEADLINE_S)
 
     assert f"127.0.0.1:{port}" in output
     assert "Traceback" not in output
 
 
-async def test_api_survives_what_is_no_http(start_api: Start) -> None:
-    """Rubbish, an endless header and a sudden end cost the sender its connection, nothing else."""
+async def test_api_survives_invalid_http(start_api: Start) -> None:
+    """Random bytes, a huge header and an early end of input affect their own connection only."""
     port = free_port()
     start_api(CHAT_API_PORT=str(port))
-    await ready(port)
+    await wait_until_healthy(port)
 
-    for rubbish in (b"\x16\x03\x01\x00\xff" * 100, b"GET / HTTP/1.1\r\nX: " + b"a" * 200_000, b""):
+    for data in (b"\x16\x03\x01\x00\xff" * 100, b"GET / HTTP/1.1\r\nX: " + b"a" * 200_000, b""):
         with socket.create_connection(("127.0.0.1", port), 20) as client:
             client.settimeout(20)
             try:
-                client.sendall(rubbish)
+                client.sendall(data)
                 client.shutdown(socket.SHUT_WR)
                 answer = client.recv(4096)
             except ConnectionError:
                 answer = b""
         assert answer == b"" or answer.startswith(b"HTTP/1.1 4")
 
-    await ready(port)
+    await wait_until_healthy(port)
 
 
-async def test_api_tells_nothing_of_its_software(start_api: Start) -> None:
-    """No Server header, no version, no framework's error page."""
+async def test_api_responses_do_not_name_the_software(start_api: Start) -> None:
+    """No Server header, and no error page of the framework."""
     port = free_port()
     start_api(CHAT_API_PORT=str(port))
-    await ready(port)
+    await wait_until_healthy(port)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
 
     connection.request("GET", "/nothing-here")
@@ -117,11 +117,11 @@ async def test_api_tells_nothing_of_its_software(start_api: Start) -> None:
     assert b"litestar" not in body.lower()
 
 
-async def test_api_log_holds_no_token(start_api: Start) -> None:
-    """A token that somebody puts where it does not belong is not written down."""
+async def test_api_log_has_no_token(start_api: Start) -> None:
+    """A token in a path, a query or a malformed header is not logged."""
     port = free_port()
     process = start_api(CHAT_API_PORT=str(port), CHAT_API_DEMO_USERS='["alice"]')
-    await ready(port)
+    await wait_until_healthy(port)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     canary = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
     for path in (f"/v1/{canary}", f"/v1/dev/login?token={canary}"):
@@ -130,7 +130,7 @@ async def test_api_log_holds_no_token(start_api: Start) -> None:
     connection.close()
 
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=END_S)
+    output, _ = process.communicate(timeout=DEADLINE_S)
 
     assert "request.refused" in output
     assert "eyJ" not in output

@@ -1,4 +1,4 @@
-"""Retention and legal holds by REST: the host application's alone."""
+"""Retention and legal holds over HTTP, for the host application only."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ NewName = Callable[[str], str]
 
 
 async def open_host(stack: Stack, api: Server) -> httpx.AsyncClient:
-    """A client of the host application that may look after what is kept."""
+    """Return a client of the host application with the scopes for holds and retention."""
     key = await make_key(stack, "holds", "chats:write")
     return httpx.AsyncClient(base_url=api.endpoint, headers=bearer(key), timeout=20)
 
 
-async def test_retention_by_http_ends_what_is_sent_from_then_on(
+async def test_retention_over_http_expires_later_messages(
     stack: Stack, api: Server, caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """In a direct chat both users get the change; in a group it is an ordinary change."""
+    """Earlier messages do not expire; only the host application may set it."""
     mine = caller(alice.user)
     group = await make_group(mine, bob.user)
     async with await open_host(stack, api) as host:
         for chat in (pair, group):
-            await send(mine, chat, "stays")
+            await send(mine, chat, "sent before")
             path = f"/v1/admin/chats/{chat}/retention"
             first = (await host.put(path, json={"retention_s": 3600})).json()
             again = await host.put(path, json={"retention_s": 3600})
-            await send(mine, chat, "ends")
+            await send(mine, chat, "sent after")
             assert first["retention_s"] == 3600
             assert again.status_code == 200
         refused = await host.put(path, json={"retention_s": -1})
@@ -49,8 +49,8 @@ async def test_retention_by_http_ends_what_is_sent_from_then_on(
     )
     for chat in (pair, group):
         listed = (await mine.get(f"/v1/chats/{chat}/messages")).json()["messages"]
-        ends = {each["body"]: "expires_at" in each for each in listed if each["kind"] == "text"}
-        assert ends == {"stays": False, "ends": True}
+        expires = {each["body"]: "expires_at" in each for each in listed if each["kind"] == "text"}
+        assert expires == {"sent before": False, "sent after": True}
     assert problem_of(refused) == (400, "bad_request")
     assert "retention_s" in refused.json()["detail"]
     assert problem_of(absent) == (404, "not_found")
@@ -58,19 +58,19 @@ async def test_retention_by_http_ends_what_is_sent_from_then_on(
 
 
 def chats_of(device: RawChat, chat: str) -> list[dict[str, Any]]:
-    """The chat infos that a device received."""
+    """Return the chat infos that a device received."""
     return [each["info"] for each in device.of_type("event", kind="chat", chat=chat)]
 
 
-async def test_hold_by_http_keeps_what_a_member_deletes(
+async def test_hold_over_http_keeps_deleted_messages(
     stack: Stack, api: Server, caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """The member sees it gone; the host reads it until the hold ends."""
+    """Members see the message as deleted; the host application reads it until the hold ends."""
     mine = caller(alice.user)
     path = f"/v1/admin/chats/{pair}"
     async with await open_host(stack, api) as host:
         none = await host.get(f"{path}/hold")
-        unsaid = await host.put(f"{path}/hold", json={"reason": " "})
+        without_reason = await host.put(f"{path}/hold", json={"reason": " "})
         made = (await host.put(f"{path}/hold", json={"reason": "case 7"})).json()
         again = (await host.put(f"{path}/hold", json={"reason": "another"})).json()
         await send(mine, pair, "secret")
@@ -89,7 +89,7 @@ async def test_hold_by_http_keeps_what_a_member_deletes(
         state = (await host.get(f"{path}/hold")).json().get("state", "gone")
 
     assert problem_of(none) == (404, "not_found")
-    assert problem_of(unsaid) == (400, "bad_request")
+    assert problem_of(without_reason) == (400, "bad_request")
     assert (made["reason"], again["reason"]) == ("case 7", "case 7")
     assert made["state"] == "starting"
     assert (copy["body"], copy["sender"], copy["seq"]) == ("secret", alice.user, 1)

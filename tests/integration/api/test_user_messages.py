@@ -1,4 +1,4 @@
-"""`/v1/me/messages`: all that a user sent and received, over all chats, in every tier."""
+"""`/v1/me/messages`: messages that a user sent and received, over all chats and tiers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ ALL = "/v1/me/messages"
 
 
 async def store(client: httpx.AsyncClient, chat: str, body: str, **more: Any) -> Fields:
-    """Send a message, wait until it is stored, and return its place."""
+    """Send a message, wait until it is stored, and return its ack."""
     answer = await send(client, chat, body, durability="stored", **more)
     assert answer.status_code == 201, answer.text
-    placed: Fields = answer.json()
-    return placed
+    ack: Fields = answer.json()
+    return ack
 
 
 async def show_all(owner: httpx.AsyncClient, chat: str) -> None:
@@ -45,7 +45,7 @@ async def bodies(
     sizes: Callable[[], int] = lambda: 2,
     **query: Any,
 ) -> list[str]:
-    """Read a list to its end, in full pages; return the texts."""
+    """Read a list to its end and return the bodies; all pages but the last must be full."""
     found: list[str] = []
     cursor: dict[str, str] = {}
     while True:
@@ -63,7 +63,7 @@ async def bodies(
 async def test_list_has_direct_and_group_messages_by_time(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Sent and received, either way, in a time range whose ends belong to it."""
+    """Sent and received, in both orders, in a time range that includes its ends."""
     mine, theirs = caller(alice.user), caller(bob.user)
     group = await make_group(mine, bob.user)
     talk = [(mine, pair), (theirs, group), (theirs, pair), (mine, group), (theirs, pair)]
@@ -110,7 +110,7 @@ async def test_cursor_stays_valid_while_messages_arrive(
 async def test_messages_from_before_joining_are_not_received(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str, new_name: NewName, stack: Stack
 ) -> None:
-    """Even if the chat shows its full history; those of an earlier membership are listed again."""
+    """Even if the history is visible; messages of an earlier membership are listed again."""
     mine, theirs = caller(alice.user), caller(bob.user)
     await stack.add_users([eve := new_name("eve")])
     group = await make_group(theirs, eve)
@@ -122,25 +122,25 @@ async def test_messages_from_before_joining_are_not_received(
         assert answer.status_code == 201
 
     await join()
-    await store(theirs, group, "first stay")
+    await store(theirs, group, "first membership")
     assert (await mine.post(f"/v1/chats/{group}/leave", json={})).status_code == 200
     left = await bodies(mine)
     await store(theirs, group, "absent")
     await join()
-    await store(theirs, group, "second stay")
+    await store(theirs, group, "second membership")
 
     async def has_joined() -> bool:
         # The directory's `joined` is a lower bound until Redis has assigned the seq.
-        return await bodies(mine) == ["second stay", "first stay"]
+        return await bodies(mine) == ["second membership", "first membership"]
 
     await eventually(has_joined, deadline_s=60, what="the list has both memberships")
     assert left == []
 
 
-async def test_operators_see_the_list_of_any_user(
+async def test_api_key_lists_messages_of_any_user(
     caller: Caller, stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Also what the user deleted for themselves; other users have no access."""
+    """Including messages that the user deleted for themselves; users are refused."""
     mine, theirs = caller(alice.user), caller(bob.user)
     seqs = [(await store(theirs, pair, f"m{n}"))["seq"] for n in range(2)]
     await mine.delete(f"/v1/chats/{pair}/messages/{seqs[0]}", params={"for": "me"})
@@ -159,7 +159,7 @@ async def test_operators_see_the_list_of_any_user(
 async def test_sdk_lists_all_messages(
     stack: Stack, api: Server, caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Page by page; with a direction and a time range."""
+    """In pages, by direction and in a time range."""
     mine, theirs = caller(alice.user), caller(bob.user)
     group = await make_group(theirs, alice.user)
     talk = [(mine, pair), (theirs, group), (theirs, pair)]
@@ -184,20 +184,20 @@ async def test_sdk_lists_all_messages(
 
 @dataclasses.dataclass
 class Sent:
-    """A message of the model."""
+    """A message in the model."""
 
     chat: str
     seq: int
     ts: int
     sender: str
     body: str
-    is_for_alice: bool  # she was a member
-    is_gone: bool = False
+    is_for_alice: bool  # alice was a member when it was sent
+    is_removed: bool = False
 
 
 @dataclasses.dataclass
 class Model:
-    """The content of alice's list, and the requests that change it."""
+    """The expected content of alice's list, and the requests that change it."""
 
     random: random.Random
     clients: dict[str, httpx.AsyncClient]  # by user; the first one is alice
@@ -210,9 +210,9 @@ class Model:
         return next(iter(self.clients))
 
     async def step(self) -> None:
-        """Do something at random."""
-        acts = [self.send] * 8 + [self.edit, self.delete, self.hide, self.join_or_leave]
-        await self.random.choice(acts)()
+        """Run one random change."""
+        changes = [self.send] * 8 + [self.edit, self.delete, self.hide, self.join_or_leave]
+        await self.random.choice(changes)()
 
     async def send(self) -> None:
         chat = self.random.choice(list(self.members))
@@ -221,15 +221,15 @@ class Model:
         durability = self.random.choice(["hot", "hot", "stored"])
         answer = await send(self.clients[sender], chat, body, durability=durability)
         assert answer.status_code == 201, answer.text
-        at = answer.json()
-        is_hers = self.alice in self.members[chat]
-        self.messages.append(Sent(chat, at["seq"], at["ts"], sender, body, is_hers))
+        ack = answer.json()
+        is_for_alice = self.alice in self.members[chat]
+        self.messages.append(Sent(chat, ack["seq"], ack["ts"], sender, body, is_for_alice))
 
     def pick(self, *, is_readable: bool = False) -> Sent | None:
         found = [
             each
             for each in self.messages
-            if not each.is_gone
+            if not each.is_removed
             and (each.sender in self.members[each.chat])
             and (not is_readable or (each.is_for_alice and self.alice in self.members[each.chat]))
         ]
@@ -244,14 +244,14 @@ class Model:
 
     async def delete(self) -> None:
         if (message := self.pick()) is not None:
-            message.is_gone = True
+            message.is_removed = True
             path = f"/v1/chats/{message.chat}/messages/{message.seq}"
             answer = await self.clients[message.sender].delete(path)
             assert answer.status_code in (200, 204), answer.text
 
     async def hide(self) -> None:
         if (message := self.pick(is_readable=True)) is not None:
-            message.is_gone = True
+            message.is_removed = True
             path = f"/v1/chats/{message.chat}/messages/{message.seq}"
             answer = await self.clients[self.alice].delete(path, params={"for": "me"})
             assert answer.status_code in (200, 204), answer.text
@@ -269,12 +269,12 @@ class Model:
         assert answer.status_code in (200, 201), answer.text
 
     def listed(self, direction: str | None, low: int, high: int) -> list[str]:
-        """The texts of alice's list, oldest first."""
+        """Return the expected bodies of alice's list, oldest first."""
         found = [
             each
             for each in self.messages
             if each.is_for_alice
-            and not each.is_gone
+            and not each.is_removed
             and self.alice in self.members[each.chat]
             and low <= each.ts <= high
             and (direction is None or (each.sender == self.alice) == (direction == "sent"))
@@ -307,14 +307,18 @@ async def test_list_equals_the_model_after_random_changes(
         async def is_current() -> bool:
             return await bodies(clients[alice], order="oldest") == model.listed(None, 0, 2**53)
 
-        await eventually(is_current, deadline_s=60, what="joins have their seq in the directory")
+        await eventually(is_current, deadline_s=60, what="the list equals the model")
         ts = sorted(each.ts for each in model.messages)
         for _ in range(6):
             low, high = sorted(model.random.choices([0, *ts, 2**53 - 1], k=2))
             direction = model.random.choice([None, "sent", "received"])
-            is_down = model.random.random() < 0.5
-            query: Fields = {"from": low, "to": high, "order": "newest" if is_down else "oldest"}
+            is_newest_first = model.random.random() < 0.5
+            query: Fields = {
+                "from": low,
+                "to": high,
+                "order": "newest" if is_newest_first else "oldest",
+            }
             query |= {} if direction is None else {"direction": direction}
             found = await bodies(clients[alice], sizes=lambda: model.random.randint(1, 9), **query)
-            wanted = model.listed(direction, low, high)
-            assert found == (wanted[::-1] if is_down else wanted), query
+            expected = model.listed(direction, low, high)
+            assert found == (expected[::-1] if is_newest_first else expected), query

@@ -1,4 +1,4 @@
-"""The user search over HTTP and in the SDK: settings, results and refusals."""
+"""User search over HTTP and in the SDK: settings, results and errors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_discoverable_user_is_found_by_the_sdk(
         ({"q": "ann", "limit": 21}, "limit"),
     ],
 )
-async def test_search_out_of_bounds_is_refused_by_field(
+async def test_search_with_invalid_parameter_is_refused_with_its_name(
     caller: Caller, new_name: NewName, params: dict[str, str], field: str
 ) -> None:
     answer = await caller(new_name("ann")).get(SEARCH, params=params)
@@ -63,7 +63,7 @@ async def test_search_out_of_bounds_is_refused_by_field(
     assert answer.json()["detail"].startswith(field)
 
 
-async def test_search_without_a_login_is_refused(caller: Caller) -> None:
+async def test_search_without_token_is_refused(caller: Caller) -> None:
     answer = await caller("").get(SEARCH, params={"q": "ann"})
 
     assert problem_of(answer)[0] == 401

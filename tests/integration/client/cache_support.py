@@ -1,4 +1,4 @@
-"""Clients with a message cache, and a client process that a test can kill."""
+"""SDK clients with a message cache, and a client process that a test can kill."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def url_of(stack: Stack) -> str:
 
 
 def client_of(stack: Stack, user: str, store: SqliteStore | None = None, **more: Any) -> ChatClient:
-    """Return a client of a user, not open yet."""
+    """Return a client of a user; it is not open yet."""
 
     async def get_token() -> str:
         return stack.token(user)
@@ -47,7 +47,7 @@ def client_of(stack: Stack, user: str, store: SqliteStore | None = None, **more:
 
 
 def offline_client(stack: Stack, path: Path) -> ChatClient:
-    """Return a client of the stack that reaches no gateway."""
+    """Return a client with the stack's cache whose gateway URL does not answer."""
 
     async def get_token() -> str:
         return "not sent"
@@ -80,7 +80,7 @@ async def consume(client: ChatClient) -> None:
 
 
 async def read_all(client: ChatClient, chat: str) -> list[str]:
-    """Return the bodies of all messages that `history` returns."""
+    """Read the history of a chat to its start; return the bodies of its messages."""
     bodies: list[str] = []
     before: int | None = None
     while True:
@@ -91,7 +91,7 @@ async def read_all(client: ChatClient, chat: str) -> list[str]:
         before = page.entries[0].seq
 
 
-async def shown(client: ChatClient, chat: str, bodies: list[str]) -> None:
+async def wait_until_shown(client: ChatClient, chat: str, bodies: list[str]) -> None:
     """Wait until the client shows these messages."""
     await eventually(
         lambda: [message.body for message in client.messages(chat)] == bodies,

@@ -21,8 +21,8 @@ from tests.integration.client.cache_support import (
     offline_client,
     read_all,
     read_line,
-    shown,
     start_process,
+    wait_until_shown,
 )
 from tests.support.servers.processes import eventually
 from tests.support.stack import PATIENT, Stack, bring_up, open_stack
@@ -34,7 +34,7 @@ NewName = Callable[[str], str]
 
 @pytest.fixture(scope="module")
 def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack to break, with an inbox of 20 events."""
+    """A stack whose processes and data tests destroy; an inbox keeps 20 events."""
     env = {**PATIENT, "CHAT_REDIS_INBOX_MAX": "20"}
     with open_stack(tmp_path_factory.mktemp("cache"), fsync="no", env=env) as made:
         yield made
@@ -56,7 +56,7 @@ async def consuming(client: ChatClient) -> AsyncIterator[ChatClient]:
 async def test_client_opens_offline_with_its_chats_and_messages(
     stack: Stack, new_name: NewName, tmp_path: Path
 ) -> None:
-    """Without a gateway: names, messages with their changes, pages; a clear error for the rest."""
+    """Chats, changed messages and pages come from the cache; anything else is an error."""
     path, bob_name = tmp_path / "alice.db", await add_user(stack, new_name("bob"))
     alice = client_of(stack, new_name("alice"), SqliteStore(path))
     async with consuming(alice), consuming(client_of(stack, bob_name)) as bob:
@@ -67,7 +67,7 @@ async def test_client_opens_offline_with_its_chats_and_messages(
         gone = await bob.send(chat, "oops")
         await bob.delete(chat, gone.seq)
         await bob.send(chat, "bye")
-        await shown(alice, chat, ["hello", "", "bye"])
+        await wait_until_shown(alice, chat, ["hello", "", "bye"])
 
     async with offline_client(stack, path) as client:
         assert not client.is_online
@@ -90,10 +90,10 @@ async def test_client_opens_offline_with_its_chats_and_messages(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-async def test_client_killed_while_it_receives_misses_nothing_and_keeps_nothing_twice(
+async def test_client_killed_while_receiving_has_every_message_once(
     stack: Stack, new_name: NewName, tmp_path: Path
 ) -> None:
-    """`kill -9` between any two saves; the next process has every message once, offline too."""
+    """After SIGKILL at several points the next process has all messages, also offline."""
     path, bob_name = tmp_path / "bob.db", await add_user(stack, new_name("bob"))
     async with client_of(stack, new_name("alice")) as alice:
         chat = (await alice.open_direct(bob_name)).id
@@ -114,7 +114,7 @@ async def test_client_killed_while_it_receives_misses_nothing_and_keeps_nothing_
             await eventually(
                 lambda: [m.body for m in bob.messages(chat)][-1:] == expected[-1:],
                 DEADLINE_S,
-                "the newest message",
+                "the newest message is received",
             )
 
     async with offline_client(stack, path) as client:
@@ -133,10 +133,10 @@ async def _bodies(client: ChatClient, chat: str) -> list[str]:
 
 
 @pytest.mark.parametrize("missed", [0, 60], ids=["inbox", "inbox trimmed"])
-async def test_messages_deleted_while_the_client_was_away_are_gone(
+async def test_messages_deleted_while_the_client_was_offline_are_removed(
     breakable: Stack, new_name: NewName, tmp_path: Path, missed: int
 ) -> None:
-    """For everyone, and for the user on another device; in a busy chat and in a silent one."""
+    """Deleted for everyone, or for the user on another device; with and without later messages."""
     path, bob_name = tmp_path / "bob.db", await add_user(breakable, new_name("bob"))
     stack = breakable
     async with client_of(stack, new_name("alice")) as alice:
@@ -146,7 +146,7 @@ async def test_messages_deleted_while_the_client_was_away_are_gone(
             for chat in (direct, group):
                 for body in ("secret one", "secret two", "public"):
                     await alice.send(chat, body)
-                await shown(bob, chat, ["secret one", "secret two", "public"])
+                await wait_until_shown(bob, chat, ["secret one", "secret two", "public"])
 
         async with client_of(stack, bob_name, device="other") as other:
             for chat in (direct, group):
@@ -162,8 +162,8 @@ async def test_messages_deleted_while_the_client_was_away_are_gone(
         texts = ["", "", "public"]
 
         async with consuming(client_of(stack, bob_name, SqliteStore(path))) as bob:
-            await shown(bob, direct, texts + [str(n) for n in range(missed)])
-            await shown(bob, group, texts)
+            await wait_until_shown(bob, direct, texts + [str(n) for n in range(missed)])
+            await wait_until_shown(bob, group, texts)
 
     async with offline_client(stack, path) as client:
         assert await read_all(client, direct) == texts + [str(n) for n in range(missed)]
@@ -171,17 +171,17 @@ async def test_messages_deleted_while_the_client_was_away_are_gone(
     assert b"secret" not in path.read_bytes()
 
 
-async def test_messages_that_a_lost_redis_had_are_gone(
+async def test_messages_lost_with_redis_are_removed(
     breakable: Stack, new_name: NewName, tmp_path: Path
 ) -> None:
-    """After a new epoch the cache has what the server has, and nothing else."""
+    """After a new epoch the cache is equal to the server's history."""
     path, bob_name = tmp_path / "bob.db", await add_user(breakable, new_name("bob"))
     (worker,) = breakable.workers.values()
     alice = client_of(breakable, new_name("alice"))
     async with alice, consuming(client_of(breakable, bob_name, SqliteStore(path))) as bob:
         chat = (await alice.open_direct(bob_name)).id
         await alice.send(chat, "stored", durability="stored")
-        await shown(bob, chat, ["stored"])
+        await wait_until_shown(bob, chat, ["stored"])
     worker.kill()
     try:
         async with (
@@ -189,19 +189,19 @@ async def test_messages_that_a_lost_redis_had_are_gone(
             consuming(client_of(breakable, bob_name, SqliteStore(path))) as bob,
         ):
             await short.send(chat, "only in Redis")
-            await shown(bob, chat, ["stored", "only in Redis"])
+            await wait_until_shown(bob, chat, ["stored", "only in Redis"])
         async with redis.from_url(breakable.redis_url) as client:
             await client.flushall()
     finally:
         await bring_up(worker)
 
     async with consuming(client_of(breakable, bob_name, SqliteStore(path))) as bob:
-        await shown(bob, chat, ["stored"])
+        await wait_until_shown(bob, chat, ["stored"])
 
         async def is_cached() -> bool:
             return await _cached(bob, chat) == ["stored"]
 
-        await eventually(is_cached, DEADLINE_S, "the cache is compared")
+        await eventually(is_cached, DEADLINE_S, "the cache has the stored message only")
     async with offline_client(breakable, path) as offline:
         assert await read_all(offline, chat) == ["stored"]
 
@@ -211,22 +211,22 @@ async def _cached(client: ChatClient, chat: str) -> list[str] | None:
     return None if page is None else [e.body for e in page.entries if e.target is None]
 
 
-async def test_messages_of_a_chat_that_the_user_left_are_gone(
+async def test_messages_of_a_chat_are_removed_after_leaving(
     stack: Stack, new_name: NewName, tmp_path: Path
 ) -> None:
-    """Later deletions would not reach the device."""
+    """The device would not receive later deletions."""
     path, bob_name = tmp_path / "bob.db", await add_user(stack, new_name("bob"))
     async with client_of(stack, new_name("alice")) as alice:
         chat = (await alice.create_chat([bob_name], name="Trip")).id
         async with consuming(client_of(stack, bob_name, SqliteStore(path))) as bob:
             await alice.send(chat, "secret")
-            await shown(bob, chat, ["secret"])
+            await wait_until_shown(bob, chat, ["secret"])
         await alice.remove(chat, bob_name)
         async with consuming(client_of(stack, bob_name, SqliteStore(path))) as bob:
             await eventually(
                 lambda: (known := bob.find_chat(chat)) is None or known.is_left,
                 DEADLINE_S,
-                "the removal",
+                "the client knows that it was removed",
             )
 
     async with offline_client(stack, path) as client:
@@ -237,20 +237,22 @@ async def test_messages_of_a_chat_that_the_user_left_are_gone(
 
 
 async def test_messages_expire_offline(stack: Stack, new_name: NewName, tmp_path: Path) -> None:
-    """By their `expires_at`, without an event, in memory and in the file."""
+    """By `expires_at`, without an event, in memory and in the file."""
     path, bob_name = tmp_path / "bob.db", await add_user(stack, new_name("bob"))
     alice = client_of(stack, new_name("alice"))
     async with alice, consuming(client_of(stack, bob_name, SqliteStore(path))) as bob:
         chat = (await alice.open_direct(bob_name)).id
         await alice.send(chat, "secret", expires_s=4)
         await alice.send(chat, "public")
-        await eventually(lambda: len(bob.messages(chat)) == 2, DEADLINE_S, "both arrive")
+        await eventually(
+            lambda: len(bob.messages(chat)) == 2, DEADLINE_S, "both messages are received"
+        )
 
     async with offline_client(stack, path) as client:
         await eventually(
             lambda: [message.body for message in client.messages(chat)] == ["", "public"],
             DEADLINE_S,
-            "it expires",
+            "the message expires",
         )
         assert await read_all(client, chat) == ["", "public"]
     async with offline_client(stack, path):
@@ -261,7 +263,7 @@ async def test_messages_expire_offline(stack: Stack, new_name: NewName, tmp_path
 async def test_messages_posted_offline_are_sent_once(
     stack: Stack, new_name: NewName, tmp_path: Path
 ) -> None:
-    """They wait in the file, through a restart offline, in their order."""
+    """They are kept in the file across restarts and sent in order."""
     path, alice_name = tmp_path / "alice.db", new_name("alice")
     async with consuming(client_of(stack, await add_user(stack, new_name("bob")))) as bob:
         async with client_of(stack, alice_name, SqliteStore(path)) as alice:
@@ -275,17 +277,17 @@ async def test_messages_posted_offline_are_sent_once(
             assert [deed.fields["body"] for deed in alice.deeds(chat)] == ["1", "2", "3", "4"]
 
         async with consuming(client_of(stack, alice_name, SqliteStore(path))) as alice:
-            await shown(bob, chat, ["0", "1", "2", "3", "4"])
-            await eventually(lambda: alice.deeds(chat) == [], DEADLINE_S, "all are stored")
+            await wait_until_shown(bob, chat, ["0", "1", "2", "3", "4"])
+            await eventually(lambda: alice.deeds(chat) == [], DEADLINE_S, "all messages are stored")
         async with client_of(stack, alice_name, SqliteStore(path)):
             pass
         assert await read_all(bob, chat) == ["0", "1", "2", "3", "4"]
 
 
-async def test_cache_keeps_its_bounds_and_knows_what_it_evicted(
+async def test_cache_evicts_oldest_entries_at_its_limits(
     stack: Stack, new_name: NewName, tmp_path: Path
 ) -> None:
-    """The newest entries stay; older ones come from the server, and offline they are refused."""
+    """Evicted entries are read from the server; offline they are an error."""
     path, bob_name = tmp_path / "bob.db", await add_user(stack, new_name("bob"))
     bounds = {"entries_per_chat_max": 30, "bytes_max": 8_000}
     async with client_of(stack, new_name("alice")) as alice:
@@ -298,7 +300,7 @@ async def test_cache_keeps_its_bounds_and_knows_what_it_evicted(
                 await eventually(
                     lambda chat=chat: (m := bob.messages(chat)) and m[-1].body == "39",
                     DEADLINE_S,
-                    "all arrive",
+                    "all messages are received",
                 )
             assert (await read_all(bob, chats[0]))[-40:] == [str(n) for n in range(40)]
 
@@ -314,7 +316,7 @@ async def test_cache_keeps_its_bounds_and_knows_what_it_evicted(
     assert path.stat().st_size < 200_000
 
 
-async def test_store_of_another_user_server_or_process_is_refused(
+async def test_store_in_use_or_of_another_user_or_server_is_refused(
     stack: Stack, new_name: NewName, tmp_path: Path
 ) -> None:
     """The error names what the file belongs to."""
@@ -342,7 +344,7 @@ async def test_store_of_another_user_server_or_process_is_refused(
 
 
 async def test_forget_deletes_the_file(stack: Stack, new_name: NewName, tmp_path: Path) -> None:
-    """A logout leaves nothing on the disk."""
+    """After a logout nothing of the user is on the disk."""
     path = tmp_path / "alice.db"
     async with client_of(stack, new_name("alice"), SqliteStore(path)) as client:
         chat = (await client.open_direct(await add_user(stack, new_name("bob")))).id

@@ -14,7 +14,7 @@ from tests.integration.client.cache_support import (
     consume,
     offline_client,
     read_all,
-    shown,
+    wait_until_shown,
 )
 from tests.integration.features.privacy.support import PASSWORD, Person, Vault, wait_for_erasure
 
@@ -22,10 +22,10 @@ pytest_plugins = ["tests.integration.features.privacy.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_messages_of_a_user_erased_while_the_client_was_away_are_gone(
+async def test_messages_of_a_user_erased_while_the_client_was_offline_are_removed(
     vault: Vault, new_person: Callable[[str], Person], tmp_path: Path
 ) -> None:
-    """After the client is back, no text of the user is in memory or in the file."""
+    """After the next connection, no text of the user is in memory or in the file."""
     path, zoe, bob = tmp_path / "bob.db", new_person("zoe"), new_person("bob")
     for person in (zoe, bob):
         await person.register()
@@ -35,7 +35,7 @@ async def test_messages_of_a_user_erased_while_the_client_was_away_are_gone(
         seq = await zoe.say(chat, "secret")
         await zoe.ask("PATCH", f"/v1/chats/{chat}/messages/{seq}", 200, {"body": "secret two"})
         await client.send(chat, "mine")
-        await shown(client, chat, ["secret two", "mine"])
+        await wait_until_shown(client, chat, ["secret two", "mine"])
         reading.cancel()
 
     receipt = (await zoe.ask("DELETE", "/v1/me", 202, {"password": PASSWORD}))["receipt"]
@@ -45,7 +45,7 @@ async def test_messages_of_a_user_erased_while_the_client_was_away_are_gone(
 
     async with client_of(vault.stack, bob.user, SqliteStore(path)) as client:
         reading = asyncio.create_task(consume(client))
-        await shown(client, chat, ["", "mine"])
+        await wait_until_shown(client, chat, ["", "mine"])
         reading.cancel()
     async with offline_client(vault.stack, path) as offline:
         assert await read_all(offline, chat) == ["", "mine"]

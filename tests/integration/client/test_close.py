@@ -1,4 +1,4 @@
-"""Events that the Python SDK delivers again after an orderly close, and those it does not."""
+"""Events that the Python SDK delivers after an orderly close and reopening."""
 
 from __future__ import annotations
 
@@ -16,47 +16,46 @@ DEADLINE_S = 60.0
 
 
 def client_of(stack: Stack, user: str, store: MemoryStore | None = None) -> ChatClient:
-    """A device of a user."""
     url = f"ws://127.0.0.1:{stack.port}/"
     return ChatClient(url, stack.token(user), open_s=DEADLINE_S, store=store)
 
 
-async def heard(client: ChatClient, chat: str, count: int) -> list[str]:
+async def next_entries(client: ChatClient, chat: str, count: int) -> list[str]:
     """Return the next entries of a chat: bodies, and the seqs of changed messages."""
-    said: list[str] = []
+    entries: list[str] = []
     async with asyncio.timeout(DEADLINE_S):
         async for event in client.events():
             if isinstance(event, events.MessageAdded) and event.chat == chat:
-                said.append(event.message.body)
+                entries.append(event.message.body)
             if isinstance(event, events.MessageChanged) and event.chat == chat:
-                said.append(f"{event.change.kind} of {event.change.target}")
-            if len(said) == count:
+                entries.append(f"{event.change.kind} of {event.change.target}")
+            if len(entries) == count:
                 break
-    return said
+    return entries
 
 
-async def test_client_closed_while_events_wait_hears_them_next_time_and_no_other(
+async def test_client_closed_with_undelivered_events_delivers_them_next_time(
     stack: Stack, new_name: NewName
 ) -> None:
-    """Taken events are not repeated, although nothing was saved since; the others are."""
+    """Delivered events are not repeated; the others are delivered after reopening."""
     store, name = MemoryStore(), new_name("bob")
     async with client_of(stack, new_name("alice")) as alice:
         async with client_of(stack, name, store) as bob:
             chat = (await alice.open_direct(name)).id
             for number in range(6):
                 await alice.send(chat, f"text {number}")
-            await alice.edit(chat, 2, "text 1, mended")
+            await alice.edit(chat, 2, "text 1, edited")
             await alice.react(chat, 1, "👍")
             await eventually(
                 lambda: [each for each in bob.messages(chat) if each.reactions],
                 DEADLINE_S,
-                "all of it",
+                "the last change is received",
             )
-            assert await heard(bob, chat, 3) == ["text 0", "text 1", "text 2"]
+            assert await next_entries(bob, chat, 3) == ["text 0", "text 1", "text 2"]
 
         async with client_of(stack, name, store) as bob:
-            rest = await heard(bob, chat, 5)
+            rest = await next_entries(bob, chat, 5)
             await alice.send(chat, "news")
-            assert await heard(bob, chat, 1) == ["news"]
+            assert await next_entries(bob, chat, 1) == ["news"]
 
     assert rest == ["text 3", "text 4", "text 5", "edit of 2", "reaction of 1"]

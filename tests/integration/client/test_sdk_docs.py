@@ -1,4 +1,4 @@
-"""docs/sdk.md: its examples run as they stand."""
+"""The examples of docs/sdk.md, run unchanged."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ async def output_of(process: asyncio.subprocess.Process) -> str:
     return output.decode()
 
 
-async def test_first_example_sends_and_hears(
+async def test_first_example_sends_and_receives(
     stack: Stack, alice: RawChat, new_name: Callable[[str], str]
 ) -> None:
-    """It says hello, prints the reply and marks it as read."""
+    """It sends a message, prints the reply and marks it as read."""
     user, url = new_name("sdk"), f"ws://127.0.0.1:{stack.port}/"
 
     process = await start(FIRST, url, stack.token(user), alice.user)
@@ -47,12 +47,12 @@ async def test_first_example_sends_and_hears(
     await alice.expect_frame("event", kind="read", read={"user": user, "read": 2, "received": 2})
 
 
-async def test_second_example_goes_on_after_a_restart(
+async def test_second_example_resumes_after_a_restart(
     stack: Stack, alice: RawChat, new_name: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """The second process prints what came between the two, and nothing twice."""
+    """The second process prints only the messages that arrived between the two."""
     user, url = new_name("sdk"), f"ws://127.0.0.1:{stack.port}/"
-    arguments = (url, stack.token(user), str(tmp_path / "place.db"))
+    arguments = (url, stack.token(user), str(tmp_path / "client.db"))
     async with stack.chat_of(user, device="first"):
         chat = (await alice.ask("open_direct", user=user))["chat"]["chat"]
 
@@ -70,8 +70,8 @@ async def test_second_example_goes_on_after_a_restart(
 async def test_third_example_reads_the_cache(
     stack: Stack, alice: RawChat, new_name: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """Without a gateway it prints the messages that the second example has received."""
-    user, path = new_name("sdk"), str(tmp_path / "place.db")
+    """Without a gateway it prints the messages that the second example received."""
+    user, path = new_name("sdk"), str(tmp_path / "client.db")
     url = f"ws://127.0.0.1:{stack.port}/"
     async with stack.chat_of(user, device="first"):
         chat = (await alice.ask("open_direct", user=user))["chat"]["chat"]
@@ -81,11 +81,11 @@ async def test_third_example_reads_the_cache(
     await alice.say(chat, "one")
     assert await output_of(process) == "one\n"
 
-    program = CACHING.replace("SqliteStore(path,", f'SqliteStore(path, server="{stack_of(url)}",')
+    program = CACHING.replace("SqliteStore(path,", f'SqliteStore(path, server="{address_of(url)}",')
     offline = await start(program, "ws://127.0.0.1:9/", stack.token(user), path)
 
     assert await output_of(offline) == f"{chat} cache ['one']\n"
 
 
-def stack_of(url: str) -> str:
+def address_of(url: str) -> str:
     return url.removeprefix("ws://").rstrip("/")

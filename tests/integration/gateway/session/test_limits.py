@@ -300,7 +300,7 @@ async def test_refused_hellos_of_an_address_end_in_429(east: Server, west: Serve
     assert 1 <= int(here.headers["retry-after"]) <= 5
 
 
-async def test_forwarded_address_of_a_stranger_is_not_believed(stack: Stack) -> None:
+async def test_forwarded_address_from_an_untrusted_hop_is_ignored(stack: Stack) -> None:
     """Without trusted proxies the header is noise: the peer's own address counts."""
     server = stack.start_gateway(**{**STRICT, "CHAT_GATEWAY_TRUSTED_PROXIES": "[]"})
     with pytest.raises(Refused) as refused:
