@@ -14,7 +14,7 @@ from chatserver.domain.ids import ChatId
 from chatserver.errors import BadRequest, ChatError, ClientError, Conflict, NotFound
 from chatserver.features.attachments.model import disposition_of, parse_file_name, served_type
 from chatserver.protocol import frames
-from tests.integration.features.attachments.support import FileWorld, picture
+from tests.integration.features.attachments.support import FileStack, picture
 
 pytest_plugins = ["tests.integration.features.attachments.fixtures"]
 in_world = pytest.mark.asyncio(loop_scope="session")
@@ -35,10 +35,10 @@ JUNK = b"*/=1;alert(document.domain)//"
     ids=["larger", "smaller", "another type", "another key", "no checksum", "another policy"],
 )
 async def test_form_changed_by_its_client_is_refused_by_s3(
-    store: FileWorld, content: bytes, changes: dict[str, str | None]
+    store: FileStack, content: bytes, changes: dict[str, str | None]
 ) -> None:
     """A form uploads the one file that it was made for."""
-    chat, alice, _bob, _carol = await store.meet()
+    chat, alice, _bob, _carol = await store.open_chat()
     begun = await store.begin(alice, chat, b"0123456789", "a.txt", "text/plain")
 
     assert await store.post(begun, content, **changes) in (400, 403)
@@ -46,9 +46,9 @@ async def test_form_changed_by_its_client_is_refused_by_s3(
 
 
 @in_world
-async def test_form_used_after_its_time_is_refused_by_s3(store: FileWorld) -> None:
+async def test_form_used_after_its_time_is_refused_by_s3(store: FileStack) -> None:
     """Nothing can be uploaded with an old form."""
-    chat, alice, _bob, _carol = await store.meet()
+    chat, alice, _bob, _carol = await store.open_chat()
     begun = await store.begin(alice, chat, b"0123456789")
     old = await store.store.sign_upload(f"uploads/{begun.file.id}", {}, 10, -1)
     late = begun._replace(form=type(begun.form)(*old))  # type: ignore[misc,call-arg]  # a tuple
@@ -58,10 +58,10 @@ async def test_form_used_after_its_time_is_refused_by_s3(store: FileWorld) -> No
 
 @in_world
 async def test_form_used_again_after_the_file_was_accepted_changes_nothing(
-    store: FileWorld,
+    store: FileStack,
 ) -> None:
     """Readers get the checked content, whatever is uploaded to the same place later."""
-    chat, alice, _bob, _carol = await store.meet()
+    chat, alice, _bob, _carol = await store.open_chat()
     begun = await store.begin(alice, chat, b"0123456789")
     assert await store.post(begun, b"0123456789") == 204
     await store.uploads.finish(alice, begun.file.id)
@@ -70,7 +70,7 @@ async def test_form_used_again_after_the_file_was_accepted_changes_nothing(
     await store.post(begun, b"9876543210")
     await store.uploads.finish(alice, begun.file.id)
 
-    assert (await store.load(alice, begun.file.id))[1] == b"0123456789"
+    assert (await store.download(alice, begun.file.id))[1] == b"0123456789"
 
 
 @in_world
@@ -86,10 +86,10 @@ async def test_form_used_again_after_the_file_was_accepted_changes_nothing(
     ids=["another content", "html as png", "gif as png", "html as pdf", "nothing"],
 )
 async def test_upload_that_is_not_what_was_announced_is_not_accepted(
-    store: FileWorld, announced: bytes, uploaded: bytes | None, type_: str, error: type[ChatError]
+    store: FileStack, announced: bytes, uploaded: bytes | None, type_: str, error: type[ChatError]
 ) -> None:
     """Content is looked at before anybody can send it."""
-    chat, alice, _bob, _carol = await store.meet()
+    chat, alice, _bob, _carol = await store.open_chat()
     begun = await store.begin(alice, chat, announced, "picture.png", type_)
     if uploaded is not None:
         assert await store.post(begun, uploaded) == 204
@@ -102,22 +102,22 @@ async def test_upload_that_is_not_what_was_announced_is_not_accepted(
 
 
 @in_world
-async def test_page_uploaded_as_a_page_is_never_served_as_one(store: FileWorld) -> None:
+async def test_page_uploaded_as_a_page_is_never_served_as_one(store: FileStack) -> None:
     """HTML and SVG may be sent; a browser saves them as octets."""
-    chat, alice, _bob, _carol = await store.meet()
+    chat, alice, _bob, _carol = await store.open_chat()
     for name, type_ in (("x.html", "text/html"), ("x.svg", "image/svg+xml")):
         file = await store.upload(alice, chat, b"<svg onload=alert(1)>", name, type_)
 
-        headers, _ = await store.load(alice, file.id)
+        headers, _ = await store.download(alice, file.id)
 
         assert headers["content-type"] == "application/octet-stream"
         assert headers["content-disposition"].startswith("attachment")
 
 
 @in_world
-async def test_file_of_another_is_not_to_be_had(store: FileWorld) -> None:
+async def test_file_of_another_is_not_to_be_had(store: FileStack) -> None:
     """Neither an outsider, nor somebody who knows the id, nor another chat gets at a file."""
-    chat, alice, bob, carol = await store.meet()
+    chat, alice, bob, carol = await store.open_chat()
     other = ChatId((await store.api.chats.open_direct(bob, carol)).chat)
     file = await store.upload(alice, chat, b"secret")
 
@@ -131,52 +131,52 @@ async def test_file_of_another_is_not_to_be_had(store: FileWorld) -> None:
     # Not sent yet: only its owner sees it.
     for reader in (bob, carol):
         with pytest.raises(NotFound):
-            await store.load(reader, file.id)
+            await store.download(reader, file.id)
     ack = await store.send(alice, chat, file.id)
     mine = await store.send(bob, other, body="I know an id")
     for how in ({"seq": ack.seq}, {"seq": mine.seq}, {}):
         with pytest.raises(NotFound):
-            await store.load(carol, file.id, **how)
+            await store.download(carol, file.id, **how)
     with pytest.raises(NotFound):  # a message without it
-        await store.load(bob, file.id, seq=ack.seq + 1)
+        await store.download(bob, file.id, seq=ack.seq + 1)
 
 
 @in_world
 async def test_file_of_a_message_that_one_no_longer_sees_cannot_be_loaded(
-    store: FileWorld,
+    store: FileStack,
 ) -> None:
     """Deleted for me, deleted for all, or left: the file goes where the message goes."""
-    _, alice, bob, carol = await store.meet()
+    _, alice, bob, carol = await store.open_chat()
     create = frames.CreateChat(0, "r", [bob, carol], "three")
     chat = ChatId((await store.api.chats.create_chat(alice, create)).chat)
     file = await store.upload(alice, chat, b"secret")
     ack = await store.send(alice, chat, file.id)
     for reader in (bob, carol):
-        await store.load(reader, file.id, seq=ack.seq)
+        await store.download(reader, file.id, seq=ack.seq)
 
     await store.api.message_amendments.change(carol, frames.Delete(0, chat, ack.seq, "h", "me"))
     await store.api.membership.change(bob, frames.Leave(0, chat, "l"))
 
     for reader in (bob, carol):
         with pytest.raises(NotFound):
-            await store.load(reader, file.id, seq=ack.seq)
-    assert (await store.load(alice, file.id, seq=ack.seq))[1] == b"secret"
+            await store.download(reader, file.id, seq=ack.seq)
+    assert (await store.download(alice, file.id, seq=ack.seq))[1] == b"secret"
     await store.api.message_amendments.change(alice, frames.Delete(0, chat, ack.seq, "d"))
     with pytest.raises(NotFound):
-        await store.load(alice, file.id, seq=ack.seq)
+        await store.download(alice, file.id, seq=ack.seq)
 
 
 @in_world
-async def test_image_that_is_also_a_script_gives_a_thumbnail_that_is_not(store: FileWorld) -> None:
+async def test_image_that_is_also_a_script_gives_a_thumbnail_that_is_not(store: FileStack) -> None:
     """Data appended to an image is in no thumbnail, and the file itself is only ever saved."""
-    chat, alice, bob, _ = await store.meet()
+    chat, alice, bob, _ = await store.open_chat()
     file = await store.upload(alice, chat, picture((8, 8), "GIF") + JUNK, "a.gif", "image/gif")
-    await store.look(file.id)
+    await store.process_media(file.id)
 
     ack = await store.send(alice, chat, file.id)
 
-    _, thumb = await store.load(bob, file.id, seq=ack.seq, is_thumb=True)
-    headers, content = await store.load(bob, file.id, seq=ack.seq)
+    _, thumb = await store.download(bob, file.id, seq=ack.seq, is_thumb=True)
+    headers, content = await store.download(bob, file.id, seq=ack.seq)
     assert JUNK in content and JUNK not in thumb
     assert headers["content-disposition"].startswith("attachment")
 

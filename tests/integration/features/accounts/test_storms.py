@@ -1,4 +1,4 @@
-"""Many registrations, logins and token refreshes at once, behind the limits of AWS: no errors."""
+"""Concurrent registrations, logins and token refreshes with the throughput limits of AWS."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PASSWORD = "correct horse 7 battery"
 
 @pytest.fixture
 async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageContainer]:
-    """The parts of an API process whose passwords are hashed quickly."""
+    """The container of an API process with cheap password hashing."""
     auth = config.Auth(secret="s" * 32, argon2_memory_kib=8)
     limits = config.Limits(entries="1000/s burst 10000")
     async with open_container(redis_url, tables.settings, auth=auth, limits=limits) as made:
@@ -34,22 +34,22 @@ async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageCont
 
 @pytest.fixture
 def accounts(container: StorageContainer) -> AccountContainer:
-    """The accounts of that process."""
+    """The account services of that process."""
     return container.get(AccountContainer)
 
 
-async def begin(container: StorageContainer, users: Sequence[UserId]) -> list[Grant]:
-    """Create users, and log them in."""
+async def log_in(container: StorageContainer, users: Sequence[UserId]) -> list[Grant]:
+    """Create users and log them in."""
     await make_users(container, *users)
     logins = container.get(AccountContainer).logins
     return list(await asyncio.gather(*(logins.begin(user, None) for user in users)))
 
 
-async def test_one_refresh_token_is_used_by_many_requests_at_once(
+async def test_refresh_token_used_by_concurrent_requests_gives_one_next_token(
     container: StorageContainer, accounts: AccountContainer
 ) -> None:
-    """All windows of a browser, at once: each gets the same next token, and the login lives."""
-    (first,) = await begin(container, USERS[:1])
+    """All windows of a browser refresh at once: each gets the same next token."""
+    (first,) = await log_in(container, USERS[:1])
 
     granted = await asyncio.gather(
         *(accounts.logins.refresh(first.refresh_token) for _ in range(REQUESTS))
@@ -63,11 +63,11 @@ async def test_one_refresh_token_is_used_by_many_requests_at_once(
     assert (await accounts.logins.refresh(newest)).login == first.login
 
 
-async def test_tokens_of_many_users_are_refreshed_at_once(
+async def test_tokens_of_many_users_are_refreshed_concurrently(
     container: StorageContainer, accounts: AccountContainer
 ) -> None:
-    """After an outage, all devices come back: each gets a token of its own."""
-    first = await begin(container, USERS)
+    """After an outage all devices reconnect: each gets its own token."""
+    first = await log_in(container, USERS)
 
     granted = await asyncio.gather(
         *(accounts.logins.refresh(grant.refresh_token) for grant in first)
@@ -84,8 +84,8 @@ async def test_tokens_of_many_users_are_refreshed_at_once(
 async def test_refreshes_in_rounds_count_each_generation_once(
     container: StorageContainer, accounts: AccountContainer
 ) -> None:
-    """A family of tokens that several windows refresh again and again."""
-    (grant,) = await begin(container, USERS[:1])
+    """Several windows refresh the same token, then the next one, and so on."""
+    (grant,) = await log_in(container, USERS[:1])
     rounds, windows = 6, 16
 
     for _ in range(rounds):
@@ -99,11 +99,11 @@ async def test_refreshes_in_rounds_count_each_generation_once(
     assert login.generation == rounds + 1
 
 
-async def test_refresh_and_logout_at_once_leave_no_token_that_works(
+async def test_refresh_concurrent_with_logout_leaves_no_valid_token(
     container: StorageContainer, accounts: AccountContainer
 ) -> None:
-    """Whichever request is first, the login has ended, and the tokens of all are refused."""
-    (first,) = await begin(container, USERS[:1])
+    """Whichever request is first, the login has ended and all its tokens are refused."""
+    (first,) = await log_in(container, USERS[:1])
 
     outcomes = await asyncio.gather(
         *(accounts.logins.refresh(first.refresh_token) for _ in range(REQUESTS // 2)),
@@ -120,22 +120,22 @@ async def test_refresh_and_logout_at_once_leave_no_token_that_works(
             await accounts.logins.refresh(token)
 
 
-async def test_registrations_at_once_give_a_name_to_one_user_only(
+async def test_concurrent_registrations_give_a_name_to_one_user(
     accounts: AccountContainer,
 ) -> None:
-    """A name that many want, and names that one each wants."""
+    """Many registrations of one name, and one registration each of many names."""
 
     async def register(name: str, network: int) -> Grant:
-        address = f"198.{network}.0.1"  # hashes of one network wait for each other
+        address = f"198.{network}.0.1"  # hashes for one network run one at a time
         return await accounts.accounts.register(name, PASSWORD, None, None, address)
 
-    wanted = await asyncio.gather(
+    same_name = await asyncio.gather(
         *(register("star", number) for number in range(16)), return_exceptions=True
     )
     granted = await asyncio.gather(*(register(f"fan-{number}", number) for number in range(32)))
 
-    assert [type(each) for each in wanted].count(Grant) == 1
+    assert [type(each) for each in same_name].count(Grant) == 1
     # Hashes of one name wait in a queue, which is bounded.
-    assert {type(each) for each in wanted} <= {Grant, Conflict, RateLimited}
+    assert {type(each) for each in same_name} <= {Grant, Conflict, RateLimited}
     assert len({each.user for each in granted}) == 32
     assert len(await accounts.rows.list_logins("star")) == 1

@@ -1,4 +1,4 @@
-"""The user search: who is found by which text, behind the limits of AWS."""
+"""User search: which users a text finds, with the throughput limits of AWS."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANN, BEN, CY = UserId("ann"), UserId("ben"), UserId("cy")
 
 @pytest.fixture
 async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageContainer]:
-    """The parts of an API process, with three users."""
+    """The container of an API process, with three users."""
     auth = config.Auth(secret="s" * 32, argon2_memory_kib=8)
     async with open_container(redis_url, tables.settings, auth=auth) as made:
         await make_users(made, ANN, BEN, CY)
@@ -33,28 +33,28 @@ async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageCont
 
 @pytest.fixture
 def accounts(container: StorageContainer) -> AccountContainer:
-    """The accounts of that process."""
+    """The account services of that process."""
     return container.get(AccountContainer)
 
 
 async def find(accounts: AccountContainer, text: str, *, viewer: UserId = CY) -> list[str]:
-    """Return who is found."""
+    """Return the users that a search finds."""
     return [each.user for each in await accounts.user_search.find(viewer, text, 20)]
 
 
 async def wait_for(accounts: AccountContainer, text: str, *users: str) -> None:
-    """Wait until exactly these users are found: entries are read eventually consistent."""
+    """Wait until a search finds exactly these users; its reads are eventually consistent."""
 
     async def is_found() -> bool:
         return await find(accounts, text) == list(users)
 
-    await eventually(is_found, 20, f"{users} found by {text}")
+    await eventually(is_found, 20, f"{text!r} finds {users}")
 
 
-async def test_user_is_found_by_the_current_name_and_only_while_allowed(
+async def test_discoverable_user_is_found_by_the_current_name(
     accounts: AccountContainer,
 ) -> None:
-    """Nobody who has not allowed it; nobody by an earlier name; never oneself."""
+    """Not by an earlier name, not after opting out, and never in one's own search."""
     put = accounts.accounts.put_profile
     await put(ANN, {"name": "Åsa Müller"})
     assert await find(accounts, "asa") == []
@@ -77,7 +77,7 @@ async def test_user_is_found_by_the_current_name_and_only_while_allowed(
 async def test_blocked_and_banned_users_are_not_found(
     container: StorageContainer, accounts: AccountContainer
 ) -> None:
-    """Blocks count in both directions."""
+    """A block hides both users from each other."""
     for user in (ANN, BEN):
         await accounts.accounts.put_profile(user, {"name": "Sam"}, is_discoverable=True)
     await wait_for(accounts, "sam", ANN, BEN)
@@ -91,17 +91,17 @@ async def test_blocked_and_banned_users_are_not_found(
     await wait_for(accounts, "sam")
 
 
-async def test_many_changes_at_once_leave_the_entries_of_the_last_name(
+async def test_concurrent_renames_leave_the_entries_of_one_name(
     accounts: AccountContainer,
 ) -> None:
-    """Each change is made as a whole, or refused."""
+    """Each change is applied completely or refused."""
     await accounts.accounts.put_profile(ANN, {"name": "First"}, is_discoverable=True)
 
     async def rename(number: int) -> None:
         try:
             await accounts.accounts.put_profile(ANN, {"name": f"name{number} again"})
         except Unavailable:
-            return  # too many at once: the user tries again
+            return  # too many conflicts; a user would try again
 
     await asyncio.gather(*(rename(number) for number in range(16)))
 
@@ -110,17 +110,17 @@ async def test_many_changes_at_once_leave_the_entries_of_the_last_name(
     assert record.name != "First"
     assert record.words == words_of(ANN, record.name)
 
-    async def are_current() -> bool:
+    async def is_consistent() -> bool:
         entries = await accounts.search_entries.find(["n"])
         entries += await accounts.search_entries.find(["a"])
         entries += await accounts.search_entries.find(["f"])
         return sorted(entry.word for entry in entries) == sorted(record.words)
 
-    await eventually(are_current, 20, "the entries of the current name are the only ones")
+    await eventually(is_consistent, 20, "the entries of the current name are the only ones")
 
 
 async def test_entries_of_an_erased_user_are_removed_once(accounts: AccountContainer) -> None:
-    """By the erasure, which may be repeated."""
+    """An erasure may be repeated; then there is nothing to remove."""
     await accounts.accounts.put_profile(ANN, {"name": "Ann Other"}, is_discoverable=True)
     assert await accounts.search_entries.remove(ANN) == 2
 

@@ -1,4 +1,4 @@
-"""Fixtures for analytics tests: chats, an archive, and the files as read without our code."""
+"""Helpers of the analytics tests: chats, the archive, and the files read without product code."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ from workers.archive.archiver import Archiver
 
 DAY_US = 86_400_000_000
 OLD_TS = 1_600_000_000_000_000  # 2020-09-13
-YOUNG_TS = 4_000_000_000_000_000
-CLI_S = 120
+RECENT_TS = 4_000_000_000_000_000  # too recent for the archive
+CLI_TIMEOUT_S = 120
 
 
 @dataclasses.dataclass
 class DirectChat:
-    """A direct chat."""
+    """A direct chat of two users."""
 
     id: ChatId
     a: UserId
     b: UserId
 
     def text(self, seq: int, sender: str = "", **changes: Any) -> Message:
-        """A message of 2020; ten minutes pass from each seq to the next."""
+        """Return a message of 2020; each seq is ten minutes after the one before."""
         fields = {"ts": OLD_TS + seq * 600_000_000, "body": f"text {seq} ⟨é⟩", **changes}
         return message(seq, self.id, sender or (self.a if seq % 2 else self.b), **fields)
 
@@ -59,7 +59,7 @@ class DirectChat:
 
 @dataclasses.dataclass
 class Lake:
-    """A worker's container and the bucket."""
+    """The container of a worker process, and the bucket that it exports to."""
 
     container: StorageContainer
     redis_url: str
@@ -68,8 +68,8 @@ class Lake:
 
     async def open_direct(self) -> DirectChat:
         """Create a direct chat of two new users."""
-        mark = secrets.token_hex(4)
-        a, b = UserId(f"ann-{mark}"), UserId(f"ben-{mark}")
+        suffix = secrets.token_hex(4)
+        a, b = UserId(f"ann-{suffix}"), UserId(f"ben-{suffix}")
         for user in (a, b):
             await self.container.directory.put_user_if_absent(user, None, 1.0)
         chat = direct_chat_id(a, b)
@@ -83,7 +83,7 @@ class Lake:
             await self.container.messages.put_batch(items[start : start + 20], 20)
 
     async def archive(self, *chats: DirectChat, **settings: Any) -> None:
-        """Archive what is old of the chats."""
+        """Archive the old messages of chats."""
         core = self.container
         archiver = Archiver(
             core.manifests, core.segments, core.archivable,
@@ -94,18 +94,18 @@ class Lake:
             await archiver.visit(chat.id)
 
     async def change(self, target: Message, entry: Message) -> None:
-        """Apply an entry of the backlog to an earlier message."""
+        """Apply a change entry to an earlier message, as the persister does."""
         await self.put(entry)
         await self.container.message_changes.apply(target.chat, target.ts, [entry])
 
     async def export(self, **options: Any) -> ExportTally:
-        """Run one pass."""
+        """Run one export pass."""
         lease = make_lease(self.container, secrets.token_hex(4))
         async with lease.released_on_exit():
             return await ExportPass(self.container, lease).run(**{"with_warm": False, **options})
 
     def environment(self, **more: str) -> dict[str, str]:
-        """Variables of a process on these stores."""
+        """Return the environment of a process that uses these stores."""
         return {
             **os.environ,
             "CHAT_REDIS_URL": self.redis_url,
@@ -124,22 +124,22 @@ class Lake:
         }
 
     async def run(self, *args: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Run `chatserver analytics` as a process of its own."""
+        """Run `chatserver analytics` in a new process."""
         return await asyncio.to_thread(
             subprocess.run,
             [sys.executable, "-m", "tests.support.cli", "analytics", *args],
             env=self.environment(**more), capture_output=True, text=True, check=False,
-            timeout=CLI_S,
+            timeout=CLI_TIMEOUT_S,
         )  # fmt: skip
 
-    def forget_lease(self) -> None:
-        """End the lease of a killed process, which would last for a minute."""
+    def delete_lease(self) -> None:
+        """Delete the lease of a killed process, so that the test need not wait for its expiry."""
         with redis_client(self.redis_url) as client:
             for key in client.scan_iter("*lease:analytics*"):
                 client.delete(key)
 
     def objects(self) -> dict[str, bytes]:
-        """All objects of the bucket, read past all code of ours."""
+        """Return all objects of the bucket, read with boto3 only."""
         client = boto3.client(
             "s3",
             endpoint_url=self.cold.endpoint,
@@ -156,11 +156,11 @@ class Lake:
         return found
 
     def files(self) -> dict[str, bytes]:
-        """The Parquet files."""
+        """Return the Parquet files by key."""
         return {key: data for key, data in self.objects().items() if key.endswith(".parquet")}
 
     def rows(self, chat: DirectChat | None = None) -> list[dict[str, Any]]:
-        """All rows of all files, or those of a chat, by seq; `date` and `tenant` are of the key."""
+        """Return all rows, or those of a chat, by seq; `date` and `tenant` come from the key."""
         rows: list[dict[str, Any]] = []
         for key, data in self.files().items():
             parts = dict(part.split("=") for part in key.split("/") if "=" in part)
@@ -169,7 +169,7 @@ class Lake:
         return sorted(chosen, key=lambda row: (row["chat"], row["seq"]))
 
     def seqs(self, chat: DirectChat) -> list[int]:
-        """The seqs of a chat in the files, each as often as it is there."""
+        """Return the seqs of a chat in the files, including repeats."""
         return [row["seq"] for row in self.rows(chat)]
 
 
@@ -177,7 +177,7 @@ class Lake:
 async def open_lake(
     redis_url: str, warm: Warm, cold: Cold, *, bodies: bool = False
 ) -> AsyncIterator[Lake]:
-    """Put it together: what is older than a second is archived, 40 entries a segment."""
+    """Open a lake that archives messages older than a second, with 40 entries per segment."""
     archive = config.Archive(retention_s=1, segment_entries_min=1, segment_entries_max=40, wait_s=0)
     analytics = config.Analytics(export="texts" if bodies else "")
     async with (
@@ -193,5 +193,5 @@ async def open_lake(
 
 
 def texts_of(rows: Sequence[dict[str, Any]]) -> list[str | None]:
-    """The bodies of rows."""
+    """Return the bodies of rows."""
     return [row["body"] for row in rows]

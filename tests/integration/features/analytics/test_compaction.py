@@ -1,4 +1,4 @@
-"""Compaction: each row is seen once at any moment, with any kill, pause or erasure."""
+"""Compaction: queries always see each row once, despite kills, pauses and erasures."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ from chatserver.features.analytics.worker import compaction
 from chatserver.features.analytics.worker.compaction import CompactionTally, Compactor
 from chatserver.features.analytics.worker.passes import make_compactor, make_lease
 from chatserver.protocol.frames import Message
-from tests.integration.features.analytics.support import YOUNG_TS, DirectChat, Lake
+from tests.integration.features.analytics.support import RECENT_TS, DirectChat, Lake
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.features.analytics.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-SMALL = 4  # files that are worth a move, in these tests
+FILES_MIN = 4  # files of a date that are compacted, in these tests
 COUNTED = "SELECT chat, count(*) AS n, count(DISTINCT seq) AS seqs FROM messages GROUP BY chat"
-# In the order in which a compaction comes by.
+# The failpoints of a compaction, in the order in which it reaches them.
 STEPS = ("after_freeze", "before_compacted", "after_compacted", "after_compacted_rows")
 
 
 @pytest.fixture(autouse=True)
 def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few files are enough."""
-    monkeypatch.setattr(compaction, "FILES_MIN", SMALL)
+    """Compact dates that have a few files."""
+    monkeypatch.setattr(compaction, "FILES_MIN", FILES_MIN)
 
 
 async def compact(lake: Lake) -> CompactionTally:
-    """Compact in this process."""
+    """Run a compaction in this process."""
     lease = make_lease(lake.container, secrets.token_hex(4))
     async with lease.released_on_exit():
         return await make_compactor(lake.container, lease).run()
 
 
 async def compact_killed(lake: Lake, step: str) -> None:
-    """Compact in a process that kills itself."""
+    """Run a compaction in a process that kills itself at a failpoint."""
     name = "chatserver.features.analytics.worker.compaction.FILES_MIN"
     done = await lake.run(
-        "compact", **{name: str(SMALL), "CHAT_FAILPOINT": f"analytics.{step}:kill"}
+        "compact", **{name: str(FILES_MIN), "CHAT_FAILPOINT": f"analytics.{step}:kill"}
     )
     assert done.returncode == -9, done.stderr
-    lake.forget_lease()
+    lake.delete_lease()
 
 
-def first_of(chat: DirectChat) -> Message:
-    """The first message of a chat, whose text no other chat has."""
+def first_message_of(chat: DirectChat) -> Message:
+    """Return the first message of a chat; its text is unique."""
     return chat.text(1, body=text_of(chat))
 
 
@@ -64,12 +64,12 @@ def text_of(chat: DirectChat) -> str:
     return f"only in {chat.id}"
 
 
-async def make_files(lake: Lake, count: int = SMALL) -> list[DirectChat]:
-    """Export chats of the same day, each in a pass of its own."""
+async def make_files(lake: Lake, count: int = FILES_MIN) -> list[DirectChat]:
+    """Export chats of the same date, each in its own pass."""
     chats = []
     for _ in range(count):
         chat = await lake.open_direct()
-        await lake.put(first_of(chat), *chat.texts(5, 2))
+        await lake.put(first_message_of(chat), *chat.texts(5, 2))
         await lake.archive(chat)
         await lake.export()
         chats.append(chat)
@@ -90,19 +90,19 @@ async def check_rows(lake: Lake, chats: list[DirectChat]) -> None:
 
 async def delete_first(lake: Lake, chat: DirectChat) -> None:
     """Delete a chat's first message, also in the archive."""
-    entry = chat.text(7, kind="delete", body="", target=1, ts=YOUNG_TS)
-    await lake.change(first_of(chat), entry)
+    entry = chat.text(7, kind="delete", body="", target=1, ts=RECENT_TS)
+    await lake.change(first_message_of(chat), entry)
     await lake.archive(chat)
 
 
 def iter_counts(lake: Lake) -> Iterator[tuple[str, int]]:
-    """The files and the numbers of their rows."""
+    """Yield each file with its number of rows."""
     for key, data in lake.files().items():
         yield key, pq.read_metadata(io.BytesIO(data)).num_rows
 
 
 def find_text(lake: Lake, chat: DirectChat) -> list[str]:
-    """The files that have the first text of a chat, as it is or decoded."""
+    """Return the files with the first text of a chat, in their bytes or decoded."""
     text = text_of(chat)
     return [
         key
@@ -111,35 +111,35 @@ def find_text(lake: Lake, chat: DirectChat) -> list[str]:
     ]
 
 
-async def test_small_files_of_a_date_become_one(
+async def test_small_files_of_a_date_are_merged(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Empty files remain for a day. More files are added to the compacted one."""
+    """Empty files remain for a day; later files are merged into the compacted one."""
     chats = await make_files(lake)
     tally = await compact(lake)
     counts = dict(iter_counts(lake))
     again = await compact(lake)
     await check_rows(lake, chats)
-    chats += await make_files(lake, SMALL - 1)
+    chats += await make_files(lake, FILES_MIN - 1)
     await check_rows(lake, chats)
     second = await compact(lake)
     await check_rows(lake, chats)
     monkeypatch.setattr(compaction, "KEEP_S", -60.0)
     last = await compact(lake)
 
-    assert (tally.moved, tally.created, tally.deleted) == (SMALL, 1, 0)
-    assert sorted(counts.values()) == [0] * SMALL + [6 * SMALL]
+    assert (tally.moved, tally.created, tally.deleted) == (FILES_MIN, 1, 0)
+    assert sorted(counts.values()) == [0] * FILES_MIN + [6 * FILES_MIN]
     assert (again.moved, again.created) == (0, 0)
-    assert (second.moved, second.created) == (SMALL, 1)
-    assert last.deleted == 2 * SMALL
+    assert (second.moved, second.created) == (FILES_MIN, 1)
+    assert last.deleted == 2 * FILES_MIN
     ((key, rows),) = iter_counts(lake)
     assert "/day-" in key and rows == 6 * len(chats)
     await check_rows(lake, chats)
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_compaction_that_is_killed_at_a_step_is_completed(lake: Lake, step: str) -> None:
-    """A query sees each row once in between, and after the next pass."""
+async def test_compaction_killed_at_a_step_is_completed_by_the_next(lake: Lake, step: str) -> None:
+    """A query sees each row once after the kill, and after the next pass."""
     chats = await make_files(lake)
 
     await compact_killed(lake, step)
@@ -148,14 +148,14 @@ async def test_compaction_that_is_killed_at_a_step_is_completed(lake: Lake, step
 
     await check_rows(lake, chats)
     await compact(lake)
-    assert sorted(rows for _, rows in iter_counts(lake) if rows) == [6 * SMALL]
+    assert sorted(rows for _, rows in iter_counts(lake) if rows) == [6 * FILES_MIN]
 
 
 @pytest.mark.parametrize("step", ["", *STEPS])
-async def test_deleted_text_leaves_all_files_whatever_compaction_did(
+async def test_deleted_text_is_removed_from_all_files_after_any_compaction(
     lake_with_bodies: Lake, step: str
 ) -> None:
-    """Erasure finds the rows in the compacted file, and gives up a move that was interrupted."""
+    """Erasure finds rows in the compacted file and cancels an interrupted compaction."""
     lake = lake_with_bodies
     chats = await make_files(lake)
     if step:
@@ -177,21 +177,21 @@ async def test_deleted_text_leaves_all_files_whatever_compaction_did(
 
 
 class PausedFiles(ParquetFiles):
-    """Files whose compacted file is created only when `go` is set."""
+    """Files that pause before the compacted file is created, until `resume` is set."""
 
     def __init__(self, lake: Lake) -> None:
         super().__init__(lake.container.store)
-        self.is_paused, self.go = asyncio.Event(), asyncio.Event()
+        self.is_paused, self.resume = asyncio.Event(), asyncio.Event()
 
     async def put(self, key: str, data: bytes, etag: str | None) -> str:
         if "/day-" in key:
             self.is_paused.set()
-            await self.go.wait()
+            await self.resume.wait()
         return await super().put(key, data, etag)
 
 
-async def test_paused_compaction_brings_back_no_deleted_text(lake_with_bodies: Lake) -> None:
-    """It has read the text; meanwhile somebody is erased. Its file is refused."""
+async def test_paused_compaction_does_not_restore_deleted_text(lake_with_bodies: Lake) -> None:
+    """The text is erased after the compaction read it; the write of its file is refused."""
     lake = lake_with_bodies
     chats = await make_files(lake)
     files = PausedFiles(lake)
@@ -202,7 +202,7 @@ async def test_paused_compaction_brings_back_no_deleted_text(lake_with_bodies: L
     await delete_first(lake, chats[0])
 
     await lake.container.provided(REWRITE_EXPORTED)([chats[0].id])
-    files.go.set()
+    files.resume.set()
     tally = await task
     await lease.release()
 
@@ -214,26 +214,26 @@ async def test_paused_compaction_brings_back_no_deleted_text(lake_with_bodies: L
     assert find_text(lake, chats[0]) == []
 
 
-async def test_two_compactions_at_once_move_each_row_once(lake: Lake) -> None:
-    """A second process completes the move of one that was paused, which then changes nothing."""
+async def test_concurrent_compactions_move_each_row_once(lake: Lake) -> None:
+    """A second compaction completes the work of a paused one, which then changes nothing."""
     chats = await make_files(lake)
     files = PausedFiles(lake)
     lease = make_lease(lake.container, "paused")
     paused = Compactor(files=files, lease=lease, clock=lake.container.clock)
     task = asyncio.create_task(paused.run())
     await files.is_paused.wait()
-    lake.forget_lease()
+    lake.delete_lease()
 
     await compact(lake)
     await check_rows(lake, chats)
-    files.go.set()
+    files.resume.set()
     await asyncio.gather(task, return_exceptions=True)
 
     await check_rows(lake, chats)
-    lake.forget_lease()
+    lake.delete_lease()
     await compact(lake)
     await check_rows(lake, chats)
-    assert sorted(rows for _, rows in iter_counts(lake) if rows) == [6 * SMALL]
+    assert sorted(rows for _, rows in iter_counts(lake) if rows) == [6 * FILES_MIN]
 
 
 async def test_queries_during_compaction_see_each_row_once(
@@ -242,28 +242,28 @@ async def test_queries_during_compaction_see_each_row_once(
     """Files are created, moved and deleted while queries run."""
     monkeypatch.setattr(compaction, "KEEP_S", -60.0)
     chats = await make_files(lake)
-    is_done, answers = asyncio.Event(), 0
+    is_done, results = asyncio.Event(), 0
 
-    async def ask() -> None:
-        nonlocal answers
+    async def query_repeatedly() -> None:
+        nonlocal results
         while not is_done.is_set():
             try:
-                await check_rows(lake, chats[:SMALL])
+                await check_rows(lake, chats[:FILES_MIN])
             except ChatError as exc:
-                assert "being compacted" in exc.message  # the machine is slow: ask again
+                assert "being compacted" in exc.message  # temporary: query again
                 continue
-            answers += 1
+            results += 1
 
-    async def change() -> None:
+    async def compact_repeatedly() -> None:
         for _ in range(3):
             await compact(lake)
-            chats.extend(await make_files(lake, SMALL - 1))
-        await eventually(has_answers, what="queries are answered")
+            chats.extend(await make_files(lake, FILES_MIN - 1))
+        await eventually(has_results, what="queries succeed")
         is_done.set()
 
-    async def has_answers() -> bool:
-        return answers >= 3
+    async def has_results() -> bool:
+        return results >= 3
 
-    await asyncio.gather(ask(), change())
+    await asyncio.gather(query_repeatedly(), compact_repeatedly())
 
     await check_rows(lake, chats)

@@ -1,4 +1,4 @@
-"""The files match the tiers when an erasure is done, with any concurrent writer."""
+"""Erasure in the files of analytics: they match the other tiers afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chatserver.errors import Unavailable
 from chatserver.features.accounts.container import AccountContainer
 from chatserver.features.analytics.worker import exporter
 from chatserver.features.privacy.container import PrivacyContainer
-from tests.integration.features.analytics.support import YOUNG_TS, Lake, texts_of
+from tests.integration.features.analytics.support import RECENT_TS, Lake, texts_of
 
 pytest_plugins = ["tests.integration.features.analytics.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def test_rewriting_a_chat_changes_only_its_files_and_only_once(
     lake_with_bodies: Lake,
 ) -> None:
-    """A deletion in the archive and one in DynamoDB; an unchanged unit is not written."""
+    """One deletion in the archive, one in DynamoDB; unchanged files are not written again."""
     lake = lake_with_bodies
     chat, other = await lake.open_direct(), await lake.open_direct()
     sent = chat.texts(60)
@@ -32,7 +32,7 @@ async def test_rewriting_a_chat_changes_only_its_files_and_only_once(
     await lake.put(*sent[40:])
     await lake.export(with_warm=True)
     for seq, target in ((61, 1), (62, 60)):
-        entry = chat.text(seq, kind="delete", body="", target=target, ts=YOUNG_TS + seq)
+        entry = chat.text(seq, kind="delete", body="", target=target, ts=RECENT_TS + seq)
         await lake.change(sent[target - 1], entry)
     await lake.archive(chat)
     rewrite = lake.container.provided(REWRITE_EXPORTED)
@@ -45,8 +45,8 @@ async def test_rewriting_a_chat_changes_only_its_files_and_only_once(
     assert not {"text 1 ⟨é⟩", "text 60 ⟨é⟩"} & set(texts_of(lake.rows(chat)))
 
 
-async def test_erased_user_is_no_receiver(lake: Lake) -> None:
-    """Messages of the other user stay, without the erased user's id."""
+async def test_erased_user_is_removed_from_the_receivers(lake: Lake) -> None:
+    """Messages of the other user are kept without the erased user's id."""
     chat = await lake.open_direct()
     await lake.put(*chat.texts(4))
     await lake.archive(chat)
@@ -60,7 +60,7 @@ async def test_erased_user_is_no_receiver(lake: Lake) -> None:
     assert files == 1
     assert [row["receiver"] for row in lake.rows(chat)] == [None, chat.a, None, chat.a]
     everything = await lake.export(is_all=True)
-    assert everything.files == 0  # a later export does not bring the id back
+    assert everything.files == 0  # a later export does not restore the id
 
 
 async def erase_account(lake: Lake, user: UserId) -> None:
@@ -71,50 +71,50 @@ async def erase_account(lake: Lake, user: UserId) -> None:
     assert found.erased_ms is not None
 
 
-async def test_conflicts_are_repeated_and_end_in_an_error(
+async def test_write_conflicts_are_retried_and_end_in_an_error(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The receipt of an erasure must not confirm what was not written."""
+    """An erasure must not be confirmed while files still have the content."""
     chat = await lake.open_direct()
     sent = chat.texts(3)
     await lake.put(*sent)
     await lake.archive(chat)
     await lake.export()
-    entry = chat.text(4, kind="delete", body="", target=1, ts=YOUNG_TS)
+    entry = chat.text(4, kind="delete", body="", target=1, ts=RECENT_TS)
     await lake.change(sent[0], entry)
     await lake.archive(chat)
     rewrite = lake.container.provided(REWRITE_EXPORTED)
-    tries = 0
+    attempts = 0
     put = exporter.ParquetFiles.put
 
-    async def put_late(self: Any, key: str, data: bytes, etag: str | None) -> None:
-        nonlocal tries
-        tries += 1
+    async def put_with_stale_etag(self: Any, key: str, data: bytes, etag: str | None) -> None:
+        nonlocal attempts
+        attempts += 1
         await put(self, key, data, '"of another version"')
 
     with monkeypatch.context() as patch:
-        patch.setattr(exporter.ParquetFiles, "put", put_late)
+        patch.setattr(exporter.ParquetFiles, "put", put_with_stale_etag)
         with pytest.raises(Unavailable, match="cannot be written now; try again"):
             await rewrite([chat.id])
-    refused = [row["is_deleted"] for row in lake.rows(chat)]
+    before = [row["is_deleted"] for row in lake.rows(chat)]
     files = await rewrite([chat.id])
 
-    assert tries == 20
-    assert refused == [False] * 3
+    assert attempts == 20
+    assert before == [False] * 3
     assert files == 1
     assert [row["is_deleted"] for row in lake.rows(chat)] == [True, False, False]
 
 
-async def test_erasure_waits_for_the_extra_only_if_files_must_change(
+async def test_erasure_without_pyarrow_fails_only_if_files_must_change(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker without it erases users of chats that were never exported."""
+    """A worker without it can erase users of chats that were never exported."""
     exported, never = await lake.open_direct(), await lake.open_direct()
     sent = exported.texts(3)
     await lake.put(*sent)
     await lake.archive(exported)
     await lake.export()
-    entry = exported.text(4, kind="delete", body="", target=1, ts=YOUNG_TS)
+    entry = exported.text(4, kind="delete", body="", target=1, ts=RECENT_TS)
     await lake.change(sent[0], entry)
     await lake.archive(exported)
     rewrite = lake.container.provided(REWRITE_EXPORTED)

@@ -1,4 +1,4 @@
-"""Messages reach the Parquet files exactly once, and changes of messages reach them too."""
+"""Export: messages and their changes reach the Parquet files exactly once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from chatserver.hot.leases import Lease
 from chatserver.protocol.frames import Ai, Attachment
 from tests.integration.features.analytics.support import (
     OLD_TS,
-    YOUNG_TS,
+    RECENT_TS,
     Lake,
     open_lake,
     texts_of,
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 class HeldLease(Lease):
-    """The lease as a process sees it whose lease ended while it was paused."""
+    """A lease that looks held, as to a process that was paused while its lease expired."""
 
     def __init__(self) -> None:
         pass
@@ -44,11 +44,11 @@ def utc(ts: int) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(ts / 1_000_000, datetime.UTC)
 
 
-async def test_archived_messages_are_in_the_files_of_their_dates_once(lake: Lake) -> None:
-    """Many chats share the files of a batch; what is not archived is not exported."""
+async def test_archived_messages_are_exported_once_by_date(lake: Lake) -> None:
+    """Chats share the files of a batch; messages that are not archived are not exported."""
     chats = [await lake.open_direct() for _ in range(3)]
     for chat in chats:
-        await lake.put(*chat.texts(100), chat.text(101, ts=YOUNG_TS))
+        await lake.put(*chat.texts(100), chat.text(101, ts=RECENT_TS))
     await lake.archive(*chats)
 
     tally = await lake.export()
@@ -63,15 +63,15 @@ async def test_archived_messages_are_in_the_files_of_their_dates_once(lake: Lake
 
 
 async def test_columns_describe_the_message(lake_with_bodies: Lake) -> None:
-    """Direct chat: sender and receiver; sizes, reply, reactions, edit, AI."""
+    """Sender and receiver, sizes, reply, reactions, edit time and AI."""
     lake = lake_with_bodies
     chat = await lake.open_direct()
     files = [Attachment("f1", "a.txt", "text/plain", 70), Attachment("f2", "b", "text/plain", 5)]
-    whole = chat.text(
+    full = chat.text(
         2, chat.b, body="⟨é⟩ two", reply_to=1, attachments=files, edited_ts=OLD_TS + 5,
         edited_seq=4, rev=4, reactions={chat.a: "+1", chat.b: "-1"}, ai=Ai("echo"),
     )  # fmt: skip
-    await lake.put(chat.text(1), whole, chat.text(3, kind="note"))
+    await lake.put(chat.text(1), full, chat.text(3, kind="note"))
     await lake.archive(chat)
 
     await lake.export()
@@ -79,7 +79,7 @@ async def test_columns_describe_the_message(lake_with_bodies: Lake) -> None:
     first, second, third = lake.rows(chat)
     assert (first["sender"], first["receiver"]) == (chat.a, chat.b)
     assert second == {
-        "chat": chat.id, "chat_kind": "direct", "seq": 2, "ts": utc(whole.ts), "sender": chat.b,
+        "chat": chat.id, "chat_kind": "direct", "seq": 2, "ts": utc(full.ts), "sender": chat.b,
         "receiver": chat.a, "kind": "text", "body": "⟨é⟩ two", "body_chars": 7, "attachments": 2,
         "attachment_bytes": 75, "reply_to": 1, "reactions": 2, "is_ai": True, "is_deleted": False,
         "edited_at": utc(OLD_TS + 5), "date": "2020-09-13", "tenant": "default",
@@ -87,8 +87,8 @@ async def test_columns_describe_the_message(lake_with_bodies: Lake) -> None:
     assert third["kind"] == "note"
 
 
-async def test_texts_are_left_out_unless_the_setting_includes_them(lake: Lake) -> None:
-    """Neither a column nor the bytes of a file have them."""
+async def test_bodies_are_exported_only_with_the_setting(lake: Lake) -> None:
+    """By default the column is empty; the length is exported."""
     chat = await lake.open_direct()
     await lake.put(*chat.texts(5))
     await lake.archive(chat)
@@ -99,8 +99,8 @@ async def test_texts_are_left_out_unless_the_setting_includes_them(lake: Lake) -
     assert [row["body_chars"] for row in lake.rows(chat)] == [10] * 5
 
 
-async def test_second_pass_writes_nothing_and_reads_no_segment(lake: Lake) -> None:
-    """Incremental: only what is new is read."""
+async def test_second_export_reads_and_writes_nothing(lake: Lake) -> None:
+    """A full export reads the segments again, but changes no file."""
     chat = await lake.open_direct()
     await lake.put(*chat.texts(50))
     await lake.archive(chat)
@@ -115,8 +115,8 @@ async def test_second_pass_writes_nothing_and_reads_no_segment(lake: Lake) -> No
     assert lake.files() == before
 
 
-async def test_later_messages_and_filled_segments_are_added(lake: Lake) -> None:
-    """A small segment that was exported is replaced by a larger one: its rows stay single."""
+async def test_later_messages_and_extended_segments_are_added(lake: Lake) -> None:
+    """An exported segment is replaced by a larger one; no row is repeated."""
     chat = await lake.open_direct()
     await lake.put(*chat.texts(10))
     await lake.archive(chat)
@@ -127,14 +127,14 @@ async def test_later_messages_and_filled_segments_are_added(lake: Lake) -> None:
     first = (await lake.container.manifests.list_covering(chat.id, 1, 50))[0]
     await lake.export()
 
-    assert first.last > 10  # the segment was filled
+    assert first.last > 10  # the segment was extended
     assert lake.seqs(chat) == list(range(1, 51))
 
 
 async def test_edit_delete_and_reaction_of_archived_messages_rewrite_their_files(
     lake_with_bodies: Lake,
 ) -> None:
-    """Only files of the concerned dates; the old text is in no file."""
+    """Only files of these dates are written; the old text is in no file."""
     lake = lake_with_bodies
     chat, other = await lake.open_direct(), await lake.open_direct()
     sent = chat.texts(200)
@@ -143,10 +143,10 @@ async def test_edit_delete_and_reaction_of_archived_messages_rewrite_their_files
     await lake.archive(chat, other)
     await lake.export()
     before = lake.files()
-    young = {"ts": YOUNG_TS}
-    edit = chat.text(201, kind="edit", body="mended", target=1, **young)
-    delete = chat.text(202, kind="delete", body="", target=2, ts=YOUNG_TS + 1)
-    react = chat.text(203, kind="reaction", body="+1", target=3, ts=YOUNG_TS + 2)
+    recent = {"ts": RECENT_TS}
+    edit = chat.text(201, kind="edit", body="edited", target=1, **recent)
+    delete = chat.text(202, kind="delete", body="", target=2, ts=RECENT_TS + 1)
+    react = chat.text(203, kind="reaction", body="+1", target=3, ts=RECENT_TS + 2)
     for target, entry in zip(sent, (edit, delete, react), strict=False):
         await lake.change(target, entry)
     await lake.archive(chat)
@@ -154,7 +154,7 @@ async def test_edit_delete_and_reaction_of_archived_messages_rewrite_their_files
     tally = await lake.export()
 
     one, two, three = lake.rows(chat)[:3]
-    assert (one["body"], one["edited_at"]) == ("mended", utc(YOUNG_TS))
+    assert (one["body"], one["edited_at"]) == ("edited", utc(RECENT_TS))
     assert (two["is_deleted"], two["sender"], two["body"], two["body_chars"]) == (
         True, None, None, 0,
     )  # fmt: skip
@@ -167,7 +167,7 @@ async def test_edit_delete_and_reaction_of_archived_messages_rewrite_their_files
 
 
 async def test_expiring_messages_are_exported_without_content(lake_with_bodies: Lake) -> None:
-    """Nothing reports their expiry, so their text must not get there."""
+    """The export is not notified of TTL expiry, so it never has their text."""
     lake = lake_with_bodies
     chat = await lake.open_direct()
     await lake.put(chat.text(1, expires_at=9_000_000_000), chat.text(2))
@@ -180,7 +180,7 @@ async def test_expiring_messages_are_exported_without_content(lake_with_bodies: 
 
 
 async def test_warm_messages_are_exported_on_demand_and_once(lake_with_bodies: Lake) -> None:
-    """They stay in their file when they are archived; later changes reach it."""
+    """When they are archived later, their file is kept; changes are applied to it."""
     lake = lake_with_bodies
     chat = await lake.open_direct()
     sent = chat.texts(60)
@@ -188,7 +188,7 @@ async def test_warm_messages_are_exported_on_demand_and_once(lake_with_bodies: L
     await lake.export(with_warm=True)
     early = lake.rows(chat)
 
-    await lake.change(sent[0], chat.text(61, kind="edit", body="mended", target=1))
+    await lake.change(sent[0], chat.text(61, kind="edit", body="edited", target=1))
     await lake.put(chat.text(62))
     await lake.export(with_warm=True)
     edited = lake.rows(chat)
@@ -198,16 +198,16 @@ async def test_warm_messages_are_exported_on_demand_and_once(lake_with_bodies: L
 
     assert [row["seq"] for row in early] == list(range(1, 61))
     assert [row["seq"] for row in edited] == [*range(1, 61), 62]
-    assert edited[0]["body"] == "mended"
+    assert edited[0]["body"] == "edited"
     assert (tally.files, tally.postponed) == (0, 0)
     assert lake.files() == files
     assert (await lake.export()).units == 0
 
 
-async def test_change_that_the_warm_tier_has_not_applied_yet_is_applied(
+async def test_change_stored_but_not_applied_in_dynamodb_is_exported(
     lake_with_bodies: Lake,
 ) -> None:
-    """The entry is stored before the message is changed: the export may come between."""
+    """The change entry is stored before the message is changed; an export may run in between."""
     lake = lake_with_bodies
     chat = await lake.open_direct()
     await lake.put(*chat.texts(3))
@@ -220,10 +220,10 @@ async def test_change_that_the_warm_tier_has_not_applied_yet_is_applied(
     assert "text 2 ⟨é⟩" not in texts_of(lake.rows(chat))
 
 
-async def test_change_whose_message_is_postponed_is_not_forgotten(
+async def test_change_of_a_postponed_message_is_exported_later(
     lake_with_bodies: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The unit with the deletion stays open until the deleted message has left its file."""
+    """The unit with the deletion stays open until the message is deleted in its file."""
     lake = lake_with_bodies
     chat = await lake.open_direct()
     await lake.put(*chat.texts(3))
@@ -248,7 +248,7 @@ async def test_change_whose_message_is_postponed_is_not_forgotten(
 
 
 async def test_damaged_file_does_not_block_the_others(lake: Lake) -> None:
-    """Its rows are left out until it is removed or repaired; the log has its name."""
+    """Other files are written; after the damaged file is deleted, a full export restores it."""
     chat, other = await lake.open_direct(), await lake.open_direct()
     sent = chat.texts(3)
     await lake.put(*sent)
@@ -256,7 +256,7 @@ async def test_damaged_file_does_not_block_the_others(lake: Lake) -> None:
     await lake.export()
     (key,) = lake.files()
     await lake.container.store.call("put_object", Key=key, Body=b"no Parquet file")
-    await lake.change(sent[0], chat.text(4, kind="delete", body="", target=1, ts=YOUNG_TS))
+    await lake.change(sent[0], chat.text(4, kind="delete", body="", target=1, ts=RECENT_TS))
     await lake.put(*other.texts(3))
     await lake.archive(chat, other)
 
@@ -268,11 +268,11 @@ async def test_damaged_file_does_not_block_the_others(lake: Lake) -> None:
     await lake.export(is_all=True)
     assert [row["is_deleted"] for row in lake.rows(chat)] == [True, False, False]
     await lake.container.store.call("delete_object", Key=key)
-    assert (await lake.export(is_all=True)).files == 1  # also of what is recorded as written
+    assert (await lake.export(is_all=True)).files == 1  # also units that are recorded as exported
     assert lake.seqs(chat) == lake.seqs(other) == [1, 2, 3]
 
 
-async def test_batches_are_bounded(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_batches_have_a_maximum_of_rows(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch is written as soon as it is full."""
     monkeypatch.setattr(exporter, "ROWS_MAX", 50)
     chats = [await lake.open_direct() for _ in range(3)]
@@ -283,15 +283,11 @@ async def test_batches_are_bounded(lake: Lake, monkeypatch: pytest.MonkeyPatch) 
     await lake.export()
 
     assert [lake.seqs(chat) for chat in chats] == [list(range(1, 61))] * 3
-    sizes: dict[str, int] = {}
     batches = {key.rsplit("/", 1)[1] for key in lake.files()}
-    for row in lake.rows():
-        sizes[row["chat"]] = sizes.get(row["chat"], 0) + 1
     assert len(batches) >= 3
 
 
-async def test_only_one_process_exports(lake: Lake) -> None:
-    """The second export gets an error."""
+async def test_export_during_another_export_is_refused(lake: Lake) -> None:
     first = make_lease(lake.container, "first")
     async with first.released_on_exit():
         assert await first.claim()
@@ -307,10 +303,10 @@ async def test_only_one_process_exports(lake: Lake) -> None:
     assert lake.files() == {}
 
 
-async def test_exporter_that_was_paused_writes_nothing_outdated(
+async def test_paused_export_writes_no_outdated_rows(
     lake_with_bodies: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A message is deleted, and another process exports that, between reading and writing."""
+    """Between its read and its write, another process exports the deletion of a message."""
     lake = lake_with_bodies
     chat = await lake.open_direct()
     sent = chat.texts(5)
@@ -320,19 +316,19 @@ async def test_exporter_that_was_paused_writes_nothing_outdated(
     is_first = True
 
     async def delete_and_export() -> None:
-        entry = chat.text(6, kind="delete", body="", target=2, ts=YOUNG_TS)
+        entry = chat.text(6, kind="delete", body="", target=2, ts=RECENT_TS)
         await lake.change(sent[1], entry)
         await lake.archive(chat)
         await ExportPass(lake.container, HeldLease()).run(with_warm=False)
 
-    async def interrupted(self: Any, batch: str, units: Any) -> Any:
+    async def write_after_other_export(self: Any, batch: str, units: Any) -> Any:
         nonlocal is_first
         if is_first:
             is_first = False
             await delete_and_export()
         return await original(self, batch, units)
 
-    monkeypatch.setattr(exporter.Exporter, "_write_batch", interrupted)
+    monkeypatch.setattr(exporter.Exporter, "_write_batch", write_after_other_export)
 
     tally = await lake.export()
 
@@ -345,7 +341,7 @@ async def test_exporter_that_was_paused_writes_nothing_outdated(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def two_tenants(lake_redis: str, dynamodb: str, s3: str) -> AsyncIterator[tuple[Lake, Lake]]:
-    """Two deployments that share tables and a bucket, each with a database of Redis."""
+    """Two deployments that share tables and a bucket; each has its own Redis database."""
     database = lake_redis.rpartition("/")[0]
     warm, cold = settings_for(dynamodb), cold_settings(s3)
     red, blue = (warm.model_copy(update={"tenant": name}) for name in ("red", "blue"))
@@ -356,8 +352,8 @@ async def two_tenants(lake_redis: str, dynamodb: str, s3: str) -> AsyncIterator[
         yield one, two
 
 
-async def test_tenants_have_files_of_their_own(two_tenants: tuple[Lake, Lake]) -> None:
-    """A tenant's files are below its prefix, and another tenant's export does not touch them."""
+async def test_tenants_have_separate_files(two_tenants: tuple[Lake, Lake]) -> None:
+    """A tenant's files are below its prefix; another tenant's export does not change them."""
     for lake in two_tenants:
         chat = await lake.open_direct()
         await lake.put(*chat.texts(3))

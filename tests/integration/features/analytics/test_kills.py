@@ -1,4 +1,4 @@
-"""An exporter that is killed at any step is followed by one that finishes."""
+"""Exports that are killed at any step: the next export completes them."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ import sys
 
 import pytest
 
-from tests.integration.features.analytics.support import YOUNG_TS, Lake
+from tests.integration.features.analytics.support import RECENT_TS, Lake
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.features.analytics.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-# In the order in which an export comes by. Two segments are claimed.
+# The failpoints of an export, in the order in which it reaches them.
 STEPS = ("after_claim", "before_file", "after_file", "before_record", "after_record", "after_mark")
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_export_that_is_killed_at_a_step_is_completed(lake: Lake, step: str) -> None:
-    """At any time each message is in the files at most once, and in the end exactly once."""
+async def test_export_killed_at_a_step_is_completed_by_the_next(lake: Lake, step: str) -> None:
+    """After the kill each message is in the files at most once, at the end exactly once."""
     chat = await lake.open_direct()
     await lake.put(*chat.texts(80))
     await lake.archive(chat)
 
     killed = await lake.run("export", CHAT_FAILPOINT=f"analytics.{step}:kill")
     between = lake.seqs(chat)
-    left_over = set(lake.files())
-    lake.forget_lease()
+    files_after_kill = set(lake.files())
+    lake.delete_lease()
     done = await lake.run("export")
 
     assert killed.returncode == -9, killed.stderr
     assert len(between) == len(set(between))
     assert done.returncode == 0, done.stderr
     assert lake.seqs(chat) == list(range(1, 81))
-    assert left_over <= set(lake.files())  # what the killed one wrote was completed
+    assert files_after_kill <= set(lake.files())  # kept, not orphaned
     assert (await lake.export()).units == 0
 
 
-async def test_rewrite_that_is_killed_is_completed(lake: Lake) -> None:
-    """Also where files exist already, and with messages of the warm tier."""
+async def test_killed_rewrite_is_completed_by_the_next(lake: Lake) -> None:
+    """With existing files, and with messages that are still in DynamoDB."""
     chat = await lake.open_direct()
     sent = chat.texts(60)
     await lake.put(*sent[:50])
@@ -47,12 +47,12 @@ async def test_rewrite_that_is_killed_is_completed(lake: Lake) -> None:
     await lake.export()
     await lake.put(*sent[50:])
     for seq, target in ((61, 1), (62, 49)):
-        entry = chat.text(seq, kind="delete", body="", target=target, ts=YOUNG_TS + seq)
+        entry = chat.text(seq, kind="delete", body="", target=target, ts=RECENT_TS + seq)
         await lake.change(sent[target - 1], entry)
 
     for name in ("after_claim", "before_file", "after_file", "after_file", "before_record"):
         await lake.run("export", "--warm", CHAT_FAILPOINT=f"analytics.{name}:kill")
-        lake.forget_lease()
+        lake.delete_lease()
         seqs = lake.seqs(chat)
         assert len(seqs) == len(set(seqs))
         assert set(range(1, 51)) <= set(seqs)
@@ -64,10 +64,10 @@ async def test_rewrite_that_is_killed_is_completed(lake: Lake) -> None:
     assert deleted == [1, 49]
 
 
-async def test_worker_exports_what_is_archived(lake: Lake) -> None:
-    """`chatserver worker analytics` makes its first pass at once, and leaves DynamoDB alone."""
+async def test_worker_exports_archived_messages(lake: Lake) -> None:
+    """`chatserver worker analytics` runs its first pass at once, on archived messages only."""
     chat = await lake.open_direct()
-    await lake.put(*chat.texts(20), chat.text(21, ts=YOUNG_TS))
+    await lake.put(*chat.texts(20), chat.text(21, ts=RECENT_TS))
     await lake.archive(chat)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.support.cli", "worker", "analytics", env=lake.environment()

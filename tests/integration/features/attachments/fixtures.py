@@ -1,4 +1,4 @@
-"""Fixtures of the tests of attachments: one store for a run, each test with people of its own.
+"""Fixtures of the attachment tests: one store per test run; each test has its own users.
 
 Import as a plugin: ``pytest_plugins = ["tests.integration.features.attachments.fixtures"]``.
 """
@@ -14,7 +14,7 @@ import pytest_asyncio
 from chatserver.dev.servers import Server, redis_launch
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
-from tests.integration.features.attachments.support import FileWorld, cold_settings, open_file_world
+from tests.integration.features.attachments.support import FileStack, cold_settings, open_file_stack
 from tests.integration.warm.support import settings_for
 from tests.support.constants import constants
 from tests.support.servers.processes import free_port, redis_url_of
@@ -23,9 +23,9 @@ from tests.support.servers.processes import free_port, redis_url_of
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def store(
     tmp_path_factory: pytest.TempPathFactory, dynamodb: str, s3: str
-) -> AsyncIterator[FileWorld]:
-    """The parts; each user may keep three files waiting, 20,000 bytes together."""
-    # Its own: others empty the one of the test run.
+) -> AsyncIterator[FileStack]:
+    """A store in which a user may have three unsent files with 20,000 bytes in total."""
+    # Other tests delete the data of the shared Redis.
     redis = Server(redis_launch(tmp_path_factory.mktemp("files"), free_port(), appendonly="no"))
     warm, cold = settings_for(dynamodb), cold_settings(s3)
     async with open_dynamodb(warm) as client:
@@ -35,7 +35,7 @@ async def store(
         async with contextlib.AsyncExitStack() as stack:
             with constants({"chatserver.features.attachments.service.uploads.WAITING_MAX": 3}):
                 made = await stack.enter_async_context(
-                    open_file_world(redis_url_of(redis), warm, cold, waiting_bytes_max=20_000)
+                    open_file_stack(redis_url_of(redis), warm, cold, waiting_bytes_max=20_000)
                 )
                 assert made.uploads  # created while the constant has this value
             yield made

@@ -1,4 +1,4 @@
-"""Support of the attachment tests: parts of an API and of a worker on real servers."""
+"""Helpers of the attachment tests: an API container and a worker container on real servers."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from tests.support.servers.processes import eventually
 from workers.persist.worker import PersistWorker
 
 _numbers = itertools.count(1)
-EXIF_TURNED = 6  # the camera was held upright
+EXIF_ROTATED = 6  # by 90 degrees
 ORIENTATION, DESCRIPTION = 0x0112, 0x010E
 
 
 def cold_settings(endpoint: str) -> Cold:
-    """Return settings for a bucket of the test's own."""
+    """Return settings for a new bucket."""
     return Cold(
         endpoint=endpoint,
         bucket=f"t-{secrets.token_hex(6)}",
@@ -64,7 +64,7 @@ def picture(
     return out.getvalue()
 
 
-class Scene(NamedTuple):
+class ChatUsers(NamedTuple):
     """A direct chat of `alice` and `bob`, and `carol`, who is not in it."""
 
     chat: ChatId
@@ -74,8 +74,8 @@ class Scene(NamedTuple):
 
 
 @dataclasses.dataclass
-class FileWorld:
-    """The parts of one API and one worker process, and a browser of sorts."""
+class FileStack:
+    """The containers of an API and of a worker process, and an HTTP client."""
 
     api: StorageContainer
     worker: StorageContainer
@@ -85,12 +85,12 @@ class FileWorld:
 
     @property
     def uploads(self) -> Uploads:
-        """The uploads of the API."""
+        """The upload service of the API."""
         return self.api.get(AttachmentContainer).uploads
 
     @property
     def rows(self) -> Attachments:
-        """The rows of the worker."""
+        """The DynamoDB rows, as the worker reads them."""
         return self.worker.get(AttachmentContainer).rows
 
     async def begin(
@@ -102,12 +102,12 @@ class FileWorld:
         type_: str = "application/octet-stream",
         key: str | None = None,
     ) -> StartedUpload:
-        """Ask for an upload."""
+        """Begin an upload."""
         digest = hashlib.sha256(content).hexdigest()
         return await self.uploads.begin(owner, chat, name, type_, len(content), digest, key)
 
     async def post(self, begun: StartedUpload, content: bytes, **changes: str | None) -> int:
-        """Post a form, some of its fields changed or left out; return the status."""
+        """Post the upload form with changed fields, without those that are None."""
         assert begun.form is not None
         form = aiohttp.FormData()
         for name, value in {**begun.form.fields, **changes}.items():
@@ -125,7 +125,7 @@ class FileWorld:
         name: str = "a.bin",
         type_: str = "application/octet-stream",
     ) -> File:
-        """Upload a file, whole."""
+        """Upload a file: begin, post and finish."""
         begun = await self.begin(owner, chat, content, name, type_)
         assert await self.post(begun, content) == 204
         return await self.uploads.finish(owner, begun.file.id)
@@ -146,10 +146,12 @@ class FileWorld:
         )
         return codec.decode_message(page.messages[0])
 
-    async def load(self, reader: UserId, file: str, **how: Any) -> tuple[dict[str, str], bytes]:
-        """Follow a reader's link: the answer's headers and content."""
+    async def download(
+        self, reader: UserId, file: str, **options: Any
+    ) -> tuple[dict[str, str], bytes]:
+        """Download a file by a reader's link; return headers and content."""
         link = await self.uploads.get_link(
-            reader, file, seq=how.get("seq"), is_thumb=how.get("is_thumb", False)
+            reader, file, seq=options.get("seq"), is_thumb=options.get("is_thumb", False)
         )
         async with self.http.get(link.url) as answer:
             assert answer.status == 200, await answer.text()
@@ -158,7 +160,7 @@ class FileWorld:
             )
 
     async def persist(self) -> None:
-        """Have all that was committed written to the warm tier."""
+        """Run persist workers until all committed messages are in DynamoDB."""
         for partition in range(self.api.hot.keys.partitions):
             backlog = Backlog(self.api.hot, partition)
 
@@ -166,35 +168,35 @@ class FileWorld:
                 return await backlog.count_waiting() == 0
 
             async with running(PersistWorker(self.worker, partition, "test").run()):
-                await eventually(is_done, deadline_s=60, what="all is persisted")
+                await eventually(is_done, deadline_s=60, what="the backlog is persisted")
 
-    async def look(self, file: str) -> File:
-        """Have a media worker look at what waits, until it has looked at `file`."""
+    async def process_media(self, file: str) -> File:
+        """Run a media worker until it has processed `file`."""
         async with running(run_media(self.worker, "test")):
-            return await self.until_looked_at(file)
+            return await self.wait_until_processed(file)
 
-    async def until_looked_at(self, file: str) -> File:
-        """Wait until a media worker has looked at a file, and everybody knows."""
+    async def wait_until_processed(self, file: str) -> File:
+        """Wait until a media worker has processed a file and reported the result."""
 
         async def is_processed() -> File | None:
-            (told,) = await self.worker.get(AttachmentContainer).sendable.find([file])
-            if told is not None and not told.is_processed:
+            (sendable,) = await self.worker.get(AttachmentContainer).sendable.find([file])
+            if sendable is not None and not sendable.is_processed:
                 return None
             found = await self.rows.find_file(file)
             return found if found is None or found.is_processed else None
 
-        found = await eventually(is_processed, deadline_s=60, what="the image is looked at")
+        found = await eventually(is_processed, deadline_s=60, what="the image is processed")
         assert found is not None
         return found
 
-    async def meet(self) -> Scene:
-        """Return people whom no other test knows."""
+    async def open_chat(self) -> ChatUsers:
+        """Create three users, and a direct chat of two of them."""
         number = next(_numbers)
         alice, bob, carol = (UserId(f"{name}-{number}") for name in ("alice", "bob", "carol"))
         for user in (alice, bob, carol):
             await self.api.user_loader.ensure_loaded(user, is_vouched=True)
         info = await self.api.chats.open_direct(alice, bob)
-        return Scene(ChatId(info.chat), alice, bob, carol)
+        return ChatUsers(ChatId(info.chat), alice, bob, carol)
 
     async def list_keys(self, file: str) -> list[str]:
         """Return the keys of all objects of a file."""
@@ -203,7 +205,7 @@ class FileWorld:
         return [key for key in keys if key.endswith(f"/{file}")]
 
 
-FEW = {
+LOW_LIMITS = {
     "chatserver.features.attachments.service.sendable.PER_MESSAGE_MAX": 2,
     "chatserver.features.attachments.service.uploads.IMAGE_BYTES_MAX": 10_000,
     "chatserver.features.attachments.worker.sweep.SETTLE_S": 0,
@@ -213,12 +215,12 @@ FEW = {
 
 
 @contextlib.asynccontextmanager
-async def open_file_world(
+async def open_file_stack(
     redis_url: str, warm: Warm, cold: Cold, **attachments: Any
-) -> AsyncIterator[FileWorld]:
-    """Put it together, with an empty bucket."""
+) -> AsyncIterator[FileStack]:
+    """Open the containers on an empty bucket."""
     settings = Settings(
-        redis=config.Redis(url=redis_url, call_timeout_s=20),  # a slow machine is no broken one
+        redis=config.Redis(url=redis_url, call_timeout_s=20),  # slow machines
         warm=warm,
         cold=cold,
         auth=config.Auth(secret=SecretStr("s" * 32)),
@@ -232,4 +234,4 @@ async def open_file_world(
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as http,
     ):
         await apply_bucket(store, cold)
-        yield FileWorld(api, worker, settings, http, store)
+        yield FileStack(api, worker, settings, http, store)

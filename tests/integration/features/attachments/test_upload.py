@@ -12,15 +12,20 @@ from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.service.pictures import space_of
 from chatserver.protocol import frames
 from chatserver.service.history.chat_query_pages import TimeRange
-from tests.integration.features.attachments.support import FEW, FileWorld, cold_settings, picture
+from tests.integration.features.attachments.support import (
+    LOW_LIMITS,
+    FileStack,
+    cold_settings,
+    picture,
+)
 
 pytest_plugins = ["tests.integration.features.attachments.fixtures"]
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.constants(FEW)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.constants(LOW_LIMITS)]
 
 
-async def test_file_sent_to_a_chat_reaches_its_members_from_every_tier(store: FileWorld) -> None:
-    """The file is on the message, hot and warm, and each member can download it."""
-    chat, alice, bob, _carol = await store.meet()
+async def test_file_sent_to_a_chat_reaches_its_members_from_every_tier(store: FileStack) -> None:
+    """The message has the file in Redis and in DynamoDB, and members can download it."""
+    chat, alice, bob, _carol = await store.open_chat()
     file = await store.upload(alice, chat, b"%PDF-1.7 hi", "Übersicht.pdf", "application/pdf")
 
     ack = await store.send(alice, chat, file.id)
@@ -28,11 +33,11 @@ async def test_file_sent_to_a_chat_reaches_its_members_from_every_tier(store: Fi
     await store.persist()
     warm = await store.worker.messages.list_after(chat, 0, 10, None)
 
-    wanted = frames.Attachment(file.id, "Übersicht.pdf", "application/pdf", 11)
-    assert hot.attachments == [wanted]
-    assert (hot.body, warm[-1].attachments) == ("", [wanted])
-    for how in ({"seq": ack.seq}, {}):  # by the message it is seen in, or by what is stored
-        headers, content = await store.load(bob, file.id, **how)
+    expected = frames.Attachment(file.id, "Übersicht.pdf", "application/pdf", 11)
+    assert hot.attachments == [expected]
+    assert (hot.body, warm[-1].attachments) == ("", [expected])
+    for options in ({"seq": ack.seq}, {}):  # with the seq of the message, or without
+        headers, content = await store.download(bob, file.id, **options)
         assert content == b"%PDF-1.7 hi"
     assert headers["content-type"] == "application/pdf"
     assert headers["content-disposition"].startswith("attachment; ")
@@ -40,9 +45,9 @@ async def test_file_sent_to_a_chat_reaches_its_members_from_every_tier(store: Fi
     assert await store.list_keys(file.id) == [f"attachments/{chat}/{file.id}"]
 
 
-async def test_uploads_that_wait_are_limited_by_count_and_bytes(store: FileWorld) -> None:
-    """A user cannot fill the bucket; what was sent no longer counts."""
-    chat, alice, bob, _carol = await store.meet()
+async def test_unsent_files_are_limited_by_count_and_bytes(store: FileStack) -> None:
+    """A user cannot fill the bucket; a file that was sent no longer counts."""
+    chat, alice, bob, _carol = await store.open_chat()
     first = await store.upload(alice, chat, b"a" * 8000)
     await store.begin(alice, chat, b"b" * 10_000)
     with pytest.raises(RateLimited):
@@ -58,9 +63,9 @@ async def test_uploads_that_wait_are_limited_by_count_and_bytes(store: FileWorld
     await store.begin(alice, chat, b"g" * 6000)
 
 
-async def test_upload_begun_again_under_its_key_is_the_same_file(store: FileWorld) -> None:
-    """A lost answer costs nothing; the same key for another file is a conflict."""
-    chat, alice, bob, _carol = await store.meet()
+async def test_upload_begun_again_with_its_key_is_the_same_file(store: FileStack) -> None:
+    """A client can retry after a lost response; the same key for another file is a conflict."""
+    chat, alice, bob, _carol = await store.open_chat()
     first = await store.begin(alice, chat, b"abc", key="k1")
     again = await store.begin(alice, chat, b"abc", key="k1")
 
@@ -70,9 +75,9 @@ async def test_upload_begun_again_under_its_key_is_the_same_file(store: FileWorl
         await store.begin(alice, chat, b"other", key="k1")
 
 
-async def test_send_repeated_with_its_reference_is_one_message(store: FileWorld) -> None:
-    """The same `ref` and files: the same place; other files under it: a conflict."""
-    chat, alice, _bob, _carol = await store.meet()
+async def test_send_repeated_with_its_reference_is_one_message(store: FileStack) -> None:
+    """The same `ref` and files get the same seq; other files are a conflict."""
+    chat, alice, _bob, _carol = await store.open_chat()
     one = await store.upload(alice, chat, b"one")
     two = await store.upload(alice, chat, b"two")
     first = await store.send(alice, chat, one.id, ref="r1")
@@ -89,9 +94,9 @@ async def test_send_repeated_with_its_reference_is_one_message(store: FileWorld)
         await store.send(alice, chat)
 
 
-async def test_message_with_more_files_than_allowed_is_refused(store: FileWorld) -> None:
-    """Two may go with a message here, three may not."""
-    chat, alice, _bob, _carol = await store.meet()
+async def test_message_with_more_files_than_allowed_is_refused(store: FileStack) -> None:
+    """The limit is two files here."""
+    chat, alice, _bob, _carol = await store.open_chat()
     files = [(await store.upload(alice, chat, bytes([n]))).id for n in range(3)]
 
     with pytest.raises(BadRequest):
@@ -100,9 +105,9 @@ async def test_message_with_more_files_than_allowed_is_refused(store: FileWorld)
     assert (await store.send(alice, chat, *files[:2])).seq == 1
 
 
-async def test_image_larger_than_is_looked_at_is_a_plain_file_at_once(store: FileWorld) -> None:
-    """Nothing waits for a thumbnail that is never created."""
-    chat, alice, bob, _carol = await store.meet()
+async def test_image_above_the_size_limit_is_a_plain_file(store: FileStack) -> None:
+    """It counts as processed at once, because it never gets a thumbnail."""
+    chat, alice, bob, _carol = await store.open_chat()
     head = b"\x89PNG\r\n\x1a\n"
 
     small = await store.upload(alice, chat, head.ljust(10_000), "a.png", "image/png")
@@ -111,9 +116,9 @@ async def test_image_larger_than_is_looked_at_is_a_plain_file_at_once(store: Fil
     assert (small.is_processed, large.is_processed) == (False, True)
 
 
-async def test_message_edited_and_reacted_to_keeps_its_files(store: FileWorld) -> None:
-    """A change of a message changes what it is about, in the overlay and when it is stored."""
-    chat, alice, bob, _carol = await store.meet()
+async def test_message_keeps_its_files_after_edit_and_reaction(store: FileStack) -> None:
+    """In Redis and, after the change is persisted, in DynamoDB."""
+    chat, alice, bob, _carol = await store.open_chat()
     file = await store.upload(alice, chat, picture(), "a.png", "image/png")
     ack = await store.send(alice, chat, file.id, body="look")
     before = (await store.read(bob, chat, ack.seq)).attachments
@@ -127,10 +132,10 @@ async def test_message_edited_and_reacted_to_keeps_its_files(store: FileWorld) -
     assert (stored[0].body, stored[0].attachments) == ("look!", before)
 
 
-async def test_messages_with_files_of_a_chat_are_listed_for_its_members(store: FileWorld) -> None:
-    """Newest first, in full pages, without what is deleted or has no file; a stranger gets none."""
-    chat, alice, bob, carol = await store.meet()
-    finding, seqs = store.api.message_queries, []
+async def test_messages_with_files_of_a_chat_are_listed_for_its_members(store: FileStack) -> None:
+    """Newest first, in full pages, without deleted messages; refused to strangers."""
+    chat, alice, bob, carol = await store.open_chat()
+    queries, seqs = store.api.message_queries, []
     for number in range(4):
         file = await store.upload(alice, chat, b"content %d" % number, f"{number}.txt")
         seqs.append((await store.send(alice, chat, file.id)).seq)
@@ -139,26 +144,26 @@ async def test_messages_with_files_of_a_chat_are_listed_for_its_members(store: F
     gone = frames.Delete(0, chat, seqs[1], new_id())
     await store.api.message_amendments.change(alice, gone)
 
-    first = await finding.list_files(bob, chat, TimeRange(), 2, None)
-    rest = await finding.list_files(bob, chat, TimeRange(), 2, first.next)
+    first = await queries.list_files(bob, chat, TimeRange(), 2, None)
+    rest = await queries.list_files(bob, chat, TimeRange(), 2, first.next)
 
     assert [message.seq for message in first.items] == [seqs[3], seqs[2]]
     assert [message.seq for message in rest.items] == [seqs[0]]
     assert rest.items[0].attachments[0].name == "0.txt"
-    oldest = await finding.list_files(bob, chat, TimeRange(is_newest_first=False), 1, None)
+    oldest = await queries.list_files(bob, chat, TimeRange(is_newest_first=False), 1, None)
     assert [message.seq for message in oldest.items] == [seqs[0]]
     with pytest.raises(NotFound):
-        await finding.list_files(carol, chat, TimeRange(), 2, None)
+        await queries.list_files(carol, chat, TimeRange(), 2, None)
 
 
-async def test_file_is_loaded_by_one_who_joined_again_unless_it_was_sent_while_they_were_out(
-    store: FileWorld,
+async def test_member_who_joined_again_cannot_download_files_sent_in_between(
+    store: FileStack,
 ) -> None:
-    """By the message, by what is stored, and in the list of files."""
-    _, alice, bob, _ = await store.meet()
-    host, change = store.api.chats, store.api.membership.change
+    """With the seq of the message, without it, and in the list of files."""
+    _, alice, bob, _ = await store.open_chat()
+    chats, change = store.api.chats, store.api.membership.change
     create = frames.CreateChat(0, new_id(), [bob], "Trip")
-    chat = ChatId((await host.create_chat(alice, create, is_host=True)).chat)
+    chat = ChatId((await chats.create_chat(alice, create, is_host=True)).chat)
     seen = await store.upload(alice, chat, b"seen")
     first = await store.send(alice, chat, seen.id)
     await change(bob, frames.Leave(0, chat, new_id()))
@@ -167,23 +172,23 @@ async def test_file_is_loaded_by_one_who_joined_again_unless_it_was_sent_while_t
     await change(alice, frames.Invite(0, chat, new_id(), [bob]), is_host=True)
     await store.persist()
 
-    for how in ({"seq": first.seq}, {}):
-        assert (await store.load(bob, seen.id, **how))[1] == b"seen"
-    for how in ({"seq": second.seq}, {}):
+    for options in ({"seq": first.seq}, {}):
+        assert (await store.download(bob, seen.id, **options))[1] == b"seen"
+    for options in ({"seq": second.seq}, {}):
         with pytest.raises(NotFound):
-            await store.load(bob, secret.id, **how)
+            await store.download(bob, secret.id, **options)
     page = await store.api.message_queries.list_files(bob, chat, TimeRange(), 10, None)
     assert [message.seq for message in page.items] == [first.seq]
 
 
-async def test_bucket_made_twice_is_the_same_and_keeps_the_rules_of_others(s3: str) -> None:
-    """`tables apply` may be called again, and touches nothing that it did not make."""
+async def test_bucket_applied_twice_is_unchanged_and_keeps_other_rules(s3: str) -> None:
+    """`tables apply` can be repeated, and keeps CORS rules that it did not create."""
     settings = cold_settings(s3)
     async with open_s3(settings) as store:
         first = await apply_bucket(store, settings)
         rules = (await store.call("get_bucket_cors"))["CORSRules"]
-        own = {"ID": "theirs", "AllowedOrigins": ["http://a"], "AllowedMethods": ["GET"]}
-        await store.call("put_bucket_cors", CORSConfiguration={"CORSRules": [own, *rules]})
+        other_rule = {"ID": "theirs", "AllowedOrigins": ["http://a"], "AllowedMethods": ["GET"]}
+        await store.call("put_bucket_cors", CORSConfiguration={"CORSRules": [other_rule, *rules]})
 
         second = await apply_bucket(store, settings)
         kept = (await store.call("get_bucket_cors"))["CORSRules"]
@@ -193,19 +198,19 @@ async def test_bucket_made_twice_is_the_same_and_keeps_the_rules_of_others(s3: s
     assert [rule["ID"] for rule in kept] == ["theirs", "chatserver-pages"]
 
 
-async def test_picture_of_a_user_or_post_is_seen_by_who_sees_these(store: FileWorld) -> None:
-    """Uploaded to the user's own space, removed when unused, and usable by nobody else."""
+async def test_image_of_a_profile_or_post_is_visible_with_it(store: FileStack) -> None:
+    """It is uploaded to the user's own space, usable by the owner only, and removed when unused."""
     graph = store.api.get(SocialContainer).social
-    _chat, alice, bob, carol = await store.meet()
+    _chat, alice, bob, carol = await store.open_chat()
     image = picture((8, 6))
     file = await store.upload(alice, space_of(alice), image, "me.png", "image/png")
     plain = await store.upload(alice, space_of(alice), b"text", "a.txt", "text/plain")
 
-    with pytest.raises(NotFound):  # another one's
+    with pytest.raises(NotFound):  # bob does not own it
         await graph.put_avatar(bob, file.id)
     with pytest.raises(BadRequest, match="image: must be one of"):
         await graph.put_avatar(alice, plain.id)
-    with pytest.raises(NotFound):  # no chat has it
+    with pytest.raises(NotFound):  # it is not in a chat
         await store.send(alice, _chat, file.id)
     with pytest.raises(NotFound):
         await store.upload(bob, space_of(alice), image, "x.png", "image/png")
@@ -217,7 +222,7 @@ async def test_picture_of_a_user_or_post_is_seen_by_who_sees_these(store: FileWo
         assert await answer.read() == image
     assert (await graph.get_profile(bob, alice)).info.avatar == file.id
     assert (await graph.get_avatar_link(carol, alice, is_thumb=False)).file.id == file.id
-    with pytest.raises(NotFound):  # by itself it is its owner's alone
+    with pytest.raises(NotFound):  # without the post, only the owner may
         await store.uploads.get_link(bob, file.id, seq=None, is_thumb=False)
     await graph.put_avatar(alice, None)
     assert (await store.rows.find_file(file.id)).due is None  # type: ignore[union-attr]  # the post has it

@@ -1,4 +1,4 @@
-"""Thumbnails, and the removal of what no message has, on real Redis, DynamoDB and S3."""
+"""Thumbnails, and the removal of unused files, on real Redis, DynamoDB and S3."""
 
 from __future__ import annotations
 
@@ -28,25 +28,30 @@ from chatserver.features.attachments.worker.media import (
 )
 from chatserver.features.attachments.worker.sweep import Sweeper
 from chatserver.protocol import frames
-from tests.integration.features.attachments.support import EXIF_TURNED, FEW, FileWorld, picture
+from tests.integration.features.attachments.support import (
+    EXIF_ROTATED,
+    LOW_LIMITS,
+    FileStack,
+    picture,
+)
 from tests.integration.workers.support import running
 from tests.support.constants import constants
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.features.attachments.fixtures"]
 MEDIA = "chatserver.features.attachments.worker.media."
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.constants(FEW)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.constants(LOW_LIMITS)]
 
 
-async def make_due(store: FileWorld, *files: str) -> None:
-    """Let the time of files be over."""
+async def make_due(store: FileStack, *files: str) -> None:
+    """Set the due time of files into the past."""
     now = int(store.worker.clock.time())
     for file in files:
         await store.rows.change_file(file, lambda f: dataclasses.replace(f, due=now - 60))
 
 
-def start(store: FileWorld, worker: str, failpoint: str) -> Callable[[], int]:
-    """Start a worker that kills itself at a failpoint; return how it ended."""
+def start(store: FileStack, worker: str, failpoint: str) -> Callable[[], int]:
+    """Start a worker that kills itself at a failpoint; return a function that waits for its end."""
     settings = store.settings
     env = {
         "CHAT_FAILPOINT": failpoint,
@@ -70,30 +75,30 @@ def start(store: FileWorld, worker: str, failpoint: str) -> Callable[[], int]:
     return wait
 
 
-async def test_image_gets_its_dimensions_and_a_thumbnail_without_what_it_told(
-    store: FileWorld,
+async def test_image_gets_dimensions_and_a_thumbnail_without_exif(
+    store: FileStack,
 ) -> None:
-    """A photograph is turned as it was held; where it was taken stays in the file alone."""
-    chat, alice, bob, _ = await store.meet()
-    content = picture((600, 300), "JPEG", EXIF_TURNED)
+    """The EXIF orientation is applied; the location is in the original file only."""
+    chat, alice, bob, _ = await store.open_chat()
+    content = picture((600, 300), "JPEG", EXIF_ROTATED)
     file = await store.upload(alice, chat, content, "me.jpg", "image/jpeg")
 
-    looked = await store.look(file.id)
+    processed = await store.process_media(file.id)
     ack = await store.send(alice, chat, file.id)
 
-    assert (looked.width, looked.height, looked.has_thumb) == (300, 600, True)
+    assert (processed.width, processed.height, processed.has_thumb) == (300, 600, True)
     entry = (await store.read(bob, chat, ack.seq)).attachments[0]
     assert (entry.width, entry.height, entry.thumb) == (300, 600, True)
-    headers, thumb = await store.load(bob, file.id, seq=ack.seq, is_thumb=True)
+    headers, thumb = await store.download(bob, file.id, seq=ack.seq, is_thumb=True)
     assert (headers["content-type"], headers["content-disposition"]) == ("image/webp", "inline")
     with Image.open(io.BytesIO(thumb)) as image:
         assert (image.format, image.size, dict(image.getexif())) == ("WEBP", (240, 480), {})
     assert b"at home" in content and b"at home" not in thumb
 
 
-async def test_image_that_was_sent_at_once_is_told_of_later(store: FileWorld) -> None:
-    """The message keeps its first metadata; a link or a waiter gets the rest."""
-    chat, alice, bob, _ = await store.meet()
+async def test_image_sent_before_processing_gets_its_thumbnail_later(store: FileStack) -> None:
+    """The message keeps its first metadata; links and a waiting `finish` return the new ones."""
+    chat, alice, bob, _ = await store.open_chat()
     file = await store.upload(alice, chat, picture(), "me.png", "image/png")
     ack = await store.send(alice, chat, file.id)
     await store.persist()
@@ -104,32 +109,32 @@ async def test_image_that_was_sent_at_once_is_told_of_later(store: FileWorld) ->
 
     early = await link()
     waiting = asyncio.create_task(store.uploads.finish(alice, file.id, 30))
-    looked = await store.look(file.id)
+    processed = await store.process_media(file.id)
 
     assert (early.is_processed, early.has_thumb) == (False, False)
-    assert await waiting == looked == await link()
-    assert (looked.has_thumb, looked.width is None) == (True, False)
+    assert await waiting == processed == await link()
+    assert (processed.has_thumb, processed.width is None) == (True, False)
     again = await store.send(alice, chat, file.id)
     sent = [await store.read(bob, chat, each.seq) for each in (ack, again)]
     assert [message.attachments[0].thumb for message in sent] == [False, True]
 
 
-async def test_image_that_cannot_be_read_stays_a_plain_file(store: FileWorld) -> None:
-    """A broken image may be sent without a thumbnail; nothing waits for it forever."""
-    chat, alice, bob, _ = await store.meet()
+async def test_unreadable_image_is_a_plain_file(store: FileStack) -> None:
+    """It can be sent without a thumbnail and counts as processed."""
+    chat, alice, bob, _ = await store.open_chat()
     file = await store.upload(alice, chat, b"\x89PNG\r\n\x1a\nbroken", "a.png", "image/png")
 
-    looked = await store.look(file.id)
+    processed = await store.process_media(file.id)
     ack = await store.send(alice, chat, file.id)
 
-    assert (looked.has_thumb, looked.width) == (False, None)
+    assert (processed.has_thumb, processed.width) == (False, None)
     assert not (await store.read(bob, chat, ack.seq)).attachments[0].thumb
     with pytest.raises(NotFound):
-        await store.load(bob, file.id, seq=ack.seq, is_thumb=True)
+        await store.download(bob, file.id, seq=ack.seq, is_thumb=True)
 
 
-async def test_decompression_bomb_costs_neither_memory_nor_time(store: FileWorld) -> None:
-    """Few bytes and many pixels: refused by the header, and where that lies, by the memory."""
+async def test_decompression_bomb_is_refused(store: FileStack) -> None:
+    """By the number of pixels in the header and, without that check, by the memory limit."""
     out = io.BytesIO()
     Image.new("1", (9000, 9000)).save(out, "PNG")
     bomb = out.getvalue()
@@ -143,8 +148,8 @@ async def test_decompression_bomb_costs_neither_memory_nor_time(store: FileWorld
     assert await make_thumb(picture(), "small") is not None
 
 
-async def test_progressive_jpeg_of_many_scans_is_refused_by_its_markers(store: FileWorld) -> None:
-    """Each scan costs a pass over all pixels: a small file of hundreds is not decoded."""
+async def test_progressive_jpeg_with_many_scans_is_refused(store: FileStack) -> None:
+    """Each scan costs a pass over all pixels, so a file with hundreds of them is not decoded."""
     out = io.BytesIO()
     Image.new("L", (6000, 6000), 128).save(out, "JPEG", progressive=True)
     head, *scans = out.getvalue().split(b"\xff\xda")
@@ -156,18 +161,20 @@ async def test_progressive_jpeg_of_many_scans_is_refused_by_its_markers(store: F
     assert await make_thumb(out.getvalue(), "usual") is not None
 
 
-async def test_image_beyond_its_cpu_time_is_too_slow(store: FileWorld) -> None:
-    """The limit ends the child, and the caller knows that the time was the reason."""
+async def test_image_beyond_the_cpu_limit_raises_too_slow(store: FileStack) -> None:
+    """The child process is ended by the limit, and the error tells the caller the reason."""
     out = io.BytesIO()
     Image.new("L", (24_000, 24_000), 128).save(out, "PNG", compress_level=1)
-    careless = {MEDIA + "IMAGE_PIXELS_MAX": 10**9, MEDIA + "THUMB_MEMORY_BYTES_MAX": 4 << 30}
+    without_size_limits = {
+        MEDIA + "IMAGE_PIXELS_MAX": 10**9,
+        MEDIA + "THUMB_MEMORY_BYTES_MAX": 4 << 30,
+    }
 
-    with constants(careless), pytest.raises(TooSlow):
+    with constants(without_size_limits), pytest.raises(TooSlow):
         await make_thumb(out.getvalue(), "large", cpu_s=1)
 
 
-async def test_child_that_makes_a_thumbnail_has_the_lowest_priority() -> None:
-    """Decoding uses CPU time that no other process needs."""
+async def test_thumbnail_process_has_the_lowest_priority() -> None:
     limits = ("1000", "100", str(1 << 30), "10")
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-m", "chatserver.features.attachments.worker.thumbnail", *limits),
@@ -182,56 +189,56 @@ async def test_child_that_makes_a_thumbnail_has_the_lowest_priority() -> None:
         await child.wait()
 
 
-async def test_images_of_a_user_who_used_much_time_wait_for_those_of_others(
-    store: FileWorld,
+async def test_images_of_a_heavy_user_are_left_to_the_slow_worker(
+    store: FileStack,
 ) -> None:
-    """One user's images do not hold the fast lane: they move to the slow one and are done there."""
-    chat, alice, bob, _ = await store.meet()
+    """The fast worker skips images of a user who used much CPU time."""
+    chat, alice, bob, _ = await store.open_chat()
     usage = UsageByUser(store.worker.clock)
     usage.add(alice, USER_CPU_S)
-    hers = await store.upload(alice, chat, picture(), "a.png", "image/png")
-    other = await store.upload(bob, chat, picture(), "b.png", "image/png")
+    of_alice = await store.upload(alice, chat, picture(), "a.png", "image/png")
+    of_bob = await store.upload(bob, chat, picture(), "b.png", "image/png")
 
     async with running(MediaWorker(container=store.worker, name="fast", usage=usage).run()):
-        await store.until_looked_at(other.id)
-        before = await store.rows.find_file(hers.id)
+        await store.wait_until_processed(of_bob.id)
+        before = await store.rows.find_file(of_alice.id)
     async with running(
         MediaWorker(container=store.worker, name="slow", usage=usage, is_slow=True).run()
     ):
-        after = await store.until_looked_at(hers.id)
+        after = await store.wait_until_processed(of_alice.id)
 
     assert before is not None and not before.is_processed
     assert after.has_thumb
 
 
-@pytest.mark.parametrize("place", ["media.before_conclusion", "media.before_news"])
-async def test_job_of_a_worker_that_was_killed_is_done_by_another(
-    store: FileWorld, place: str
+@pytest.mark.parametrize("failpoint", ["media.before_conclusion", "media.before_news"])
+async def test_job_of_a_killed_worker_is_completed_by_another(
+    store: FileStack, failpoint: str
 ) -> None:
-    """A crash of a media worker delays the image; its results are reported."""
-    # The images of other tests: the worker is to die of this one.
+    """Killed before the result is stored, or before it is reported."""
+    # Without the images of other tests: the worker must reach the failpoint with this one.
     await store.worker.hot.call("DEL", store.worker.hot.keys.media_jobs())
-    chat, alice, _, _ = await store.meet()
+    chat, alice, _, _ = await store.open_chat()
     file = await store.upload(alice, chat, picture(), "a.png", "image/png")
-    wait = start(store, "media", f"{place}:kill")
+    wait = start(store, "media", f"{failpoint}:kill")
     assert await asyncio.to_thread(wait) == -signal.SIGKILL
     found = await store.rows.find_file(file.id)
-    (told,) = await store.worker.get(AttachmentContainer).sendable.find([file.id])
-    assert found is not None and found.is_processed == (place == "media.before_news")
-    assert told is not None and not told.is_processed
-    # Its lease is over: nobody waits for that in a test.
+    (sendable,) = await store.worker.get(AttachmentContainer).sendable.find([file.id])
+    assert found is not None and found.is_processed == (failpoint == "media.before_news")
+    assert sendable is not None and not sendable.is_processed
+    # Expire the claim of the killed worker.
     key = store.worker.hot.keys.media_jobs()
     for entry, *_ in await store.worker.hot.call("XPENDING", key, "media", "-", "+", 10):
         await store.worker.hot.call(
             "XCLAIM", key, "media", "dead", 0, entry, "IDLE", 3_600_000, "JUSTID"
         )
 
-    assert (await store.look(file.id)).has_thumb
+    assert (await store.process_media(file.id)).has_thumb
 
 
-async def test_sweep_removes_what_was_never_sent_and_nothing_else(store: FileWorld) -> None:
-    """An upload that no message has goes after its time, objects and rows; a sent one stays."""
-    chat, alice, bob, _ = await store.meet()
+async def test_sweep_removes_unsent_files_only(store: FileStack) -> None:
+    """Objects and rows of files that were not sent in time; a sent file is kept."""
+    chat, alice, bob, _ = await store.open_chat()
     sent = await store.upload(alice, chat, b"sent")
     unsent = await store.upload(alice, chat, b"unsent")
     begun = await store.begin(alice, chat, b"begun")
@@ -247,18 +254,18 @@ async def test_sweep_removes_what_was_never_sent_and_nothing_else(store: FileWor
         assert await store.rows.find_file(gone) is None
     with pytest.raises(NotFound):
         await store.send(alice, chat, unsent.id)
-    assert (await store.load(bob, sent.id, seq=ack.seq))[1] == b"sent"
-    for _ in range(3):  # they no longer count
+    assert (await store.download(bob, sent.id, seq=ack.seq))[1] == b"sent"
+    for _ in range(3):  # removed files no longer count
         await store.begin(alice, chat, b"more")
 
 
-async def test_sweep_leaves_what_a_message_has_that_is_not_persisted_yet(store: FileWorld) -> None:
-    """While DynamoDB is down, a file waits for all messages that were sent in its time."""
-    chat, alice, bob, _ = await store.meet()
+async def test_sweep_keeps_files_of_messages_not_persisted_yet(store: FileStack) -> None:
+    """A file that is due is kept until the messages sent before are persisted."""
+    chat, alice, bob, _ = await store.open_chat()
     file = await store.upload(alice, chat, b"late")
     ack = await store.send(alice, chat, file.id)
     await make_due(store, file.id)
-    # Due now, and committed before: the message waits in the backlog.
+    # Due now, but the message that has the file is still in the backlog.
     now = int(store.worker.clock.time())
     await store.rows.change_file(file.id, lambda f: dataclasses.replace(f, due=now + 1))
     await asyncio.sleep(0)
@@ -268,12 +275,12 @@ async def test_sweep_leaves_what_a_message_has_that_is_not_persisted_yet(store: 
     await store.persist()
     await Sweeper(store.worker, "test").sweep()
 
-    assert (await store.load(bob, file.id, seq=ack.seq))[1] == b"late"
+    assert (await store.download(bob, file.id, seq=ack.seq))[1] == b"late"
 
 
-async def test_file_goes_with_the_last_message_that_has_it(store: FileWorld) -> None:
-    """Deleted for all: the file is removed, unless another message has it, too."""
-    chat, alice, bob, _ = await store.meet()
+async def test_file_is_removed_with_its_last_message(store: FileStack) -> None:
+    """While another message has the file, it is kept."""
+    chat, alice, bob, _ = await store.open_chat()
     file = await store.upload(alice, chat, b"twice")
     first = await store.send(alice, chat, file.id)
     second = await store.send(alice, chat, file.id)
@@ -283,21 +290,20 @@ async def test_file_goes_with_the_last_message_that_has_it(store: FileWorld) -> 
     await store.api.message_amendments.change(alice, frames.Delete(0, chat, first.seq, "d1"))
     await store.persist()
     await sweeper.sweep()
-    assert (await store.load(bob, file.id, seq=second.seq))[1] == b"twice"
+    assert (await store.download(bob, file.id, seq=second.seq))[1] == b"twice"
     await store.api.message_amendments.change(alice, frames.Delete(0, chat, second.seq, "d2"))
     await store.persist()
 
     async def is_gone() -> bool:
-        await sweeper.sweep()  # it goes by whole seconds
+        await sweeper.sweep()  # due times are whole seconds
         return await store.rows.find_file(file.id) is None
 
     await eventually(is_gone, deadline_s=60, what="the file is removed")
     assert await store.list_keys(file.id) == []
 
 
-async def test_file_of_a_message_that_expires_goes_with_it(store: FileWorld) -> None:
-    """A file lives as long as the longest of its messages."""
-    chat, alice, _, _ = await store.meet()
+async def test_file_of_an_expiring_message_is_due_with_it(store: FileStack) -> None:
+    chat, alice, _, _ = await store.open_chat()
     file = await store.upload(alice, chat, b"short")
     await store.send(alice, chat, file.id, expires_s=600)
     await store.persist()
@@ -308,9 +314,9 @@ async def test_file_of_a_message_that_expires_goes_with_it(store: FileWorld) -> 
     assert 500 < found.due - store.worker.clock.time() < 700
 
 
-async def test_sweep_that_was_killed_is_finished_by_the_next(store: FileWorld) -> None:
-    """Killed between the objects and the rows: nothing is left over, nothing is lost."""
-    chat, alice, _, _ = await store.meet()
+async def test_killed_sweep_is_completed_by_the_next(store: FileStack) -> None:
+    """Killed after the objects are deleted and before the rows are."""
+    chat, alice, _, _ = await store.open_chat()
     files = [(await store.upload(alice, chat, b"x")).id, (await store.upload(alice, chat, b"y")).id]
     await make_due(store, *files)
     wait = start(store, "sweep", "sweep.before_rows:kill")

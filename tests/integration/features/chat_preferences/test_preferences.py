@@ -1,4 +1,4 @@
-"""Chat preferences over HTTP: each user's own, sent to their devices, exact under concurrency."""
+"""Chat preferences over HTTP: private to a user, sent to their devices, safe under concurrency."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ def path_of(chat: str) -> str:
     return f"/v1/chats/{chat}/preferences"
 
 
-async def changed(client: httpx.AsyncClient, chat: str, **fields: Any) -> Fields:
-    """Change preferences; return them without their place."""
+async def change(client: httpx.AsyncClient, chat: str, **fields: Any) -> Fields:
+    """Change preferences; return them without `chat` and `rev`."""
     answer = await client.patch(path_of(chat), json=fields)
     assert answer.status_code == 200, answer.text
-    return shown(answer.json())
+    return without_ids(answer.json())
 
 
-def shown(preferences: Fields) -> Fields:
+def without_ids(preferences: Fields) -> Fields:
     return {name: value for name, value in preferences.items() if name not in ("chat", "rev")}
 
 
-async def test_preferences_are_the_users_own_and_signalled_to_their_devices(
+async def test_preferences_are_private_and_signaled_to_own_devices(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Alice's devices get her changes; Bob sees and gets nothing of them."""
+    """Alice's devices get a signal; Bob's preferences do not change and he gets none."""
     alice_http, bob_http = caller(alice.user), caller(bob.user)
     draft = {"text": "See you at", "version": 7}
 
-    assert shown((await alice_http.get(path_of(pair))).json()) == DEFAULTS
-    first = await changed(alice_http, pair, archived=True, muted_until=0, draft=draft)
-    second = await changed(alice_http, pair, archived=False, marked_unread=True)
+    assert without_ids((await alice_http.get(path_of(pair))).json()) == DEFAULTS
+    first = await change(alice_http, pair, archived=True, muted_until=0, draft=draft)
+    second = await change(alice_http, pair, archived=False, marked_unread=True)
     signal = await alice.expect_frame(
         "signal", kind="chat_preferences", preferences=(await alice_http.get(path_of(pair))).json()
     )
@@ -59,20 +59,20 @@ async def test_preferences_are_the_users_own_and_signalled_to_their_devices(
     assert (signal["from"], signal["preferences"]["chat"]) == (alice.user, pair)
     listed = [each for each in (await alice_http.get(LIST)).json()["items"] if each["chat"] == pair]
     assert listed == [signal["preferences"]]
-    assert shown((await bob_http.get(path_of(pair))).json()) == DEFAULTS
+    assert without_ids((await bob_http.get(path_of(pair))).json()) == DEFAULTS
     assert not bob.of_type("signal", kind="chat_preferences")
 
 
-async def test_older_draft_and_a_lower_clear_change_nothing(
+async def test_older_draft_and_lower_cleared_upto_are_ignored(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """The last writer wins by version, whatever order the requests arrive in."""
+    """The highest version wins, in whatever order requests arrive."""
     alice_http = caller(alice.user)
     for text in ("one", "two"):
         await send(alice_http, pair, text)
 
-    newest = await changed(alice_http, pair, draft={"text": "", "version": 9}, cleared_upto=2)
-    late = await changed(alice_http, pair, draft={"text": "old", "version": 8}, cleared_upto=1)
+    newest = await change(alice_http, pair, draft={"text": "", "version": 9}, cleared_upto=2)
+    late = await change(alice_http, pair, draft={"text": "old", "version": 8}, cleared_upto=1)
 
     assert newest == late
     assert (late["draft"], late["cleared_upto"]) == ({"text": "", "version": 9}, 2)
@@ -81,19 +81,19 @@ async def test_older_draft_and_a_lower_clear_change_nothing(
     assert "at most 2" in beyond.json()["detail"]
 
 
-async def test_cleared_chat_shows_its_older_messages_to_others_only(
+async def test_cleared_messages_are_hidden_from_the_user_only(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """No text in history and lists, nothing unread; a second clear replaces the first one."""
+    """History and chat list have no text and count nothing unread; a chat can be cleared again."""
     alice_http, bob_http = caller(alice.user), caller(bob.user)
     for text in ("one", "two", "three"):
         await send(bob_http, pair, text)
 
-    await changed(alice_http, pair, cleared_upto=1)
-    await changed(alice_http, pair, cleared_upto=2)
+    await change(alice_http, pair, cleared_upto=1)
+    await change(alice_http, pair, cleared_upto=2)
     left, all_ = await list_texts(alice_http, pair), await list_texts(bob_http, pair)
     (listed,) = [each for each in await list_chats(alice_http) if each["chat"] == pair]
-    await changed(alice_http, pair, cleared_upto=3)
+    await change(alice_http, pair, cleared_upto=3)
     (cleared,) = [each for each in await list_chats(alice_http) if each["chat"] == pair]
     await send(bob_http, pair, "four")
 
@@ -107,7 +107,7 @@ async def test_cleared_chat_shows_its_older_messages_to_others_only(
 
 
 async def list_texts(client: httpx.AsyncClient, chat: str) -> list[str]:
-    """Return the texts of the chat's history."""
+    """Return the bodies of the chat's history."""
     answer = await client.get(f"/v1/chats/{chat}/messages", params={"after": 0})
     return [each["body"] for each in answer.json()["messages"]]
 
@@ -118,51 +118,51 @@ async def list_chats(client: httpx.AsyncClient) -> list[Fields]:
     return items
 
 
-async def test_mute_is_one_with_that_of_the_notifications_route(
+async def test_mute_is_shared_with_the_notifications_route(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """Both routes read and write one mute; a mute that is over is none."""
+    """Both routes read and write one value; an expired mute is removed."""
     alice_http, notifications = caller(alice.user), f"/v1/chats/{pair}/notifications"
     await send(alice_http, pair, "hello")
 
-    await changed(alice_http, pair, muted_until=9_999_999_999)
+    await change(alice_http, pair, muted_until=9_999_999_999)
     by_preference = (await alice_http.get(notifications)).json()
     await alice_http.put(notifications, json={"quiet": True})
-    by_route = shown((await alice_http.get(path_of(pair))).json())
-    over = await changed(alice_http, pair, muted_until=1)
+    by_route = without_ids((await alice_http.get(path_of(pair))).json())
+    expired = await change(alice_http, pair, muted_until=1)
 
     assert by_preference == {"quiet": True, "until": 9_999_999_999}
     assert by_route["muted_until"] == 0
-    assert over["muted_until"] is None
+    assert expired["muted_until"] is None
     assert (await alice_http.get(notifications)).json()["quiet"] is False
 
 
 async def test_concurrent_changes_of_different_preferences_are_all_kept(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """Two devices at once: neither overwrites what the other one set."""
+    """Devices do not overwrite each other's changes."""
     alice_http = caller(alice.user)
 
     await asyncio.gather(
-        changed(alice_http, pair, archived=True),
-        changed(alice_http, pair, marked_unread=True),
-        changed(alice_http, pair, draft={"text": "Hi", "version": 1}),
+        change(alice_http, pair, archived=True),
+        change(alice_http, pair, marked_unread=True),
+        change(alice_http, pair, draft={"text": "Hi", "version": 1}),
     )
 
-    kept = shown((await alice_http.get(path_of(pair))).json())
+    kept = without_ids((await alice_http.get(path_of(pair))).json())
     assert (kept["archived"], kept["marked_unread"], kept["draft"]["text"]) == (True, True, "Hi")
 
 
-async def test_list_is_paged_and_leaves_out_defaults(
+async def test_list_is_paged_and_omits_defaults(
     caller: Caller, alice: RawChat, bob: RawChat
 ) -> None:
-    """Pages of one; a chat whose preferences are defaults again is not listed."""
+    """A chat whose preferences are set back to the defaults is not listed."""
     alice_http = caller(alice.user)
     before = {each["chat"] for each in (await alice_http.get(LIST)).json()["items"]}
     chats = [await make_group(alice_http, bob.user) for _ in range(3)]
     for chat in chats:
-        await changed(alice_http, chat, archived=True)
-    await changed(alice_http, chats[0], archived=False)
+        await change(alice_http, chat, archived=True)
+    await change(alice_http, chats[0], archived=False)
 
     found: list[str] = []
     query: dict[str, Any] = {"limit": 1}
@@ -180,7 +180,7 @@ async def test_list_is_paged_and_leaves_out_defaults(
 async def test_pinned_chats_keep_their_order_and_refuse_a_stale_change(
     caller: Caller, alice: RawChat
 ) -> None:
-    """A device that has not seen the newest list cannot drop what another one pinned."""
+    """A device with an old list cannot remove pins of another device."""
     alice_http = caller(alice.user)
     start = (await alice_http.get(PINNED)).json()
 
@@ -211,7 +211,7 @@ async def test_pinned_chats_keep_their_order_and_refuse_a_stale_change(
         {"rev": 1},
     ],
 )
-async def test_preferences_out_of_bounds_are_refused(
+async def test_invalid_preferences_are_refused_by_field(
     caller: Caller, alice: RawChat, pair: str, body: Fields
 ) -> None:
     """The error names the field."""
@@ -222,19 +222,19 @@ async def test_preferences_out_of_bounds_are_refused(
 
 
 @pytest.mark.parametrize("chats", [["a", "a"], [f"g-{n}" for n in range(51)], ["a b"]])
-async def test_pinned_chats_out_of_bounds_are_refused(
+async def test_invalid_pinned_chats_are_refused(
     caller: Caller, alice: RawChat, chats: list[str]
 ) -> None:
-    """No chat twice, and at most 50."""
+    """A repeated chat, more than 50, or an invalid id."""
     answer = await caller(alice.user).put(PINNED, json={"chats": chats})
 
     assert problem_of(answer) == (400, "bad_request")
 
 
-async def test_stranger_learns_nothing_of_a_chat(
+async def test_stranger_gets_not_found(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """A chat of others is as good as none."""
+    """As for a chat that does not exist."""
     stranger = caller(f"eve-{alice.user}")
 
     answers = [

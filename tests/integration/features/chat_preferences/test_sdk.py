@@ -19,7 +19,7 @@ pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixture
 async def test_client_changes_preferences_and_its_devices_get_signals(
     stack: Stack, api: Server, alice: RawChat, pair: str
 ) -> None:
-    """The calls go to the HTTP API; the signals have what the calls return."""
+    """The signals have the values that the calls returned."""
     url = f"ws://127.0.0.1:{stack.port}/"
     async with ChatClient(url, stack.token(alice.user), api_url=api.endpoint) as client:
         await client.chats()

@@ -1,10 +1,9 @@
-"""Support of the tests of AI responses: a user, a companion, and a worker."""
+"""Helpers of the tests of AI responses: a user, companions and an assistant worker."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import itertools
 import secrets
 from collections.abc import AsyncIterator
@@ -45,7 +44,7 @@ FAST: dict[str, Any] = {
     f"{_RESPONDER}BACKOFF_S": 0.01,
     f"{_RESPONDER}FLUSH_MS": 0,
 }
-# Constants that a test of a world may set.
+# Constants that a test may set by keyword.
 _CONSTANTS = {
     "response_timeout_s": "chatserver.features.companions.model.RESPONSE_TIMEOUT_S",
     "context_messages_max": "chatserver.features.companions.worker.prompt_context"
@@ -61,7 +60,7 @@ _numbers = itertools.count(1)
 
 
 class AssistantWorld:
-    """A user, companions, and a process that answers for them."""
+    """A user, companions, and an assistant worker that runs in this process."""
 
     def __init__(self, container: StorageContainer, values: dict[str, Any]) -> None:
         self.container = container
@@ -71,27 +70,27 @@ class AssistantWorld:
         self.log = ChatLog(container.hot)
         self.deltas = Deltas(container.hot)
         self.budgets = TokenBudgets(container.hot, container.settings.companions)
-        self.asked = PendingResponses(container.hot, 0)
+        self.pending = PendingResponses(container.hot, 0)
         self.environment: dict[str, str] = {}  # of worker processes
         self.alice = UserId(f"alice-{secrets.token_hex(4)}")
 
-    # doing
+    # actions
 
     async def companion(self, model: str = "echo", **more: Any) -> CompanionId:
-        """Make a companion of the scripted model, or of another one."""
-        wanted = {"name": "Ada", "prompt": "Be kind.", "provider": "scripted", "model": model}
+        """Create a companion with the scripted model or another one."""
+        fields = {"name": "Ada", "prompt": "Be kind.", "provider": "scripted", "model": model}
         id_ = f"ai-{secrets.token_hex(6)}"
         made = await self.container.get(CompanionContainer).companions.create(
-            id_, Changes(**{**wanted, **more})
+            id_, Changes(**{**fields, **more})
         )
         return made.id
 
     async def session(self, model: str = "echo", **more: Any) -> ChatId:
-        """Begin a session with a new companion."""
+        """Create a session with a new companion."""
         return await self.begin(await self.companion(model, **more))
 
     async def begin(self, companion: CompanionId) -> ChatId:
-        """Begin a session with a companion."""
+        """Create a session with a companion."""
         await make_users(self.container, self.alice)
         opened = await self.container.get(CompanionContainer).sessions.create(
             self.alice, companion, Ref(secrets.token_hex(6))
@@ -99,11 +98,11 @@ class AssistantWorld:
         return opened.session.chat
 
     async def say(self, chat: ChatId, *texts: str) -> None:
-        """Let Alice write."""
+        """Send messages as Alice."""
         await self.gateway.send(await self.container.audiences.get(chat), *texts, sender=self.alice)
 
     async def change(self, chat: ChatId, seq: int, kind: str, text: str = "") -> None:
-        """Let Alice edit or delete a message of hers."""
+        """Edit or delete a message of Alice's."""
         ref, mid = Ref(f"c{next(_numbers)}"), Mid("M")
         tail = codec.encode_entry_tail(chat, mid, self.alice, ref, kind, text, seq)
         made = Amendment(chat, self.alice, ref, mid, "dd", kind, Seq(seq), text, tail)
@@ -111,15 +110,15 @@ class AssistantWorld:
         assert amended.outcome is Outcome.COMMITTED
 
     async def hide(self, chat: ChatId, seq: int) -> None:
-        """Let Alice delete a message for herself."""
+        """Delete a message for Alice only."""
         await Hidden(self.hot).hide(self.alice, chat, Seq(seq))
 
-    def answering(self, owner: str = "a1") -> contextlib.AbstractAsyncContextManager[Any]:
-        """Run a worker that answers."""
+    def running_worker(self, owner: str = "a1") -> contextlib.AbstractAsyncContextManager[Any]:
+        """Run an assistant worker."""
         return running(run_assistant(self.container, owner), "assistant")
 
     def variables(self, **more: str) -> dict[str, str]:
-        """The environment of a worker process on the same servers."""
+        """Return the environment of a worker process on the same servers."""
         settings = {
             f"CHAT_COMPANIONS_{name}".upper(): str(value)
             for name, value in self.container.settings.companions.model_dump(
@@ -136,48 +135,48 @@ class AssistantWorld:
         }
 
     async def end_lease(self) -> None:
-        """Let the lease of a worker that was killed be over."""
+        """Expire the lease of a killed worker."""
         await self.hot.call("HSET", self.hot.keys.lease(0, "assistant"), "until_ms", 0)
 
-    # reading
+    # queries
 
     async def messages(self, chat: ChatId) -> list[frames.Message]:
-        """All that stands in the chat, as the log has it."""
+        """Return all messages of the chat, from the log in Redis."""
         entries = await self.log.list_after(chat, Seq(0), 500)
         return [
             codec.decode_message(codec.join_message(entry.seq, entry.ts, entry.tail))
             for entry in entries
         ]
 
-    async def answers(self, chat: ChatId) -> list[frames.Message]:
-        """Messages of the companion."""
+    async def responses(self, chat: ChatId) -> list[frames.Message]:
+        """Return the companion's messages."""
         return [one for one in await self.messages(chat) if one.sender != self.alice]
 
-    async def wait_answers(self, chat: ChatId, count: int) -> list[frames.Message]:
-        """Wait for so many messages of the companion, and for nothing more to do."""
+    async def wait_for_responses(self, chat: ChatId, count: int) -> list[frames.Message]:
+        """Wait for `count` messages of the companion, and until the worker is idle."""
 
-        async def is_there() -> bool:
-            return len(await self.answers(chat)) >= count
+        async def are_there() -> bool:
+            return len(await self.responses(chat)) >= count
 
-        await eventually(is_there, what=f"{count} answers")
-        await self.idle()
-        return await self.answers(chat)
+        await eventually(are_there, what=f"{count} responses")
+        await self.wait_until_idle()
+        return await self.responses(chat)
 
-    async def idle(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until no response is pending and the backlog is scanned."""
 
         async def is_idle() -> bool:
             newest = await self.hot.call(
                 "XREVRANGE", self.hot.keys.backlog(0), "+", "-", "COUNT", 1
             )
-            heard = await self.hot.call("HGET", self.hot.keys.checkpoint(0), "heard")
-            is_heard = not newest or newest[0][0] == heard
-            return bool(is_heard) and await self.asked.count() == 0
+            scanned = await self.hot.call("HGET", self.hot.keys.checkpoint(0), "heard")
+            is_scanned = not newest or newest[0][0] == scanned
+            return bool(is_scanned) and await self.pending.count() == 0
 
-        await eventually(is_idle, what="nothing to answer")
+        await eventually(is_idle, what="no response is pending")
 
     def signals(self, chat: ChatId) -> list[frames.AiSignal]:
-        """Signals of responses that Alice's devices received."""
+        """Return the signals of responses that Alice's devices received."""
         found = [
             msgspec.json.decode(mail.frame, type=frames.AiSignal)
             for mail in self.gateway.received(UserSignal)
@@ -189,12 +188,12 @@ class AssistantWorld:
 async def open_assistant_world(
     redis_url: str, warm: Warm, sections: dict[str, Any] | None = None, **companions: Any
 ) -> AsyncIterator[AssistantWorld]:
-    """A process that answers, on servers of the test's own; Alice is on a gateway.
+    """Open the world on the servers of a test, with Alice connected to a gateway.
 
-    `sections` are further sections of its settings.
+    `sections` are further sections of the settings.
     """
-    given = {_CONSTANTS[name]: companions.pop(name) for name in {*companions} & {*_CONSTANTS}}
-    values = {**FAST, **given}
+    changed = {_CONSTANTS[name]: companions.pop(name) for name in {*companions} & {*_CONSTANTS}}
+    values = {**FAST, **changed}
     section = config.Companions(**companions)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(constants(values))
@@ -212,23 +211,16 @@ async def open_assistant_world(
             await asyncio.gather(listening, return_exceptions=True)
 
 
-def joined(signals: list[frames.AiSignal]) -> str:
-    """The text of one answer, whose pieces follow on each other."""
+def joined_text(signals: list[frames.AiSignal]) -> str:
+    """Return the text of one response, and check that no signal is missing."""
     assert [signal.index for signal in signals] == list(range(len(signals)))
     assert len({(signal.turn, signal.seq) for signal in signals}) == 1
     return "".join(signal.text for signal in signals)
 
 
-@dataclasses.dataclass
-class Turns:
-    """Signals by AI response, in the order in which responses began."""
-
-    by_turn: dict[str, list[frames.AiSignal]]
-
-    @classmethod
-    def of(cls, signals: list[frames.AiSignal]) -> Turns:
-        """Sort signals."""
-        found: dict[str, list[frames.AiSignal]] = {}
-        for signal in signals:
-            found.setdefault(signal.turn, []).append(signal)
-        return cls(found)
+def group_by_turn(signals: list[frames.AiSignal]) -> dict[str, list[frames.AiSignal]]:
+    """Return the signals of each AI response, in the order in which responses began."""
+    found: dict[str, list[frames.AiSignal]] = {}
+    for signal in signals:
+        found.setdefault(signal.turn, []).append(signal)
+    return found

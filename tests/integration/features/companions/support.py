@@ -1,4 +1,4 @@
-"""Support of the tests of companions and their sessions."""
+"""Helpers of the tests of companions and their sessions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PROMPT = "You are Ada. The secret word is heliotrope."
 
 @contextlib.asynccontextmanager
 async def open_companions(stack: Stack) -> AsyncIterator[Companions]:
-    """The use cases of who manages companions, on the tables of a stack."""
+    """Open the service that manages companions, on the tables of a stack."""
     async with open_dynamodb(stack.warm) as dynamodb:
         yield Companions(CompanionRows(dynamodb, stack.warm), SystemClock())
 
 
 @contextlib.asynccontextmanager
 async def open_session_rows(stack: Stack) -> AsyncIterator[SessionRows]:
-    """Table `chat_session` of a stack."""
+    """Open table `chat_session` of a stack."""
     async with open_dynamodb(stack.warm) as dynamodb:
         yield SessionRows(dynamodb, stack.warm)
 
@@ -33,7 +33,7 @@ async def open_session_rows(stack: Stack) -> AsyncIterator[SessionRows]:
 async def make_companion(
     stack: Stack, id_: str, name: str = "Ada", model: str = "echo"
 ) -> Companion:
-    """Make a companion that is scripted."""
-    wanted = Changes(name=name, prompt=PROMPT, provider="scripted", model=model)
+    """Create a companion with the scripted provider."""
+    fields = Changes(name=name, prompt=PROMPT, provider="scripted", model=model)
     async with open_companions(stack) as companions:
-        return await companions.create(id_, wanted)
+        return await companions.create(id_, fields)

@@ -1,4 +1,4 @@
-"""A companion's summary, which refers to its sources and is deleted with them."""
+"""The summary of a session: it cites its source messages and is deleted with them."""
 
 from __future__ import annotations
 
@@ -22,133 +22,131 @@ SECRET = "my secret is 4711"
 
 
 @pytest.fixture
-async def forgetful(redis_url: str, tables: Tables) -> AsyncIterator[AssistantWorld]:
-    """A process that gives models eight messages."""
+async def world(redis_url: str, tables: Tables) -> AsyncIterator[AssistantWorld]:
+    """A world in which models get at most eight messages."""
     async with open_assistant_world(
         redis_url, tables.settings, context_messages_max=8, summary_tokens_max=300
     ) as made:
         yield made
 
 
-async def talk(world: AssistantWorld, chat: ChatId, *texts: str) -> None:
-    """Say one thing after the other, each after the answer to the one before."""
-    before = len(await world.answers(chat))
+async def exchange(world: AssistantWorld, chat: ChatId, *texts: str) -> None:
+    """Send messages, each after the response to the one before."""
+    before = len(await world.responses(chat))
     for number, text in enumerate(texts, start=1):
         await world.say(chat, text)
-        await world.wait_answers(chat, before + number)
+        await world.wait_for_responses(chat, before + number)
 
 
-async def memory_of(world: AssistantWorld, chat: ChatId) -> Memory:
+async def wait_for_summary(world: AssistantWorld, chat: ChatId) -> Memory:
     """Wait for a summary and return it."""
 
-    async def is_there() -> bool:
+    async def is_written() -> bool:
         return await world.container.get(CompanionContainer).summaries.find(chat) is not None
 
-    await eventually(is_there, what="a summary")
+    await eventually(is_written, what="the summary is written")
     memory = await world.container.get(CompanionContainer).summaries.find(chat)
     assert memory is not None
     return memory
 
 
-async def test_memory_oldest_turns_are_summarized_and_told_to_the_model(
-    forgetful: AssistantWorld,
+async def test_memory_oldest_messages_are_summarized_for_the_model(
+    world: AssistantWorld,
 ) -> None:
-    """When they no longer fit; the summary names the messages that it was made of."""
-    chat = await forgetful.session("facts")
-    async with forgetful.answering():
-        await talk(forgetful, chat, SECRET, "two", "three", "four")
-        memory = await memory_of(forgetful, chat)
-        await talk(forgetful, chat, "five")
-        *_, answer = await forgetful.answers(chat)
+    """When they no longer fit into the context; the summary has the range of its sources."""
+    chat = await world.session("facts")
+    async with world.running_worker():
+        await exchange(world, chat, SECRET, "two", "three", "four")
+        memory = await wait_for_summary(world, chat)
+        await exchange(world, chat, "five")
+        *_, answer = await world.responses(chat)
 
     assert memory.first == 1 and 4 <= memory.upto <= 6 and memory.rev == 1
     assert SECRET in memory.text
     assert f"in short:\n{memory.text}" in answer.body
 
 
-async def test_memory_grows_with_the_session(forgetful: AssistantWorld) -> None:
+async def test_memory_is_extended_during_the_session(world: AssistantWorld) -> None:
     """Each summary is made from the previous one and the new messages."""
-    chat = await forgetful.session("echo")
-    async with forgetful.answering():
-        await talk(forgetful, chat, *(f"number {n}" for n in range(1, 10)))
-        memory = await memory_of(forgetful, chat)
+    chat = await world.session("echo")
+    async with world.running_worker():
+        await exchange(world, chat, *(f"number {n}" for n in range(1, 10)))
+        memory = await wait_for_summary(world, chat)
 
     assert memory.first == 1 and memory.rev >= 2
     assert memory.upto >= 10
     assert "number 1" in memory.text
 
 
-@pytest.mark.parametrize("how", ["delete", "edit", "hide"])
-async def test_memory_goes_when_what_it_cites_is_taken_back(
-    forgetful: AssistantWorld, how: str
-) -> None:
-    """By whomever and for whomever; what is made anew knows nothing of it."""
-    chat = await forgetful.session("echo")
-    async with forgetful.answering():
-        await talk(forgetful, chat, SECRET, *(f"number {n}" for n in range(2, 8)))
-        assert SECRET in (await memory_of(forgetful, chat)).text
-        # The answer that repeats it goes with it: here both are the user's to take back.
+@pytest.mark.parametrize("change", ["delete", "edit", "hide"])
+async def test_memory_is_deleted_with_a_cited_message(world: AssistantWorld, change: str) -> None:
+    """Deleted, edited or hidden; the next summary does not have its text."""
+    chat = await world.session("echo")
+    async with world.running_worker():
+        await exchange(world, chat, SECRET, *(f"number {n}" for n in range(2, 8)))
+        assert SECRET in (await wait_for_summary(world, chat)).text
+        # The response repeats the text, so it is hidden too.
         for seq in (1, 2):
-            if how == "hide" or seq == 2:
-                await forgetful.hide(chat, seq)
+            if change == "hide" or seq == 2:
+                await world.hide(chat, seq)
             else:
-                await forgetful.change(chat, seq, how, "nothing")
+                await world.change(chat, seq, change, "nothing")
 
         async def is_without() -> bool:
-            memory = await forgetful.container.get(CompanionContainer).summaries.find(chat)
+            memory = await world.container.get(CompanionContainer).summaries.find(chat)
             return memory is None or SECRET not in memory.text
 
         await eventually(is_without)
-        await forgetful.idle()
-        await talk(forgetful, chat, "go on")
-        await forgetful.idle()
-        memory = await memory_of(forgetful, chat)
+        await world.wait_until_idle()
+        await exchange(world, chat, "go on")
+        await world.wait_until_idle()
+        memory = await wait_for_summary(world, chat)
 
     assert SECRET not in memory.text and "number 2" in memory.text
 
 
-async def test_memory_stays_when_something_later_is_taken_back(
-    forgetful: AssistantWorld,
+async def test_memory_is_kept_when_a_later_message_is_deleted(
+    world: AssistantWorld,
 ) -> None:
-    """Only what is cited counts."""
-    chat = await forgetful.session("echo")
-    async with forgetful.answering():
-        await talk(forgetful, chat, *(f"number {n}" for n in range(1, 6)))
-        memory = await memory_of(forgetful, chat)
-        await forgetful.change(chat, memory.upto + 1, "delete")
-        await forgetful.idle()
+    """Only changes of cited messages delete it."""
+    chat = await world.session("echo")
+    async with world.running_worker():
+        await exchange(world, chat, *(f"number {n}" for n in range(1, 6)))
+        memory = await wait_for_summary(world, chat)
+        await world.change(chat, memory.upto + 1, "delete")
+        await world.wait_until_idle()
 
-        assert await forgetful.container.get(CompanionContainer).summaries.find(chat) == memory
+        assert await world.container.get(CompanionContainer).summaries.find(chat) == memory
 
 
-async def test_memory_of_a_long_session_is_made_anew_from_its_pages(
-    forgetful: AssistantWorld,
+async def test_memory_of_a_long_session_is_rebuilt_from_history(
+    world: AssistantWorld,
 ) -> None:
-    """A session that lost its summary reads back, and no further than it may."""
-    chat = await forgetful.session("facts", context_tokens_max=256, answer_tokens_max=200)
-    await forgetful.say(chat, *(f"number {n}" for n in range(1, 251)))
-    async with forgetful.answering():
-        await forgetful.wait_answers(chat, 1)
-        memory = await memory_of(forgetful, chat)
+    """A session without a summary is read back page by page."""
+    chat = await world.session("facts", context_tokens_max=256, answer_tokens_max=200)
+    await world.say(chat, *(f"number {n}" for n in range(1, 251)))
+    async with world.running_worker():
+        await world.wait_for_responses(chat, 1)
+        memory = await wait_for_summary(world, chat)
 
     assert memory.first == 1 and memory.upto >= 240
 
 
-async def test_memory_that_cannot_be_made_costs_no_answer(forgetful: AssistantWorld) -> None:
-    """The oldest turns are left out, and it is tried again."""
-    chat = await forgetful.session("dies:1")
-    async with forgetful.answering():
-        await talk(forgetful, chat, *(f"number {n}" for n in range(1, 7)))
+async def test_memory_failure_does_not_prevent_responses(world: AssistantWorld) -> None:
+    """The oldest messages are left out of the context."""
+    chat = await world.session("dies:1")
+    async with world.running_worker():
+        await exchange(world, chat, *(f"number {n}" for n in range(1, 7)))
 
-    assert await forgetful.container.get(CompanionContainer).summaries.find(chat) is None
-    assert len(await forgetful.answers(chat)) == 6
+    assert await world.container.get(CompanionContainer).summaries.find(chat) is None
+    assert len(await world.responses(chat)) == 6
 
 
-async def test_memory_row_is_written_over_the_one_that_was_read_only(
-    forgetful: AssistantWorld,
+async def test_memory_row_is_only_replaced_by_the_next_revision(
+    world: AssistantWorld,
 ) -> None:
-    """A worker that slept does not bring back what was dropped, and a retry changes nothing."""
-    rows, chat = forgetful.container.get(CompanionContainer).summaries, ChatId("C")
+    """A paused worker cannot restore a dropped summary; a retry changes nothing."""
+    rows, chat = world.container.get(CompanionContainer).summaries, ChatId("C")
     first, second = Memory(Seq(1), Seq(4), "one", 1), Memory(Seq(1), Seq(8), "two", 2)
 
     assert await rows.put(chat, first) and await rows.put(chat, first)

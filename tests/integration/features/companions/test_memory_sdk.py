@@ -1,4 +1,4 @@
-"""The memory of a companion in the HTTP API and the Python SDK, on real servers."""
+"""The user memory of companions in the HTTP API and the Python SDK, on real servers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.support.stack import Stack
 pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
 
 YEAR_MS = 365 * 86_400_000
-NOW_MS = 4_000_000_000_000  # later than the clock: nothing has expired
+NOW_MS = 4_000_000_000_000  # in the future, so that nothing has expired
 OLD, NEW = ChatId("01KAJ4Q7R8M2E5S9T0B3C6D8FH"), ChatId("01KAJ5W3N0TBJ8QW6X1V7ZC2YD")
 
 
-async def remember(stack: Stack, user: UserId, companion: CompanionId) -> None:
-    """Write three facts of two sessions, as a worker does."""
+async def write_facts(stack: Stack, user: UserId, companion: CompanionId) -> None:
+    """Write three facts from two sessions, as a worker does."""
 
     def change(memory: UserMemory) -> UserMemory:
         for number, (chat, fact) in enumerate([(OLD, "one"), (OLD, "two"), (NEW, "three")]):
@@ -43,12 +43,12 @@ async def remember(stack: Stack, user: UserId, companion: CompanionId) -> None:
         await MemoryRows(dynamodb, stack.warm).update(user, companion, change)
 
 
-async def test_user_lists_deletes_and_switches_off_a_memory(
+async def test_user_lists_deletes_and_disables_a_memory(
     stack: Stack, api: Server, alice: RawChat, bob: RawChat
 ) -> None:
-    """One entry, one session, everything; another user has none of it."""
+    """Deletes an entry, a session and everything; another user has no access."""
     ada = (await make_companion(stack, "ai-mnemo", "Mnemo")).id
-    await remember(stack, UserId(alice.user), ada)
+    await write_facts(stack, UserId(alice.user), ada)
     url = f"ws://127.0.0.1:{stack.port}/"
     async with (
         ChatClient(url, stack.token(alice.user), api_url=api.endpoint) as client,
@@ -82,10 +82,9 @@ async def test_user_lists_deletes_and_switches_off_a_memory(
     assert (nothing.enabled, nothing.entries) == (False, [])
 
 
-async def test_session_is_ended_and_forgotten_in_one_request(
+async def test_session_deleted_with_forget_leaves_no_memory(
     stack: Stack, api: Server, alice: RawChat
 ) -> None:
-    """`forget`, over the socket."""
     ada = (await make_companion(stack, "ai-lethe", "Lethe")).id
     url = f"ws://127.0.0.1:{stack.port}/"
     async with ChatClient(url, stack.token(alice.user), api_url=api.endpoint) as client:
@@ -105,8 +104,8 @@ async def test_session_is_ended_and_forgotten_in_one_request(
     assert len(before.entries) == 1 and after.entries == []
 
 
-async def test_memory_without_an_api_says_what_is_missing(stack: Stack, alice: RawChat) -> None:
-    """The message names the argument."""
+async def test_memory_without_api_url_raises_an_error(stack: Stack, alice: RawChat) -> None:
+    """The error names the missing argument."""
     url = f"ws://127.0.0.1:{stack.port}/"
     async with ChatClient(url, stack.token(alice.user)) as client:
         with pytest.raises(BadRequest, match="api_url"):

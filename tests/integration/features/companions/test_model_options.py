@@ -1,4 +1,4 @@
-"""Tools, images, guardrails and sampling in requests to both APIs, as the APIs publish them."""
+"""Tools, images, guardrails and sampling in requests to the APIs of Bedrock and OpenAI."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ EXCHANGE = (
 
 
 async def pieces_of(provider: Provider, ask: Ask) -> list[Any]:
-    """Return what the provider yields, without the heartbeats."""
+    """Return what the provider yields, without heartbeats."""
     async with contextlib.aclosing(provider.stream(ask)) as stream:
         return [piece async for piece in stream if piece != Delta("")]
 
@@ -65,7 +65,7 @@ async def pieces_of(provider: Provider, ask: Ask) -> list[Any]:
 async def test_bedrock_tool_calls_are_returned_with_their_input(
     bedrock_server: ModelServer,
 ) -> None:
-    """The input arrives in parts; several calls are possible."""
+    """The input arrives in parts; a response can have several calls."""
     uses = (("call-1", "weather", CALL.input), ("call-2", "weather", ""))
     bedrock_server.will(bedrock_tool_use(*uses, text="Let me look."))
     async with bedrock_at(bedrock_server) as provider:
@@ -79,8 +79,10 @@ async def test_bedrock_tool_calls_are_returned_with_their_input(
     assert spec["toolSpec"]["inputSchema"] == {"json": WEATHER.input_schema}
 
 
-async def test_bedrock_gets_results_images_and_the_guardrail(bedrock_server: ModelServer) -> None:
-    """The request is valid by the service model; the guardrail's text ends the answer."""
+async def test_bedrock_request_has_tool_results_images_and_guardrail(
+    bedrock_server: ModelServer,
+) -> None:
+    """The request is valid by the AWS service model; the guardrail's text ends the response."""
     options = Options(tools=(WEATHER,), guardrail="gr1abc", guardrail_version="3")
     bedrock_server.will(bedrock_answer("Not this.", stop="guardrail_intervened"))
     async with bedrock_at(bedrock_server) as provider:
@@ -98,7 +100,7 @@ async def test_bedrock_gets_results_images_and_the_guardrail(bedrock_server: Mod
 
 
 async def test_openai_tool_calls_are_returned_with_their_input(openai_server: ModelServer) -> None:
-    """The arguments arrive in parts; several calls are possible."""
+    """The arguments arrive in parts; a response can have several calls."""
     calls = (("call-1", "weather", CALL.input), ("call-2", "weather", ""))
     openai_server.will(openai_tool_calls(*calls, text="Let me look."))
     async with openai_at(openai_server) as provider:
@@ -111,8 +113,8 @@ async def test_openai_tool_calls_are_returned_with_their_input(openai_server: Mo
     assert tool["function"]["parameters"] == WEATHER.input_schema
 
 
-async def test_openai_gets_results_and_images(openai_server: ModelServer) -> None:
-    """The request is valid by the types of the SDK."""
+async def test_openai_request_has_tool_results_and_images(openai_server: ModelServer) -> None:
+    """The request is valid by the types of the OpenAI SDK."""
     openai_server.will(openai_answer("Sunny."))
     async with openai_at(openai_server) as provider:
         pieces = await pieces_of(provider, dataclasses.replace(ASK, messages=EXCHANGE))
@@ -131,7 +133,7 @@ async def test_openai_gets_results_and_images(openai_server: ModelServer) -> Non
 async def test_openai_moderation_refuses_a_flagged_message(
     openai_server: ModelServer, flagged: bool
 ) -> None:
-    """The model is not called for it."""
+    """The model is called only if the message is not flagged."""
     options = Options(moderation_model="omni-moderation-latest")
     openai_server.will(moderation(flagged=flagged))
     openai_server.will(openai_answer("Hello."))

@@ -1,4 +1,4 @@
-"""The providers of models, against servers that stream_response their wire formats."""
+"""The model providers, against stub servers with their wire formats."""
 
 from __future__ import annotations
 
@@ -53,21 +53,21 @@ BOUNDS = BodyBounds()
 
 @pytest.fixture
 async def bedrock_server() -> AsyncIterator[ModelServer]:
-    """A server with the API of Bedrock."""
+    """A stub server with the API of Bedrock."""
     async with open_model_server(EVENT_STREAM) as server:
         yield server
 
 
 @pytest.fixture
 async def openai_server() -> AsyncIterator[ModelServer]:
-    """A server with the API of OpenAI."""
+    """A stub server with the API of OpenAI."""
     async with open_model_server(SSE) as server:
         yield server
 
 
 @contextlib.asynccontextmanager
 async def bedrock_at(server: ModelServer) -> AsyncIterator[Provider]:
-    """The provider, pointed at a server."""
+    """Open the Bedrock provider on a stub server."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "key")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
@@ -78,7 +78,7 @@ async def bedrock_at(server: ModelServer) -> AsyncIterator[Provider]:
 
 @contextlib.asynccontextmanager
 async def openai_at(server: ModelServer) -> AsyncIterator[Provider]:
-    """The provider, pointed at a server."""
+    """Open the OpenAI provider on a stub server."""
     provider = OpenAiApi(Companions(openai_url=f"{server.url}/v1", openai_key=SecretStr("k")))
     try:
         yield provider
@@ -87,8 +87,8 @@ async def openai_at(server: ModelServer) -> AsyncIterator[Provider]:
 
 
 async def collect_response(provider: Provider, **pace: Any) -> tuple[str, ResponseEnd]:
-    """Return the whole text, and how it ended."""
-    text, spoken = "", None
+    """Return the text and the end of a response."""
+    text, end = "", None
     async with contextlib.aclosing(
         stream_response(provider, ASK, dataclasses.replace(PACE, **pace), BOUNDS, SystemClock())
     ) as pieces:
@@ -96,16 +96,16 @@ async def collect_response(provider: Provider, **pace: Any) -> tuple[str, Respon
             if isinstance(piece, Delta):
                 text += piece.text
             else:
-                spoken = piece
-    assert spoken is not None
-    return text, spoken
+                end = piece
+    assert end is not None
+    return text, end
 
 
 # Bedrock
 
 
-async def test_bedrock_answer_streams_with_its_usage(bedrock_server: ModelServer) -> None:
-    """The request is that of ConverseStream, and every delta arrives unchanged."""
+async def test_bedrock_response_streams_with_usage(bedrock_server: ModelServer) -> None:
+    """The request is a ConverseStream, and every delta is returned."""
     bedrock_server.will(bedrock_answer("Hel", "lo, ", "wörld"))
     async with bedrock_at(bedrock_server) as provider:
         pieces = [piece async for piece in provider.stream(ASK)]
@@ -130,21 +130,20 @@ async def test_bedrock_answer_streams_with_its_usage(bedrock_server: ModelServer
         ("content_filtered", "refused"),
     ],
 )
-async def test_bedrock_end_is_told(bedrock_server: ModelServer, stop: str, end: str) -> None:
-    """Why a model stopped is part of the answer."""
+async def test_bedrock_stop_reason_is_returned(
+    bedrock_server: ModelServer, stop: str, end: str
+) -> None:
     bedrock_server.will(bedrock_answer("so far", stop=stop))
     async with bedrock_at(bedrock_server) as provider:
-        assert await collect_response(provider) == ("so far", ResponseEnd(end, 7, 3))  # type: ignore[arg-type]  # a word of the table
+        assert await collect_response(provider) == ("so far", ResponseEnd(end, 7, 3))  # type: ignore[arg-type]  # a literal
 
 
 @pytest.mark.parametrize(
     "refusal",
     [Refuse(429, "ThrottlingException"), Refuse(503, "ServiceUnavailableException")],
 )
-async def test_bedrock_throttled_is_asked_again(
-    bedrock_server: ModelServer, refusal: Refuse
-) -> None:
-    """No text was delivered yet, so a retry repeats nothing."""
+async def test_bedrock_throttling_is_retried(bedrock_server: ModelServer, refusal: Refuse) -> None:
+    """Before the first delta a retry repeats no text."""
     bedrock_server.will(refusal)
     bedrock_server.will(refusal)
     bedrock_server.will(bedrock_answer("at last"))
@@ -154,8 +153,8 @@ async def test_bedrock_throttled_is_asked_again(
     assert len(bedrock_server.calls) == 3
 
 
-async def test_bedrock_throttled_for_ever_is_given_up(bedrock_server: ModelServer) -> None:
-    """After `attempts_max` tries, and no more."""
+async def test_bedrock_retries_are_limited(bedrock_server: ModelServer) -> None:
+    """`attempts_max` requests are made."""
     bedrock_server.will(Refuse(429, "ThrottlingException"))
     async with bedrock_at(bedrock_server) as provider:
         with pytest.raises(Overloaded):
@@ -165,10 +164,10 @@ async def test_bedrock_throttled_for_ever_is_given_up(bedrock_server: ModelServe
 
 
 @pytest.mark.parametrize("name", ["ValidationException", "AccessDeniedException"])
-async def test_bedrock_refused_request_is_not_repeated(
+async def test_bedrock_configuration_error_is_not_retried(
     bedrock_server: ModelServer, name: str
 ) -> None:
-    """An error that only an operator can fix is raised at once."""
+    """An error that an operator has to fix is raised at once."""
     bedrock_server.will(Refuse(400 if name.startswith("V") else 403, name))
     async with bedrock_at(bedrock_server) as provider:
         with pytest.raises(ConfigError):
@@ -178,9 +177,9 @@ async def test_bedrock_refused_request_is_not_repeated(
 
 
 def _damaged() -> bytes:
-    whole = bytearray(block_delta("damaged"))
-    whole[-6] ^= 1  # in the payload: its CRC tells
-    return bytes(whole)
+    frame = bytearray(block_delta("damaged"))
+    frame[-6] ^= 1  # in the payload, so that its CRC is wrong
+    return bytes(frame)
 
 
 BEDROCK_BREAKS: dict[str, list[Any]] = {
@@ -193,12 +192,12 @@ BEDROCK_BREAKS: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("how", sorted(BEDROCK_BREAKS))
-async def test_bedrock_stream_that_dies_midway_keeps_what_was_said(
-    bedrock_server: ModelServer, how: str
+@pytest.mark.parametrize("fault", sorted(BEDROCK_BREAKS))
+async def test_bedrock_stream_that_breaks_keeps_its_text(
+    bedrock_server: ModelServer, fault: str
 ) -> None:
     """After any failure, the delivered text is kept and marked; there is no retry."""
-    steps = BEDROCK_BREAKS[how]
+    steps = BEDROCK_BREAKS[fault]
     bedrock_server.will(event("messageStart", role="assistant") + block_delta("so far"), *steps)
     async with bedrock_at(bedrock_server) as provider:
         assert await collect_response(provider) == ("so far", ResponseEnd("broken"))
@@ -206,10 +205,10 @@ async def test_bedrock_stream_that_dies_midway_keeps_what_was_said(
     assert len(bedrock_server.calls) == 1
 
 
-async def test_bedrock_exception_before_the_first_delta_is_asked_again(
+async def test_bedrock_exception_event_before_the_first_delta_is_retried(
     bedrock_server: ModelServer,
 ) -> None:
-    """An error that comes as an event is one like any other."""
+    """An error in the event stream is handled like one in the response status."""
     bedrock_server.will(exception_event("throttlingException"))
     bedrock_server.will(bedrock_answer("yes"))
     async with bedrock_at(bedrock_server) as provider:
@@ -219,8 +218,8 @@ async def test_bedrock_exception_before_the_first_delta_is_asked_again(
 # OpenAI
 
 
-async def test_openai_answer_streams_with_its_usage(openai_server: ModelServer) -> None:
-    """The request is that of chat completions, and every delta arrives unchanged."""
+async def test_openai_response_streams_with_usage(openai_server: ModelServer) -> None:
+    """The request is a chat completion, and every delta is returned."""
     openai_server.will(openai_answer("Hel", "lo, ", "wörld"))
     async with openai_at(openai_server) as provider:
         pieces = [piece async for piece in provider.stream(ASK)]
@@ -241,15 +240,15 @@ async def test_openai_answer_streams_with_its_usage(openai_server: ModelServer) 
     assert openai_server.headers[0]["Authorization"] == "Bearer k"
 
 
-async def test_openai_server_without_usage_is_borne_with(openai_server: ModelServer) -> None:
-    """Not every server that speaks so counts."""
+async def test_openai_server_without_usage_is_supported(openai_server: ModelServer) -> None:
+    """Some servers with this API do not count tokens."""
     openai_server.will(chunk({"content": "hi"}) + chunk({}, "stop") + DONE)
     async with openai_at(openai_server) as provider:
         assert await collect_response(provider) == ("hi", ResponseEnd("done"))
 
 
 @pytest.mark.parametrize(
-    ("steps", "heard"),
+    ("steps", "expected"),
     [
         ([openai_answer("so far", finish="length")], ("so far", "length")),
         ([openai_answer("so far", finish="content_filter")], ("so far", "refused")),
@@ -259,20 +258,20 @@ async def test_openai_server_without_usage_is_borne_with(openai_server: ModelSer
         ),
     ],
 )
-async def test_openai_end_is_told(
-    openai_server: ModelServer, steps: list[Any], heard: tuple[str, str]
+async def test_openai_finish_reason_is_returned(
+    openai_server: ModelServer, steps: list[Any], expected: tuple[str, str]
 ) -> None:
-    """Why a model stopped is part of the answer; its refusal is text for the user."""
+    """The text of a refusal is shown to the user."""
     openai_server.will(*steps)
     async with openai_at(openai_server) as provider:
-        text, spoken = await collect_response(provider)
+        text, end = await collect_response(provider)
 
-    assert (text, spoken.end) == heard
+    assert (text, end.end) == expected
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_openai_throttled_is_asked_again(openai_server: ModelServer, status: int) -> None:
-    """By us alone: the SDK does not try behind our back."""
+async def test_openai_throttling_is_retried(openai_server: ModelServer, status: int) -> None:
+    """By the provider; the retries of the OpenAI SDK are off."""
     openai_server.will(Refuse(status))
     openai_server.will(openai_answer("at last"))
     async with openai_at(openai_server) as provider:
@@ -282,10 +281,10 @@ async def test_openai_throttled_is_asked_again(openai_server: ModelServer, statu
 
 
 @pytest.mark.parametrize("status", [400, 401, 404])
-async def test_openai_refused_request_is_not_repeated(
+async def test_openai_configuration_error_is_not_retried(
     openai_server: ModelServer, status: int
 ) -> None:
-    """An error that only an operator can fix is raised at once."""
+    """An error that an operator has to fix is raised at once."""
     openai_server.will(Refuse(status))
     async with openai_at(openai_server) as provider:
         with pytest.raises(ConfigError):
@@ -302,12 +301,12 @@ OPENAI_BREAKS: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("how", sorted(OPENAI_BREAKS))
-async def test_openai_stream_that_dies_midway_keeps_what_was_said(
-    openai_server: ModelServer, how: str
+@pytest.mark.parametrize("fault", sorted(OPENAI_BREAKS))
+async def test_openai_stream_that_breaks_keeps_its_text(
+    openai_server: ModelServer, fault: str
 ) -> None:
     """After any failure, the delivered text is kept and marked; there is no retry."""
-    openai_server.will(chunk({"content": "so far"}), *OPENAI_BREAKS[how])
+    openai_server.will(chunk({"content": "so far"}), *OPENAI_BREAKS[fault])
     async with openai_at(openai_server) as provider:
         assert await collect_response(provider) == ("so far", ResponseEnd("broken"))
 
@@ -318,13 +317,13 @@ async def test_openai_stream_that_dies_midway_keeps_what_was_said(
 
 
 @pytest.mark.parametrize("kind", ["bedrock", "openai"])
-async def test_model_that_stalls_is_let_go(
+async def test_model_that_stalls_is_disconnected(
     bedrock_server: ModelServer, openai_server: ModelServer, kind: str
 ) -> None:
-    """The text so far is kept, and the connection is closed."""
-    server, at, said = _both(kind, bedrock_server, openai_server)
-    server.will(said, Hang())
-    async with at(server) as provider:
+    """The text so far is kept."""
+    server, open_provider, first_delta = _provider_of(kind, bedrock_server, openai_server)
+    server.will(first_delta, Hang())
+    async with open_provider(server) as provider:
         assert await collect_response(provider, between_s=0.1) == (
             "so far",
             ResponseEnd("late"),
@@ -336,32 +335,32 @@ async def test_model_that_stalls_is_let_go(
 async def test_model_that_never_begins_is_unavailable(
     bedrock_server: ModelServer, openai_server: ModelServer, kind: str
 ) -> None:
-    """Each try has its deadline, and there are so many and no more."""
-    server, at, _ = _both(kind, bedrock_server, openai_server)
+    """Each attempt has a deadline, and the number of attempts is limited."""
+    server, open_provider, _ = _provider_of(kind, bedrock_server, openai_server)
     server.will(b"", Hang())
-    async with at(server) as provider:
-        counted = Counted(provider)
+    async with open_provider(server) as provider:
+        counting = CountingProvider(provider)
         with pytest.raises(Unavailable):
-            await collect_response(counted, first_delta_s=0.3, attempts_max=2)
+            await collect_response(counting, first_delta_s=0.3, attempts_max=2)
 
-    assert counted.tries == 2
-    assert len(server.calls) <= 2  # a try may be over before it comes to the server
+    assert counting.attempts == 2
+    assert len(server.calls) <= 2  # an attempt may end before its request is sent
 
 
-class Counted:
-    """A provider, and how often it was asked."""
+class CountingProvider:
+    """A provider that counts its requests."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
-        self.tries = 0
+        self.attempts = 0
 
     def stream(self, ask: Ask) -> AsyncGenerator[Delta | Finish]:
         """See `Provider.stream`."""
-        self.tries += 1
+        self.attempts += 1
         return self._provider.stream(ask)
 
 
-def _both(
+def _provider_of(
     kind: str, bedrock_server: ModelServer, openai_server: ModelServer
 ) -> tuple[ModelServer, Callable[[ModelServer], Any], bytes]:
     if kind == "bedrock":
@@ -369,10 +368,9 @@ def _both(
     return openai_server, openai_at, chunk({"content": "so far"})
 
 
-async def test_providers_nobody_listens_is_unavailable() -> None:
-    """A wrong address does not look like an answer."""
-    nowhere = ModelServer(SSE, "http://127.0.0.1:9")
-    for at in (bedrock_at, openai_at):
-        async with at(nowhere) as provider:
+async def test_providers_without_server_are_unavailable() -> None:
+    server = ModelServer(SSE, "http://127.0.0.1:9")
+    for open_provider in (bedrock_at, openai_at):
+        async with open_provider(server) as provider:
             with pytest.raises(Unavailable):
                 await collect_response(provider, attempts_max=1)

@@ -1,4 +1,4 @@
-"""The SDKs of the providers in use are loaded before the first response, in a thread."""
+"""Worker startup: the SDKs of the providers in use are imported before the worker is ready."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.integration.warm.support import Tables
 
 pytest_plugins = ["tests.integration.warm.fixtures"]
 
-# A fresh interpreter with the settings of a worker: what is loaded, and how long the loop stood.
+# Prints the SDKs loaded before and after `prepare`, and the longest stall of the event loop.
 SCRIPT = """
 import asyncio, json, sys, time
 from chatserver.config import load_settings
@@ -26,7 +26,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.features.registry import load
 from workers.runner import list_workers
 
-async def watch(lags):
+async def measure(lags):
     while True:
         began = time.perf_counter()
         await asyncio.sleep(0.005)
@@ -46,7 +46,7 @@ async def main():
         worker = list_workers()["assistant"]
         load(worker.run)
         lags, before = [], loaded()
-        task = asyncio.create_task(watch(lags))
+        task = asyncio.create_task(measure(lags))
         began = time.perf_counter()
         await load(worker.prepare)(container)
         took, after = time.perf_counter() - began, loaded()
@@ -59,7 +59,7 @@ asyncio.run(main())
 
 
 async def preload(world: AssistantWorld) -> dict[str, Any]:
-    """Prepare a worker in a process of its own."""
+    """Prepare a worker in a new process and return what it printed."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", SCRIPT,
         env={**os.environ, **world.variables()}, stdout=asyncio.subprocess.PIPE,
@@ -73,7 +73,7 @@ async def preload(world: AssistantWorld) -> dict[str, Any]:
 async def test_sdks_in_use_are_loaded_before_the_worker_is_ready(
     redis_url: str, tables: Tables, record_property: Callable[[str, object], None]
 ) -> None:
-    """The time that the loop stood is a property of the report, and not asserted."""
+    """The longest stall of the event loop is recorded in the report, not asserted."""
     async with open_assistant_world(redis_url, tables.settings) as world:
         await world.companion("gpt", provider="openai")
         await world.companion("model.one", provider="bedrock")
@@ -84,8 +84,8 @@ async def test_sdks_in_use_are_loaded_before_the_worker_is_ready(
     assert found["after"] == {"openai": True, "bedrock": True}
 
 
-async def test_sdks_that_no_companion_uses_are_not_loaded(redis_url: str, tables: Tables) -> None:
-    """A worker with scripted companions starts as fast as before."""
+async def test_sdks_of_unused_providers_are_not_loaded(redis_url: str, tables: Tables) -> None:
+    """They would slow down the start of the worker."""
     async with open_assistant_world(redis_url, tables.settings) as world:
         await world.companion("echo")
         found = await preload(world)

@@ -1,4 +1,4 @@
-"""How much a user may have of companions: tokens a day, and turns at once."""
+"""Limits of AI responses per user: tokens per day and concurrent responses."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ pytest_plugins = ["tests.integration.warm.fixtures"]
 
 @pytest.fixture
 async def world(redis_url: str, tables: Tables) -> AsyncIterator[AssistantWorld]:
-    """A user, and a process that answers."""
+    """A user and an assistant worker."""
     async with open_assistant_world(redis_url, tables.settings) as made:
         yield made
 
 
-async def test_assistant_tokens_of_a_day_are_a_bound(redis_url: str, tables: Tables) -> None:
-    """A user without tokens gets the reset time, before the send and after it."""
+async def test_assistant_tokens_per_day_are_limited(redis_url: str, tables: Tables) -> None:
+    """The error has the reset time: in the check before a send, and in the response after it."""
     await be_on_one_day()
     async with open_assistant_world(redis_url, tables.settings, tokens_per_day=60) as world:
         chat = await world.session("echo", answer_tokens_max=50)
-        async with world.answering():
+        async with world.running_worker():
             await world.say(chat, "x" * 240)
-            await world.wait_answers(chat, 1)
+            await world.wait_for_responses(chat, 1)
             with pytest.raises(RateLimited) as refused:
                 await world.budgets.check(world.alice, chat)
-            await world.say(chat, "past the gateway")
-            *_, answer = await world.wait_answers(chat, 2)
+            await world.say(chat, "not checked")
+            *_, answer = await world.wait_for_responses(chat, 2)
 
     wait_s = (refused.value.retry_after_ms or 0) / 1000
     to_midnight_s = 86_400 - time.time() % 86_400
@@ -49,8 +49,7 @@ async def test_assistant_tokens_of_a_day_are_a_bound(redis_url: str, tables: Tab
     assert "00:00 UTC" in answer.body
 
 
-async def test_assistant_another_day_has_tokens_again(world: AssistantWorld) -> None:
-    """The count begins anew at midnight."""
+async def test_assistant_tokens_are_available_again_the_next_day(world: AssistantWorld) -> None:
     chat = ChatId("C")
     await world.budgets.settle(world.alice, chat, "", 10**9)
     with pytest.raises(RateLimited):
@@ -60,31 +59,31 @@ async def test_assistant_another_day_has_tokens_again(world: AssistantWorld) -> 
     await world.budgets.check(world.alice, chat)
 
 
-async def test_assistant_turns_at_once_are_a_bound(world: AssistantWorld) -> None:
-    """One more waits until another has ended; nothing of it is lost."""
+async def test_assistant_concurrent_responses_are_limited(world: AssistantWorld) -> None:
+    """A message beyond the limit is answered when another response has ended."""
     chats = [await world.session("stalls:1") for _ in range(3)]
-    quick = await world.session("echo")
-    async with world.answering():
+    other = await world.session("echo")
+    async with world.running_worker():
         for chat in chats:
             await world.say(chat, "hello")
         await eventually(lambda: all(len(world.signals(chat)) >= 2 for chat in chats))
         with pytest.raises(TooManyResponses):
-            await world.budgets.check(world.alice, quick)
-        await world.say(quick, "hello")  # past the gateway, which would have refused it
-        tries = world.hot.keys.asking(quick)
+            await world.budgets.check(world.alice, other)
+        await world.say(other, "hello")  # without the gateway's check
+        tries = world.hot.keys.asking(other)
         await eventually(lambda: world.hot.call("HGET", tries, "tries"))
-        assert await world.answers(quick) == []
+        assert await world.responses(other) == []
 
         await world.deltas.stop(chats[0])
 
         async def is_answered() -> bool:
-            return len(await world.answers(quick)) == 1
+            return len(await world.responses(other)) == 1
 
         await eventually(is_answered)
 
 
 async def test_assistant_reservation_is_settled_once(world: AssistantWorld) -> None:
-    """A repeat of the settling costs nothing, and a restart takes its own place."""
+    """A repeat changes nothing; a later reservation of the chat replaces the earlier one."""
     chat = ChatId("C")
     for turn in ("one", "two"):
         await world.budgets.reserve(world.alice, chat, turn, 100)
@@ -96,8 +95,10 @@ async def test_assistant_reservation_is_settled_once(world: AssistantWorld) -> N
     assert await world.hot.call("HGET", key, "used") == b"7"
 
 
-async def test_assistant_reservation_of_the_dead_is_counted(redis_url: str, tables: Tables) -> None:
-    """A reservation that was never settled may have been used."""
+async def test_assistant_expired_reservation_is_counted_as_used(
+    redis_url: str, tables: Tables
+) -> None:
+    """The tokens of a worker that was killed may have been used."""
     async with open_assistant_world(redis_url, tables.settings, response_timeout_s=0.05) as world:
         chat = ChatId("C")
         await world.budgets.reserve(world.alice, chat, "one", 100)

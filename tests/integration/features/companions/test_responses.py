@@ -1,4 +1,4 @@
-"""Answers of companions: each message has one, whatever becomes of the model."""
+"""AI responses: each message gets one, whatever happens to the model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from chatserver.protocol import frames
 from chatserver.service.history.service import History
 from tests.integration.features.companions.assistant_support import (
     AssistantWorld,
-    Turns,
-    joined,
+    group_by_turn,
+    joined_text,
     open_assistant_world,
 )
 from tests.integration.warm.support import Tables
@@ -28,26 +28,26 @@ pytest_plugins = ["tests.integration.warm.fixtures"]
 
 @pytest.fixture
 async def world(redis_url: str, tables: Tables) -> AsyncIterator[AssistantWorld]:
-    """A user, and a process that answers."""
+    """A user and an assistant worker."""
     async with open_assistant_world(redis_url, tables.settings) as made:
         yield made
 
 
-# an answer
+# a response
 
 
-async def test_assistant_message_is_answered_in_deltas_and_by_one_message(
+async def test_assistant_response_is_streamed_and_committed(
     world: AssistantWorld,
 ) -> None:
-    """Streamed while it is made, committed when it is whole, with what it cost."""
+    """The message has the text of the deltas and the token counts."""
     chat = await world.session("echo")
-    async with world.answering():
+    async with world.running_worker():
         await world.say(chat, "how are you today?")
-        (answer,) = await world.wait_answers(chat, 1)
+        (answer,) = await world.wait_for_responses(chat, 1)
         await eventually(lambda: world.signals(chat)[-1:] and world.signals(chat)[-1].end)
 
     signals = world.signals(chat)
-    assert answer.body == joined(signals) == "You said: how are you today?"
+    assert answer.body == joined_text(signals) == "You said: how are you today?"
     assert len(signals) >= 4 and signals[0].text == ""
     assert {signal.seq for signal in signals} == {1}
     assert signals[-1].end == "done"
@@ -56,12 +56,12 @@ async def test_assistant_message_is_answered_in_deltas_and_by_one_message(
     assert answer.ai is not None and answer.ai.tokens_in > 0
 
 
-async def test_assistant_answer_is_stored_with_what_made_it(world: AssistantWorld) -> None:
-    """All tiers have the same metadata of a companion's message."""
+async def test_assistant_response_is_stored_with_its_metadata(world: AssistantWorld) -> None:
+    """DynamoDB has the same message as Redis."""
     chat = await world.session("echo")
-    async with world.answering(), running(persister_of(world.container).run()):
+    async with world.running_worker(), running(persister_of(world.container).run()):
         await world.say(chat, "hello")
-        (answer,) = await world.wait_answers(chat, 1)
+        (answer,) = await world.wait_for_responses(chat, 1)
 
         async def is_stored() -> bool:
             return len(await stored_of(world.container, chat)) == 2
@@ -71,49 +71,49 @@ async def test_assistant_answer_is_stored_with_what_made_it(world: AssistantWorl
     assert (await stored_of(world.container, chat))[1] == answer
 
 
-async def test_assistant_answers_of_a_session_come_one_after_the_other(
+async def test_assistant_responses_of_a_session_are_sequential(
     world: AssistantWorld,
 ) -> None:
-    """Messages sent during a response wait, and are answered together."""
+    """Messages sent during a response wait and get one response together."""
     chat = await world.session("stalls:2")
-    async with world.answering():
+    async with world.running_worker():
         await world.say(chat, "one")
         await eventually(lambda: len(world.signals(chat)) > 2)
         await world.say(chat, "two", "three")
-        for number, asked in ((1, 1), (2, 3)):  # each is being made until it is stopped
+        for number, asked in ((1, 1), (2, 3)):  # each runs until it is stopped
             await eventually(lambda n=number: texts_of(world, chat) == ["word1 word2 "] * n)  # type: ignore[misc]  # mypy does not see that `n` has a default
             assert await world.deltas.stop(chat) == asked
-        answers = await world.wait_answers(chat, 2)
+        answers = await world.wait_for_responses(chat, 2)
 
     assert [answer.reply_to for answer in answers] == [1, 3]
-    assert [len(turn) > 2 for turn in Turns.of(world.signals(chat)).by_turn.values()] == [True] * 2
+    assert [len(turn) > 2 for turn in group_by_turn(world.signals(chat)).values()] == [True] * 2
 
 
 def texts_of(world: AssistantWorld, chat: ChatId) -> list[str]:
-    """Texts of each response that devices received, in the order in which they began."""
-    return [joined(turn) for turn in Turns.of(world.signals(chat)).by_turn.values()]
+    """Return the text of each response that devices received, in the order of their start."""
+    return [joined_text(turn) for turn in group_by_turn(world.signals(chat)).values()]
 
 
-async def test_assistant_sessions_are_answered_side_by_side(world: AssistantWorld) -> None:
-    """No session waits for the model of another."""
+async def test_assistant_sessions_are_answered_concurrently(world: AssistantWorld) -> None:
+    """A session does not wait for the response of another."""
     slow = await world.session("stalls:1")
     quick = await world.session("echo")
-    async with world.answering():
+    async with world.running_worker():
         await world.say(slow, "never ends")
         await eventually(lambda: len(world.signals(slow)) >= 2)
         await world.say(quick, "hello")
 
         async def is_answered() -> bool:
-            return len(await world.answers(quick)) == 1
+            return len(await world.responses(quick)) == 1
 
         await eventually(is_answered)
-        assert await world.answers(slow) == []
+        assert await world.responses(slow) == []
 
 
-async def test_assistant_message_that_was_persisted_before_is_answered(
+async def test_assistant_answers_message_already_trimmed_from_the_backlog(
     world: AssistantWorld,
 ) -> None:
-    """The persist worker records unscanned messages before it trims the backlog."""
+    """The persist worker records messages that the assistant has not scanned before it trims."""
     chat = await world.session("echo")
     await world.say(chat, "anybody there?")
     async with running(persister_of(world.container).run()):
@@ -122,20 +122,19 @@ async def test_assistant_message_that_was_persisted_before_is_answered(
             return bool(await world.hot.call("XLEN", world.hot.keys.backlog(0)) == 0)
 
         await eventually(is_trimmed)
-    assert await world.asked.count() == 1
+    assert await world.pending.count() == 1
 
-    async with world.answering():
-        (answer,) = await world.wait_answers(chat, 1)
+    async with world.running_worker():
+        (answer,) = await world.wait_for_responses(chat, 1)
 
     assert answer.body == "You said: anybody there?"
 
 
-async def test_assistant_nobody_else_is_answered(world: AssistantWorld) -> None:
-    """Other chats, and the companion's own words, are no questions."""
+async def test_assistant_does_not_answer_its_own_message(world: AssistantWorld) -> None:
     chat = await world.session("echo")
-    async with world.answering():
+    async with world.running_worker():
         await world.say(chat, "hello")
-        await world.wait_answers(chat, 1)
+        await world.wait_for_responses(chat, 1)
 
     assert len(await world.messages(chat)) == 2
 
@@ -143,7 +142,7 @@ async def test_assistant_nobody_else_is_answered(world: AssistantWorld) -> None:
 async def test_assistant_context_is_one_page_of_history(
     world: AssistantWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long the session is; and the newest turns that fit."""
+    """For a long session too; the newest messages that fit are given to the model."""
     chat = await world.session(
         "facts",
         context_tokens_max=4_000,
@@ -160,8 +159,8 @@ async def test_assistant_context_is_one_page_of_history(
         return await read(self, reader, frame)
 
     monkeypatch.setattr(History, "get_page", count)
-    async with world.answering():
-        (answer,) = await world.wait_answers(chat, 1)
+    async with world.running_worker():
+        (answer,) = await world.wait_for_responses(chat, 1)
 
     assert [(call.before, call.after, call.limit) for call in calls] == [(None, None, 100)]
     assert " of them: 60" in answer.body
@@ -169,7 +168,7 @@ async def test_assistant_context_is_one_page_of_history(
     assert "Be kind." in answer.body
 
 
-# what becomes of the model
+# faults of the model
 
 
 FAULTS = {
@@ -183,84 +182,84 @@ FAULTS = {
 }
 
 
-async def test_assistant_fault_has_a_result_and_the_session_goes_on(
+async def test_assistant_model_fault_gets_a_message_and_the_session_continues(
     redis_url: str, tables: Tables
 ) -> None:
-    """The user sees a message in every case, and can ask again."""
+    """For every fault the user gets a message and can send another one."""
     found = {}
     async with open_assistant_world(
         redis_url, tables.settings, responses_per_user_max=100
     ) as world:
         chats = {model: await world.session(model, answer_tokens_max=4) for model in FAULTS}
-        async with world.answering():
+        async with world.running_worker():
             for chat in chats.values():
                 await world.say(chat, "hello")
             for model, chat in chats.items():
-                (first,) = await world.wait_answers(chat, 1)
+                (first,) = await world.wait_for_responses(chat, 1)
                 assert first.ai is not None
                 found[model] = (first.ai.end, first.body[: len(FAULTS[model][1])])
                 await world.say(chat, "again")
             for chat in chats.values():
-                await world.wait_answers(chat, 2)
+                await world.wait_for_responses(chat, 2)
 
     assert found == FAULTS
 
 
-async def test_assistant_model_that_falls_silent_is_let_go(redis_url: str, tables: Tables) -> None:
-    """After a deadline the text so far is kept, or a message says that there is none."""
+async def test_assistant_model_that_stalls_is_ended_at_its_deadline(
+    redis_url: str, tables: Tables
+) -> None:
+    """The text so far is kept; without any text the user gets an error message."""
     async with open_assistant_world(redis_url, tables.settings, between_s=0.3) as world:
         chat = await world.session("stalls:2")
-        async with world.answering():
+        async with world.running_worker():
             await world.say(chat, "hello")
-            (late,) = await world.wait_answers(chat, 1)
+            (late,) = await world.wait_for_responses(chat, 1)
     silence = {"first_delta_s": 0.3, "attempts_max": 2}
     async with open_assistant_world(redis_url, tables.settings, **silence) as world:
         chat = await world.session("silent")
-        async with world.answering():
+        async with world.running_worker():
             await world.say(chat, "hello")
-            (nothing,) = await world.wait_answers(chat, 1)
+            (nothing,) = await world.wait_for_responses(chat, 1)
 
     assert late.ai and late.ai.end == "late"
-    assert late.body in ("word1 word2 ", "word1 ")  # where this process fell silent itself
+    assert late.body in ("word1 word2 ", "word1 ")  # if this process stalled itself
     assert (nothing.ai and nothing.ai.code, nothing.body[:8]) == ("unavailable", "Sorry, I")
 
 
-async def test_assistant_companion_that_was_deleted_says_so(world: AssistantWorld) -> None:
-    """The user gets an error message, not silence."""
+async def test_assistant_deleted_companion_responds_with_an_error(world: AssistantWorld) -> None:
     companion = await world.companion("echo")
     chat = await world.begin(companion)
     await world.container.get(CompanionContainer).companions.delete(companion)
-    async with world.answering():
+    async with world.running_worker():
         await world.say(chat, "hello")
-        (answer,) = await world.wait_answers(chat, 1)
+        (answer,) = await world.wait_for_responses(chat, 1)
 
     assert answer.ai is not None and (answer.ai.end, answer.ai.code) == ("failed", "not_found")
 
 
-async def test_assistant_session_that_ended_meanwhile_gets_no_answer(
+async def test_assistant_does_not_answer_in_an_ended_session(
     world: AssistantWorld,
 ) -> None:
-    """An ended session gets no message."""
     companion = await world.companion("echo")
     chat = await world.begin(companion)
     await world.say(chat, "hello")
     await world.container.get(CompanionContainer).sessions.delete(world.alice, companion)
-    async with world.answering():
-        await world.idle()
+    async with world.running_worker():
+        await world.wait_until_idle()
 
-    assert await world.answers(chat) == []
+    assert await world.responses(chat) == []
 
 
-async def test_assistant_question_taken_back_has_no_answer(world: AssistantWorld) -> None:
-    """A question that was deleted before it was read is not answered or sent to a model."""
+async def test_assistant_does_not_answer_a_deleted_message(world: AssistantWorld) -> None:
+    """A message deleted before it was scanned is not sent to the model, now or later."""
     chat = await world.session("facts")
     await world.say(chat, "my password is 1234")
     await world.change(chat, 1, "delete")
-    async with world.answering():
-        await world.idle()
-        assert await world.answers(chat) == []
+    async with world.running_worker():
+        await world.wait_until_idle()
+        assert await world.responses(chat) == []
         await world.say(chat, "hello")
-        (answer,) = await world.wait_answers(chat, 1)
+        (answer,) = await world.wait_for_responses(chat, 1)
 
     assert "1234" not in answer.body
 
@@ -268,45 +267,44 @@ async def test_assistant_question_taken_back_has_no_answer(world: AssistantWorld
 # stop
 
 
-async def test_assistant_stop_commits_what_was_said_so_far(world: AssistantWorld) -> None:
-    """Marked, and the model is not listened to any more."""
+async def test_assistant_stop_commits_the_text_so_far(world: AssistantWorld) -> None:
+    """The message is marked as stopped."""
     chat = await world.session("endless", answer_tokens_max=8000)
-    async with world.answering():
+    async with world.running_worker():
         await world.say(chat, "tell me everything")
         await eventually(lambda: len(world.signals(chat)) > 5)
         assert await world.deltas.stop(chat) == 1
-        (answer,) = await world.wait_answers(chat, 1)
+        (answer,) = await world.wait_for_responses(chat, 1)
         await eventually(lambda: world.signals(chat)[-1].end == "stopped")
 
     assert answer.ai is not None and answer.ai.end == "stopped"
-    assert answer.body == joined(world.signals(chat))
+    assert answer.body == joined_text(world.signals(chat))
     assert answer.body.startswith("word1 word2 ")
 
 
-async def test_assistant_stop_before_the_first_word_leaves_no_message(
+async def test_assistant_stop_before_the_first_delta_leaves_no_message(
     world: AssistantWorld,
 ) -> None:
-    """An empty response has no message."""
     chat = await world.session("silent")
-    async with world.answering():
+    async with world.running_worker():
         await world.say(chat, "hello")
         await eventually(lambda: len(world.signals(chat)) == 1)
         await world.deltas.stop(chat)
-        await world.idle()
+        await world.wait_until_idle()
 
-    assert await world.answers(chat) == []
+    assert await world.responses(chat) == []
     assert world.signals(chat)[-1].end == "stopped"
 
 
-async def test_assistant_stop_without_an_answer_does_nothing(world: AssistantWorld) -> None:
-    """Pressed too late, it stops no later answer."""
+async def test_assistant_stop_without_a_response_does_nothing(world: AssistantWorld) -> None:
+    """A late stop does not end a later response."""
     chat = await world.session("echo")
-    async with world.answering():
+    async with world.running_worker():
         await world.say(chat, "one")
-        await world.wait_answers(chat, 1)
+        await world.wait_for_responses(chat, 1)
         assert await world.deltas.stop(chat) == 0
         await world.say(chat, "two")
-        answers = await world.wait_answers(chat, 2)
+        answers = await world.wait_for_responses(chat, 2)
 
     assert [answer.ai.end for answer in answers if answer.ai] == ["done", "done"]
 
@@ -314,18 +312,18 @@ async def test_assistant_stop_without_an_answer_does_nothing(world: AssistantWor
 # joining
 
 
-async def test_assistant_answer_that_is_joined_is_exact(world: AssistantWorld) -> None:
-    """The text so far and the later signals are the whole response, at any time of joining."""
+async def test_assistant_joined_response_is_complete(world: AssistantWorld) -> None:
+    """At any time, the text at the join and the later deltas are the whole response."""
     chat = await world.session("story:200")
     joins = []
-    async with world.answering():
+    async with world.running_worker():
         await world.say(chat, "go")
-        while not await world.answers(chat):
+        while not await world.responses(chat):
             found = await world.deltas.find(chat)
             if found is not None:
                 joins.append(found)
             await asyncio.sleep(0)
-        (answer,) = await world.wait_answers(chat, 1)
+        (answer,) = await world.wait_for_responses(chat, 1)
         await eventually(lambda: world.signals(chat)[-1].end)
     signals = world.signals(chat)
 
@@ -337,13 +335,13 @@ async def test_assistant_answer_that_is_joined_is_exact(world: AssistantWorld) -
     assert end is not None and (end.text, end.end) == (answer.body, "done")
 
 
-async def test_assistant_answer_is_joined_for_a_while_only(redis_url: str, tables: Tables) -> None:
-    """The stored stream of a response expires; its message stays."""
+async def test_assistant_response_stream_expires(redis_url: str, tables: Tables) -> None:
+    """A response can be joined until `JOIN_S` after its end."""
     async with open_assistant_world(redis_url, tables.settings, join_s=1) as world:
         chat = await world.session("echo")
-        async with world.answering():
+        async with world.running_worker():
             await world.say(chat, "hello")
-            await world.wait_answers(chat, 1)
+            await world.wait_for_responses(chat, 1)
 
             async def is_gone() -> bool:
                 return await world.deltas.find(chat) is None
@@ -354,50 +352,50 @@ async def test_assistant_answer_is_joined_for_a_while_only(redis_url: str, table
 # two workers
 
 
-async def test_assistant_two_workers_answer_once(
+async def test_assistant_two_workers_respond_once(
     redis_url: str, tables: Tables, world: AssistantWorld
 ) -> None:
-    """One answers a partition at a time; when it ends, the other goes on."""
+    """One worker has the lease of a partition; after it ends, the other one takes over."""
     chat = await world.session("echo")
     async with (
         open_assistant_world(redis_url, tables.settings) as other,
-        other.answering("a2"),
+        other.running_worker("a2"),
     ):
-        async with world.answering("a1"):
+        async with world.running_worker("a1"):
             await world.say(chat, "one")
-            await world.wait_answers(chat, 1)
+            await world.wait_for_responses(chat, 1)
         await world.say(chat, "two")
-        answers = await world.wait_answers(chat, 2)
+        answers = await world.wait_for_responses(chat, 2)
 
     assert [answer.reply_to for answer in answers] == [1, 2 + 1]
 
 
-async def test_assistant_answer_of_one_that_slept_is_not_committed_twice(
+async def test_assistant_response_of_a_paused_worker_is_not_committed_twice(
     world: AssistantWorld,
 ) -> None:
-    """The ref follows from the question: the second process gets the first result."""
+    """The ref is derived from the user's message, so the second commit is a duplicate."""
     chat = await world.session("echo")
-    async with world.answering():
+    async with world.running_worker():
         await world.say(chat, "one")
-        (answer,) = await world.wait_answers(chat, 1)
-        # As if a worker had died behind its commit.
+        (answer,) = await world.wait_for_responses(chat, 1)
+        # The state after a worker was killed between its commit and its cleanup.
         asking = world.hot.keys.asking(chat)
         await world.hot.call("HSET", asking, "newest", 1, "begun", 1)
         await world.hot.call("ZADD", world.hot.keys.asked(0), 1, chat)
-        await world.idle()
+        await world.wait_until_idle()
 
     assert answer.ref == Ref("ai-1")
-    assert await world.answers(chat) == [answer]
-    assert len(Turns.of(world.signals(chat)).by_turn) == 1, "nobody saw it begin again"
+    assert await world.responses(chat) == [answer]
+    assert len(group_by_turn(world.signals(chat))) == 1, "the response was started again"
 
 
-async def test_assistant_answers_beyond_what_one_worker_makes_wait(
+async def test_assistant_responses_beyond_the_worker_limit_wait(
     redis_url: str, tables: Tables
 ) -> None:
-    """Until one has ended; none is lost."""
+    """They start when another response has ended."""
     async with open_assistant_world(redis_url, tables.settings, responses_max=1) as world:
         busy, waiting = await world.session("stalls:1"), await world.session("echo")
-        async with world.answering():
+        async with world.running_worker():
             await world.say(busy, "hello")
             await eventually(lambda: len(world.signals(busy)) >= 2)
             await world.say(waiting, "hello")
@@ -405,24 +403,24 @@ async def test_assistant_answers_beyond_what_one_worker_makes_wait(
             assert world.signals(waiting) == []
 
             await world.deltas.stop(busy)
-            await world.wait_answers(waiting, 1)
+            await world.wait_for_responses(waiting, 1)
 
 
-async def test_assistant_what_cannot_be_answered_at_all_is_said(
+async def test_assistant_internal_error_gets_an_error_message(
     world: AssistantWorld, tables: Tables
 ) -> None:
-    """An internal error blocks no session: after some tries the user gets an error message."""
+    """It is sent after several attempts, and the session continues."""
     chat = await world.session("echo")
     await world.say(chat, "hello")
     broken = {"PK": {"S": f"c#{chat}"}, "SK": {"S": f"summary#{chat}"}, "upto": {"S": "none"}}
     table = f"{tables.settings.table_prefix}directory"
     await tables.client.call("put_item", {"TableName": table, "Item": broken})
     await world.hot.call("HSET", world.hot.keys.asking(chat), "tries", 5)
-    async with world.answering():
-        (answer,) = await world.wait_answers(chat, 1)
+    async with world.running_worker():
+        (answer,) = await world.wait_for_responses(chat, 1)
         await world.container.get(CompanionContainer).summaries.drop(chat)
         await world.say(chat, "and now?")
-        answers = await world.wait_answers(chat, 2)
+        answers = await world.wait_for_responses(chat, 2)
 
     assert answer.ai is not None and (answer.ai.end, answer.ai.code) == ("failed", "internal")
     assert answers[1].ai is not None and answers[1].ai.end == "done"

@@ -1,4 +1,4 @@
-"""Companions in table `directory`: versions that never change, and a head that names one."""
+"""Companions in table `directory`: immutable versions, and a head with the current version."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ FIRST = Changes(name="Ada", prompt="Be kind.", provider="scripted", model="echo"
 
 
 @pytest.fixture
-def book_of_ada(tables: Tables) -> Companions:
-    """The use cases, on tables of the test's own."""
+def companions(tables: Tables) -> Companions:
+    """The companion service on the tables of this test."""
     return Companions(CompanionRows(tables.client, tables.settings), SystemClock())
 
 
@@ -34,101 +34,100 @@ async def rows_of(tables: Tables) -> dict[str, dict[str, dict[str, str]]]:
     return {name: row for name, row in found.items() if name.startswith("companion")}
 
 
-async def test_create_writes_a_head_and_version_1(tables: Tables, book_of_ada: Companions) -> None:
-    """Two rows, in one transaction, with the keys that the docs name."""
-    made = await book_of_ada.create("ai-ada", FIRST)
+async def test_create_writes_a_head_and_version_1(tables: Tables, companions: Companions) -> None:
+    """Two rows with the documented keys."""
+    made = await companions.create("ai-ada", FIRST)
 
     rows = await rows_of(tables)
     assert set(rows) == {"companions/companion#ai-ada", "companion#ai-ada/version#ai-ada#00001"}
     assert rows["companions/companion#ai-ada"]["version"] == {"N": "1"}
     assert rows["companion#ai-ada/version#ai-ada#00001"]["prompt"] == {"S": "Be kind."}
-    assert await book_of_ada.get(ADA) == await book_of_ada.get(ADA, 1) == made
+    assert await companions.get(ADA) == await companions.get(ADA, 1) == made
 
 
-async def test_update_makes_the_next_version_and_leaves_those_before(
-    book_of_ada: Companions,
+async def test_update_creates_the_next_version_and_keeps_earlier_ones(
+    companions: Companions,
 ) -> None:
-    """A version is immutable."""
-    first = await book_of_ada.create("ai-ada", FIRST)
+    first = await companions.create("ai-ada", FIRST)
 
-    second = await book_of_ada.update(ADA, Changes(prompt="Be brief."))
+    second = await companions.update(ADA, Changes(prompt="Be brief."))
 
     assert (second.version, second.prompt, second.name) == (2, "Be brief.", "Ada")
-    assert await book_of_ada.get(ADA, 1) == first
-    assert await book_of_ada.get(ADA) == second
+    assert await companions.get(ADA, 1) == first
+    assert await companions.get(ADA) == second
 
 
-async def test_updates_at_once_make_a_version_each(book_of_ada: Companions) -> None:
-    """None is lost, and none is written over."""
-    await book_of_ada.create("ai-ada", FIRST)
+async def test_concurrent_updates_create_one_version_each(companions: Companions) -> None:
+    """No update is lost or overwritten."""
+    await companions.create("ai-ada", FIRST)
 
     made = await asyncio.gather(
-        *(book_of_ada.update(ADA, Changes(prompt=f"prompt {n}")) for n in range(5))
+        *(companions.update(ADA, Changes(prompt=f"prompt {n}")) for n in range(5))
     )
 
     assert sorted(each.version for each in made) == [2, 3, 4, 5, 6]
     for each in made:
-        assert (await book_of_ada.get(ADA, each.version)).prompt == each.prompt
+        assert (await companions.get(ADA, each.version)).prompt == each.prompt
 
 
-async def test_update_of_another_version_than_the_newest_is_conflict(
-    book_of_ada: Companions,
+async def test_update_of_an_old_version_is_conflict(
+    companions: Companions,
 ) -> None:
-    """An editor with an old version does not undo later changes."""
-    await book_of_ada.create("ai-ada", FIRST)
-    await book_of_ada.update(ADA, Changes(name="Ada L."), 1)
+    """A client with an old version does not undo later changes."""
+    await companions.create("ai-ada", FIRST)
+    await companions.update(ADA, Changes(name="Ada L."), 1)
 
     with pytest.raises(Conflict, match="newest is 2"):
-        await book_of_ada.update(ADA, Changes(name="Ada K."), 1)
+        await companions.update(ADA, Changes(name="Ada K."), 1)
 
 
 @pytest.mark.parametrize("way", ["create", "update"])
-async def test_change_whose_answer_is_lost_is_made_once(
-    tables: Tables, book_of_ada: Companions, no_backoff: None, way: str
+async def test_change_with_lost_response_is_applied_once(
+    tables: Tables, companions: Companions, no_backoff: None, way: str
 ) -> None:
-    """The second try finds what the first one wrote."""
+    """The retry finds the rows of the first attempt."""
     if way == "update":
-        await book_of_ada.create("ai-ada", FIRST)
+        await companions.create("ai-ada", FIRST)
     tables.faults.lose_answers("TransactWriteItems", 1)
 
     if way == "create":
-        await book_of_ada.create("ai-ada", FIRST)
+        await companions.create("ai-ada", FIRST)
     else:
-        await book_of_ada.update(ADA, Changes(prompt="Be brief."))
+        await companions.update(ADA, Changes(prompt="Be brief."))
 
-    assert (await book_of_ada.get(ADA)).version == (1 if way == "create" else 2)
+    assert (await companions.get(ADA)).version == (1 if way == "create" else 2)
 
 
-async def test_deleted_companion_is_in_no_list_and_its_versions_stay(
-    book_of_ada: Companions,
+async def test_deleted_companion_is_not_listed_and_keeps_its_versions(
+    companions: Companions,
 ) -> None:
-    """Users with a session still get its version; the name is not reused."""
-    await book_of_ada.create("ai-ada", FIRST)
-    await book_of_ada.create("ai-ben", FIRST)
+    """Sessions still need their version; the id cannot be used again."""
+    await companions.create("ai-ada", FIRST)
+    await companions.create("ai-ben", FIRST)
 
-    await book_of_ada.delete(ADA)
-    await book_of_ada.delete(ADA)
+    await companions.delete(ADA)
+    await companions.delete(ADA)
 
-    found, following = await book_of_ada.list_page(None, 10)
+    found, following = await companions.list_page(None, 10)
     assert ([each.id for each in found], following) == (["ai-ben"], None)
-    assert (await book_of_ada.get(ADA, 1)).is_deleted
+    assert (await companions.get(ADA, 1)).is_deleted
     with pytest.raises(NotFound):
-        await book_of_ada.get(ADA)
+        await companions.get(ADA)
     with pytest.raises(NotFound):
-        await book_of_ada.update(ADA, Changes(name="Ada"))
+        await companions.update(ADA, Changes(name="Ada"))
     with pytest.raises(Conflict):
-        await book_of_ada.create("ai-ada", FIRST)
+        await companions.create("ai-ada", FIRST)
 
 
-async def test_list_goes_by_id_page_after_page(book_of_ada: Companions) -> None:
-    """Also where deleted ones lie between."""
+async def test_list_is_paged_by_id(companions: Companions) -> None:
+    """Deleted companions are skipped."""
     for name in ("ai-a", "ai-b", "ai-c", "ai-d"):
-        await book_of_ada.create(name, FIRST)
-    await book_of_ada.delete(CompanionId(UserId("ai-b")))
+        await companions.create(name, FIRST)
+    await companions.delete(CompanionId(UserId("ai-b")))
 
     found, after = [], None
     while True:
-        page, after = await book_of_ada.list_page(after, 1)
+        page, after = await companions.list_page(after, 1)
         found += [each.id for each in page]
         if after is None:
             break
@@ -137,7 +136,7 @@ async def test_list_goes_by_id_page_after_page(book_of_ada: Companions) -> None:
 
 
 @pytest.mark.parametrize(
-    ("id_", "wanted", "error", "names"),
+    ("id_", "fields", "error", "names"),
     [
         ("ada", FIRST, BadRequest, "id: must be ai-"),
         ("ai-Ada", FIRST, BadRequest, "id: must be ai-"),
@@ -148,16 +147,16 @@ async def test_list_goes_by_id_page_after_page(book_of_ada: Companions) -> None:
         ("ai-ada", Changes("Ada", "", "scripted", "e", 300, 300), BadRequest, "answer_tokens_max"),
     ],
 )
-async def test_companion_out_of_its_bounds_is_refused(
+async def test_invalid_companion_is_refused_by_field(
     tables: Tables,
-    book_of_ada: Companions,
+    companions: Companions,
     id_: str,
-    wanted: Changes,
+    fields: Changes,
     error: type[Exception],
     names: str,
 ) -> None:
-    """One clear error that names the field, and nothing is written."""
+    """Nothing is written."""
     with pytest.raises(error, match=names):
-        await book_of_ada.create(id_, wanted)
+        await companions.create(id_, fields)
 
     assert not await rows_of(tables)

@@ -1,4 +1,4 @@
-"""Sessions with companions in the workers: what a dead one leaves, and the assistant's catalog."""
+"""Sessions with companions: completion of interrupted changes, and the assistant's catalog."""
 
 from __future__ import annotations
 
@@ -20,71 +20,71 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 ADA = CompanionId(UserId("ai-ada"))
 
 
-class Died(BaseException):
-    """In the place of a process that is killed."""
+class Killed(BaseException):
+    """Stands for the kill of the process."""
 
 
 @pytest.fixture
 async def begun(container: StorageContainer) -> Opened:
-    """A session of alice's."""
-    wanted = Changes("Ada", "Be kind.", "scripted", "echo")
-    await container.get(CompanionContainer).companions.create("ai-ada", wanted)
+    """A session of alice."""
+    fields = Changes("Ada", "Be kind.", "scripted", "echo")
+    await container.get(CompanionContainer).companions.create("ai-ada", fields)
     return await container.get(CompanionContainer).sessions.create(ALICE, ADA, Ref("s1"))
 
 
-def die_at(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
-    """Let the use cases die where a failpoint is."""
+def kill_at(monkeypatch: pytest.MonkeyPatch, failpoint: str) -> None:
+    """Raise `Killed` at a failpoint of the session service."""
 
     def reach(name: str) -> None:
-        if name == place:
-            raise Died
+        if name == failpoint:
+            raise Killed
 
     monkeypatch.setattr("chatserver.features.companions.service.sessions.failpoint", reach)
 
 
-async def gate_of(container: StorageContainer, chat: ChatId) -> str:
-    """Return the gate of a chat as Redis has it."""
+async def read_gate(container: StorageContainer, chat: ChatId) -> str:
+    """Return the `gate` field of a chat in Redis: its version and write policy."""
     gate: bytes = await container.hot.call("HGET", container.hot.keys.chat(chat), "gate")
     return gate.decode()
 
 
 @pytest.mark.parametrize("way", ["delete", "renew"])
-@pytest.mark.parametrize("healer", ["repair", "load"])
-async def test_end_that_died_before_redis_knew_is_finished_by_others(
+@pytest.mark.parametrize("completed_by", ["repair", "load"])
+async def test_session_end_killed_before_redis_is_completed(
     container: StorageContainer,
     begun: Opened,
     monkeypatch: pytest.MonkeyPatch,
     way: str,
-    healer: str,
+    completed_by: str,
 ) -> None:
-    """The chat of an ended session accepts nothing, whichever process completes the end."""
+    """By the repair worker or by the next load of the chat; then the chat accepts no messages."""
     monkeypatch.setattr("chatserver.features.companions.service.sessions.HOLD_S", 0)
     chat = begun.session.chat
-    die_at(monkeypatch, "sessions.before_close")
-    with pytest.raises(Died):
+    kill_at(monkeypatch, "sessions.before_close")
+    with pytest.raises(Killed):
         if way == "delete":
             await container.get(CompanionContainer).sessions.delete(ALICE, ADA)
         else:
             await container.get(CompanionContainer).sessions.renew(ALICE, ADA, Ref("n1"))
-    assert not (await gate_of(container, chat)).endswith(":e")
+    assert not (await read_gate(container, chat)).endswith(":e")
 
-    if healer == "repair":
+    if completed_by == "repair":
         assert await RepairWorker(container, 0, "w1").finish_changes() >= 1
         assert await container.hot.call("ZCARD", container.hot.keys.changing(0)) == 0
     else:
         await container.hot.call("DEL", container.hot.keys.chat(chat))
         await container.chat_loader.load_chat(chat)
 
-    assert (await gate_of(container, chat)).endswith(":e")
+    assert (await read_gate(container, chat)).endswith(":e")
     assert (await container.audiences.get_fresh(chat)).is_ended
 
 
-async def test_renewal_that_died_before_its_chat_gets_it_with_the_next_look(
+async def test_renewal_killed_before_its_chat_is_completed_by_get(
     container: StorageContainer, begun: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The row names the new chat; `get` makes it, and a repeat of the request finds it."""
-    die_at(monkeypatch, "sessions.before_chat")
-    with pytest.raises(Died):
+    """`get` creates the chat that the row names; a retry of the renewal finds it."""
+    kill_at(monkeypatch, "sessions.before_chat")
+    with pytest.raises(Killed):
         await container.get(CompanionContainer).sessions.renew(ALICE, ADA, Ref("n1"))
 
     found = await container.get(CompanionContainer).sessions.get(ALICE, ADA)
@@ -97,7 +97,7 @@ async def test_renewal_that_died_before_its_chat_gets_it_with_the_next_look(
 async def test_companion_has_no_inbox_and_may_write(
     container: StorageContainer, gateway: Gateway, begun: Opened
 ) -> None:
-    """Messages are appended to the user's inbox only, whoever sends them."""
+    """Messages are appended to the user's inbox only, but the companion is a sender."""
     chat = begun.session.chat
 
     audience = await container.audiences.get(chat)
@@ -107,15 +107,17 @@ async def test_companion_has_no_inbox_and_may_write(
     assert await container.hot.call("EXISTS", container.hot.keys.inbox(UserId(ADA))) == 0
 
 
-async def test_book_finds_the_session_of_a_chat_before_the_index_knows(
+async def test_catalog_finds_session_of_a_chat_before_the_index_has_it(
     container: StorageContainer, begun: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The assistant is asked at once, and must not take a session for none."""
+    """The index is eventually consistent, and the assistant needs a new session at once."""
 
-    async def blind(chat: ChatId) -> None:
+    async def find_nothing(chat: ChatId) -> None:
         return None
 
-    monkeypatch.setattr(container.get(CompanionContainer).session_rows, "find_by_chat", blind)
+    monkeypatch.setattr(
+        container.get(CompanionContainer).session_rows, "find_by_chat", find_nothing
+    )
 
     found = await container.get(CompanionContainer).catalog.find_session_by_chat(begun.session.chat)
     other = await container.get(CompanionContainer).catalog.find_session_by_chat(ChatId("g-team"))
@@ -127,10 +129,10 @@ async def test_book_finds_the_session_of_a_chat_before_the_index_knows(
     assert other is None and absent is None
 
 
-async def test_box_lists_the_newest_sessions_beside_all_other_chats(
+async def test_loaded_user_has_the_newest_sessions_and_all_other_chats(
     container: StorageContainer, begun: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A user with daily new sessions still gets their other chats."""
+    """Old sessions do not displace other chats from the user state."""
     monkeypatch.setattr("chatserver.service.chats.user_loader.COMPANION_CHATS_MAX", 2)
     for user in (ALICE, BOB):
         await container.directory.put_user_if_absent(user, None, container.clock.time())
@@ -149,10 +151,10 @@ async def test_box_lists_the_newest_sessions_beside_all_other_chats(
     assert listed == {direct, *chats[-2:]}
 
 
-async def test_group_cannot_be_made_of_a_session(
+async def test_session_refuses_membership_changes(
     container: StorageContainer, begun: Opened
 ) -> None:
-    """Its two members stay its two members."""
+    """Its members are always the user and the companion."""
     invite = frames.Invite(0, begun.session.chat, "r1", ["bob"])
     with pytest.raises(BadRequest, match="companion chat"):
         await container.membership.change(ALICE, invite)

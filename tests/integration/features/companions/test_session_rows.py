@@ -1,4 +1,4 @@
-"""Sessions with companions in table `chat_session`, as the table itself shows them."""
+"""Sessions with companions in table `chat_session`: rows, races, lists and tenants."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ NOW_MS = 1_795_000_000_000
 TASKS, STEPS = 16, 30
 
 
-def made(number: int, companion: CompanionId = ADA, user: UserId = ALICE) -> CompanionSession:
-    """Return the session that begins `number` seconds after the first."""
+def make_session(
+    number: int, companion: CompanionId = ADA, user: UserId = ALICE
+) -> CompanionSession:
+    """Return a session that was created `number` seconds after a fixed time."""
     chat = session_chat_id(user, companion, Ref(f"r{number}"), NOW_S + number)
     return CompanionSession(user, companion, chat, 1, NOW_MS + number * 1000)
 
@@ -43,18 +45,18 @@ async def rows_of(tables: Tables) -> dict[tuple[str, str], Item]:
 
 
 async def begin(tables: Tables, number: int = 1) -> tuple[SessionRows, CompanionSession]:
-    """Return the repository and a session that is active, with its chat."""
-    sessions, session = SessionRows(tables.client, tables.settings), made(number)
+    """Return the repository and an active session with its chat."""
+    sessions, session = SessionRows(tables.client, tables.settings), make_session(number)
     await sessions.create(session)
     await open_chat(tables, session)
     return sessions, session
 
 
-# the five patterns
+# the five access patterns
 
 
 async def test_create_stores_exactly_the_active_row(tables: Tables) -> None:
-    """One item, with the keys and attributes that the pattern names, and no other."""
+    """One item with the documented keys and attributes."""
     _, session = await begin(tables)
 
     assert await tables.scan("chat_session") == [
@@ -69,18 +71,17 @@ async def test_create_stores_exactly_the_active_row(tables: Tables) -> None:
     ]
 
 
-async def test_second_create_is_conflict_and_names_the_active_chat(tables: Tables) -> None:
-    """The error contains the chat of the active session."""
+async def test_second_create_is_conflict_with_the_active_chat(tables: Tables) -> None:
     sessions, session = await begin(tables)
 
     with pytest.raises(Conflict, match=session.chat):
-        await sessions.create(made(2))
+        await sessions.create(make_session(2))
 
     assert [key[1] for key in await rows_of(tables)] == ["#ACTIVE#ai-ada"]
 
 
-async def test_create_again_with_the_same_chat_is_success(tables: Tables) -> None:
-    """An answer that was lost costs nothing: the row that is found is one's own."""
+async def test_repeated_create_succeeds(tables: Tables) -> None:
+    """After a lost response the retry finds its own row."""
     sessions, session = await begin(tables)
 
     await sessions.create(session)
@@ -88,18 +89,18 @@ async def test_create_again_with_the_same_chat_is_success(tables: Tables) -> Non
     assert await sessions.find_active(ALICE, ADA) == session
 
 
-async def test_create_whose_answer_is_lost_stores_one_row(tables: Tables, no_backoff: None) -> None:
-    """The door's own retry meets the row that its first try wrote."""
+async def test_create_with_lost_response_stores_one_row(tables: Tables, no_backoff: None) -> None:
+    """The retry of the DynamoDB client finds the row of its first attempt."""
     sessions = SessionRows(tables.client, tables.settings)
     tables.faults.lose_answers("PutItem", 1)
 
-    await sessions.create(made(1))
+    await sessions.create(make_session(1))
 
     assert len(await rows_of(tables)) == 1
 
 
 async def test_get_reads_the_active_row_consistently(tables: Tables) -> None:
-    """One GetItem on the key, and a consistent one."""
+    """With one GetItem."""
     sessions, session = await begin(tables)
     tables.faults.requests.clear()
 
@@ -112,7 +113,7 @@ async def test_get_reads_the_active_row_consistently(tables: Tables) -> None:
 
 
 async def test_delete_keeps_all_attributes_in_the_old_row(tables: Tables) -> None:
-    """The active row is gone; the old one has its attributes and the end time."""
+    """The active row is deleted; the old row has its attributes and the end time."""
     sessions, session = await begin(tables)
 
     await sessions.delete(session, NOW_MS + 9000)
@@ -132,10 +133,10 @@ async def test_delete_keeps_all_attributes_in_the_old_row(tables: Tables) -> Non
     assert (chat.ended_ms, chat.version) == (NOW_MS + 9000, 2)
 
 
-async def test_renew_moves_the_active_row_and_keeps_the_old_one(tables: Tables) -> None:
-    """One transaction creates the old row and puts the new chat in the active one."""
+async def test_renew_replaces_the_active_row_and_creates_an_old_one(tables: Tables) -> None:
+    """The old row has the former chat, the active row the new one."""
     sessions, session = await begin(tables)
-    following = made(5)
+    following = make_session(5)
 
     await sessions.renew(session, following)
 
@@ -154,8 +155,8 @@ async def test_renew_moves_the_active_row_and_keeps_the_old_one(tables: Tables) 
     assert old["delete_time"] == {"N": str(NOW_MS + 5000)}
 
 
-async def test_update_version_goes_by_the_index_and_changes_one_attribute(tables: Tables) -> None:
-    """From the chat alone to the row, and nothing else of it moves."""
+async def test_update_version_changes_one_attribute(tables: Tables) -> None:
+    """The row is found with the chat id, by the index."""
     sessions, session = await begin(tables)
 
     found = await sessions.find_by_chat(session.chat)
@@ -174,8 +175,8 @@ async def test_update_version_goes_by_the_index_and_changes_one_attribute(tables
     }
 
 
-async def test_update_version_of_a_session_that_is_over_is_conflict(tables: Tables) -> None:
-    """A session that ended since it was read is not changed."""
+async def test_update_version_of_an_ended_session_is_conflict(tables: Tables) -> None:
+    """Also if it ended after it was read."""
     sessions, session = await begin(tables)
     await sessions.delete(session, NOW_MS + 9000)
 
@@ -186,28 +187,28 @@ async def test_update_version_of_a_session_that_is_over_is_conflict(tables: Tabl
     assert row["ai_version"] == {"N": "1"}
 
 
-# races and lost answers
+# races and lost responses
 
 
 @pytest.mark.parametrize("way", ["delete", "renew"])
-async def test_end_whose_answer_is_lost_is_done_once(
+async def test_end_with_lost_response_is_applied_once(
     tables: Tables, no_backoff: None, way: str
 ) -> None:
-    """The retry finds its own old row and reports success."""
+    """The retry finds its own old row and succeeds."""
     sessions, session = await begin(tables)
     tables.faults.lose_answers("TransactWriteItems", 1)
 
     if way == "delete":
         await sessions.delete(session, NOW_MS + 9000)
     else:
-        await sessions.renew(session, made(5))
+        await sessions.renew(session, make_session(5))
 
     olds = [key for key in await rows_of(tables) if "#OLD#" in key[1]]
     assert olds == [("alice", f"ai-ada#OLD#{session.chat}")]
 
 
-async def test_delete_of_what_another_request_ended_is_conflict(tables: Tables) -> None:
-    """The row that somebody else wrote stays as it is, its time included."""
+async def test_delete_of_a_session_ended_by_another_request_is_conflict(tables: Tables) -> None:
+    """The row of the other request keeps its end time."""
     sessions, session = await begin(tables)
     await sessions.delete(session, NOW_MS + 9000)
 
@@ -218,8 +219,8 @@ async def test_delete_of_what_another_request_ended_is_conflict(tables: Tables) 
     assert row["delete_time"] == {"N": str(NOW_MS + 9000)}
 
 
-async def test_delete_keeps_the_version_that_was_written_meanwhile(tables: Tables) -> None:
-    """The old row has the version that was written after the read."""
+async def test_delete_of_a_session_updated_after_the_read_is_conflict(tables: Tables) -> None:
+    """Otherwise the old row would have the version from before the update."""
     sessions, session = await begin(tables)
     await sessions.update_version(session, 3)
 
@@ -232,15 +233,15 @@ async def test_delete_keeps_the_version_that_was_written_meanwhile(tables: Table
 # lists
 
 
-async def test_list_all_has_active_sessions_first_and_old_ones_by_time(tables: Tables) -> None:
-    """The sort key alone gives the order, over pages of one."""
+async def test_list_all_has_active_sessions_first_then_old_ones_by_time(tables: Tables) -> None:
+    """In pages of one, in the order of the sort key."""
     sessions = SessionRows(tables.client, tables.settings)
-    ended = [made(number, companion) for number in (1, 2) for companion in (BEN, ADA)]
+    ended = [make_session(number, companion) for number in (1, 2) for companion in (BEN, ADA)]
     for session in ended:
         await sessions.create(session)
         await open_chat(tables, session)
         await sessions.delete(session, NOW_MS + 60_000)
-    active = [made(9, companion) for companion in (BEN, ADA)]
+    active = [make_session(9, companion) for companion in (BEN, ADA)]
     for session in active:
         await sessions.create(session)
 
@@ -253,44 +254,44 @@ async def test_list_all_has_active_sessions_first_and_old_ones_by_time(tables: T
         if start is None:
             break
 
-    shown = [(each.companion, each.is_active, each.chat) for each in found]
-    wanted = [(ADA, True, active[1].chat), (BEN, True, active[0].chat)]
+    listed = [(each.companion, each.is_active, each.chat) for each in found]
+    expected = [(ADA, True, active[1].chat), (BEN, True, active[0].chat)]
     for companion in (ADA, BEN):
-        wanted += [(companion, False, made(number, companion).chat) for number in (1, 2)]
-    assert shown == wanted
+        expected += [(companion, False, make_session(number, companion).chat) for number in (1, 2)]
+    assert listed == expected
 
 
-async def test_list_old_is_of_one_companion_and_the_newest_first(tables: Tables) -> None:
-    """A companion whose name goes on where another's ends is another one."""
+async def test_list_old_has_one_companion_newest_first(tables: Tables) -> None:
+    """A companion whose id starts with the id of another is not included."""
     sessions = SessionRows(tables.client, tables.settings)
     longer = CompanionId(UserId("ai-ada2"))
     for number, companion in ((1, ADA), (2, longer), (3, ADA)):
-        session = made(number, companion)
+        session = make_session(number, companion)
         await sessions.create(session)
         await open_chat(tables, session)
         await sessions.delete(session, NOW_MS + 60_000)
 
     page = await sessions.list_old(ALICE, ADA, limit=10)
 
-    assert [each.chat for each in page.items] == [made(3).chat, made(1).chat]
+    assert [each.chat for each in page.items] == [make_session(3).chat, make_session(1).chat]
 
 
 # the invariant
 
 
 class Actor:
-    """One of several concurrent users of the same session, with their results."""
+    """One of several tasks that change the same session, with its results."""
 
     def __init__(self, tables: Tables, number: int) -> None:
         self._tables = tables
         self._sessions = SessionRows(tables.client, tables.settings)
         self._random = random.Random(number)
         self._number = number
-        self.began: set[ChatId] = set()
+        self.created: set[ChatId] = set()
         self.ended: set[ChatId] = set()
 
     async def run(self) -> None:
-        """Do some steps, each one of the five operations."""
+        """Run random operations."""
         for step in range(STEPS):
             await self._step(self._number * 1000 + step)
 
@@ -298,9 +299,9 @@ class Actor:
         way = self._random.choice(["create", "get", "delete", "renew", "version"])
         try:
             if way == "create":
-                session = made(number)
+                session = make_session(number)
                 await self._sessions.create(session)
-                self.began.add(session.chat)
+                self.created.add(session.chat)
                 await open_chat(self._tables, session)
                 return
             active = await self._sessions.find_active(ALICE, ADA)
@@ -312,9 +313,9 @@ class Actor:
                     old = await self._sessions.delete(active, NOW_MS + number)
                     self.ended.add(old.chat)
                 case "renew":
-                    following = made(number)
+                    following = make_session(number)
                     await self._sessions.renew(active, following)
-                    self.began.add(following.chat)
+                    self.created.add(following.chat)
                     self.ended.add(active.chat)
                 case "version":
                     found = await self._sessions.find_by_chat(active.chat)
@@ -324,20 +325,20 @@ class Actor:
             pass
 
 
-async def watch(tables: Tables, stop: asyncio.Event) -> int:
-    """Look all the while; return how often more than one session was active."""
-    wrong = 0
+async def count_violations(tables: Tables, stop: asyncio.Event) -> int:
+    """Scan until stopped; return how often more than one session was active."""
+    violations = 0
     while not stop.is_set():
         active = [key for key in await rows_of(tables) if key[1].startswith("#ACTIVE#")]
-        wrong += len(active) > 1
+        violations += len(active) > 1
         await asyncio.sleep(0)
-    return wrong
+    return violations
 
 
-async def test_sixteen_tasks_leave_one_active_session_and_lose_no_old_row(tables: Tables) -> None:
-    """Property: with 16 tasks at most one session is active, and each ended one has its row."""
+async def test_concurrent_tasks_leave_one_active_session_and_all_old_rows(tables: Tables) -> None:
+    """At any time at most one session is active; each ended session has its old row."""
     actors, stop = [Actor(tables, number) for number in range(TASKS)], asyncio.Event()
-    watcher = asyncio.create_task(watch(tables, stop))
+    watcher = asyncio.create_task(count_violations(tables, stop))
 
     await asyncio.gather(*(actor.run() for actor in actors))
     stop.set()
@@ -345,21 +346,21 @@ async def test_sixteen_tasks_leave_one_active_session_and_lose_no_old_row(tables
     rows = await rows_of(tables)
     active = {ChatId(row["chat_id"]["S"]) for key, row in rows.items() if "#ACTIVE#" in key[1]}
     old = {ChatId(row["chat_id"]["S"]) for key, row in rows.items() if "#OLD#" in key[1]}
-    began = set().union(*(actor.began for actor in actors))
+    created = set().union(*(actor.created for actor in actors))
     ended = set().union(*(actor.ended for actor in actors))
     assert await watcher == 0
-    assert len(active) <= 1 and ended, "nothing was tried"
+    assert len(active) <= 1 and ended, "no session was ended"
     assert old == ended
-    assert old | active == began and not old & active
+    assert old | active == created and not old & active
     for (_, sort), row in rows.items():
         assert row["GSI1PK"] == row["chat_id"]
         assert sort in ("#ACTIVE#ai-ada", f"ai-ada#OLD#{row['chat_id']['S']}")
 
 
-async def test_renewals_in_the_same_millisecond_do_not_both_succeed(tables: Tables) -> None:
-    """Only the request whose session was stored may return it; a retry of it succeeds."""
+async def test_renewals_in_the_same_millisecond_have_one_winner(tables: Tables) -> None:
+    """The request whose session was stored can be retried; the other one fails."""
     sessions = SessionRows(tables.client, tables.settings)
-    active, theirs = made(1), made(5)
+    active, theirs = make_session(1), make_session(5)
     ours = dataclasses.replace(
         theirs, chat=session_chat_id(ALICE, ADA, Ref("another request"), NOW_S + 5)
     )
@@ -377,17 +378,17 @@ async def test_renewals_in_the_same_millisecond_do_not_both_succeed(tables: Tabl
 # tenants
 
 
-async def test_tenants_on_the_same_tables_have_sessions_of_their_own(tables: Tables) -> None:
-    """Each pattern within a tenant: what is stored begins with its name, what is read does not."""
+async def test_tenants_on_the_same_tables_have_separate_sessions(tables: Tables) -> None:
+    """Stored keys have the tenant as a prefix; returned ids do not."""
     chats: list[ChatId] = []
     for tenant in ("acme", "zeta"):
         own = tables.settings.model_copy(update={"tenant": tenant})
         async with open_dynamodb(own) as client:
             there = Tables(client, own, tables.faults)
-            sessions, session = SessionRows(client, own), made(1)
+            sessions, session = SessionRows(client, own), make_session(1)
             await sessions.create(session)
             await open_chat(there, session)
-            following = made(5)
+            following = make_session(5)
             await sessions.renew(session, following)
             await open_chat(there, following)
             found = await sessions.find_by_chat(following.chat)

@@ -1,4 +1,4 @@
-"""Sessions with companions, by HTTP and by socket, on real processes."""
+"""Companions and their sessions over HTTP and the WebSocket, on real processes."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ NewName = Callable[[str], str]
 
 @pytest.fixture
 async def ada(stack: Stack, new_name: NewName) -> str:
-    """A companion of the test's own."""
+    """A new companion."""
     return (await make_companion(stack, new_name("ai-ada"))).id
 
 
 @pytest.fixture
-async def keeper(stack: Stack, caller: Caller) -> AsyncIterator[httpx.AsyncClient]:
+async def manager(stack: Stack, caller: Caller) -> AsyncIterator[httpx.AsyncClient]:
     """A client with an API key that manages companions."""
     client = caller("")
     key = await make_key(stack, "companions:read", "companions:write")
@@ -46,36 +46,36 @@ async def keeper(stack: Stack, caller: Caller) -> AsyncIterator[httpx.AsyncClien
     yield client
 
 
-async def begin(who: RawChat, companion: str, ref: str = "s1") -> str:
-    """Begin a session by socket; return its chat."""
-    answer = await who.ask("create_session", companion=companion, ref=ref)
+async def create_session(user_id: RawChat, companion: str, ref: str = "s1") -> str:
+    """Create a session over the socket; return its chat."""
+    answer = await user_id.ask("create_session", companion=companion, ref=ref)
     chat: str = answer["session"]["chat"]
-    await who.expect_frame("event", kind="chat", chat=chat)
+    await user_id.expect_frame("event", kind="chat", chat=chat)
     return chat
 
 
-async def refusal(who: RawChat, type_: str, **fields: Any) -> tuple[str, str]:
-    """Return code and words of the error that a request is answered with."""
+async def refusal(user_id: RawChat, type_: str, **fields: Any) -> tuple[str, str]:
+    """Make a request that is refused; return the code and message of the error."""
     with pytest.raises(Failed) as caught:
-        await who.ask(type_, **fields)
+        await user_id.ask(type_, **fields)
     return caught.value.code, caught.value.message
 
 
 # companions
 
 
-async def test_companions_are_managed_by_key_and_seen_by_users_without_the_prompt(
-    keeper: httpx.AsyncClient, caller: Caller, alice: RawChat, new_name: NewName
+async def test_companions_are_managed_with_an_api_key(
+    manager: httpx.AsyncClient, caller: Caller, alice: RawChat, new_name: NewName
 ) -> None:
-    """Create, get, update, delete; users do not see a companion's prompt."""
+    """Create, get, update, delete; users are refused and do not see the prompt."""
     id_, mine = new_name("ai-eve"), caller(alice.user)
     body = {"id": id_, "name": "Eve", "provider": "scripted", "model": "echo", "prompt": PROMPT}
 
-    created = await keeper.post("/v1/companions", json=body, headers={"Idempotency-Key": id_})
-    again = await keeper.post("/v1/companions", json=body, headers={"Idempotency-Key": id_})
-    twice = await keeper.post("/v1/companions", json=body)
-    updated = await keeper.patch(f"/v1/companions/{id_}", json={"name": "Eva"})
-    first = await keeper.get(f"/v1/companions/{id_}/versions/1")
+    created = await manager.post("/v1/companions", json=body, headers={"Idempotency-Key": id_})
+    again = await manager.post("/v1/companions", json=body, headers={"Idempotency-Key": id_})
+    twice = await manager.post("/v1/companions", json=body)
+    updated = await manager.patch(f"/v1/companions/{id_}", json={"name": "Eva"})
+    first = await manager.get(f"/v1/companions/{id_}/versions/1")
     seen = await mine.get(f"/v1/companions/{id_}")
     refused = [
         await mine.post("/v1/companions", json=body),
@@ -83,7 +83,7 @@ async def test_companions_are_managed_by_key_and_seen_by_users_without_the_promp
         await mine.delete(f"/v1/companions/{id_}"),
         await mine.get(f"/v1/companions/{id_}/versions/1"),
     ]
-    deleted = await keeper.delete(f"/v1/companions/{id_}")
+    deleted = await manager.delete(f"/v1/companions/{id_}")
     gone = await mine.get(f"/v1/companions/{id_}")
 
     assert (created.status_code, again.json()) == (201, created.json())
@@ -95,10 +95,10 @@ async def test_companions_are_managed_by_key_and_seen_by_users_without_the_promp
     assert deleted.status_code == 204 and problem_of(gone) == (404, "not_found")
 
 
-async def test_companions_by_socket_are_those_of_http(
+async def test_companion_list_is_the_same_over_socket_and_http(
     caller: Caller, alice: RawChat, ada: str
 ) -> None:
-    """One list, page by page, and no prompt in it."""
+    """In pages, without prompts."""
     by_http: list[Any] = []
     by_socket: list[Any] = []
     cursor: str | None = None
@@ -122,12 +122,12 @@ async def test_companions_by_socket_are_those_of_http(
     assert PROMPT not in str(by_http)
 
 
-async def test_companions_by_command_line(stack: Stack, new_name: NewName) -> None:
+async def test_companions_are_managed_on_the_command_line(stack: Stack, new_name: NewName) -> None:
     """Create, update, list, get, delete."""
     id_ = new_name("ai-cli")
-    what = ("--name", "Cleo", "--provider", "scripted", "--model", "echo", "--prompt", PROMPT)
+    fields = ("--name", "Cleo", "--provider", "scripted", "--model", "echo", "--prompt", PROMPT)
 
-    created = await run_cli(stack, "companion", "create", id_, *what)
+    created = await run_cli(stack, "companion", "create", id_, *fields)
     updated = await run_cli(stack, "companion", "update", id_, "--name", "Clio")
     listed = await run_cli(stack, "companion", "list")
     shown = await run_cli(stack, "companion", "get", id_, "--version", "1")
@@ -144,38 +144,38 @@ async def test_companions_by_command_line(stack: Stack, new_name: NewName) -> No
 # names
 
 
-async def test_nobody_takes_the_name_of_a_companion(stack: Stack, caller: Caller, ada: str) -> None:
-    """Not by registering, not by a key that makes users or acts as one, not by a token."""
+async def test_user_id_of_a_companion_is_refused(stack: Stack, caller: Caller, ada: str) -> None:
+    """For registration, for users that an API key creates, and for acting as a user."""
     key = caller("")
     scopes = ("users:write", "act_as", "chats:read")
     key.headers["Authorization"] = f"Bearer {await make_key(stack, *scopes)}"
     body = {"user": "ai-mallory", "password": "correct horse battery"}
 
     registered = await caller("").post("/v1/auth/register", json=body)
-    made = await key.post("/v1/admin/users", json={"user": "ai-mallory"})
+    created = await key.post("/v1/admin/users", json={"user": "ai-mallory"})
     acted = await key.get("/v1/chats", headers={"X-Chat-As": ada})
 
-    assert [problem_of(each) for each in (registered, made, acted)] == [(400, "bad_request")] * 3
+    assert [problem_of(each) for each in (registered, created, acted)] == [(400, "bad_request")] * 3
 
 
 # sessions
 
 
-async def test_session_is_an_ordinary_chat_of_both(
+async def test_session_is_a_chat_of_user_and_companion(
     stack: Stack, caller: Caller, alice: RawChat, ada: str
 ) -> None:
-    """It is listed, written to, read, and comes to every device."""
+    """It is listed, its messages are sent and read, and every device gets its events."""
     async with stack.chat_of(alice.user, device="second") as second:
         answer = await alice.ask("create_session", companion=ada, ref="s1")
         chat = answer["session"]["chat"]
-        told = await second.expect_frame("event", kind="chat", chat=chat)
+        event_of_chat = await second.expect_frame("event", kind="chat", chat=chat)
         await alice.say(chat, "hello")
         event = await second.expect_frame("event", kind="message", chat=chat)
     page = await alice.ask("history", chat=chat)
     line = (await alice.read_list())[chat]
     by_http = (await caller(alice.user).get(f"/v1/chats/{chat}")).json()
 
-    assert answer["chat"] == told["info"] == by_http
+    assert answer["chat"] == event_of_chat["info"] == by_http
     assert answer["chat"]["kind"] == "companion"
     assert (answer["chat"]["members"], answer["chat"]["name"]) == (sorted((ada, alice.user)), "Ada")
     assert answer["session"]["ai_version"] == 1 and answer["session"]["companion"] == ada
@@ -185,29 +185,29 @@ async def test_session_is_an_ordinary_chat_of_both(
     assert line["members"] == sorted((ada, alice.user))
 
 
-async def test_second_create_is_conflict_and_the_same_ref_finds_it_again(
+async def test_second_create_is_conflict_but_same_ref_returns_the_session(
     caller: Caller, alice: RawChat, ada: str
 ) -> None:
-    """By socket and by HTTP; the conflict contains the active chat."""
+    """Over socket and HTTP; the error has the active chat."""
     mine, path = caller(alice.user), f"/v1/companions/{ada}/session"
-    chat = await begin(alice, ada)
+    chat = await create_session(alice, ada)
 
     again = await alice.ask("create_session", companion=ada, ref="s1")
     same = await mine.post(path, json={"ref": "s1"})
-    code, words = await refusal(alice, "create_session", companion=ada, ref="s2")
+    code, message = await refusal(alice, "create_session", companion=ada, ref="s2")
     other = await mine.post(path, json={})
     got = await mine.get(path)
 
     assert again["session"]["chat"] == same.json()["session"]["chat"] == chat
-    assert code == "conflict" and chat in words
+    assert code == "conflict" and chat in message
     assert problem_of(other) == (409, "conflict") and chat in other.json()["detail"]
     assert got.json()["session"] == again["session"]
 
 
-async def test_repeat_with_an_idempotency_key_begins_one_session(
+async def test_create_repeated_with_idempotency_key_creates_one_session(
     caller: Caller, alice: RawChat, ada: str
 ) -> None:
-    """The stored answer comes again."""
+    """The repeat gets the stored response."""
     mine, key = caller(alice.user), {"Idempotency-Key": "begin"}
 
     first = await mine.post(f"/v1/companions/{ada}/session", json={}, headers=key)
@@ -217,15 +217,15 @@ async def test_repeat_with_an_idempotency_key_begins_one_session(
     assert first.json() == again.json()
 
 
-@pytest.mark.parametrize("way", ["http", "socket"])
-async def test_deleted_session_is_read_and_not_written_to(
-    caller: Caller, alice: RawChat, ada: str, way: str
+@pytest.mark.parametrize("request", ["http", "socket"])
+async def test_deleted_session_is_read_only(
+    caller: Caller, alice: RawChat, ada: str, request: str
 ) -> None:
-    """One clear error for messages, edits and reactions; the history stays readable."""
-    chat = await begin(alice, ada)
+    """Messages, edits and reactions are refused; history and deletions work."""
+    chat = await create_session(alice, ada)
     await alice.say(chat, "remember this")
 
-    if way == "http":
+    if request == "http":
         answer = await caller(alice.user).delete(f"/v1/companions/{ada}/session")
         session = answer.json()
     else:
@@ -247,23 +247,23 @@ async def test_deleted_session_is_read_and_not_written_to(
     assert gone[0] == "not_found" and deleted["type"] == "ack"
 
 
-async def test_devices_are_told_that_a_session_is_over(alice: RawChat, ada: str) -> None:
-    """Once, by an event in the inbox, so that they close what writes there."""
-    chat = await begin(alice, ada)
+async def test_devices_get_one_event_when_a_session_ends(alice: RawChat, ada: str) -> None:
+    """Clients use it to disable the input of the chat."""
+    chat = await create_session(alice, ada)
 
     await alice.ask("delete_session", companion=ada, chat=chat)
     await alice.ask("delete_session", companion=ada, chat=chat)
-    await begin(alice, ada, "s2")
+    await create_session(alice, ada, "s2")
 
-    told = alice.of_type("event", kind="chat", chat=chat)
-    assert [each["info"].get("ended", False) for each in told] == [False, True]
+    event_of_chat = alice.of_type("event", kind="chat", chat=chat)
+    assert [each["info"].get("ended", False) for each in event_of_chat] == [False, True]
 
 
-async def test_renewed_session_has_a_new_chat_and_the_old_one_is_read(
+async def test_renewed_session_has_a_new_chat_and_the_old_one_is_read_only(
     alice: RawChat, caller: Caller, ada: str
 ) -> None:
-    """The same ref finds the new one again; both are listed, the active one first."""
-    old = await begin(alice, ada)
+    """The same ref returns the new session; both are listed, the active one first."""
+    old = await create_session(alice, ada)
     await alice.say(old, "before")
 
     new = (await alice.ask("renew_session", companion=ada, ref="n1"))["session"]["chat"]
@@ -287,31 +287,31 @@ async def test_renewed_session_has_a_new_chat_and_the_old_one_is_read(
     assert [each["body"] for each in page["messages"]] == ["before"]
 
 
-async def test_session_moves_to_another_version_only_while_it_is_active(
-    stack: Stack, alice: RawChat, bob: RawChat, caller: Caller, ada: str, keeper: httpx.AsyncClient
+async def test_session_version_is_changed_only_while_it_is_active(
+    stack: Stack, alice: RawChat, bob: RawChat, caller: Caller, ada: str, manager: httpx.AsyncClient
 ) -> None:
-    """The newest by default; unknown versions and ended sessions are refused."""
-    chat = await begin(alice, ada)
-    await keeper.patch(f"/v1/companions/{ada}", json={"prompt": "Be brief."})
+    """To the newest by default; unknown versions and ended sessions are refused."""
+    chat = await create_session(alice, ada)
+    await manager.patch(f"/v1/companions/{ada}", json={"prompt": "Be brief."})
 
-    moved = (await alice.ask("update_session", chat=chat))["session"]
+    updated = (await alice.ask("update_session", chat=chat))["session"]
     path = f"/v1/companion-sessions/{chat}/version"
     back = await caller(alice.user).put(path, json={"version": 1})
     absent = await caller(alice.user).put(path, json={"version": 9})
-    his = await caller(bob.user).put(path, json={})
+    by_other_user = await caller(bob.user).put(path, json={})
     await alice.ask("delete_session", companion=ada)
-    over = await refusal(alice, "update_session", chat=chat)
+    after_end = await refusal(alice, "update_session", chat=chat)
 
-    assert moved["ai_version"] == 2 and back.json()["ai_version"] == 1
-    assert problem_of(absent) == problem_of(his) == (404, "not_found")
-    assert over[0] == "conflict"
+    assert updated["ai_version"] == 2 and back.json()["ai_version"] == 1
+    assert problem_of(absent) == problem_of(by_other_user) == (404, "not_found")
+    assert after_end[0] == "conflict"
 
 
-async def test_sessions_of_another_user_are_not_there(
+async def test_session_of_another_user_is_not_found(
     alice: RawChat, bob: RawChat, caller: Caller, ada: str
 ) -> None:
-    """Neither the chat, nor the session, nor a page of the list by another's cursor."""
-    chat = await begin(alice, ada)
+    """Neither the chat nor the session; a cursor of another user or list is refused."""
+    chat = await create_session(alice, ada)
     await alice.ask("renew_session", companion=ada, ref="n1")
     page = (await alice.ask("sessions", limit=1))["next"]
 
@@ -326,11 +326,11 @@ async def test_sessions_of_another_user_are_not_there(
     assert [each["chat"] for each in rest] == [chat]
 
 
-async def test_deleted_companion_takes_no_new_session(
+async def test_deleted_companion_has_no_new_sessions(
     stack: Stack, alice: RawChat, ada: str
 ) -> None:
     """Existing sessions can still be read and ended."""
-    chat = await begin(alice, ada)
+    chat = await create_session(alice, ada)
     async with open_companions(stack) as companions:
         await companions.delete(CompanionId(UserId(ada)))
 
@@ -343,10 +343,10 @@ async def test_deleted_companion_takes_no_new_session(
     assert found["session"]["chat"] == ended["session"]["chat"] == chat
 
 
-async def test_sdk_has_sessions_and_learns_that_one_is_over(
+async def test_sdk_manages_sessions_and_is_notified_of_their_end(
     stack: Stack, new_name: NewName, ada: str
 ) -> None:
-    """Create, find, move, renew, end and list; the chat has the state."""
+    """Create, get, update, renew, delete and list."""
     user = new_name("zoe")
     url = f"ws://127.0.0.1:{stack.port}/"
     async with ChatClient(url, stack.token(user), device="sdk") as client:
@@ -355,7 +355,7 @@ async def test_sdk_has_sessions_and_learns_that_one_is_over(
         with pytest.raises(Conflict, match=chat.id):
             await client.create_session(ada)
         same = await client.get_session(ada)
-        moved = await client.update_session(chat.id)
+        updated = await client.update_session(chat.id)
         await client.send(chat.id, "hello")
         newer = await client.renew_session(ada)
         await client.delete_session(ada, chat=newer.id)
@@ -365,29 +365,29 @@ async def test_sdk_has_sessions_and_learns_that_one_is_over(
 
         assert ada in [each.id for each in page.companions]
         assert same is chat and (chat.kind, chat.name) == ("companion", "Ada")
-        assert moved.ai_version == 1
+        assert updated.ai_version == 1
         assert [each.chat for each in listed.sessions] == [newer.id, chat.id]
         assert all(each.delete_time for each in listed.sessions)
-        await eventually(lambda: chat.is_ended and newer.is_ended, what="told that both are over")
+        await eventually(lambda: chat.is_ended and newer.is_ended, what="both chats are ended")
 
 
-# what a process leaves that dies in the middle
+# sessions that a killed process left incomplete
 
 
-async def half_made(stack: Stack, user: str, companion: str) -> ChatId:
-    """Write the row of a session without a chat, as a crash at that moment does."""
-    who, whom = UserId(user), CompanionId(UserId(companion))
-    chat = session_chat_id(who, whom, Ref("half"), 1_795_000_000.0)
+async def create_row_only(stack: Stack, user: str, companion: str) -> ChatId:
+    """Write the row of a session without its chat, as a crash in between does."""
+    user_id, companion_id = UserId(user), CompanionId(UserId(companion))
+    chat = session_chat_id(user_id, companion_id, Ref("half"), 1_795_000_000.0)
     async with open_session_rows(stack) as rows:
-        await rows.create(CompanionSession(who, whom, chat, 1, 1_795_000_000_000))
+        await rows.create(CompanionSession(user_id, companion_id, chat, 1, 1_795_000_000_000))
     return chat
 
 
-async def test_session_without_its_chat_gets_it_when_somebody_writes_there(
+async def test_session_without_chat_is_completed_by_a_send(
     stack: Stack, alice: RawChat, ada: str
 ) -> None:
-    """A send to the chat that the session's row names is all that it takes."""
-    chat = await half_made(stack, alice.user, ada)
+    """The chat id comes from the session's row."""
+    chat = await create_row_only(stack, alice.user, ada)
 
     ack = await alice.say(chat, "anybody there?")
     page = await alice.ask("history", chat=chat)
@@ -396,16 +396,16 @@ async def test_session_without_its_chat_gets_it_when_somebody_writes_there(
     assert [each["body"] for each in page["messages"]] == ["anybody there?"]
 
 
-@pytest.mark.parametrize("way", ["get_session", "renew_session", "delete_session"])
-async def test_session_without_its_chat_gets_it_with_the_next_request(
-    stack: Stack, alice: RawChat, ada: str, way: str
+@pytest.mark.parametrize("request", ["get_session", "renew_session", "delete_session"])
+async def test_session_without_chat_is_completed_by_the_next_request(
+    stack: Stack, alice: RawChat, ada: str, request: str
 ) -> None:
-    """The next request of any kind completes the session."""
-    chat = await half_made(stack, alice.user, ada)
-    fields = {"ref": "n1"} if way == "renew_session" else {}
+    """Whichever request it is."""
+    chat = await create_row_only(stack, alice.user, ada)
+    fields = {"ref": "n1"} if request == "renew_session" else {}
 
-    answer = await alice.ask(way, companion=ada, **fields)
+    answer = await alice.ask(request, companion=ada, **fields)
 
-    assert (answer["session"]["chat"] == chat) == (way != "renew_session")
+    assert (answer["session"]["chat"] == chat) == (request != "renew_session")
     page = await alice.ask("history", chat=chat)
     assert page["messages"] == []

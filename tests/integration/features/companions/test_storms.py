@@ -1,4 +1,4 @@
-"""Many renewals of companion sessions at once, behind the limits of AWS: no errors."""
+"""Concurrent renewals of companion sessions with the throughput limits of AWS."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ RENEWALS = 128
 
 @pytest.fixture
 async def ada(container: StorageContainer) -> CompanionId:
-    """A companion."""
-    wanted = Changes(name="Ada", prompt="You are Ada.", provider="scripted", model="echo")
-    made = await container.get(CompanionContainer).companions.create("ai-ada", wanted)
+    """A companion in the service's tables."""
+    fields = Changes(name="Ada", prompt="You are Ada.", provider="scripted", model="echo")
+    made = await container.get(CompanionContainer).companions.create("ai-ada", fields)
     return made.id
 
 
@@ -40,10 +40,10 @@ async def list_sessions(tables: Tables) -> dict[str, tuple[set[str], set[str]]]:
     return found
 
 
-async def test_sessions_of_many_users_are_renewed_at_once(
+async def test_sessions_of_many_users_are_renewed_concurrently(
     container: StorageContainer, tables: Tables, ada: CompanionId
 ) -> None:
-    """Each user renews once; their transactions share no item."""
+    """Each user renews once; the transactions of users have no common item."""
     await make_users(container, *USERS)
     sessions = container.get(CompanionContainer).sessions
     await asyncio.gather(*(sessions.create(user, ada, Ref("s1")) for user in USERS))
@@ -57,10 +57,10 @@ async def test_sessions_of_many_users_are_renewed_at_once(
         assert len(old) == 1
 
 
-async def test_one_session_is_renewed_by_many_requests_at_once(
+async def test_session_renewed_by_concurrent_requests_has_one_winner(
     container: StorageContainer, tables: Tables, ada: CompanionId, dynamodb: str
 ) -> None:
-    """Requests that lose the race return the session of one that won."""
+    """Requests that lose the race return the session of the winner."""
     (user, *_) = USERS
     await make_users(container, user)
     sessions = container.get(CompanionContainer).sessions

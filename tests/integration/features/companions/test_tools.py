@@ -1,4 +1,4 @@
-"""Tool calls of companions: signed, bounded, repeated with the same key; images from S3."""
+"""Tool calls of companions: signature, limits and idempotency key; and images from S3."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from chatserver.features.companions.options import Options, Tool
 from chatserver.features.companions.worker.tool_calls import CALLS_MAX
 from chatserver.features.webhooks.client import HEADER, is_signed
 from chatserver.protocol import frames
-from tests.integration.features.attachments.support import FileWorld, cold_settings, picture
+from tests.integration.features.attachments.support import FileStack, cold_settings, picture
 from tests.integration.features.companions.assistant_support import (
     AssistantWorld,
     open_assistant_world,
 )
-from tests.integration.features.companions.test_worker_kill import die_at
+from tests.integration.features.companions.test_worker_kill import kill_worker_at
 from tests.integration.warm.support import Tables
 from tests.support.servers.model_servers import (
     SSE,
@@ -45,7 +45,7 @@ BERLIN = ("call-1", "weather", '{"city": "Berlin"}')
 
 
 class Host:
-    """The host application with its tools: what was called, and what it answers."""
+    """A stub of the host application with a tool; it records the calls."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -63,7 +63,7 @@ class Host:
 
 @pytest.fixture
 async def host() -> AsyncIterator[Host]:
-    """The host application."""
+    """A host application that listens."""
     made, app = Host(), web.Application()
     app.router.add_post("/weather", made.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -77,7 +77,7 @@ async def host() -> AsyncIterator[Host]:
 
 @pytest.fixture
 async def models() -> AsyncIterator[ModelServer]:
-    """A server that speaks as OpenAI does."""
+    """A stub server with the API of OpenAI."""
     async with open_model_server(SSE) as server:
         yield server
 
@@ -86,7 +86,7 @@ async def models() -> AsyncIterator[ModelServer]:
 async def open_tool_world(
     redis_url: str, tables: Tables, models: ModelServer, allowed: str = "127.0.0.1", **more: Any
 ) -> AsyncIterator[AssistantWorld]:
-    """A process that answers with the model and may call the host application."""
+    """Open a world whose worker uses the stub model and may call the host application."""
     sections = {
         "outbound": config.Outbound(allow_private=[allowed]),
         "webhooks": config.Webhooks(secret=SecretStr(SECRET)),
@@ -107,28 +107,28 @@ def with_tool(host: Host, **more: Any) -> Options:
     return Options(memory=False, tools=(tool,), **more)
 
 
-async def ada_of(world: AssistantWorld, options: Options) -> CompanionId:
+async def create_companion(world: AssistantWorld, options: Options) -> CompanionId:
     return await world.companion("gpt", provider="openai", options=options)
 
 
 def tool_results(models: ModelServer) -> list[str]:
-    """Tool results in the newest request to the model."""
+    """Return the tool results in the last request to the model."""
     _, body = models.calls[-1]
-    return [said["content"] for said in body["messages"] if said["role"] == "tool"]
+    return [each["content"] for each in body["messages"] if each["role"] == "tool"]
 
 
-async def test_tool_is_called_and_its_result_is_given_to_the_model(
+async def test_tool_result_is_given_to_the_model(
     redis_url: str, tables: Tables, host: Host, models: ModelServer
 ) -> None:
-    """The user sees the tool while it is used, and its name in the message."""
+    """Signals and the message have the name of the tool."""
     models.will(openai_tool_calls(BERLIN, text="Let me look. "))
     models.will(openai_answer("It is ", "blue."))
     async with open_tool_world(redis_url, tables, models) as world:
-        ada = await ada_of(world, with_tool(host))
+        ada = await create_companion(world, with_tool(host))
         chat = await world.begin(ada)
         await world.say(chat, "How is Berlin?")
-        async with world.answering():
-            (answer,) = await world.wait_answers(chat, 1)
+        async with world.running_worker():
+            (answer,) = await world.wait_for_responses(chat, 1)
             await eventually(lambda: world.signals(chat)[-1].end)
         signals = world.signals(chat)
 
@@ -157,63 +157,63 @@ async def test_tool_is_called_and_its_result_is_given_to_the_model(
 async def test_worker_killed_after_a_tool_call_repeats_it_with_the_same_key(
     redis_url: str, tables: Tables, host: Host, models: ModelServer
 ) -> None:
-    """So the host application can recognize it; the user gets one answer."""
+    """The host application can recognize the repeat; the user gets one response."""
     models.will(openai_tool_calls(BERLIN))
     models.will(openai_tool_calls(("other-id", *BERLIN[1:])))
     models.will(openai_answer("Blue."))
     async with open_tool_world(redis_url, tables, models) as world:
-        chat = await world.begin(await ada_of(world, with_tool(host)))
+        chat = await world.begin(await create_companion(world, with_tool(host)))
         await world.say(chat, "How is Berlin?")
-        await die_at(world, "assistant.after_tool:kill")
+        await kill_worker_at(world, "assistant.after_tool:kill")
         assert len(host.calls) == 1
-        async with world.answering("a2"):
-            answers = await world.wait_answers(chat, 1)
+        async with world.running_worker("a2"):
+            answers = await world.wait_for_responses(chat, 1)
 
     assert [answer.body for answer in answers] == ["Blue."]
     assert len(host.keys) == 2 and host.keys[0] == host.keys[1]
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "expected"),
     [
         (lambda: web.Response(status=500), "error: the tool answered with status 500"),
         (lambda: web.Response(body=b"x" * 20_000), "error: the response is longer than 16384"),
         (lambda: web.Response(status=302, headers={"Location": "/"}), "answered with status 302"),
     ],
 )
-async def test_tool_failure_is_told_to_the_model(
+async def test_tool_failure_is_reported_to_the_model(
     redis_url: str,
     tables: Tables,
     host: Host,
     models: ModelServer,
     answer: Callable[[], web.Response],
-    told: str,
+    expected: str,
 ) -> None:
-    """The response goes on."""
+    """The response continues."""
     host.answer = answer
     models.will(openai_tool_calls(BERLIN))
     models.will(openai_answer("I don't know."))
     async with open_tool_world(redis_url, tables, models) as world:
-        chat = await world.begin(await ada_of(world, with_tool(host)))
+        chat = await world.begin(await create_companion(world, with_tool(host)))
         await world.say(chat, "How is Berlin?")
-        async with world.answering():
-            (said,) = await world.wait_answers(chat, 1)
+        async with world.running_worker():
+            (message,) = await world.wait_for_responses(chat, 1)
 
-    assert said.body == "I don't know."
-    assert told in tool_results(models)[0]
+    assert message.body == "I don't know."
+    assert expected in tool_results(models)[0]
 
 
 async def test_tool_at_a_private_address_is_not_called(
     redis_url: str, tables: Tables, host: Host, models: ModelServer
 ) -> None:
-    """Unless the operator allows it."""
+    """Nor is an unknown tool, nor one with invalid input; the model gets the reason."""
     models.will(openai_tool_calls(BERLIN, ("call-2", "unknown", "{}"), ("call-3", "weather", "[]")))
     models.will(openai_answer("I don't know."))
     async with open_tool_world(redis_url, tables, models, allowed="10.9.9.9") as world:
-        chat = await world.begin(await ada_of(world, with_tool(host)))
+        chat = await world.begin(await create_companion(world, with_tool(host)))
         await world.say(chat, "How is Berlin?")
-        async with world.answering():
-            await world.wait_answers(chat, 1)
+        async with world.running_worker():
+            await world.wait_for_responses(chat, 1)
 
     private, unknown, invalid = tool_results(models)
     assert "this address or port is not allowed" in private
@@ -221,26 +221,26 @@ async def test_tool_at_a_private_address_is_not_called(
     assert host.calls == []
 
 
-async def test_tool_calls_of_a_response_are_bounded(
+async def test_tool_calls_of_a_response_are_limited(
     redis_url: str, tables: Tables, host: Host, models: ModelServer
 ) -> None:
-    """A model that calls forever is stopped, and the user gets an answer."""
-    models.will(openai_tool_calls(BERLIN))  # for each request
+    """A model that calls tools forever is ended, and the user gets a message."""
+    models.will(openai_tool_calls(BERLIN))  # in response to each request
     async with open_tool_world(redis_url, tables, models) as world:
-        chat = await world.begin(await ada_of(world, with_tool(host)))
+        chat = await world.begin(await create_companion(world, with_tool(host)))
         await world.say(chat, "How is Berlin?")
-        async with world.answering():
-            (said,) = await world.wait_answers(chat, 1)
+        async with world.running_worker():
+            (message,) = await world.wait_for_responses(chat, 1)
 
-    assert said.body == "I have no answer to that."
+    assert message.body == "I have no answer to that."
     assert len(host.calls) == CALLS_MAX and len(set(host.keys)) == CALLS_MAX
     assert len(models.calls) == CALLS_MAX + 1
 
 
-async def test_images_are_read_from_s3_and_bounded(
+async def test_images_from_s3_are_limited_by_number(
     redis_url: str, tables: Tables, s3: str, models: ModelServer
 ) -> None:
-    """The newest ones, as stored; a model that takes none gets their names."""
+    """The model gets the newest images; without image support it gets their names."""
     cold = cold_settings(s3)
     models.will(openai_answer("A teal square."))
     async with (
@@ -249,32 +249,36 @@ async def test_images_are_read_from_s3_and_bounded(
     ):
         container = world.container
         await apply_bucket(container.store, cold)
-        files = FileWorld(container, container, container.settings, http, container.store)
+        files = FileStack(container, container, container.settings, http, container.store)
         chats = [
-            await world.begin(await ada_of(world, Options(memory=False, images_max=count)))
+            await world.begin(
+                await create_companion(world, Options(memory=False, images_max=count))
+            )
             for count in (2, 0)
         ]
         pictures = [picture((64, 32 + number)) for number in range(3)]
         for chat in chats:
             await send_images(world, files, chat, pictures)
-        async with world.answering():
+        async with world.running_worker():
             for chat in chats:
-                await world.wait_answers(chat, 1)
+                await world.wait_for_responses(chat, 1)
 
-    seen, blind = sorted((body for _, body in models.calls), key=lambda body: -len(str(body)))
-    parts = seen["messages"][-1]["content"]
+    with_images, without_images = sorted(
+        (body for _, body in models.calls), key=lambda body: -len(str(body))
+    )
+    parts = with_images["messages"][-1]["content"]
     urls = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
     assert len(urls) == 2 and all(url.startswith("data:image/png;base64,") for url in urls)
     assert "what is this?" in parts[-1]["text"]
-    assert "[file: 0.png]" in blind["messages"][-1]["content"]
-    assert "base64" not in str(blind)
+    assert "[file: 0.png]" in without_images["messages"][-1]["content"]
+    assert "base64" not in str(without_images)
     assert models.faults == []
 
 
 async def send_images(
-    world: AssistantWorld, files: FileWorld, chat: ChatId, pictures: list[bytes]
+    world: AssistantWorld, files: FileStack, chat: ChatId, pictures: list[bytes]
 ) -> None:
-    """Let Alice send pictures, the last one with a question."""
+    """Send pictures as Alice, the last one with a question."""
     for number, content in enumerate(pictures):
         file = await files.upload(world.alice, chat, content, f"{number}.png", "image/png")
         text = "what is this?" if number == len(pictures) - 1 else ""

@@ -1,4 +1,4 @@
-"""The assistant worker may die anywhere: each message has exactly one response."""
+"""Assistant workers that are killed: each message still gets exactly one response."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from tests.integration.features.companions.assistant_support import (
     AssistantWorld,
-    Turns,
-    joined,
+    group_by_turn,
+    joined_text,
     open_assistant_world,
 )
 from tests.integration.warm.support import Tables
@@ -22,11 +22,11 @@ from tests.support.servers.processes import eventually
 pytest_plugins = ["tests.integration.warm.fixtures"]
 
 
-async def die_at(world: AssistantWorld, place: str, worker: str = "assistant") -> None:
-    """Run a worker process until it is killed at a place."""
+async def kill_worker_at(world: AssistantWorld, failpoint: str, worker: str = "assistant") -> None:
+    """Run a worker process that kills itself at a failpoint."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.support.cli", "worker", worker,
-        env={**os.environ, **world.variables(CHAT_FAILPOINT=place)},
+        env={**os.environ, **world.variables(CHAT_FAILPOINT=failpoint)},
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     assert await asyncio.wait_for(process.wait(), 90) == -signal.SIGKILL
@@ -34,7 +34,7 @@ async def die_at(world: AssistantWorld, place: str, worker: str = "assistant") -
 
 
 @pytest.mark.parametrize(
-    ("place", "turns"),
+    ("failpoint", "turns"),
     [
         ("assistant.after_record:kill", 1),
         ("assistant.mid_answer:kill:3", 2),
@@ -42,43 +42,43 @@ async def die_at(world: AssistantWorld, place: str, worker: str = "assistant") -
         ("assistant.after_commit:kill", 1),
     ],
 )
-async def test_assistant_killed_anywhere_answers_once(
-    redis_url: str, tables: Tables, place: str, turns: int
+async def test_assistant_killed_at_a_step_responds_once(
+    redis_url: str, tables: Tables, failpoint: str, turns: int
 ) -> None:
-    """One committed response; devices saw all of it, or a restart as another response."""
+    """Devices get the complete response, or an incomplete one and then a new one."""
     async with open_assistant_world(redis_url, tables.settings) as world:
         chat = await world.session("story:12")
         await world.say(chat, "go")
-        await die_at(world, place)
-        async with world.answering("a2"), running(persister_of(world.container).run()):
-            (answer,) = await world.wait_answers(chat, 1)
+        await kill_worker_at(world, failpoint)
+        async with world.running_worker("a2"), running(persister_of(world.container).run()):
+            (answer,) = await world.wait_for_responses(chat, 1)
             await world.say(chat, "and on")
-            answers = await world.wait_answers(chat, 2)
+            answers = await world.wait_for_responses(chat, 2)
             await eventually(lambda: world.signals(chat)[-1].end)
 
     assert [one.reply_to for one in answers] == [1, 3]
     assert answer.body == "".join(f"word{n} " for n in range(1, 13))
     *before, last = [
-        turn for turn in Turns.of(world.signals(chat)).by_turn.values() if turn[0].seq == 1
+        turn for turn in group_by_turn(world.signals(chat)).values() if turn[0].seq == 1
     ]
     assert len(before) + 1 == turns
-    assert joined(last) == answer.body
-    assert all(answer.body.startswith(joined(turn)) for turn in before)
+    assert joined_text(last) == answer.body
+    assert all(answer.body.startswith(joined_text(turn)) for turn in before)
     assert all(signal.end == "done" for signal in last[-1:] if turns == 2)
 
 
-async def test_assistant_killed_after_stop_commits_what_was_said(
+async def test_assistant_killed_after_stop_commits_the_text_so_far(
     redis_url: str, tables: Tables
 ) -> None:
-    """A stop survives the worker: the model is not called again."""
+    """The stop is kept in Redis, so the next worker does not call the model again."""
     async with open_assistant_world(redis_url, tables.settings) as world:
         chat = await world.session("story:12")
         await world.say(chat, "go")
-        await die_at(world, "assistant.mid_answer:kill:4")
+        await kill_worker_at(world, "assistant.mid_answer:kill:4")
         assert await world.deltas.stop(chat) == 1
         found = await world.deltas.find(chat)
-        async with world.answering("a2"):
-            (answer,) = await world.wait_answers(chat, 1)
+        async with world.running_worker("a2"):
+            (answer,) = await world.wait_for_responses(chat, 1)
 
     assert found is not None and found.text
     assert answer.body == found.text
@@ -86,16 +86,16 @@ async def test_assistant_killed_after_stop_commits_what_was_said(
 
 
 @pytest.mark.parametrize(
-    "place", ["persist.before_checkpoint:kill", "persist.after_checkpoint:kill"]
+    "failpoint", ["persist.before_checkpoint:kill", "persist.after_checkpoint:kill"]
 )
-async def test_assistant_persister_killed_forgets_no_question(
-    redis_url: str, tables: Tables, place: str
+async def test_assistant_responds_after_the_persist_worker_was_killed(
+    redis_url: str, tables: Tables, failpoint: str
 ) -> None:
-    """Trimmed entries were recorded before; recorded ones are not answered twice."""
+    """Trimmed entries are recorded before; recorded ones get one response."""
     async with open_assistant_world(redis_url, tables.settings) as world:
         chat = await world.session("echo")
         await world.say(chat, "hello")
-        await die_at(world, place, "persist")
+        await kill_worker_at(world, failpoint, "persist")
         await world.hot.call("HSET", world.hot.keys.lease(0, "persist"), "until_ms", 0)
         async with running(persister_of(world.container).run()):
 
@@ -103,8 +103,8 @@ async def test_assistant_persister_killed_forgets_no_question(
                 return bool(await world.hot.call("XLEN", world.hot.keys.backlog(0)) == 0)
 
             await eventually(is_trimmed)
-            async with world.answering():
-                answers = await world.wait_answers(chat, 1)
+            async with world.running_worker():
+                answers = await world.wait_for_responses(chat, 1)
 
     assert [answer.reply_to for answer in answers] == [1]
-    assert len(Turns.of(world.signals(chat)).by_turn) == 1
+    assert len(group_by_turn(world.signals(chat))) == 1

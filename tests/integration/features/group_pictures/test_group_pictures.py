@@ -9,26 +9,26 @@ from chatserver.errors import BadRequest, Forbidden, NotFound, TooLarge
 from chatserver.features.group_pictures.container import group_pictures
 from chatserver.features.social.service.pictures import space_of
 from chatserver.protocol import frames
-from tests.integration.features.attachments.support import FEW, FileWorld, picture
+from tests.integration.features.attachments.support import LOW_LIMITS, FileStack, picture
 
 pytest_plugins = ["tests.integration.features.attachments.fixtures"]
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.constants(FEW)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.constants(LOW_LIMITS)]
 
 
-async def make_group(store: FileWorld) -> tuple[ChatId, UserId, UserId, UserId]:
-    """A group of alice, its owner, and bob; and carol, who is not in it."""
-    _, alice, bob, carol = await store.meet()
+async def make_group(store: FileStack) -> tuple[ChatId, UserId, UserId, UserId]:
+    """Create a group of alice (owner) and bob; return it, both users, and carol, a non-member."""
+    _, alice, bob, carol = await store.open_chat()
     info = await store.api.chats.create_chat(alice, frames.CreateChat(0, new_id(), [bob], "Trip"))
     return ChatId(info.chat), alice, bob, carol
 
 
-async def change(store: FileWorld, user: UserId, chat: ChatId, **fields: str) -> frames.ChatInfo:
-    """Send an `update_chat`."""
-    frame = frames.UpdateChat(0, chat, new_id(), **fields)  # type: ignore[arg-type]  # texts
+async def change(store: FileStack, user: UserId, chat: ChatId, **fields: str) -> frames.ChatInfo:
+    """Change the group with an `update_chat` frame."""
+    frame = frames.UpdateChat(0, chat, new_id(), **fields)  # type: ignore[arg-type]  # str values
     return await store.api.membership.change(user, frame)
 
 
-async def upload(store: FileWorld, user: UserId, **kind: str) -> str:
+async def upload(store: FileStack, user: UserId, **kind: str) -> str:
     """Upload a picture to the user's own space."""
     content = picture() if not kind else b"text"
     type_ = kind.get("type", "image/png")
@@ -36,16 +36,16 @@ async def upload(store: FileWorld, user: UserId, **kind: str) -> str:
 
 
 async def get_picture(
-    store: FileWorld, user: UserId, chat: ChatId, *, is_thumb: bool = False
+    store: FileStack, user: UserId, chat: ChatId, *, is_thumb: bool = False
 ) -> bytes:
-    """Follow a member's link."""
+    """Download the group's picture by a link for the user."""
     link = await group_pictures(store.api).get_link(user, chat, is_thumb=is_thumb)
     async with store.http.get(link.url) as answer:
         return await answer.read()
 
 
-async def test_topic_and_picture_are_in_the_info_the_list_and_an_entry(store: FileWorld) -> None:
-    """Members get both, and keep them after a loss of Redis."""
+async def test_topic_and_picture_are_in_chat_info_chat_list_and_history(store: FileStack) -> None:
+    """They are kept when the chat is not in Redis."""
     chat, alice, bob, _carol = await make_group(store)
     file = await upload(store, alice)
 
@@ -68,30 +68,29 @@ async def test_topic_and_picture_are_in_the_info_the_list_and_an_entry(store: Fi
     assert await get_picture(store, bob, chat, is_thumb=True) == picture()
 
 
-async def test_picture_is_for_members_and_set_by_managers_only(store: FileWorld) -> None:
-    """A picture must be the user's own upload, and is readable in its group only."""
+async def test_picture_is_set_by_managers_and_read_by_members(store: FileStack) -> None:
+    """It must be the user's own upload, and only members of the group can read it."""
     chat, alice, bob, carol = await make_group(store)
-    alice_http, bob_http = await upload(store, alice), await upload(store, bob)
+    of_alice, of_bob = await upload(store, alice), await upload(store, bob)
 
     with pytest.raises(Forbidden):
-        await change(store, bob, chat, picture=bob_http)
+        await change(store, bob, chat, picture=of_bob)
     with pytest.raises(NotFound):
-        await change(store, alice, chat, picture=bob_http)
+        await change(store, alice, chat, picture=of_bob)
     with pytest.raises(NotFound):
         await change(store, alice, chat, picture="absent")
     with pytest.raises(NotFound):
         await get_picture(store, bob, chat)
-    await change(store, alice, chat, picture=alice_http)
+    await change(store, alice, chat, picture=of_alice)
 
     with pytest.raises(NotFound):
         await get_picture(store, carol, chat)
-    found = await store.rows.find_file(bob_http)
+    found = await store.rows.find_file(of_bob)
     assert found is not None
-    assert not found.seqs, "a refused change keeps the file"
+    assert not found.seqs, "a refused change uses the file"
 
 
-async def test_file_that_is_no_picture_is_refused(store: FileWorld) -> None:
-    """A text file is uploaded in the same way."""
+async def test_picture_that_is_not_an_image_is_refused(store: FileStack) -> None:
     chat, alice, _bob, _carol = await make_group(store)
     file = await upload(store, alice, type="text/plain")
 
@@ -99,8 +98,8 @@ async def test_file_that_is_no_picture_is_refused(store: FileWorld) -> None:
         await change(store, alice, chat, picture=file)
 
 
-async def test_picture_that_was_replaced_or_removed_is_not_kept(store: FileWorld) -> None:
-    """Its file goes like that of a former avatar; an empty topic is none."""
+async def test_replaced_or_removed_picture_is_unused(store: FileStack) -> None:
+    """Its file has no use any more, so the sweep removes it; an empty topic removes the topic."""
     chat, alice, bob, _carol = await make_group(store)
     first, second = await upload(store, alice), await upload(store, alice)
     await change(store, alice, chat, picture=first, topic="Old")
@@ -120,7 +119,7 @@ async def test_picture_that_was_replaced_or_removed_is_not_kept(store: FileWorld
         await get_picture(store, bob, chat)
 
 
-async def test_topic_out_of_bounds_is_refused(store: FileWorld) -> None:
+async def test_invalid_topic_is_refused_by_field(store: FileStack) -> None:
     """The error names the field and the limit."""
     chat, alice, _bob, _carol = await make_group(store)
 

@@ -1,4 +1,4 @@
-"""A web site of many kinds of pages, on loopback, and fetchers that may reach it."""
+"""A web site with many kinds of pages on the loopback interface, and fetchers that may reach it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ PAGE = (
 
 
 class Site:
-    """The site; `asked` are the paths of its requests, in order."""
+    """The web site; `paths` are those of its requests, in order."""
 
     def __init__(self) -> None:
         self.url = ""
-        self.asked: list[str] = []
-        self.may_answer = asyncio.Event()  # what "/held/…" waits for
+        self.paths: list[str] = []
+        self.release_held = asyncio.Event()  # responses of "/held" wait for it
         self.headers: list[dict[str, str]] = []
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(request.path)
+        self.paths.append(request.path)
         self.headers.append(dict(request.headers))
         kind, _, rest = request.path.removeprefix("/").partition("/")
         match kind:
@@ -60,11 +60,11 @@ class Site:
                 headers = {"Content-Encoding": "gzip", "Content-Type": "text/html"}
                 return web.Response(body=bomb, headers=headers)
             case "held":
-                await self.may_answer.wait()
+                await self.release_held.wait()
                 return web.Response(text=PAGE, content_type="text/html")
             case "silent":
                 await asyncio.Event().wait()
-            case "long":  # a page, then more than anybody reads
+            case "long":  # a page that does not end
                 stream = web.StreamResponse(headers={"Content-Type": "text/html"})
                 await stream.prepare(request)
                 await stream.write(PAGE.encode())
@@ -77,7 +77,7 @@ class Site:
 
 @contextlib.asynccontextmanager
 async def open_site() -> AsyncIterator[Site]:
-    """Start the site on a port of its own."""
+    """Start the site on a free port."""
     site, app = Site(), web.Application()
     app.router.add_get("/{path:.*}", site.answer)
     runner = web.AppRunner(app, shutdown_timeout=0, handler_cancellation=True)
@@ -93,6 +93,6 @@ async def open_site() -> AsyncIterator[Site]:
 
 
 def fetcher(*private: str, lookup: Lookup | None = None, ports: Sequence[int] = ()) -> PageFetcher:
-    """Make a fetcher that may reach these networks, and public addresses at `ports`."""
+    """Return a fetcher that may reach these private networks, and public addresses at `ports`."""
     settings = config.Outbound(allow_private=list(private), ports=list(ports) or [80, 443])
     return PageFetcher(settings) if lookup is None else PageFetcher(settings, lookup)

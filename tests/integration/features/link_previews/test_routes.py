@@ -1,4 +1,4 @@
-"""Link previews over HTTP: one fetch for all readers, and a picture that can do nothing."""
+"""Link previews over HTTP: one fetch for all readers, and harmless pictures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def api(stack: Stack) -> Server:
 async def test_preview_is_fetched_once_and_served_to_all(
     caller: Caller, new_name: NewName, site: Site
 ) -> None:
-    """The second reader gets it from the cache; the fragment belongs to the browser."""
+    """The second reader gets it from the cache; the fragment is not part of the cache key."""
     url = f"{site.url}/page?of={new_name('p')}"
 
     first = await caller(new_name("ann")).get(PREVIEW, params={"url": f"{url}#part"})
@@ -44,13 +44,13 @@ async def test_preview_is_fetched_once_and_served_to_all(
         "Kitchen",
     )
     assert first.json()["title"] == "Tea & cake"
-    assert site.asked == ["/page"]
+    assert site.paths == ["/page"]
 
 
-async def test_picture_comes_from_this_server_and_can_do_nothing(
+async def test_picture_is_served_by_the_api_with_safe_headers(
     caller: Caller, new_name: NewName, site: Site
 ) -> None:
-    """The path of the preview leads to it; its type is that of its bytes."""
+    """The type is detected from its bytes, and a login is required."""
     reader = caller(new_name("ann"))
     shown = (
         await reader.get(PREVIEW, params={"url": f"{site.url}/page?of={new_name('p')}"})
@@ -63,16 +63,16 @@ async def test_picture_comes_from_this_server_and_can_do_nothing(
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["content-security-policy"].startswith("default-src 'none'; sandbox")
     assert answer.headers["cache-control"] == "private, max-age=86400"
-    nobody = await caller("").get(shown["picture"])
-    assert problem_of(nobody) == (401, "unauthenticated")
+    without_login = await caller("").get(shown["picture"])
+    assert problem_of(without_login) == (401, "unauthenticated")
 
 
-async def test_page_without_a_preview_is_not_found_and_not_asked_again(
+async def test_page_without_preview_is_not_found_and_not_fetched_again(
     caller: Caller, new_name: NewName, site: Site
 ) -> None:
-    """Every reason has the same response, so nobody can probe the server's network."""
-    reader, other = caller(new_name("ann")), new_name("p")
-    urls = [f"{site.url}/{path}?of={other}" for path in ("error", "json", "none", "svg")]
+    """Every reason has the same response, so the route cannot be used to scan a network."""
+    reader, suffix = caller(new_name("ann")), new_name("p")
+    urls = [f"{site.url}/{path}?of={suffix}" for path in ("error", "json", "none", "svg")]
     urls.append("http://10.0.0.1/")
 
     answers = [await reader.get(PREVIEW, params={"url": url}) for url in [*urls[:3], urls[4]] * 2]
@@ -81,7 +81,7 @@ async def test_page_without_a_preview_is_not_found_and_not_asked_again(
     assert [problem_of(answer) for answer in answers] == [(404, "not_found")] * 8
     assert len({answer.json()["detail"] for answer in answers}) == 1
     assert problem_of(picture) == (404, "not_found")
-    assert site.asked == ["/error", "/json", "/none", "/svg", "/script.svg"]
+    assert site.paths == ["/error", "/json", "/none", "/svg", "/script.svg"]
 
 
 @pytest.mark.parametrize(
@@ -89,18 +89,17 @@ async def test_page_without_a_preview_is_not_found_and_not_asked_again(
     ["", "ftp://example.org/", "javascript:alert(1)", "http://", "//x", "http://a:b@example.org/",
      "https://example.org/" + "x" * 2048],
 )  # fmt: skip
-async def test_url_that_is_none_is_refused(caller: Caller, new_name: NewName, url: str) -> None:
-    """The error names the parameter."""
+async def test_invalid_url_is_refused_by_field(caller: Caller, new_name: NewName, url: str) -> None:
     answer = await caller(new_name("ann")).get(PREVIEW, params={"url": url})
 
     assert problem_of(answer) == (400, "bad_request")
     assert "url" in answer.json()["detail"]
 
 
-async def test_preview_that_the_server_is_too_busy_to_fetch_can_be_requested_again(
+async def test_preview_refused_by_a_busy_server_can_be_requested_again(
     stack: Stack, new_name: NewName, site: Site
 ) -> None:
-    """It is no page without a preview: nothing is cached, and the SDK reports it as temporary."""
+    """The refusal is not cached, and the SDK raises a temporary error."""
     model = "chatserver.features.link_previews.model"
     busy = stack.start_api(
         **{
@@ -117,11 +116,11 @@ async def test_preview_that_the_server_is_too_busy_to_fetch_can_be_requested_aga
         ChatClient(gateway, tokens[1], api_url=busy.endpoint) as ben,
     ):
         slow = asyncio.create_task(ann.link_preview(f"{site.url}/held?of={new_name('p')}"))
-        await eventually(lambda: site.asked == ["/held"])
+        await eventually(lambda: site.paths == ["/held"])
 
         with pytest.raises(Unavailable, match="too many link previews"):
             await ben.link_preview(url)
-        site.may_answer.set()
+        site.release_held.set()
         held = await slow
         shown = await ben.link_preview(url)
         nothing = await ben.link_preview(f"{site.url}/none?of={new_name('p')}")
