@@ -1,4 +1,4 @@
-"""Each feature can be removed: without its folder and its line, the server starts and chats."""
+"""Removal of features: without a feature's folder, the core tests pass and the server works."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.support.stack import PATIENT, Stack, bring_up, open_stack
 
 ROOT = Path(__file__).parents[3]
 INSTALLED = "chatserver/features/__init__.py"
-# The use cases and what they check; whatever a test imports of a removed feature fails here.
+# Tests of the core; one that imports from a removed feature fails.
 CORE_TESTS = ("domain/access", "service", "workers")
-# Imports each module of what is left: none of the core needs the feature. Then runs the core tests
-# in the same process, which has imported what they need.
+# Imports all remaining modules, which must not need the feature. Then runs the core tests in the
+# same process, to import the modules only once.
 CHECK = """
 import importlib, os, pkgutil, sys
 from tests.support import pure_python
@@ -36,7 +36,7 @@ sys.exit(pytest.main(["-q", "-n0", *sys.argv[1:]]))
 
 
 def with_dependants(name: str) -> set[str]:
-    """Return a feature and all that build on it."""
+    """Return a feature and all features that require it."""
     removed, before = {name}, set[str]()
     while removed != before:
         before = set(removed)
@@ -45,8 +45,8 @@ def with_dependants(name: str) -> set[str]:
 
 
 def copy_without(target: Path, removed: set[str]) -> None:
-    """Copy the source, delete the features' folders, and their lines."""
-    # With their bytecode, which is valid as long as the times of the files stay the same.
+    """Copy the source; delete the folders of features and their lines in the list of features."""
+    # Including bytecode: it stays valid because the modification times are copied too.
     for folder in ("chatserver", "workers", "tests/support", "tests/unit"):
         shutil.copytree(ROOT / folder, target / folder)
     shutil.copy(ROOT / "tests" / "conftest.py", target / "tests")
@@ -71,7 +71,7 @@ def run(folder: Path, *args: str) -> None:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Redis and DynamoDB; each test starts its own copy of the product on them."""
+    """Redis and DynamoDB; each test starts the processes of its copy on them."""
     with open_stack(
         tmp_path_factory.mktemp("removal"), gateways=0, workers=(), fsync="no", env=PATIENT
     ) as made:
@@ -79,10 +79,10 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.mark.parametrize("name", [feature.name for feature in list_features()])
-async def test_server_without_a_feature_starts_and_chats(
+async def test_server_without_a_feature_starts_and_stores_messages(
     servers: Stack, tmp_path: Path, name: str
 ) -> None:
-    """Core tests pass, the processes start, and a message is stored."""
+    """The core tests pass too."""
     copy_without(tmp_path, with_dependants(name))
     servers.cli = [sys.executable, "-P", "-m", "chatserver.cli.main"]
     path = {"PYTHONPATH": str(tmp_path)}

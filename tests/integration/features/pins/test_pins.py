@@ -1,4 +1,4 @@
-"""Pinned messages over HTTP: roles, events, the list, its bound, and what happens to messages."""
+"""Pinned messages over HTTP: permissions, events, list, limit, and changes of messages."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ NewName = Callable[[str], str]
 Fields = dict[str, Any]
 
 
-async def pinned(client: httpx.AsyncClient, chat: str, **query: Any) -> list[str]:
-    """Return the texts of the pinned messages."""
+async def list_pinned(client: httpx.AsyncClient, chat: str, **query: Any) -> list[str]:
+    """Return the bodies of the pinned messages."""
     answer = await client.get(f"/v1/chats/{chat}/pins", params=query)
     assert answer.status_code == 200, answer.text
     return [item["message"]["body"] for item in answer.json()["items"]]
 
 
-async def test_pin_by_the_owner_is_an_event_and_in_every_members_list(
+async def test_pin_by_the_owner_is_an_event_and_listed_for_members(
     caller: Caller, alice: RawChat, bob: RawChat
 ) -> None:
-    """Pin and unpin are entries of the chat, in order, delivered once."""
+    """Pin and unpin are entries of the chat, delivered in order and once."""
     owner, member = caller(alice.user), caller(bob.user)
     chat = await make_group(owner, bob.user)
     first = (await send(owner, chat, "one")).json()["seq"]
@@ -40,12 +40,12 @@ async def test_pin_by_the_owner_is_an_event_and_in_every_members_list(
     for seq in (first, second):
         answer = await owner.put(f"/v1/chats/{chat}/pins/{seq}")
         assert (answer.status_code, answer.content) == (204, b"")
-    both = await pinned(member, chat)
+    both = await list_pinned(member, chat)
     await owner.delete(f"/v1/chats/{chat}/pins/{first}")
     event = await bob.expect_frame("event", chat=chat, kind="unpin")
 
     assert both == ["two", "one"]
-    assert await pinned(member, chat) == ["two"]
+    assert await list_pinned(member, chat) == ["two"]
     entries = [
         (each["kind"], each["message"]["target"], each["message"]["sender"])
         for each in bob.of_type("event", chat=chat)
@@ -59,10 +59,10 @@ async def test_pin_by_the_owner_is_an_event_and_in_every_members_list(
     assert event["message"]["body"] == ""
 
 
-async def test_pin_needs_the_owner_or_an_admin_of_a_group(
+async def test_pin_in_a_group_requires_owner_or_admin(
     caller: Caller, alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:
-    """A member may only list pins; a stranger gets an error; an admin may pin."""
+    """A member may only list pins; a stranger gets 404."""
     owner, member, stranger = caller(alice.user), caller(bob.user), caller(new_name("eve"))
     chat = await make_group(owner, bob.user)
     seq = (await send(member, chat, "hello")).json()["seq"]
@@ -80,29 +80,29 @@ async def test_pin_needs_the_owner_or_an_admin_of_a_group(
     assert [problem_of(answer) for answer in by_member] == [(403, "forbidden")] * 2
     assert [problem_of(answer) for answer in by_stranger] == [(404, "not_found")] * 3
     assert by_admin.status_code == 204
-    assert await pinned(owner, chat) == ["hello"]
+    assert await list_pinned(owner, chat) == ["hello"]
 
 
-async def test_pins_of_a_direct_chat_are_for_both_users_unless_blocked(
+async def test_pin_in_a_direct_chat_is_allowed_unless_blocked(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Both users may pin; a block makes the pins read-only."""
+    """Both users may pin; after a block they may only list pins."""
     mine, theirs = caller(alice.user), caller(bob.user)
     seq = (await send(mine, pair, "address: 5 Main St")).json()["seq"]
     path = f"/v1/chats/{pair}/pins/{seq}"
 
-    by_the_other = await theirs.put(path)
-    listed = await pinned(mine, pair)
+    by_bob = await theirs.put(path)
+    listed = await list_pinned(mine, pair)
     await mine.put(f"/v1/me/blocks/{bob.user}")
     refused = [await theirs.delete(path), await mine.put(path)]
 
-    assert by_the_other.status_code == 204
+    assert by_bob.status_code == 204
     assert [problem_of(answer) for answer in refused] == [(403, "forbidden")] * 2
-    assert listed == await pinned(theirs, pair) == ["address: 5 Main St"]
+    assert listed == await list_pinned(theirs, pair) == ["address: 5 Main St"]
 
 
 async def test_pin_is_idempotent(caller: Caller, alice: RawChat, pair: str) -> None:
-    """Repeats, with or without the same reference, add no second pin and no second entry."""
+    """Repeats, with or without the same reference, add no pin and no entry."""
     client = caller(alice.user)
     seq = (await send(client, pair, "hello")).json()["seq"]
     path = f"/v1/chats/{pair}/pins/{seq}"
@@ -121,13 +121,13 @@ async def test_pin_is_idempotent(caller: Caller, alice: RawChat, pair: str) -> N
     assert [answer.status_code for answer in answers] == [204] * 6
     assert problem_of(reused) == (409, "conflict")
     assert [entry["kind"] for entry in history] == ["text", "pin", "unpin"]
-    assert await pinned(client, pair) == []
+    assert await list_pinned(client, pair) == []
 
 
-async def test_pin_of_what_is_no_message_is_refused(
+async def test_pin_of_absent_or_deleted_message_is_refused(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """Absent seqs, entries that are changes, and deleted messages."""
+    """Also of an entry that is not a message."""
     client = caller(alice.user)
     seq = (await send(client, pair, "hello")).json()["seq"]
     await client.put(f"/v1/chats/{pair}/pins/{seq}")
@@ -139,13 +139,13 @@ async def test_pin_of_what_is_no_message_is_refused(
 
     assert [problem_of(answer) for answer in absent] == [(404, "not_found")] * 2
     assert problem_of(gone) == (409, "conflict")
-    assert await pinned(client, pair) == ["hello"]
+    assert await list_pinned(client, pair) == ["hello"]
 
 
-async def test_pinned_message_is_shown_as_it_is_now(
+async def test_pinned_message_is_listed_with_its_changes(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Edited, hidden for one user, deleted: at once, whether or not DynamoDB has the change."""
+    """Edited, hidden for one user or deleted, also before DynamoDB has the change."""
     mine, theirs = caller(alice.user), caller(bob.user)
     seqs = [(await send(mine, pair, f"m{n}")).json()["seq"] for n in range(3)]
     for seq in seqs:
@@ -155,12 +155,12 @@ async def test_pinned_message_is_shown_as_it_is_now(
     await theirs.delete(f"/v1/chats/{pair}/messages/{seqs[1]}", params={"for": "me"})
     await mine.delete(f"/v1/chats/{pair}/messages/{seqs[2]}")
 
-    assert await pinned(theirs, pair) == ["edited"]
-    assert await pinned(mine, pair) == ["m1", "edited"]
+    assert await list_pinned(theirs, pair) == ["edited"]
+    assert await list_pinned(mine, pair) == ["m1", "edited"]
 
 
 async def test_pins_are_paged(caller: Caller, alice: RawChat, pair: str) -> None:
-    """By message, the newest first; a cursor is good for its chat alone."""
+    """By message, newest first; an invalid cursor is refused."""
     client = caller(alice.user)
     for number in range(3):
         seq = (await send(client, pair, f"m{number}")).json()["seq"]
@@ -178,14 +178,14 @@ async def test_pins_are_paged(caller: Caller, alice: RawChat, pair: str) -> None
 
 @pytest.fixture(scope="module")
 def small_api(stack: Stack) -> Server:
-    """An API with two pins per chat."""
+    """An API with a limit of two pins per chat."""
     return stack.start_api(**{"chatserver.features.pins.model.PINS_MAX": "2"})
 
 
-async def test_pins_are_bounded_whatever_runs_at_once(
+async def test_concurrent_pins_do_not_exceed_the_limit(
     stack: Stack, small_api: Server, alice: RawChat, pair: str
 ) -> None:
-    """Of eight concurrent pins two succeed; a deleted message makes room for another."""
+    """Of eight pins two succeed; when a pinned message is deleted, another can be pinned."""
     headers = {"Authorization": f"Bearer {stack.token(alice.user)}"}
     async with httpx.AsyncClient(
         base_url=small_api.endpoint, headers=headers, timeout=20
@@ -207,19 +207,19 @@ async def test_pins_are_bounded_whatever_runs_at_once(
         assert {problem_of(answer) for answer in refused} == {(413, "too_large")}
         assert "unpin one of them first" in refused[0].json()["detail"]
         assert again.status_code == 204
-        assert len(await pinned(client, pair)) == 2
+        assert len(await list_pinned(client, pair)) == 2
 
 
-async def test_pin_and_flag_are_written_together(
+async def test_pinned_message_has_a_flag_until_it_is_unpinned(
     stack: Stack, caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """The message has the flag as long as it is pinned, whatever else is changed."""
+    """An edit keeps the flag."""
     client = caller(alice.user)
     seq = (await send(client, pair, "hello")).json()["seq"]
     path = f"/v1/chats/{pair}/pins/{seq}"
 
     await client.put(path)
-    with_pin = await flags_of(stack, pair, seq)
+    with_pin = await list_flags(stack, pair, seq)
     edited = {"body": "edited"}
     await client.patch(f"/v1/chats/{pair}/messages/{seq}", json=edited)
 
@@ -227,17 +227,17 @@ async def test_pin_and_flag_are_written_together(
         return [row.body for row in await stack.read_warm(pair) if row.seq == seq] == ["edited"]
 
     await eventually(is_edited)
-    after_edit = await flags_of(stack, pair, seq)
+    after_edit = await list_flags(stack, pair, seq)
     await client.delete(path)
 
     assert (with_pin, after_edit) == ([True], [True])
-    assert await flags_of(stack, pair, seq) == [False]
+    assert await list_flags(stack, pair, seq) == [False]
 
 
-async def test_pin_of_a_deleted_message_is_deleted_without_a_list(
+async def test_pin_of_a_deleted_message_is_removed_by_the_worker(
     stack: Stack, caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """The worker that stores the deletion removes the pin, which makes room for another."""
+    """When the deletion is persisted, without a request that lists the pins."""
     client = caller(alice.user)
     seqs = [(await send(client, pair, f"m{n}")).json()["seq"] for n in range(2)]
     for seq in seqs:
@@ -246,32 +246,32 @@ async def test_pin_of_a_deleted_message_is_deleted_without_a_list(
     await client.delete(f"/v1/chats/{pair}/messages/{seqs[0]}")
 
     async def is_deleted() -> bool:
-        rows = await pin_rows_of(stack, pair)
+        rows = await list_pin_rows(stack, pair)
         return [int(row["SK"]["S"].split("#")[1]) for row in rows[:-1]] == seqs[1:] and (
             rows[-1]["pins"] == {"N": "1"}
         )
 
     await eventually(is_deleted)
-    assert await flags_of(stack, pair, seqs[0]) == [False]
+    assert await list_flags(stack, pair, seqs[0]) == [False]
 
 
-async def flags_of(stack: Stack, chat: str, seq: int) -> list[bool]:
-    """Return whether the item of a message has the flag."""
+async def list_flags(stack: Stack, chat: str, seq: int) -> list[bool]:
+    """Return whether the item of a message has the flag, as a list of one value."""
     rows = await stack.read_items(chat)
     return ["pinned" in row for row in rows if row["seq"]["N"] == str(seq)]
 
 
-async def pin_rows_of(stack: Stack, chat: str) -> list[Fields]:
-    """Return the items of a chat's pins, by seq, and their count."""
-    place = (stack.dynamodb.endpoint, "chat_directory", "PK", f"c#{chat}")
-    rows = await asyncio.to_thread(read_partition, *place)
+async def list_pin_rows(stack: Stack, chat: str) -> list[Fields]:
+    """Return the items of a chat's pins by seq, and last the item with their number."""
+    partition = (stack.dynamodb.endpoint, "chat_directory", "PK", f"c#{chat}")
+    rows = await asyncio.to_thread(read_partition, *partition)
     return [row for row in rows if row["SK"]["S"].startswith("pin")]
 
 
-async def test_unread_count_is_not_raised_by_a_pin(
+async def test_pin_does_not_change_the_unread_count(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """A pin is no message: the chat list counts the message alone, and shows it as the last."""
+    """The chat list counts only the message, and has it as the last one."""
     mine = caller(alice.user)
     seq = (await send(mine, pair, "hello")).json()["seq"]
     await mine.put(f"/v1/chats/{pair}/pins/{seq}")

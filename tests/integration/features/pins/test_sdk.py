@@ -15,10 +15,10 @@ from tests.support.stack import Stack
 pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
 
 
-async def test_client_pins_and_gets_events_of_pins(
+async def test_client_pins_messages_and_gets_events(
     stack: Stack, api: Server, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """The calls go to the HTTP API; the events arrive in order, each once."""
+    """Events arrive in order and once."""
     url = f"ws://127.0.0.1:{stack.port}/"
     async with ChatClient(url, stack.token(alice.user), api_url=api.endpoint) as client:
         first = (await client.send(pair, "one")).seq
@@ -45,8 +45,8 @@ async def test_client_pins_and_gets_events_of_pins(
     assert changes == [("pin", first), ("pin", second), ("unpin", first)]
 
 
-async def test_client_without_an_api_says_what_is_missing(stack: Stack, alice: RawChat) -> None:
-    """The message names the argument."""
+async def test_pins_without_api_url_raise_an_error(stack: Stack, alice: RawChat) -> None:
+    """The error names the missing argument."""
     url = f"ws://127.0.0.1:{stack.port}/"
     async with ChatClient(url, stack.token(alice.user)) as client:
         with pytest.raises(BadRequest, match="api_url"):

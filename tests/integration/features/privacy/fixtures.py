@@ -1,4 +1,4 @@
-"""Fixtures of the tests of exports and erasures: one stack for a run, people of each test's own.
+"""Fixtures of the tests of exports and erasures: one stack per run; each test has its own users.
 
 Import as a plugin: ``pytest_plugins = ["tests.integration.features.privacy.fixtures"]``.
 """
@@ -18,14 +18,14 @@ from tests.integration.features.privacy.support import TIMEOUT_S, Person, Vault,
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def vault(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vault]:
-    """The stack."""
+    """A stack with a bucket."""
     async with open_vault(tmp_path_factory.mktemp("vault")) as made:
         yield made
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def new_person(vault: Vault) -> AsyncIterator[Callable[[str], Person]]:
-    """Makes people whom no other test knows; they have no account yet."""
+    """A factory of new users; they have no account yet."""
     async with contextlib.AsyncExitStack() as clients:
 
         def make(stem: str) -> Person:

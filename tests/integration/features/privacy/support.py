@@ -1,4 +1,4 @@
-"""Support of the tests of exports and erasures: a stack with files, and a user in it."""
+"""Helpers of the tests of exports and erasures: a stack with a bucket, and users over HTTP."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUICK = {
     "CHAT_AUTH_ARGON2_MEMORY_KIB": "8",
     "chatserver.auth.passwords.ARGON2_PASSES": "1",
     "CHAT_AUTH_COOKIE_SECURE": "false",
-    # Nobody answers there: what was to be told stays in Redis, as dead letters in the end.
+    # No server listens there: events stay in Redis and become dead letters.
     "CHAT_WEBHOOKS_SECRET": "s" * 32,
     "CHAT_WEBHOOKS_EVENTS_URL": "http://127.0.0.1:9/events",
     "CHAT_WEBHOOKS_BEFORE_SEND_URL": "http://127.0.0.1:9/ask",
@@ -44,19 +44,19 @@ PASSWORD = "a password of some length"
 
 
 class Vault(NamedTuple):
-    """The stack, its API, and its bucket."""
+    """A stack, its API process and its bucket."""
 
     stack: Stack
     api: Server
     cold: Cold
 
     def start_worker(self, *names: str, failpoint: str = "") -> Server:
-        """Start a worker; `failpoint`: where it kills itself."""
+        """Start a worker, which kills itself at `failpoint` if that is given."""
         more = {"CHAT_FAILPOINT": f"{failpoint}:kill"} if failpoint else {}
         return self.stack.start_worker(*names, **more)
 
     def iter_objects(self) -> Iterator[tuple[str, bytes]]:
-        """All objects of the bucket, read past all code of ours."""
+        """Yield all objects of the bucket, read with boto3 only."""
         client = boto3.client(
             "s3",
             endpoint_url=self.cold.endpoint,
@@ -70,15 +70,15 @@ class Vault(NamedTuple):
                 try:
                     answer = client.get_object(Bucket=self.cold.bucket, Key=each["Key"])
                 except client.exceptions.NoSuchKey:
-                    continue  # a worker removed it meanwhile
+                    continue  # a worker deleted it
                 yield each["Key"], answer["Body"].read()
 
 
 @contextlib.asynccontextmanager
 async def open_vault(folder: Path, **more: str) -> AsyncIterator[Vault]:
-    """Start a stack with a bucket; exports and erasures are started by the tests.
+    """Start a stack with a bucket; tests start the workers for exports and erasures.
 
-    `more`: variables for all processes.
+    `more` are environment variables of all processes.
     """
     s3 = Server(ministack_launch(folder / "s3", free_port(), service="s3"))
     with contextlib.ExitStack() as servers:
@@ -103,7 +103,7 @@ async def open_vault(folder: Path, **more: str) -> AsyncIterator[Vault]:
 
 
 class Person:
-    """Somebody with an account, over HTTP."""
+    """A user of the HTTP API."""
 
     def __init__(self, client: httpx.AsyncClient, user: str) -> None:
         self.client = client
@@ -111,13 +111,13 @@ class Person:
         self.token = ""
 
     async def register(self, **more: Any) -> None:
-        """Make the account."""
+        """Create the account."""
         body = {"user": self.user, "password": PASSWORD, **more}
         granted = await self.ask("POST", "/v1/auth/register", 201, body)
         self.token = granted["token"]
 
     async def ask(self, method: str, path: str, status: int = 200, body: Any = None) -> Any:
-        """Make a request that is answered with `status`."""
+        """Make a request and check the status; return the response body."""
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         answer = await self.client.request(method, path, json=body, headers=headers)
         assert answer.status_code == status, (method, path, answer.status_code, answer.text)
@@ -142,12 +142,12 @@ class Person:
         return file
 
     async def open_direct(self, other: str) -> str:
-        """Return the direct chat with somebody."""
+        """Return the direct chat with another user."""
         chat: str = (await self.ask("PUT", f"/v1/direct-chats/{other}"))["chat"]
         return chat
 
     async def wait_for_export(self) -> dict[str, Any]:
-        """Return the export when it is finished."""
+        """Wait until the export is finished and return it."""
 
         async def is_finished() -> dict[str, Any] | None:
             found: dict[str, Any] = await self.ask("GET", "/v1/me/export")
@@ -157,7 +157,7 @@ class Person:
 
 
 async def wait_for_erasure(client: httpx.AsyncClient, receipt: str) -> dict[str, Any]:
-    """Return the receipt when all is done."""
+    """Wait until the erasure is done and return its receipt."""
 
     async def is_done() -> dict[str, Any] | None:
         found: dict[str, Any] = (await client.get(f"/v1/erasures/{receipt}")).json()

@@ -1,4 +1,4 @@
-"""Companion sessions in exports and erasures: their messages belong to the user alone."""
+"""Companion sessions in exports and erasures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 NewPerson = Callable[[str], Person]
 
 
-async def answer_as(
+async def send_as_companion(
     vault: Vault, monkeypatch: pytest.MonkeyPatch, companion: str, chat: str, body: str
 ) -> None:
     """Commit a message of a companion, as the assistant does."""
@@ -47,25 +47,25 @@ async def answer_as(
 
 
 def find(vault: Vault, mark: str) -> list[str]:
-    """Return where a mark is found in Redis and DynamoDB."""
-    places = (iter_redis(vault.stack), iter_tables(vault.stack))
-    return [name for found in places for name, content in found if mark.encode() in content]
+    """Return the names of the Redis keys and DynamoDB items that contain a mark."""
+    stores = (iter_redis(vault.stack), iter_tables(vault.stack))
+    return [name for found in stores for name, content in found if mark.encode() in content]
 
 
-async def test_sessions_are_exported_and_erased_with_what_was_answered(
+async def test_sessions_are_exported_and_erased_with_all_messages(
     vault: Vault, new_person: NewPerson, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy has both sides; after the erasure neither tier has a word, and no session is left."""
+    """The export has the AI responses; after the erasure Redis and DynamoDB have no text."""
     zoe, mark = new_person("zoe"), secrets.token_hex(8)
     await zoe.register()
     ada = (await make_companion(vault.stack, f"ai-{secrets.token_hex(4)}")).id
     path = f"/v1/companions/{ada}/session"
     chats = [(await zoe.ask("POST", path, 201, {}))["session"]["chat"]]
-    await answer_as(vault, monkeypatch, ada, chats[0], f"first answer {mark}")
+    await send_as_companion(vault, monkeypatch, ada, chats[0], f"first response {mark}")
     chats.append((await zoe.ask("POST", f"{path}/renewal", 201, {}))["session"]["chat"])
-    await answer_as(vault, monkeypatch, ada, chats[1], f"second answer {mark}")
+    await send_as_companion(vault, monkeypatch, ada, chats[1], f"second response {mark}")
     async with open_dynamodb(vault.stack.warm) as dynamodb:
-        memory = Memory(Seq(1), Seq(1), f"what was said: {mark}", 1)
+        memory = Memory(Seq(1), Seq(1), f"a summary: {mark}", 1)
         await Summaries(dynamodb, vault.stack.warm).put(ChatId(chats[0]), memory)
         source, now_ms = Source(ChatId(chats[0]), 1, 1), int(time.time() * 1000)
         await MemoryRows(dynamodb, vault.stack.warm).update(
@@ -93,13 +93,13 @@ async def test_sessions_are_exported_and_erased_with_what_was_answered(
     assert (line["companion"], line["text"]) == (ada, f"a fact: {mark}")
     kept = {line["chat"]: line.get("memory") for line in map(json.loads, sessions.splitlines())}
     assert kept == {
-        chats[0]: {"first": 1, "upto": 1, "summary": f"what was said: {mark}"},
+        chats[0]: {"first": 1, "upto": 1, "summary": f"a summary: {mark}"},
         chats[1]: None,
     }
     assert answers.count(mark) == 2
     assert find(vault, mark) == []
     tables = [(name, content) for name, content in iter_tables(vault.stack) if "session" in name]
     assert tables and zoe.user.encode() not in b"".join(content for _, content in tables)
-    told = {line["what"]: line["count"] for line in done["steps"]}
-    assert told["sessions with companions"] == 2
-    assert told["companion responses whose text was deleted"] == 2
+    counts = {line["what"]: line["count"] for line in done["steps"]}
+    assert counts["sessions with companions"] == 2
+    assert counts["companion responses whose text was deleted"] == 2

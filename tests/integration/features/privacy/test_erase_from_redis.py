@@ -1,4 +1,4 @@
-"""`amend.lua` for the system user: erases a user's message, whoever is a member."""
+"""`amend.lua` for the system user: erases messages of a user in any chat."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def chat(scripts: Scripts) -> Chat:
     return Chat(scripts)
 
 
-def is_anywhere(chat: Chat, text: str) -> bool:
-    """Whether a text is in the log, or in the overlay."""
+def contains(chat: Chat, text: str) -> bool:
+    """Return whether a text is in the log or in the overlay of a chat."""
     keys, redis = chat.scripts.keys, chat.scripts.redis
-    claimed = repr(redis.xrange(keys.log(CHAT))) + repr(redis.hgetall(keys.over(CHAT)))
-    return text in claimed
+    content = repr(redis.xrange(keys.log(CHAT))) + repr(redis.hgetall(keys.over(CHAT)))
+    return text in content
 
 
-def test_erasure_of_an_edited_message_takes_every_text_of_it(chat: Chat) -> None:
-    """The message and all its edits lose their texts; neither side is a member."""
+def test_erasure_of_an_edited_message_removes_all_its_texts(chat: Chat) -> None:
+    """Of the message and all its edits, although its author is not a member any more."""
     seq = chat.say(ALICE, "first secret")
     chat.amend(ALICE, "edit", seq, "second secret")
     chat.amend(ALICE, "edit", seq, "third secret")
@@ -39,46 +39,46 @@ def test_erasure_of_an_edited_message_takes_every_text_of_it(chat: Chat) -> None
     code, *_ = chat.amend(SYSTEM, "delete", seq, author=ALICE)
 
     assert code == 1
-    assert not is_anywhere(chat, "secret")
+    assert not contains(chat, "secret")
     found = chat.over(seq)
     assert found is not None
     assert (found.deleted, found.sender, found.body) == (True, ALICE, "")
 
 
-def test_erasure_of_a_message_whose_time_is_over_takes_its_text(chat: Chat) -> None:
-    """An expired message is unreadable but still in the log, until it is erased."""
+def test_erasure_of_an_expired_message_removes_its_text(chat: Chat) -> None:
+    """Users cannot read or delete an expired message, but it is still in the log."""
     seq = chat.say(ALICE, "a secret", expires_at=1)
 
     refused, *_ = chat.amend(ALICE, "delete", seq)
     code, *_ = chat.amend(SYSTEM, "delete", seq, author=ALICE)
 
     assert (refused, code) == (9, 1)
-    assert not is_anywhere(chat, "a secret")
+    assert not contains(chat, "a secret")
 
 
-def test_erasure_leaves_what_is_of_somebody_else(chat: Chat) -> None:
-    """The name of the author is compared where the text is taken."""
+def test_erasure_keeps_messages_of_other_users(chat: Chat) -> None:
+    """The script compares the author of the message."""
     seq = chat.say(BOB, "of bob")
 
     code, *_ = chat.amend(SYSTEM, "delete", seq, author=ALICE)
 
     assert code == 8
-    assert is_anywhere(chat, "of bob")
+    assert contains(chat, "of bob")
 
 
-def test_no_member_erases_without_an_author(chat: Chat) -> None:
-    """A non-member changes nothing, as before."""
+def test_delete_by_a_non_member_without_author_is_refused(chat: Chat) -> None:
+    """The system user has no other rights than to erase."""
     seq = chat.say(ALICE)
 
     assert chat.amend(SYSTEM, "delete", seq) == [5]
 
 
-def test_holds_words_tells_whose_words_an_event_of_a_webhook_holds() -> None:
-    """Messages and reports of the user; a deletion has no words, a quotation is no sender."""
+def test_webhook_event_contains_text_of_its_sender_or_reporter_only() -> None:
+    """A body that quotes a `sender` field does not count."""
     message = frames.Message(1, 1, "c", "m", ALICE, "r", "text", f'"sender":"{BOB}"')
-    said = messages.encode(messages.event_of(message))
+    event = messages.encode(messages.event_of(message))
     report = messages.HookEvent("x", "report", 1, data={"reporter": ALICE, "reason": "why"})
 
-    assert contains_user_text(said, ALICE)
-    assert not contains_user_text(said, BOB)
+    assert contains_user_text(event, ALICE)
+    assert not contains_user_text(event, BOB)
     assert contains_user_text(messages.encode(report), ALICE)

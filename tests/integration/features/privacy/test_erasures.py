@@ -1,4 +1,4 @@
-"""Erasing users: what is gone from where, who is let in no more, and what kills do to it."""
+"""Erasure of users: data in all stores, access afterwards, and kills of the worker."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.support.wire import Ended
 pytest_plugins = ["tests.integration.features.privacy.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 NewPerson = Callable[[str], Person]
-# One after the other, in the order in which an erasure comes by.
-KILLS = (
+# The failpoints of an erasure, in the order in which it reaches them.
+FAILPOINTS = (
     "erasure.after_chats",
     "erasure.in_messages",
     "erasure.in_files",
@@ -40,24 +40,26 @@ async def key(vault: Vault) -> str:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def helper(vault: Vault) -> AsyncIterator[Server]:
-    """A worker that exports and erases."""
+async def erasure_worker(vault: Vault) -> AsyncIterator[Server]:
+    """A worker for exports and erasures."""
     worker = vault.start_worker("exports", "erasures")
     yield worker
     worker.kill()
 
 
 def find(vault: Vault, mark: str) -> list[str]:
-    """Return where a mark is found: in Redis, DynamoDB, S3 and logs."""
-    places = (
+    """Return the names of log files, Redis keys, items and objects that contain a mark."""
+    stores = (
         iter_logs(vault.stack), iter_redis(vault.stack), iter_tables(vault.stack),
         vault.iter_objects(),
     )  # fmt: skip
-    return [name for found in places for name, content in found if mark.encode() in content]
+    return [name for found in stores for name, content in found if mark.encode() in content]
 
 
-async def settle_in(vault: Vault, zoe: Person, bob: Person, key: str, mark: str) -> dict[str, Any]:
-    """Have zoe leave a mark wherever she can; return the ids of what she made."""
+async def create_data(
+    vault: Vault, zoe: Person, bob: Person, key: str, mark: str
+) -> dict[str, Any]:
+    """Write a mark into all data that zoe can create; return ids and the number of messages."""
     client = zoe.client
     made = {"user": zoe.user, "name": f"name {mark}"}
     headers = {**bearer(key), "Idempotency-Key": "make"}
@@ -73,31 +75,31 @@ async def settle_in(vault: Vault, zoe: Person, bob: Person, key: str, mark: str)
     group = (await zoe.ask("POST", "/v1/chats", 201, {"members": [bob.user]}))["chat"]
     await bob.say(chat, "bob's own")
     await zoe.ask("PUT", f"/v1/chats/{chat}/messages/1/report", 204, {"reason": f"why {mark}"})
-    for where in (chat, group):
-        edited = await zoe.say(where, f"one {mark}")
+    for chat_id in (chat, group):
+        edited = await zoe.say(chat_id, f"one {mark}")
         for text in ("two", "three"):
             change = {"body": f"{text} {mark}"}
-            await zoe.ask("PATCH", f"/v1/chats/{where}/messages/{edited}", 200, change)
-        file = await zoe.upload(where, f"content {mark}".encode(), f"file {mark}.txt")
-        await zoe.say(where, f"file {mark}", attachments=[file])
-        await zoe.say(where, f"for a while {mark}", expires_s=60)
-    fleeting = await say_fleeting(zoe, chat, mark)
+            await zoe.ask("PATCH", f"/v1/chats/{chat_id}/messages/{edited}", 200, change)
+        file = await zoe.upload(chat_id, f"content {mark}".encode(), f"file {mark}.txt")
+        await zoe.say(chat_id, f"file {mark}", attachments=[file])
+        await zoe.say(chat_id, f"for a while {mark}", expires_s=60)
+    expiring = await send_expiring(zoe, chat, mark)
     await zoe.upload(chat, f"never sent {mark}".encode(), f"unsent {mark}.txt")
-    theirs = (await bob.ask("POST", "/v1/me/posts", 201, {"content": "bob posts"}))["id"]
-    hers = (await zoe.ask("POST", "/v1/me/posts", 201, {"content": f"post {mark}"}))["id"]
-    await zoe.ask("PATCH", f"/v1/me/posts/{hers}", 200, {"content": f"edited {mark}"})
-    await zoe.ask("PUT", f"/v1/users/{bob.user}/posts/{theirs}/like", 204)
-    await zoe.ask("PUT", f"/v1/me/favorites/posts/{bob.user}/{theirs}", 204)
+    bobs_post = (await bob.ask("POST", "/v1/me/posts", 201, {"content": "bob posts"}))["id"]
+    zoes_post = (await zoe.ask("POST", "/v1/me/posts", 201, {"content": f"post {mark}"}))["id"]
+    await zoe.ask("PATCH", f"/v1/me/posts/{zoes_post}", 200, {"content": f"edited {mark}"})
+    await zoe.ask("PUT", f"/v1/users/{bob.user}/posts/{bobs_post}/like", 204)
+    await zoe.ask("PUT", f"/v1/me/favorites/posts/{bob.user}/{bobs_post}", 204)
     await zoe.ask("PUT", f"/v1/me/favorites/messages/{chat}/1", 204)
     await zoe.ask("PUT", f"/v1/me/following/{bob.user}", 204)
     await bob.ask("PUT", f"/v1/me/following/{zoe.user}", 204)
     assert (await bob.ask("GET", f"/v1/users/{zoe.user}"))["about"] == f"about {mark}"
     await zoe.ask("POST", "/v1/me/export", 202)
-    return {"chat": chat, "group": group, "post": theirs, "said": 2 * 3 + fleeting}
+    return {"chat": chat, "group": group, "post": bobs_post, "messages": 2 * 3 + expiring}
 
 
-async def say_fleeting(zoe: Person, chat: str, mark: str) -> int:
-    """Have zoe edit a message that is soon over; return how many it took."""
+async def send_expiring(zoe: Person, chat: str, mark: str) -> int:
+    """Send and edit a message that soon expires; return the number of messages sent."""
     for count, expires_s in enumerate((1, 10, 60), 1):
         seq = await zoe.say(chat, f"fleeting {mark}", expires_s=expires_s)
         change, headers = {"body": f"f {mark}"}, bearer(zoe.token)
@@ -105,50 +107,50 @@ async def say_fleeting(zoe: Person, chat: str, mark: str) -> int:
         answer = await zoe.client.patch(path, json=change, headers=headers)
         if answer.status_code == 200:
             return count
-        # It was over before: the machine was claimed up.
+        # The message expired before the edit, on a slow machine.
         assert answer.status_code == 404, answer.text
-    raise AssertionError("nothing lives long enough to be edited")
+    raise AssertionError("every message expired before its edit")
 
 
 def signal_to(worker: Server, number: signal.Signals) -> None:
-    """Hold a process, or let it go on."""
+    """Send a signal to a worker, to pause or continue it."""
     assert worker.process is not None
     worker.process.send_signal(number)
 
 
-def bury_one(vault: Vault, user: str, mark: str) -> None:
-    """Leave a message of the user where those are that could not be persisted."""
+def add_dead_letter(vault: Vault, user: str, mark: str) -> None:
+    """Add a message of the user to the dead letters of the persist worker."""
     tail = f'"chat":"x","mid":"m","sender":"{user}","body":"{mark}"}}'
     with redis_client(vault.stack.redis_url) as client:
         client.xadd("{p0}:dead", {"s": 1, "t": 1, "r": "", "m": tail, "why": "a test"})
 
 
-async def test_erasure_leaves_nothing_of_a_user_wherever_workers_are_killed(
-    vault: Vault, new_person: NewPerson, key: str, helper: Server
+async def test_erasure_removes_all_data_despite_killed_workers(
+    vault: Vault, new_person: NewPerson, key: str, erasure_worker: Server
 ) -> None:
-    """Marks in every field and message are in no store and no log, and places of messages stay."""
+    """No store and no log contains the mark any more; the seqs of messages are kept."""
     zoe, bob, mark = new_person("zoe"), new_person("bob"), f"canary{secrets.token_hex(8)}"
     await bob.register()
     async with RawChat(bob.user, vault.stack.port, lambda _: bob.token) as device:
-        made = await settle_in(vault, zoe, bob, key, mark)
-        async with RawChat(zoe.user, vault.stack.port, lambda _: zoe.token) as hers:
-            await hers.say(made["chat"], f"by the socket {mark}")
+        made = await create_data(vault, zoe, bob, key, mark)
+        async with RawChat(zoe.user, vault.stack.port, lambda _: zoe.token) as zoe_device:
+            await zoe_device.say(made["chat"], f"by the socket {mark}")
             await zoe.wait_for_export()
 
-            async def is_given_up() -> bool:
+            async def has_dead_letter() -> bool:
                 return "{p0}:hooks-dead" in await asyncio.to_thread(find, vault, mark)
 
-            await eventually(is_given_up, 60, "an event is a dead letter")
-            signal_to(helper, signal.SIGSTOP)
-            bury_one(vault, zoe.user, mark)
+            await eventually(has_dead_letter, 60, "an event is a dead letter")
+            signal_to(erasure_worker, signal.SIGSTOP)
+            add_dead_letter(vault, zoe.user, mark)
             before = await asyncio.to_thread(find, vault, mark)
 
             receipt = await zoe.ask("DELETE", "/v1/me", 202, {"password": PASSWORD})
-            await hers.expect_close(3502)
-        for name in KILLS:
-            dying = vault.start_worker("erasures", failpoint=name)
-            await eventually(lambda dying=dying: dying.process.poll() is not None, 60, name)
-        signal_to(helper, signal.SIGCONT)
+            await zoe_device.expect_close(3502)
+        for name in FAILPOINTS:
+            worker = vault.start_worker("erasures", failpoint=name)
+            await eventually(lambda worker=worker: worker.process.poll() is not None, 60, name)
+        signal_to(erasure_worker, signal.SIGCONT)
         done = await wait_for_erasure(bob.client, receipt["receipt"])
         after = await asyncio.to_thread(find, vault, mark)
         await device.ask("chats", limit=10)
@@ -171,14 +173,14 @@ async def test_erasure_leaves_nothing_of_a_user_wherever_workers_are_killed(
     assert [each["step"] for each in done["steps"]][-1] == "check"
     counts = {each["what"]: each["count"] for each in done["steps"]}
     assert counts["favorites"] == 2
-    # And the one by the socket.
-    assert counts["messages whose text was deleted"] == made["said"] + 1
+    # The others and the one sent over the socket.
+    assert counts["messages whose text was deleted"] == made["messages"] + 1
 
 
-async def test_erased_user_is_let_in_by_nothing_and_by_no_name(
-    vault: Vault, new_person: NewPerson, key: str, helper: Server
+async def test_erased_user_has_no_access_and_the_name_stays_taken(
+    vault: Vault, new_person: NewPerson, key: str, erasure_worker: Server
 ) -> None:
-    """Password, token, refresh token, a key acting as the user and a new registration: refused."""
+    """Password, token, refresh token, acting as the user and a new registration are refused."""
     zoe, bob = new_person("zoe"), new_person("bob")
     await zoe.register()
     await bob.register()
@@ -194,7 +196,7 @@ async def test_erased_user_is_let_in_by_nothing_and_by_no_name(
     assert early.status_code == 403
     await zoe.ask("GET", "/v1/me", 403)
     vault.stack.forget_marks(zoe.user)
-    await zoe.ask("GET", "/v1/me", 403)  # by a Redis that has lost what it knew, too
+    await zoe.ask("GET", "/v1/me", 403)  # also after Redis lost its data
     with pytest.raises(Ended):
         await RawChat(zoe.user, vault.stack.port, lambda _: zoe.token).start()
     zoe.token = ""
@@ -204,16 +206,16 @@ async def test_erased_user_is_let_in_by_nothing_and_by_no_name(
     await zoe.ask("POST", "/v1/auth/register", 409, login_of(zoe))
     acting = {**bearer(key), "X-Chat-As": zoe.user}
     assert (await zoe.client.get("/v1/chats", headers=acting)).status_code == 404
-    shown = await zoe.client.delete(f"/v1/admin/users/{zoe.user}/ban", headers=bearer(key))
-    assert shown.status_code == 404
+    unban = await zoe.client.delete(f"/v1/admin/users/{zoe.user}/ban", headers=bearer(key))
+    assert unban.status_code == 404
     await bob.ask("PUT", f"/v1/direct-chats/{zoe.user}", 404)
     await bob.ask("GET", f"/v1/erasures/{'0' * 48}", 404)
 
 
-async def test_erasure_by_the_application_is_one_however_often_it_is_asked_for(
-    vault: Vault, new_person: NewPerson, key: str, helper: Server
+async def test_erasure_by_the_application_is_idempotent(
+    vault: Vault, new_person: NewPerson, key: str, erasure_worker: Server
 ) -> None:
-    """The same receipt, before and after; a user without a password needs a token that is new."""
+    """The receipt is the same; a user without a password needs a recent token."""
     zoe = new_person("zoe")
     path, headers = f"/v1/admin/users/{zoe.user}", bearer(key)
     absent = await zoe.client.delete(path, headers=headers)
@@ -235,12 +237,12 @@ async def test_erasure_by_the_application_is_one_however_often_it_is_asked_for(
 
 
 def login_of(person: Person) -> dict[str, str]:
-    """The body of a login or a registration."""
+    """Return the body of a login or registration."""
     return {"user": person.user, "password": PASSWORD}
 
 
-async def test_installation_keeps_its_system_user(vault: Vault, key: str) -> None:
-    """The sender of host messages cannot be erased."""
+async def test_erasure_of_the_system_user_is_refused(vault: Vault, key: str) -> None:
+    """It is the sender of messages of the host application."""
     async with httpx.AsyncClient(base_url=vault.api.endpoint, timeout=30) as client:
         answer = await client.delete("/v1/admin/users/system", headers=bearer(key))
 

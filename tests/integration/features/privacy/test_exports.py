@@ -1,4 +1,4 @@
-"""Copies of what users have: what is in them, who may ask for them, and what a kill does to one."""
+"""Exports of a user's data: content, limits, and a kill of the worker."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 NewPerson = Callable[[str], Person]
 
 
-async def load(export: dict[str, Any]) -> tuple[httpx.Headers, zipfile.ZipFile]:
-    """Follow the link of an export."""
+async def download(export: dict[str, Any]) -> tuple[httpx.Headers, zipfile.ZipFile]:
+    """Download an export by its link."""
     async with httpx.AsyncClient(timeout=30) as client:
         answer = await client.get(export["url"])
     assert answer.status_code == 200, answer.text
@@ -30,17 +30,17 @@ async def load(export: dict[str, Any]) -> tuple[httpx.Headers, zipfile.ZipFile]:
 
 
 def lines_of(archive: zipfile.ZipFile, name: str) -> list[dict[str, Any]]:
-    """Read JSON Lines."""
+    """Return the objects of a JSON Lines file."""
     return [json.loads(line) for line in archive.read(name).splitlines()]
 
 
 def today() -> datetime.date:
-    """The day by which exports are counted."""
+    """Return the UTC date by which exports are counted."""
     return datetime.datetime.now(datetime.UTC).date()
 
 
 async def export_until_refused(person: Person) -> tuple[int, dict[str, Any]]:
-    """Have exports made until there are no more of them today; how many, and the refusal."""
+    """Request exports until one is refused; return their number and the error."""
     headers = {"Authorization": f"Bearer {person.token}"}
     for made in range(10):
         answer = await person.client.post("/v1/me/export", headers=headers)
@@ -48,18 +48,16 @@ async def export_until_refused(person: Person) -> tuple[int, dict[str, Any]]:
             assert answer.status_code == 429, answer.text
             return made, answer.json()
         await person.wait_for_export()
-    raise AssertionError("there is no end to it")
+    raise AssertionError("exports are not limited")
 
 
-async def test_export_holds_what_the_user_has_and_nothing_of_others(
-    vault: Vault, new_person: NewPerson
-) -> None:
-    """Its worker killed, it is made again, whole; one at a time, and three a day."""
+async def test_export_has_all_data_of_the_user_only(vault: Vault, new_person: NewPerson) -> None:
+    """Also after its worker was killed; one export at a time and three per day are allowed."""
     zoe, bob, began_on = new_person("zoe"), new_person("bob"), today()
     await zoe.register(name="Zoë", device="Zoë's phone")
     await bob.register()
     chat = await zoe.open_direct(bob.user)
-    await bob.say(chat, "what bob says")
+    await bob.say(chat, "written by bob")
     await zoe.say(chat, "first")
     edited = await zoe.say(chat, "seconnd")
     await zoe.ask("PATCH", f"/v1/chats/{chat}/messages/{edited}", 200, {"body": "second"})
@@ -70,8 +68,8 @@ async def test_export_holds_what_the_user_has_and_nothing_of_others(
     draft = {"text": "not sent yet", "version": 1}
     await zoe.ask("PATCH", f"/v1/chats/{chat}/preferences", 200, {"draft": draft})
     await zoe.ask("PUT", "/v1/me/pinned-chats", 200, {"chats": [chat]})
-    theirs = (await bob.ask("POST", "/v1/me/posts", 201, {"content": "what bob says"}))["id"]
-    await zoe.ask("POST", "/v1/me/posts", 201, {"content": "what zoe posts"})
+    theirs = (await bob.ask("POST", "/v1/me/posts", 201, {"content": "written by bob"}))["id"]
+    await zoe.ask("POST", "/v1/me/posts", 201, {"content": "post by zoe"})
     await zoe.ask("PUT", f"/v1/users/{bob.user}/posts/{theirs}/like", 204)
     await zoe.ask("PUT", f"/v1/me/following/{bob.user}", 204)
     await zoe.ask("PUT", f"/v1/me/favorites/posts/{bob.user}/{theirs}", 204)
@@ -82,11 +80,11 @@ async def test_export_holds_what_the_user_has_and_nothing_of_others(
     begun = await zoe.client.post("/v1/me/export", headers=once)
     same = await zoe.client.post("/v1/me/export", headers=once)
     other = await zoe.ask("POST", "/v1/me/export", 409)
-    dying = vault.start_worker("exports", failpoint="export.after_upload")
-    await eventually(lambda: dying.process is None or dying.process.poll() is not None, 60)
+    killed = vault.start_worker("exports", failpoint="export.after_upload")
+    await eventually(lambda: killed.process is None or killed.process.poll() is not None, 60)
     worker = vault.start_worker("exports")
     export = await zoe.wait_for_export()
-    headers, archive = await load(export)
+    headers, archive = await download(export)
     objects = [key for key, _ in vault.iter_objects() if key.startswith("exports/")]
     made, refused = await export_until_refused(zoe)
     worker.stop()
@@ -94,14 +92,14 @@ async def test_export_holds_what_the_user_has_and_nothing_of_others(
     assert (begun.status_code, begun.json()["state"]) == (202, "waiting")
     assert same.json() == begun.json()
     assert other["code"] == "conflict"
-    # Three in all; where a day of UTC begins meanwhile, three of that, too.
+    # Three per UTC day; if a new day began during the test, up to three more.
     assert 1 + made == 3 or (today() != began_on and 1 + made <= 6)
     assert refused["retry_after_ms"] > 0
     assert (export["state"], export["progress"]) == ("ready", 100)
     assert headers["content-disposition"].startswith("attachment; ")
     sent = lines_of(archive, "messages.jsonl")
     assert [each["body"] for each in sent] == ["first", "second", "with a file"]
-    assert b"what bob says" not in b"".join(archive.read(name) for name in archive.namelist())
+    assert b"written by bob" not in b"".join(archive.read(name) for name in archive.namelist())
     assert json.loads(archive.read("profile.json"))["name"] == "Zoë"
     assert json.loads(archive.read("profile.json"))["reports"][0]["reason"] == "rude"
     assert [each["name"] for each in lines_of(archive, "devices.jsonl")] == ["Zoë's phone"]
@@ -115,7 +113,7 @@ async def test_export_holds_what_the_user_has_and_nothing_of_others(
     assert json.loads(archive.read("profile.json"))["social"]["posts"] == 1
     saved = lines_of(archive, "favorites.jsonl")
     assert [(each.get("post"), each.get("seq")) for each in saved] == [(theirs, None), (None, 1)]
-    assert [each["content"] for each in lines_of(archive, "posts.jsonl")] == ["what zoe posts"]
+    assert [each["content"] for each in lines_of(archive, "posts.jsonl")] == ["post by zoe"]
     assert [each["user"] for each in lines_of(archive, "following.jsonl")] == [bob.user]
     assert lines_of(archive, "likes.jsonl") == [{"post": theirs, "of": bob.user}]
     assert "messages.jsonl" in archive.read("README.txt").decode()

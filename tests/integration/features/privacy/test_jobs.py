@@ -1,4 +1,4 @@
-"""Jobs: one worker at a time has one, and its result has a message."""
+"""Jobs of exports and erasures: claims, retries, and reasons of failures."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ pytest_plugins = ["tests.integration.workers.fixtures", "tests.integration.warm.
 ALICE = UserId("alice")
 
 
-async def ask(container: StorageContainer) -> str:
-    """Have alice ask for an export."""
+async def request_export(container: StorageContainer) -> str:
+    """Request an export for alice; return the job's id."""
     await make_users(container, ALICE)
     now_ms = int(container.clock.time() * 1000)
     job = Job(new_job_id(), "export", ALICE, now_ms, now_ms)
@@ -27,16 +27,16 @@ async def ask(container: StorageContainer) -> str:
     return job.id
 
 
-async def found(container: StorageContainer, id_: str) -> Job:
-    """The job as it is now."""
+async def get_job(container: StorageContainer, id_: str) -> Job:
+    """Return the current state of a job."""
     job = await container.get(PrivacyContainer).jobs.find(id_)
     assert job is not None
     return job
 
 
-async def test_export_that_would_be_too_large_fails_in_words(container: StorageContainer) -> None:
-    """It is not retried and has a reason; another export may be requested."""
-    id_ = await ask(container)
+async def test_too_large_export_fails_with_a_reason(container: StorageContainer) -> None:
+    """It is not retried; another export may be requested."""
+    id_ = await request_export(container)
 
     async def work(_: ClaimedJob) -> None:
         async with open_zip(bytes_max=100) as archive:
@@ -45,39 +45,39 @@ async def test_export_that_would_be_too_large_fails_in_words(container: StorageC
     worker = JobWorker(container=container, owner="w1", kind="export", work=work, tries_max=5)
     assert await worker.step()
 
-    job = await found(container, id_)
+    job = await get_job(container, id_)
     assert (job.state, "would exceed 100 bytes" in job.why) == ("failed", True)
     assert not await worker.step()
-    assert await ask(container) != id_
+    assert await request_export(container) != id_
 
 
-async def test_export_that_fails_again_and_again_is_given_up_in_words(
+async def test_export_that_keeps_failing_ends_with_a_reason(
     container: StorageContainer,
 ) -> None:
-    """After some attempts the job fails; until then retries are delayed."""
-    id_ = await ask(container)
+    """Retries are delayed; after the last attempt the job has failed."""
+    id_ = await request_export(container)
 
     async def work(_: ClaimedJob) -> None:
-        raise Unavailable("the bucket is away")
+        raise Unavailable("the bucket is down")
 
     worker = JobWorker(container=container, owner="w1", kind="export", work=work, tries_max=1)
     assert await worker.step()
-    waiting = await found(container, id_)
+    waiting = await get_job(container, id_)
     assert waiting.until_ms > waiting.changed_ms
     assert not await worker.step()
     assert await container.get(PrivacyContainer).jobs.update(waiting, until_ms=0)
     assert await worker.step()
 
-    job = await found(container, id_)
+    job = await get_job(container, id_)
     assert job.state == "failed"
-    assert "the bucket is away" in job.why
+    assert "the bucket is down" in job.why
 
 
-async def test_job_that_another_worker_took_is_lost_for_the_first(
+async def test_job_claimed_by_another_worker_is_lost_for_the_first(
     container: StorageContainer,
 ) -> None:
-    """A worker that slept past its claim changes nothing about the job any more."""
-    id_ = await ask(container)
+    """A worker that was paused until its claim expired cannot change the job."""
+    id_ = await request_export(container)
     jobs, now_ms = container.get(PrivacyContainer).jobs, int(container.clock.time() * 1000)
     first = await jobs.claim(id_, "w1", now_ms, 60_000)
     assert first is not None
@@ -91,4 +91,4 @@ async def test_job_that_another_worker_took_is_lost_for_the_first(
         await ClaimedJob(container, first).update(progress=50)
     with pytest.raises(JobLost):
         await ClaimedJob(container, first).finish(state="ready", expires_at=1)
-    assert (await found(container, id_)).holder == "w2"
+    assert (await get_job(container, id_)).holder == "w2"

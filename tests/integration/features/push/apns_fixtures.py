@@ -1,4 +1,4 @@
-"""Fixtures of APNs: a service of our own, which this process trusts while the test runs."""
+"""Fixtures of APNs: a stub service whose certificate the test process trusts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.servers.apns_service import ApnsService, open_apns_service
 async def apns_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[ApnsService]:
-    """APNs."""
+    """A stub of APNs."""
     async with open_apns_service(tmp_path) as made:
         monkeypatch.setenv("SSL_CERT_FILE", str(made.certificate))
         yield made

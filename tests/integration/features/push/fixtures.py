@@ -1,4 +1,4 @@
-"""Fixtures of the pushes' tests. Their tables are made once: each test has people of its own."""
+"""Fixtures of the push tests: tables are created once; each test has its own users."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from tests.integration.features.push.support import PushWorld, open_push_world
 from tests.integration.warm.support import settings_for
 from tests.support.servers.push_service import PushService, open_push_service
 
-_made: dict[str, Warm] = {}
+_tables: dict[str, Warm] = {}
 
 
 @pytest.fixture
 async def push_warm(dynamodb: str) -> Warm:
-    """Tables of these tests."""
-    if dynamodb not in _made:
+    """The settings of the tables of these tests."""
+    if dynamodb not in _tables:
         settings = settings_for(dynamodb)
         async with open_dynamodb(settings) as client:
             await apply_tables(client, settings, poll_s=0.01)
-        _made[dynamodb] = settings
-    return _made[dynamodb]
+        _tables[dynamodb] = settings
+    return _tables[dynamodb]
 
 
 @pytest.fixture
 async def push_service() -> AsyncIterator[PushService]:
-    """A push service."""
+    """A stub push service."""
     async with open_push_service() as made:
         yield made
 
@@ -38,13 +38,13 @@ async def push_service() -> AsyncIterator[PushService]:
 async def world(
     redis_url: str, push_warm: Warm, push_service: PushService
 ) -> AsyncIterator[PushWorld]:
-    """Users, and a notify worker."""
+    """Three users and a worker container."""
     async with open_push_world(redis_url, push_warm, push_service) as made:
         yield made
 
 
 @pytest.fixture
 async def notifier(world: PushWorld) -> AsyncIterator[None]:
-    """A notify worker of that process."""
-    async with world.notifying():
+    """A notify worker that runs during the test."""
+    async with world.running_worker():
         yield

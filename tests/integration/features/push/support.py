@@ -1,4 +1,4 @@
-"""Support of the push tests: a worker and a local push service."""
+"""Helpers of the push tests: users, a notify worker and a stub push service."""
 
 from __future__ import annotations
 
@@ -37,38 +37,38 @@ LOOPBACK = ["127.0.0.0/8"]
 
 
 class PushWorld:
-    """Three users, a push service, and a notify worker."""
+    """Three users, a stub push service, and the container of a notify worker."""
 
     def __init__(self, container: StorageContainer, service: PushService) -> None:
         self.container = container
         self.hot = container.hot
         self.service = service
         self.gateway = Gateway(container.hot)
-        tag = secrets.token_hex(4)
+        suffix = secrets.token_hex(4)
         self.alice, self.bob, self.carol = (
-            UserId(f"{name}-{tag}") for name in ("alice", "bob", "carol")
+            UserId(f"{name}-{suffix}") for name in ("alice", "bob", "carol")
         )
 
-    # doing
+    # actions
 
     async def direct(self) -> Audience:
-        """The chat of Alice and Bob."""
+        """Open the direct chat of Alice and Bob."""
         chat = await make_direct(self.container, self.alice, self.bob)
         await self.container.chat_creator.open_direct(
             self.bob, self.alice
-        )  # else a fan-out would list it
+        )  # so that no fan-out has to do it
         return chat
 
     async def group(self) -> Audience:
-        """A group of all three."""
+        """Create a group of all three users."""
         return await make_group(self.container, self.alice, self.bob, self.carol)
 
     async def say(self, chat: Audience, *texts: str) -> None:
-        """Let Alice write."""
+        """Send messages as Alice."""
         await self.gateway.send(chat, *texts, sender=self.alice)
 
     async def edit(self, chat: Audience, seq: int, text: str) -> None:
-        """Let Alice change a message of hers: an entry that is none itself."""
+        """Edit a message of Alice's, which appends an entry that is not a message."""
         ref, mid = Ref(f"edit-{seq}"), Mid(f"E{seq}")
         tail = codec.encode_entry_tail(chat.chat, mid, self.alice, ref, "edit", text, seq)
         made = Amendment(chat.chat, self.alice, ref, mid, "dd", "edit", Seq(seq), text, tail)
@@ -85,19 +85,19 @@ class PushWorld:
         )
         return browser
 
-    async def appear(self, user: UserId, state: State) -> None:
-        """Be present on a gateway that lives, with a client that is shown or not."""
+    async def set_presence(self, user: UserId, state: State) -> None:
+        """Announce a user's presence from a running gateway."""
         seen = PresenceStates(hot=self.hot, gateway=GatewayId("gw1"), online_ttl_s=60, keep_s=600)
         await seen.keep_alive()
         await seen.announce([GatewayPresence(user, state, 0.0)])
 
     async def read(self, user: UserId, chat: Audience, upto: int) -> None:
-        """Read a chat."""
+        """Mark messages of a chat as read."""
         await self.container.user_loader.load_user(user)
         await self.container.inboxes.mark(user, chat.chat, Seq(upto), Seq(upto))
 
     def variables(self) -> dict[str, str]:
-        """The environment of a worker process that may call the service, too."""
+        """Return the environment of a worker process that may call the service."""
         notify = {f"CHAT_NOTIFY_{k}".upper(): str(v) for k, v in self.service.settings().items()}
         return {
             **variables_of(self.container),
@@ -105,29 +105,29 @@ class PushWorld:
             "CHAT_OUTBOUND_ALLOW_PRIVATE": json.dumps(LOOPBACK),
         }
 
-    def notifying(self, owner: str = "n1") -> contextlib.AbstractAsyncContextManager[Any]:
+    def running_worker(self, owner: str = "n1") -> contextlib.AbstractAsyncContextManager[Any]:
         """Run a notify worker."""
         return running(run_notify(self.container, owner), "notify")
 
-    # waiting
+    # conditions
 
-    async def _has_told(self) -> bool:
+    async def _is_scanned(self) -> bool:
         newest = await self.hot.call("XREVRANGE", self.hot.keys.backlog(0), "+", "-", "COUNT", 1)
-        told = await self.hot.call("HGET", self.hot.keys.checkpoint(0), "told")
-        is_seen = not newest or newest[0][0] == told
-        return bool(is_seen) and await self.hot.call("ZCARD", self.hot.keys.due(0)) == 0
+        scanned = await self.hot.call("HGET", self.hot.keys.checkpoint(0), "told")
+        is_all_scanned = not newest or newest[0][0] == scanned
+        return bool(is_all_scanned) and await self.hot.call("ZCARD", self.hot.keys.due(0)) == 0
 
-    async def all_told(self) -> None:
-        """Wait until all was looked at and nothing is due: what was not sent then, never is."""
-        await eventually(self._has_told, what="everything told")
+    async def wait_until_scanned(self) -> None:
+        """Wait until the backlog is scanned and no chat is due: no further push will be sent."""
+        await eventually(self._is_scanned, what="the backlog is scanned and no chat is due")
 
     async def wait_until_due(self, chat: Audience) -> None:
-        """Wait until a chat is listed."""
+        """Wait until a chat is recorded as due."""
         due = self.hot.keys.due(0)
         await eventually(lambda: self.hot.call("ZSCORE", due, chat.chat))
 
     async def end_delay(self, chat: Audience) -> None:
-        """Let the delay of a chat be over."""
+        """End the delay of a chat."""
         await self.hot.call("ZADD", self.hot.keys.due(0), "XX", 1, chat.chat)
 
 
@@ -135,7 +135,7 @@ class PushWorld:
 async def open_push_world(
     redis_url: str, warm: Warm, service: PushService, **notify: Any
 ) -> AsyncIterator[PushWorld]:
-    """A process that may call the service."""
+    """Open the container of a process that may call the service."""
     sections = {
         "notify": config.Notify(**{**service.settings(), **notify}),
         "outbound": config.Outbound(allow_private=LOOPBACK),

@@ -1,4 +1,4 @@
-"""Push data in Redis: due chats, the scanned position of the backlog, absent users."""
+"""Push data in Redis: due chats, the scan position in the backlog, and absent users."""
 
 from __future__ import annotations
 
@@ -19,49 +19,49 @@ ALICE, BOB, CAROL, DAVE = (UserId(name) for name in ("alice", "bob", "carol", "d
 CHAT, OTHER = ChatId("c1"), ChatId("c2")
 
 
-async def lease_of(hot: HotClient, work: str) -> Lease:
-    """A lease that is held."""
+async def claim_lease(hot: HotClient, work: str) -> Lease:
+    """Return a claimed lease."""
     lease = Lease(hot=hot, partition=0, work=work, owner="me", ttl_s=60, clock=SystemClock())
     assert await lease.claim()
     return lease
 
 
-async def due_chats(hot: HotClient) -> DueChats:
-    """The chats of the only partition, for the holder of the lease."""
-    return DueChats(hot, await lease_of(hot, "notify"))
+async def open_due_chats(hot: HotClient) -> DueChats:
+    """Return the due chats of the only partition, with a claimed lease."""
+    return DueChats(hot, await claim_lease(hot, "notify"))
 
 
 async def add_entries(hot: HotClient, *ids: str) -> None:
-    """Put entries into the backlog."""
+    """Add entries to the backlog."""
     for name in ids:
         await hot.call("XADD", hot.keys.backlog(0), name, "g", "gw1")
 
 
-async def kept(hot: HotClient) -> list[str]:
-    """The entries of the backlog."""
+async def list_entries(hot: HotClient) -> list[str]:
+    """Return the ids of the backlog's entries."""
     reply = await hot.call("XRANGE", hot.keys.backlog(0), "-", "+")
     return [name.decode() for name, _ in reply]
 
 
-# which chats are due
+# due chats
 
 
 async def test_due_chat_keeps_its_first_time_and_seq(hot: HotClient) -> None:
-    """A chat in which much is written does not wait longer for it."""
-    chats = await due_chats(hot)
+    """Later messages do not delay the push."""
+    chats = await open_due_chats(hot)
     await chats.record("1-0", {CHAT: Seq(5)}, 0)
     await chats.record("2-0", {CHAT: Seq(9), OTHER: Seq(2)}, 300)
 
     (due,) = await chats.claim_due(10, 60)
 
     assert (due.chat, due.since) == (CHAT, 5)
-    assert await chats.claim_due(10, 60) == [], "it is taken, and comes up again in a minute"
+    assert await chats.claim_due(10, 60) == [], "the chat is claimed for a minute"
     assert await chats.get_checkpoint() == "2-0"
 
 
-async def test_due_chat_that_is_ended_is_gone_unless_something_came(hot: HotClient) -> None:
-    """Messages committed during a push are pushed next time."""
-    chats = await due_chats(hot)
+async def test_finished_chat_is_due_again_after_new_messages(hot: HotClient) -> None:
+    """Messages committed during a push get the next push."""
+    chats = await open_due_chats(hot)
     await chats.record("1-0", {CHAT: Seq(5), OTHER: Seq(1)}, 0)
     first, second = sorted(await chats.claim_due(10, 60), key=lambda due: due.chat)
 
@@ -75,9 +75,9 @@ async def test_due_chat_that_is_ended_is_gone_unless_something_came(hot: HotClie
     assert await hot.call("EXISTS", hot.keys.due(0), hot.keys.since(0)) == 0
 
 
-async def test_due_chat_that_nobody_ends_comes_up_again(hot: HotClient) -> None:
-    """The claimant may have died; its late finish has no effect."""
-    chats = await due_chats(hot)
+async def test_due_chat_is_claimed_again_after_its_claim_expired(hot: HotClient) -> None:
+    """The first worker may have been killed; its late `finish` has no effect."""
+    chats = await open_due_chats(hot)
     await chats.record("1-0", {CHAT: Seq(5)}, 0)
     (lost,) = await chats.claim_due(10, 0)
 
@@ -88,9 +88,9 @@ async def test_due_chat_that_nobody_ends_comes_up_again(hot: HotClient) -> None:
     assert await hot.call("ZCARD", hot.keys.due(0)) == 1
 
 
-async def test_due_chat_with_members_in_front_is_due_once_more(hot: HotClient) -> None:
-    """The second look starts at the first message that may still need a push."""
-    chats = await due_chats(hot)
+async def test_due_chat_with_users_in_foreground_is_due_again(hot: HotClient) -> None:
+    """The second check starts at the first message that may still need a push."""
+    chats = await open_due_chats(hot)
     await chats.record("1-0", {CHAT: Seq(5), OTHER: Seq(1)}, 0)
     first, second = sorted(await chats.claim_due(10, 60), key=lambda due: due.chat)
 
@@ -102,74 +102,74 @@ async def test_due_chat_with_members_in_front_is_due_once_more(hot: HotClient) -
     assert await hot.call("ZCARD", hot.keys.due(0)) == 2
 
 
-async def test_due_chats_are_for_the_holder_of_the_lease(hot: HotClient) -> None:
-    """A worker that slept past its lease notes and takes nothing."""
-    slept = await due_chats(hot)
-    await slept.record("1-0", {CHAT: Seq(5)}, 0)
+async def test_due_chats_are_changed_by_the_lease_holder_only(hot: HotClient) -> None:
+    """A worker that was paused until its lease expired records and claims nothing."""
+    paused = await open_due_chats(hot)
+    await paused.record("1-0", {CHAT: Seq(5)}, 0)
     await hot.call("HSET", hot.keys.lease(0, "notify"), "token", 99)
 
-    assert not await slept.record("2-0", {OTHER: Seq(1)}, 0)
-    assert await slept.claim_due(10, 60) == []
-    assert await slept.get_checkpoint() == "1-0"
+    assert not await paused.record("2-0", {OTHER: Seq(1)}, 0)
+    assert await paused.claim_due(10, 60) == []
+    assert await paused.get_checkpoint() == "1-0"
 
 
-# how far the backlog is kept
+# trimming of the backlog
 
 
-async def test_backlog_is_kept_for_both_of_its_readers(hot: HotClient) -> None:
-    """Persisted entries stay until they are scanned for pushes, and vice versa."""
-    chats, persist = await due_chats(hot), await lease_of(hot, "persist")
+async def test_backlog_entries_are_kept_for_both_readers(hot: HotClient) -> None:
+    """An entry is trimmed when it is persisted and scanned for pushes."""
+    chats, persist = await open_due_chats(hot), await claim_lease(hot, "persist")
     now, _ = await hot.call("TIME")
     one, two, three = (f"{int(now)}{n:03}-0" for n in (1, 2, 3))
     await add_entries(hot, one, two, three)
 
     await chats.record(one, {}, 0)
     assert await Backlog(hot, 0).checkpoint(persist, two, 1)
-    assert await kept(hot) == [two, three]
+    assert await list_entries(hot) == [two, three]
     await chats.record(three, {}, 0)
-    assert await kept(hot) == [three]
+    assert await list_entries(hot) == [three]
     assert await Backlog(hot, 0).checkpoint(persist, three, 1)
-    assert await kept(hot) == []
+    assert await list_entries(hot) == []
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-async def test_backlog_waits_a_minute_for_who_looks_for_pushes(
-    hot: HotClient, is_there: bool
+@pytest.mark.parametrize("is_running", [True, False])
+async def test_backlog_is_kept_a_minute_for_the_notify_worker(
+    hot: HotClient, is_running: bool
 ) -> None:
-    """A worker that is behind gets a minute of entries, one that is gone none."""
-    chats, persist = await due_chats(hot), await lease_of(hot, "persist")
+    """For a worker that is behind; without a running worker, entries are trimmed at once."""
+    chats, persist = await open_due_chats(hot), await claim_lease(hot, "persist")
     now, _ = await hot.call("TIME")
     old, recent, last = f"{int(now) - 90}000-0", f"{int(now) - 30}000-0", f"{int(now)}000-0"
     await add_entries(hot, f"{int(now) - 100}000-0", old, recent, last)
     await chats.record(f"{int(now) - 100}000-0", {}, 0)
-    if not is_there:
+    if not is_running:
         await hot.call("HINCRBY", hot.keys.checkpoint(0), "told_ms", -61_000)
 
     assert await Backlog(hot, 0).checkpoint(persist, last, 1)
 
-    assert await kept(hot) == ([recent, last] if is_there else [])
+    assert await list_entries(hot) == ([recent, last] if is_running else [])
 
 
-# who is absent
+# absent users
 
 
-async def test_absent_is_who_shows_no_client_and_may_have_devices(hot: HotClient) -> None:
-    """Clients in the background or on a dead gateway do not count; read marks are included."""
+async def test_absent_users_have_no_foreground_client_and_may_have_devices(hot: HotClient) -> None:
+    """Clients in the background or of a dead gateway do not count; read marks are returned too."""
     push_state = PushState(hot)
-    seen = PresenceStates(hot=hot, gateway=GatewayId("gw1"), online_ttl_s=60, keep_s=600)
-    dead = PresenceStates(hot=hot, gateway=GatewayId("gw2"), online_ttl_s=60, keep_s=600)
-    await seen.keep_alive()
-    await dead.keep_alive()
-    await seen.announce(
+    presence = PresenceStates(hot=hot, gateway=GatewayId("gw1"), online_ttl_s=60, keep_s=600)
+    dead_gateway = PresenceStates(hot=hot, gateway=GatewayId("gw2"), online_ttl_s=60, keep_s=600)
+    await presence.keep_alive()
+    await dead_gateway.keep_alive()
+    await presence.announce(
         [GatewayPresence(BOB, State.ONLINE, 0.0), GatewayPresence(CAROL, State.AWAY, 0.0)]
     )
-    await dead.announce([GatewayPresence(DAVE, State.ONLINE, 0.0)])
+    await dead_gateway.announce([GatewayPresence(DAVE, State.ONLINE, 0.0)])
     await hot.call("HSET", hot.keys.box(CAROL), f"r:{CHAT}", 3)
     await push_state.record_devices(CAROL)
     await push_state.record_no_devices(ALICE)
 
     before = await push_state.find_needs(CHAT, [ALICE, BOB, CAROL, DAVE])
-    await dead.leave(0)
+    await dead_gateway.leave(0)
     after = await push_state.find_needs(CHAT, [ALICE, BOB, CAROL, DAVE])
 
     bob = (Need.FOREGROUND, 0)
@@ -177,8 +177,8 @@ async def test_absent_is_who_shows_no_client_and_may_have_devices(hot: HotClient
     assert after == {BOB: bob, CAROL: (Need.YES, 3), DAVE: (Need.IF_DEVICES, 0)}
 
 
-async def test_note_of_no_devices_yields_to_a_registration(hot: HotClient) -> None:
-    """A cached "no devices" does not hide a device that was registered since."""
+async def test_cached_absence_of_devices_does_not_hide_a_registration(hot: HotClient) -> None:
+    """A device is registered before the worker records that there was none."""
     push_state = PushState(hot)
     await push_state.record_devices(BOB)
     await push_state.record_no_devices(BOB)

@@ -1,4 +1,4 @@
-"""APNs against a server of our own: what goes over the wire, what its answers mean, and to whom."""
+"""APNs with a stub service: requests, responses, and devices that are removed."""
 
 from __future__ import annotations
 
@@ -39,25 +39,27 @@ NOTICE = Notice(
 )
 
 
-def refused(status: int, reason: str, times: int | None = None, **more: int) -> Reply:
-    """Apple's response to a refused push."""
+def apns_error(status: int, reason: str, times: int | None = None, **more: int) -> Reply:
+    """Return a response of APNs that refuses a push."""
     return Reply(status, body=json.dumps({"reason": reason, **more}), times=times)
 
 
 @pytest.fixture
 async def apns(apns_service: ApnsService) -> AsyncIterator[Apns]:
-    """The provider."""
+    """The APNs provider."""
     settings = config.Notify(**apns_service.settings())
     outbound = config.Outbound(allow_private=LOOPBACK)
     async with open_http2(apns_service.url, outbound) as server:
         yield Apns(server, settings, SystemClock())
 
 
-# over the wire
+# requests and responses
 
 
-async def test_apns_push_goes_out_as_apple_says(apns: Apns, apns_service: ApnsService) -> None:
-    """Collapsed, with badge and sound, by one connection and one token signed by our key."""
+async def test_apns_request_has_the_documented_headers_and_payload(
+    apns: Apns, apns_service: ApnsService
+) -> None:
+    """Two pushes use one connection and one provider token."""
     for _ in range(2):
         assert (await apns.send(PHONE, NOTICE)).outcome is Outcome.SENT
 
@@ -105,19 +107,19 @@ async def test_apns_push_goes_out_as_apple_says(apns: Apns, apns_service: ApnsSe
         (403, "Ünheard", Outcome.REFUSED),
     ],
 )
-async def test_apns_answer_is_judged_by_its_own_word(
+async def test_apns_error_has_an_outcome_by_its_reason(
     apns: Apns, apns_service: ApnsService, status: int, reason: str, outcome: Outcome
 ) -> None:
-    """A device is deleted when Apple says so; a push that was surely refused is retried."""
+    """`GONE` deletes the device; `BUSY` and `DOWN` are retried."""
     label = reason if reason.isascii() else "other"
     before = PUSH_REFUSALS.labels("apns", label)._value.get()
-    apns_service.answer(DEVICE, refused(status, reason))
+    apns_service.answer(DEVICE, apns_error(status, reason))
 
     verdict = await apns.send(PHONE, NOTICE)
 
     assert verdict.outcome is outcome
     assert verdict.reason == f"status {status} {label}"
-    assert verdict.is_device_only is (reason == "TooManyRequests"), "others may be told meanwhile"
+    assert verdict.is_device_only is (reason == "TooManyRequests"), "other devices are not affected"
     assert PUSH_REFUSALS.labels("apns", label)._value.get() == before + 1
 
 
@@ -132,10 +134,10 @@ async def test_apns_answer_is_judged_by_its_own_word(
         ("", None),
     ],
 )
-async def test_apns_says_since_when_a_device_is_gone_or_nothing_that_can_be_used(
+async def test_apns_gone_device_has_a_time_if_the_body_is_valid(
     apns: Apns, apns_service: ApnsService, body: str, gone_ms: int | None
 ) -> None:
-    """The status is enough, whatever the body is."""
+    """The status alone means that the device is gone."""
     apns_service.answer(DEVICE, Reply(410, body=body))
 
     verdict = await apns.send(PHONE, NOTICE)
@@ -143,11 +145,11 @@ async def test_apns_says_since_when_a_device_is_gone_or_nothing_that_can_be_used
     assert (verdict.outcome, verdict.gone_ms) == (Outcome.GONE, gone_ms)
 
 
-async def test_apns_token_that_apple_calls_expired_is_renewed_once(
+async def test_apns_expired_provider_token_is_renewed_once(
     apns: Apns, apns_service: ApnsService
 ) -> None:
-    """Apple refuses a token for each push as much as one that is too old."""
-    apns_service.answer(DEVICE, refused(403, "ExpiredProviderToken"))
+    """APNs refuses providers that renew their token too often."""
+    apns_service.answer(DEVICE, apns_error(403, "ExpiredProviderToken"))
 
     first = await asyncio.gather(*(apns.send(PHONE, NOTICE) for _ in range(5)))
     later = [await apns.send(PHONE, NOTICE) for _ in range(3)]
@@ -159,10 +161,10 @@ async def test_apns_token_that_apple_calls_expired_is_renewed_once(
     assert len(apns_service.tokens) == 2
 
 
-async def test_apns_push_that_was_surely_not_taken_is_told_from_one_that_may_have_been(
+async def test_apns_stream_reset_has_an_outcome_by_its_code(
     apns: Apns, apns_service: ApnsService
 ) -> None:
-    """HTTP/2 reports for each request whether it was refused before it was processed."""
+    """`REFUSED_STREAM` means not processed; after another code the push may have been sent."""
     apns_service.answer(
         DEVICE,
         Reply(RESET, body="REFUSED_STREAM", times=1),
@@ -174,21 +176,21 @@ async def test_apns_push_that_was_surely_not_taken_is_told_from_one_that_may_hav
     assert outcomes == [Outcome.DOWN, Outcome.UNKNOWN, Outcome.SENT]
 
 
-# from a message to a device
+# with the notify worker
 
 
 @pytest.fixture
 async def world_with_apns(
     redis_url: str, push_warm: Warm, push_service: PushService, apns_service: ApnsService
 ) -> AsyncIterator[PushWorld]:
-    """Users, and a process that also pushes by APNs."""
+    """Three users and a worker container that also uses APNs."""
     more = apns_service.settings()
     async with open_push_world(redis_url, push_warm, push_service, **more) as made:
         yield made
 
 
 async def register(world: PushWorld, user: UserId, device: str | None = None) -> Subscription:
-    """Register an application of a user, as the API does."""
+    """Register a user's mobile application, as the API does."""
     device = device or secrets.token_hex(32)
     made = Subscription(subscription_id("apns", device), user, "apns", device)
     await PushState(world.hot).record_devices(user)
@@ -196,26 +198,26 @@ async def register(world: PushWorld, user: UserId, device: str | None = None) ->
     return made
 
 
-async def listed(world: PushWorld, user: UserId) -> list[str]:
-    """The ids of a user's subscriptions."""
+async def list_subscriptions(world: PushWorld, user: UserId) -> list[str]:
+    """Return the ids of a user's subscriptions."""
     return [
         one.id
         for one in await world.container.get(PushContainer).subscriptions.list_of(user, time.time())
     ]
 
 
-async def test_apns_absent_user_is_told_once_on_each_device_of_the_newest_message(
+async def test_apns_absent_user_gets_one_push_of_the_newest_message_per_device(
     world_with_apns: PushWorld, apns_service: ApnsService
 ) -> None:
-    """One push for what came within the delay, with all that is unread; the next replaces it."""
+    """One push for all messages within the delay; the next one replaces it on the screen."""
     world = world_with_apns
     direct, group = await world.direct(), await world.group()
-    phone, pad = await register(world, world.bob), await register(world, world.bob)
+    phone, tablet = await register(world, world.bob), await register(world, world.bob)
     browser = await world.subscribe(world.bob)
     await world.say(direct, "One", "Two", "Three")
 
-    async with world.notifying():
-        for one in (phone, pad):
+    async with world.running_worker():
+        for one in (phone, tablet):
             (payload,) = await apns_service.wait_for(one.target, 1)
             aps = payload["aps"]
             assert aps["alert"] == {"title": world.alice, "body": "Three"}
@@ -225,7 +227,7 @@ async def test_apns_absent_user_is_told_once_on_each_device_of_the_newest_messag
         await apns_service.wait_for(phone.target, 2)
         await world.say(group, "Hello")
         payloads = await apns_service.wait_for(phone.target, 3)
-        await world.all_told()
+        await world.wait_until_scanned()
 
     assert [one["aps"]["badge"] for one in payloads] == [3, 4, 5]
     first, second, third = apns_service.taken_for(phone.target)
@@ -234,63 +236,69 @@ async def test_apns_absent_user_is_told_once_on_each_device_of_the_newest_messag
     assert (len(apns_service.taken), apns_service.connected) == (6, 1)
 
 
-async def test_apns_push_that_was_not_taken_is_sent_again_and_one_that_may_have_been_is_not(
+async def test_apns_push_is_retried_only_if_it_was_surely_not_sent(
     world_with_apns: PushWorld, apns_service: ApnsService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At most one push for a message and a device; a provider token is renewed on the way."""
+    """A device gets at most one push per message; an expired provider token is renewed."""
     monkeypatch.setattr("chatserver.features.push.providers.sender.BACKOFF_S", 0.01)
     world = world_with_apns
     direct = await world.direct()
-    busy, away, failing = [await register(world, world.bob) for _ in range(3)]
-    apns_service.answer(busy.target, refused(429, "TooManyRequests", times=2))
-    apns_service.answer(away.target, refused(403, "ExpiredProviderToken", times=1))
-    apns_service.answer(failing.target, refused(500, "InternalServerError", times=1))
+    busy, expired, failing = [await register(world, world.bob) for _ in range(3)]
+    apns_service.answer(busy.target, apns_error(429, "TooManyRequests", times=2))
+    apns_service.answer(expired.target, apns_error(403, "ExpiredProviderToken", times=1))
+    apns_service.answer(failing.target, apns_error(500, "InternalServerError", times=1))
 
-    async with world.notifying():
+    async with world.running_worker():
         await world.say(direct, "Hello")
-        for one, count in ((busy, 3), (away, 2), (failing, 1)):
+        for one, count in ((busy, 3), (expired, 2), (failing, 1)):
             await apns_service.wait_for(one.target, count)
-        await world.all_told()
+        await world.wait_until_scanned()
         await world.say(direct, "Again")
-        for one, count in ((busy, 4), (away, 3), (failing, 2)):
+        for one, count in ((busy, 4), (expired, 3), (failing, 2)):
             await apns_service.wait_for(one.target, count)
-        await world.all_told()
+        await world.wait_until_scanned()
 
     assert len(apns_service.taken) == 9
     assert len(apns_service.tokens) == 2
-    assert sorted(await listed(world, world.bob)) == sorted([busy.id, away.id, failing.id])
+    assert sorted(await list_subscriptions(world, world.bob)) == sorted(
+        [busy.id, expired.id, failing.id]
+    )
 
 
-async def test_apns_device_that_is_gone_is_forgotten_unless_it_was_registered_again(
+async def test_apns_gone_device_is_removed_unless_registered_again(
     world_with_apns: PushWorld, apns_service: ApnsService
 ) -> None:
-    """Apple reports a time; an application that registered later is kept."""
+    """A device that registered after the reported time, or during the push, is kept."""
     world = world_with_apns
     direct, now_ms = await world.direct(), int(time.time() * 1000)
-    bad, gone, back, key = [await register(world, world.bob) for _ in range(4)]
+    bad, gone, registered_later, bad_key = [await register(world, world.bob) for _ in range(4)]
     returning = await register(world, world.bob)
     gate = asyncio.Event()
-    apns_service.answer(bad.target, refused(400, "BadDeviceToken"))
-    apns_service.answer(gone.target, refused(410, "Unregistered", timestamp=now_ms + 60_000))
-    apns_service.answer(back.target, refused(410, "Unregistered", timestamp=now_ms - 60_000))
-    apns_service.answer(key.target, refused(403, "InvalidProviderToken"))
-    late = refused(400, "BadDeviceToken")
+    apns_service.answer(bad.target, apns_error(400, "BadDeviceToken"))
+    apns_service.answer(gone.target, apns_error(410, "Unregistered", timestamp=now_ms + 60_000))
+    apns_service.answer(
+        registered_later.target, apns_error(410, "Unregistered", timestamp=now_ms - 60_000)
+    )
+    apns_service.answer(bad_key.target, apns_error(403, "InvalidProviderToken"))
+    late = apns_error(400, "BadDeviceToken")
     late.gate = gate
     apns_service.answer(returning.target, late)
 
-    async with world.notifying():
+    async with world.running_worker():
         await world.say(direct, "Hello")
-        for one in (bad, gone, back, key, returning):
+        for one in (bad, gone, registered_later, bad_key, returning):
             await apns_service.wait_for(one.target, 1)
-        # It registers again while Apple has not yet answered.
+        # The device registers again before the response arrives.
         await register(world, world.bob, returning.target)
         gate.set()
 
-        async def are_forgotten() -> bool:
-            return {bad.id, gone.id}.isdisjoint(await listed(world, world.bob))
+        async def are_removed() -> bool:
+            return {bad.id, gone.id}.isdisjoint(await list_subscriptions(world, world.bob))
 
-        await eventually(are_forgotten, 60)
-        await world.all_told()
+        await eventually(are_removed, 60)
+        await world.wait_until_scanned()
 
-    assert sorted(await listed(world, world.bob)) == sorted([back.id, key.id, returning.id])
+    assert sorted(await list_subscriptions(world, world.bob)) == sorted(
+        [registered_later.id, bad_key.id, returning.id]
+    )
     assert len(apns_service.taken) == 5

@@ -1,4 +1,4 @@
-"""FCM against a server of our own: what goes over the wire, and what its answers mean."""
+"""FCM with a stub service: requests and responses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NOTICE = Notice(
 
 @pytest.fixture
 async def fcm(push_service: PushService) -> AsyncIterator[Fcm]:
-    """The provider, with an account whose token server is ours, too."""
+    """The FCM provider, with a service account whose token URL is the stub service."""
     pem = KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     account = {
         "project_id": "our-project",
@@ -61,13 +61,13 @@ async def fcm(push_service: PushService) -> AsyncIterator[Fcm]:
         )
 
 
-async def test_fcm_message_goes_out_as_http_v1_says(fcm: Fcm, push_service: PushService) -> None:
-    """Collapsed for both platforms, with the badge, and with a token that is bought once."""
+async def test_fcm_request_has_the_documented_fields(fcm: Fcm, push_service: PushService) -> None:
+    """Two messages use one access token."""
     for _ in range(2):
         assert (await fcm.send(PHONE, NOTICE)).outcome is Outcome.SENT
 
-    asked, *sent = push_service.taken
-    form = parse_qs(asked.body.decode())
+    token_request, *sent = push_service.taken
+    form = parse_qs(token_request.body.decode())
     assertion = jwt.decode(
         form["assertion"][0], KEY.public_key(), ["RS256"], audience=f"{push_service.url}/token"
     )
@@ -86,10 +86,8 @@ async def test_fcm_message_goes_out_as_http_v1_says(fcm: Fcm, push_service: Push
     assert message["apns"]["payload"]["aps"]["badge"] == 5
 
 
-async def test_fcm_message_carries_the_beginning_of_a_long_text(
-    fcm: Fcm, push_service: PushService
-) -> None:
-    """FCM takes 4,096 bytes, and what is longer it refuses for good."""
+async def test_fcm_message_with_long_text_is_shortened(fcm: Fcm, push_service: PushService) -> None:
+    """FCM refuses messages above 4,096 bytes."""
     long = dataclasses.replace(NOTICE, text="x" * 4000, name="n" * 200)
 
     await fcm.send(PHONE, long)
@@ -112,29 +110,27 @@ async def test_fcm_message_carries_the_beginning_of_a_long_text(
         (401, "", Outcome.DOWN),
     ],
 )
-async def test_fcm_answer_is_judged_by_its_own_word(
+async def test_fcm_error_has_an_outcome_by_its_code(
     fcm: Fcm, push_service: PushService, status: int, code: str, outcome: Outcome
 ) -> None:
-    """A device is deleted when FCM says so, not for a wrong address."""
+    """`GONE` deletes the device, but not for a 404 without an error code."""
     body = json.dumps({"error": {"details": [{"errorCode": code}]}})
     push_service.answer(SEND, Reply(status, {"Retry-After": "3"}, body))
 
     assert (await fcm.send(PHONE, NOTICE)).outcome is outcome
 
 
-async def test_fcm_without_a_token_sends_nothing_and_asks_again(
-    fcm: Fcm, push_service: PushService
-) -> None:
-    """An error of the account does not affect devices."""
+async def test_fcm_without_access_token_sends_nothing(fcm: Fcm, push_service: PushService) -> None:
+    """An error of the service account is temporary and does not delete devices."""
     push_service.answer("/token", Reply(400, body='{"error":"invalid_grant"}'))
 
     assert (await fcm.send(PHONE, NOTICE)).outcome is Outcome.DOWN
     assert [one.path for one in push_service.taken] == ["/token"]
 
 
-def test_fcm_account_that_is_none_is_refused_without_being_shown() -> None:
-    """The setting holds a private key."""
-    for text in ("", "[]", '{"project_id": "p", "private_key": "hush"}'):
+def test_invalid_fcm_account_is_refused_without_printing_it() -> None:
+    """The setting contains a private key."""
+    for text in ("", "[]", '{"project_id": "p", "private_key": "secret"}'):
         with pytest.raises(ConfigError) as refused:
             ServiceAccount(text)
-        assert "hush" not in str(refused.value)
+        assert "secret" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""Push subscriptions and quiet chats over HTTP, down to the browser."""
+"""Push subscriptions and muted chats over HTTP, up to the push to a browser."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.constants({"chatserver.features.push.model.SUBSCRIPTION
 pytest_plugins = ["tests.integration.features.push.fixtures"]
 
 SUBSCRIPTIONS = "/v1/me/push-subscriptions"
-NO_SUBSCRIPTIONS: list[dict[str, Any]] = [
+INVALID_FIELDS: list[dict[str, Any]] = [
     {"endpoint": "http://push.example/x"},
     {"endpoint": "https://10.0.0.1/x"},
     {"endpoint": "https://169.254.169.254/latest"},
@@ -54,7 +54,7 @@ NO_SUBSCRIPTIONS: list[dict[str, Any]] = [
 
 @dataclasses.dataclass
 class PushApi:
-    """An API, and clients of it."""
+    """An API and a factory of its clients."""
 
     container: StorageContainer
     client_of: Callable[[str], httpx.AsyncClient]
@@ -62,7 +62,7 @@ class PushApi:
 
 @pytest.fixture
 async def api(redis_url: str, push_warm: Warm, push_service: PushService) -> AsyncIterator[PushApi]:
-    """An API of the same installation."""
+    """An API with the Redis and tables of the worker."""
     settings = settings_of(
         redis_url,
         push_warm,
@@ -84,14 +84,14 @@ async def api(redis_url: str, push_warm: Warm, push_service: PushService) -> Asy
 
 
 def form_of(browser: Any) -> dict[str, Any]:
-    """The subscription that a browser gives to the page, and the page to the API."""
+    """Return the request body with a browser's subscription."""
     return {"endpoint": browser.endpoint, "expirationTime": None, "keys": browser.keys}
 
 
-async def test_push_subscription_made_over_http_is_pushed_to_until_it_is_removed(
+async def test_push_subscription_gets_pushes_until_it_is_removed(
     world: PushWorld, api: PushApi, push_service: PushService
 ) -> None:
-    """From the page's request to what the browser decrypts; then no more."""
+    """From the request of the page to the text that the browser decrypts."""
     direct, bob = await world.direct(), api.client_of(world.bob)
     browser = push_service.new_browser()
 
@@ -104,21 +104,21 @@ async def test_push_subscription_made_over_http_is_pushed_to_until_it_is_removed
     assert browser.endpoint not in str(listed), "an endpoint is a secret"
     assert browser.keys["auth"] not in str(listed)
 
-    async with world.notifying():
+    async with world.running_worker():
         await world.say(direct, "Over HTTP")
         assert (await browser.wait_for(1))[0]["text"] == "Over HTTP"
         removed = await bob.delete(f"{SUBSCRIPTIONS}/{made.json()['id']}")
         assert removed.status_code == 204
         await world.say(direct, "Too late")
-        await world.all_told()
+        await world.wait_until_scanned()
     assert len(browser.taken) == 1
     assert problem_of(await bob.delete(f"{SUBSCRIPTIONS}/{made.json()['id']}"))[0] == 404
 
 
-async def test_push_subscription_of_an_application_is_of_fcm_or_of_apns(
+async def test_push_subscription_of_an_application_is_for_fcm_or_apns(
     world: PushWorld, api: PushApi
 ) -> None:
-    """The same token is another device for another service; of APNs it has one spelling."""
+    """The same token is a different device for each service; APNs tokens ignore case."""
     bob, token = api.client_of(world.bob), secrets.token_hex(32)
     forms: list[dict[str, str]] = [
         {"token": token},
@@ -142,10 +142,10 @@ async def test_push_subscription_of_an_application_is_of_fcm_or_of_apns(
     assert [one.target for one in stored] == [token, token]
 
 
-async def test_push_subscription_belongs_to_who_registered_it_last(
+async def test_push_subscription_belongs_to_the_last_user_who_registered_it(
     world: PushWorld, api: PushApi, push_service: PushService
 ) -> None:
-    """A browser that another user logs in with shows nothing of the one before."""
+    """After another user logs in, the browser gets no pushes of the previous user."""
     direct, browser = await world.direct(), push_service.new_browser()
     bob, carol = api.client_of(world.bob), api.client_of(world.carol)
 
@@ -154,16 +154,16 @@ async def test_push_subscription_belongs_to_who_registered_it_last(
 
     assert (await bob.get(SUBSCRIPTIONS)).json()["items"] == []
     assert len((await carol.get(SUBSCRIPTIONS)).json()["items"]) == 1
-    async with world.notifying():
+    async with world.running_worker():
         await world.say(direct, "For Bob alone")
-        await world.all_told()
+        await world.wait_until_scanned()
     assert browser.taken == []
 
 
-async def test_push_subscriptions_are_bounded_and_go_with_their_device(
+async def test_push_subscriptions_are_limited_and_removed_with_their_device(
     world: PushWorld, api: PushApi, push_service: PushService
 ) -> None:
-    """The one registered longest ago makes room; who logs out on a device is not reached there."""
+    """Beyond the limit the oldest one is removed."""
     bob, subscriptions = api.client_of(world.bob), api.container.get(PushContainer).subscriptions
     names = []
     for _ in range(3):
@@ -175,66 +175,66 @@ async def test_push_subscriptions_are_bounded_and_go_with_their_device(
     now = api.container.clock.time()
     phone = push_service.new_browser().subscription_of(world.carol, "phone")
     await subscriptions.put(phone, now)
-    desk = push_service.new_browser().subscription_of(world.carol, "desk")
-    await subscriptions.put(desk, now)
+    laptop = push_service.new_browser().subscription_of(world.carol, "laptop")
+    await subscriptions.put(laptop, now)
     assert await subscriptions.remove_of_device(world.carol, "phone", now) == 1
-    assert [one.id for one in await subscriptions.list_of(world.carol, now)] == [desk.id]
+    assert [one.id for one in await subscriptions.list_of(world.carol, now)] == [laptop.id]
     assert await subscriptions.remove_all(world.bob, now) == 2
 
 
-async def test_push_subscription_that_is_none_is_refused(
+async def test_invalid_push_subscription_is_refused(
     api: PushApi, push_service: PushService
 ) -> None:
-    """Nothing that is stored can make the server call itself, or fail to encrypt."""
+    """Private addresses, invalid keys, and fields that do not fit together."""
     mallory = api.client_of("mallory")
-    for change in NO_SUBSCRIPTIONS:
+    for change in INVALID_FIELDS:
         form = form_of(push_service.new_browser()) | change
         answer = await mallory.post(SUBSCRIPTIONS, json=form)
         assert problem_of(answer) == (400, "bad_request"), change
 
 
-async def test_push_subscriptions_go_with_the_login_that_made_them(
+async def test_push_subscriptions_are_removed_with_their_login(
     world: PushWorld, api: PushApi, push_service: PushService
 ) -> None:
-    """A logout ends the pushes of that device; a logout everywhere ends all."""
+    """A logout removes those of the login; the end of all logins removes all."""
     account = {"user": f"dora-{world.bob}", "password": "correct horse battery"}
-    nobody = api.client_of("mallory")
-    grants = [(await nobody.post("/v1/auth/register", json=account)).json()]
+    client = api.client_of("mallory")
+    grants = [(await client.post("/v1/auth/register", json=account)).json()]
     for _ in range(2):
-        grants.append((await nobody.post("/v1/auth/login", json=account)).json())
+        grants.append((await client.post("/v1/auth/login", json=account)).json())
     headers = [{"Authorization": f"Bearer {grant['token']}"} for grant in grants]
     names = []
     for one in headers[:2]:
         form = form_of(push_service.new_browser())
-        made = await nobody.post(SUBSCRIPTIONS, json=form, headers=one)
+        made = await client.post(SUBSCRIPTIONS, json=form, headers=one)
         names.append(made.json()["id"])
 
     async def listed() -> list[str]:
-        answer = await nobody.get(SUBSCRIPTIONS, headers=headers[2])
+        answer = await client.get(SUBSCRIPTIONS, headers=headers[2])
         return [one["id"] for one in answer.json()["items"]]
 
     assert await listed() == names
-    assert (await nobody.post("/v1/auth/logout", json={}, headers=headers[0])).status_code == 204
+    assert (await client.post("/v1/auth/logout", json={}, headers=headers[0])).status_code == 204
     assert await listed() == names[1:]
     await api.container.revocation.end_all(UserId(account["user"]), "test", but=grants[2]["device"])
     assert await listed() == []
 
 
-async def test_quiet_chat_over_http_is_the_members_own(world: PushWorld, api: PushApi) -> None:
-    """A member sets it for himself; to others there is no such chat."""
+async def test_muted_chat_is_a_setting_of_each_member(world: PushWorld, api: PushApi) -> None:
+    """Other members are not affected; for a stranger, 404."""
     direct = await world.direct()
     bob, alice = api.client_of(world.bob), api.client_of(world.alice)
-    place = f"/v1/chats/{direct.chat}/notifications"
+    path = f"/v1/chats/{direct.chat}/notifications"
 
-    assert (await bob.get(place)).json() == {"quiet": False, "until": None}
-    assert (await bob.put(place, json={"quiet": True})).json() == {"quiet": True, "until": None}
-    assert (await bob.get(place)).json() == {"quiet": True, "until": None}
-    assert (await alice.get(place)).json()["quiet"] is False
-    assert (await bob.put(place, json={"quiet": True, "until": 9_999_999_999})).status_code == 200
-    assert (await bob.get(place)).json() == {"quiet": True, "until": 9_999_999_999}
-    assert (await bob.put(place, json={"quiet": False})).json()["quiet"] is False
-    assert (await bob.get(place)).json()["quiet"] is False
+    assert (await bob.get(path)).json() == {"quiet": False, "until": None}
+    assert (await bob.put(path, json={"quiet": True})).json() == {"quiet": True, "until": None}
+    assert (await bob.get(path)).json() == {"quiet": True, "until": None}
+    assert (await alice.get(path)).json()["quiet"] is False
+    assert (await bob.put(path, json={"quiet": True, "until": 9_999_999_999})).status_code == 200
+    assert (await bob.get(path)).json() == {"quiet": True, "until": 9_999_999_999}
+    assert (await bob.put(path, json={"quiet": False})).json()["quiet"] is False
+    assert (await bob.get(path)).json()["quiet"] is False
     stranger = api.client_of("mallory")
-    assert problem_of(await stranger.get(place))[0] == 404
-    assert problem_of(await stranger.put(place, json={"quiet": True}))[0] == 404
-    assert problem_of(await bob.put(place, json={"quiet": True, "until": -1}))[0] == 400
+    assert problem_of(await stranger.get(path))[0] == 404
+    assert problem_of(await stranger.put(path, json={"quiet": True}))[0] == 404
+    assert problem_of(await bob.put(path, json={"quiet": True, "until": -1}))[0] == 400

@@ -1,4 +1,4 @@
-"""The notify worker: absent users get one push, others none."""
+"""The notify worker: recipients, content, retries and kills."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.constants({"chatserver.features.push.worker.notify.POLL
 pytest_plugins = ["tests.integration.features.push.fixtures"]
 
 
-# who is told, and what
+# recipients and content
 
 
 @pytest.mark.usefixtures("notifier")
-async def test_notify_absent_user_is_told_in_a_push_that_only_the_browser_can_read(
+async def test_notify_absent_user_gets_an_encrypted_push(
     world: PushWorld,
 ) -> None:
-    """Encrypted for the browser, signed for the service, with what is shown and no more."""
+    """With the documented fields and headers; the service cannot read the text."""
     direct = await world.direct()
     browser = await world.subscribe(world.bob)
 
@@ -62,37 +62,37 @@ async def test_notify_absent_user_is_told_in_a_push_that_only_the_browser_can_re
 
 
 @pytest.mark.usefixtures("notifier")
-async def test_notify_each_absent_member_is_told_on_each_browser_and_the_sender_on_none(
+async def test_notify_absent_members_get_a_push_per_browser_and_the_sender_none(
     world: PushWorld,
 ) -> None:
-    """A group's notice names the group; what one sent oneself is no news."""
+    """A push for a group has the name of the group."""
     group = await world.group()
-    own = await world.subscribe(world.alice)
-    phone, desk = await world.subscribe(world.bob), await world.subscribe(world.bob)
+    alices = await world.subscribe(world.alice)
+    phone, laptop = await world.subscribe(world.bob), await world.subscribe(world.bob)
     carols = await world.subscribe(world.carol)
 
     await world.say(group, "Hello all")
-    for browser in (phone, desk, carols):
+    for browser in (phone, laptop, carols):
         (notice,) = await browser.wait_for(1)
         assert (notice["title"], notice["sender"]) == ("Team", world.alice)
-    await world.all_told()
+    await world.wait_until_scanned()
 
-    assert own.taken == []
+    assert alices.taken == []
 
 
 @pytest.mark.usefixtures("notifier")
-async def test_notify_user_with_a_client_in_front_is_left_alone_and_one_in_the_back_is_told(
+async def test_notify_user_with_a_foreground_client_gets_no_push(
     world: PushWorld,
 ) -> None:
-    """A user with a client in the foreground sees the message there."""
+    """A user whose client is in the background gets one."""
     group = await world.group()
     bobs, carols = await world.subscribe(world.bob), await world.subscribe(world.carol)
-    await world.appear(world.bob, State.ONLINE)
-    await world.appear(world.carol, State.AWAY)
+    await world.set_presence(world.bob, State.ONLINE)
+    await world.set_presence(world.carol, State.AWAY)
 
     await world.say(group, "Hello")
     await carols.wait_for(1)
-    await world.all_told()
+    await world.wait_until_scanned()
 
     assert bobs.taken == []
 
@@ -101,111 +101,109 @@ async def test_notify_user_with_a_client_in_front_is_left_alone_and_one_in_the_b
 async def test_notify_user_whose_session_ended_before_the_message_gets_one_push(
     world: PushWorld,
 ) -> None:
-    """The end of the session becomes known after the message; then the push is sent."""
+    """The gateway reports the end of the session after the message was scanned."""
     group = await world.group()
     bobs, carols = await world.subscribe(world.bob), await world.subscribe(world.carol)
-    await world.appear(world.bob, State.ONLINE)
+    await world.set_presence(world.bob, State.ONLINE)
 
     await world.say(group, "Hello")
-    await carols.wait_for(1)  # the chat was looked at while Bob still seemed to be there
-    await world.appear(world.bob, State.OFFLINE)
+    await carols.wait_for(1)  # the chat was scanned while Bob was recorded as online
+    await world.set_presence(world.bob, State.OFFLINE)
     (notice,) = await bobs.wait_for(1)
-    await world.all_told()
+    await world.wait_until_scanned()
 
     assert (notice["text"], notice["unread"]) == ("Hello", 1)
     assert (len(bobs.taken), len(carols.taken)) == (1, 1)
 
 
 @pytest.mark.usefixtures("notifier")
-async def test_notify_message_read_before_the_second_look_is_not_pushed(world: PushWorld) -> None:
-    """A user who reads the message and then leaves gets no push for it."""
+async def test_notify_message_read_before_the_second_check_is_not_pushed(world: PushWorld) -> None:
+    """A user who reads the message and then disconnects gets no push."""
     direct = await world.direct()
     browser = await world.subscribe(world.bob)
-    await world.appear(world.bob, State.ONLINE)
+    await world.set_presence(world.bob, State.ONLINE)
 
     await world.say(direct, "Hello")
     await world.wait_until_due(direct)
     await world.read(world.bob, direct, 1)
-    await world.appear(world.bob, State.OFFLINE)
-    await world.all_told()
+    await world.set_presence(world.bob, State.OFFLINE)
+    await world.wait_until_scanned()
 
     assert browser.taken == []
 
 
 @pytest.mark.constants({"chatserver.features.push.worker.notify.LEASE_S": 600.0})
 @pytest.mark.usefixtures("notifier")
-async def test_notify_scan_begins_again_at_once_after_redis_lost_its_data(world: PushWorld) -> None:
-    """Without its position in Redis, entries would be trimmed before their pushes are recorded."""
+async def test_notify_scan_restarts_after_redis_lost_its_data(world: PushWorld) -> None:
+    """Without a scan position in Redis, entries would be trimmed before they are scanned."""
     checkpoint = world.hot.keys.checkpoint(0)
 
     async def has_position() -> bool:
         try:
             return bool(await world.hot.call("HEXISTS", checkpoint, "told"))
-        except Unavailable:  # while the client connects again
+        except Unavailable:  # while the client reconnects
             return False
 
-    await eventually(has_position, what="a position")
+    await eventually(has_position, what="the scan position is recorded")
     await world.hot.call("FLUSHALL")
 
-    await eventually(has_position, what="a position after the loss")
+    await eventually(has_position, what="the scan position is recorded again")
 
 
 @pytest.mark.usefixtures("notifier")
-async def test_notify_muted_chat_is_quiet_until_it_is_not(
+async def test_notify_muted_chat_gets_no_push_until_the_mute_ends(
     world: PushWorld,
 ) -> None:
-    """A user who muted a chat gets the pushes of the others."""
-    quiet, loud = await world.direct(), await world.group()
+    """Other chats of the user are not affected."""
+    muted, group = await world.direct(), await world.group()
     browser = await world.subscribe(world.bob)
     await world.container.get(PushContainer).muted_chats.set_until(
-        quiet.chat, world.bob, FOR_EVER_MS
+        muted.chat, world.bob, FOR_EVER_MS
     )
 
-    await world.say(quiet, "Psst")
-    await world.all_told()
-    await world.say(loud, "Hey")
+    await world.say(muted, "Psst")
+    await world.wait_until_scanned()
+    await world.say(group, "Hey")
     (notice,) = await browser.wait_for(1)
-    assert (notice["chat"], notice["badge"]) == (loud.chat, loud.top + 2)
+    assert (notice["chat"], notice["badge"]) == (group.chat, group.top + 2)
 
     await world.container.get(PushContainer).muted_chats.set_until(
-        quiet.chat, world.bob, int(time.time() * 1000) - 1000
-    )  # it has ended
-    await world.say(quiet, "Psst again")
-    assert (await browser.wait_for(2))[1]["chat"] == quiet.chat
+        muted.chat, world.bob, int(time.time() * 1000) - 1000
+    )  # in the past
+    await world.say(muted, "Psst again")
+    assert (await browser.wait_for(2))[1]["chat"] == muted.chat
 
 
 async def test_notify_message_read_within_the_delay_is_not_pushed(
     redis_url: str, push_warm: Warm, push_service: PushService
 ) -> None:
-    """A user who reads on another device gets no push."""
     async with open_push_world(redis_url, push_warm, push_service, delay_s=300) as world:
         direct = await world.direct()
         browser = await world.subscribe(world.bob)
-        async with world.notifying():
+        async with world.running_worker():
             await world.say(direct, "one", "two")
             await world.wait_until_due(direct)
             await world.read(world.bob, direct, 2)
             await world.end_delay(direct)
-            await world.all_told()
+            await world.wait_until_scanned()
 
     assert browser.taken == []
 
 
-async def test_notify_messages_within_the_delay_are_one_push_of_the_newest(
+async def test_notify_messages_within_the_delay_get_one_push_of_the_newest(
     redis_url: str, push_warm: Warm, push_service: PushService
 ) -> None:
-    """A burst is told once, with how many messages there are, an edit not counted; the next one
-    replaces it on the screen."""
+    """It has the number of unread messages without edits; the next push replaces it on screen."""
     async with open_push_world(redis_url, push_warm, push_service, delay_s=300) as world:
         direct = await world.direct()
         browser = await world.subscribe(world.bob)
-        async with world.notifying():
+        async with world.running_worker():
             for count, texts in enumerate((["1", "2", "3"], ["4"]), 1):
                 await world.say(direct, *texts)
                 await world.wait_until_due(direct)
                 await world.end_delay(direct)
                 await browser.wait_for(count)
-                await world.all_told()
+                await world.wait_until_scanned()
                 if count == 1:
                     await world.edit(direct, 3, "three")
 
@@ -217,32 +215,32 @@ async def test_notify_messages_within_the_delay_are_one_push_of_the_newest(
     assert topics[0] == topics[1]
 
 
-async def test_notify_without_preview_says_nothing_of_the_text(
+async def test_notify_without_preview_sends_no_text(
     redis_url: str, push_warm: Warm, push_service: PushService
 ) -> None:
-    """An installation may keep texts out of pushes altogether."""
+    """By a setting of the deployment."""
     async with open_push_world(redis_url, push_warm, push_service, preview=False) as world:
         direct = await world.direct()
         browser = await world.subscribe(world.bob)
-        async with world.notifying():
+        async with world.running_worker():
             await world.say(direct, "secret")
             (notice,) = await browser.wait_for(1)
 
     assert notice["text"] == ""
 
 
-async def test_notify_large_chat_tells_those_who_are_mentioned(
+async def test_notify_message_in_a_large_chat_is_pushed_to_mentioned_users(
     world: PushWorld,
 ) -> None:
-    """A message to thousands is news for those it names."""
+    """Only an `@` at the start of a word is a mention."""
     group = await world.group()
     bobs, carols = await world.subscribe(world.bob), await world.subscribe(world.carol)
     await world.say(group, f"Hello @{world.bob} and @nobody, not a@{world.carol}")
     await world.hot.call("HSET", world.hot.keys.chat(group.chat), "large", "7")
 
-    async with world.notifying():
+    async with world.running_worker():
         (notice,) = await bobs.wait_for(1)
-        await world.all_told()
+        await world.wait_until_scanned()
 
     assert notice["text"].startswith(f"Hello @{world.bob}")
     assert carols.taken == []
@@ -253,36 +251,36 @@ async def test_notify_large_chat_tells_those_who_are_mentioned(
 
 @pytest.mark.usefixtures("notifier")
 @pytest.mark.parametrize("status", [404, 410])
-async def test_notify_subscription_that_has_ended_is_removed(world: PushWorld, status: int) -> None:
-    """A browser without its subscription is not retried; the user's others get the push."""
+async def test_notify_expired_subscription_is_removed(world: PushWorld, status: int) -> None:
+    """Other browsers of the user still get pushes."""
     direct = await world.direct()
-    gone, here = await world.subscribe(world.bob), await world.subscribe(world.bob)
+    gone, active = await world.subscribe(world.bob), await world.subscribe(world.bob)
     world.service.answer(gone.path, Reply(status))
 
     await world.say(direct, "one")
-    await here.wait_for(1)
+    await active.wait_for(1)
 
     async def is_removed() -> bool:
         left = await world.container.get(PushContainer).subscriptions.list_of(
             world.bob, time.time()
         )
-        return [one.target for one in left] == [here.endpoint]
+        return [one.target for one in left] == [active.endpoint]
 
     await eventually(is_removed)
     await world.say(direct, "two")
-    await here.wait_for(2)
-    await world.all_told()
+    await active.wait_for(2)
+    await world.wait_until_scanned()
     assert len(gone.taken) == 1
 
 
 @pytest.mark.usefixtures("notifier")
-async def test_notify_user_who_subscribes_after_having_had_none_is_told(
+async def test_notify_user_who_subscribes_later_gets_pushes(
     world: PushWorld,
 ) -> None:
-    """That somebody has no browser is remembered, until there is one."""
+    """That a user has no browser is cached until the user registers one."""
     direct = await world.direct()
-    await world.say(direct, "nobody to tell")
-    await world.all_told()
+    await world.say(direct, "no browser yet")
+    await world.wait_until_scanned()
     assert await world.hot.call("GET", world.hot.keys.pushing(world.bob)) == b"0"
 
     browser = await world.subscribe(world.bob)
@@ -291,14 +289,14 @@ async def test_notify_user_who_subscribes_after_having_had_none_is_told(
     assert (await browser.wait_for(1))[0]["text"] == "now"
 
 
-# trouble
+# faults of the push service
 
 
 @pytest.mark.usefixtures("notifier")
-async def test_notify_service_that_is_busy_is_asked_again_when_it_says(
+async def test_notify_busy_service_is_retried_after_retry_after(
     world: PushWorld,
 ) -> None:
-    """429 and Retry-After: the push comes later, once."""
+    """The push is sent once more after the time in the 429 response."""
     direct = await world.direct()
     browser = await world.subscribe(world.bob)
     world.service.answer(browser.path, Reply(429, {"Retry-After": "2"}, times=1))
@@ -309,90 +307,92 @@ async def test_notify_service_that_is_busy_is_asked_again_when_it_says(
 
     assert time.monotonic() - started >= 2
     assert [notice["text"] for notice in browser.notices()] == ["one", "one"]
-    await world.all_told()
+    await world.wait_until_scanned()
     assert len(browser.taken) == 2
 
 
 @pytest.mark.usefixtures("notifier")
-async def test_notify_service_that_hangs_holds_no_other_up(
+async def test_notify_service_that_hangs_does_not_delay_others(
     world: PushWorld,
 ) -> None:
-    """Each service is a way of its own."""
+    """Pushes to different services are independent of each other."""
     direct, group = await world.direct(), await world.group()
     async with open_push_service() as stuck:
-        theirs = await world.subscribe(world.bob, stuck)
-        stuck.answer(theirs.path, Reply(201, gate=asyncio.Event()))
+        bobs = await world.subscribe(world.bob, stuck)
+        stuck.answer(bobs.path, Reply(201, gate=asyncio.Event()))
         carols = await world.subscribe(world.carol)
-        await world.say(direct, "never there")
-        await eventually(lambda: len(theirs.taken) == 1)
+        await world.say(direct, "for bob")
+        await eventually(lambda: len(bobs.taken) == 1)
 
-        await world.say(group, "there")
-        assert (await carols.wait_for(1))[0]["text"] == "there"
+        await world.say(group, "for carol")
+        assert (await carols.wait_for(1))[0]["text"] == "for carol"
 
 
 @pytest.mark.usefixtures("notifier")
 async def test_notify_push_that_may_have_arrived_is_not_sent_again(
     world: PushWorld,
 ) -> None:
-    """Behind a 500 the push may have been taken: at most once is the promise."""
+    """After a 500 the push may have been sent; a push is delivered at most once."""
     direct = await world.direct()
     browser, other = await world.subscribe(world.bob), await world.subscribe(world.bob)
     world.service.answer(browser.path, Reply(500))
 
     await world.say(direct, "one")
     await other.wait_for(1)
-    await world.all_told()
+    await world.wait_until_scanned()
 
     assert len(browser.taken) == 1
 
 
-# what is told once
+# at most one push per message
 
 
-async def test_notify_claim_is_given_once_and_not_for_what_is_read(world: PushWorld) -> None:
-    """Whoever claims, also a process that was paused."""
+async def test_notify_claim_succeeds_once_and_not_for_read_messages(world: PushWorld) -> None:
+    """Also for concurrent claims and a process that was paused."""
     direct = await world.direct()
     push_state = PushState(world.hot)
-    ask = push_state.claim
+    claim = push_state.claim
 
-    asked = await asyncio.gather(*(ask(world.bob, "s1", direct.chat, Seq(2)) for _ in range(5)))
-    assert sorted(asked) == [False, False, False, False, True]
-    assert not await ask(world.bob, "s1", direct.chat, Seq(1))
-    assert await ask(world.bob, "s2", direct.chat, Seq(2))
-    assert await ask(world.bob, "s1", direct.chat, Seq(2), is_retry=True)
-    assert await ask(world.bob, "s1", direct.chat, Seq(3))
-    assert not await ask(world.bob, "s1", direct.chat, Seq(2), is_retry=True), "a newer one is out"
+    claims = await asyncio.gather(*(claim(world.bob, "s1", direct.chat, Seq(2)) for _ in range(5)))
+    assert sorted(claims) == [False, False, False, False, True]
+    assert not await claim(world.bob, "s1", direct.chat, Seq(1))
+    assert await claim(world.bob, "s2", direct.chat, Seq(2))
+    assert await claim(world.bob, "s1", direct.chat, Seq(2), is_retry=True)
+    assert await claim(world.bob, "s1", direct.chat, Seq(3))
+    assert not await claim(world.bob, "s1", direct.chat, Seq(2), is_retry=True), (
+        "a newer message was pushed"
+    )
     await world.hot.call("HSET", world.hot.keys.box(world.bob), f"r:{direct.chat}", 4)
-    assert not await ask(world.bob, "s1", direct.chat, Seq(4))
+    assert not await claim(world.bob, "s1", direct.chat, Seq(4))
 
 
-async def test_notify_two_workers_tell_once(
+async def test_notify_two_workers_send_one_push(
     redis_url: str, push_warm: Warm, push_service: PushService, world: PushWorld
 ) -> None:
-    """One looks through a partition at a time; when it ends, the other goes on where it was."""
+    """One worker has the lease of a partition; when it ends, the other one continues."""
     direct = await world.direct()
     browser = await world.subscribe(world.bob)
     async with (
         open_push_world(redis_url, push_warm, push_service) as other,
-        other.notifying("n2"),
+        other.running_worker("n2"),
     ):
-        async with world.notifying("n1"):
+        async with world.running_worker("n1"):
             await world.say(direct, "one")
             await browser.wait_for(1)
         await world.say(direct, "two")
         await browser.wait_for(2)
-        await world.all_told()
+        await world.wait_until_scanned()
 
     assert [notice["text"] for notice in browser.notices()] == ["one", "two"]
 
 
-async def test_notify_what_is_persisted_first_is_told_all_the_same(
+async def test_notify_message_persisted_before_the_scan_is_pushed(
     world: PushWorld,
 ) -> None:
-    """The backlog keeps what is persisted until it was looked through for pushes."""
+    """The backlog keeps persisted entries until they are scanned for pushes."""
     direct = await world.direct()
     browser = await world.subscribe(world.bob)
-    async with world.notifying():
+    async with world.running_worker():
         await world.say(direct, "one")
         await browser.wait_for(1)
     async with running(persister_of(world.container).run()):
@@ -403,7 +403,7 @@ async def test_notify_what_is_persisted_first_is_told_all_the_same(
             return bool(await world.hot.call("HGET", stored, "stored") == b"2")
 
         await eventually(is_stored)
-        async with world.notifying():
+        async with world.running_worker():
             assert (await browser.wait_for(2))[1]["text"] == "two"
 
             async def is_empty() -> bool:
@@ -413,19 +413,19 @@ async def test_notify_what_is_persisted_first_is_told_all_the_same(
 
 
 @pytest.mark.parametrize(
-    ("place", "count"), [("after_record", 1), ("after_claim", 0), ("after_send", 1)]
+    ("failpoint", "count"), [("after_record", 1), ("after_claim", 0), ("after_send", 1)]
 )
-async def test_notify_killed_anywhere_tells_at_most_once(
-    world: PushWorld, place: str, count: int
+async def test_notify_killed_at_a_step_sends_at_most_one_push(
+    world: PushWorld, failpoint: str, count: int
 ) -> None:
-    """A push claimed by a dead worker is lost; an unclaimed one is sent by the next worker."""
+    """A push claimed by the killed worker is lost; an unclaimed one is sent by the next worker."""
     direct = await world.direct()
     browser = await world.subscribe(world.bob)
     await world.say(direct, "one")
 
     worker = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "chatserver.cli.main", "worker", "notify",
-        env={**os.environ, **world.variables(), "CHAT_FAILPOINT": f"notify.{place}:kill"},
+        env={**os.environ, **world.variables(), "CHAT_FAILPOINT": f"notify.{failpoint}:kill"},
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     try:
@@ -436,15 +436,14 @@ async def test_notify_killed_anywhere_tells_at_most_once(
             await worker.wait()
     await world.hot.call("HSET", world.hot.keys.lease(0, "notify"), "until_ms", 0)
     await world.end_delay(direct)
-    async with world.notifying("n2"):
-        await world.all_told()
+    async with world.running_worker("n2"):
+        await world.wait_until_scanned()
         assert [notice["text"] for notice in browser.notices()] == ["one"] * count
         await world.say(direct, "two")
         assert (await browser.wait_for(count + 1))[-1]["text"] == "two"
 
 
-async def test_notify_quiet_is_for_members_only(world: PushWorld) -> None:
-    """Non-members cannot mute a chat."""
+async def test_notify_mute_requires_membership(world: PushWorld) -> None:
     direct = await world.direct()
 
     with pytest.raises(NotFound):

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of search: one stack per engine for a run, with a running indexer.
+"""Fixtures of the search tests: one stack per engine, with a running indexer.
 
 Import as a plugin: ``pytest_plugins = ["tests.integration.features.search.fixtures"]``.
 """
@@ -10,24 +10,29 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.integration.features.search.support import Library, NewPerson, open_library, open_people
+from tests.integration.features.search.support import (
+    NewPerson,
+    SearchStack,
+    open_persons,
+    open_search_stack,
+)
 
 ENGINES = ("sqlite", "lancedb")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session", params=ENGINES)
-async def library(
+async def search_stack(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Library]:
-    """The stack."""
-    folder = tmp_path_factory.mktemp(f"library-{request.param}")
-    async with open_library(folder, request.param) as made:
+) -> AsyncIterator[SearchStack]:
+    """A stack with a search index and a running indexer."""
+    folder = tmp_path_factory.mktemp(f"search-{request.param}")
+    async with open_search_stack(folder, request.param) as made:
         made.start_indexer()
         yield made
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def new_person(library: Library) -> AsyncIterator[NewPerson]:
-    """Makes people whom no other test knows."""
-    async with open_people(library) as make:
+async def new_person(search_stack: SearchStack) -> AsyncIterator[NewPerson]:
+    """A factory of new users."""
+    async with open_persons(search_stack) as make:
         yield make

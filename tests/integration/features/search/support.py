@@ -1,4 +1,4 @@
-"""Support of the search tests: a stack with an index, and searches over HTTP."""
+"""Helpers of the search tests: a stack with an index, and searches over HTTP."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INDEX = "CHAT_SEARCH_INDEX"
 NewPerson = Callable[[str], Awaitable[Person]]
 
 
-class Library(NamedTuple):
+class SearchStack(NamedTuple):
     """A stack with an index of one of the engines."""
 
     vault: Vault
@@ -31,7 +31,7 @@ class Library(NamedTuple):
     folder: Path
 
     def index_files(self) -> Iterator[tuple[str, bytes]]:
-        """All files of the index, read past all code of ours."""
+        """Yield all files of the index, read without product code."""
         if self.engine == "sqlite":
             for path in self.folder.rglob("*"):
                 if path.is_file():
@@ -41,37 +41,37 @@ class Library(NamedTuple):
             if key.startswith("search/"):
                 yield key, content
 
-    def has_bytes(self, mark: str) -> list[str]:
-        """The names of the files of the index with a mark."""
+    def find_files_with(self, mark: str) -> list[str]:
+        """Return the names of the index files that contain a mark."""
         return [name for name, content in self.index_files() if mark.encode() in content]
 
-    def forget_leases(self) -> None:
-        """End the leases of a killed indexer, which would last for some seconds."""
+    def delete_leases(self) -> None:
+        """Delete the leases of a killed indexer, so that the test need not wait for them."""
         with redis_client(self.vault.stack.redis_url) as client:
             for key in client.scan_iter("*lease:search*"):
                 client.delete(key)
 
-    def forget_place(self) -> None:
-        """Lose the indexer's position in the backlog, as after a minute without an indexer."""
+    def delete_position(self) -> None:
+        """Delete the indexer's position in the backlog, as after a minute without an indexer."""
         with redis_client(self.vault.stack.redis_url) as client:
             for key in client.scan_iter("*checkpoint"):
                 client.hdel(key, "indexed", "indexed_ms")
 
     def has_waiting(self) -> bool:
-        """Whether entries are not stored yet."""
+        """Return whether the backlog has entries that are not stored yet."""
         with redis_client(self.vault.stack.redis_url) as client:
             return any(
                 int(client.hget(key, "waiting") or 0) for key in client.scan_iter("*checkpoint")
             )
 
     def start_indexer(self, failpoint: str = "") -> Server:
-        """Start a worker; `failpoint`: where it kills itself."""
+        """Start an indexer, which kills itself at `failpoint` if that is given."""
         return self.vault.start_worker("search", failpoint=failpoint)
 
     def stop_indexer(self) -> None:
-        """End the indexer that was started last."""
+        """Kill the indexer that was started last."""
         self.vault.stack.workers["search"].kill()
-        self.forget_leases()
+        self.delete_leases()
 
     async def archive(self) -> int:
         """Archive all messages; return the number of segments."""
@@ -90,8 +90,8 @@ class Library(NamedTuple):
         worker.kill()
         return found
 
-    def spoil(self, chat: str) -> None:
-        """Damage the index: it lacks two messages of a chat."""
+    def delete_documents(self, chat: str) -> None:
+        """Delete two messages of a chat from the index."""
         if self.engine == "lancedb":
             table = self._connect().open_table("messages-0")
             table.delete(f"chat = '{chat}' AND seq IN (1, 3)")
@@ -102,7 +102,7 @@ class Library(NamedTuple):
             connection.execute(f"DELETE FROM doc WHERE {chosen}", (chat,))
 
     def delete_files(self) -> None:
-        """Lose the index."""
+        """Delete the index."""
         if self.engine == "lancedb":
             self._connect().drop_table("messages-0")
         else:
@@ -116,7 +116,7 @@ class Library(NamedTuple):
 
     @property
     def settings(self) -> Settings:
-        """Settings of a process of the stack."""
+        """Return the settings of a process of the stack."""
         search = Search(index=str(self.folder) if self.engine == "sqlite" else "s3")
         redis = Redis(url=self.vault.stack.redis_url)
         return Settings(
@@ -125,25 +125,25 @@ class Library(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def open_library(folder: Path, engine: str, **more: str) -> AsyncIterator[Library]:
-    """Start a stack; the tests start its indexer."""
+async def open_search_stack(folder: Path, engine: str, **more: str) -> AsyncIterator[SearchStack]:
+    """Start a stack with a search index; tests start the indexer."""
     index = folder / "index"
     env = {INDEX: str(index) if engine == "sqlite" else "s3"}
     async with open_vault(folder, **env, **more) as vault:
-        yield Library(vault, engine, index)
+        yield SearchStack(vault, engine, index)
 
 
 @contextlib.asynccontextmanager
-async def open_people(library: Library) -> AsyncIterator[NewPerson]:
-    """Make people whom no other test knows."""
+async def open_persons(search_stack: SearchStack) -> AsyncIterator[NewPerson]:
+    """Open a factory of new users with an account."""
     async with contextlib.AsyncExitStack() as clients:
 
         async def make(stem: str) -> Person:
-            client = httpx.AsyncClient(base_url=library.vault.api.endpoint, timeout=TIMEOUT_S)
+            client = httpx.AsyncClient(base_url=search_stack.vault.api.endpoint, timeout=TIMEOUT_S)
             clients.push_async_callback(client.aclose)
             made = Person(client, f"{stem}-{secrets.token_hex(4)}")
-            await library.vault.stack.add_users([made.user])
-            made.token = library.vault.stack.token(made.user)
+            await search_stack.vault.stack.add_users([made.user])
+            made.token = search_stack.vault.stack.token(made.user)
             return made
 
         yield make
@@ -157,17 +157,17 @@ async def search(person: Person, text: str, **query: Any) -> dict[str, Any]:
     return found
 
 
-async def texts(person: Person, text: str, **query: Any) -> list[str]:
-    """Return the texts of the results of a page."""
+async def search_texts(person: Person, text: str, **query: Any) -> list[str]:
+    """Return the bodies of a page of results."""
     page = await search(person, text, **query)
     return [each["message"]["body"] for each in page["items"]]
 
 
-async def until_found(person: Person, text: str, count: int = 1) -> list[str]:
-    """Wait until a search finds `count` messages; return their texts."""
+async def wait_for_results(person: Person, text: str, count: int = 1) -> list[str]:
+    """Wait until a search finds `count` messages; return their bodies."""
 
     async def has_found() -> list[str] | None:
-        found = await texts(person, text, limit=50)
+        found = await search_texts(person, text, limit=50)
         assert len(found) == count, found
         return found or [""]
 

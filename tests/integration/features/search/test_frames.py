@@ -13,11 +13,11 @@ from chatserver.protocol.frames import Search
 from chatserver.protocol.request_costs import SEARCH, cost_of_frame
 from tests.integration.features.privacy.support import Person
 from tests.integration.features.search.support import (
-    Library,
     NewPerson,
+    SearchStack,
     make_group,
     search,
-    until_found,
+    wait_for_results,
 )
 from tests.support.rawchat import Failed
 
@@ -26,23 +26,25 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 TERMINAL_S = 60.0
 
 
-async def ask(library: Library, person: Person, **fields: Any) -> dict[str, Any]:
-    """Send a `search` frame and return its answer."""
-    async with library.vault.stack.chat_of(person.user) as device:
+async def ask(search_stack: SearchStack, person: Person, **fields: Any) -> dict[str, Any]:
+    """Send a `search` frame and return the response."""
+    async with search_stack.vault.stack.chat_of(person.user) as device:
         return await device.ask("search", **fields)
 
 
-async def test_frame_finds_what_http_finds(library: Library, new_person: NewPerson) -> None:
-    """Messages, snippets and cursors are the same, so a list can continue over the other one."""
+async def test_search_over_the_socket_has_the_results_of_http(
+    search_stack: SearchStack, new_person: NewPerson
+) -> None:
+    """Cursors are the same too: a list can be continued over the other interface."""
     ann, ben, eve = await new_person("ann"), await new_person("ben"), await new_person("eve")
     chat = await make_group(ann, ben.user)
     for n in range(5):
         await ann.say(chat, f"lychee number {n}")
-    await until_found(ben, "lychee", 5)
+    await wait_for_results(ben, "lychee", 5)
 
-    first = await ask(library, ben, q="lychee", limit=2)
+    first = await ask(search_stack, ben, q="lychee", limit=2)
     over_http = await search(ben, "lychee", limit=2)
-    rest = await ask(library, ben, q="lychee", limit=2, after=over_http["next"])
+    rest = await ask(search_stack, ben, q="lychee", limit=2, after=over_http["next"])
     last = await search(ben, "lychee", limit=2, cursor=rest["next"])
 
     assert first["results"] == over_http["items"]
@@ -50,7 +52,7 @@ async def test_frame_finds_what_http_finds(library: Library, new_person: NewPers
     bodies = [each["message"]["body"] for each in (*first["results"], *rest["results"])]
     assert bodies == [f"lychee number {n}" for n in (4, 3, 2, 1)]
     assert [each["message"]["body"] for each in last["items"]] == ["lychee number 0"]
-    assert (await ask(library, eve, q="lychee"))["results"] == []
+    assert (await ask(search_stack, eve, q="lychee"))["results"] == []
 
 
 @pytest.mark.parametrize(
@@ -65,49 +67,53 @@ async def test_frame_finds_what_http_finds(library: Library, new_person: NewPers
         ({"q": "in:g-none x"}, "not_found", ""),
     ],
 )
-async def test_wrong_frame_is_refused(
-    library: Library, new_person: NewPerson, fields: dict[str, Any], code: str, text: str
+async def test_invalid_search_frame_is_refused(
+    search_stack: SearchStack, new_person: NewPerson, fields: dict[str, Any], code: str, text: str
 ) -> None:
-    """The bounds are those of HTTP, and the error names the field."""
+    """The limits are those of HTTP, and the error names the field."""
     ann = await new_person("ann")
 
     with pytest.raises(Failed) as refused:
-        await ask(library, ann, **fields)
+        await ask(search_stack, ann, **fields)
 
     assert refused.value.code == code
     assert text in str(refused.value)
 
 
-async def test_cursor_of_another_user_is_refused(library: Library, new_person: NewPerson) -> None:
+async def test_search_cursor_of_another_user_or_query_is_refused(
+    search_stack: SearchStack, new_person: NewPerson
+) -> None:
     """A cursor is valid for its query, order and user only."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     for n in range(3):
         await ann.say(chat, f"durian {n}")
-    await until_found(ann, "durian", 3)
-    place = (await ask(library, ann, q="durian", limit=1))["next"]
+    await wait_for_results(ann, "durian", 3)
+    cursor = (await ask(search_stack, ann, q="durian", limit=1))["next"]
 
     for person, fields in ((ben, {}), (ann, {"order": "relevance"}), (ann, {"q": "durian 1"})):
         with pytest.raises(Failed) as refused:
-            await ask(library, person, **{"q": "durian", "after": place, **fields})
+            await ask(search_stack, person, **{"q": "durian", "after": cursor, **fields})
         assert refused.value.code == "bad_request"
 
 
-async def test_frame_costs_what_the_route_costs() -> None:
-    """Ten tokens, and one more for a page of 50."""
+async def test_search_frame_costs_ten_tokens() -> None:
+    """One more for a page of 50, as over HTTP."""
     assert cost_of_frame(Search(1, "x")) == SEARCH == 10
     assert cost_of_frame(Search(1, "x", limit=50)) == SEARCH + 1
 
 
-async def test_sdk_searches_over_the_socket(library: Library, new_person: NewPerson) -> None:
-    """A connected client needs no `api_url`."""
+async def test_sdk_searches_over_the_socket(
+    search_stack: SearchStack, new_person: NewPerson
+) -> None:
+    """Without an `api_url`."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     for n in range(3):
         await ann.say(chat, f"guava {n}")
-    await until_found(ben, "guava", 3)
+    await wait_for_results(ben, "guava", 3)
 
-    async with ChatClient(f"ws://127.0.0.1:{library.vault.stack.port}/", ben.token) as client:
+    async with ChatClient(f"ws://127.0.0.1:{search_stack.vault.stack.port}/", ben.token) as client:
         first = await client.search("guava from:" + ann.user, limit=2)
         rest = await client.search("guava from:" + ann.user, limit=2, after=first.next)
 
@@ -117,15 +123,17 @@ async def test_sdk_searches_over_the_socket(library: Library, new_person: NewPer
     assert rest.next is None
 
 
-async def test_terminal_shows_the_newest_results(library: Library, new_person: NewPerson) -> None:
-    """`/search` prints at most ten results with time, chat, sender and snippet, and sends none."""
+async def test_terminal_shows_the_newest_results(
+    search_stack: SearchStack, new_person: NewPerson
+) -> None:
+    """`/search` prints at most ten results and sends no message."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat, group = await ann.open_direct(ben.user), await make_group(ann, ben.user, name="Fruit")
     await ann.say(group, "rambutan in the group")
     for n in range(11):
         await ann.say(chat, f"rambutan {n}")
-    await until_found(ben, "rambutan", 12)
-    stack = library.vault.stack
+    await wait_for_results(ben, "rambutan", 12)
+    stack = search_stack.vault.stack
     process = await asyncio.create_subprocess_exec(
         *(*stack.cli, "chat", "--with", ann.user, "--url", f"ws://127.0.0.1:{stack.port}/"),
         env={**os.environ, **stack.environment(), "CHAT_TOKEN": ben.token},
@@ -152,7 +160,7 @@ async def test_terminal_shows_the_newest_results(library: Library, new_person: N
 async def search_in_terminal(
     process: asyncio.subprocess.Process, query: str, count: int
 ) -> list[str]:
-    """Type a search; return its heading and `count` results."""
+    """Enter a search; return its heading and `count` results."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(f"/search {query}\n".encode())
@@ -167,19 +175,19 @@ async def search_in_terminal(
 
 
 async def test_search_without_a_worker_is_unavailable(
-    library: Library, new_person: NewPerson
+    search_stack: SearchStack, new_person: NewPerson
 ) -> None:
-    """The gateway names the missing worker, and a later search succeeds."""
+    """The error names the missing worker; after its start, a search succeeds."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     await ann.say(chat, "salak one")
-    await until_found(ann, "salak")
-    library.stop_indexer()
+    await wait_for_results(ann, "salak")
+    search_stack.stop_indexer()
 
     with pytest.raises(Failed) as refused:
-        await ask(library, ann, q="salak")
-    library.start_indexer()
+        await ask(search_stack, ann, q="salak")
+    search_stack.start_indexer()
 
     assert refused.value.code == "unavailable"
     assert "chatserver worker search" in str(refused.value)
-    assert len((await ask(library, ann, q="salak"))["results"]) == 1
+    assert len((await ask(search_stack, ann, q="salak"))["results"]) == 1

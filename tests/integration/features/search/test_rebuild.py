@@ -1,4 +1,4 @@
-"""Rebuild, status and query on the command line; erasure and removal of a tenant."""
+"""Rebuild, status and query on the command line; erasure of a user and deletion of a tenant."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 from chatserver.features.search.tenant_index import open_tenant_index
 from tests.integration.features.privacy.support import wait_for_erasure
 from tests.integration.features.search.support import (
-    Library,
     NewPerson,
+    SearchStack,
     make_group,
-    texts,
-    until_found,
+    search_texts,
+    wait_for_results,
 )
 from tests.support.servers.processes import eventually
 
@@ -26,9 +26,9 @@ pytest_plugins = ["tests.integration.features.search.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def run(library: Library, *args: str) -> subprocess.CompletedProcess[str]:
-    """Run `chatserver search` as a process of its own."""
-    stack = library.vault.stack
+async def run(search_stack: SearchStack, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run `chatserver search` in a new process."""
+    stack = search_stack.vault.stack
     return await asyncio.to_thread(
         subprocess.run,
         [*stack.cli, "search", *args],
@@ -37,29 +37,29 @@ async def run(library: Library, *args: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-async def test_rebuild_replaces_the_index_while_new_messages_are_found(
-    library: Library, new_person: NewPerson
+async def test_rebuild_restores_missing_documents_during_new_messages(
+    search_stack: SearchStack, new_person: NewPerson
 ) -> None:
-    """Extra documents are removed and missing ones added, from DynamoDB and S3."""
+    """Missing documents are added from DynamoDB and S3, and new messages are found."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await make_group(ann, ben.user)
     for n in range(5):
         await ann.say(chat, f"walnut {n}")
-    await until_found(ben, "walnut", 5)
-    archived = await library.archive()
-    library.spoil(chat)
-    assert len(await texts(ben, "walnut")) < 5
+    await wait_for_results(ben, "walnut", 5)
+    archived = await search_stack.archive()
+    search_stack.delete_documents(chat)
+    assert len(await search_texts(ben, "walnut")) < 5
 
-    rebuilding = asyncio.create_task(run(library, "rebuild"))
+    rebuilding = asyncio.create_task(run(search_stack, "rebuild"))
     await ann.say(chat, "walnut live")
     done = await rebuilding
-    status = await run(library, "status", "--format", "json")
-    queried = await run(library, "query", "walnut", "--as", ben.user)
+    status = await run(search_stack, "status", "--format", "json")
+    queried = await run(search_stack, "query", "walnut", "--as", ben.user)
 
     assert archived > 0
     assert done.returncode == 0, done.stderr
     assert "rebuilt: " in done.stdout
-    await until_found(ben, "walnut", 6)
+    await wait_for_results(ben, "walnut", 6)
     found = json.loads(status.stdout)
     assert found["documents"] >= 6
     assert found["bytes"] > 0
@@ -67,58 +67,60 @@ async def test_rebuild_replaces_the_index_while_new_messages_are_found(
     assert queried.stdout.count("walnut") >= 5
 
 
-async def test_query_of_the_command_line_reports_errors(library: Library) -> None:
-    """A wrong query ends with 2 and its reason."""
-    found = await run(library, "query", "has:x", "--as", "ann")
+async def test_invalid_query_on_the_command_line_exits_with_2(search_stack: SearchStack) -> None:
+    """The reason is printed."""
+    found = await run(search_stack, "query", "has:x", "--as", "ann")
 
     assert found.returncode == 2, found.stderr
     assert "has:file" in found.stderr
 
 
-async def test_erased_user_leaves_no_byte_in_the_index(
-    library: Library, new_person: NewPerson
+async def test_erased_user_is_removed_from_the_index_files(
+    search_stack: SearchStack, new_person: NewPerson
 ) -> None:
-    """Neither texts nor the id when the receipt says so; other users keep their messages."""
+    """Texts and id, when the receipt is done; messages of other users are kept."""
     zoe, ben = await new_person("zoe"), await new_person("ben")
     mark = f"secret{secrets.token_hex(6)}"
     chat = await zoe.open_direct(ben.user)
     for n in range(30):
         await zoe.say(chat, f"{mark} number {n}")
     await ben.say(chat, "hazelnut stays")
-    await until_found(ben, mark, 30)
-    assert library.has_bytes(mark)
-    assert library.has_bytes(zoe.user)
-    worker = library.vault.start_worker("erasures")
+    await wait_for_results(ben, mark, 30)
+    assert search_stack.find_files_with(mark)
+    assert search_stack.find_files_with(zoe.user)
+    worker = search_stack.vault.start_worker("erasures")
 
     receipt = (await zoe.ask("DELETE", "/v1/me", 202, {}))["receipt"]
     done = await wait_for_erasure(ben.client, receipt)
 
     assert "partitions of the search index compacted" in str(done["steps"])
 
-    assert library.has_bytes(mark) == []
-    assert library.has_bytes(zoe.user) == []
-    await until_found(ben, "hazelnut")
+    assert search_stack.find_files_with(mark) == []
+    assert search_stack.find_files_with(zoe.user) == []
+    await wait_for_results(ben, "hazelnut")
     worker.kill()
 
 
-async def test_index_of_a_tenant_is_deleted(library: Library, new_person: NewPerson) -> None:
-    """No file is left of an embedded index. One in the bucket is among the tenant's objects."""
+async def test_search_index_of_a_tenant_is_deleted(
+    search_stack: SearchStack, new_person: NewPerson
+) -> None:
+    """An embedded index loses its files; one in S3 is deleted with the tenant's objects."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     await ann.say(chat, "almond")
-    await until_found(ben, "almond")
-    library.stop_indexer()
+    await wait_for_results(ben, "almond")
+    search_stack.stop_indexer()
 
-    is_embedded = library.engine == "sqlite"
-    names = sorted(name for name, _ in library.index_files()) if is_embedded else []
+    is_embedded = search_stack.engine == "sqlite"
+    names = sorted(name for name, _ in search_stack.index_files()) if is_embedded else []
 
-    async with open_tenant_index(library.settings, "") as index:
-        left = await index.find_left(10)
-        assert [Path(each).name for each in left.found] == names
+    async with open_tenant_index(search_stack.settings, "") as index:
+        remaining = await index.find_left(10)
+        assert [Path(each).name for each in remaining.found] == names
         assert sum([count async for count in index.delete()]) == len(names)
         assert await index.find_left(10) == ([], 0)
 
-    assert (list(library.index_files()) == []) == is_embedded
-    library.start_indexer()
-    await until_found(ben, "almond")
-    await eventually(lambda: list(library.index_files()) != [])
+    assert (list(search_stack.index_files()) == []) == is_embedded
+    search_stack.start_indexer()
+    await wait_for_results(ben, "almond")
+    await eventually(lambda: list(search_stack.index_files()) != [])

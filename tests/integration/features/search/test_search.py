@@ -1,4 +1,4 @@
-"""Search over HTTP: who finds what, paging, and what is gone after changes."""
+"""Search over HTTP: permissions, queries, pages, and changes of messages."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import pytest
 from chatserver.client.client import ChatClient
 from chatserver.protocol.request_costs import SEARCH, cost_of_route
 from tests.integration.features.search.support import (
-    Library,
     NewPerson,
+    SearchStack,
     make_group,
     search,
-    texts,
-    until_found,
+    search_texts,
+    wait_for_results,
 )
 
 pytest_plugins = ["tests.integration.features.search.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_message_is_found_by_its_members_with_a_snippet(new_person: NewPerson) -> None:
-    """Both users of a direct chat find it; a stranger does not, whatever they ask for."""
+async def test_message_is_found_by_members_with_a_snippet(new_person: NewPerson) -> None:
+    """A user who is not a member does not find it, with or without naming the chat."""
     ann, ben, eve = await new_person("ann"), await new_person("ben"), await new_person("eve")
     chat = await ann.open_direct(ben.user)
     seq = await ann.say(chat, 'Lunch at the <b>Größe</b> & "Café"?')
 
-    await until_found(ben, "grosse cafe")
+    await wait_for_results(ben, "grosse cafe")
     page = await search(ann, 'lunch "grosse b"')
     await eve.ask("GET", f"/v1/search?q=lunch+in:{chat}", 404)
 
@@ -39,23 +39,23 @@ async def test_message_is_found_by_its_members_with_a_snippet(new_person: NewPer
         {"text": "Größe</b", "hit": True},
         {"text": '> & "Café"?'},
     ]
-    assert await texts(eve, "lunch") == []
+    assert await search_texts(eve, "lunch") == []
 
 
 async def test_languages_without_spaces_are_found(new_person: NewPerson) -> None:
-    """Chinese, Japanese and Thai, by any part of the text."""
+    """Chinese, Japanese and Thai, by a part of the text."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     for body in ("明天我们去东京都吃饭", "すぐ行くから待って", "สวัสดีครับ"):
         await ann.say(chat, body)
 
     for query in ("东京", "行く", "都吃", "待", "สวัสดี"):
-        assert len(await until_found(ben, query)) == 1
-    assert await texts(ben, "京东") == []
+        assert len(await wait_for_results(ben, query)) == 1
+    assert await search_texts(ben, "京东") == []
 
 
-async def test_filters_and_orders(new_person: NewPerson) -> None:
-    """Sender, chat, file and time; newest first or by relevance."""
+async def test_search_filters_and_orders_results(new_person: NewPerson) -> None:
+    """By sender, chat, file and time; newest first or by relevance."""
     ann, ben = await new_person("ann"), await new_person("ben")
     direct = await ann.open_direct(ben.user)
     group = await make_group(ann, ben.user)
@@ -63,27 +63,27 @@ async def test_filters_and_orders(new_person: NewPerson) -> None:
     await ben.say(group, "one apple among many other words in a long text about nothing")
     file = await ann.upload(direct, b"content", "notes.txt")
     await ann.say(direct, "apple file", attachments=[file])
-    await until_found(ann, "apple", 3)
+    await wait_for_results(ann, "apple", 3)
 
-    assert await texts(ann, "apple from:me") == ["apple file", "apple apple apple"]
-    assert len(await texts(ann, f"apple from:{ben.user}")) == 1
-    assert len(await texts(ann, f"in:{group} apple")) == 1
-    assert await texts(ann, "has:file") == ["apple file"]
-    assert await texts(ann, "apple before:2020-01-01") == []
-    assert len(await texts(ann, "apple after:2020-01-01")) == 3
-    assert (await texts(ann, "apple", order="relevance"))[0] == "apple apple apple"
-    assert (await texts(ann, "apple"))[0] == "apple file"
+    assert await search_texts(ann, "apple from:me") == ["apple file", "apple apple apple"]
+    assert len(await search_texts(ann, f"apple from:{ben.user}")) == 1
+    assert len(await search_texts(ann, f"in:{group} apple")) == 1
+    assert await search_texts(ann, "has:file") == ["apple file"]
+    assert await search_texts(ann, "apple before:2020-01-01") == []
+    assert len(await search_texts(ann, "apple after:2020-01-01")) == 3
+    assert (await search_texts(ann, "apple", order="relevance"))[0] == "apple apple apple"
+    assert (await search_texts(ann, "apple"))[0] == "apple file"
 
 
 @pytest.mark.parametrize("order", ["newest", "relevance"])
-async def test_pages_have_each_result_once(new_person: NewPerson, order: str) -> None:
-    """A cursor continues; it is valid for its query and user only."""
+async def test_search_pages_have_each_result_once(new_person: NewPerson, order: str) -> None:
+    """A cursor is valid for its own user only."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chats = [await ann.open_direct(ben.user), await make_group(ann, ben.user)]
     sent = {f"pear number {n}" for n in range(23)}
     for n in range(23):
         await ann.say(chats[n % 2], f"pear number {n}")
-    await until_found(ann, "pear", 23)
+    await wait_for_results(ann, "pear", 23)
 
     found: list[str] = []
     cursor: str | None = None
@@ -102,62 +102,62 @@ async def test_pages_have_each_result_once(new_person: NewPerson, order: str) ->
         assert found[:2] == ["pear number 22", "pear number 21"]
 
 
-async def test_search_begins_where_the_member_joined_and_ends_where_they_left(
+async def test_search_finds_only_messages_that_the_member_may_read(
     new_person: NewPerson,
 ) -> None:
-    """The index has all messages of the chat; the history decides who reads them."""
+    """None from before the user joined, and none after the user left."""
     ann, ben, cat = await new_person("ann"), await new_person("ben"), await new_person("cat")
     chat = await make_group(ann, cat.user)
     await ann.ask("PATCH", f"/v1/chats/{chat}", 200, {"history": "joined"})
     await ann.say(chat, "plum before")
     await ann.ask("POST", f"/v1/chats/{chat}/members", 201, {"users": [ben.user]})
     await ann.say(chat, "plum between")
-    await until_found(ann, "plum", 2)
-    joined = await until_found(ben, "plum")
+    await wait_for_results(ann, "plum", 2)
+    as_member = await wait_for_results(ben, "plum")
     await ben.ask("POST", f"/v1/chats/{chat}/leave", 200)
 
-    assert joined == ["plum between"]
-    assert await texts(ben, "plum") == []
+    assert as_member == ["plum between"]
+    assert await search_texts(ben, "plum") == []
 
 
-async def test_edits_deletions_and_expiry_leave_the_index(
-    library: Library, new_person: NewPerson
+async def test_edited_deleted_and_expired_messages_are_not_found(
+    search_stack: SearchStack, new_person: NewPerson
 ) -> None:
-    """The old text is not found from the response on, and the new one within seconds."""
+    """Old text is not found once the change is acked; new text is found shortly after."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     edited = await ann.say(chat, "kiwi original")
     deleted = await ann.say(chat, "kiwi deleted")
     hidden = await ann.say(chat, "kiwi hidden")
-    await ann.say(chat, "kiwi fleeting", expires_s=5)
-    await until_found(ben, "kiwi", 4)
+    await ann.say(chat, "kiwi expiring", expires_s=5)
+    await wait_for_results(ben, "kiwi", 4)
 
     await ann.ask("PATCH", f"/v1/chats/{chat}/messages/{edited}", 200, {"body": "kiwi changed"})
     await ann.ask("DELETE", f"/v1/chats/{chat}/messages/{deleted}", 200)
     await ben.ask("DELETE", f"/v1/chats/{chat}/messages/{hidden}?for=me", 200)
-    assert await texts(ben, "kiwi original") == []
-    assert await texts(ben, "kiwi deleted") == []
-    assert await texts(ben, "kiwi hidden") == []
-    await until_found(ben, "kiwi changed")
-    await until_found(ann, "kiwi hidden")
-    await until_found(ann, "kiwi fleeting", 0)
+    assert await search_texts(ben, "kiwi original") == []
+    assert await search_texts(ben, "kiwi deleted") == []
+    assert await search_texts(ben, "kiwi hidden") == []
+    await wait_for_results(ben, "kiwi changed")
+    await wait_for_results(ann, "kiwi hidden")
+    await wait_for_results(ann, "kiwi expiring", 0)
 
 
 async def test_messages_of_blocked_users_are_left_out(new_person: NewPerson) -> None:
-    """In common groups as well."""
+    """Also in a common group."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await make_group(ann, ben.user)
     await ben.say(chat, "fig from ben")
     await ann.say(chat, "fig from ann")
-    await until_found(ann, "fig", 2)
+    await wait_for_results(ann, "fig", 2)
 
     await ann.ask("PUT", f"/v1/me/blocks/{ben.user}", 204)
 
-    assert await texts(ann, "fig") == ["fig from ann"]
+    assert await search_texts(ann, "fig") == ["fig from ann"]
 
 
-async def test_wrong_queries_are_bad_requests(new_person: NewPerson) -> None:
-    """The message says what is wrong; the unit tests cover all cases."""
+async def test_invalid_search_query_is_refused(new_person: NewPerson) -> None:
+    """One of each kind; the unit tests have all cases."""
     ann = await new_person("ann")
     for query in ("q=", "q=%22open", "q=has:x", "q=x&limit=51", "q=x&order=best", "", "q=x&p=1"):
         await ann.ask("GET", f"/v1/search?{query}", 400)
@@ -168,30 +168,30 @@ async def test_message_is_found_within_two_seconds(new_person: NewPerson) -> Non
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     await ann.say(chat, "warm up")
-    await until_found(ann, "warm up")
+    await wait_for_results(ann, "warm up")
     loop = asyncio.get_running_loop()
     delays = []
     for n in range(5):
         await ann.say(chat, f"quince {n}")
         began = loop.time()
-        await until_found(ben, f'"quince {n}"')
+        await wait_for_results(ben, f'"quince {n}"')
         delays.append(loop.time() - began)
 
     assert sorted(delays)[2] < 2.0, delays
 
 
-async def test_sdk_searches_over_http(library: Library, new_person: NewPerson) -> None:
-    """`ChatClient.search` returns entries, snippets and the next page."""
+async def test_sdk_searches_over_http(search_stack: SearchStack, new_person: NewPerson) -> None:
+    """With snippets and pages."""
     ann, ben = await new_person("ann"), await new_person("ben")
     chat = await ann.open_direct(ben.user)
     for n in range(3):
         await ann.say(chat, f"papaya {n}")
-    await until_found(ben, "papaya", 3)
+    await wait_for_results(ben, "papaya", 3)
 
     async def token() -> str:
         return ben.token
 
-    client = ChatClient("ws://127.0.0.1:9/", token, api_url=library.vault.api.endpoint)
+    client = ChatClient("ws://127.0.0.1:9/", token, api_url=search_stack.vault.api.endpoint)
     first = await client.search("papaya from:" + ann.user, limit=2)
     rest = await client.search("papaya from:" + ann.user, limit=2, after=first.next)
 
@@ -201,7 +201,7 @@ async def test_sdk_searches_over_http(library: Library, new_person: NewPerson) -
     assert rest.next is None
 
 
-async def test_costs_of_a_search_are_ten_tokens() -> None:
-    """A search costs more than other reads, and a page of any size costs the same."""
+async def test_search_request_costs_ten_tokens() -> None:
+    """One more for a page of 50."""
     assert cost_of_route("GET", "/v1/search", "50") == SEARCH + 1
     assert cost_of_route("GET", "/v1/search", None) == SEARCH == 10

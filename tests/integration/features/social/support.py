@@ -1,9 +1,8 @@
-"""Support of the tests of the social graph: its items, and use cases on real servers."""
+"""Helpers of the tests of the social graph: repositories, rows and workers."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.clock import SystemClock
@@ -29,7 +28,7 @@ Row = dict[str, str | int]
 
 @dataclasses.dataclass
 class SocialRows:
-    """All that reads and writes table `social`, and the table as it is."""
+    """The repositories of table `social`, and access to its rows."""
 
     tables: Tables
     profiles: SocialProfiles
@@ -42,7 +41,7 @@ class SocialRows:
     fanouts: Fanouts
 
     async def all(self, table: str = "social") -> dict[tuple[str, str], Row]:
-        """Return all rows by key, read past all code of ours."""
+        """Return all rows by key, read without the repositories."""
         found: dict[tuple[str, str], Row] = {}
         for item in await scan_all(self.tables, table):
             row = {name: _plain(value) for name, value in item.items()}
@@ -50,7 +49,7 @@ class SocialRows:
         return found
 
     async def make_users(self, *users: str) -> None:
-        """Make accounts."""
+        """Create accounts."""
         directory = Directory(self.tables.client, self.tables.settings)
         for user in users:
             await directory.put_user_if_absent(user, f"Name of {user}", 1.0)
@@ -62,14 +61,13 @@ class SocialRows:
         id_: str = "",
         created_ms: int = 1_795_000_000_000,
     ) -> Post:
-        """Post something."""
+        """Create a post."""
         made = Post(PostId(id_) if id_ else IDS.next(), author, content, created_ms)
         await self.posts.create_post(made)
         return made
 
 
 IDS = PostIds(SystemClock())
-_numbers = itertools.count(1)
 
 
 async def scan_all(tables: Tables, table: str) -> list[Item]:
@@ -90,51 +88,51 @@ def _plain(value: dict[str, str]) -> str | int:
 
 
 def social_rows_of(tables: Tables) -> SocialRows:
-    """The rows of some tables."""
-    how = tables.client, tables.settings
+    """Return the repositories of a test's tables."""
+    arguments = tables.client, tables.settings
     return SocialRows(
         tables,
-        SocialProfiles(*how),
-        SocialGraph(*how),
-        SocialCounts(*how),
-        SocialPosts(*how),
-        SocialLikes(*how),
-        SocialFavorites(*how),
-        SocialTimelines(*how),
-        Fanouts(*how),
+        SocialProfiles(*arguments),
+        SocialGraph(*arguments),
+        SocialCounts(*arguments),
+        SocialPosts(*arguments),
+        SocialLikes(*arguments),
+        SocialFavorites(*arguments),
+        SocialTimelines(*arguments),
+        Fanouts(*arguments),
     )
 
 
-def line_of(post: Post) -> PostRef:
-    """The line of a post."""
+def ref_of(post: Post) -> PostRef:
+    """Return the reference to a post, as timelines have it."""
     return PostRef(post.id, post.author)
 
 
 async def count_all(container: StorageContainer) -> None:
-    """Count all queued changes of the only partition."""
-    while await counter_of(container).step():
+    """Run the counters worker until all queued changes are counted."""
+    while await make_counters_worker(container).step():
         pass
 
 
-def counter_of(container: StorageContainer, owner: str = "w1") -> CountersWorker:
-    """The worker that counts the likes of the only partition."""
+def make_counters_worker(container: StorageContainer, owner: str = "w1") -> CountersWorker:
+    """Return the counters worker of the only partition."""
     return CountersWorker(container, 0, owner)
 
 
-async def do_jobs(container: StorageContainer, owner: str = "w1") -> None:
-    """Do the jobs of all shards that there are."""
+async def run_fanout_jobs(container: StorageContainer, owner: str = "w1") -> None:
+    """Run the timeline worker of each shard until no job is left."""
     for shard in range(SHARDS):
         while await TimelineWorker(container, PostWakeUp(container.hot), shard, owner).step():
             pass
 
 
-def users_named(stem: str, count: int) -> list[UserId]:
-    """So many users."""
+def make_user_ids(stem: str, count: int) -> list[UserId]:
+    """Return `count` user ids with a common stem."""
     return [UserId(f"{stem}{n:03d}") for n in range(count)]
 
 
 def edges_of(rows: dict[tuple[str, str], Row]) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
-    """Followers by the items of both users."""
+    """Return (follower, user) pairs from the follower rows and from the following rows."""
     followers, following = set(), set()
     for partition, sort in rows:
         other = sort.removeprefix("u#")

@@ -1,4 +1,4 @@
-"""Counting likes: many at once, each once, whatever is killed when."""
+"""Like counts: batches, concurrent workers, and kills."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from chatserver.features.social.hot import CountQueue
 from chatserver.features.social.worker.counters import run_counters
 from chatserver.telemetry import metrics
 from tests.integration.features.social.support import (
-    counter_of,
-    line_of,
+    make_counters_worker,
+    make_user_ids,
+    ref_of,
     social_rows_of,
-    users_named,
 )
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import (
@@ -35,28 +35,26 @@ from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
-PLACES = ("counters.before_write", "counters.after_write", "counters.before_trim")
+FAILPOINTS = ("counters.before_write", "counters.after_write", "counters.before_trim")
 
 
 class Killed(Exception):
-    """A worker died here."""
+    """Stands for the kill of a worker."""
 
 
-async def test_likes_are_counted_many_at_once_and_the_queue_is_emptied(
-    container: StorageContainer, tables: Tables
-) -> None:
-    """Two posts, forty likes, two writes; a repeat counts once, what is taken back does not."""
+async def test_likes_are_counted_in_batches(container: StorageContainer, tables: Tables) -> None:
+    """Forty likes of two posts are two writes; repeated likes and removed ones do not count."""
     rows, social = social_rows_of(tables), container.get(SocialContainer).social
-    fans = users_named("fan", 20)
+    fans = make_user_ids("fan", 20)
     await make_users(container, ALICE, *fans)
     posts = [await rows.post("alice"), await rows.post("alice")]
-    await asyncio.gather(*(social.like(fan, line_of(post)) for fan in fans for post in posts))
-    await social.like(fans[0], line_of(posts[0]))
-    await social.unlike(fans[1], line_of(posts[0]))
-    await social.unlike(fans[1], line_of(posts[0]))
+    await asyncio.gather(*(social.like(fan, ref_of(post)) for fan in fans for post in posts))
+    await social.like(fans[0], ref_of(posts[0]))
+    await social.unlike(fans[1], ref_of(posts[0]))
+    await social.unlike(fans[1], ref_of(posts[0]))
     before = metrics.COUNTERS_WRITES._value.get()
 
-    assert not await counter_of(container).step()
+    assert not await make_counters_worker(container).step()
 
     assert metrics.COUNTERS_WRITES._value.get() - before == 2
     assert await rows.likes.get_counts([post.id for post in posts]) == {
@@ -67,35 +65,35 @@ async def test_likes_are_counted_many_at_once_and_the_queue_is_emptied(
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_counts_are_edges_once_the_queue_is_drained_whoever_was_killed(
+async def test_counts_equal_likes_after_random_kills(
     container: StorageContainer, tables: Tables, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers die at random while sixteen tasks like and unlike; two of them are at it at once."""
-    dice = random.Random(seed)
+    """Two workers count and are killed at random while sixteen tasks like and unlike."""
+    rng = random.Random(seed)
     rows, social = social_rows_of(tables), container.get(SocialContainer).social
-    fans = users_named("fan", 6)
+    fans = make_user_ids("fan", 6)
     await make_users(container, ALICE, *fans)
     posts = [await rows.post("alice") for _ in range(3)]
-    deaths: list[str] = []
+    kills: list[str] = []
 
-    def die(name: str) -> None:
-        if dice.random() < 0.3:
-            deaths.append(name)
+    def kill_at_random(name: str) -> None:
+        if rng.random() < 0.3:
+            kills.append(name)
             raise Killed
 
-    monkeypatch.setattr("chatserver.features.social.worker.counters.failpoint", die)
+    monkeypatch.setattr("chatserver.features.social.worker.counters.failpoint", kill_at_random)
 
     async def like(number: int) -> None:
-        mine, done = random.Random(seed * 16 + number), 0
-        # How often somebody counts meanwhile, and may die of it, is a matter of speed.
-        while done < 12 or len(deaths) <= 3:
+        task_rng, done = random.Random(seed * 16 + number), 0
+        # Until there were some kills; how many there are depends on the speed of the machine.
+        while done < 12 or len(kills) <= 3:
             done += 1
-            fan, line = mine.choice(fans), line_of(mine.choice(posts))
-            await (social.like(fan, line) if mine.random() < 0.6 else social.unlike(fan, line))
+            fan, ref = task_rng.choice(fans), ref_of(task_rng.choice(posts))
+            await (social.like(fan, ref) if task_rng.random() < 0.6 else social.unlike(fan, ref))
 
     async def step(owner: str) -> None:
         try:
-            await counter_of(container, owner).step()
+            await make_counters_worker(container, owner).step()
         except* Killed:
             pass
 
@@ -112,17 +110,17 @@ async def test_counts_are_edges_once_the_queue_is_drained_whoever_was_killed(
 
 
 @pytest.mark.timeout(300)
-async def test_worker_process_that_is_killed_is_followed_by_one_that_counts_once(
+async def test_likes_are_counted_once_after_kills_of_the_worker_process(
     container: StorageContainer, tables: Tables
 ) -> None:
     """Real processes, killed before the write, after it, and before the queue is trimmed."""
     rows, social = social_rows_of(tables), container.get(SocialContainer).social
-    fans = users_named("fan", len(PLACES) * 2)
+    fans = make_user_ids("fan", len(FAILPOINTS) * 2)
     await make_users(container, ALICE, *fans)
     post = await rows.post("alice")
 
-    def run(place: str) -> int:
-        env = {**os.environ, **variables_of(container), "CHAT_FAILPOINT": f"{place}:kill"}
+    def run(failpoint: str) -> int:
+        env = {**os.environ, **variables_of(container), "CHAT_FAILPOINT": f"{failpoint}:kill"}
         more = {
             "chatserver.features.social.worker.counters.LEASE_S": "1",
             "chatserver.features.social.worker.counters.FLUSH_S": "0.2",
@@ -130,10 +128,10 @@ async def test_worker_process_that_is_killed_is_followed_by_one_that_counts_once
         command = [sys.executable, "-m", "tests.support.cli", "worker", "counters"]
         return subprocess.run(command, env={**env, **more}, timeout=120, check=False).returncode
 
-    for number, place in enumerate(PLACES):
+    for number, failpoint in enumerate(FAILPOINTS):
         for fan in fans[2 * number : 2 * number + 2]:
-            await social.like(fan, line_of(post))
-        assert await asyncio.to_thread(run, place) == -9
+            await social.like(fan, ref_of(post))
+        assert await asyncio.to_thread(run, failpoint) == -9
 
     async def is_counted() -> bool:
         return (await rows.likes.get_counts([post.id]))[post.id] == len(fans)
@@ -143,10 +141,10 @@ async def test_worker_process_that_is_killed_is_followed_by_one_that_counts_once
     assert await rows.likes.count_likes(post.id) == len(fans)
 
 
-async def test_like_that_cannot_be_counted_is_not_kept(
+async def test_like_that_cannot_be_counted_is_not_stored(
     container: StorageContainer, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full queue refuses before the write; an unavailable Redis, after it."""
+    """A full queue refuses the like before the write; if Redis is down, the like is undone."""
     rows = social_rows_of(tables)
     await make_users(container, ALICE, UserId("bob"))
     post = await rows.post("alice")
@@ -157,18 +155,18 @@ async def test_like_that_cannot_be_counted_is_not_kept(
         await queue.check_room(post.id)
     await container.hot.call("DEL", container.hot.keys.counts(0))
 
-    async def away(*_: object) -> None:
-        raise Unavailable("redis is away")
+    async def fail(*_: object) -> None:
+        raise Unavailable("redis is down")
 
-    monkeypatch.setattr(CountQueue, "add", away)
+    monkeypatch.setattr(CountQueue, "add", fail)
     with pytest.raises(Unavailable):
-        await social.like(UserId("bob"), line_of(post))
+        await social.like(UserId("bob"), ref_of(post))
     assert await rows.likes.find_liked("bob", [post.id]) == set()
 
 
 @pytest.mark.constants({"chatserver.features.social.worker.counters.BATCH_MAX": 2})
-async def test_likes_of_a_post_that_is_gone_are_passed_over(redis_url: str, tables: Tables) -> None:
-    """Queue entries of a deleted post do not recreate its count."""
+async def test_likes_of_a_deleted_post_are_skipped(redis_url: str, tables: Tables) -> None:
+    """Queued changes do not create the count again."""
     async with open_container(redis_url, tables.settings) as container:
         rows = social_rows_of(tables)
         kept, gone = await rows.post("alice"), await rows.post("alice")
@@ -176,7 +174,7 @@ async def test_likes_of_a_post_that_is_gone_are_passed_over(redis_url: str, tabl
         for post in (gone, kept, gone, kept, kept):
             await queue.add("likes", post.id, 1)
         await rows.posts.delete_post("alice", gone.id, 1)
-        worker = counter_of(container)
+        worker = make_counters_worker(container)
 
         assert [await worker.step() for _ in range(3)] == [True, True, False]
 

@@ -1,4 +1,4 @@
-"""Favorites in DynamoDB: two rows each, saved once, bounded."""
+"""Favorites in DynamoDB: rows, repeats and limit."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.integration.warm.support import Tables
 pytest_plugins = ["tests.integration.warm.fixtures"]
 
 
-async def test_favorite_is_two_rows_which_are_written_once(tables: Tables) -> None:
-    """Concurrent saves and a lost response create one favorite; a removal leaves nothing."""
+async def test_favorite_is_stored_once_in_two_rows(tables: Tables) -> None:
+    """Also after concurrent saves and a lost response; a removal deletes both rows."""
     rows = social_rows_of(tables)
     post, place = PostRef(IDS.next(), "alice"), IDS.next()
     message = MessageRef(ChatId("d-x"), Seq(17))
@@ -43,8 +43,8 @@ async def test_favorite_is_two_rows_which_are_written_once(tables: Tables) -> No
 
 
 @pytest.mark.constants({"chatserver.features.social.warm.favorites.FAVORITES_MAX": 2})
-async def test_favorites_of_each_kind_are_bounded(tables: Tables) -> None:
-    """One more is refused; a saved one is not."""
+async def test_favorites_of_each_kind_are_limited(tables: Tables) -> None:
+    """A favorite beyond the limit is refused; a repeated one is not."""
     favorites = social_rows_of(tables).favorites
     posts = [PostRef(IDS.next(), "alice") for _ in range(3)]
     for post in posts[:2]:

@@ -1,4 +1,4 @@
-"""Favorites over HTTP and by the SDK: save, list and remove posts and messages."""
+"""Favorites over HTTP and in the SDK: save, list and remove posts and messages."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MESSAGES, POSTS = "/v1/me/favorites/messages", "/v1/me/favorites/posts"
 
 
 async def ask(client: httpx.AsyncClient, method: str, path: str, body: Any = None) -> Any:
-    """Make a request that succeeds."""
+    """Make a request, check that it succeeds, and return the body."""
     answer = await client.request(method, path, json=body)
     assert answer.is_success, (method, path, answer.text)
     return answer.json() if answer.content else None
 
 
 async def read_all(client: httpx.AsyncClient, path: str) -> list[Any]:
-    """Return a list read in pages of two, each full but the last."""
+    """Read a list in pages of two; all pages but the last must be full."""
     found: list[Any] = []
     cursor = ""
     while True:
@@ -38,10 +38,10 @@ async def read_all(client: httpx.AsyncClient, path: str) -> list[Any]:
         cursor = f"&cursor={page['next']}"
 
 
-async def test_saved_posts_are_listed_for_oneself_last_saved_first(
+async def test_saved_posts_are_listed_for_the_user_last_saved_first(
     caller: Caller, new_name: NewName
 ) -> None:
-    """Saving is idempotent; deleted posts and posts of blocked users are not listed."""
+    """Saving is idempotent; deleted posts and posts of blocking users are not listed."""
     alice, bob, carol = map(new_name, ("alice", "bob", "carol"))
     as_alice, as_bob, as_carol = caller(alice), caller(bob), caller(carol)
     made = [
@@ -75,7 +75,7 @@ async def test_saved_posts_are_listed_for_oneself_last_saved_first(
 async def test_saved_messages_are_listed_while_the_user_may_read_them(
     caller: Caller, alice: RawChat, bob: RawChat
 ) -> None:
-    """Edits show; deleted and hidden messages, and those of a chat that the user left, do not."""
+    """With their edits; not after they are deleted or hidden, or the user left the chat."""
     as_alice, as_bob = caller(alice.user), caller(bob.user)
     group = await alice.ask("create_chat", members=[bob.user], name="Trip", ref="g")
     chat = group["chat"]["chat"]
@@ -101,11 +101,11 @@ async def test_saved_messages_are_listed_while_the_user_may_read_them(
     assert problem_of(await as_bob.put(f"{MESSAGES}/{chat}/{seqs[0]}")) == (404, "not_found")
 
 
-async def test_sdk_follows_posts_and_saves(
+async def test_sdk_has_all_social_functions(
     stack: Stack, api: Server, alice: RawChat, bob: RawChat, pair: str, caller: Caller
 ) -> None:
-    """The same by the client SDK."""
-    placed = (await send(caller(alice.user), pair, "hello")).json()
+    """Follow, post, save, list and remove."""
+    ack = (await send(caller(alice.user), pair, "hello")).json()
     async with ChatClient(
         f"ws://127.0.0.1:{stack.port}/", stack.token(bob.user), device="sdk", api_url=api.endpoint
     ) as client:
@@ -113,7 +113,7 @@ async def test_sdk_follows_posts_and_saves(
         await social.follow(alice.user)
         post = await social.create_post("my post")
         await social.save_post(bob.user, post["id"])
-        await social.save_message(pair, placed["seq"])
+        await social.save_message(pair, ack["seq"])
         posts = await social.list_favorite_posts(limit=1)
         messages = await social.list_favorite_messages()
         profile = await social.get_profile(alice.user)
@@ -124,7 +124,7 @@ async def test_sdk_follows_posts_and_saves(
         assert [each.message.body for each in messages.items] == ["hello"]
         assert profile["followed"] and mine.posts[0]["favorite"]
         await social.remove_saved_post(bob.user, post["id"])
-        await social.remove_saved_message(pair, placed["seq"])
+        await social.remove_saved_message(pair, ack["seq"])
         await social.unfollow(alice.user)
         assert (await social.list_favorite_posts()).items == []
         assert (await social.list_favorite_messages()).items == []

@@ -1,4 +1,4 @@
-"""Follows: edges in both directions and exact counts, under races, blocks and conflicts."""
+"""Follows: edges in both directions and exact counts, despite races, blocks and conflicts."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from chatserver.warm.dynamo.client import Item
 from tests.integration.features.social.support import (
     SocialRows,
     count_all,
-    counter_of,
     edges_of,
+    make_counters_worker,
+    make_user_ids,
     scan_all,
     social_rows_of,
-    users_named,
 )
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import make_users
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
-USERS = users_named("u", 4)
+USERS = make_user_ids("u", 4)
 TASKS = 16
 STEPS = 8
 CONFLICT = (
@@ -46,7 +46,7 @@ CONFLICT = (
 
 
 def follows_of(container: StorageContainer, rows: SocialRows) -> Follows:
-    """Follow use cases whose DynamoDB calls meet the faults of the test's tables."""
+    """Return the follow service with the fault injection of the test's tables."""
     made = container.get(SocialContainer)
     return Follows(
         graph=rows.graph,
@@ -57,8 +57,8 @@ def follows_of(container: StorageContainer, rows: SocialRows) -> Follows:
     )
 
 
-async def look(rows: SocialRows) -> set[tuple[str, str]]:
-    """Return all edges of one moment, which exist in both directions."""
+async def read_edges(rows: SocialRows) -> set[tuple[str, str]]:
+    """Read all edges in one transaction, and check that both directions are equal."""
     table = rows.tables.settings.table_prefix + "social"
     pairs = [(user, other) for user in USERS for other in USERS if user != other]
     keys = [(f"u#{user}#following", f"u#{other}") for user, other in pairs]
@@ -85,39 +85,39 @@ async def check_counts(rows: SocialRows, users: Sequence[str]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_edges_are_one_at_every_moment_and_counts_are_exact_once_quiet(
+async def test_edges_are_consistent_at_any_time_and_counts_are_exact_at_the_end(
     container: StorageContainer, tables: Tables, seed: int
 ) -> None:
-    """Sixteen tasks follow, unfollow, block and unblock; calls collide and answers are lost."""
+    """Sixteen tasks follow, unfollow, block and unblock, with conflicts and lost responses."""
     await make_users(container, *USERS)
     rows = social_rows_of(tables)
     follows = follows_of(container, rows)
     tables.faults.lose_answers("TransactWriteItems", 2)
     tables.faults.add("TransactWriteItems", *([lambda _: CONFLICT] + [lambda _: None] * 4) * 8)
     blocked: set[tuple[UserId, UserId]] = set()
-    is_over = asyncio.Event()
-    looks = 0
+    is_done = asyncio.Event()
+    reads = 0
 
-    async def watch() -> None:
-        nonlocal looks
-        while not is_over.is_set():
-            await look(rows)
-            await counter_of(container).step()
-            looks += 1
+    async def read_repeatedly() -> None:
+        nonlocal reads
+        while not is_done.is_set():
+            await read_edges(rows)
+            await make_counters_worker(container).step()
+            reads += 1
 
     async def work(number: int) -> None:
-        dice = random.Random(seed * TASKS + number)
+        rng = random.Random(seed * TASKS + number)
         for _ in range(STEPS):
-            user, other = dice.sample(USERS, 2)
-            match dice.choices(("follow", "unfollow", "block", "unblock"), (6, 3, 1, 1))[0]:
-                # A task that meets all the conflicts may fail.
+            user, other = rng.sample(USERS, 2)
+            match rng.choices(("follow", "unfollow", "block", "unblock"), (6, 3, 1, 1))[0]:
+                # A task that gets many of the conflicts may fail.
                 case "follow":
                     with contextlib.suppress(Forbidden, Unavailable):
                         await follows.follow(user, other)
                 case "unfollow":
                     with contextlib.suppress(Unavailable):
                         await follows.unfollow(user, other)
-                # One task blocks for each user, so that the blocks are known.
+                # One task per user changes blocks, so that the final blocks are known.
                 case "block" if number % 4 == 0 and other != USERS[number // 4]:
                     await container.moderation.block(USERS[number // 4], other)
                     blocked.add((USERS[number // 4], other))
@@ -125,24 +125,24 @@ async def test_edges_are_one_at_every_moment_and_counts_are_exact_once_quiet(
                     await container.moderation.unblock(USERS[number // 4], other)
                     blocked.discard((USERS[number // 4], other))
 
-    watcher = asyncio.create_task(watch())
+    reader = asyncio.create_task(read_repeatedly())
     await asyncio.gather(*(work(number) for number in range(TASKS)))
-    is_over.set()
-    await watcher
+    is_done.set()
+    await reader
     await count_all(container)
 
-    edges = await look(rows)
-    assert looks > 0
+    edges = await read_edges(rows)
+    assert reads > 0
     assert not {pair for one, other in blocked for pair in ((one, other), (other, one))} & edges
     followers, following = edges_of(await rows.all())
     assert followers == following == edges
     await check_counts(rows, USERS)
 
 
-async def test_follow_that_cannot_be_counted_is_not_kept(
+async def test_follow_that_cannot_be_counted_is_not_stored(
     container: StorageContainer, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Redis fails before the first or second queue entry; the other one is undone."""
+    """If Redis fails at the first or second queue entry, the change is undone."""
     alice, bob = USERS[:2]
     await make_users(container, alice, bob)
     rows, follows = social_rows_of(tables), container.get(SocialContainer).follows
@@ -158,22 +158,22 @@ async def test_follow_that_cannot_be_counted_is_not_kept(
         refused.add(count)
         with pytest.raises(Unavailable):
             await follows.follow(alice, bob)
-        assert await look(rows) == set()
+        assert await read_edges(rows) == set()
         refused.clear()
     await follows.follow(alice, bob)
     refused.add("following")
     with pytest.raises(Unavailable):
         await follows.unfollow(alice, bob)
 
-    assert await look(rows) == {(alice, bob)}
+    assert await read_edges(rows) == {(alice, bob)}
     await count_all(container)
     await check_counts(rows, [alice, bob])
 
 
-async def test_user_follows_a_bounded_number_of_others(
+async def test_follow_beyond_the_limit_is_refused(
     container: StorageContainer, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A follow beyond the bound is refused; a repeated follow is not."""
+    """A repeated follow is not refused."""
     alice, bob, carol = USERS[:3]
     await make_users(container, alice, bob, carol)
     follows = container.get(SocialContainer).follows
@@ -185,13 +185,13 @@ async def test_user_follows_a_bounded_number_of_others(
         await follows.follow(alice, carol)
 
     await follows.follow(alice, bob)
-    assert await look(social_rows_of(tables)) == {(alice, bob)}
+    assert await read_edges(social_rows_of(tables)) == {(alice, bob)}
 
 
-async def test_block_ends_that_either_follows_and_keeps_it_so(
+async def test_block_removes_follows_in_both_directions(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """Follows that are under way when somebody blocks leave nothing behind."""
+    """Also follows that are concurrent with the block."""
     alice, bob = USERS[:2]
     await make_users(container, alice, bob)
     rows = social_rows_of(tables)
@@ -204,16 +204,16 @@ async def test_block_ends_that_either_follows_and_keeps_it_so(
             return_exceptions=True,
         )
         assert all(one in (True, None) or isinstance(one, Forbidden) for one in outcomes)
-        assert await look(rows) == set()
+        assert await read_edges(rows) == set()
         await container.moderation.unblock(alice, bob)
     assert await rows.graph.follow(alice, bob, 1)
 
 
-async def test_followers_are_paged_whole_while_others_come_and_go(tables: Tables) -> None:
-    """A user who follows all the time is on exactly one page."""
+async def test_follower_pages_have_each_permanent_follower_once(tables: Tables) -> None:
+    """While other users follow and unfollow."""
     rows = social_rows_of(tables)
     graph: SocialGraph = rows.graph
-    steady = [str(user) for user in users_named("s", 20)]
+    steady = [str(user) for user in make_user_ids("s", 20)]
     await asyncio.gather(*(graph.follow(user, "star", 1) for user in steady))
     found: list[str] = []
     after, number = None, 0

@@ -1,4 +1,4 @@
-"""The seven access patterns: what each writes and reads, key by key, looked at past our code."""
+"""The access patterns of table `social`: requests, keys and rows of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chatserver.features.accounts.warm.accounts import AccountRows
 from chatserver.features.social.model import PostId, PostRef
 from chatserver.features.social.warm.graph import SocialGraph
 from chatserver.warm.chats.moderation import Moderation
-from tests.integration.features.social.support import SocialRows, line_of, social_rows_of
+from tests.integration.features.social.support import SocialRows, ref_of, social_rows_of
 from tests.integration.warm.support import Tables
 
 pytest_plugins = ["tests.integration.warm.fixtures"]
@@ -21,18 +21,19 @@ NOW_MS = 1_795_000_000_000
 
 @pytest.fixture
 def social_rows(tables: Tables) -> SocialRows:
-    """The rows of the test's own tables."""
+    """The repositories on the tables of this test."""
     return social_rows_of(tables)
 
 
-async def test_user_info_is_one_query_of_info_and_count(
+async def test_user_info_and_counts_are_read_with_one_query(
     social_rows: SocialRows, tables: Tables
 ) -> None:
-    """`u#<id>` / `info` and `count`; the name is the account's, and changes with it."""
+    """`u#<id>` / `info` and `count`; the name is that of the account."""
     await social_rows.make_users("alice", "bob")
     await social_rows.graph.follow("bob", "alice", NOW_MS)
     await social_rows.post("alice", id_=P1)
-    assert (await social_rows.profiles.find_profile("alice"))[0] is None  # nobody has looked yet
+    before, _ = await social_rows.profiles.find_profile("alice")
+    assert before is None  # created by the first request
     await social_rows.profiles.make_info("alice")
     accounts = AccountRows(tables.client, tables.settings)
     await accounts.put_profile("alice", {"about": "Hi", "name": "Alice"})
@@ -52,13 +53,13 @@ async def test_user_info_is_one_query_of_info_and_count(
     rows = await social_rows.all()
     assert rows["u#alice", "info"] == {"name": "Alice", "about": "Hi", "avatar": "f-1"}
     assert rows["u#alice", "count"] == {"follower#": 1, "following#": 0, "post#": 1, "batch": "1"}
-    assert ("u#bob", "count") not in rows  # without a profile, as after an erasure
+    assert ("u#bob", "count") not in rows  # no profile, as after an erasure
 
 
-async def test_user_info_of_before_is_whole_whatever_is_changed_first(
+async def test_user_info_is_created_completely_by_the_first_change(
     social_rows: SocialRows, tables: Tables
 ) -> None:
-    """A change of the one text does not lose the other; who does not exist gets none."""
+    """A change of one text does not lose the other; an absent user gets no profile."""
     await social_rows.make_users("alice")
     accounts = AccountRows(tables.client, tables.settings)
 
@@ -73,10 +74,10 @@ async def test_user_info_of_before_is_whole_whatever_is_changed_first(
     assert ("u#nobody", "info") not in await social_rows.all()
 
 
-async def test_followers_and_following_are_two_edges_of_one_transaction(
+async def test_follow_writes_two_edges_in_one_transaction(
     social_rows: SocialRows, tables: Tables
 ) -> None:
-    """No item of another pair is in it; a repeat changes nothing; pages continue after the last."""
+    """A repeat changes nothing; followers and followed users are listed in pages."""
     for user in ("bob", "carol", "dave"):
         assert await social_rows.graph.follow(user, "alice", NOW_MS)
     assert not await social_rows.graph.follow("bob", "alice", NOW_MS + 1)
@@ -102,7 +103,7 @@ async def test_followers_and_following_are_two_edges_of_one_transaction(
 async def test_follow_of_a_blocked_user_writes_nothing(
     social_rows: SocialRows, tables: Tables
 ) -> None:
-    """The transaction itself checks the blocks."""
+    """The transaction checks blocks in both directions."""
     blocks = Moderation(tables.client, tables.settings)
     await blocks.put_block("alice", "bob", 1.0)
 
@@ -115,10 +116,10 @@ async def test_follow_of_a_blocked_user_writes_nothing(
     assert await social_rows.graph.follow("bob", "alice", NOW_MS)
 
 
-async def test_follow_that_collides_is_tried_again_within_bounds(
+async def test_follow_with_conflicts_is_retried_until_its_deadline(
     social_rows: SocialRows, tables: Tables, warm_settings: Warm
 ) -> None:
-    """A cancelled transaction is repeated until the deadline, with the same token."""
+    """A canceled transaction is repeated with the same token."""
     conflict = (
         400,
         {
@@ -138,16 +139,16 @@ async def test_follow_that_collides_is_tried_again_within_bounds(
     tables.faults.requests.clear()
     tables.faults.add("TransactWriteItems", *[lambda _: conflict] * 9999)
     tables.client._settings = tables.settings.model_copy(update={"call_timeout_s": 1.0})
-    impatient = SocialGraph(tables.client, tables.settings)
+    graph = SocialGraph(tables.client, tables.settings)
     with pytest.raises(Unavailable, match=r"timed out after 1 s.*TransactionConflict"):
-        await impatient.follow("dave", "alice", NOW_MS)
+        await graph.follow("dave", "alice", NOW_MS)
     assert len(tables.faults.requests) > 2
 
 
 async def test_posts_are_listed_newest_first_and_counted(
     social_rows: SocialRows, tables: Tables
 ) -> None:
-    """`u#<id>#post` / `p#<ulid>`; the count and the count of likes come with the post."""
+    """`u#<id>#post` / `p#<ulid>`; a post is written with both counts in one transaction."""
     for id_ in (P1, P3, P2):
         await social_rows.post("alice", f"text {id_[-1]}", id_)
     await social_rows.posts.create_post(await social_rows.posts.get_post("alice", PostId(P1)))
@@ -168,20 +169,22 @@ async def test_posts_are_listed_newest_first_and_counted(
 
 
 async def test_post_is_edited_and_deleted_once(social_rows: SocialRows) -> None:
-    """An edit keeps the position; a deletion removes the counts, and succeeds once."""
+    """An edit keeps the position in the list; a deletion also deletes the like count."""
     await social_rows.post("alice", "first", P1)
 
     changes: dict[str, str | None] = {"content": "second", "image": "f-1"}
     before, after = await social_rows.posts.edit_post("alice", PostId(P1), changes, NOW_MS + 5)
     assert (before.content, after.content, after.image) == ("first", "second", "f-1")
     assert after == await social_rows.posts.get_post("alice", PostId(P1))
-    _, bare = await social_rows.posts.edit_post("alice", PostId(P1), {"image": None}, NOW_MS + 6)
+    _, without_image = await social_rows.posts.edit_post(
+        "alice", PostId(P1), {"image": None}, NOW_MS + 6
+    )
     assert (await social_rows.all())["u#alice#post", f"p#{P1}"] == {
         "content": "second",
         "created": NOW_MS,
         "edited": NOW_MS + 6,
     }
-    assert bare.image is None
+    assert without_image.image is None
     assert await social_rows.posts.delete_post("alice", PostId(P1), NOW_MS)
     assert not await social_rows.posts.delete_post("alice", PostId(P1), NOW_MS)
     assert await social_rows.all() == {("u#alice", "count"): {"post#": 0}}
@@ -189,14 +192,14 @@ async def test_post_is_edited_and_deleted_once(social_rows: SocialRows) -> None:
         await social_rows.posts.edit_post("alice", PostId(P1), {"content": "x"}, NOW_MS)
 
 
-async def test_likes_are_edges_with_a_link_to_erase_them_by(social_rows: SocialRows) -> None:
-    """`p#<id>#likelist` / `u#<id>`; in the directory the user has a link to each."""
+async def test_likes_are_stored_with_a_link_for_erasure(social_rows: SocialRows) -> None:
+    """`p#<id>#likelist` / `u#<id>`; the directory has a link from the user to each like."""
     post = await social_rows.post("alice", id_=P1)
     for user in ("bob", "carol", "dave"):
-        assert await social_rows.likes.like(user, line_of(post), NOW_MS)
-    assert not await social_rows.likes.like("bob", line_of(post), NOW_MS + 1)
-    assert await social_rows.likes.unlike("dave", line_of(post))
-    assert not await social_rows.likes.unlike("dave", line_of(post))
+        assert await social_rows.likes.like(user, ref_of(post), NOW_MS)
+    assert not await social_rows.likes.like("bob", ref_of(post), NOW_MS + 1)
+    assert await social_rows.likes.unlike("dave", ref_of(post))
+    assert not await social_rows.likes.unlike("dave", ref_of(post))
 
     page = await social_rows.likes.list_likes(post.id, None, 1)
     rest = await social_rows.likes.list_likes(post.id, page.next, 1)
@@ -210,8 +213,8 @@ async def test_likes_are_edges_with_a_link_to_erase_them_by(social_rows: SocialR
     assert sorted(links) == [("u#bob", f"liked#{P1}#alice"), ("u#carol", f"liked#{P1}#alice")]
 
 
-async def test_like_count_takes_each_batch_once(social_rows: SocialRows) -> None:
-    """`p#<id>#likecount` / `count`: `n`, and the newest entry that is in it."""
+async def test_like_count_adds_each_batch_once(social_rows: SocialRows) -> None:
+    """`p#<id>#likecount` / `count`: `n`, and the last queue entry that is counted."""
     post = await social_rows.post("alice", id_=P1)
     add_likes = social_rows.likes.add_likes
 
@@ -227,21 +230,21 @@ async def test_like_count_takes_each_batch_once(social_rows: SocialRows) -> None
     assert (f"p#{P1}#likecount", "count") not in await social_rows.all()
 
 
-async def test_timeline_lines_are_keys_with_a_ttl(social_rows: SocialRows) -> None:
-    """`u#<id>#timeline` / `p#<ulid>#u#<author>`: newest first, ended ones filtered."""
+async def test_timeline_entries_are_rows_with_a_ttl(social_rows: SocialRows) -> None:
+    """`u#<id>#timeline` / `p#<ulid>#u#<author>`: newest first, without expired ones."""
     for id_, author, ttl in ((P1, "alice", 100), (P2, "carol", 2000), (P3, "alice", 3000)):
         await social_rows.timelines.put_entries(["bob", "dave"], PostRef(PostId(id_), author), ttl)
 
-    lines, is_more = await social_rows.timelines.list_entries("bob", None, 1000.0, 1)
-    rest, _ = await social_rows.timelines.list_entries("bob", lines[-1], 1000.0, 5)
+    entries, is_more = await social_rows.timelines.list_entries("bob", None, 1000.0, 1)
+    rest, _ = await social_rows.timelines.list_entries("bob", entries[-1], 1000.0, 5)
 
-    assert is_more and [*lines, *rest] == [
+    assert is_more and [*entries, *rest] == [
         PostRef(PostId(P3), "alice"),
         PostRef(PostId(P2), "carol"),
     ]
     rows = await social_rows.all()
     assert rows["u#bob#timeline", f"p#{P2}#u#carol"] == {"ttl": 2000}
     assert rows["u#dave#timeline", f"p#{P1}#u#alice"] == {"ttl": 100}
-    await social_rows.timelines.remove_entries("bob", lines)
+    await social_rows.timelines.remove_entries("bob", entries)
     assert ("u#bob#timeline", f"p#{P3}#u#alice") not in await social_rows.all()
     assert await social_rows.timelines.remove_all("dave") == 3

@@ -1,4 +1,4 @@
-"""Many users follow one user, or like one post, at once: no errors, and exact counts once quiet."""
+"""Concurrent follows of one user and likes of one post: no errors, and exact counts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from chatserver.features.social.worker.counters import run_counters
 from tests.integration.features.social.support import (
     count_all,
     edges_of,
+    make_user_ids,
     social_rows_of,
-    users_named,
 )
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import make_users, running
@@ -24,7 +24,7 @@ from tests.support.servers.processes import eventually
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
 STAR = UserId("star")
-FANS = users_named("fan", 128)
+FANS = make_user_ids("fan", 128)
 
 
 async def check_counts(tables: Tables) -> None:
@@ -38,10 +38,10 @@ async def check_counts(tables: Tables) -> None:
         assert counts.get("following#", 0) == sum(one == user for one, _ in followers), user
 
 
-async def test_128_users_follow_one_at_once_without_conflicts(
+async def test_concurrent_follows_of_one_user_have_no_conflicts(
     container: StorageContainer, tables: Tables, dynamodb: str
 ) -> None:
-    """No two follows share an item, so none is refused."""
+    """The transactions of two follows have no common item."""
     await make_users(container, STAR, *FANS)
     made = container.get(SocialContainer)
     for user in (STAR, *FANS):
@@ -65,10 +65,10 @@ async def test_128_users_follow_one_at_once_without_conflicts(
     await check_counts(tables)
 
 
-async def test_128_users_follow_one_without_a_profile_at_once(
+async def test_concurrent_follows_of_a_user_without_profile_succeed(
     container: StorageContainer, tables: Tables, dynamodb: str
 ) -> None:
-    """The first followers of an older user create the profile together: conflicts, no errors."""
+    """All of them try to create the profile: there are conflicts, but no errors."""
     await make_users(container, STAR, *FANS)
     made = container.get(SocialContainer)
     before = count_refusals(dynamodb)
@@ -83,19 +83,19 @@ async def test_128_users_follow_one_without_a_profile_at_once(
     await check_counts(tables)
 
 
-async def test_likes_of_one_post_are_all_counted_once(
+async def test_concurrent_likes_of_one_post_are_counted_once(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """Likes, repeated likes and unlikes at once; the count and the list agree."""
+    """With repeated likes and unlikes, the count equals the list."""
     await make_users(container, STAR, *FANS)
     made = container.get(SocialContainer)
     await social_rows_of(tables).make_users(STAR)
     post = await social_rows_of(tables).post(STAR, created_ms=int(time.time() * 1000))
-    line = PostRef(post.id, STAR)
+    ref = PostRef(post.id, STAR)
 
     async with running(run_counters(container, "w1")):
-        await asyncio.gather(*(made.social.like(fan, line) for fan in (*FANS, *FANS)))
-        await asyncio.gather(*(made.social.unlike(fan, line) for fan in FANS[:28]))
+        await asyncio.gather(*(made.social.like(fan, ref) for fan in (*FANS, *FANS)))
+        await asyncio.gather(*(made.social.unlike(fan, ref) for fan in FANS[:28]))
 
         async def is_counted() -> bool:
             counts = await made.likes.get_counts([post.id])

@@ -1,4 +1,4 @@
-"""Bringing posts to timelines: to every follower once, whatever is killed, and read as they are."""
+"""Timelines: fan-out of posts despite kills, merged posts, backfill and reads."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tests.integration.features.social.support import (
     IDS,
     SocialRows,
     count_all,
-    counter_of,
-    do_jobs,
-    line_of,
+    make_counters_worker,
+    make_user_ids,
+    ref_of,
+    run_fanout_jobs,
     social_rows_of,
-    users_named,
 )
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import (
@@ -46,18 +46,18 @@ from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
-PLACES = ("timeline.before_page", "timeline.after_page", "timeline.after_record")
+FAILPOINTS = ("timeline.before_page", "timeline.after_page", "timeline.after_record")
 
 
 class Killed(Exception):
-    """A worker died here."""
+    """Stands for the kill of a worker."""
 
 
 NO_CACHE = {"chatserver.features.social.service.backfill.MERGED_KNOWN_S": 0}
 
 
-async def lines_in(rows: SocialRows) -> list[tuple[str, str]]:
-    """Return all lines: whose timeline it is, and the line."""
+async def list_timeline_rows(rows: SocialRows) -> list[tuple[str, str]]:
+    """Return (user, sort key) of all timeline rows."""
     found = await rows.all()
     return [
         (partition.split("#")[1], sort)
@@ -67,48 +67,52 @@ async def lines_in(rows: SocialRows) -> list[tuple[str, str]]:
 
 
 @pytest.mark.constants({"chatserver.features.social.worker.timeline_fanout.PAGE": 4})
-async def test_post_reaches_each_follower_once_wherever_the_worker_dies(
+async def test_post_reaches_each_follower_once_despite_random_kills(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before a page's rows, after them, and after the note, again and again."""
-    dice, deaths = random.Random(7), []
+    """Before and after the rows of a page, and after the record of the position."""
+    rng, kills = random.Random(7), []
 
-    def die(name: str) -> None:
-        if dice.random() < 0.4:
-            deaths.append(name)
+    def kill_at_random(name: str) -> None:
+        if rng.random() < 0.4:
+            kills.append(name)
             raise Killed
 
-    monkeypatch.setattr("chatserver.features.social.worker.timeline_fanout.failpoint", die)
+    monkeypatch.setattr(
+        "chatserver.features.social.worker.timeline_fanout.failpoint", kill_at_random
+    )
     async with open_container(redis_url, tables.settings) as container:
         rows = social_rows_of(tables)
-        fans = users_named("fan", 30)
+        fans = make_user_ids("fan", 30)
         await asyncio.gather(*(rows.graph.follow(fan, "alice", 1) for fan in fans))
         post = await rows.post("alice")
         is_done = False
         while not is_done:
             with contextlib.suppress(Killed):
-                await do_jobs(container)
+                await run_fanout_jobs(container)
                 is_done = True
 
-    assert set(deaths) == set(PLACES)
+    assert set(kills) == set(FAILPOINTS)
     line = f"p#{post.id}#u#alice"
-    assert sorted(await lines_in(rows)) == [(user, line) for user in sorted(["alice", *fans])]
+    assert sorted(await list_timeline_rows(rows)) == [
+        (user, line) for user in sorted(["alice", *fans])
+    ]
     jobs = [key for key in await rows.all("directory") if key[0].startswith("fanout#")]
     assert jobs == []
 
 
 @pytest.mark.timeout(300)
-async def test_worker_process_that_is_killed_is_followed_by_one_that_goes_on_there(
+async def test_fanout_continues_after_kills_of_the_worker_process(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """Real processes; what was noted is not read again."""
+    """From the recorded position."""
     rows = social_rows_of(tables)
-    fans = users_named("fan", 12)
+    fans = make_user_ids("fan", 12)
     await asyncio.gather(*(rows.graph.follow(fan, "alice", 1) for fan in fans))
     post = await rows.post("alice")
 
-    def run(place: str) -> int:
-        env = {**os.environ, **variables_of(container), "CHAT_FAILPOINT": f"{place}:kill"}
+    def run(failpoint: str) -> int:
+        env = {**os.environ, **variables_of(container), "CHAT_FAILPOINT": f"{failpoint}:kill"}
         more = {
             "chatserver.features.social.worker.timeline_fanout.LEASE_S": "1",
             "chatserver.features.social.worker.timeline_fanout.PAGE": "4",
@@ -116,24 +120,24 @@ async def test_worker_process_that_is_killed_is_followed_by_one_that_goes_on_the
         command = [sys.executable, "-m", "tests.support.cli", "worker", "timeline"]
         return subprocess.run(command, env={**env, **more}, timeout=120, check=False).returncode
 
-    assert await asyncio.to_thread(run, PLACES[1]) == -9
-    assert len(await lines_in(rows)) == 1 + 4
-    assert await asyncio.to_thread(run, PLACES[2]) == -9
+    assert await asyncio.to_thread(run, FAILPOINTS[1]) == -9
+    assert len(await list_timeline_rows(rows)) == 1 + 4
+    assert await asyncio.to_thread(run, FAILPOINTS[2]) == -9
     (job,) = [row for key, row in (await rows.all("directory")).items() if key[0][:6] == "fanout"]
     assert job["place"] == str(fans[3])
 
     async def is_done() -> bool:
-        return len(await lines_in(rows)) == 1 + len(fans)
+        return len(await list_timeline_rows(rows)) == 1 + len(fans)
 
     async with running(run_timeline(container, "w3")):
         await eventually(is_done, what="every follower has the post")
-    assert {line for _, line in await lines_in(rows)} == {f"p#{post.id}#u#alice"}
+    assert {line for _, line in await list_timeline_rows(rows)} == {f"p#{post.id}#u#alice"}
 
 
-async def test_timeline_shows_posts_as_they_are_of_those_who_are_followed(
+async def test_timeline_has_current_posts_of_followed_users(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """Newest first; edits show, deleted ones lose their row, who is not followed is left out."""
+    """Newest first, with edits; without deleted posts and posts of users no longer followed."""
     rows, social = social_rows_of(tables), container.get(SocialContainer)
     await make_users(container, ALICE, BOB, CAROL)
     for author in (ALICE, CAROL):
@@ -142,9 +146,9 @@ async def test_timeline_shows_posts_as_they_are_of_those_who_are_followed(
         (await social.social.create_post(author, f"post {n}", None)).post
         for n, author in enumerate((ALICE, CAROL, ALICE, ALICE))
     ]
-    await do_jobs(container)
+    await run_fanout_jobs(container)
     await social.social.edit_post(ALICE, made[0].id, {"content": "edited"})
-    await social.social.like(BOB, line_of(made[0]))
+    await social.social.like(BOB, ref_of(made[0]))
     await social.social.delete_post(ALICE, made[2].id)
 
     page, after = await social.timelines.read(BOB, None, 2)
@@ -153,9 +157,9 @@ async def test_timeline_shows_posts_as_they_are_of_those_who_are_followed(
     assert [seen.post.content for seen in page + rest] == ["post 3", "post 1", "edited"]
     assert (rest[0].name, rest[0].is_liked, rest[0].post.edited_ms is None) == (None, True, False)
     assert end is None
-    assert ("bob", f"p#{made[2].id}#u#alice") not in await lines_in(rows)
+    assert ("bob", f"p#{made[2].id}#u#alice") not in await list_timeline_rows(rows)
     await social.follows.unfollow(BOB, ALICE)
-    assert len([user for user, _ in await lines_in(rows) if user == BOB]) == 3
+    assert len([user for user, _ in await list_timeline_rows(rows) if user == BOB]) == 3
     page, after = await social.timelines.read(BOB, None, 5)
     assert [seen.post.content for seen in page] == ["post 1"] and after is None
     own, _ = await social.timelines.read(ALICE, None, 5)
@@ -163,14 +167,14 @@ async def test_timeline_shows_posts_as_they_are_of_those_who_are_followed(
 
 
 @pytest.mark.constants(NO_CACHE)
-async def test_posts_of_those_with_too_many_followers_are_merged_in_when_read(
+async def test_posts_of_authors_with_many_followers_are_merged_on_read(
     redis_url: str, tables: Tables
 ) -> None:
-    """No row is written; each post is there once, in order, of who crossed the bound, too."""
-    bound = {"fanout_followers_max": 2}
-    async with open_container(redis_url, tables.settings, timeline=bound) as container:
+    """Without timeline rows; each post is listed once, also if the author crossed the limit."""
+    limit = {"fanout_followers_max": 2}
+    async with open_container(redis_url, tables.settings, timeline=limit) as container:
         rows, social = social_rows_of(tables), container.get(SocialContainer)
-        fans = [BOB, *users_named("fan", 2)]
+        fans = [BOB, *make_user_ids("fan", 2)]
         await make_users(container, ALICE, CAROL, *fans)
         await social.follows.follow(BOB, CAROL)
         await social.follows.follow(BOB, ALICE)
@@ -179,11 +183,11 @@ async def test_posts_of_those_with_too_many_followers_are_merged_in_when_read(
             if number == 2:
                 for fan in fans:
                     await social.follows.follow(fan, ALICE)
-                await counter_of(container).step()
+                await make_counters_worker(container).step()
             author = CAROL if number % 3 == 1 else ALICE
             contents.append(f"post {number}")
             await social.social.create_post(author, contents[-1], None)
-            await do_jobs(container)
+            await run_fanout_jobs(container)
 
         read: list[str] = []
         after: PostRef | None = None
@@ -194,18 +198,20 @@ async def test_posts_of_those_with_too_many_followers_are_merged_in_when_read(
                 break
 
         assert read == contents[::-1]
-        brought = [line.split("#")[3] for user, line in await lines_in(rows) if user == BOB]
-        assert sorted(brought) == ["alice", "carol", "carol", "carol"]
+        fanned_out = [
+            line.split("#")[3] for user, line in await list_timeline_rows(rows) if user == BOB
+        ]
+        assert sorted(fanned_out) == ["alice", "carol", "carol", "carol"]
         assert (await rows.all("directory"))["merged", "merged#alice"].keys() == {"first", "last"}
         await social.follows.unfollow(BOB, ALICE)
         page, _ = await social.timelines.read(BOB, None, 9)
         assert [seen.post.author for seen in page] == ["carol"] * 3
 
 
-async def test_followers_who_are_online_are_told(
+async def test_online_followers_get_a_signal(
     container: StorageContainer, tables: Tables, gateway: Gateway
 ) -> None:
-    """A signal with author and id goes to their gateways; others get nothing."""
+    """With author and id of the post; other users get none."""
     social = container.get(SocialContainer)
     await make_users(container, ALICE, BOB, CAROL)
     await gateway.announce(BOB, CAROL)
@@ -213,7 +219,7 @@ async def test_followers_who_are_online_are_told(
 
     async with running(run_timeline(container, "w1")):
         seen = await social.social.create_post(ALICE, "hello", None)
-        await eventually(lambda: gateway.received(UserSignal), what="a signal")
+        await eventually(lambda: gateway.received(UserSignal), what="a signal is received")
 
     (mail,) = gateway.received(UserSignal)
     assert mail.user == BOB
@@ -222,57 +228,57 @@ async def test_followers_who_are_online_are_told(
     )
 
 
-async def test_likes_of_a_deleted_post_go_with_their_links(
+async def test_likes_of_a_deleted_post_are_deleted_with_their_links(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """A job of the deletion's own transaction takes them."""
+    """By a job that the transaction of the deletion creates."""
     rows = social_rows_of(tables)
     post = await rows.post("alice")
-    for fan in users_named("fan", 5):
-        await rows.likes.like(fan, line_of(post), 1)
+    for fan in make_user_ids("fan", 5):
+        await rows.likes.like(fan, ref_of(post), 1)
     await rows.posts.delete_post("alice", post.id, 1)
 
-    await do_jobs(container)
+    await run_fanout_jobs(container)
 
     assert await rows.all() == {("u#alice", "count"): {"post#": 0}}
     assert [key for key in await rows.all("directory") if "#" in key[0]] == []
 
 
-async def test_timeline_of_many_rows_without_posts_is_read_in_bounded_steps(
+async def test_timeline_with_many_deleted_posts_is_read(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """A page may end short; the next one goes on, and what is gone is not met again."""
+    """Rows of deleted posts are skipped and deleted."""
     rows, social = social_rows_of(tables), container.get(SocialContainer)
     timelines: Timelines = social.timelines
     await make_users(container, ALICE, BOB)
     await social.follows.follow(BOB, ALICE)
-    # Of now: lines of a fixed day would end some day, and be read no more.
+    # The current time, because timelines have posts of the last days only.
     kept = await rows.post("alice", created_ms=int(SystemClock().time() * 1000))
-    await do_jobs(container)
+    await run_fanout_jobs(container)
     ttl = int(SystemClock().time()) + 1000
     for _ in range(60):
         gone = await rows.post("alice")
-        await rows.timelines.put_entries(["bob"], line_of(gone), ttl)
+        await rows.timelines.put_entries(["bob"], ref_of(gone), ttl)
         await rows.posts.delete_post("alice", gone.id, 1)
 
     found, after = await timelines.read(UserId("bob"), None, 1)
 
     assert [seen.post.id for seen in found] == [kept.id] and after is None
-    assert len([user for user, _ in await lines_in(rows) if user == BOB]) == 1
+    assert len([user for user, _ in await list_timeline_rows(rows) if user == BOB]) == 1
 
 
 @pytest.mark.constants({"chatserver.features.social.service.timelines.MERGED_MAX": 1, **NO_CACHE})
-async def test_reader_merges_no_more_authors_than_he_may(redis_url: str, tables: Tables) -> None:
-    """The first followed authors by id; posts of the others are on their own pages."""
-    bounds = {"fanout_followers_max": 0}
-    async with open_container(redis_url, tables.settings, timeline=bounds) as container:
+async def test_timeline_merges_a_limited_number_of_authors(redis_url: str, tables: Tables) -> None:
+    """The first ones by id; posts of others are only on the pages of the authors."""
+    limits = {"fanout_followers_max": 0}
+    async with open_container(redis_url, tables.settings, timeline=limits) as container:
         social = container.get(SocialContainer)
         await make_users(container, ALICE, BOB, CAROL)
         for author in (ALICE, CAROL):
             await social.follows.follow(BOB, author)
             await social.social.create_post(author, "hello", None)
-        await counter_of(container).step()
-        await do_jobs(container)
+        await make_counters_worker(container).step()
+        await run_fanout_jobs(container)
 
         page, _ = await social.timelines.read(BOB, None, 5)
 
@@ -283,12 +289,12 @@ async def test_reader_merges_no_more_authors_than_he_may(redis_url: str, tables:
 async def test_new_follow_adds_the_newest_posts_to_the_timeline(
     container: StorageContainer, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At once, without a worker; a follow whose backfill failed is repaired by its retry."""
+    """Without a worker; a retry of the follow repairs a failed backfill."""
     rows, social = social_rows_of(tables), container.get(SocialContainer)
     await make_users(container, ALICE, BOB)
     for number in range(5):
         await social.social.create_post(ALICE, f"post {number}", None)
-    await do_jobs(container)
+    await run_fanout_jobs(container)
 
     async def refuse(*_: object) -> None:
         raise Unavailable("DynamoDB is down")
@@ -301,7 +307,7 @@ async def test_new_follow_adds_the_newest_posts_to_the_timeline(
     await social.follows.follow(BOB, ALICE)
     page, _ = await social.timelines.read(BOB, None, 9)
     await social.social.create_post(ALICE, "post 5", None)
-    await do_jobs(container)
+    await run_fanout_jobs(container)
     later, _ = await social.timelines.read(BOB, None, 9)
 
     assert [seen.post.content for seen in page] == ["post 4", "post 3", "post 2"]
@@ -318,25 +324,25 @@ async def test_new_follow_adds_the_newest_posts_to_the_timeline(
 @pytest.mark.constants(
     {"chatserver.features.social.service.backfill.BACKFILL_POSTS_MAX": 1, **NO_CACHE}
 )
-async def test_no_older_post_appears_when_an_author_crosses_the_fan_out_bound(
+async def test_timeline_gets_no_older_posts_when_an_author_crosses_the_fan_out_limit(
     redis_url: str, tables: Tables
 ) -> None:
-    """In both directions; followers of before and after the crossing see what they saw, and more.
+    """Followers keep the posts that they saw, whether they followed before or after the crossing.
 
-    Posts 0 and 1 are fanned out. The author crosses the bound before post 2, falls below it before
-    post 3 and crosses it again before post 4.
+    Posts 0 and 1 are fanned out. The author is above the limit at post 2, below it at post 3 and
+    above it again at post 4.
     """
     async with open_container(
         redis_url, tables.settings, timeline={"fanout_followers_max": 2}
     ) as container:
         social = container.get(SocialContainer)
-        fans = users_named("fan", 2)
+        fans = make_user_ids("fan", 2)
         await make_users(container, ALICE, BOB, CAROL, *fans)
 
         async def post(number: int) -> None:
             await count_all(container)
             await social.social.create_post(ALICE, f"post {number}", None)
-            await do_jobs(container)
+            await run_fanout_jobs(container)
 
         async def read(user: UserId) -> list[str]:
             page, _ = await social.timelines.read(user, None, 9)
@@ -365,10 +371,10 @@ async def test_no_older_post_appears_when_an_author_crosses_the_fan_out_bound(
 
 
 @pytest.mark.constants(NO_CACHE)
-async def test_merged_posts_begin_anew_when_all_are_older_than_timelines(
+async def test_merged_range_restarts_when_it_is_older_than_timelines(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """Jobs may be processed in any order; the first and the newest merged post are recorded."""
+    """The first and the newest merged post are recorded, in whatever order jobs run."""
     rows = social_rows_of(tables)
     posts = [PostRef(IDS.next(), "alice") for _ in range(6)]
 

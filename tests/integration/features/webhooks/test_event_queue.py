@@ -1,4 +1,4 @@
-"""Events on their way to a webhook, in Redis: none is lost between the places where they wait."""
+"""The queue of webhook events in Redis: pending, postponed and dead events."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from chatserver.hot.redis.client import HotClient
 pytest_plugins = ["tests.integration.hot.fixtures"]
 
 
-async def test_fed_events_beyond_the_bound_are_dead_letters(hot: HotClient) -> None:
-    """Waiting events are bounded; excess ones are kept for the operator, in order."""
+async def test_events_beyond_the_queue_limit_are_dead_letters(hot: HotClient) -> None:
+    """They are kept for the operator, in order."""
     events = EventQueue(hot, 0, pending_max=3)
 
     await events.append([b"1", b"2"])
@@ -25,8 +25,8 @@ async def test_fed_events_beyond_the_bound_are_dead_letters(hot: HotClient) -> N
     assert [(each.event, each.why) for each in dead] == [(b"3", FULL), (b"4", FULL)]
 
 
-async def test_postponed_event_is_tried_again_when_it_is_due(hot: HotClient) -> None:
-    """Not before, once, and it counts how often it was tried."""
+async def test_postponed_event_is_requeued_once_when_due(hot: HotClient) -> None:
+    """With its number of attempts."""
     events = EventQueue(hot, 0, pending_max=10)
     await events.append([b"1", b"2"])
     first, _ = await events.list_pending(10)
@@ -42,8 +42,8 @@ async def test_postponed_event_is_tried_again_when_it_is_due(hot: HotClient) -> 
     assert [(each.event, each.attempts) for each in after] == [(b"2", 0), (b"1", 1)]
 
 
-async def test_given_up_event_is_replayed_as_new(hot: HotClient) -> None:
-    """It leaves the dead letters and has no attempts."""
+async def test_dead_event_is_replayed_as_new(hot: HotClient) -> None:
+    """It is removed from the dead letters and has no attempts."""
     events = EventQueue(hot, 0, pending_max=10)
     await events.append([b"1", b"2"])
     first, second = await events.list_pending(10)
@@ -58,8 +58,8 @@ async def test_given_up_event_is_replayed_as_new(hot: HotClient) -> None:
     assert [(each.event, each.attempts) for each in await events.list_pending(10)] == [(b"1", 0)]
 
 
-async def test_event_that_no_longer_waits_is_moved_nowhere(hot: HotClient) -> None:
-    """Erased or delivered by another process during a pause: it stays removed."""
+async def test_removed_event_is_not_postponed_or_dead_lettered(hot: HotClient) -> None:
+    """Another process delivered or erased it."""
     events = EventQueue(hot, 0, pending_max=10)
     await events.append([b"1", b"2"])
     first, second = await events.list_pending(10)
@@ -74,24 +74,24 @@ async def test_event_that_no_longer_waits_is_moved_nowhere(hot: HotClient) -> No
     assert await events.list_dead("0-0", 10) == []
 
 
-async def test_late_event_that_is_erased_while_it_is_woken_does_not_wait_again(
+async def test_postponed_event_erased_during_requeue_is_not_requeued(
     hot: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor one that another process requeued: it is delivered once."""
+    """The same holds for an event that another process requeued."""
     events = EventQueue(hot, 0, pending_max=10)
     await events.append([b"1"])
     (first,) = await events.list_pending(10)
     await events.postpone(first, due_ms=1000)
     call = hot.call
 
-    async def call_and_sleep(*command: Any) -> Any:
-        """The result of the call is outdated when the process continues."""
+    async def call_then_erase(*command: Any) -> Any:
+        """Delete the postponed events after each call, as another process could."""
         answer = await call(*command)
         await call("DEL", hot.keys.hooks_late(0))
         return answer
 
     with monkeypatch.context() as patch:
-        patch.setattr(hot, "call", call_and_sleep)
+        patch.setattr(hot, "call", call_then_erase)
         await events.requeue_due(1000, 10)
 
     assert await events.list_pending(10) == []

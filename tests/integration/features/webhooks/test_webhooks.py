@@ -1,4 +1,4 @@
-"""Webhooks on real processes: calls before a message is sent, and events after it."""
+"""Webhooks on real processes: `before_send` calls and events."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ SECRET = "w" * 40
 DEADLINE_S = 60.0
 _refs = itertools.count(1)
 
-Answering = Callable[[dict[str, Any]], Any]
+Answer = Callable[[dict[str, Any]], Any]
 
 
 class Host:
-    """The host application: the calls and events that it got, and its responses."""
+    """A stub of the host application; it records calls and events and checks signatures."""
 
     def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
-        self.told: list[dict[str, Any]] = []
-        self.forged = 0
-        self.answer: Answering = lambda question: {"action": "accept"}
+        self.calls: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
+        self.wrong_signatures = 0
+        self.answer: Answer = lambda question: {"action": "accept"}
         self.status: Callable[[dict[str, Any]], int] = lambda event: 204
 
-    async def take(self, request: web.Request) -> web.Response:
+    async def handle(self, request: web.Request) -> web.Response:
         body = await request.read()
         header, now = request.headers.get(HEADER, ""), SystemClock().time()
         if not is_signed(SECRET.encode(), header, body, now):
-            self.forged += 1
+            self.wrong_signatures += 1
         fields = json.loads(body)
         if request.path == "/events":
             assert request.headers["Chat-Event-Id"] == fields["id"]
-            self.told.append(fields)
+            self.events.append(fields)
             return web.Response(status=self.status(fields))
-        self.asked.append(fields)
+        self.calls.append(fields)
         answer = self.answer(fields)
         if asyncio.iscoroutine(answer):
             answer = await answer
@@ -60,13 +60,13 @@ class Host:
 
 @pytest.fixture(scope="module")
 def port() -> int:
-    """Where the host application is, if it is up."""
+    """The port of the host application, which runs in some tests only."""
     return free_port()
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Stack]:
-    """A stack whose host application gets calls and events."""
+    """A stack that sends calls and events to the host application."""
     env = {
         **PATIENT,
         "CHAT_OUTBOUND_ALLOW_PRIVATE": '["127.0.0.1"]',
@@ -81,16 +81,16 @@ def stack(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Stack
         "chatserver.features.webhooks.worker.BACKOFF_S_MAX": "1",
     }
     folder = tmp_path_factory.mktemp("webhooks")
-    asks = {"CHAT_WEBHOOKS_BEFORE_SEND_URL": f"http://{HOST}:{port}/before"}
+    before_send = {"CHAT_WEBHOOKS_BEFORE_SEND_URL": f"http://{HOST}:{port}/before"}
     with open_stack(folder, fsync="no", env=env, gateways=0) as made:
-        made.start_worker("webhooks", **asks)
-        made.start_gateway(**asks)
+        made.start_worker("webhooks", **before_send)
+        made.start_gateway(**before_send)
         yield made
 
 
 @pytest.fixture(scope="module")
-def closed(stack: Stack, port: int) -> Server:
-    """A gateway that lets nothing pass unseen."""
+def closed_gateway(stack: Stack, port: int) -> Server:
+    """A gateway that refuses messages if the webhook fails."""
     return stack.start_gateway(
         CHAT_WEBHOOKS_BEFORE_SEND_URL=f"http://{HOST}:{port}/before",
         CHAT_WEBHOOKS_BEFORE_SEND_POLICY="closed",
@@ -98,16 +98,16 @@ def closed(stack: Stack, port: int) -> Server:
 
 
 @pytest.fixture(scope="module")
-def plain(stack: Stack) -> Server:
-    """A gateway without a webhook."""
+def gateway_without_webhook(stack: Stack) -> Server:
+    """A gateway without a `before_send` webhook."""
     return stack.start_gateway()
 
 
 @asynccontextmanager
-async def serving(host: Host, port: int) -> AsyncIterator[None]:
-    """Have the host application up."""
+async def running_host(host: Host, port: int) -> AsyncIterator[None]:
+    """Run the host application."""
     app = web.Application()
-    app.router.add_post("/{path:.*}", host.take)
+    app.router.add_post("/{path:.*}", host.handle)
     runner = web.AppRunner(app, shutdown_timeout=0, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, HOST, port).start()
@@ -119,11 +119,11 @@ async def serving(host: Host, port: int) -> AsyncIterator[None]:
 
 @pytest.fixture
 async def host(port: int) -> AsyncIterator[Host]:
-    """The host application, up."""
+    """A running host application."""
     made = Host()
-    async with serving(made, port):
+    async with running_host(made, port):
         yield made
-    assert made.forged == 0
+    assert made.wrong_signatures == 0
 
 
 @pytest.fixture
@@ -132,8 +132,8 @@ async def alice(stack: Stack) -> AsyncIterator[RawChat]:
         yield chat
 
 
-async def direct(stack: Stack, who: RawChat) -> str:
-    """Return a direct chat of a user with somebody new."""
+async def open_direct(stack: Stack, who: RawChat) -> str:
+    """Open a direct chat of a user with a new user."""
     other = f"other-{next(_refs)}"
     await stack.add_users([other])
     chat: str = (await who.ask("open_direct", user=other))["chat"]["chat"]
@@ -151,8 +151,8 @@ async def bodies(who: RawChat, chat: str) -> list[str]:
 async def test_before_send_accepts_changes_and_refuses(
     stack: Stack, host: Host, alice: RawChat
 ) -> None:
-    """It gets sender, chat and text; its changes are what everybody reads."""
-    chat = await direct(stack, alice)
+    """The call has sender, chat and text; members get the changed text."""
+    chat = await open_direct(stack, alice)
     host.answer = lambda question: {
         "fine": {"action": "accept"},
         "rude": {"action": "change", "body": "polite", "more": "unknown fields are ignored"},
@@ -170,13 +170,12 @@ async def test_before_send_accepts_changes_and_refuses(
     assert (caught.value.code, caught.value.message) == ("forbidden", "body: no spam")
     assert (again["seq"], again["dup"]) == (ack["seq"], True)
     assert other.value.code == "conflict"
-    first = host.asked[0]
+    first = host.calls[0]
     assert (first["chat"], first["sender"], first["ref"]) == (chat, alice.user, "r1")
 
 
-async def test_before_send_judges_edits_too(stack: Stack, host: Host, alice: RawChat) -> None:
-    """A forbidden text cannot be added by an edit."""
-    chat = await direct(stack, alice)
+async def test_before_send_refuses_edits(stack: Stack, host: Host, alice: RawChat) -> None:
+    chat = await open_direct(stack, alice)
     await alice.say(chat, "fine")
     host.answer = lambda question: {"action": "refuse"}
 
@@ -184,15 +183,15 @@ async def test_before_send_judges_edits_too(stack: Stack, host: Host, alice: Raw
         await alice.ask("edit", chat=chat, ref="e", seq=1, body="spam")
 
     assert caught.value.code == "forbidden"
-    assert (host.asked[-1]["kind"], host.asked[-1]["target"]) == ("edit", 1)
+    assert (host.calls[-1]["kind"], host.calls[-1]["target"]) == ("edit", 1)
     assert await bodies(alice, chat) == ["fine"]
 
 
-async def test_before_send_that_refuses_the_retry_of_a_sent_message_is_overruled(
+async def test_before_send_cannot_refuse_the_retry_of_an_acked_message(
     stack: Stack, host: Host, alice: RawChat
 ) -> None:
     """An acked message stays acked (invariant I11)."""
-    chat = await direct(stack, alice)
+    chat = await open_direct(stack, alice)
     ack = await alice.ask_send(chat, "r1", "hello")
     host.answer = lambda question: {"action": "refuse"}
 
@@ -201,21 +200,21 @@ async def test_before_send_that_refuses_the_retry_of_a_sent_message_is_overruled
     assert (again["seq"], again["dup"]) == (ack["seq"], True)
 
 
-async def test_before_send_with_answers_in_any_order_keeps_that_of_the_sender(
+async def test_before_send_keeps_the_sender_s_order_for_responses_in_any_order(
     stack: Stack, host: Host, alice: RawChat
 ) -> None:
-    """Messages of one sender in a chat stand in the order in which they were sent (promise P3)."""
-    chats = [await direct(stack, alice) for _ in range(2)]
-    dice = random.Random(7)
+    """Messages of a sender in a chat have the order in which they were sent (promise P3)."""
+    chats = [await open_direct(stack, alice) for _ in range(2)]
+    rng = random.Random(7)
 
-    async def dither(question: dict[str, Any]) -> dict[str, Any]:
-        await asyncio.sleep(dice.random() * 0.05)
+    async def respond_late(question: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.sleep(rng.random() * 0.05)
         number = int(question["body"])
         if number % 7 == 0:
             return {"action": "refuse"}
         return {"action": "change", "body": str(number)} if number % 2 else {"action": "accept"}
 
-    host.answer = dither
+    host.answer = respond_late
 
     answers = await asyncio.gather(
         *(alice.ask_send(chats[n % 2], f"r{n}", str(n)) for n in range(60)),
@@ -225,8 +224,8 @@ async def test_before_send_with_answers_in_any_order_keeps_that_of_the_sender(
     refused = [n for n, answer in enumerate(answers) if isinstance(answer, Failed)]
     assert refused == [n for n in range(60) if n % 7 == 0]
     for side, chat in enumerate(chats):
-        wanted = [str(n) for n in range(60) if n % 2 == side and n % 7]
-        assert (await bodies(alice, chat))[-50:] == wanted
+        expected = [str(n) for n in range(60) if n % 2 == side and n % 7]
+        assert (await bodies(alice, chat))[-50:] == expected
 
 
 @pytest.mark.parametrize(
@@ -244,13 +243,13 @@ async def test_before_send_with_answers_in_any_order_keeps_that_of_the_sender(
         web.Response(status=302, headers={"Location": "http://169.254.169.254/"}),
     ],
 )
-async def test_before_send_that_answers_nonsense_is_as_none(
-    stack: Stack, host: Host, closed: Server, answer: Any
+async def test_before_send_invalid_response_counts_as_a_failure(
+    stack: Stack, host: Host, closed_gateway: Server, answer: Any
 ) -> None:
-    """The host's answers are not trusted either (API10): the policy decides."""
-    async with stack.chat_of(f"bob-{next(_refs)}", port=closed.port) as bob:
-        chat = await direct(stack, bob)
-        # The breaker of this gateway: one good answer closes it.
+    """Responses of the host are not trusted (API10); the policy decides."""
+    async with stack.chat_of(f"bob-{next(_refs)}", port=closed_gateway.port) as bob:
+        chat = await open_direct(stack, bob)
+        # A valid response closes the circuit breaker of this gateway.
         await bob.say(chat, "before")
         host.answer = lambda question: answer
 
@@ -262,9 +261,9 @@ async def test_before_send_that_answers_nonsense_is_as_none(
     assert (caught.value.code, caught.value.is_temporary) == ("unavailable", True)
 
 
-async def test_before_send_that_is_dead_stalls_nobody(stack: Stack, port: int) -> None:
-    """Open: messages pass. Closed: temporary refusal. After some failures, no calls."""
-    opened, shut = (
+async def test_before_send_unavailable_is_decided_by_the_policy(stack: Stack, port: int) -> None:
+    """Open: messages are sent. Closed: a temporary error. After some failures, no more calls."""
+    opened, closed = (
         stack.start_gateway(
             CHAT_WEBHOOKS_BEFORE_SEND_URL=f"http://{HOST}:{port}/before",
             CHAT_WEBHOOKS_BEFORE_SEND_POLICY=policy,
@@ -273,23 +272,23 @@ async def test_before_send_that_is_dead_stalls_nobody(stack: Stack, port: int) -
     )
     async with (
         stack.chat_of(f"carol-{next(_refs)}", port=opened.port) as carol,
-        stack.chat_of(f"dave-{next(_refs)}", port=shut.port) as dave,
+        stack.chat_of(f"dave-{next(_refs)}", port=closed.port) as dave,
     ):
-        theirs, his = await direct(stack, carol), await direct(stack, dave)
+        carols_chat, daves_chat = await open_direct(stack, carol), await open_direct(stack, dave)
 
         for number in range(5):
-            await carol.say(theirs, str(number))
+            await carol.say(carols_chat, str(number))
             with pytest.raises(Failed) as caught:
-                await dave.ask_send(his, f"r{number}", "hello")
+                await dave.ask_send(daves_chat, f"r{number}", "hello")
             assert caught.value.code == "unavailable"
-        # It is up again, and is not asked before its time.
+        # The host is up again, but the circuit breaker is still open.
         late = Host()
-        async with serving(late, port):
-            await carol.say(theirs, "last")
+        async with running_host(late, port):
+            await carol.say(carols_chat, "last")
 
-        assert late.asked == []
-        assert (await bodies(carol, theirs))[-1] == "last"
-    for gateway in (opened, shut):
+        assert late.calls == []
+        assert (await bodies(carol, carols_chat))[-1] == "last"
+    for gateway in (opened, closed):
         gateway.kill()
         stack.gateways.remove(gateway)
 
@@ -297,16 +296,16 @@ async def test_before_send_that_is_dead_stalls_nobody(stack: Stack, port: int) -
 # events
 
 
-def of_chat(host: Host, chat: str) -> list[dict[str, Any]]:
-    """Return the host's events of a chat, each once, in the order of their seqs."""
-    found = {each["id"]: each for each in host.told if each["id"].startswith(f"{chat}.")}
+def events_of(host: Host, chat: str) -> list[dict[str, Any]]:
+    """Return the events of a chat without repeats, by seq."""
+    found = {each["id"]: each for each in host.events if each["id"].startswith(f"{chat}.")}
     return sorted(found.values(), key=lambda each: each["message"]["seq"])
 
 
-async def test_events_of_a_chat_are_told_with_all_that_happened(
+async def test_events_are_sent_for_all_changes_of_a_chat(
     stack: Stack, host: Host, alice: RawChat
 ) -> None:
-    """Messages, edits, deletions, reactions, members and settings; blocks and reports."""
+    """Messages, edits, deletions, reactions, members and settings; also blocks and reports."""
     others = [f"guest-{next(_refs)}", f"guest-{next(_refs)}"]
     await stack.add_users(others)
     chat = (await alice.ask("create_chat", ref="g", members=others[:1]))["chat"]["chat"]
@@ -319,69 +318,71 @@ async def test_events_of_a_chat_are_told_with_all_that_happened(
     await alice.ask("report", chat=chat, seq=1, reason="why")
     await alice.ask("block", user=others[1])
 
-    await eventually(lambda: len(of_chat(host, chat)) == 6, DEADLINE_S, "all events")
+    await eventually(lambda: len(events_of(host, chat)) == 6, DEADLINE_S, "all events are received")
     await eventually(
-        lambda: {"report", "user.blocked"} <= {each["type"] for each in host.told}, DEADLINE_S
+        lambda: {"report", "user.blocked"} <= {each["type"] for each in host.events}, DEADLINE_S
     )
 
-    told = of_chat(host, chat)
-    assert [each["type"] for each in told] == [
+    events = events_of(host, chat)
+    assert [each["type"] for each in events] == [
         "message", "edit", "reaction", "member", "update", "delete",
     ]  # fmt: skip
-    assert [each["message"]["seq"] for each in told] == [1, 2, 3, 4, 5, 6]
-    assert told[3]["message"]["banned"] is True
+    assert [each["message"]["seq"] for each in events] == [1, 2, 3, 4, 5, 6]
+    assert events[3]["message"]["banned"] is True
 
 
-async def test_events_that_fail_are_tried_again_and_then_kept_for_the_operator(
+async def test_events_that_fail_are_retried_then_dead_letters(
     stack: Stack, host: Host, alice: RawChat
 ) -> None:
-    """Retried with backoff; after the last attempt a dead letter, which the CLI replays."""
-    chat = await direct(stack, alice)
+    """The command line lists and replays dead letters."""
+    chat = await open_direct(stack, alice)
     host.status = lambda event: 503 if event["id"] == f"{chat}.1" else 204
-    await alice.say(chat, "doomed")
+    await alice.say(chat, "fails")
     await alice.say(chat, "fine")
 
     def dead() -> list[str]:
         lines = run_cli(stack, "list").stdout.splitlines()
         return [line.split("\t")[0] for line in lines if f"{chat}.1" in line]
 
-    def tries() -> int:
-        return sum(each["id"] == f"{chat}.1" for each in host.told)
+    def count_attempts() -> int:
+        return sum(each["id"] == f"{chat}.1" for each in host.events)
 
-    await eventually(lambda: tries() == 3, DEADLINE_S, "three attempts")
-    await eventually(lambda: f"{chat}.2" in [each["id"] for each in host.told], DEADLINE_S)
+    await eventually(lambda: count_attempts() == 3, DEADLINE_S, "three attempts are made")
+    await eventually(lambda: f"{chat}.2" in [each["id"] for each in host.events], DEADLINE_S)
     with redis_client(stack.redis_url) as client:
         name = f'"{chat}.1"'.encode()
         await eventually(
             lambda: any(name in fields[b"e"] for _, fields in client.xrange("{p0}:hooks-dead")),
             DEADLINE_S,
-            "the dead letter",
+            "the event is a dead letter",
         )
-    places = await asyncio.to_thread(dead)
-    assert len(places) == 1
+    ids = await asyncio.to_thread(dead)
+    assert len(ids) == 1
     host.status = lambda event: 204
 
-    done = await asyncio.to_thread(run_cli, stack, "replay", *places)
+    done = await asyncio.to_thread(run_cli, stack, "replay", *ids)
 
     assert done.stdout == "1 replayed\n"
-    await eventually(lambda: tries() == 4, DEADLINE_S, "the replay")
+    await eventually(lambda: count_attempts() == 4, DEADLINE_S, "the event is replayed")
     assert await asyncio.to_thread(dead) == []
-    missing = await asyncio.to_thread(run_cli, stack, "replay", *places)
+    missing = await asyncio.to_thread(run_cli, stack, "replay", *ids)
     assert missing.returncode == 1
     assert "not found" in missing.stderr
 
 
-async def test_events_wait_while_the_host_is_down(stack: Stack, port: int, plain: Server) -> None:
-    """A short absence costs no event, however many there are."""
-    async with stack.chat_of(f"bob-{next(_refs)}", port=plain.port) as bob:
-        chat = await direct(stack, bob)
+async def test_events_wait_while_the_host_is_down(
+    stack: Stack, port: int, gateway_without_webhook: Server
+) -> None:
+    """They are delivered when the host is up again."""
+    async with stack.chat_of(f"bob-{next(_refs)}", port=gateway_without_webhook.port) as bob:
+        chat = await open_direct(stack, bob)
         for number in range(20):
             await bob.say(chat, str(number))
         await bob.expect(lambda me: len(me.of_type("stored", chat=chat)) > 0)
 
     late = Host()
-    async with serving(late, port):
-        await eventually(lambda: len(of_chat(late, chat)) == 20, DEADLINE_S, "all events")
+    async with running_host(late, port):
+        await eventually(lambda: len(events_of(late, chat)) == 20, DEADLINE_S, "all events")
 
 
 def run_cli(stack: Stack, *args: str) -> subprocess.CompletedProcess[str]:
