@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import httpx
 from litestar.types import ASGIApp
@@ -33,6 +34,16 @@ async def make_group(owner: httpx.AsyncClient, *members: str, **fields: object) 
 async def send(client: httpx.AsyncClient, chat: str, body: str, **fields: object) -> httpx.Response:
     """Send a message."""
     return await client.post(f"/v1/chats/{chat}/messages", json={"body": body, **fields})
+
+
+async def store(
+    client: httpx.AsyncClient, chat: str, body: str, **fields: object
+) -> dict[str, Any]:
+    """Send a message, wait until it is stored, and return its ack."""
+    answer = await send(client, chat, body, durability="stored", **fields)
+    assert answer.status_code == 201, answer.text
+    ack: dict[str, Any] = answer.json()
+    return ack
 
 
 @contextlib.asynccontextmanager

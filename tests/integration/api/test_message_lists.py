@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from tests.integration.api.support import Caller, make_group, problem_of, send
+from tests.integration.api.support import Caller, make_group, problem_of, send, store
 from tests.security.support.users import make_key
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
@@ -20,15 +20,6 @@ from tests.support.stack import Stack
 pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
 
 NewName = Callable[[str], str]
-Fields = dict[str, Any]
-
-
-async def store(client: httpx.AsyncClient, chat: str, body: str, **more: Any) -> Fields:
-    """Send a message, wait until it is stored, and return its ack."""
-    answer = await send(client, chat, body, durability="stored", **more)
-    assert answer.status_code == 201, answer.text
-    ack: Fields = answer.json()
-    return ack
 
 
 async def bodies(client: httpx.AsyncClient, path: str, **query: Any) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from chatserver.client import ChatClient
 from chatserver.dev.servers import Server
-from tests.integration.api.support import Caller, make_group, problem_of, send
+from tests.integration.api.support import Caller, make_group, problem_of, send, store
 from tests.security.support.users import make_key
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
@@ -23,14 +23,6 @@ pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixture
 NewName = Callable[[str], str]
 Fields = dict[str, Any]
 ALL = "/v1/me/messages"
-
-
-async def store(client: httpx.AsyncClient, chat: str, body: str, **more: Any) -> Fields:
-    """Send a message, wait until it is stored, and return its ack."""
-    answer = await send(client, chat, body, durability="stored", **more)
-    assert answer.status_code == 201, answer.text
-    ack: Fields = answer.json()
-    return ack
 
 
 async def show_all(owner: httpx.AsyncClient, chat: str) -> None:
@@ -66,8 +58,8 @@ async def test_list_has_direct_and_group_messages_by_time(
     """Sent and received, in both orders, in a time range that includes its ends."""
     mine, theirs = caller(alice.user), caller(bob.user)
     group = await make_group(mine, bob.user)
-    talk = [(mine, pair), (theirs, group), (theirs, pair), (mine, group), (theirs, pair)]
-    ts = [(await store(who, chat, f"m{n}"))["ts"] for n, (who, chat) in enumerate(talk)]
+    sends = [(mine, pair), (theirs, group), (theirs, pair), (mine, group), (theirs, pair)]
+    ts = [(await store(who, chat, f"m{n}"))["ts"] for n, (who, chat) in enumerate(sends)]
 
     newest = await bodies(mine)
     oldest = await bodies(mine, order="oldest")
@@ -162,8 +154,8 @@ async def test_sdk_lists_all_messages(
     """In pages, by direction and in a time range."""
     mine, theirs = caller(alice.user), caller(bob.user)
     group = await make_group(theirs, alice.user)
-    talk = [(mine, pair), (theirs, group), (theirs, pair)]
-    ts = [(await store(who, chat, f"m{n}"))["ts"] for n, (who, chat) in enumerate(talk)]
+    sends = [(mine, pair), (theirs, group), (theirs, pair)]
+    ts = [(await store(who, chat, f"m{n}"))["ts"] for n, (who, chat) in enumerate(sends)]
     url = f"ws://127.0.0.1:{stack.port}/"
 
     async with ChatClient(url, stack.token(alice.user), api_url=api.endpoint) as client:

@@ -107,7 +107,7 @@ async def test_client_killed_while_receiving_has_every_message_once(
             process.kill()
             await process.wait()
             await asyncio.gather(*sends)
-        expected = await _bodies(alice, chat)
+        expected = await read_all(alice, chat)
         assert sorted(expected, key=int) == [str(n) for n in range(sent)]
 
         async with consuming(client_of(stack, bob_name, SqliteStore(path))) as bob:
@@ -119,17 +119,6 @@ async def test_client_killed_while_receiving_has_every_message_once(
 
     async with offline_client(stack, path) as client:
         assert await read_all(client, chat) == expected
-
-
-async def _bodies(client: ChatClient, chat: str) -> list[str]:
-    bodies: list[str] = []
-    before: int | None = None
-    while True:
-        page = await client.history(chat, before=before, limit=200)
-        bodies = [entry.body for entry in page.entries if entry.target is None] + bodies
-        if not page.has_more:
-            return bodies
-        before = page.entries[0].seq
 
 
 @pytest.mark.parametrize("missed", [0, 60], ids=["inbox", "inbox trimmed"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 
@@ -102,8 +101,11 @@ async def test_assistant_expired_reservation_is_counted_as_used(
     async with open_assistant_world(redis_url, tables.settings, response_timeout_s=0.05) as world:
         chat = ChatId("C")
         await world.budgets.reserve(world.alice, chat, "one", 100)
-        await asyncio.sleep(0.2)
-        await world.budgets.check(world.alice, ChatId("D"))
-
         key = world.hot.keys.tokens(world.alice)
-        assert await world.hot.call("HMGET", key, "used", f"t:{chat}") == [b"100", None]
+
+        async def is_counted() -> bool:
+            await world.budgets.check(world.alice, ChatId("D"))
+            used = await world.hot.call("HMGET", key, "used", f"t:{chat}")
+            return bool(used == [b"100", None])
+
+        await eventually(is_counted, what="the tokens of the expired reservation are used")
