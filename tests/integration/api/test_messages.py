@@ -102,14 +102,14 @@ async def test_message_changes_over_http_are_visible(
 
     edited = await mine.patch(path, json={"body": "hello"})
     reacted = await theirs.put(f"{path}/reaction", json={"emoji": "👍"})
-    (seen, *_) = (await theirs.get(f"/v1/chats/{pair}/messages")).json()["messages"]
+    (changed, *_) = (await theirs.get(f"/v1/chats/{pair}/messages")).json()["messages"]
     foreign = await theirs.patch(path, json={"body": "mine now"})
     hidden = await theirs.delete(path, params={"for": "me"})
     deleted = await mine.delete(path)
     (gone, *_) = (await mine.get(f"/v1/chats/{pair}/messages")).json()["messages"]
 
     assert [answer.status_code for answer in (edited, reacted, hidden, deleted)] == [200] * 4
-    assert (seen["body"], seen["reactions"]) == ("hello", {bob.user: "👍"})
+    assert (changed["body"], changed["reactions"]) == ("hello", {bob.user: "👍"})
     assert problem_of(foreign) == (403, "forbidden")
     assert (gone["deleted"], gone["body"]) == (True, "")
 

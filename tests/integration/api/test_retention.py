@@ -82,7 +82,7 @@ async def test_hold_over_http_keeps_deleted_messages(
 
         await eventually(held, 60)
         (copy,) = await held()
-        seen = (await mine.get(f"/v1/chats/{pair}/messages")).json()["messages"]
+        listed_for_member = (await mine.get(f"/v1/chats/{pair}/messages")).json()["messages"]
         holds = (await host.get("/v1/admin/holds", params={"limit": 200})).json()["items"]
         ended = await host.delete(f"{path}/hold")
         await host.delete(f"{path}/hold")
@@ -93,7 +93,7 @@ async def test_hold_over_http_keeps_deleted_messages(
     assert (made["reason"], again["reason"]) == ("case 7", "case 7")
     assert made["state"] == "starting"
     assert (copy["body"], copy["sender"], copy["seq"]) == ("secret", alice.user, 1)
-    assert [each["body"] for each in seen] == ["", ""]
+    assert [each["body"] for each in listed_for_member] == ["", ""]
     assert {"chat": pair} in holds
     assert ended.status_code == 204
     assert state in ("ending", "gone")

@@ -106,15 +106,15 @@ class FileStack:
         digest = hashlib.sha256(content).hexdigest()
         return await self.uploads.begin(owner, chat, name, type_, len(content), digest, key)
 
-    async def post(self, begun: StartedUpload, content: bytes, **changes: str | None) -> int:
+    async def post(self, started: StartedUpload, content: bytes, **changes: str | None) -> int:
         """Post the upload form with changed fields, without those that are None."""
-        assert begun.form is not None
+        assert started.form is not None
         form = aiohttp.FormData()
-        for name, value in {**begun.form.fields, **changes}.items():
+        for name, value in {**started.form.fields, **changes}.items():
             if value is not None:
                 form.add_field(name, value)
         form.add_field("file", content, filename="whatever")
-        async with self.http.post(begun.form.url, data=form) as answer:
+        async with self.http.post(started.form.url, data=form) as answer:
             return answer.status
 
     async def upload(
@@ -126,9 +126,9 @@ class FileStack:
         type_: str = "application/octet-stream",
     ) -> File:
         """Upload a file: begin, post and finish."""
-        begun = await self.begin(owner, chat, content, name, type_)
-        assert await self.post(begun, content) == 204
-        return await self.uploads.finish(owner, begun.file.id)
+        started = await self.begin(owner, chat, content, name, type_)
+        assert await self.post(started, content) == 204
+        return await self.uploads.finish(owner, started.file.id)
 
     async def send(
         self, sender: UserId, chat: ChatId, *files: str, ref: str | None = None, **more: Any

@@ -164,8 +164,8 @@ async def test_member_who_joined_again_cannot_download_files_sent_in_between(
     chats, change = store.api.chats, store.api.membership.change
     create = frames.CreateChat(0, new_id(), [bob], "Trip")
     chat = ChatId((await chats.create_chat(alice, create, is_host=True)).chat)
-    seen = await store.upload(alice, chat, b"seen")
-    first = await store.send(alice, chat, seen.id)
+    visible = await store.upload(alice, chat, b"visible")
+    first = await store.send(alice, chat, visible.id)
     await change(bob, frames.Leave(0, chat, new_id()))
     secret = await store.upload(alice, chat, b"secret")
     second = await store.send(alice, chat, secret.id)
@@ -173,7 +173,7 @@ async def test_member_who_joined_again_cannot_download_files_sent_in_between(
     await store.persist()
 
     for options in ({"seq": first.seq}, {}):
-        assert (await store.download(bob, seen.id, **options))[1] == b"seen"
+        assert (await store.download(bob, visible.id, **options))[1] == b"visible"
     for options in ({"seq": second.seq}, {}):
         with pytest.raises(NotFound):
             await store.download(bob, secret.id, **options)

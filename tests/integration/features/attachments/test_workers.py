@@ -241,15 +241,15 @@ async def test_sweep_removes_unsent_files_only(store: FileStack) -> None:
     chat, alice, bob, _ = await store.open_chat()
     sent = await store.upload(alice, chat, b"sent")
     unsent = await store.upload(alice, chat, b"unsent")
-    begun = await store.begin(alice, chat, b"begun")
-    assert await store.post(begun, b"begun") == 204
+    started = await store.begin(alice, chat, b"begun")
+    assert await store.post(started, b"begun") == 204
     ack = await store.send(alice, chat, sent.id)
     await store.persist()
-    await make_due(store, unsent.id, begun.file.id)
+    await make_due(store, unsent.id, started.file.id)
 
     await Sweeper(store.worker, "test").sweep()
 
-    for gone in (unsent.id, begun.file.id):
+    for gone in (unsent.id, started.file.id):
         assert await store.list_keys(gone) == []
         assert await store.rows.find_file(gone) is None
     with pytest.raises(NotFound):

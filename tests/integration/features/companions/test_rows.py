@@ -81,21 +81,21 @@ async def test_update_of_an_old_version_is_conflict(
         await companions.update(ADA, Changes(name="Ada K."), 1)
 
 
-@pytest.mark.parametrize("way", ["create", "update"])
+@pytest.mark.parametrize("operation", ["create", "update"])
 async def test_change_with_lost_response_is_applied_once(
-    tables: Tables, companions: Companions, no_backoff: None, way: str
+    tables: Tables, companions: Companions, no_backoff: None, operation: str
 ) -> None:
     """The retry finds the rows of the first attempt."""
-    if way == "update":
+    if operation == "update":
         await companions.create("ai-ada", FIRST)
     tables.faults.lose_answers("TransactWriteItems", 1)
 
-    if way == "create":
+    if operation == "create":
         await companions.create("ai-ada", FIRST)
     else:
         await companions.update(ADA, Changes(prompt="Be brief."))
 
-    assert (await companions.get(ADA)).version == (1 if way == "create" else 2)
+    assert (await companions.get(ADA)).version == (1 if operation == "create" else 2)
 
 
 async def test_deleted_companion_is_not_listed_and_keeps_its_versions(

@@ -25,7 +25,7 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-async def begun(container: StorageContainer) -> Opened:
+async def opened(container: StorageContainer) -> Opened:
     """A session of alice."""
     fields = Changes("Ada", "Be kind.", "scripted", "echo")
     await container.get(CompanionContainer).companions.create("ai-ada", fields)
@@ -48,21 +48,21 @@ async def read_gate(container: StorageContainer, chat: ChatId) -> str:
     return gate.decode()
 
 
-@pytest.mark.parametrize("way", ["delete", "renew"])
+@pytest.mark.parametrize("operation", ["delete", "renew"])
 @pytest.mark.parametrize("completed_by", ["repair", "load"])
 async def test_session_end_killed_before_redis_is_completed(
     container: StorageContainer,
-    begun: Opened,
+    opened: Opened,
     monkeypatch: pytest.MonkeyPatch,
-    way: str,
+    operation: str,
     completed_by: str,
 ) -> None:
     """By the repair worker or by the next load of the chat; then the chat accepts no messages."""
     monkeypatch.setattr("chatserver.features.companions.service.sessions.HOLD_S", 0)
-    chat = begun.session.chat
+    chat = opened.session.chat
     kill_at(monkeypatch, "sessions.before_close")
     with pytest.raises(Killed):
-        if way == "delete":
+        if operation == "delete":
             await container.get(CompanionContainer).sessions.delete(ALICE, ADA)
         else:
             await container.get(CompanionContainer).sessions.renew(ALICE, ADA, Ref("n1"))
@@ -80,7 +80,7 @@ async def test_session_end_killed_before_redis_is_completed(
 
 
 async def test_renewal_killed_before_its_chat_is_completed_by_get(
-    container: StorageContainer, begun: Opened, monkeypatch: pytest.MonkeyPatch
+    container: StorageContainer, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`get` creates the chat that the row names; a retry of the renewal finds it."""
     kill_at(monkeypatch, "sessions.before_chat")
@@ -90,15 +90,15 @@ async def test_renewal_killed_before_its_chat_is_completed_by_get(
     found = await container.get(CompanionContainer).sessions.get(ALICE, ADA)
     again = await container.get(CompanionContainer).sessions.renew(ALICE, ADA, Ref("n1"))
 
-    assert found.session == again.session != begun.session
+    assert found.session == again.session != opened.session
     assert set((await container.audiences.get(found.session.chat)).joined) == {ALICE, ADA}
 
 
 async def test_companion_has_no_inbox_and_may_write(
-    container: StorageContainer, gateway: Gateway, begun: Opened
+    container: StorageContainer, gateway: Gateway, opened: Opened
 ) -> None:
     """Messages are appended to the user's inbox only, but the companion is a sender."""
-    chat = begun.session.chat
+    chat = opened.session.chat
 
     audience = await container.audiences.get(chat)
 
@@ -108,7 +108,7 @@ async def test_companion_has_no_inbox_and_may_write(
 
 
 async def test_catalog_finds_session_of_a_chat_before_the_index_has_it(
-    container: StorageContainer, begun: Opened, monkeypatch: pytest.MonkeyPatch
+    container: StorageContainer, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The index is eventually consistent, and the assistant needs a new session at once."""
 
@@ -119,25 +119,27 @@ async def test_catalog_finds_session_of_a_chat_before_the_index_has_it(
         container.get(CompanionContainer).session_rows, "find_by_chat", find_nothing
     )
 
-    found = await container.get(CompanionContainer).catalog.find_session_by_chat(begun.session.chat)
+    found = await container.get(CompanionContainer).catalog.find_session_by_chat(
+        opened.session.chat
+    )
     other = await container.get(CompanionContainer).catalog.find_session_by_chat(ChatId("g-team"))
     absent = await container.get(CompanionContainer).catalog.find_session_by_chat(
         session_chat_id(ALICE, ADA, Ref("never"), 1_795_000_000.0)
     )
 
-    assert found == begun.session
+    assert found == opened.session
     assert other is None and absent is None
 
 
 async def test_loaded_user_has_the_newest_sessions_and_all_other_chats(
-    container: StorageContainer, begun: Opened, monkeypatch: pytest.MonkeyPatch
+    container: StorageContainer, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Old sessions do not displace other chats from the user state."""
     monkeypatch.setattr("chatserver.service.chats.user_loader.COMPANION_CHATS_MAX", 2)
     for user in (ALICE, BOB):
         await container.directory.put_user_if_absent(user, None, container.clock.time())
     direct = (await container.chat_creator.open_direct(ALICE, BOB)).chat
-    chats = [begun.session.chat]
+    chats = [opened.session.chat]
     for number in range(4):
         renewed = await container.get(CompanionContainer).sessions.renew(
             ALICE, ADA, Ref(f"n{number}")
@@ -152,11 +154,11 @@ async def test_loaded_user_has_the_newest_sessions_and_all_other_chats(
 
 
 async def test_session_refuses_membership_changes(
-    container: StorageContainer, begun: Opened
+    container: StorageContainer, opened: Opened
 ) -> None:
     """Its members are always the user and the companion."""
-    invite = frames.Invite(0, begun.session.chat, "r1", ["bob"])
+    invite = frames.Invite(0, opened.session.chat, "r1", ["bob"])
     with pytest.raises(BadRequest, match="companion chat"):
         await container.membership.change(ALICE, invite)
     with pytest.raises(BadRequest, match="companion chat"):
-        await container.membership.change(ALICE, frames.Leave(0, begun.session.chat, "r2"))
+        await container.membership.change(ALICE, frames.Leave(0, opened.session.chat, "r2"))

@@ -190,15 +190,15 @@ async def test_update_version_of_an_ended_session_is_conflict(tables: Tables) ->
 # races and lost responses
 
 
-@pytest.mark.parametrize("way", ["delete", "renew"])
+@pytest.mark.parametrize("operation", ["delete", "renew"])
 async def test_end_with_lost_response_is_applied_once(
-    tables: Tables, no_backoff: None, way: str
+    tables: Tables, no_backoff: None, operation: str
 ) -> None:
     """The retry finds its own old row and succeeds."""
     sessions, session = await begin(tables)
     tables.faults.lose_answers("TransactWriteItems", 1)
 
-    if way == "delete":
+    if operation == "delete":
         await sessions.delete(session, NOW_MS + 9000)
     else:
         await sessions.renew(session, make_session(5))
@@ -296,9 +296,9 @@ class Actor:
             await self._step(self._number * 1000 + step)
 
     async def _step(self, number: int) -> None:
-        way = self._random.choice(["create", "get", "delete", "renew", "version"])
+        operation = self._random.choice(["create", "get", "delete", "renew", "version"])
         try:
-            if way == "create":
+            if operation == "create":
                 session = make_session(number)
                 await self._sessions.create(session)
                 self.created.add(session.chat)
@@ -308,7 +308,7 @@ class Actor:
             if active is None:
                 return
             await open_chat(self._tables, active)
-            match way:
+            match operation:
                 case "delete":
                     old = await self._sessions.delete(active, NOW_MS + number)
                     self.ended.add(old.chat)

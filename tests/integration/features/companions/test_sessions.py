@@ -76,7 +76,7 @@ async def test_companions_are_managed_with_an_api_key(
     twice = await manager.post("/v1/companions", json=body)
     updated = await manager.patch(f"/v1/companions/{id_}", json={"name": "Eva"})
     first = await manager.get(f"/v1/companions/{id_}/versions/1")
-    seen = await mine.get(f"/v1/companions/{id_}")
+    for_user = await mine.get(f"/v1/companions/{id_}")
     refused = [
         await mine.post("/v1/companions", json=body),
         await mine.patch(f"/v1/companions/{id_}", json={"name": "Mine"}),
@@ -90,7 +90,7 @@ async def test_companions_are_managed_with_an_api_key(
     assert problem_of(twice) == (409, "conflict")
     assert (updated.json()["version"], updated.json()["prompt"]) == (2, PROMPT)
     assert first.json() == created.json()
-    assert seen.json() == {"id": id_, "name": "Eva", "version": 2}
+    assert for_user.json() == {"id": id_, "name": "Eva", "version": 2}
     assert [problem_of(each) for each in refused] == [(403, "forbidden")] * 4
     assert deleted.status_code == 204 and problem_of(gone) == (404, "not_found")
 

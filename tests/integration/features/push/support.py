@@ -87,9 +87,11 @@ class PushWorld:
 
     async def set_presence(self, user: UserId, state: State) -> None:
         """Announce a user's presence from a running gateway."""
-        seen = PresenceStates(hot=self.hot, gateway=GatewayId("gw1"), online_ttl_s=60, keep_s=600)
-        await seen.keep_alive()
-        await seen.announce([GatewayPresence(user, state, 0.0)])
+        presence = PresenceStates(
+            hot=self.hot, gateway=GatewayId("gw1"), online_ttl_s=60, keep_s=600
+        )
+        await presence.keep_alive()
+        await presence.announce([GatewayPresence(user, state, 0.0)])
 
     async def read(self, user: UserId, chat: Audience, upto: int) -> None:
         """Mark messages of a chat as read."""

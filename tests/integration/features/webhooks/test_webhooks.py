@@ -132,16 +132,16 @@ async def alice(stack: Stack) -> AsyncIterator[RawChat]:
         yield chat
 
 
-async def open_direct(stack: Stack, who: RawChat) -> str:
+async def open_direct(stack: Stack, user: RawChat) -> str:
     """Open a direct chat of a user with a new user."""
     other = f"other-{next(_refs)}"
     await stack.add_users([other])
-    chat: str = (await who.ask("open_direct", user=other))["chat"]["chat"]
+    chat: str = (await user.ask("open_direct", user=other))["chat"]["chat"]
     return chat
 
 
-async def bodies(who: RawChat, chat: str) -> list[str]:
-    page = await who.ask("history", chat=chat)
+async def bodies(user: RawChat, chat: str) -> list[str]:
+    page = await user.ask("history", chat=chat)
     return [message["body"] for message in page["messages"]]
 
 
