@@ -1,4 +1,4 @@
-"""A child of `chatserver dev`: its lines, its readiness, its end, whatever it does."""
+"""Child processes of `chatserver dev`: output, readiness and end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def lines() -> list[str]:
 
 @pytest.fixture
 async def make(tmp_path: Path, lines: list[str]) -> AsyncIterator[Make]:
-    """Make children that run a shell script; none outlives the test."""
+    """Return a function that creates children running a shell script; kill them at the end."""
     made: list[Child] = []
 
     def make_child(script: str, ready_line: str = "", stop_s: float = 5.0) -> Child:
@@ -44,8 +44,8 @@ async def make(tmp_path: Path, lines: list[str]) -> AsyncIterator[Make]:
         await child.stop()
 
 
-async def test_lines_of_a_child_come_with_its_name(make: Make, lines: list[str]) -> None:
-    """Both of its outputs, the last line too if it has no end; empty ones are left out."""
+async def test_lines_of_a_child_are_prefixed_with_its_name(make: Make, lines: list[str]) -> None:
+    """Stdout and stderr are read, also a last line without newline; empty lines are skipped."""
     child = make("echo one; echo; echo two >&2; printf three")
     await child.start()
 
@@ -54,8 +54,8 @@ async def test_lines_of_a_child_come_with_its_name(make: Make, lines: list[str])
     assert lines == ["child: one", "child: two", "child: three"]
 
 
-async def test_line_without_end_is_cut_into_pieces(make: Make, lines: list[str]) -> None:
-    """A child that never ends its line costs bounded memory."""
+async def test_line_longer_than_the_limit_is_split(make: Make, lines: list[str]) -> None:
+    """A child that never ends its line uses bounded memory."""
     child = make(f"head -c {LINE_BYTES_MAX * 10} /dev/zero | tr '\\0' x")
     await child.start()
 
@@ -66,7 +66,7 @@ async def test_line_without_end_is_cut_into_pieces(make: Make, lines: list[str])
 
 
 async def test_tail_keeps_the_last_lines_only(make: Make) -> None:
-    """However many lines it prints."""
+    """The tail is bounded, however many lines the child prints."""
     child = make("seq 1000")
     await child.start()
 
@@ -75,8 +75,8 @@ async def test_tail_keeps_the_last_lines_only(make: Make) -> None:
     assert list(child.tail) == [str(number) for number in range(1001 - TAIL_LINES, 1001)]
 
 
-async def test_bytes_that_are_no_utf8_are_shown_as_such(make: Make, lines: list[str]) -> None:
-    """A broken line breaks nothing."""
+async def test_invalid_utf8_is_shown_as_replacement_character(make: Make, lines: list[str]) -> None:
+    """Invalid bytes do not stop the reader."""
     child = make("printf 'a\\377b\\n'")
     await child.start()
 
@@ -85,7 +85,7 @@ async def test_bytes_that_are_no_utf8_are_shown_as_such(make: Make, lines: list[
     assert lines == ["child: a\N{REPLACEMENT CHARACTER}b"]
 
 
-async def test_child_is_ready_once_it_said_so(make: Make, lines: list[str]) -> None:
+async def test_child_is_ready_after_its_ready_line(make: Make, lines: list[str]) -> None:
     """A process without a port reports its readiness by a line."""
     child = make("echo starting; echo all.ready now; sleep 60", ready_line="all.ready")
     await child.start()
@@ -95,8 +95,8 @@ async def test_child_is_ready_once_it_said_so(make: Make, lines: list[str]) -> N
     assert "child: all.ready now" in lines
 
 
-async def test_child_that_ends_while_starting_failed_with_its_code(make: Make) -> None:
-    """It is not waited for until the deadline."""
+async def test_child_that_exits_while_starting_fails_with_its_exit_code(make: Make) -> None:
+    """The failure is reported at once, not at the deadline."""
     child = make("echo no good; exit 3", ready_line="never")
     await child.start()
 
@@ -106,8 +106,8 @@ async def test_child_that_ends_while_starting_failed_with_its_code(make: Make) -
     assert list(child.tail) == ["no good"]
 
 
-async def test_child_that_is_not_ready_in_time_failed(make: Make) -> None:
-    """A deadline ends the waiting."""
+async def test_child_not_ready_at_the_deadline_fails(make: Make) -> None:
+    """`wait_ready` fails after its timeout."""
     child = make("sleep 60", ready_line="never")
     await child.start()
 
@@ -115,7 +115,9 @@ async def test_child_that_is_not_ready_in_time_failed(make: Make) -> None:
         await child.wait_ready(0.2)
 
 
-async def test_child_that_ignores_sigterm_is_killed_and_named(make: Make, lines: list[str]) -> None:
+async def test_child_that_ignores_sigterm_is_killed_and_reported(
+    make: Make, lines: list[str]
+) -> None:
     """Ctrl-C does not wait forever."""
     child = make("trap '' TERM; echo up; while :; do sleep 1; done", "up", stop_s=0.2)
     await child.start()
@@ -128,18 +130,18 @@ async def test_child_that_ignores_sigterm_is_killed_and_named(make: Make, lines:
 
 
 async def test_grandchild_ends_with_its_parent(make: Make, lines: list[str]) -> None:
-    """A process that the child left running ends, too."""
+    """A process that the child started does not outlive it."""
     child = make("sleep 60 & echo $!; kill -9 $$")
     await child.start()
 
     await child.wait_ended()
 
     grandchild = int(lines[0].removeprefix("child: "))
-    await eventually(lambda: not is_running(grandchild), what="the grandchild's end")
+    await eventually(lambda: not is_running(grandchild), what="the grandchild has exited")
 
 
-async def test_child_started_again_forgets_what_it_said_before(make: Make) -> None:
-    """After a restart it has its own last lines and must report readiness again."""
+async def test_child_restarted_has_a_new_tail_and_reports_readiness_again(make: Make) -> None:
+    """Output of the previous run is neither in the tail nor taken as the ready line."""
     child = make("echo $$ is up; exec sleep 60", ready_line="is up")
     await child.start()
     await child.wait_ready(60)

@@ -1,4 +1,4 @@
-"""Commands against servers that are there, are not there, or are something else."""
+"""Commands against servers that are up, down, or of another kind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(*command: str, **settings: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def http_server() -> Iterator[int]:
-    """Something that listens and is not Redis."""
+    """Start an HTTP server, where Redis is expected; return its port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -60,10 +60,10 @@ def http_server() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("command", [("gateway",), ("worker", "all")])
-def test_process_without_redis_names_the_address_and_how_to_start_one(
+def test_process_without_redis_names_its_address_and_how_to_start_it(
     command: tuple[str, ...],
 ) -> None:
-    """A missing Redis is one sentence and exit code 1."""
+    """The error is one line without the password; the exit code is 1."""
     port = free_port()
 
     done = run(*command, CHAT_REDIS_URL=f"redis://user:canary@127.0.0.1:{port}/0")
@@ -75,16 +75,16 @@ def test_process_without_redis_names_the_address_and_how_to_start_one(
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_process_that_finds_something_else_says_so(http_server: int) -> None:
-    """Another server on Redis's port is reported at once."""
+def test_process_with_another_server_on_the_redis_port_reports_it(http_server: int) -> None:
+    """The error says that the server is not Redis."""
     done = run("gateway", CHAT_REDIS_URL=f"redis://127.0.0.1:{http_server}/0")
 
     assert done.returncode == 1
     assert "is not Redis" in done.stderr
 
 
-async def test_redis_on_a_unix_socket_is_found_and_used(tmp_path: Path) -> None:
-    """On one machine Redis needs no port; a missing socket is reported with its path."""
+async def test_redis_on_a_unix_socket_is_used(tmp_path: Path) -> None:
+    """Commands and processes connect to it; a missing socket is reported with its path."""
     path = tmp_path / "redis.sock"
     settings = Redis(url=f"unix://{path}")
     with pytest.raises(Unavailable, match=str(path)):
@@ -102,8 +102,8 @@ async def test_redis_on_a_unix_socket_is_found_and_used(tmp_path: Path) -> None:
         server.stop()
 
 
-def test_tables_without_dynamodb_names_the_address_and_how_to_start_one() -> None:
-    """A missing DynamoDB is one sentence and exit code 1."""
+def test_tables_without_dynamodb_names_its_address_and_how_to_start_it() -> None:
+    """The error has no traceback; the exit code is 1."""
     endpoint = f"http://127.0.0.1:{free_port()}"
 
     done = run(
@@ -119,8 +119,8 @@ def test_tables_without_dynamodb_names_the_address_and_how_to_start_one() -> Non
     assert "Traceback" not in done.stderr
 
 
-def test_tables_applied_twice_creates_once(dynamodb: str, s3: str) -> None:
-    """The second call reports that nothing is to do; the bucket can be left to others."""
+def test_tables_applied_twice_creates_them_once(dynamodb: str, s3: str) -> None:
+    """The second call creates nothing; with `--no-bucket` it does not touch the bucket."""
     settings = {
         "CHAT_WARM_ENDPOINT": dynamodb,
         "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,
@@ -142,8 +142,8 @@ def test_tables_applied_twice_creates_once(dynamodb: str, s3: str) -> None:
     assert "created" not in second.stdout
 
 
-def test_chat_without_an_api_says_how_to_start_one() -> None:
-    """The terminal client does not end in a traceback either."""
+def test_chat_without_api_names_its_address_and_how_to_start_it() -> None:
+    """The exit code of the terminal client is 1."""
     api = f"http://127.0.0.1:{free_port()}"
 
     done = run("chat", "--as", "alice", "--with", "bob", "--api", api)
@@ -152,8 +152,8 @@ def test_chat_without_an_api_says_how_to_start_one() -> None:
     assert api in done.stderr and "chatserver dev" in done.stderr
 
 
-def test_chat_without_a_gateway_says_how_to_start_one() -> None:
-    """With a token of one's own, the gateway's address is the one that is named."""
+def test_chat_without_gateway_names_its_address_and_how_to_start_it() -> None:
+    """With `--token` the client connects to the gateway without the API."""
     url = f"ws://127.0.0.1:{free_port()}/"
 
     done = run("chat", "--with", "bob", "--token", "x.y.z", "--url", url)
@@ -167,13 +167,13 @@ def test_chat_without_a_gateway_says_how_to_start_one() -> None:
     "options",
     [("--with", "bob"), ("--as", "a b", "--with", "bob"), ("--as", "alice", "--with", "../x")],
 )
-def test_chat_with_wrong_names_exits_with_2(options: tuple[str, ...]) -> None:
-    """Names are checked before anybody is asked."""
+def test_chat_with_invalid_user_names_exits_with_2(options: tuple[str, ...]) -> None:
+    """Names are checked before any request is sent."""
     assert run("chat", *options).returncode == 2
 
 
-def test_chat_on_a_terminal_gives_it_back_as_it_was() -> None:
-    """A failed start leaves no raw mode behind: the next shell line is echoed."""
+def test_chat_that_fails_to_start_restores_the_terminal() -> None:
+    """The terminal is not left in raw mode: input is echoed again."""
     main, other = pty.openpty()
     url = f"ws://127.0.0.1:{free_port()}/"
     command = ["chat", "--with", "bob", "--token", "x.y.z", "--url", url]

@@ -1,4 +1,4 @@
-"""The development servers, for real: ready when `start` returns, gone when we are."""
+"""Development servers: ready when `start` returns, stopped when their parent ends."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tests.support.servers.processes import (
 )
 
 
-def test_redis_killed_and_restarted_on_the_same_folder_keeps_what_it_acknowledged(
+def test_redis_killed_and_restarted_keeps_acknowledged_writes(
     start_redis: StartRedis, tmp_path: Path
 ) -> None:
-    """With AOF `always`, kill -9 loses nothing."""
+    """With AOF `always`, SIGKILL loses no write."""
     server = start_redis("always", tmp_path / "data")
     with redis_client(redis_url_of(server)) as client:
         client.set("name", "alice")
@@ -39,8 +39,8 @@ def test_redis_killed_and_restarted_on_the_same_folder_keeps_what_it_acknowledge
         assert client.get("name") == b"alice"
 
 
-def test_redis_is_configured_for_small_hashes_as_lists_and_never_evicts(redis_url: str) -> None:
-    """The settings that our figures and our promises rest on are in force."""
+def test_redis_has_the_settings_that_measurements_and_guarantees_need(redis_url: str) -> None:
+    """Redis never evicts keys, stores small hashes as listpacks, and listens on loopback only."""
     with redis_client(redis_url) as client:
         config = client.config_get("*")
 
@@ -50,27 +50,27 @@ def test_redis_is_configured_for_small_hashes_as_lists_and_never_evicts(redis_ur
     assert config["save"] == ""
 
 
-def test_redis_url_of_a_second_test_finds_nothing_of_the_first(redis_url: str) -> None:
-    """Each test begins with an empty Redis."""
+def test_redis_url_is_an_empty_redis(redis_url: str) -> None:
+    """Each test starts with an empty Redis, whatever the previous test stored."""
     with redis_client(redis_url) as client:
         assert client.dbsize() == 0
         client.set("left", "behind")
 
 
-async def test_dynamodb_restarted_on_the_same_folder_serves_again(
+async def test_dynamodb_killed_and_restarted_on_the_same_folder_serves_again(
     start_dynamodb: StartDynamodb, tmp_path: Path
 ) -> None:
-    """The server may be killed and started again on its port and its file."""
+    """It restarts on the same port and database file."""
     server = start_dynamodb(tmp_path / "data")
 
     server.kill()
     server.start()
 
-    await eventually(server.launch.is_ready)  # one probe does not wait for long
+    await eventually(server.launch.is_ready)  # one probe has a short timeout
 
 
-def test_server_on_a_busy_port_is_refused_with_its_name(tmp_path: Path) -> None:
-    """A taken port gives a sentence, not a server that answers for another one."""
+def test_server_on_a_port_in_use_fails_with_its_name(tmp_path: Path) -> None:
+    """`start` fails; it does not take the other server for its own."""
     port = free_port()
     first = Server(redis_launch(tmp_path / "a", port)).start()
 
@@ -80,7 +80,7 @@ def test_server_on_a_busy_port_is_refused_with_its_name(tmp_path: Path) -> None:
     first.stop()
 
 
-def test_server_that_ends_while_starting_shows_its_last_lines(tmp_path: Path) -> None:
+def test_server_that_exits_while_starting_shows_its_last_lines(tmp_path: Path) -> None:
     """The error contains the last output of the server."""
     launch = redis_launch(tmp_path, free_port())
     launch.argv.extend(["--no-such-option", "1"])
@@ -89,22 +89,22 @@ def test_server_that_ends_while_starting_shows_its_last_lines(tmp_path: Path) ->
         Server(launch).start()
 
 
-def test_server_that_ended_right_after_it_was_ready_has_started(tmp_path: Path) -> None:
-    """Both may be between two looks, where the machine is slow or the server short-lived."""
-    looks = itertools.chain([False], itertools.repeat(True))
+def test_server_that_exits_right_after_it_is_ready_has_started(tmp_path: Path) -> None:
+    """On a slow machine, both may happen between two probes."""
+    probes = itertools.chain([False], itertools.repeat(True))
 
     def is_ready() -> bool:
         assert server.process is not None
         server.process.wait()
-        return next(looks)
+        return next(probes)
 
     server = Server(Launch("brief", [sys.executable, "-c", ""], 0, tmp_path, is_ready))
 
     assert server.start() is server
 
 
-async def test_parent_killed_takes_its_server_along(tmp_path: Path) -> None:
-    """A parent that dies by kill -9 leaves no orphan."""
+async def test_server_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    """A parent killed by SIGKILL leaves no orphan."""
     program = (
         "import pathlib, signal, sys\n"
         "from chatserver.dev.servers import Server, redis_launch\n"
@@ -121,5 +121,5 @@ async def test_parent_killed_takes_its_server_along(tmp_path: Path) -> None:
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
 
-    await eventually(lambda: not is_running(child), what="the child's end")
+    await eventually(lambda: not is_running(child), what="the server has exited")
     parent.stdout.close()

@@ -1,4 +1,4 @@
-"""The load tool against a fake server that makes the errors of the test."""
+"""The load tool against a stub server that injects faults."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from chatserver.loadtest.stub_server import StubState, open_stub
 from chatserver.loadtest.worker import Worker
 from tests.support.servers.processes import eventually, free_port
 
-SPOILT = 7  # the place of the message that something happens to
+FAULTY_SEQ = 7  # the message that is lost, repeated or changed
 
 
 def plan_of(port: int, name: str = "direct", **changes: Any) -> Plan:
-    """Return a short plan."""
+    """Return the plan of a short load."""
     scenario = SCENARIOS[name]
     plan = Plan(
         run="t",
@@ -48,16 +48,16 @@ def plan_of(port: int, name: str = "direct", **changes: Any) -> Plan:
     return msgspec.structs.replace(plan, **changes)
 
 
-async def loaded(mind: StubState, name: str = "direct", **changes: Any) -> dict[str, Any]:
-    """Load a server of this mind; return what was found, counted and how long things took."""
-    server, port = await open_stub(mind)
+async def run_load(state: StubState, name: str = "direct", **changes: Any) -> dict[str, Any]:
+    """Run a load against a stub server with this state; return its result and counts."""
+    server, port = await open_stub(state)
     worker = Worker(plan_of(port, name, **changes))
     counts: dict[str, int] = {}
     try:
         await worker.gather()
 
-        def add(told: dict[str, Any]) -> None:
-            for key, count in told["counts"].items():
+        def add(progress: dict[str, Any]) -> None:
+            for key, count in progress["counts"].items():
                 counts[key] = counts.get(key, 0) + count
 
         result = await worker.load(time.monotonic(), add)
@@ -68,33 +68,33 @@ async def loaded(mind: StubState, name: str = "direct", **changes: Any) -> dict[
     return {**result, "found": found, "counts": counts, "expected": worker.users.expected()}
 
 
-def spoiling(change: Callable[[bytes], list[bytes]]) -> Callable[[str, int, bytes], list[bytes]]:
-    """Return what changes the frame of one message on its way to the one user."""
-    return lambda user, place, frame: (
-        change(frame) if (user, place) == ("load-t-2", SPOILT) else [frame]
+def fault(change: Callable[[bytes], list[bytes]]) -> Callable[[str, int, bytes], list[bytes]]:
+    """Return a fault that changes the frame of one message to one user."""
+    return lambda user, seq, frame: (
+        change(frame) if (user, seq) == ("load-t-2", FAULTY_SEQ) else [frame]
     )
 
 
 @pytest.fixture
-def heedless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for planted losses: everything else has arrived when the run ends."""
+def without_waiting_for_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """End the run without waiting for the injected losses; wait for all other messages."""
 
-    def has_not_heard_the_newest(self: Device) -> bool:
+    def has_not_received_the_newest(self: Device) -> bool:
         books = self.site.books
         return any((seen.last or 0) < books[chat].top for chat, seen in self.seen.items())
 
-    monkeypatch.setattr(Device, "is_behind", has_not_heard_the_newest)
+    monkeypatch.setattr(Device, "is_behind", has_not_received_the_newest)
 
 
 @pytest.mark.parametrize("name", ["direct", "small-groups", "history", "mixed"])
-async def test_load_of_a_good_server_finds_nothing(name: str) -> None:
-    """Each message comes to everybody, and is counted."""
+async def test_load_of_a_correct_server_reports_no_findings(name: str) -> None:
+    """Each message is delivered to all members, and is counted."""
     shape = msgspec.structs.replace(SCENARIOS[name].shape, small_members=4, large_members=8)
 
-    seen = await loaded(StubState(), name, users=8, shape=shape)
+    result = await run_load(StubState(), name, users=8, shape=shape)
 
-    counts = seen["counts"]
-    assert seen["found"] == {} and seen["unacked"] == seen["unsent"] == 0
+    counts = result["counts"]
+    assert result["found"] == {} and result["unacked"] == result["unsent"] == 0
     assert counts.get("acked", 0) + counts.get("pages", 0) + counts.get("connects", 0) > 0
     assert counts.get("sent", 0) == counts.get("acked", 0)
     assert (counts.get("pages", 0) > 0) is (SCENARIOS[name].mix.page > 0)
@@ -108,66 +108,68 @@ async def test_load_of_a_good_server_finds_nothing(name: str) -> None:
         (lambda frame: [frame.replace(b"xxx", b"xyx", 1)], {"mismatched": 1}),
     ],
 )
-async def test_load_finds_a_message_that_is_lost_repeated_or_changed(
-    heedless: None, change: Callable[[bytes], list[bytes]], found: dict[str, int]
+async def test_load_with_a_lost_repeated_or_changed_message_reports_it(
+    without_waiting_for_losses: None, change: Callable[[bytes], list[bytes]], found: dict[str, int]
 ) -> None:
-    """Each error planted on the way to one user is counted once, with its kind."""
-    mind = StubState()
-    mind.spoil = spoiling(change)
+    """Each fault injected for one user is counted once, by its kind."""
+    state = StubState()
+    state.spoil = fault(change)
 
-    seen = await loaded(mind)
+    result = await run_load(state)
 
-    assert seen["found"] == found
-    assert len(seen["examples"]) == len(found)
+    assert result["found"] == found
+    assert len(result["examples"]) == len(found)
 
 
-async def test_load_finds_two_messages_that_changed_places(heedless: None) -> None:
+async def test_load_with_two_swapped_messages_reports_both(
+    without_waiting_for_losses: None,
+) -> None:
     """The later message is a jump, the earlier one is out of order; none is lost."""
-    mind = StubState()
+    state = StubState()
     held: list[bytes] = []
 
-    def swap(user: str, place: int, frame: bytes) -> list[bytes]:
-        if user == "load-t-2" and place == SPOILT:
+    def swap(user: str, seq: int, frame: bytes) -> list[bytes]:
+        if user == "load-t-2" and seq == FAULTY_SEQ:
             held.append(frame)
             return []
         return [frame, held.pop()] if user == "load-t-2" and held else [frame]
 
-    mind.spoil = swap
+    state.spoil = swap
 
-    seen = await loaded(mind)
+    result = await run_load(state)
 
-    assert seen["found"] == {"jumped": 1, "disordered": 1}
+    assert result["found"] == {"jumped": 1, "disordered": 1}
 
 
 @pytest.mark.parametrize("inbox_max", [1000, 1])
-async def test_load_asks_the_inbox_for_what_no_push_brought(
+async def test_load_reads_messages_without_push_from_inbox_or_history(
     monkeypatch: pytest.MonkeyPatch, inbox_max: int
 ) -> None:
-    """A push may fail at the end; inbox, or history, must give it back, and then none is lost."""
+    """A push may fail at the end of a load; a message found in the inbox or history is not lost."""
     monkeypatch.setattr(load_users, "PUSH_S", 0.1)
-    mind = StubState()
-    mind.inbox_max = inbox_max
-    mind.spoil = lambda user, place, frame: [] if place > SPOILT else [frame]
+    state = StubState()
+    state.inbox_max = inbox_max
+    state.spoil = lambda user, seq, frame: [] if seq > FAULTY_SEQ else [frame]
 
-    seen = await loaded(mind)
+    result = await run_load(state)
 
-    assert seen["found"] == {}
-    assert seen["counts"]["resumed_to_settle"] == 2
-    assert seen["counts"]["delivered"] == seen["expected"] == 2 * seen["counts"]["acked"]
+    assert result["found"] == {}
+    assert result["counts"]["resumed_to_settle"] == 2
+    assert result["counts"]["delivered"] == result["expected"] == 2 * result["counts"]["acked"]
 
 
-async def test_load_through_storms_and_breaks_loses_nothing() -> None:
-    """Everybody is cut off again and again, and sends again what was not answered."""
+async def test_load_with_reconnect_storms_loses_nothing() -> None:
+    """All users are disconnected repeatedly, and resend unacknowledged messages."""
     mix = Mix(send=0.9, reconnect=0.1)
 
-    seen = await loaded(StubState(), "resume", users=8, mix=mix, duration_s=0.8, storm_s=0.3)
+    result = await run_load(StubState(), "resume", users=8, mix=mix, duration_s=0.8, storm_s=0.3)
 
-    assert seen["found"] == {} and seen["unacked"] == seen["unsent"] == 0
-    assert seen["counts"]["connects"] > 0
-    assert seen["counts"]["delivered"] == seen["expected"]
+    assert result["found"] == {} and result["unacked"] == result["unsent"] == 0
+    assert result["counts"]["connects"] > 0
+    assert result["counts"]["delivered"] == result["expected"]
 
 
-async def test_load_of_nobody_says_so() -> None:
+async def test_load_without_server_fails() -> None:
     """An unreachable address is reported at once, not after five minutes."""
     server, port = await open_stub(StubState())
     server.close()
@@ -180,10 +182,8 @@ async def test_load_of_nobody_says_so() -> None:
 async def test_ceiling_is_measured_with_the_same_users_and_chats(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of the tool, in processes of their own; the server's address is not even asked."""
-    monkeypatch.setattr(
-        generator_limits, "SETTLE_S", 60.0
-    )  # what is on its way comes, however late
+    """The load tool is measured in separate processes; the server of the plan is not used."""
+    monkeypatch.setattr(generator_limits, "SETTLE_S", 60.0)  # messages in flight may arrive late
     shape = Shape(direct=0.5, small=0.5, small_members=4)
 
     measured = await generator_limits.measure_ceiling([plan_of(1, users=8, shape=shape)], 0.2)
@@ -192,7 +192,7 @@ async def test_ceiling_is_measured_with_the_same_users_and_chats(
     assert measured["deliveries_per_s"] > measured["per_s"]
 
 
-async def test_load_of_which_a_process_was_killed_says_so() -> None:
+async def test_load_with_a_killed_process_reports_it() -> None:
     """Incomplete figures are discarded; the report says how the process ended."""
     server, port = await open_stub(StubState())
     run = Coordinator([plan_of(port, duration_s=60, first_user=first) for first in (1, 11)])
@@ -208,9 +208,9 @@ async def test_load_of_which_a_process_was_killed_says_so() -> None:
     assert "it was killed" in run.why_broken
 
 
-async def test_load_that_is_stopped_before_it_begins_says_that() -> None:
-    """The user who stopped it knows why its processes were killed."""
-    run = Coordinator([plan_of(free_port(), duration_s=60)])  # nobody is there: it goes on trying
+async def test_load_stopped_before_its_start_reports_that() -> None:
+    """The error names the stop, not the processes that were killed for it."""
+    run = Coordinator([plan_of(free_port(), duration_s=60)])  # no server: it keeps connecting
     loading = asyncio.create_task(run.run(), name="load")
     await eventually(lambda: len(run._workers) == 1)
     run.stop()
@@ -219,8 +219,8 @@ async def test_load_that_is_stopped_before_it_begins_says_that() -> None:
         await asyncio.wait_for(loading, 60)
 
 
-async def test_load_with_a_process_that_fails_says_how_it_ended() -> None:
-    """Before it begins there are no figures at all."""
+async def test_load_with_a_failing_process_reports_its_exit_code() -> None:
+    """If a process fails before the load starts, nothing is measured."""
     run = Coordinator([plan_of(1, shape=None)])  # a plan that no process can read
 
     with pytest.raises(LoadFailed, match="ended early: exit code 1"):

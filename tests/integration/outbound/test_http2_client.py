@@ -1,4 +1,4 @@
-"""The client of HTTP/2 against a server of our own: what it knows of a request that failed."""
+"""The HTTP/2 client against a test server: which failed requests the server has not processed."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tests.support.servers.push_service import Reply
 
 pytest_plugins = ["tests.integration.features.push.apns_fixtures"]
 
-OPEN = config.Outbound(allow_private=LOOPBACK)
-PATIENCE_S = 30.0
+SETTINGS = config.Outbound(allow_private=LOOPBACK)
+TIMEOUT_S = 30.0
 
 
 @pytest.fixture
 async def client(apns_service: ApnsService) -> AsyncIterator[Http2]:
     """A client of the service."""
-    async with open_http2(apns_service.url, OPEN) as opened:
+    async with open_http2(apns_service.url, SETTINGS) as opened:
         yield opened
 
 
-async def ask(
-    client: Http2, path: str = "/x", body: bytes = b"{}", *, timeout_s: float = PATIENCE_S
+async def post(
+    client: Http2, path: str = "/x", body: bytes = b"{}", *, timeout_s: float = TIMEOUT_S
 ) -> Answer:
-    """Ask as anybody does."""
+    """Post a request with default headers and limits."""
     headers = {"authorization": "bearer none"}
     return await client.post(
         path, body=body, headers=headers, timeout_s=timeout_s, answer_bytes_max=200
@@ -43,8 +43,8 @@ async def ask(
 
 @pytest.fixture
 def service(apns_service: ApnsService, monkeypatch: pytest.MonkeyPatch) -> ApnsService:
-    """The service, which does not ask who calls."""
-    monkeypatch.setattr(apns_service, "check", lambda taken: None)
+    """The service without authentication."""
+    monkeypatch.setattr(apns_service, "check", lambda request: None)
     return apns_service
 
 
@@ -54,10 +54,10 @@ async def test_http2_requests_share_one_connection_and_do_not_wait_for_each_othe
     """A hanging request does not delay others."""
     gate = asyncio.Event()
     service.replies["/slow"] = [Reply(200, gate=gate)]
-    slow = asyncio.create_task(ask(client, "/slow"))
+    slow = asyncio.create_task(post(client, "/slow"))
     await eventually(lambda: service.taken, 60)
 
-    answers = await asyncio.gather(*(ask(client, f"/{n}") for n in range(20)))
+    answers = await asyncio.gather(*(post(client, f"/{n}") for n in range(20)))
 
     assert {answer.status for answer in answers} == {200}
     assert not slow.done()
@@ -66,87 +66,87 @@ async def test_http2_requests_share_one_connection_and_do_not_wait_for_each_othe
     assert service.connected == 1
 
 
-async def test_http2_requests_beyond_what_the_server_takes_wait(
+async def test_http2_requests_beyond_the_stream_limit_wait(
     client: Http2, service: ApnsService
 ) -> None:
-    """APNs takes one at a time until it knows who calls."""
+    """APNs allows one stream until the client is authenticated."""
     service.http2 = {SettingCodes.MAX_CONCURRENT_STREAMS: 2}
     gate = asyncio.Event()
     service.replies["/x"] = [Reply(200, gate=gate)]
 
-    asked = [asyncio.create_task(ask(client)) for _ in range(5)]
+    requests = [asyncio.create_task(post(client)) for _ in range(5)]
     await eventually(lambda: len(service.taken) == 2, 60)
-    with pytest.raises(NotReached):  # it has not left, and so it never will
-        await ask(client, "/late", timeout_s=0.2)
+    with pytest.raises(NotReached):  # it was not sent, and will not be
+        await post(client, "/late", timeout_s=0.2)
     assert len(service.taken) == 2
     gate.set()
 
-    assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * 5
+    assert [answer.status for answer in await asyncio.gather(*requests)] == [200] * 5
 
 
-async def test_http2_body_larger_than_the_window_goes_as_the_server_takes_it(
+async def test_http2_body_larger_than_the_window_is_sent_as_the_window_opens(
     client: Http2, service: ApnsService
 ) -> None:
-    """And what did not go to its end, the server has surely not done."""
+    """A request whose body was not sent completely has not been processed."""
     service.http2 = {SettingCodes.INITIAL_WINDOW_SIZE: 100}
-    assert (await ask(client, body=b"x" * 4096)).is_ok
+    assert (await post(client, body=b"x" * 4096)).is_ok
     assert len(service.taken[0].body) == 4096
 
     service.opens_window = False
     with pytest.raises(NotReached):
-        await ask(client, body=b"x" * 4096, timeout_s=0.3)
+        await post(client, body=b"x" * 4096, timeout_s=0.3)
     assert len(service.taken) == 1
 
 
-async def test_http2_server_that_goes_away_is_asked_anew_on_another_connection(
+async def test_http2_request_after_goaway_or_disconnect_uses_a_new_connection(
     client: Http2, service: ApnsService
 ) -> None:
-    """It does so now and then; a request meets it at most while it is on its way."""
-    await ask(client)
+    """Servers close idle connections; the next request does not fail."""
+    await post(client)
 
     service.go_away(1, '{"reason":"IdleTimeout"}')
     await eventually(lambda: not service.connections, 60)
 
-    assert (await ask(client)).is_ok
+    assert (await post(client)).is_ok
     service.drop()
     await asyncio.sleep(0)
     await eventually(lambda: not service.connections, 60)
-    assert (await ask(client)).is_ok
+    assert (await post(client)).is_ok
     assert service.connected == 3
 
 
-async def test_http2_request_that_the_server_did_not_come_to_is_surely_not_done(
+async def test_http2_request_after_the_last_stream_of_goaway_is_not_reached(
     client: Http2, service: ApnsService
 ) -> None:
-    """GOAWAY names the last stream: those behind it are free, those before it are answered."""
+    """GOAWAY names the last processed stream: later requests fail, earlier ones are answered."""
     gate = asyncio.Event()
     service.replies["/x"] = [Reply(200, gate=gate)]
-    asked = [asyncio.create_task(ask(client)) for _ in range(3)]
+    requests = [asyncio.create_task(post(client)) for _ in range(3)]
     await eventually(lambda: len(service.taken) == 3, 60)
 
-    # What h2's server half does not do itself: go away, and answer all the same.
+    # h2's server side does not answer requests after GOAWAY; the restored state makes it do so.
     (connection,) = service.connections
     state = connection.core.state_machine.state
     service.go_away(3, "maintenance", is_over=False)
     connection.core.state_machine.state = state
     with pytest.raises(NotReached, match="maintenance"):
-        await asked[2]
-    fresh = asyncio.create_task(ask(client, "/other"))
+        await requests[2]
+    fresh = asyncio.create_task(post(client, "/other"))
     assert (await fresh).is_ok
     gate.set()
 
-    assert [(await one).status for one in asked[:2]] == [200, 200]
+    assert [(await one).status for one in requests[:2]] == [200, 200]
     assert service.connected == 2
-    await eventually(lambda: len(service.connections) == 1, 60, "the old one closed")
+    await eventually(lambda: len(service.connections) == 1, 60, "the old connection is closed")
 
 
-async def test_http2_goodbye_and_answer_in_one_piece_are_both_heard(
+async def test_http2_goaway_and_answer_in_one_write_are_both_handled(
     client: Http2, service: ApnsService
 ) -> None:
-    """The core stops at a GOAWAY; what came with it must not be lost."""
+    """h2 stops at a GOAWAY; frames received together with it must not be lost."""
     gate = asyncio.Event()
     service.replies["/x"] = [Reply(200, gate=gate)]
-    asked = [asyncio.create_task(ask(client)) for _ in range(2)]
+    requests = [asyncio.create_task(post(client)) for _ in range(2)]
     await eventually(lambda: len(service.taken) == 2, 60)
 
     (connection,) = service.connections
@@ -156,9 +156,9 @@ async def test_http2_goodbye_and_answer_in_one_piece_are_both_heard(
     connection.core.send_headers(1, [(":status", "202")], end_stream=True)
     connection.flush()
 
-    assert (await asked[0]).status == 202
+    assert (await requests[0]).status == 202
     with pytest.raises(NotReached):
-        await asked[1]
+        await requests[1]
 
 
 @pytest.mark.parametrize(
@@ -167,121 +167,123 @@ async def test_http2_goodbye_and_answer_in_one_piece_are_both_heard(
 async def test_http2_stream_that_is_reset_fails_alone(
     client: Http2, service: ApnsService, code: str, kind: type[Exception]
 ) -> None:
-    """A refused stream is surely not done, any other may be."""
+    """A refused stream was not processed; any other may have been."""
     service.replies["/x"] = [Reply(RESET, body=code, times=1)]
 
     with pytest.raises(Unavailable, match=code) as failed:
-        await ask(client)
+        await post(client)
 
     assert type(failed.value) is kind
-    assert (await ask(client)).is_ok
+    assert (await post(client)).is_ok
     assert service.connected == 1
 
 
-async def test_http2_request_whose_connection_breaks_may_have_been_done(
+async def test_http2_request_whose_connection_breaks_may_have_been_processed(
     client: Http2, service: ApnsService
 ) -> None:
-    """The outcome is unknown."""
+    """The error is not `NotReached`: a retry could process the request twice."""
     service.replies["/x"] = [Reply(200, gate=asyncio.Event())]
-    asked = asyncio.create_task(ask(client))
+    request = asyncio.create_task(post(client))
     await eventually(lambda: service.taken, 60)
 
     service.drop()
 
     with pytest.raises(Unavailable) as failed:
-        await asked
+        await request
     assert not isinstance(failed.value, NotReached)
 
 
-async def test_http2_way_that_is_gone_without_a_word_is_noticed_before_the_next_request(
+async def test_http2_dead_connection_is_detected_before_the_next_request(
     service: ApnsService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A request that was not answered in time is a reason to ask whether anybody is there."""
+    """After a request timed out, a ping checks the connection before it is used again."""
     monkeypatch.setattr("chatserver.outbound.http2_connection.PING_S", 0.2)
-    async with open_http2(service.url, OPEN) as client:
-        await ask(client)
+    async with open_http2(service.url, SETTINGS) as client:
+        await post(client)
         service.go_deaf()
         with pytest.raises(Unavailable) as failed:
-            await ask(client, timeout_s=0.2)
+            await post(client, timeout_s=0.2)
         assert not isinstance(failed.value, NotReached)
 
-        assert (await ask(client)).is_ok
+        assert (await post(client)).is_ok
         assert service.connected == 2
 
 
-async def test_http2_quiet_connection_is_asked_and_kept_if_it_answers(
+async def test_http2_idle_connection_that_answers_a_ping_is_kept(
     service: ApnsService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A ping costs less than a handshake."""
     monkeypatch.setattr(
         "chatserver.outbound.http2_connection.PING_S", 60.0
-    )  # it answers, at its pace
-    async with open_http2(service.url, OPEN, ping_after_s=0.0) as client:
-        assert [(await ask(client)).status for _ in range(3)] == [200] * 3
+    )  # a slow answer is accepted
+    async with open_http2(service.url, SETTINGS, ping_after_s=0.0) as client:
+        assert [(await post(client)).status for _ in range(3)] == [200] * 3
     assert service.connected == 1
-    await eventually(lambda: not service.connections, 60, "closed behind the client")
+    await eventually(
+        lambda: not service.connections, 60, "the connection is closed with the client"
+    )
 
 
 @pytest.mark.parametrize(
-    "nonsense",
+    "invalid",
     [
         b"\xff\xff\xff\x00\x00\x00\x00\x00\x01",  # a frame of 16 MB
-        b"\x00\x00\x01\x00\x00\x00\x00\x00\x00x",  # data of no stream
-        b"\x00\x00\x01\x01\x04\x00\x00\x00\x01\xff",  # headers that end in the middle
+        b"\x00\x00\x01\x00\x00\x00\x00\x00\x00x",  # data on stream 0
+        b"\x00\x00\x01\x01\x04\x00\x00\x00\x01\xff",  # truncated headers
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
     ],
 )
-async def test_http2_server_that_breaks_the_protocol_is_left_and_asked_anew(
-    client: Http2, service: ApnsService, nonsense: bytes
+async def test_http2_protocol_error_of_the_server_closes_the_connection(
+    client: Http2, service: ApnsService, invalid: bytes
 ) -> None:
-    """Requests in flight have an unknown outcome."""
+    """Requests in flight have an unknown outcome; the next one uses a new connection."""
     service.replies["/x"] = [Reply(200, gate=asyncio.Event(), times=1)]
-    asked = asyncio.create_task(ask(client))
+    request = asyncio.create_task(post(client))
     await eventually(lambda: service.taken, 60)
 
-    service.connections[0].transport.write(nonsense)
+    service.connections[0].transport.write(invalid)
 
     with pytest.raises(Unavailable) as failed:
-        await asked
+        await request
     assert not isinstance(failed.value, NotReached)
-    assert (await ask(client)).is_ok
+    assert (await post(client)).is_ok
     assert service.connected == 2
 
 
-async def test_http2_answer_at_the_limit_is_taken_and_over_it_refused(
+async def test_http2_answer_at_the_limit_is_accepted_and_over_it_refused(
     client: Http2, service: ApnsService
 ) -> None:
     """The server does not decide how much is buffered."""
     service.replies["/x"] = [Reply(400, body="x" * 200, times=1), Reply(400, body="x" * 201)]
 
-    assert len((await ask(client)).body) == 200
+    assert len((await post(client)).body) == 200
     with pytest.raises(Unavailable, match="200 bytes"):
-        await ask(client)
+        await post(client)
 
 
-async def test_http2_server_that_is_not_trusted_or_speaks_something_else_is_not_asked(
+async def test_http2_untrusted_or_http1_server_gets_no_request(
     service: ApnsService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither with an untrusted certificate, nor by HTTP/1.1, nor without a listener."""
+    """Nor does a server with the certificate of another name, or a closed port."""
     (tmp_path / "other").mkdir()
     async with open_apns_service(tmp_path / "other", "http/1.1") as other:
-        nobody = f"https://127.0.0.1:{free_port()}"
+        closed = f"https://127.0.0.1:{free_port()}"
         trusted = str(service.certificate)
         for url, certificate in (
             (service.url, str(other.certificate)),
             (other.url, str(other.certificate)),
-            (nobody, trusted),
-            (service.url.replace("127.0.0.1", "localhost"), trusted),  # not its name
+            (closed, trusted),
+            (service.url.replace("127.0.0.1", "localhost"), trusted),  # not in the certificate
         ):
             monkeypatch.setenv("SSL_CERT_FILE", certificate)
-            async with open_http2(url, OPEN) as client:
+            async with open_http2(url, SETTINGS) as client:
                 with pytest.raises(NotReached):
-                    await ask(client)
+                    await post(client)
         assert service.taken == other.taken == []
 
 
-async def test_http2_address_is_judged_when_it_is_called(service: ApnsService) -> None:
-    """The operator's own URL, too, reaches what is private only where it is allowed."""
+async def test_http2_address_is_checked_when_it_connects(service: ApnsService) -> None:
+    """Even the operator's own URL reaches private addresses only if they are allowed."""
     looked_up: list[str] = []
 
     async def lookup(host: str, port: int) -> Sequence[str]:
@@ -291,16 +293,16 @@ async def test_http2_address_is_judged_when_it_is_called(service: ApnsService) -
     url = service.url.replace("127.0.0.1", "apns.example")
     async with open_http2(url, config.Outbound(), lookup) as client:
         with pytest.raises(BadRequest):
-            await ask(client)
+            await post(client)
     assert service.connected == 0
-    async with open_http2(url, OPEN, lookup) as client:
-        assert (await ask(client)).is_ok
+    async with open_http2(url, SETTINGS, lookup) as client:
+        assert (await post(client)).is_ok
     assert looked_up == ["apns.example"] * 2
     assert service.taken[0].headers[":authority"] == url.removeprefix("https://")
 
 
-def test_http2_url_is_a_server_by_https_and_no_more() -> None:
-    """There is no path to choose, and nothing goes in the clear."""
+def test_http2_url_must_be_an_https_origin() -> None:
+    """Plain HTTP, paths and user info are refused."""
     for bad in ("http://apns.example", "https://apns.example/x", "https://a@b", "apns.example"):
         with pytest.raises(BadRequest):
             parse_origin(bad)

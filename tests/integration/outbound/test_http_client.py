@@ -1,4 +1,4 @@
-"""The server's own HTTP calls against local servers: where they go, and where they never go."""
+"""Outbound HTTP calls against local servers: allowed addresses, refused addresses and limits."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from chatserver.errors import BadRequest, Unavailable
 from chatserver.outbound.http_client import Answer, Lookup, Outbound, open_outbound
 from tests.support.servers.processes import free_port
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 class World:
-    """A server on 127.0.0.1, one on 127.0.0.2 with the same port, and what they were asked."""
+    """Servers on 127.0.0.1 and 127.0.0.2 with the same port, and the requests they received."""
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def url(self, path: str = "/echo", host: str = "127.0.0.1") -> str:
         return f"http://{host}:{self.port}{path}"
@@ -35,7 +35,7 @@ async def running() -> AsyncIterator[World]:
 
     async def answer(request: web.Request) -> web.StreamResponse:
         local = request.get_extra_info("sockname")[0]
-        world.asked.append(f"{local} {request.method} {request.path} {request.host}")
+        world.requests.append(f"{local} {request.method} {request.path} {request.host}")
         match request.path:
             case "/redirect":
                 raise web.HTTPFound(world.url("/secret"))
@@ -72,7 +72,7 @@ async def running() -> AsyncIterator[World]:
 
 
 def names(**addresses: Sequence[str]) -> Lookup:
-    """Return a DNS that knows these names."""
+    """Return a DNS lookup of these names."""
 
     async def lookup(host: str, port: int) -> Sequence[str]:
         return addresses[host.replace(".", "_")]
@@ -93,17 +93,17 @@ async def opened(*allowed: str, lookup: Lookup | None = None) -> AsyncIterator[O
 
 
 async def fetch(outbound: Outbound, url: str) -> Answer:
-    return await outbound.get(url, timeout_s=PATIENCE_S, answer_bytes_max=1000)
+    return await outbound.get(url, timeout_s=TIMEOUT_S, answer_bytes_max=1000)
 
 
-# where it goes
+# allowed calls
 
 
-async def test_outbound_post_to_allowed_address_brings_the_answer() -> None:
+async def test_outbound_post_to_allowed_address_returns_the_answer() -> None:
     """Body, status and headers of an answer arrive."""
     async with running() as world, opened("127.0.0.0/8") as outbound:
         answer = await outbound.post(
-            world.url(), body=b"hello", timeout_s=PATIENCE_S, answer_bytes_max=1000
+            world.url(), body=b"hello", timeout_s=TIMEOUT_S, answer_bytes_max=1000
         )
 
     assert answer.is_ok
@@ -112,13 +112,13 @@ async def test_outbound_post_to_allowed_address_brings_the_answer() -> None:
 
 
 async def test_outbound_redirect_is_not_followed() -> None:
-    """A public server cannot send a call on to a private one."""
+    """A public server cannot redirect a call to a private one."""
     async with running() as world, opened("127.0.0.0/8") as outbound:
         answer = await fetch(outbound, world.url("/redirect"))
 
     assert answer.status == 302
     assert not answer.is_ok
-    assert len(world.asked) == 1
+    assert len(world.requests) == 1
 
 
 async def test_outbound_cookie_is_not_kept() -> None:
@@ -133,13 +133,13 @@ async def test_outbound_cookie_is_not_kept() -> None:
 async def test_outbound_proxy_of_the_environment_is_not_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A proxy would resolve names itself, unjudged."""
+    """A proxy would resolve names without the address check."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     async with running() as world, opened("127.0.0.0/8") as outbound:
         assert (await fetch(outbound, world.url())).is_ok
 
 
-# where it never goes
+# refused calls
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ async def test_outbound_private_address_in_any_spelling_is_refused(host: str) ->
         with pytest.raises((BadRequest, Unavailable)):
             await fetch(outbound, world.url(host=host))
 
-    assert world.asked == []
+    assert world.requests == []
 
 
 @pytest.mark.parametrize("answers", [["127.0.0.1"], ["127.0.0.2", "127.0.0.1"], ["::1"]])
@@ -183,10 +183,10 @@ async def test_outbound_name_with_a_private_address_is_refused(answers: list[str
         with pytest.raises(BadRequest, match="is not allowed"):
             await fetch(outbound, world.url(host="evil.example"))
 
-    assert world.asked == []
+    assert world.requests == []
 
 
-async def test_outbound_name_that_changes_its_address_is_connected_where_it_was_judged() -> None:
+async def test_outbound_name_that_changes_its_address_uses_the_checked_address() -> None:
     """DNS rebinding: no second lookup between the check and the connection."""
     answers = iter([["127.0.0.2"], ["127.0.0.1"], ["127.0.0.1"]])
 
@@ -200,7 +200,7 @@ async def test_outbound_name_that_changes_its_address_is_connected_where_it_was_
             with pytest.raises(BadRequest):
                 await fetch(outbound, world.url(host="evil.example"))
 
-    assert world.asked == [f"127.0.0.2 GET /echo evil.example:{world.port}"]
+    assert world.requests == [f"127.0.0.2 GET /echo evil.example:{world.port}"]
 
 
 async def test_outbound_header_with_a_line_break_is_refused() -> None:
@@ -211,19 +211,19 @@ async def test_outbound_header_with_a_line_break_is_refused() -> None:
                 world.url(),
                 body=b"",
                 headers={"X-A": "b\r\nX-C: d"},
-                timeout_s=PATIENCE_S,
+                timeout_s=TIMEOUT_S,
                 answer_bytes_max=10,
             )
 
-    assert world.asked == []
+    assert world.requests == []
 
 
-# bounds
+# limits
 
 
 @pytest.mark.parametrize("path", ["/silent", "/dribble"])
 async def test_outbound_slow_answer_ends_at_the_deadline(path: str) -> None:
-    """The deadline is for the whole call, however the other side dribbles."""
+    """The deadline limits the whole call, even while bytes keep arriving."""
     async with running() as world, opened("127.0.0.0/8") as outbound:
         started = time.monotonic()
         with pytest.raises(Unavailable, match="did not respond"):
@@ -232,13 +232,13 @@ async def test_outbound_slow_answer_ends_at_the_deadline(path: str) -> None:
     assert time.monotonic() - started < 15
 
 
-async def test_outbound_answer_at_the_limit_is_taken_and_over_it_refused() -> None:
-    """An answer costs no more memory than was granted."""
+async def test_outbound_answer_at_the_limit_is_accepted_and_over_it_refused() -> None:
+    """A response uses no more memory than the caller allows."""
     async with running() as world, opened("127.0.0.0/8") as outbound:
 
         async def echo(size: int) -> Answer:
             return await outbound.post(
-                world.url(), body=b"x" * size, timeout_s=PATIENCE_S, answer_bytes_max=1000
+                world.url(), body=b"x" * size, timeout_s=TIMEOUT_S, answer_bytes_max=1000
             )
 
         assert len((await echo(1000)).body) == 1000
@@ -255,8 +255,8 @@ async def test_outbound_compressed_answer_is_refused() -> None:
             await fetch(outbound, world.url("/packed"))
 
 
-async def test_outbound_nobody_there_is_unavailable() -> None:
-    """A dead server is one of our own errors, not the library's."""
+async def test_outbound_server_that_is_down_is_unavailable() -> None:
+    """The error is `Unavailable`, not an exception of the HTTP library."""
     url = f"http://127.0.0.1:{free_port()}/echo"
     async with opened("127.0.0.0/8") as outbound:
         with pytest.raises(Unavailable, match=r"127\.0\.0\.1 could not be reached"):

@@ -15,7 +15,7 @@ from chatserver.dev.aws_limits.proxy import LimitsProxy
 from chatserver.dev.aws_limits.rules import Limits
 from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY
 
-# No refusals and no lag, except for what a test sets.
+# No faults and no index lag, unless a test sets them.
 OFF: dict[str, Any] = {"index_lag_ms": (0.0, 0.0), "unprocessed_share": 0.0}
 
 
@@ -68,13 +68,13 @@ def make_key(partition: str, sort: str = "1") -> dict[str, Any]:
 
 
 def make_item(partition: str, sort: str = "1", **values: str) -> dict[str, Any]:
-    """Return an item with texts."""
+    """Return an item with string attributes."""
     return {**make_key(partition, sort), **{name: {"S": text} for name, text in values.items()}}
 
 
 @contextlib.asynccontextmanager
 async def open_table(endpoint: str, **limits: Any) -> AsyncIterator[Table]:
-    """Open a table of the test's own behind a proxy with these limits."""
+    """Create a table for one test, behind a proxy with these limits."""
     port = int(endpoint.rpartition(":")[2])
     name = f"limits-{secrets.token_hex(6)}"
     async with (
@@ -103,7 +103,7 @@ async def open_table(endpoint: str, **limits: Any) -> AsyncIterator[Table]:
 
 
 async def outcome_of(call: Any) -> str:
-    """Return the error code of a call, or an empty text."""
+    """Return the error code of a call, or an empty string."""
     try:
         await call
     except ClientError as exc:

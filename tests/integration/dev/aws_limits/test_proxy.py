@@ -1,4 +1,4 @@
-"""The proxy of AWS's limits in front of the local DynamoDB server."""
+"""`LimitsProxy`: the limits of AWS in front of the local DynamoDB server."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def transact(table: Table, *keys: tuple[str, str]) -> Any:
     return table.client.transact_write_items(TransactItems=actions)
 
 
-async def started(call: Any, table: Table, key: tuple[str, str]) -> asyncio.Task[Any]:
-    """Return the task of a transaction once it has written the item, and is still running."""
+async def start_transaction(call: Any, table: Table, key: tuple[str, str]) -> asyncio.Task[Any]:
+    """Start a transaction, wait until it has written the item, and return its running task."""
     task = asyncio.ensure_future(call)
 
     async def is_written() -> bool:
@@ -44,10 +44,12 @@ async def started(call: Any, table: Table, key: tuple[str, str]) -> asyncio.Task
 async def test_requests_on_an_item_of_a_running_transaction_are_refused(
     dynamodb_server: Any,
 ) -> None:
-    """Each kind of request has the error of DynamoDB; another item passes."""
+    """Each kind of request gets DynamoDB's error; requests on other items succeed."""
     async with open_table(dynamodb_server.endpoint, **SLOW) as table:
         client, name = table.client, table.name
-        running = await started(transact(table, ("a", "1"), ("b", "1")), table, ("a", "1"))
+        running = await start_transaction(
+            transact(table, ("a", "1"), ("b", "1")), table, ("a", "1")
+        )
         update = {"TableName": name, "Key": make_key("a"), "UpdateExpression": "SET x = PK"}
         delete = {"TableName": name, "Key": make_key("a")}
         batch = {name: [{"PutRequest": {"Item": make_item(key)}} for key in ("a", "c")]}
@@ -78,7 +80,7 @@ async def test_requests_on_an_item_of_a_running_transaction_are_refused(
 
 
 async def test_hot_partition_is_throttled_and_others_are_not(dynamodb_server: Any) -> None:
-    """A write of 10 KB takes 10 units, in a transaction 20; nothing refused is applied."""
+    """A 10 KB write takes 10 units, 20 in a transaction; refused writes are not applied."""
     async with open_table(
         dynamodb_server.endpoint, write_units=1.0, read_units=1.0, burst_s=25.0
     ) as table:
@@ -107,7 +109,7 @@ async def test_hot_partition_is_throttled_and_others_are_not(dynamodb_server: An
 
 
 async def test_throttled_index_throttles_the_writes_of_its_table(dynamodb_server: Any) -> None:
-    """Many partitions of the table, one of the index."""
+    """The items are in many partitions of the table, but in one of the index."""
     async with open_table(dynamodb_server.endpoint, write_units=1.0, burst_s=5.0) as table:
         put = table.client.put_item
         codes = [
@@ -121,7 +123,7 @@ async def test_throttled_index_throttles_the_writes_of_its_table(dynamodb_server
 
 
 async def test_reads_are_throttled_by_partition(dynamodb_server: Any) -> None:
-    """Strongly consistent reads cost twice as much; the keys of a batch come back."""
+    """Strongly consistent reads cost twice as much; a batch returns its throttled keys."""
     async with open_table(dynamodb_server.endpoint, read_units=1.0, burst_s=20.0) as table:
         client, name = table.client, table.name
         big = "x" * 39_000  # 10 read units
@@ -151,8 +153,10 @@ async def test_reads_are_throttled_by_partition(dynamodb_server: Any) -> None:
     assert batch["UnprocessedKeys"][name]["Keys"] == [make_key("strong")]
 
 
-async def test_share_of_the_items_of_batches_is_unprocessed(dynamodb_server: Any) -> None:
-    """Items are either stored or returned; a repeat completes the batch."""
+async def test_batches_leave_the_configured_share_of_items_unprocessed(
+    dynamodb_server: Any,
+) -> None:
+    """Each item is either stored or returned; retries complete the batch."""
     async with open_table(dynamodb_server.endpoint, unprocessed_share=0.5) as table:
         client, name = table.client, table.name
         left = {name: [{"PutRequest": {"Item": make_item(str(n))}} for n in range(25)]}
@@ -162,9 +166,9 @@ async def test_share_of_the_items_of_batches_is_unprocessed(dynamodb_server: Any
             answer = await client.batch_write_item(RequestItems=left)
             unprocessed = answer["UnprocessedItems"]
             done = set(await table.scan()) - set(before)
-            asked = {each["PutRequest"]["Item"]["PK"]["S"] for each in left[name]}
+            requested = {each["PutRequest"]["Item"]["PK"]["S"] for each in left[name]}
             kept = {each["PutRequest"]["Item"]["PK"]["S"] for each in unprocessed.get(name, ())}
-            assert {key for key, _ in done} == asked - kept
+            assert {key for key, _ in done} == requested - kept
             left, rounds = unprocessed, rounds + 1
         keys: dict[str, Any] = {name: {"Keys": [make_key(str(n)) for n in range(25)]}}
         found: list[str] = []
@@ -178,7 +182,7 @@ async def test_share_of_the_items_of_batches_is_unprocessed(dynamodb_server: Any
 
 
 async def test_index_shows_writes_after_its_lag(dynamodb_server: Any) -> None:
-    """Added, moved and removed items; the table itself is read without lag."""
+    """Added, moved and removed entries appear after the lag; the table itself has none."""
     async with open_table(dynamodb_server.endpoint, index_lag_ms=(600.0, 600.0)) as table:
         client = table.client
         await client.put_item(**table.put("moved", owner="one"))
@@ -209,8 +213,8 @@ async def _has(keys: Any, expected: list[str]) -> bool:
     return bool(await keys == expected)
 
 
-async def test_errors_and_other_operations_are_those_of_the_server(dynamodb_server: Any) -> None:
-    """Failed conditions, malformed requests and missing tables pass through."""
+async def test_errors_and_other_operations_pass_through(dynamodb_server: Any) -> None:
+    """Failed conditions, malformed requests and missing tables get the server's own error."""
     async with open_table(dynamodb_server.endpoint) as table:
         client = table.client
         condition = {"ConditionExpression": "attribute_exists(PK)"}

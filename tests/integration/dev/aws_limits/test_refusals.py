@@ -1,4 +1,4 @@
-"""Property: whatever the proxy refuses has not been applied, and all else has."""
+"""Property test: writes that the proxy refuses are not applied, and all others are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEPS = 12
 
 
 class Writer:
-    """Writes marks: attribute `m<number>` of an item, and items of its own in batches."""
+    """Makes random writes with unique marks, and records which were applied or refused."""
 
     def __init__(self, table: Table, number: int, dice: random.Random) -> None:
         self._table = table
@@ -29,7 +29,7 @@ class Writer:
         self.codes: set[str] = set()
 
     async def run(self) -> None:
-        """Make some writes."""
+        """Make a number of random writes."""
         for _ in range(STEPS):
             await self._dice.choice((self._update, self._transact, self._transact, self._batch))()
 
@@ -58,23 +58,21 @@ class Writer:
 
     async def _batch(self) -> None:
         name, mark = self._table.name, self._next_mark()
-        places = [(self._dice.choice("abc"), f"{mark}-{number}") for number in range(5)]
-        writes = [
-            {"PutRequest": {"Item": {**make_key(*place), "mark": {"S": mark}}}} for place in places
-        ]
-        whole = {(place, "mark") for place in places}
+        keys = [(self._dice.choice("abc"), f"{mark}-{number}") for number in range(5)]
+        writes = [{"PutRequest": {"Item": {**make_key(*key), "mark": {"S": mark}}}} for key in keys]
+        marks = {(key, "mark") for key in keys}
         try:
             answer = await self._table.client.batch_write_item(RequestItems={name: writes})
         except ClientError as exc:
             self.codes.add(exc.response["Error"]["Code"])
-            self.refused |= whole
+            self.refused |= marks
             return
         left = [each["PutRequest"]["Item"] for each in answer["UnprocessedItems"].get(name, ())]
         kept = {((item["PK"]["S"], item["SK"]["S"]), "mark") for item in left}
         if kept:
             self.codes.add("UnprocessedItems")
         self.refused |= kept
-        self.applied |= whole - kept
+        self.applied |= marks - kept
 
     async def _do(self, marks: set[tuple[tuple[str, str], str]], call: Any) -> None:
         try:
@@ -87,7 +85,9 @@ class Writer:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_what_is_refused_has_not_been_applied(dynamodb_server: Any, seed: int) -> None:
+async def test_refused_writes_are_not_applied_and_all_others_are(
+    dynamodb_server: Any, seed: int
+) -> None:
     """Concurrent writes, transactions and batches on few items, with little capacity."""
     limits = {"write_units": 1.0, "burst_s": 20.0, "transaction_ms": 5.0}
     limits |= {"unprocessed_share": 0.2, "seed": seed}

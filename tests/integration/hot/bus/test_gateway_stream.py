@@ -39,7 +39,7 @@ class Owner:
 
     @property
     def seqs(self) -> list[int]:
-        """The notifications, in order."""
+        """Return the seqs of the notifications in order."""
         return [r.seq for batch in self.batches for r in batch if isinstance(r, NewSeq)]
 
     async def read(self) -> None:
@@ -52,7 +52,7 @@ class Owner:
 
 
 async def end(task: asyncio.Task[None]) -> None:
-    """Cancel a reader for good."""
+    """Cancel a reader until it has ended."""
     while not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=0.2)
@@ -60,7 +60,7 @@ async def end(task: asyncio.Task[None]) -> None:
 
 @contextlib.asynccontextmanager
 async def reading(hot: HotClient) -> AsyncIterator[Owner]:
-    """An owner that has begun to read."""
+    """Start a reader; yield it once it is reading."""
     owner = Owner(hot)
     task = asyncio.create_task(owner.read())
     try:
@@ -70,13 +70,13 @@ async def reading(hot: HotClient) -> AsyncIterator[Owner]:
         await end(task)
 
 
-async def test_mail_of_one_tick_shares_an_entry(hot: HotClient) -> None:
-    """A group's message costs one call for all its members on a gateway."""
+async def test_records_of_one_tick_share_an_entry(hot: HotClient) -> None:
+    """A message of a group needs one call for all its members on a gateway."""
     async with reading(hot) as owner:
-        postman = GatewayStreamWriter(hot)
+        writer = GatewayStreamWriter(hot)
         before = await hot.call("XLEN", KEY)
         for seq in range(50):
-            postman.post(GATEWAY, NewSeq("alice", seq))
+            writer.post(GATEWAY, NewSeq("alice", seq))
 
         await eventually(lambda: len(owner.seqs) == 50)
 
@@ -85,12 +85,12 @@ async def test_mail_of_one_tick_shares_an_entry(hot: HotClient) -> None:
         assert await hot.call("XLEN", KEY) == before + 1
 
 
-async def test_mail_of_many_ticks_keeps_its_order(hot: HotClient) -> None:
+async def test_records_of_many_ticks_keep_their_order(hot: HotClient) -> None:
     """Records are read in the order of posting, each once."""
     async with reading(hot) as owner:
-        postman = GatewayStreamWriter(hot)
+        writer = GatewayStreamWriter(hot)
         for seq in range(1_000):
-            postman.post(GATEWAY, NewSeq("alice", seq))
+            writer.post(GATEWAY, NewSeq("alice", seq))
             if seq % 3 == 0:
                 await asyncio.sleep(0)
 
@@ -100,8 +100,8 @@ async def test_mail_of_many_ticks_keeps_its_order(hot: HotClient) -> None:
         assert owner.losses == 1
 
 
-async def test_mail_begins_with_a_loss_that_makes_the_owner_look(hot: HotClient) -> None:
-    """Earlier records are unknown, so every inbox is compared once."""
+async def test_reader_starts_with_a_loss(hot: HotClient) -> None:
+    """Earlier records are unknown, so the gateway compares every inbox once."""
     owner = GatewayStream(hot, GATEWAY)
     await owner.renew()
     GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 1))
@@ -113,35 +113,35 @@ async def test_mail_begins_with_a_loss_that_makes_the_owner_look(hot: HotClient)
     await records.aclose()  # type: ignore[attr-defined]  # it is a generator
 
 
-async def test_mail_to_a_gateway_that_is_gone_writes_nothing_and_is_told(hot: HotClient) -> None:
-    """A dead gateway costs no memory; its users are reported once, except for responses."""
-    postman, gone = GatewayStreamWriter(hot), list[set[UserId]]()
-    postman.on_gone = gone.append
+async def test_records_for_a_dead_gateway_are_reported_and_not_written(hot: HotClient) -> None:
+    """A dead gateway uses no memory; users with notifications are reported once."""
+    writer, gone = GatewayStreamWriter(hot), list[set[UserId]]()
+    writer.on_gone = gone.append
 
-    postman.post(GATEWAY, NewSeq("alice", 1))
-    postman.post(GATEWAY, NewSeq("bob", 1))
-    postman.post(GATEWAY, Answer("id", "", b""))
+    writer.post(GATEWAY, NewSeq("alice", 1))
+    writer.post(GATEWAY, NewSeq("bob", 1))
+    writer.post(GATEWAY, Answer("id", "", b""))
     await eventually(lambda: gone)
 
     assert gone == [{"alice", "bob"}]
     assert await hot.call("EXISTS", KEY) == 0
 
 
-async def test_mail_to_an_owner_that_is_there_is_not_told_as_gone(hot: HotClient) -> None:
-    """Only an absent gateway stream counts."""
+async def test_records_for_a_live_gateway_are_not_reported(hot: HotClient) -> None:
+    """A gateway is dead only if its stream is missing."""
     await GatewayStream(hot, GATEWAY).renew()
-    postman, gone = GatewayStreamWriter(hot), list[set[UserId]]()
-    postman.on_gone = gone.append
+    writer, gone = GatewayStreamWriter(hot), list[set[UserId]]()
+    writer.on_gone = gone.append
 
-    postman.post(GATEWAY, NewSeq("alice", 1))
+    writer.post(GATEWAY, NewSeq("alice", 1))
     await asyncio.sleep(0)
     await hot.call("PING")
 
     assert gone == []
 
 
-async def test_gateway_stream_expires_unless_it_is_kept(hot: HotClient) -> None:
-    """The stream of a dead gateway expires; a live gateway refreshes its own."""
+async def test_gateway_stream_expires_unless_it_is_renewed(hot: HotClient) -> None:
+    """The stream of a dead gateway expires; a live gateway renews its own."""
     gateway_stream = GatewayStream(hot, GATEWAY)
     await gateway_stream.renew()
     assert STREAM_TTL_S / 2 < await hot.call("TTL", KEY) <= STREAM_TTL_S
@@ -154,8 +154,8 @@ async def test_gateway_stream_expires_unless_it_is_kept(hot: HotClient) -> None:
     assert await hot.call("EXISTS", KEY) == 0
 
 
-async def test_gateway_stream_that_vanished_is_made_again(hot: HotClient) -> None:
-    """An owner that slept past the expiry goes on reading when it is back."""
+async def test_gateway_stream_that_expired_is_created_again(hot: HotClient) -> None:
+    """A gateway that was paused past the expiry continues to read."""
     async with reading(hot) as owner:
         await hot.call("UNLINK", KEY)
         await owner.gateway_stream.renew()
@@ -166,17 +166,17 @@ async def test_gateway_stream_that_vanished_is_made_again(hot: HotClient) -> Non
 
 
 async def post_raw(hot: HotClient, count: int, start: int = 0) -> None:
-    """Put entries with one notification each into the stream, all at once."""
-    postman: Any = GatewayStreamWriter(hot)
+    """Write entries with one notification each into the stream."""
+    writer: Any = GatewayStreamWriter(hot)
     for seq in range(start, start + count):
-        postman._out = {GATEWAY: [NewSeq("alice", seq)]}
-        postman._flush()
+        writer._out = {GATEWAY: [NewSeq("alice", seq)]}
+        writer._flush()
     await hot.call("PING")
 
 
 @pytest.mark.constants({"chatserver.hot.bus.gateway_stream.STREAM_ENTRIES_MAX": 1000})
-async def test_mail_in_bursts_is_no_loss_while_the_owner_keeps_up(redis_url: str) -> None:
-    """However much has passed through the stream before: only what is trimmed is lost."""
+async def test_bursts_of_records_are_no_loss_while_the_reader_keeps_up(redis_url: str) -> None:
+    """Trimming of records that were read is not a loss."""
     async with open_hot(patient(redis_url)) as hot, reading(hot) as owner:
         for start in range(0, 4_000, 400):
             await post_raw(hot, 400, start)
@@ -187,14 +187,14 @@ async def test_mail_in_bursts_is_no_loss_while_the_owner_keeps_up(redis_url: str
 
 
 @pytest.mark.constants({"chatserver.hot.bus.gateway_stream.STREAM_ENTRIES_MAX": 500})
-async def test_gateway_stream_is_bounded_and_an_owner_that_fell_behind_is_told(
+async def test_gateway_stream_is_bounded_and_a_slow_reader_gets_a_loss(
     redis_url: str,
 ) -> None:
-    """Dropped records are not skipped silently: the owner compares every inbox."""
+    """Dropped records are not skipped silently: the gateway compares every inbox."""
     async with open_hot(patient(redis_url)) as hot:
         owner = Owner(hot)
         records = owner.gateway_stream.iter_records()
-        assert await anext(records) is None  # it reads, and then is busy
+        assert await anext(records) is None  # it reads once, and then not for a while
 
         await post_raw(hot, 3_000)
 
@@ -205,7 +205,7 @@ async def test_gateway_stream_is_bounded_and_an_owner_that_fell_behind_is_told(
         await records.aclose()  # type: ignore[attr-defined]  # it is a generator
 
 
-async def test_mail_goes_on_after_redis_was_away(start_redis: StartRedis) -> None:
+async def test_reader_continues_after_redis_was_down(start_redis: StartRedis) -> None:
     """The reader waits until Redis is back, and reports a possible loss."""
     server = start_redis("always")
     async with open_hot(patient(redis_url_of(server))) as hot, reading(hot) as owner:
@@ -219,7 +219,7 @@ async def test_mail_goes_on_after_redis_was_away(start_redis: StartRedis) -> Non
         await eventually(lambda: owner.seqs == [3])
 
 
-async def test_mail_sent_while_the_owner_s_link_was_down_is_read_afterwards(hot: HotClient) -> None:
+async def test_records_sent_while_the_reader_was_disconnected_are_read(hot: HotClient) -> None:
     """Records posted during the disconnect are not lost."""
     async with reading(hot) as owner:
         GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 1))
@@ -269,11 +269,11 @@ async def test_gateway_stream_reader_cancelled_at_any_moment_ends(
     done, _ = await asyncio.wait([task], timeout=20)
     await end(task)
 
-    assert done, "the cancellation was swallowed"
+    assert done, "the reader ignored its cancellation"
 
 
 async def kill_readers(hot: HotClient) -> None:
-    """Cut every connection that waits for something, once there is one."""
+    """Kill every blocked connection, once there is one."""
 
     async def kill() -> int:
         killed = 0
@@ -284,5 +284,5 @@ async def kill_readers(hot: HotClient) -> None:
                 killed += await hot.call("CLIENT", "KILL", "ID", fields["id"])
         return killed
 
-    # Between two reads, and after what it read last, a reader does not wait for a moment.
+    # Between two reads the connection of a reader is not blocked.
     await eventually(kill)

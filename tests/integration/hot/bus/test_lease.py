@@ -1,4 +1,4 @@
-"""acquire_lease.lua and release_lease.lua: one holder at a time, and a token that only rises."""
+"""acquire_lease.lua and release_lease.lua: one holder at a time, with increasing tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 
 def claim(scripts: Scripts, owner: str, ttl_ms: int = 60_000) -> int:
-    """Take or renew the lease; return its token, or 0."""
+    """Claim or renew the lease; return its token, or 0."""
     token: int = scripts.run(
         "acquire_lease", {"lease": scripts.keys.lease(0, "w")}, {"owner": owner, "ttl_ms": ttl_ms}
     )
@@ -25,14 +25,14 @@ def claim(scripts: Scripts, owner: str, ttl_ms: int = 60_000) -> int:
 
 
 def release(scripts: Scripts, owner: str) -> int:
-    """Give the lease back."""
+    """Release the lease; return whether it was held."""
     released: int = scripts.run(
         "release_lease", {"lease": scripts.keys.lease(0, "w")}, {"owner": owner}
     )
     return released
 
 
-def test_lease_is_held_by_one(scripts: Scripts) -> None:
+def test_lease_has_one_holder(scripts: Scripts) -> None:
     """A second claimant gets nothing and changes nothing."""
     assert claim(scripts, "a") == 1
     before = scripts.hash(scripts.keys.lease(0, "w"))
@@ -42,7 +42,7 @@ def test_lease_is_held_by_one(scripts: Scripts) -> None:
 
 
 def test_lease_renewed_by_its_holder_keeps_the_token(scripts: Scripts) -> None:
-    """A holder that goes on is not fenced off by itself."""
+    """A renewal does not fence off its own holder."""
     claim(scripts, "a", ttl_ms=60_000)
     first = int(scripts.hash(scripts.keys.lease(0, "w"))["until_ms"])
 
@@ -50,7 +50,7 @@ def test_lease_renewed_by_its_holder_keeps_the_token(scripts: Scripts) -> None:
     assert int(scripts.hash(scripts.keys.lease(0, "w"))["until_ms"]) > first
 
 
-def test_lease_that_ran_out_goes_to_another_with_a_higher_token(scripts: Scripts) -> None:
+def test_lease_that_expired_goes_to_another_owner_with_a_higher_token(scripts: Scripts) -> None:
     """Tokens distinguish the new holder from the old one (fencing)."""
     claim(scripts, "a", ttl_ms=0)
 
@@ -58,14 +58,14 @@ def test_lease_that_ran_out_goes_to_another_with_a_higher_token(scripts: Scripts
     assert claim(scripts, "a") == 0
 
 
-def test_lease_that_ran_out_gives_its_holder_a_new_token(scripts: Scripts) -> None:
-    """Somebody else may have held it in between."""
+def test_lease_that_expired_gives_its_holder_a_new_token(scripts: Scripts) -> None:
+    """Another owner may have held it in between."""
     claim(scripts, "a", ttl_ms=0)
 
     assert claim(scripts, "a") == 2
 
 
-def test_lease_given_back_is_free_at_once(scripts: Scripts) -> None:
+def test_lease_that_is_released_is_free_at_once(scripts: Scripts) -> None:
     """The next holder does not wait; the token still increases."""
     claim(scripts, "a")
 
@@ -73,7 +73,7 @@ def test_lease_given_back_is_free_at_once(scripts: Scripts) -> None:
     assert claim(scripts, "b") == 2
 
 
-def test_lease_is_given_back_by_its_holder_only(scripts: Scripts) -> None:
+def test_lease_is_released_by_its_holder_only(scripts: Scripts) -> None:
     """A late release does not take the lease from the next holder."""
     claim(scripts, "a", ttl_ms=0)
     claim(scripts, "b")
@@ -83,7 +83,7 @@ def test_lease_is_given_back_by_its_holder_only(scripts: Scripts) -> None:
 
 
 class ManualClock:
-    """Monotonic time that the test moves."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -95,8 +95,8 @@ class ManualClock:
         return self.now_s
 
 
-async def test_lease_holder_knows_for_how_long_it_surely_holds(hot: HotClient) -> None:
-    """A holder that slept sees by its own clock that it may not write any more."""
+async def test_lease_holder_knows_its_remaining_time(hot: HotClient) -> None:
+    """A holder that was paused sees by its own clock that it may no longer write."""
     clock = ManualClock()
     lease = Lease(hot=hot, partition=0, work="w", owner="a", ttl_s=10.0, clock=clock)
     assert lease.left_s() <= 0
@@ -108,7 +108,7 @@ async def test_lease_holder_knows_for_how_long_it_surely_holds(hot: HotClient) -
     assert lease.left_s() <= 0
 
 
-async def test_lease_refused_or_given_back_is_not_held(hot: HotClient) -> None:
+async def test_lease_that_was_refused_or_released_is_not_held(hot: HotClient) -> None:
     """A refused claimant knows at once."""
     clock = ManualClock()
     one, two = (
@@ -127,7 +127,7 @@ async def test_lease_refused_or_given_back_is_not_held(hot: HotClient) -> None:
 
 
 async def test_lease_not_renewed_is_taken_over(hot: HotClient) -> None:
-    """The work of a dead worker goes on."""
+    """Another worker continues the work of a dead one."""
     clock = ManualClock()
     await Lease(hot=hot, partition=0, work="w", owner="dead", ttl_s=0.05, clock=clock).claim()
     next_one = Lease(hot=hot, partition=0, work="w", owner="next", ttl_s=10.0, clock=clock)
@@ -137,10 +137,10 @@ async def test_lease_not_renewed_is_taken_over(hot: HotClient) -> None:
     assert next_one.token == 2
 
 
-async def test_lease_that_is_held_is_renewed_once_a_third_of_it_is_over(
+async def test_lease_that_is_held_is_renewed_after_a_third_of_its_time(
     hot: HotClient, scripts: Scripts
 ) -> None:
-    """Work in small steps may ask before each of them: mostly that costs nothing."""
+    """Workers may call `hold` before each small step; most calls do not use Redis."""
     clock = ManualClock()
     lease = Lease(hot=hot, partition=0, work="w", owner="a", ttl_s=9.0, clock=clock)
 
@@ -159,8 +159,8 @@ async def test_lease_that_is_held_is_renewed_once_a_third_of_it_is_over(
     assert lease.left_s() == 9.0
 
 
-async def test_lease_is_given_back_at_the_end_whatever_that_is(hot: HotClient) -> None:
-    """Another process need not wait, also after a failure; a lost lease is not released."""
+async def test_lease_is_released_on_exit_also_after_an_error(hot: HotClient) -> None:
+    """Another process need not wait; a lease held by another is not released."""
     clock = ManualClock()
     one, two = (
         Lease(hot=hot, partition=0, work="w", owner=owner, ttl_s=10.0, clock=clock)
@@ -179,10 +179,10 @@ async def test_lease_is_given_back_at_the_end_whatever_that_is(hot: HotClient) -
     assert await two.hold()
 
 
-async def test_lease_that_cannot_be_given_back_does_not_hide_what_ended_the_work(
+async def test_lease_that_cannot_be_released_does_not_hide_the_error(
     start_redis: StartRedis, tmp_path: Path
 ) -> None:
-    """Canceled while Redis is down, the work ends as canceled; the lease expires."""
+    """If Redis is down, the error of the work is raised, and the lease expires."""
     server = start_redis("no", tmp_path)
     async with open_hot(config.Redis(url=redis_url_of(server))) as hot:
         lease = Lease(hot=hot, partition=0, work="w", owner="a", ttl_s=60.0, clock=ManualClock())

@@ -1,4 +1,4 @@
-"""Support of the audit tests: an auditor without delays, and planted faults."""
+"""Support of the audit tests: an audit without delays, and injected faults."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from chatserver.warm.schema.tables import DIRECTORY, MESSAGES
 from tests.integration.workers.archive.support import World
 from tests.support.constants import constants
 
-NOW_TS = 4_000_000_000_000_000  # of what is not old
+NOW_TS = 4_000_000_000_000_000  # timestamp of messages too new to archive
 
 
 async def on_progress() -> None:
-    """Hear of progress."""
+    """Ignore progress."""
 
 
 def audit_of(world: World, *, orphan_age_s: int = 0, confirm_s: float = 0.0) -> Audit:
-    """An audit that looks again after `confirm_s` (at once), at objects of any age."""
+    """Return an audit that confirms findings after `confirm_s`, for objects of any age."""
     container = world.container
     with constants(
         {
@@ -38,7 +38,7 @@ def audit_of(world: World, *, orphan_age_s: int = 0, confirm_s: float = 0.0) -> 
 
 
 async def audited(world: World, **settings: Any) -> Tally:
-    """Look at the world's chat, and its objects."""
+    """Audit the world's chat and its objects."""
     tally = Tally()
     audit = audit_of(world, **settings)
     await audit.audit_chat(world.chat, tally, on_progress)
@@ -48,13 +48,13 @@ async def audited(world: World, **settings: Any) -> Tally:
 
 
 def summary(tally: Tally) -> list[tuple[str, int, int]]:
-    """The findings: kinds and seqs."""
+    """Return the findings as kind, first and last seq."""
     return [(each.kind, each.first, each.last) for each in tally.findings]
 
 
 @dataclasses.dataclass
-class Planter:
-    """Plants inconsistencies in a chat's tiers."""
+class FaultInjector:
+    """Makes the tiers of a chat inconsistent."""
 
     world: World
 
@@ -91,13 +91,13 @@ class Planter:
         await self.world.store.call("delete_object", Key=segment.key)
 
     async def change_object(self, segment: Segment) -> None:
-        """Write other bytes, as many, into an object."""
+        """Overwrite an object with other bytes of the same length."""
         data = await self.world.store.read(segment.key, size_max=1 << 24)
-        spoilt = data[:-1] + bytes([data[-1] ^ 1])
-        await self.world.store.call("put_object", Key=segment.key, Body=spoilt)
+        changed = data[:-1] + bytes([data[-1] ^ 1])
+        await self.world.store.call("put_object", Key=segment.key, Body=changed)
 
     async def grow_object(self, segment: Segment) -> None:
-        """Write more into an object."""
+        """Append bytes to an object."""
         data = await self.world.store.read(segment.key, size_max=1 << 24)
         await self.world.store.call("put_object", Key=segment.key, Body=data + b"more")
 

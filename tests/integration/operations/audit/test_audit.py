@@ -1,4 +1,4 @@
-"""The audit finds each fault that is planted, and nothing where nothing is wrong."""
+"""The audit reports each injected fault, and nothing in a consistent chat."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ import pytest
 
 from chatserver.protocol.frames import Message
 from chatserver.warm.messages.active_days import ActiveDays, day_of
-from tests.integration.operations.audit.support import NOW_TS, Planter, audited, summary
+from tests.integration.operations.audit.support import NOW_TS, FaultInjector, audited, summary
 from tests.integration.workers.archive.support import World
 
 pytest_plugins = ["tests.integration.workers.archive.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-ARCHIVED, ALL = 9, 16  # segments of 4 entries, and 7 items
+ARCHIVED, ALL = 9, 16  # seqs 1 to 9 in segments of 4 entries, 10 to 16 in items
 
 
 async def make_chat(aging: World) -> list[Message]:
-    """A chat of three segments and some items."""
-    young = (aging.old(seq, ts=NOW_TS + seq) for seq in range(ARCHIVED + 1, ALL + 1))
-    sent = [*aging.texts(ARCHIVED), *young]
+    """Make a chat with three segments and seven items."""
+    new = (aging.old(seq, ts=NOW_TS + seq) for seq in range(ARCHIVED + 1, ALL + 1))
+    sent = [*aging.texts(ARCHIVED), *new]
     await aging.put(*sent)
     await aging.archiver(segment_entries_max=4).visit(aging.chat)
     return sent
 
 
-async def test_chat_that_is_whole_gives_no_finding(aging: World) -> None:
-    """Segments, items, an edit that lies over a segment, a message that expired and is gone."""
+async def test_consistent_chat_has_no_findings(aging: World) -> None:
+    """Segments, items, an edit of an archived message, and a message that expired."""
     sent = await make_chat(aging)
-    over = int(aging.container.clock.time()) - 10
-    expired = aging.old(ALL + 1, ts=NOW_TS + ALL + 1, expires_at=over)
+    expired_at = int(aging.container.clock.time()) - 10
+    expired = aging.old(ALL + 1, ts=NOW_TS + ALL + 1, expires_at=expired_at)
     later = aging.old(ALL + 2, ts=NOW_TS + ALL + 2)
     await aging.put(expired, later)
-    await Planter(aging).delete_item(expired)  # as TTL does
+    await FaultInjector(aging).delete_item(expired)  # as TTL does
     edit = aging.old(ALL + 3, ts=NOW_TS + ALL + 3, kind="edit", body="new", target=7)
     await aging.put(edit)
     await aging.container.message_changes.apply(aging.chat, sent[6].ts, [edit])
@@ -44,8 +44,8 @@ async def test_chat_that_is_whole_gives_no_finding(aging: World) -> None:
     assert (tally.chats, tally.entries, tally.unverified) == (1, ALL + 3, 0)
 
 
-async def test_messages_on_a_day_that_is_not_recorded_are_found(aging: World) -> None:
-    """In items and in segments; the list of all messages of a user would not have them."""
+async def test_messages_on_a_day_without_record_are_found(aging: World) -> None:
+    """Both in items and in segments; the list of a user's messages would lack them."""
     sent = await make_chat(aging)
     day, later = day_of(sent[0].ts), day_of(NOW_TS)
     days = aging.container.active_days
@@ -62,61 +62,61 @@ async def test_messages_on_a_day_that_is_not_recorded_are_found(aging: World) ->
 
 
 async def delete_item(aging: World, sent: list[Message]) -> None:
-    await Planter(aging).delete_item(sent[12])
+    await FaultInjector(aging).delete_item(sent[12])
 
 
 async def delete_last_items_but_one(aging: World, sent: list[Message]) -> None:
     for entry in sent[12:15]:
-        await Planter(aging).delete_item(entry)
+        await FaultInjector(aging).delete_item(entry)
 
 
 async def delete_first_items(aging: World, sent: list[Message]) -> None:
     for entry in sent[9:11]:
-        await Planter(aging).delete_item(entry)
+        await FaultInjector(aging).delete_item(entry)
 
 
 async def change_body(aging: World, sent: list[Message]) -> None:
-    await Planter(aging).set_attribute(sent[12], "body", {"S": "something else"})
+    await FaultInjector(aging).set_attribute(sent[12], "body", {"S": "something else"})
 
 
 async def change_sender(aging: World, sent: list[Message]) -> None:
-    await Planter(aging).set_attribute(sent[12], "sender_id", {"S": "mallory"})
+    await FaultInjector(aging).set_attribute(sent[12], "sender_id", {"S": "mallory"})
 
 
 async def break_item(aging: World, sent: list[Message]) -> None:
-    await Planter(aging).set_attribute(sent[12], "mid", None)
+    await FaultInjector(aging).set_attribute(sent[12], "mid", None)
 
 
 async def delete_object(aging: World, _: list[Message]) -> None:
-    await Planter(aging).delete_object((await aging.segments())[1])
+    await FaultInjector(aging).delete_object((await aging.segments())[1])
 
 
 async def change_object(aging: World, _: list[Message]) -> None:
-    await Planter(aging).change_object((await aging.segments())[1])
+    await FaultInjector(aging).change_object((await aging.segments())[1])
 
 
 async def grow_object(aging: World, _: list[Message]) -> None:
-    await Planter(aging).grow_object((await aging.segments())[1])
+    await FaultInjector(aging).grow_object((await aging.segments())[1])
 
 
 async def delete_row(aging: World, _: list[Message]) -> None:
-    await Planter(aging).delete_row((await aging.segments())[1])
+    await FaultInjector(aging).delete_row((await aging.segments())[1])
 
 
 async def delete_last_row(aging: World, _: list[Message]) -> None:
-    await Planter(aging).delete_row((await aging.segments())[2])
+    await FaultInjector(aging).delete_row((await aging.segments())[2])
 
 
 async def overlap(aging: World, sent: list[Message]) -> None:
-    await Planter(aging).add_segment(sent[2:6])
+    await FaultInjector(aging).add_segment(sent[2:6])
 
 
 async def segment_beyond(aging: World, sent: list[Message]) -> None:
-    await Planter(aging).add_segment(sent[9:12])
+    await FaultInjector(aging).add_segment(sent[9:12])
 
 
 async def orphan(aging: World, sent: list[Message]) -> None:
-    await Planter(aging).add_segment(sent[1:3], with_row=False)
+    await FaultInjector(aging).add_segment(sent[1:3], with_row=False)
 
 
 async def repeat(aging: World, sent: list[Message]) -> None:
@@ -128,7 +128,7 @@ async def repeat_of_archived(aging: World, sent: list[Message]) -> None:
 
 
 async def run_ahead(aging: World, sent: list[Message]) -> None:
-    await Planter(aging).delete_item(sent[11])
+    await FaultInjector(aging).delete_item(sent[11])
     await aging.put(aging.old(5000, ts=sent[11].ts, mid="M-other"))
 
 
@@ -136,7 +136,7 @@ async def other_text_over_segment(aging: World, sent: list[Message]) -> None:
     await aging.put(aging.old(6, body="same revision, another text"))
 
 
-PLANTED: dict[Callable[[World, list[Message]], Awaitable[None]], list[tuple[str, int, int]]] = {
+FAULTS: dict[Callable[[World, list[Message]], Awaitable[None]], list[tuple[str, int, int]]] = {
     delete_item: [("item_missing", 13, 13)],
     delete_last_items_but_one: [("item_missing", 13, 15)],
     delete_first_items: [("item_missing", 10, 11)],
@@ -158,26 +158,26 @@ PLANTED: dict[Callable[[World, list[Message]], Awaitable[None]], list[tuple[str,
 }
 
 
-@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
-async def test_what_is_planted_is_found_and_nothing_else(
-    aging: World, plant: Callable[[World, list[Message]], Awaitable[None]]
+@pytest.mark.parametrize("inject", FAULTS, ids=lambda inject: inject.__name__)
+async def test_injected_fault_is_the_only_finding(
+    aging: World, inject: Callable[[World, list[Message]], Awaitable[None]]
 ) -> None:
-    """And it is named by what it is, with the places that it is about and with what to do."""
+    """The finding has its kind, its seqs and advice."""
     sent = await make_chat(aging)
-    await plant(aging, sent)
+    await inject(aging, sent)
 
     tally = await audited(aging)
 
-    assert summary(tally) == PLANTED[plant]
+    assert summary(tally) == FAULTS[inject]
     assert all(each.advice and each.meaning for each in tally.findings)
 
 
-async def test_item_of_before_there_were_checksums_is_unverified_until_it_changes(
+async def test_item_without_known_checksum_is_unverified_until_it_changes(
     aging: World,
 ) -> None:
-    """No alarm for an item without a checksum, even if an older release changed it since."""
+    """An item without a checksum, or with that of another release, is not a finding."""
     sent = await make_chat(aging)
-    planter = Planter(aging)
+    planter = FaultInjector(aging)
     await planter.set_attribute(sent[12], "sum", None)
     await planter.set_attribute(sent[11], "sum", {"S": "1.77.00000000"})  # of another revision
     await planter.set_attribute(sent[10], "sum", {"S": "2.1.00000000"})  # of a later release
@@ -192,25 +192,25 @@ async def test_item_of_before_there_were_checksums_is_unverified_until_it_change
     assert (summary(after), after.unverified) == ([], 2)
 
 
-async def test_object_that_is_young_or_noted_is_no_orphan(aging: World) -> None:
-    """Objects in progress, and objects about to be removed."""
+async def test_object_that_is_new_or_recorded_is_not_an_orphan(aging: World) -> None:
+    """An archiver may be writing a new object, and will delete a recorded one."""
     sent = await make_chat(aging)
-    planter = Planter(aging)
-    noted = await planter.add_segment(sent[0:5], with_row=False)
-    await aging.container.manifests.add_orphan(noted)
+    planter = FaultInjector(aging)
+    recorded = await planter.add_segment(sent[0:5], with_row=False)
+    await aging.container.manifests.add_orphan(recorded)
     stray = await planter.add_segment(sent[0:6], with_row=False)
 
-    young = await audited(aging, orphan_age_s=3600)
+    new = await audited(aging, orphan_age_s=3600)
     old = await audited(aging)
 
-    assert summary(young) == []
+    assert summary(new) == []
     assert [each.where for each in old.findings] == [stray.key]
 
 
-async def test_chat_of_many_pages_and_holes_is_looked_through(
+async def test_chat_of_many_pages_has_holes_found_at_page_boundaries(
     aging: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pages end where they end: holes and repeats at their edges are found all the same."""
+    """Missing and repeated items at the start and end of pages are found."""
     monkeypatch.setattr("chatserver.operations.audit.chat_audit.PAGE", 4)
     kept = [seq for seq in range(1, 32) if seq not in {1, 8, 9, 10, 11, 12, 13, 30}]
     sent = [aging.old(seq, ts=NOW_TS + seq * 10) for seq in kept]

@@ -1,4 +1,4 @@
-"""The audit beside all that moves messages, on what Redis alone has, as a worker and a command."""
+"""The audit during writes, of messages only in Redis, as a worker and as a command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,13 @@ from chatserver.domain.messages import Audience
 from chatserver.errors import ClientError, Unavailable
 from chatserver.operations.audit.hot import AuditResults
 from chatserver.operations.audit.worker import AuditWorker
-from tests.integration.operations.audit.support import NOW_TS, Planter, audit_of, audited, summary
+from tests.integration.operations.audit.support import (
+    NOW_TS,
+    FaultInjector,
+    audit_of,
+    audited,
+    summary,
+)
 from tests.integration.workers.archive.support import World
 from tests.integration.workers.persist.test_message_changes import amend
 from tests.integration.workers.support import (
@@ -48,7 +54,7 @@ SOAK_S = float(os.environ.get("AUDIT_SOAK_S", "2"))
 
 @contextlib.asynccontextmanager
 async def live_chat(aging: World) -> AsyncIterator[tuple[Audience, Gateway, UserId]]:
-    """A direct chat of two users, and a gateway; its sender."""
+    """Make a direct chat with a gateway; yield its audience, the gateway and the sender."""
     mark = secrets.token_hex(4)
     ann, ben = UserId(f"ann-{mark}"), UserId(f"ben-{mark}")
     pair = await make_direct(aging.container, ann, ben)
@@ -60,13 +66,13 @@ async def live_chat(aging: World) -> AsyncIterator[tuple[Audience, Gateway, User
 
 
 async def persist(aging: World) -> None:
-    """Let a persister do all that waits."""
+    """Run a persister until the backlog is empty."""
     async with running(persister_of(aging.container).run()):
         await eventually(lambda: is_drained(aging.container))
 
 
-async def test_audit_beside_senders_edits_and_workers_raises_no_alarm(aging: World) -> None:
-    """Entries move through all tiers while they are looked at, and change on the way."""
+async def test_audit_during_sends_edits_and_archiving_has_no_findings(aging: World) -> None:
+    """Messages move through all tiers, and change, while they are audited."""
     container, dice, sent, ends = aging.container, random.Random(5), 0, time.monotonic() + SOAK_S
     seen = {"hot": 0, "warm": 0, "cold": 0}
     async with live_chat(aging) as (pair, gateway, ann):
@@ -80,24 +86,24 @@ async def test_audit_beside_senders_edits_and_workers_raises_no_alarm(aging: Wor
                 )
                 for kind in ("edit", "reaction", "delete", "edit"):
                     target = dice.randint(1, head) if sent % 3 else dice.randint(1, 10)
-                    with contextlib.suppress(ClientError):  # of an entry, or one that is deleted
+                    with contextlib.suppress(ClientError):  # the target is an edit, or is deleted
                         await amend(container, pair.chat, ann, kind, target, dice.choice("xyz"))
                 sent = head
                 await asyncio.sleep(0.02)
 
         async def archive() -> None:
-            worker = ArchiveWorker(container, 0, "w1")  # as the tests of the archive
+            worker = ArchiveWorker(container, 0, "w1")  # as the archive tests do
             while True:
                 with contextlib.suppress(Unavailable):
                     await worker.sweep()
                 await asyncio.sleep(0.05)
 
         async with running(persister_of(container).run()), running(archive()), running(send()):
-            looks = 0
-            while time.monotonic() < ends or looks < 3 or not all(seen.values()):
+            rounds = 0
+            while time.monotonic() < ends or rounds < 3 or not all(seen.values()):
                 tally = await audited(aging, confirm_s=0.1)
                 assert summary(tally) == []
-                looks += 1
+                rounds += 1
                 seen["hot"] += int(not await is_drained(container))
                 seen["warm"] += len(await aging.warm_seqs())
                 seen["cold"] += len(await aging.segments())
@@ -106,8 +112,8 @@ async def test_audit_beside_senders_edits_and_workers_raises_no_alarm(aging: Wor
     assert summary(await audited(aging)) == []
 
 
-async def test_what_only_redis_has_is_looked_at_and_its_loss_is_found(aging: World) -> None:
-    """Committed and not stored, stored and lost below; a text that is another one there."""
+async def test_messages_only_in_redis_are_audited_and_their_loss_is_found(aging: World) -> None:
+    """An unpersisted message, an item that was lost later, and an item with another text."""
     container = aging.container
     async with live_chat(aging) as (pair, gateway, ann):
         await gateway.send(pair, *(f"text {n}" for n in range(1, 9)), sender=ann)
@@ -115,39 +121,39 @@ async def test_what_only_redis_has_is_looked_at_and_its_loss_is_found(aging: Wor
         unstored = await audited(aging)
         await persist(aging)
         await gateway.send(pair, "nine", "ten", "eleven", sender=ann)
-        whole = await audited(aging)
+        complete = await audited(aging)
         stored = {each.seq: each for each in await stored_of(container, pair.chat)}
-        await Planter(aging).delete_item(stored[4])
+        await FaultInjector(aging).delete_item(stored[4])
         await container.hot.call("XDEL", container.hot.keys.log(pair.chat), "11-0")
         await container.hot.call(
             "XDEL", container.hot.keys.log(pair.chat), "6-0"
-        )  # stored: no matter
+        )  # persisted: no loss
         changed = msgspec.structs.replace(stored[7], body="another")
         await aging.put(changed)
 
-        spoilt = await audited(aging)
+        faulty = await audited(aging)
         await persist(aging)
 
     assert (summary(unstored), unstored.entries) == ([], 9)
-    assert (summary(whole), whole.entries) == ([], 12)
-    assert sorted(summary(spoilt)) == [
+    assert (summary(complete), complete.entries) == ([], 12)
+    assert sorted(summary(faulty)) == [
         ("item_only_in_log", 4, 4),
         ("log_missing", 11, 11),
         ("tiers_differ", 7, 7),
     ]
 
 
-async def test_worker_goes_round_all_chats_and_counts_what_it_finds(aging: World) -> None:
-    """By category, under the names that alerts know; a chat of no directory has its objects."""
+async def test_worker_audits_all_chats_and_counts_its_findings(aging: World) -> None:
+    """Findings are counted by category; objects of a chat without directory rows are audited."""
     container = aging.container
     async with live_chat(aging) as (pair, gateway, ann):
         await gateway.send(pair, "one", "two", "three", sender=ann)
         await persist(aging)
     stored = await stored_of(container, pair.chat)
-    await Planter(aging).delete_item(stored[1])
-    await Planter(aging).set_attribute(stored[2], "body", {"S": "changed"})
+    await FaultInjector(aging).delete_item(stored[1])
+    await FaultInjector(aging).set_attribute(stored[2], "body", {"S": "changed"})
     unknown = f"d-{secrets.token_hex(4)}"
-    stray = await Planter(aging).add_segment(
+    stray = await FaultInjector(aging).add_segment(
         [msgspec.structs.replace(aging.old(seq), chat=unknown) for seq in (1, 2)], with_row=False
     )
 
@@ -157,27 +163,27 @@ async def test_worker_goes_round_all_chats_and_counts_what_it_finds(aging: World
 
     before = counted()
     worker = AuditWorker(container=container, audit=audit_of(aging), partition=0, owner="w1")
-    whole = await worker.run_round()
+    round_ = await worker.run_round()
     await worker._lease.release()
-    risen = [after - base for after, base in zip(counted(), before, strict=True)]
+    increases = [after - base for after, base in zip(counted(), before, strict=True)]
     ended = REGISTRY.get_sample_value("chat_audit_round_time_seconds", {"partition": "0"})
     await aging.store.call("delete_object", Key=stray.key)
-    notes = AuditResults(container.hot)
-    (noted,), found = await notes.list_rounds(), await notes.list_findings(50)
+    results = AuditResults(container.hot)
+    (recorded,), found = await results.list_rounds(), await results.list_findings(50)
 
-    assert (noted.chats, noted.failed) == (whole.chats, 0)
-    assert noted.ended_ms >= noted.began_ms
+    assert (recorded.chats, recorded.failed) == (round_.chats, 0)
+    assert recorded.ended_ms >= recorded.began_ms
     assert {(pair.chat, "item_only_in_log"), (unknown, "orphan")} <= {
         (n.chat, n.kind) for n in found
     }
-    assert noted.findings >= 3
-    assert whole.chats >= 1
-    assert risen[0] >= 1 and risen[2] >= 1 and risen[3] >= 2
+    assert recorded.findings >= 3
+    assert round_.chats >= 1
+    assert increases[0] >= 1 and increases[2] >= 1 and increases[3] >= 2
     assert ended is not None and time.time() - ended < 30
 
 
 def environment_of(aging: World) -> dict[str, str]:
-    """Of a command that works on the same servers."""
+    """Return the environment of a command that uses the same servers."""
     cold = aging.container.settings.cold
     assert cold.secret_key is not None
     return variables_of(aging.container) | {
@@ -192,15 +198,15 @@ def environment_of(aging: World) -> dict[str, str]:
 
 
 async def command(aging: World, *arguments: str) -> tuple[int, str]:
-    """Run a command in a thread; return its exit code and what it printed."""
+    """Run a command in a thread; return its exit code and output."""
     runner = CliRunner()
     result = await asyncio.to_thread(runner.invoke, cli, list(arguments), env=environment_of(aging))
     return result.exit_code, result.stdout
 
 
 @pytest.mark.timeout(300)
-async def test_process_goes_round_by_itself_and_serves_its_metrics(aging: World) -> None:
-    """`worker audit`, which `audit --continuous` runs, too."""
+async def test_continuous_audit_runs_a_round_and_serves_metrics(aging: World) -> None:
+    """`audit --continuous` exits with 0 after SIGTERM."""
     port = free_port()
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CHAT_")}
     process = await asyncio.create_subprocess_exec(
@@ -209,7 +215,7 @@ async def test_process_goes_round_by_itself_and_serves_its_metrics(aging: World)
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
 
-    async def has_gone_round() -> bool:
+    async def has_finished_a_round() -> bool:
         with contextlib.suppress(httpx.HTTPError):
             async with httpx.AsyncClient() as client:
                 text = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
@@ -217,27 +223,27 @@ async def test_process_goes_round_by_itself_and_serves_its_metrics(aging: World)
         return False
 
     try:
-        await eventually(has_gone_round, 200)  # all chats that tests of this run have made
+        await eventually(has_finished_a_round, 200)  # it audits the chats of all tests of this run
         process.send_signal(signal.SIGTERM)
         code = await asyncio.wait_for(process.wait(), 60)
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-        # If it had to be killed: nobody else is to wait for its lease.
+        # If it had to be killed, its lease would delay the next worker.
         await aging.container.hot.call("DEL", aging.container.hot.keys.lease(0, "audit"))
     assert code == 0
 
 
-async def test_command_prints_what_is_wrong_and_what_to_do(aging: World) -> None:
-    """For people and for programs; the exit code reports findings."""
+async def test_audit_command_prints_findings_and_advice(aging: World) -> None:
+    """As text or JSON; the exit code is 1 with findings, and 2 without `--chat` or another mode."""
     sent = [aging.old(seq, ts=NOW_TS + seq) for seq in range(1, 5)]
     await aging.put(*sent)
     good = await command(aging, "audit", "--chat", aging.chat)
-    await Planter(aging).delete_item(sent[1])
+    await FaultInjector(aging).delete_item(sent[1])
     text = await command(aging, "audit", "--chat", aging.chat, "--max-read-units", "1000")
     lines = await command(aging, "audit", "--chat", aging.chat, "--json")
-    unsaid = await command(aging, "audit")
+    no_mode = await command(aging, "audit")
 
     assert good[0] == 0 and "nothing is wrong" in good[1]
     assert text[0] == 1
@@ -246,4 +252,4 @@ async def test_command_prints_what_is_wrong_and_what_to_do(aging: World) -> None
     found = [json.loads(line) for line in lines[1].splitlines()]
     assert (found[0]["category"], found[0]["first"], found[0]["last"]) == ("missing", 2, 2)
     assert found[-1]["summary"]["findings"] == 1
-    assert (lines[0], unsaid[0]) == (1, 2)
+    assert (lines[0], no_mode[0]) == (1, 2)

@@ -1,4 +1,4 @@
-"""The audit of the social graph: finds planted faults, repairs them, and ignores changes."""
+"""The audit of the social graph: finds and repairs faults, and ignores changes in progress."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 async def audit(
     rows: SocialRows, container: StorageContainer, *, is_repairing: bool = False
 ) -> list[SocialFinding]:
-    """Go through the table once."""
-    made = SocialAudit(
+    """Audit the table once."""
+    auditor = SocialAudit(
         client=rows.tables.client,
         settings=rows.tables.settings,
         is_waiting=CountQueue(container.hot, 1000).is_waiting,
         settle_s=0.5,
         is_repairing=is_repairing,
     )
-    return [found async for found in made.iter_findings()]
+    return [found async for found in auditor.iter_findings()]
 
 
 async def put(rows: SocialRows, partition: str, sort: str, **numbers: int) -> None:
-    """Write a row past our code; `#` is `_` in names."""
+    """Write a row directly; `_` in a name stands for `#`."""
     item = {"PK": {"S": partition}, "SK": {"S": sort}}
     item |= {name.replace("_", "#"): {"N": str(number)} for name, number in numbers.items()}
     table = rows.tables.settings.table_prefix + "social"
     await rows.tables.client.call("put_item", {"TableName": table, "Item": item})
 
 
-async def test_audit_finds_and_mends_what_is_planted(
+async def test_social_audit_finds_and_repairs_injected_faults(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """A count, a count of likes, counts that are missing, and half an edge; then all is well."""
+    """Wrong counts, and edges and favorites without their other half; then nothing is left."""
     rows = social_rows_of(tables)
     alice, bob = UserId("alice"), UserId("bob")
     await make_users(container, alice, bob)
     await container.get(SocialContainer).follows.follow(bob, alice)
-    assert await audit(rows, container) == []  # queued changes are not wrong
+    assert await audit(rows, container) == []  # queued changes are not faults
     await count_all(container)
     post = await rows.post("alice")
     await rows.likes.like("bob", line_of(post), 1)
@@ -71,7 +71,7 @@ async def test_audit_finds_and_mends_what_is_planted(
     await put(rows, "u#bob#favorite", "posts#01JD0000000000000000000002", n=1)
 
     found = {(each.what, each.key): each for each in await audit(rows, container)}
-    mended = await audit(rows, container, is_repairing=True)
+    repaired = await audit(rows, container, is_repairing=True)
     left = await audit(rows, container, is_repairing=True)
     await CountQueue(container.hot, 1000).add("likes", post.id, 1)
     await put(rows, f"p#{post.id}#likecount", "count", n=7)
@@ -84,8 +84,8 @@ async def test_audit_finds_and_mends_what_is_planted(
         ("favorite", "u#bob#favorite/posts#01JD0000000000000000000002"),
     }
     assert found["likecount", f"p#{post.id}#likecount/count"][2:] == ("7", "1", False)
-    assert all(each.is_repaired for each in mended) and left == []
-    assert waiting == []  # what is on its way would be counted twice
+    assert all(each.is_repaired for each in repaired) and left == []
+    assert waiting == []  # a repair would count the queued like twice
     await put(rows, f"p#{post.id}#likecount", "count", n=1)
     stored = await rows.all()
     assert stored["u#alice", "count"] == {"follower#": 1, "following#": 0, "post#": 1}
@@ -93,10 +93,10 @@ async def test_audit_finds_and_mends_what_is_planted(
     assert ("u#carol#following", "u#dave") not in stored
 
 
-async def test_audit_finds_nothing_while_people_follow_and_like(
+async def test_social_audit_during_follows_and_likes_has_no_findings(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """Changes in progress are not inconsistencies."""
+    """Changes in progress are not faults."""
     rows, social = social_rows_of(tables), container.get(SocialContainer).social
     follows = container.get(SocialContainer).follows
     users = users_named("u", 5)
@@ -124,10 +124,10 @@ async def test_audit_finds_nothing_while_people_follow_and_like(
     assert found == []
 
 
-async def test_audit_command_tells_by_its_exit_code(
+async def test_social_audit_command_with_findings_exits_with_1(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """1 while something is wrong."""
+    """It prints one line for each finding."""
     rows = social_rows_of(tables)
     await put(rows, "u#alice", "count", follower_=5)
     env = {**os.environ, **variables_of(container)}
@@ -139,7 +139,7 @@ async def test_audit_command_tells_by_its_exit_code(
         )
         return done.returncode, done.stdout
 
-    code, said = await asyncio.to_thread(run)
+    code, output = await asyncio.to_thread(run)
 
     assert code == 1
-    assert said.startswith("wrong\tcount\tu#alice/count\tstored 5 followers")
+    assert output.startswith("wrong\tcount\tu#alice/count\tstored 5 followers")

@@ -1,8 +1,8 @@
-"""The plan says of a real run what was counted of it: units, entries, items, objects, bytes.
+"""The capacity model predicts what a real run used: units, entries, items, objects, bytes.
 
-Messages are committed, persisted and archived on real servers; the sheet gets the same messages as
-its inputs. Counts are equal. Bytes of Redis hang on its version and allocator, and packed bytes on
-the texts: they are of the same order.
+Messages are committed, persisted and archived on real servers; the model gets the same numbers as
+inputs. Counts are equal. Bytes in Redis depend on its version and allocator, and compressed bytes
+on the texts: they are equal within a factor.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from workers.archive.container import ArchiveContainer
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
-MESSAGES = 60  # a chat
-SIZE = 300  # bytes of a text
-MEMBERS = 6  # of a group
+MESSAGES = 60  # per chat
+SIZE = 300  # bytes of a message body
+MEMBERS = 6  # per group
 CHATS = 3
 DAY_S = 86_400
-# By how much bytes may differ: other allocators, other texts.
+# Byte counts may differ by this factor: other allocators, other texts.
 FACTOR = 2.0
 
 
 def plan_of(is_group: bool, **changes: float) -> dict[str, float]:
-    """The rows of a plan whose users do in a day what the run does."""
+    """Return the values of a plan whose users do in a day what the run does."""
     inputs = {
         each.name: parse_quantity(each.default, each.kind, each.name, each.least, each.most)
         for each in INPUTS
@@ -78,7 +78,7 @@ def plan_of(is_group: bool, **changes: float) -> dict[str, float]:
 async def open_run(
     redis_url: str, tables: Tables, s3: str
 ) -> AsyncIterator[tuple[StorageContainer, ObjectStore]]:
-    """Parts whose archive takes at once what is a second old, and the bucket."""
+    """Open a container that archives messages after one second, and its bucket."""
     cold = cold_settings(s3)
     archive = config.Archive(retention_s=1, segment_entries_min=1, wait_s=0)
     async with open_s3(cold) as store:
@@ -89,21 +89,21 @@ async def open_run(
             yield container, store
 
 
-def near(told: float, counted: float) -> bool:
-    """Of the same order."""
-    return counted / FACTOR <= told <= counted * FACTOR
+def is_near(predicted: float, counted: float) -> bool:
+    """Return whether both are equal within the factor."""
+    return counted / FACTOR <= predicted <= counted * FACTOR
 
 
-def taken(usage: UsageAccumulator) -> dict[tuple[str, str, str], float]:
-    """Usage that the process recorded for `chatserver cost` since the last call."""
+def drain_units(usage: UsageAccumulator) -> dict[tuple[str, str, str], float]:
+    """Return the units that the process recorded for `chatserver cost` since the last call."""
     return dict(usage.drain().units)
 
 
 @pytest.mark.parametrize("is_group", [False, True], ids=["direct", "group"])
-async def test_plan_says_what_a_run_was_counted_to_take(
+async def test_plan_predicts_what_a_run_used(
     redis_url: str, tables: Tables, s3: str, is_group: bool
 ) -> None:
-    """Messages, marks and their way to S3, to the unit; what Redis holds, to the order."""
+    """Units of messages, marks and archiving are exact; bytes in Redis are near."""
     members = MEMBERS if is_group else 2
     messages = CHATS * MESSAGES
     async with open_run(redis_url, tables, s3) as (container, store):
@@ -114,28 +114,28 @@ async def test_plan_says_what_a_run_was_counted_to_take(
         usage.drain()
 
         await Run(container, chats, MESSAGES, SIZE).talk()
-        persisted, held = taken(usage), await look_at_redis(container)
+        persisted, held = drain_units(usage), await look_at_redis(container)
         table = tables.settings.table_prefix + "messages"
         items = [await items_of(tables.client, table, chat.chat) for chat in chats]
         marks = await mark_all(container, chats)
-        marked = taken(usage)
+        marked = drain_units(usage)
         await archive_all(container, chats)
-        archived, objects = taken(usage), await objects_of(store)
+        archived, objects = drain_units(usage), await objects_of(store)
 
     plan = plan_of(is_group, marks_per_message=marks / messages)
     assert plan["active_chats"] == CHATS
     assert plan["messages_per_s"] * DAY_S == pytest.approx(messages)
-    # The first message of a direct chat lists it for the other user: one event per chat.
+    # The first message of a direct chat adds it to the other user's list: one event per chat.
     events = 0 if is_group else CHATS
     assert plan["entries_per_message"] * messages == held.entries["inbox"] - events
     assert held.entries["refs"] == messages
     assert plan["items"] == pytest.approx(sum(map(len, items)))
-    # By feature: each process also tells the tables now and then that it is there.
+    # By feature: each process also writes its process record now and then.
     counted = persisted["persist", "messages", "write"]
     of_marks = marked["directory", "directory", "write"]
     assert plan["write_units_message"] * messages == counted
     assert plan["write_units_per_s"] * DAY_S == pytest.approx(counted + of_marks)
-    # Of the day half is old enough; the run moved all of it, once.
+    # The plan archives half of a day's messages; the run archived all of them, once.
     plan = plan_of(is_group, retention=0.5)
     by_kind = {
         kind: sum(units for key, units in archived.items() if key[::2] == ("archive", kind))
@@ -145,29 +145,29 @@ async def test_plan_says_what_a_run_was_counted_to_take(
     assert plan["puts_per_month"] / 2_628_000 * DAY_S == pytest.approx(len(objects))
     assert plan["removal_units"] * messages == pytest.approx(by_kind["write"])
     assert plan["read_units_per_s"] * DAY_S == pytest.approx(by_kind["read"], rel=0.25)
-    assert near(plan["archive_bytes"] * 2, sum(objects))
+    assert is_near(plan["archive_bytes"] * 2, sum(objects))
     heads = sum(held.bytes[kind] for kind in ("chat", "members", "idle", "seqs", "box"))
-    assert near(plan["logs_bytes"], held.bytes["log"])
-    assert near(plan["inboxes_bytes"], held.bytes["inbox"])
-    assert near(plan["refs_bytes"], held.bytes["refs"])
-    assert near(plan["heads_bytes"], heads)
+    assert is_near(plan["logs_bytes"], held.bytes["log"])
+    assert is_near(plan["inboxes_bytes"], held.bytes["inbox"])
+    assert is_near(plan["refs_bytes"], held.bytes["refs"])
+    assert is_near(plan["heads_bytes"], heads)
     for item in (item for some in items for item in some):
         text = len(str(item["body"]["S"]))
         overhead = item_bytes(item) - text + index_bytes(item)
-        told = constant("item_bytes", is_group) + constant("index_bytes", is_group)
+        predicted = constant("item_bytes", is_group) + constant("index_bytes", is_group)
         assert text == SIZE
-        assert overhead == pytest.approx(told, rel=0.1)
+        assert overhead == pytest.approx(predicted, rel=0.1)
 
 
 def constant(name: str, is_group: bool) -> float:
-    """A constant of the package."""
+    """Return a constant of the capacity model."""
     value = load_constants()[0][f"{name}_{'group' if is_group else 'direct'}"].value
     assert value is not None
     return value
 
 
 async def mark_all(container: StorageContainer, chats: list[Audience]) -> int:
-    """Have everybody read all, but the senders, who have; return how many marks that were."""
+    """Mark all messages as read by all members except the senders; return the number of marks."""
     count = 0
     for chat in chats:
         for user in sorted(chat.users)[1:]:
@@ -179,7 +179,7 @@ async def mark_all(container: StorageContainer, chats: list[Audience]) -> int:
 
 
 async def archive_all(container: StorageContainer, chats: list[Audience]) -> None:
-    """Move all, once the newest is a second old: a visit before that is no part of the account."""
+    """Archive all messages, once the newest is a second old, in one visit of each chat."""
     now = container.clock.time()
     await eventually(lambda: container.clock.time() > now + 1.5)
     for chat in chats:
@@ -187,6 +187,6 @@ async def archive_all(container: StorageContainer, chats: list[Audience]) -> Non
 
 
 async def objects_of(store: ObjectStore) -> list[int]:
-    """The sizes of all segments in the bucket, which is the test's own."""
+    """Return the sizes of all segments in the test's bucket."""
     listed = await store.call("list_objects_v2", Prefix="archive/")
     return [each["Size"] for each in listed["Contents"]]

@@ -63,28 +63,28 @@ SECRET = "0123456789abcdef0123456789abcdef"
 
 
 def today() -> str:
-    """The day, as accounts have it."""
+    """Return the current day in the format of the usage totals."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 class Tap:
-    """Sums the units that the server reports for a process, besides our own meter."""
+    """Sums the units that the server reports for a process, independently of our meter."""
 
     def __init__(self, client: DynamoClient) -> None:
         self.units: collections.Counter[tuple[str, str]] = collections.Counter()
-        client.meter.usage.drain()  # from here on
+        client.meter.usage.drain()  # count from here on
         http = client._http
         assert http is not None
         call = http.call
 
-        async def call_and_note(operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        async def call_and_record(operation: str, request: dict[str, Any]) -> dict[str, Any]:
             answer = await call(operation, request)
-            self._note(operation, answer)
+            self._record(operation, answer)
             return answer
 
-        cast(Any, http).call = call_and_note
+        cast(Any, http).call = call_and_record
 
-    def _note(self, name: str, answer: dict[str, Any]) -> None:
+    def _record(self, name: str, answer: dict[str, Any]) -> None:
         found = answer.get("ConsumedCapacity") or ()
         for each in [found] if isinstance(found, dict) else found:
             kind = "read" if name in READS else "write"
@@ -93,7 +93,7 @@ class Tap:
 
 
 def by_table(spending: Spending) -> dict[tuple[str, str], float]:
-    """Units of all features."""
+    """Return the units by table and kind, summed over features."""
     found: collections.Counter[tuple[str, str]] = collections.Counter()
     for (_, table, kind), amount in spending.units.items():
         found[table, kind] += amount
@@ -101,7 +101,7 @@ def by_table(spending: Spending) -> dict[tuple[str, str], float]:
 
 
 def run_cost(*options: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as a process."""
+    """Run `chatserver cost`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CHAT_")}
     return subprocess.run(
         [sys.executable, "-m", "chatserver.cli.main", "cost", *options],
@@ -115,7 +115,7 @@ def run_cost(*options: str, **variables: str) -> subprocess.CompletedProcess[str
 async def test_report_has_the_units_that_the_server_counted(
     redis_url: str, tables: Tables, s3: str, tmp_path: Path
 ) -> None:
-    """Messages through the persist worker, a history: to the unit, in Redis and in the report."""
+    """The totals in Redis and the report equal the server's count, for writes and reads."""
     await be_on_one_day()
     async with open_container(redis_url, tables.settings) as container:
         tap = Tap(container.messages._client)
@@ -133,22 +133,22 @@ async def test_report_has_the_units_that_the_server_counted(
     prices.write_text("[dynamodb]\nwrite_units_per_million_usd = 1000000\n", "utf-8")
     ran = await asyncio.to_thread(
         run_cost, "--json", "--prices", str(prices), "--days", "2", **variables,
-        CHAT_COLD_ENDPOINT=s3, CHAT_COLD_BUCKET="nobody-made-it",
+        CHAT_COLD_ENDPOINT=s3, CHAT_COLD_BUCKET="missing-bucket",
         CHAT_COLD_ACCESS_KEY="test", CHAT_COLD_SECRET_KEY="testtest",
     )  # fmt: skip
     report = json.loads(ran.stdout)
 
     server = {key: amount for key, amount in tap.units.items() if amount}
-    # The tap was set after the process said that it is there, and hears its farewell.
+    # The tap was set after the process record was written, and counts its deletion.
     assert by_table(found) == server
     assert found.messages == 61
     assert found.units["persist", "messages", "write"] == 60 * 4 + 7
     assert found.chats["write"][chat.chat] >= 60 * 4 + 7
     assert found.chats["read"][chat.chat] == found.chat_totals["read"]
     for kind in ("write", "read"):
-        told = sum(each[f"{kind}_units"] for each in report["features"])
-        assert told == report["total"][f"{kind}_units"]
-        assert told == sum(amount for (_, each), amount in server.items() if each == kind)
+        reported = sum(each[f"{kind}_units"] for each in report["features"])
+        assert reported == report["total"][f"{kind}_units"]
+        assert reported == sum(amount for (_, each), amount in server.items() if each == kind)
     read_usd = report["total"]["read_units"] * 0.125 / 1e6
     assert report["total"]["usd"] == pytest.approx(report["total"]["write_units"] + read_usd)
     assert report["per_message"]["write_units"] == report["total"]["write_units"] / 61
@@ -156,14 +156,14 @@ async def test_report_has_the_units_that_the_server_counted(
     (stored,) = [each for each in report["tiers"] if each["name"] == "messages"]
     assert stored["items"] == 61
     assert next(each for each in report["tiers"] if each["tier"] == "redis")["bytes"] > 100_000
-    # The bucket is not there: that is said, and all else is told.
+    # The missing bucket is an error; the rest is reported.
     assert ran.returncode == 1
     assert "no S3 sizes" in ran.stderr
-    assert "nobody-made-it" in ran.stderr or "NoSuchBucket" in ran.stderr
+    assert "missing-bucket" in ran.stderr or "NoSuchBucket" in ran.stderr
 
 
-async def test_report_in_words_names_what_is_down(redis_url: str, tables: Tables) -> None:
-    """Redis, DynamoDB or both: one sentence each, exit code 1, and the rest of the report."""
+async def test_text_report_names_the_store_that_is_down(redis_url: str, tables: Tables) -> None:
+    """Without Redis or DynamoDB, the exit code is 1 and the rest is reported."""
     async with open_hot(patient_redis(redis_url)) as hot:
         usage = UsageAccumulator()
         usage.record_units("persist", "messages", "write", 4.0)
@@ -178,47 +178,47 @@ async def test_report_in_words_names_what_is_down(redis_url: str, tables: Tables
         "CHAT_WARM_ACCESS_KEY": "test",
         "CHAT_WARM_SECRET_KEY": "test",
     }
-    nobody = f"127.0.0.1:{free_port()}"
-    whole, no_redis, no_dynamodb, wrong = await asyncio.gather(
+    closed = f"127.0.0.1:{free_port()}"
+    complete, no_redis, no_dynamodb, no_prices = await asyncio.gather(
         asyncio.to_thread(run_cost, "--objects-max", "0", **up),
         asyncio.to_thread(
-            run_cost, "--objects-max", "0", **up | {"CHAT_REDIS_URL": f"redis://{nobody}/0"}
+            run_cost, "--objects-max", "0", **up | {"CHAT_REDIS_URL": f"redis://{closed}/0"}
         ),
         asyncio.to_thread(
-            run_cost, "--objects-max", "0", **up | {"CHAT_WARM_ENDPOINT": f"http://{nobody}"}
+            run_cost, "--objects-max", "0", **up | {"CHAT_WARM_ENDPOINT": f"http://{closed}"}
         ),
         asyncio.to_thread(run_cost, "--prices", "/nowhere.toml", **up),
     )
 
-    assert (whole.returncode, whole.stderr) == (0, "")
-    assert "1 message stored" in whole.stdout
-    assert "4.0 * 0.625/1,000,000 + 0.0 * 0.125/1,000,000" in whole.stdout
-    assert "d-1" in whole.stdout
-    assert "messages/sender" in whole.stdout
+    assert (complete.returncode, complete.stderr) == (0, "")
+    assert "1 message stored" in complete.stdout
+    assert "4.0 * 0.625/1,000,000 + 0.0 * 0.125/1,000,000" in complete.stdout
+    assert "d-1" in complete.stdout
+    assert "messages/sender" in complete.stdout
     assert no_redis.returncode == no_dynamodb.returncode == 1
     assert "no units and no Redis data" in no_redis.stderr
-    assert nobody in no_redis.stderr
+    assert closed in no_redis.stderr
     assert "messages/sender" in no_redis.stdout
     assert "no DynamoDB sizes" in no_dynamodb.stderr
     assert "1 message stored" in no_dynamodb.stdout
-    assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert "/nowhere.toml" in wrong.stderr
+    assert (no_prices.returncode, no_prices.stdout) == (2, "")
+    assert "/nowhere.toml" in no_prices.stderr
 
 
-async def test_part_of_an_account_is_added_once(redis_url: str) -> None:
-    """Told again, and late, it changes nothing; other processes and days have their own."""
+async def test_usage_part_that_is_repeated_is_added_once(redis_url: str) -> None:
+    """A repeated or late part changes nothing; other processes and days have their own parts."""
     usage = UsageAccumulator()
     usage.record_units("persist", "messages", "write", 2.5)
     spending = usage.drain()
     async with open_hot(patient_redis(redis_url)) as hot:
-        account = UsageTotals(hot)
+        totals = UsageTotals(hot)
         for process, number in (("a", 1), ("a", 2), ("a", 2), ("a", 1), ("b", 1), ("b", 1)):
-            await account.add(Part(process, number, "2026-01-31", spending))
-        await account.add(Part("a", 3, "2026-02-01", spending))
+            await totals.add(Part(process, number, "2026-01-31", spending))
+        await totals.add(Part("a", 3, "2026-02-01", spending))
 
-        first, second = [await account.get_day(day) for day in ("2026-01-31", "2026-02-01")]
-        nothing = await account.get_day("2026-02-02")
-        lives = [
+        first, second = [await totals.get_day(day) for day in ("2026-01-31", "2026-02-01")]
+        nothing = await totals.get_day("2026-02-02")
+        ttls = [
             await hot.call("TTL", key)
             for key in (hot.keys.cost_units("2026-01-31"), hot.keys.cost_flushes("2026-01-31"))
         ]
@@ -226,29 +226,29 @@ async def test_part_of_an_account_is_added_once(redis_url: str) -> None:
     assert first.units == {("persist", "messages", "write"): 7.5}
     assert second.units == {("persist", "messages", "write"): 2.5}
     assert nothing.is_empty
-    assert all(0 < life <= 40 * 86_400 for life in lives)
+    assert all(0 < ttl <= 40 * 86_400 for ttl in ttls)
 
 
-async def test_chats_of_an_account_are_bounded_and_told_within_the_bound(redis_url: str) -> None:
-    """Of thousands of chats the most expensive are listed, never too high."""
+async def test_usage_by_chat_is_bounded_and_within_its_error(redis_url: str) -> None:
+    """Of thousands of chats the most expensive are listed, and never overestimated."""
     day = today()
     async with open_hot(patient_redis(redis_url)) as hot:
-        account = UsageTotals(hot)
+        totals = UsageTotals(hot)
         for number in range(1, 6):
             usage = UsageAccumulator()
             for n in range(900):
                 usage.record_chat_units("write", {f"small-{number}-{n}": 1.0}, 1.0)
-            usage.record_chat_units("write", {"great": 1.0, "": 9.0}, 1_000.0)
+            usage.record_chat_units("write", {"expensive": 1.0, "": 9.0}, 1_000.0)
             usage.record_units("persist", "messages", "write", 1_000.0)
-            await account.add(Part("p", number, day, usage.drain()))
-        found = await account.get_day(day)
+            await totals.add(Part("p", number, day, usage.drain()))
+        found = await totals.get_day(day)
 
     assert len(found.chats["write"]) <= 2 * CHATS_MAX
     assert found.chat_totals["write"] == 5 * 1_000
-    bound = costs.chats_error(found)["write"]
-    assert 500 - bound <= found.chats["write"]["great"] <= 500
-    assert bound <= 5_000 / (CHATS_MAX + 1)
-    assert max(found.chats["write"], key=lambda chat: found.chats["write"][chat]) == "great"
+    error = costs.chats_error(found)["write"]
+    assert 500 - error <= found.chats["write"]["expensive"] <= 500
+    assert error <= 5_000 / (CHATS_MAX + 1)
+    assert max(found.chats["write"], key=lambda chat: found.chats["write"][chat]) == "expensive"
 
 
 # features
@@ -256,7 +256,7 @@ async def test_chats_of_an_account_are_bounded_and_told_within_the_bound(redis_u
 
 @contextlib.asynccontextmanager
 async def opened_api(redis_url: str, warm: Warm) -> AsyncIterator[StorageContainer]:
-    """The parts of an API process."""
+    """Open the container of an API process."""
     settings = Settings(
         redis=patient_redis(redis_url),
         warm=warm,
@@ -269,18 +269,18 @@ async def opened_api(redis_url: str, warm: Warm) -> AsyncIterator[StorageContain
 
 
 def clients_without_feature() -> Iterator[str]:
-    """Objects of ours that hold a client without a feature."""
+    """Yield the types of our objects that hold a DynamoDB client without a feature."""
     for thing in gc.get_objects():
-        where = str(type(thing).__module__)
-        if not where.startswith(("chatserver.", "workers.")) or isinstance(thing, StorageContainer):
+        name = str(type(thing).__module__)
+        if not name.startswith(("chatserver.", "workers.")) or isinstance(thing, StorageContainer):
             continue
         held = [*vars(thing).values()] if hasattr(thing, "__dict__") else gc.get_referents(thing)
         if any(isinstance(each, DynamoClient) and each.feature == "other" for each in held):
-            yield f"{where}.{type(thing).__name__}"
+            yield f"{name}.{type(thing).__name__}"
 
 
 def build_everything(container: StorageContainer) -> None:
-    """Create all that a process may come to use, also of features and of the archive worker."""
+    """Create all objects of the container, of the features and of the archive worker."""
     kinds = (
         AccountContainer, ArchiveContainer, AttachmentContainer, CompanionContainer,
         PrivacyContainer, PushContainer, SocialContainer, WebhookContainer,
@@ -292,10 +292,8 @@ def build_everything(container: StorageContainer) -> None:
                     getattr(made, name)
 
 
-async def test_every_repository_of_a_process_says_what_its_calls_are_for(
-    redis_url: str, tables: Tables
-) -> None:
-    """In the composition roots: `dynamodb.for_feature(…)`; a word of `Feature`, if it is new."""
+async def test_every_repository_has_a_client_with_a_feature(redis_url: str, tables: Tables) -> None:
+    """If this fails, pass `dynamodb.for_feature(…)` in the container."""
     gc.collect()
     before = collections.Counter(clients_without_feature())
     async with (
@@ -311,25 +309,25 @@ async def test_every_repository_of_a_process_says_what_its_calls_are_for(
     assert dict(found - before) == {}
 
 
-def test_roots_and_commands_say_what_their_calls_are_for() -> None:
+def test_dynamodb_client_is_passed_on_with_a_feature_only() -> None:
     """The result of `open_dynamodb` is called `dynamodb` and passed on only by `for_feature`."""
-    # These give features themselves, and are looked at above.
-    may_have_it = {"Connections", "make_api_keys"}
+    # These choose features themselves; the test above checks them.
+    exceptions = {"Connections", "make_api_keys"}
     folders = (ROOT / "chatserver", ROOT / "workers")
     for path in (path for folder in folders for path in folder.rglob("*.py")):
         tree = ast.parse(path.read_text("utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.withitem) and "open_dynamodb(" in ast.unparse(node):
                 assert ast.unparse(node).endswith(" as dynamodb"), path
-            if isinstance(node, ast.Call) and ast.unparse(node.func) not in may_have_it:
-                given = [*node.args, *(word.value for word in node.keywords)]
+            if isinstance(node, ast.Call) and ast.unparse(node.func) not in exceptions:
+                arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
                 assert not any(
-                    isinstance(each, ast.Name) and each.id == "dynamodb" for each in given
+                    isinstance(each, ast.Name) and each.id == "dynamodb" for each in arguments
                 ), (path, ast.unparse(node))
 
 
 def total_of(metric: Any, **labels: str) -> float:
-    """The value of a counter."""
+    """Return the value of a counter."""
     return sum(
         sample.value
         for family in metric.collect()
@@ -338,8 +336,10 @@ def total_of(metric: Any, **labels: str) -> float:
     )
 
 
-async def test_failures_and_tries_are_counted_by_feature(tables: Tables, no_backoff: None) -> None:
-    """A throttled call, one more try, a condition that does not hold."""
+async def test_failures_and_retries_are_counted_by_feature(
+    tables: Tables, no_backoff: None
+) -> None:
+    """A throttled call, its retry, and a failed condition."""
     client = tables.client.for_feature("patterns")
     counted = (metrics.DYNAMODB_CALLS, metrics.DYNAMODB_RETRIES)
 
@@ -348,7 +348,7 @@ async def test_failures_and_tries_are_counted_by_feature(tables: Tables, no_back
         calls = [total_of(counted[0], feature="patterns", result=each) for each in results]
         return [*calls, total_of(counted[1], feature="patterns")]
 
-    was = now()
+    before = now()
     tables.faults.add("PutItem", refuse("ThrottlingException"), refuse("InternalServerError", 500))
     table = tables.settings.table_prefix + "directory"
     item = {"PK": {"S": "x"}, "SK": {"S": "x"}}
@@ -358,12 +358,12 @@ async def test_failures_and_tries_are_counted_by_feature(tables: Tables, no_back
     with contextlib.suppress(Exception):
         await client.call("put_item", request)
 
-    assert [new - old for new, old in zip(now(), was, strict=True)] == [1, 1, 1, 1, 2]
+    assert [new - old for new, old in zip(now(), before, strict=True)] == [1, 1, 1, 1, 2]
     assert total_of(metrics.DYNAMODB_WRITE_UNITS, feature="patterns", table="directory") >= 1
 
 
-async def test_batch_that_is_left_undone_costs_what_was_done(tables: Tables) -> None:
-    """Each item once, however many calls it took."""
+async def test_batch_with_unprocessed_items_costs_each_item_once(tables: Tables) -> None:
+    """The units do not depend on the number of calls."""
     from chatserver.warm.messages.store import MessageRepository
 
     client = tables.client.for_feature("persist")
@@ -374,12 +374,12 @@ async def test_batch_that_is_left_undone_costs_what_was_done(tables: Tables) -> 
     await MessageRepository(client, tables.settings).put_batch(items, 20)
 
     spent = client.meter.usage.drain()
-    # Which chats are spread is read, too, from `directory`.
+    # The write shards of chats are read from `directory`, too.
     messages = {key: units for key, units in spent.units.items() if key[1] == "messages"}
     assert messages == {("persist", "messages", "write"): 30.0}
     assert (spent.messages, spent.chats["write"]) == (10, {"d-1": 30.0})
 
 
-def test_features_are_words_that_labels_and_accounts_can_have() -> None:
-    """They are parts of names of fields, divided by colons."""
+def test_feature_names_are_lowercase_letters() -> None:
+    """They are parts of field names that are separated by colons."""
     assert all(word.isalpha() and word.islower() for word in get_args(Feature))

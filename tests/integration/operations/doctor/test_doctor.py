@@ -1,4 +1,4 @@
-"""`chatserver doctor`: each thing that can be wrong is named, with what to do about it."""
+"""`chatserver doctor` reports each problem with its fix."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ CLI = (sys.executable, "-m", "chatserver.cli.main", "doctor")
 
 
 class LateClock(SystemClock):
-    """A machine whose clock is wrong."""
+    """A clock that is 90 seconds slow."""
 
     def time(self) -> float:
         return super().time() - 90
 
 
-class HaltingClock(SystemClock):
-    """The clock of a process that is stopped for three seconds before and after it asks another."""
+class PausedClock(SystemClock):
+    """The clock of a process that is paused for three seconds before and after a call."""
 
     def __init__(self) -> None:
-        self.off_s = -3.0
+        self.offset_s = -3.0
 
     def time(self) -> float:
-        shown = super().time() + self.off_s
-        self.off_s = 3.0
+        shown = super().time() + self.offset_s
+        self.offset_s = 3.0
         return shown
 
 
-def named(findings: Sequence[Finding], level: str) -> str:
-    """Findings of a level, with their fixes, as one text."""
+def text_of(findings: Sequence[Finding], level: str) -> str:
+    """Return the findings of a level, with their fixes, as text."""
     return "\n".join(f"{each.what} → {each.fix}" for each in findings if each.level == level)
 
 
 # Redis
 
 
-async def test_redis_that_is_away_is_a_problem_with_an_address() -> None:
+async def test_redis_that_is_down_is_a_problem_with_its_address() -> None:
     """The problem names the address and the setting."""
     port = free_port()
 
@@ -69,8 +69,8 @@ async def test_redis_that_is_away_is_a_problem_with_an_address() -> None:
     assert "CHAT_REDIS_URL" in finding.fix
 
 
-async def test_redis_without_workers_backup_and_bound_is_named(redis_url: str) -> None:
-    """Risks of a later loss, and the reason why nothing is stored today."""
+async def test_redis_without_workers_replica_and_memory_limit_is_reported(redis_url: str) -> None:
+    """Missing workers and a full backlog are problems; a missing replica and limit are notes."""
     settings, clock = Redis(url=redis_url), SystemClock()
     before = await check_redis(settings, clock)
     async with open_hot(settings) as hot:
@@ -78,22 +78,22 @@ async def test_redis_without_workers_backup_and_bound_is_named(redis_url: str) -
             assert await Lease(
                 hot=hot, partition=0, work=work, owner="w1", ttl_s=60, clock=clock
             ).claim()
-        most = settings.backlog_max
-        await hot.call("HSET", hot.keys.checkpoint(0), "waiting", most * 3 // 4)
+        waiting = settings.backlog_max * 3 // 4
+        await hot.call("HSET", hot.keys.checkpoint(0), "waiting", waiting)
         after = await check_redis(settings, clock, ["search"])
 
-    problems, notes = named(before, "problem"), named(before, "note")
+    problems, notes = text_of(before, "problem"), text_of(before, "note")
     assert "chatserver worker persist" in problems
     assert "chatserver worker repair" in problems
     assert "chatserver worker search" not in problems  # there is no index
-    assert "chatserver worker search" in named(after, "problem")
+    assert "chatserver worker search" in text_of(after, "problem")
     assert "maxmemory" in notes
     assert "has a replica" in notes
-    assert "a worker `persist` serves each partition" in named(after, "ok")
-    assert "unpersisted messages" in named(after, "problem")
+    assert "a worker `persist` serves each partition" in text_of(after, "ok")
+    assert "unpersisted messages" in text_of(after, "problem")
 
 
-async def test_redis_that_evicts_is_a_problem_and_so_is_another_clock(
+async def test_redis_that_evicts_keys_or_has_clock_skew_is_reported(
     start_redis: StartRedis,
 ) -> None:
     """A policy that evicts keys prevents every start; clock skew affects expiry."""
@@ -107,51 +107,51 @@ async def test_redis_that_evicts_is_a_problem_and_so_is_another_clock(
 
     findings = await check_redis(Redis(url=url), SystemClock())
 
-    apart = re.search(r"it is ([0-9.]+) s off", named(late, "note"))
-    assert apart is not None
-    assert 89.9 - took_s <= float(apart[1]) <= 90.1
-    assert "noeviction" in named(findings, "problem")
+    skew = re.search(r"it is ([0-9.]+) s off", text_of(late, "note"))
+    assert skew is not None
+    assert 89.9 - took_s <= float(skew[1]) <= 90.1
+    assert "noeviction" in text_of(findings, "problem")
 
 
-async def test_redis_that_takes_its_time_has_no_other_clock(redis_url: str) -> None:
-    """A delayed response gives no information about clocks."""
-    findings = await check_redis(Redis(url=redis_url), HaltingClock())
+async def test_redis_that_responds_late_has_no_clock_skew(redis_url: str) -> None:
+    """A delayed response is not taken for clock skew."""
+    findings = await check_redis(Redis(url=redis_url), PausedClock())
 
-    assert "clock" in named(findings, "ok")
-    assert "clock" not in named(findings, "note")
+    assert "clock" in text_of(findings, "ok")
+    assert "clock" not in text_of(findings, "note")
 
 
-async def test_redis_of_other_partitions_is_a_problem(redis_url: str) -> None:
-    """Their number is for the life of the data."""
+async def test_redis_with_another_number_of_partitions_is_a_problem(redis_url: str) -> None:
+    """The number of partitions cannot change while Redis has data."""
     await check_redis(Redis(url=redis_url), SystemClock())
 
     findings = await check_redis(Redis(url=redis_url, partitions=4), SystemClock())
 
-    assert "initialized with 1" in named(findings, "problem")
+    assert "initialized with 1" in text_of(findings, "problem")
 
 
 # DynamoDB
 
 
-async def test_tables_are_in_order_or_named(tables: Tables) -> None:
-    """One that is missing, and TTL that is off, with the command that makes them."""
-    fine = await check_dynamodb(tables.settings)
+async def test_missing_table_and_unreachable_dynamodb_are_problems(tables: Tables) -> None:
+    """The fix is the command that creates the table, or the setting of the endpoint."""
+    complete = await check_dynamodb(tables.settings)
     name = f"{tables.settings.table_prefix}social"
     await tables.client.call("delete_table", {"TableName": name})
     missing = await check_dynamodb(tables.settings)
-    away = tables.settings.model_copy(update={"endpoint": f"http://127.0.0.1:{free_port()}"})
+    unreachable = tables.settings.model_copy(update={"endpoint": f"http://127.0.0.1:{free_port()}"})
 
-    assert named(fine, "problem") == ""
-    assert "newest of this release" in named(fine, "ok")
-    assert f"table {name} is missing → run `chatserver tables apply`" in named(missing, "problem")
-    assert "CHAT_WARM_ENDPOINT" in named(await check_dynamodb(away), "problem")
+    assert text_of(complete, "problem") == ""
+    assert "newest of this release" in text_of(complete, "ok")
+    assert f"table {name} is missing → run `chatserver tables apply`" in text_of(missing, "problem")
+    assert "CHAT_WARM_ENDPOINT" in text_of(await check_dynamodb(unreachable), "problem")
 
 
 # S3
 
 
-async def test_bucket_is_in_order_or_named(s3: str) -> None:
-    """Absent, without our rules, and as `tables apply` makes it."""
+async def test_missing_or_incomplete_bucket_is_reported(s3: str) -> None:
+    """Without the bucket, without its rules, as `tables apply` creates it, and unreachable."""
     settings = cold_settings(s3)
     absent = await check_s3(settings)
     async with open_s3(settings) as store:
@@ -160,23 +160,23 @@ async def test_bucket_is_in_order_or_named(s3: str) -> None:
         await apply_bucket(store, settings)
         made = await check_s3(settings)
         left = (await store.call("list_objects_v2")).get("Contents", [])
-    away = Cold.model_validate(
+    unreachable = Cold.model_validate(
         {**settings.model_dump(), "endpoint": f"http://127.0.0.1:{free_port()}"}
     )
 
-    assert "is missing → run `chatserver tables apply`" in named(absent, "problem")
-    assert "unfinished uploads" in named(bare, "note")
-    assert "can be written, read and deleted" in named(made, "ok")
-    assert "unfinished uploads" not in named(made, "note")
+    assert "is missing → run `chatserver tables apply`" in text_of(absent, "problem")
+    assert "unfinished uploads" in text_of(bare, "note")
+    assert "can be written, read and deleted" in text_of(made, "ok")
+    assert "unfinished uploads" not in text_of(made, "note")
     assert left == []
-    assert "CHAT_COLD_ENDPOINT" in named(await check_s3(away), "problem")
+    assert "CHAT_COLD_ENDPOINT" in text_of(await check_s3(unreachable), "problem")
 
 
 # the command
 
 
 @pytest.mark.parametrize("is_json", [False, True])
-async def test_doctor_tells_all_at_once_and_what_to_do(
+async def test_doctor_reports_all_findings_of_all_stores(
     redis_url: str, tables: Tables, is_json: bool
 ) -> None:
     """Exit code 1 with a problem; passed checks are printed only on request."""

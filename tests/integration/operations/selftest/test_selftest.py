@@ -1,4 +1,4 @@
-"""`chatserver selftest` against local servers: its results, its report, and what it leaves."""
+"""`chatserver selftest` against local servers: results, reports and cleanup."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_all_checks_pass_and_nothing_is_left(
 async def test_interrupted_run_deletes_what_it_created(
     variables: dict[str, str], aws: tuple[Any, Any], tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Ctrl-C in the middle: the tables exist already."""
+    """The signal arrives when the tables exist."""
     process = await start(variables, "--out", str(tmp_path))
     assert process.stdout is not None
     async for line in process.stdout:
@@ -129,10 +129,10 @@ async def test_interrupted_run_deletes_what_it_created(
     assert await list_left(aws, variables["CHAT_REDIS_URL"]) == []
 
 
-async def test_redis_that_is_in_use_is_left_alone(
+async def test_redis_that_is_in_use_is_not_changed(
     variables: dict[str, str], aws: tuple[Any, Any], tmp_path: Path
 ) -> None:
-    """The checks of the chat are skipped; others run."""
+    """The chat checks are skipped; the others run."""
     with redis_client(variables["CHAT_REDIS_URL"]) as client:
         client.set("{p0}:somebody", "data")
     process = await start(variables, "--out", str(tmp_path))
@@ -146,10 +146,10 @@ async def test_redis_that_is_in_use_is_left_alone(
         assert client.get("{p0}:somebody") == b"data"
 
 
-async def test_what_fails_and_what_could_not_be_deleted_is_reported(
+async def test_failed_checks_and_undeleted_tables_are_reported(
     dynamodb: str, s3: str, redis_url: str, aws: tuple[Any, Any]
 ) -> None:
-    """Permissions are missing: one check fails, the others run, and the tables are named."""
+    """Without some permissions one check fails, the others run, and remaining tables are named."""
     names = Names.choose()
     async with DynamoProxy(dynamodb) as proxy:
         denied = Refuse("AccessDeniedException")

@@ -1,4 +1,4 @@
-"""Tenants on real servers: tables and a bucket of the test's own, and a Redis database each."""
+"""Tenants on real servers: each test has its own tables, bucket and Redis."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def ignore(store: str, count: int) -> None:
 
 
 async def fill(work: OpenTenant, mark: str, messages: int = 30, objects: int = 5) -> None:
-    """Write items into three tables, and objects; each has the mark."""
+    """Write items into three tables, and objects; each contains the mark."""
     await work.items.put(MESSAGES, [message_item(number, mark) for number in range(messages)])
     rows = [
         {"PK": {"S": f"u#{mark}"}, "SK": {"S": f"u#{mark}"}, "name": {"S": mark}},
@@ -72,7 +72,7 @@ async def fill(work: OpenTenant, mark: str, messages: int = 30, objects: int = 5
         await work.bucket.call(
             "put_object", Key=key, Body=body, ContentType="text/plain", Metadata={"name": "x"}
         )
-    # What `tables apply` makes with this tenant.
+    # As `tables apply` does for this tenant.
     await apply_bucket(work.bucket, work.settings.cold)
 
 

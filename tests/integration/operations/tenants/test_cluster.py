@@ -14,13 +14,13 @@ from tests.support.servers.processes import eventually
 from tests.support.servers.redis_cluster import RedisCluster, open_redis_cluster
 
 PARTITIONS = 64
-# A block takes as long, and so does a call that no master answers.
+# A block takes this long, and so does a call that no master answers.
 CALL_TIMEOUT_S = 5.0
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    """Three masters."""
+    """A cluster of three masters."""
     with open_redis_cluster(tmp_path_factory.mktemp("cluster"), replicas=False) as made:
         made.be_patient()
         yield made
@@ -43,11 +43,13 @@ async def test_block_and_deletion_reach_all_masters(cluster: RedisCluster) -> No
             await hot.call("SET", f"{{p{partition}}}:pushing:zoe", "1")
         assert (await redis.get_owner()).tenant == "acme"
         found, checked = await redis.find_left(1000)
-        assert len(found) == checked == 4 * PARTITIONS  # epoch, seqs, where and ours
+        assert len(found) == checked == 4 * PARTITIONS  # epoch, seqs, where, and the key above
 
         await redis.block("acme", "tenant acme is blocked: a test")
 
-        await eventually(lambda: "tenant acme is blocked: a test" in reasons, 60, "the block")
+        await eventually(
+            lambda: "tenant acme is blocked: a test" in reasons, 60, "the block is reported"
+        )
         deleted = [count async for count in redis.delete_pages()]
         assert sum(deleted) == 4 * PARTITIONS
         assert await redis.find_left(10) == ([], PARTITIONS)
@@ -60,4 +62,4 @@ async def test_block_and_deletion_reach_all_masters(cluster: RedisCluster) -> No
 
         await redis.unblock()
 
-        await eventually(lambda: reasons[-1] == "", 60, "the end of the block")
+        await eventually(lambda: reasons[-1] == "", 60, "the end of the block is reported")

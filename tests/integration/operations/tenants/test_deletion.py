@@ -53,7 +53,7 @@ async def settings(redis_url: str, dynamodb: str, s3: str) -> Settings:
 
 
 async def left_of(work: OpenTenant, *texts: bytes) -> list[str]:
-    """Return what an audit finds."""
+    """Return the data of the tenant that an audit finds."""
     results = await audit_tenant(work, texts=texts, has_contents=True, report=ignore)
     return [f"{each.store}: {place}" for each in results for place in each.left]
 
@@ -125,23 +125,20 @@ async def test_write_that_arrives_after_a_store_was_deleted_is_deleted_too(
 
 
 async def test_data_that_keeps_appearing_fails_and_names_the_place(settings: Settings) -> None:
-    """A process that writes on and on is reported, not waited for without end."""
+    """A process that keeps writing is reported; the deletion does not repeat without end."""
     async with opened(settings, "acme") as acme:
         await fill(acme, "mark-a")
         work = acme.items
         put = work.put
 
-        async def find_left(store: str, count: int) -> None:
-            await put(MESSAGES, [message_item(1, "again")])
-
-        class Restless(Deletion):
+        class DeletionWithLateWrites(Deletion):
             async def _delete(self, name: str) -> int:
                 deleted = await super()._delete(name)
-                await find_left(name, deleted)
+                await put(MESSAGES, [message_item(1, "again")])
                 return deleted
 
         with pytest.raises(Unavailable, match=r"tenant acme: late writes \(dynamodb:messages: d-1"):
-            await Restless(acme, ignore).run()
+            await DeletionWithLateWrites(acme, ignore).run()
         record = await acme.records.find("acme")
         assert record is not None
         assert record.state == "deleting"
@@ -152,7 +149,7 @@ async def test_data_that_keeps_appearing_fails_and_names_the_place(settings: Set
 
 
 class FakeIndex:
-    """A store of a feature: a file."""
+    """A feature's store, which is one file."""
 
     name = "search"
 
@@ -171,7 +168,7 @@ class FakeIndex:
 async def test_store_that_a_feature_registered_is_deleted_and_audited(
     settings: Settings, tmp_path: Path
 ) -> None:
-    """A search index, a data key: one function, and both commands know it."""
+    """Deletion and audit both open the stores that features register."""
     file = tmp_path / "acme.index"
     file.write_text("words")
 
@@ -191,8 +188,8 @@ async def test_store_that_a_feature_registered_is_deleted_and_audited(
         assert await left_of(acme) == []
 
 
-async def test_audit_finds_texts_in_objects_that_tenants_share(settings: Settings) -> None:
-    """Compressed segments, keys and attributes of another tenant are read, too."""
+async def test_audit_finds_texts_in_the_data_of_other_tenants(settings: Settings) -> None:
+    """Compressed segments, keys and attributes of another tenant are searched, too."""
     async with (
         opened(settings, "acme") as acme,
         opened(settings, "globex", has_redis=False) as other,
@@ -215,7 +212,7 @@ async def test_audit_finds_texts_in_objects_that_tenants_share(settings: Setting
 async def test_redis_of_another_tenant_is_refused_by_commands_and_processes(
     settings: Settings,
 ) -> None:
-    """The wrong CHAT_REDIS_URL deletes nothing and mixes nothing."""
+    """With a wrong CHAT_REDIS_URL nothing is deleted, and no data of two tenants is mixed."""
     globex = settings_of(settings, "globex")
     async with open_hot(globex.redis) as hot:
         await hot.call("SET", "{p0}:pushing:zoe", "1")
@@ -300,7 +297,7 @@ async def test_running_process_stops_its_calls_and_removes_its_item(settings: Se
 
 @pytest.mark.constants({"chatserver.warm.schema.active_version.SCHEMA_CHECK_S": 3600.0, **QUICK})
 async def test_process_continues_when_redis_reports_the_end_of_a_block(settings: Settings) -> None:
-    """It reads the schema item then, long before its next check."""
+    """It reads the schema item at once, long before its next periodic check."""
     acme = settings_of(settings, "acme")
     async with (
         opened(settings, "acme") as work,
@@ -328,7 +325,7 @@ async def test_process_continues_when_redis_reports_the_end_of_a_block(settings:
 
 @pytest.mark.constants({"chatserver.operations.tenants.block.PROCESSES_WAIT_S": 0.2, **QUICK})
 async def test_process_that_does_not_stop_is_named(settings: Settings) -> None:
-    """Its items may appear at any time, so nothing is deleted."""
+    """It may write items at any time, so nothing is deleted."""
     async with opened(settings, "acme") as work:
         await fill(work, "mark-a")
         await work.schema.put_process("worker-host-1", 1, SystemClock().time() + 60)
@@ -379,7 +376,7 @@ async def test_tenants_are_listed_and_measured_by_tier(settings: Settings) -> No
         sender = part(found["acme"], "messages/sender")
         entry = {name: message_item(1, "mark-a")[name] for name in ("chatid", "ts", "sender_id")}
         stored = sum(len(name) + len(next(iter(each.values()))) for name, each in entry.items())
-        # The prefixes, and numbers in half of their digits.
+        # Two prefixes are added, and a number takes half as many bytes as it has digits.
         expected = stored + 2 * len("acme/") - 16 + 16 // 2 + 1 + 100
         assert (sender.items, sender.bytes) == (30, 30 * expected)
         assert part(found["acme"], "attachments").bytes == 5 * len("mark-a 0")

@@ -59,10 +59,10 @@ async def run(work: OpenTenant, target: Target) -> Any:
 
 
 @pytest.mark.parametrize("is_bucket", [False, True])
-async def test_export_restores_after_a_deletion_what_was_there(
+async def test_export_restores_all_data_after_a_deletion(
     settings: Settings, tmp_path: Path, is_bucket: bool
 ) -> None:
-    """Items, objects and their types are the same; the tenant is not blocked; Redis is empty."""
+    """Items, objects and their types are the same, and the tenant is not blocked."""
     place = f"s3://{settings.cold.bucket}/backups/acme" if is_bucket else str(tmp_path)
     async with opened(settings, "acme") as work, open_target(place, settings.cold) as target:
         await fill(work, "mark-a")
@@ -108,16 +108,16 @@ async def test_export_killed_after_each_file_is_complete_when_repeated(
         open_target(str(tmp_path), settings.cold) as target,
     ):
         await fill(work, "mark-a", messages=40, objects=30)
-        tries = 0
+        attempts = 0
         while True:
-            tries += 1
+            attempts += 1
             try:
                 manifest = await run(work, target)
             except Crash:
                 continue
             break
 
-        assert tries > 3
+        assert attempts > 3
         assert await verify_export(target, ignore) == []
         assert (manifest.counts["messages"], manifest.counts["objects"]) == (40, 30)
         assert not (tmp_path / "state.json").exists()
@@ -143,9 +143,9 @@ async def test_restore_killed_after_each_file_is_complete_when_repeated(
         await Deletion(work, ignore).run()
         with monkeypatch.context() as patch:
             patch.setattr(restoration, "failpoint", crash)
-            tries = 0
+            attempts = 0
             while True:
-                tries += 1
+                attempts += 1
                 try:
                     await Restoration(work, target, ignore).run()
                 except Crash:
@@ -154,16 +154,14 @@ async def test_restore_killed_after_each_file_is_complete_when_repeated(
                     continue
                 break
 
-        assert tries > 5
+        assert attempts > 5
         assert by_key(await read_items(work)) == by_key(items)
         assert await read_objects(work) == objects
         assert (await work.schema.get_state()).blocked == ""
 
 
-async def test_verify_names_what_was_changed_or_is_missing(
-    settings: Settings, tmp_path: Path
-) -> None:
-    """A changed file, a missing object; and a restore does not start with them."""
+async def test_verify_names_changed_and_missing_files(settings: Settings, tmp_path: Path) -> None:
+    """A restore from such an export is refused."""
     async with (
         opened(settings, "acme") as work,
         open_target(str(tmp_path), settings.cold) as target,
@@ -192,7 +190,7 @@ async def test_verify_names_what_was_changed_or_is_missing(
 async def test_restore_into_a_tenant_with_data_is_refused(
     settings: Settings, tmp_path: Path
 ) -> None:
-    """Old and new items would mix."""
+    """Otherwise old and new items would be mixed."""
     async with (
         opened(settings, "acme") as work,
         opened(settings, "globex", has_redis=False) as other,
@@ -210,7 +208,7 @@ async def test_restore_into_a_tenant_with_data_is_refused(
 async def test_export_with_messages_that_are_only_in_redis_is_refused(
     settings: Settings, tmp_path: Path
 ) -> None:
-    """The items would lack acknowledged messages."""
+    """The export would lack acknowledged messages, unless a partial export is allowed."""
     async with (
         opened(settings, "acme") as work,
         open_target(str(tmp_path), settings.cold) as target,

@@ -40,8 +40,8 @@ BODY = "a secret that nobody may see"
 
 
 @dataclasses.dataclass
-class Said:
-    """A message of a direct chat of two users that no other test knows."""
+class TracedMessage:
+    """A message in a direct chat of two users that no other test uses."""
 
     world: World
     chat: ChatId
@@ -52,18 +52,18 @@ class Said:
     async def trace(
         self, *, chat: bool = False, user: bool = False, settings: Settings | None = None
     ) -> Trace:
-        """Look for it, by the mid alone unless more is given."""
-        found, why, problems = await self.look(chat=chat, user=user, settings=settings)
+        """Trace the message by its mid alone, or also by its chat or user; it must be found."""
+        found, why, problems = await self.find(chat=chat, user=user, settings=settings)
         assert found is not None, (why, problems)
         return found
 
-    async def look(
+    async def find(
         self, *, chat: bool = False, user: bool = False, settings: Settings | None = None
     ) -> tuple[Trace | None, str, list[str]]:
-        """As `trace`, whatever comes of it."""
-        place = (self.chat if chat else None, self.bob if user else None)
-        made = settings or self.world.container.settings
-        return await command._trace(made, self.mid, place, 10_000, 50)
+        """Return the trace or None, the reason if there is none, and the problems."""
+        scope = (self.chat if chat else None, self.bob if user else None)
+        used = settings or self.world.container.settings
+        return await command._trace(used, self.mid, scope, 10_000, 50)
 
     async def mark(self, *, read: int, received: int) -> None:
         """Move bob's read and received marks, as a device does."""
@@ -73,7 +73,7 @@ class Said:
         await inboxes.mark(self.bob, self.chat, Seq(read), Seq(received))
 
     async def persist(self) -> None:
-        """Let the persister do its work."""
+        """Run a persister until the backlog is empty."""
         async with running(persister_of(self.world.container).run()):
             await eventually(lambda: is_drained(self.world.container), deadline_s=30)
 
@@ -85,7 +85,7 @@ class Said:
         await hot.call("ZREM", keys.idle(keys.partition_of(chat)), chat)
 
     async def archive(self) -> None:
-        """Let the archive take it: here all that is older than a second moves."""
+        """Archive the chat's messages; in these tests one second is old enough."""
         world = dataclasses.replace(self.world, chat=self.chat)
 
         async def is_archived() -> bool:
@@ -96,8 +96,8 @@ class Said:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def said(aging: World) -> Said:
-    """Two messages, of which the second is looked for, committed by a gateway's own code."""
+async def message(aging: World) -> TracedMessage:
+    """Commit two messages as a gateway does; the second is the one to trace."""
     alice, bob = (UserId(f"{stem}-{secrets.token_hex(4)}") for stem in ("alice", "bob"))
     container, mids = aging.container, MidSource()
     audience = await make_direct(container, alice, bob)
@@ -106,11 +106,11 @@ async def said(aging: World) -> Said:
     await sender.send(
         audience, BODY, sender=alice, tail=lambda tail: tail.replace(b'"M2"', f'"{mid}"'.encode())
     )
-    return Said(aging, audience.chat, mid, alice, bob)
+    return TracedMessage(aging, audience.chat, mid, alice, bob)
 
 
-def away(settings: Settings, section: str) -> Settings:
-    """Settings with the address of one tier unreachable."""
+def with_tier_down(settings: Settings, section: str) -> Settings:
+    """Return settings in which the address of one tier is unreachable."""
     address = f"127.0.0.1:{free_port()}"
     update: dict[str, Any] = {"endpoint": f"http://{address}", "call_timeout_s": 1.0}
     if section == "redis":
@@ -119,26 +119,32 @@ def away(settings: Settings, section: str) -> Settings:
     return settings.model_copy(update={section: changed})
 
 
-async def test_trace_follows_a_message_from_the_backlog_to_the_archive(said: Said) -> None:
-    """By its mid alone: committed, waiting, persisted, received and read, archived, checksummed."""
-    waiting = await said.trace()
-    await said.persist()
-    stored = await said.trace()
-    await said.mark(read=1, received=2)
-    marked = await said.trace(user=True)
-    await said.persist()
-    await said.archive()
-    hot = await said.trace()
-    await said.evict()
+async def test_trace_follows_a_message_from_the_backlog_to_the_archive(
+    message: TracedMessage,
+) -> None:
+    """By its mid alone: committed, persisted, received, read, archived, with its checksum."""
+    waiting = await message.trace()
+    await message.persist()
+    stored = await message.trace()
+    await message.mark(read=1, received=2)
+    marked = await message.trace(user=True)
+    await message.persist()
+    await message.archive()
+    hot = await message.trace()
+    await message.evict()
     archived, by_chat, by_user = (
-        await said.trace(),
-        await said.trace(chat=True),
-        await said.trace(user=True),
+        await message.trace(),
+        await message.trace(chat=True),
+        await message.trace(user=True),
     )
 
     assert archived == by_chat == by_user
     for each in (waiting, stored, marked, hot, archived):
-        assert (each.found.chat, each.found.seq, each.found.sender) == (said.chat, 2, said.alice)
+        assert (each.found.chat, each.found.seq, each.found.sender) == (
+            message.chat,
+            2,
+            message.alice,
+        )
         assert each.problems == []
         assert each.hot is not None and each.hot.is_open is (each is not archived)
         assert BODY not in json.dumps(command.as_json(each))
@@ -147,8 +153,8 @@ async def test_trace_follows_a_message_from_the_backlog_to_the_archive(said: Sai
     assert stored.is_persisted and stored.warm is not None
     assert (stored.warm.checksum, stored.warm.body_bytes) == ("right", len(BODY))
     people = {each.user: each for each in marked.recipients}
-    assert marked.members == 2 and people[said.alice].is_sender
-    bob = people[said.bob]
+    assert marked.members == 2 and people[message.alice].is_sender
+    bob = people[message.bob]
     # No inbox: the first messages of a direct chat wait for a fan-out, which does not run here.
     assert (bob.inbox, bob.has_received, bob.has_read) == (None, True, False)
     assert (hot.found.source, archived.found.source) == ("hot", "cold")
@@ -158,13 +164,17 @@ async def test_trace_follows_a_message_from_the_backlog_to_the_archive(said: Sai
 
 
 @pytest.mark.parametrize("tier", ["redis", "warm", "cold"])
-async def test_trace_names_a_tier_that_is_down_and_asks_the_others(said: Said, tier: str) -> None:
-    """The message is found in the other tiers; unknown facts are marked."""
-    await said.persist()
+async def test_trace_with_a_tier_down_names_it_and_reads_the_others(
+    message: TracedMessage, tier: str
+) -> None:
+    """The message is found in the other tiers; unknown values are None."""
+    await message.persist()
     if tier == "cold":
-        await said.archive()
+        await message.archive()
 
-    found = await said.trace(chat=True, settings=away(said.world.container.settings, tier))
+    found = await message.trace(
+        chat=True, settings=with_tier_down(message.world.container.settings, tier)
+    )
 
     assert found.found.seq == 2 and found.problems
     if tier == "redis":
@@ -174,26 +184,26 @@ async def test_trace_names_a_tier_that_is_down_and_asks_the_others(said: Said, t
     elif tier == "warm":
         assert found.found.source == "hot" and found.warm is None
         assert found.is_persisted and found.archived_upto is None
-        assert {each.user for each in found.recipients} == {said.alice, said.bob}
+        assert {each.user for each in found.recipients} == {message.alice, message.bob}
     else:
         assert found.cold is not None and found.cold.checksum == "unread"
     text = "\n".join(f"{name} {line}" for name, line in command.trace_lines(found))
     assert found.problems[0] in text and BODY not in text
 
 
-async def test_trace_of_a_mid_that_nobody_gave_says_where_it_was_looked_for(said: Said) -> None:
-    """The answer names the bound; nothing is found in another's place."""
-    said.mid = MidSource().next()
+async def test_trace_of_an_unknown_mid_says_where_it_searched(message: TracedMessage) -> None:
+    """The reason names the searched places; no other message is returned."""
+    message.mid = MidSource().next()
 
-    anywhere = await said.look()
-    there = await said.look(chat=True)
+    anywhere = await message.find()
+    in_chat = await message.find(chat=True)
 
     assert anywhere[0] is None and "no such message in the backlog or in" in anywhere[1]
-    assert there[0] is None and said.chat in there[1]
+    assert in_chat[0] is None and message.chat in in_chat[1]
 
 
-async def test_trace_of_what_is_no_mid_is_refused_before_any_tier_is_asked() -> None:
-    """One clear error, exit code 2."""
+async def test_trace_of_an_invalid_mid_exits_with_2() -> None:
+    """The format is checked before any tier is read."""
     result = CliRunner().invoke(cli, ["trace", "not-a-mid"])
 
     assert result.exit_code == 2

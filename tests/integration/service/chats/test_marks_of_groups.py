@@ -1,7 +1,7 @@
-"""What it costs when everybody in a group reads a message: figures, and the bound that is promised.
+"""Cost of read marks when all members of a group read a message: measurements and a limit.
 
-Up to 32 members hear of each other's marks; in a larger chat a mark is told to the devices of the
-one who reads alone, and the others ask for it. So N readers make N inbox entries, not N x N.
+Up to 32 members receive each other's marks. In a larger chat a mark is sent to the devices of the
+reader only, and others query it. So N readers write N inbox entries, not N x N.
 """
 
 from __future__ import annotations
@@ -25,47 +25,47 @@ pytest_plugins = ["tests.support.stack_fixtures"]
 MEMBERS = 200
 AT_ONCE = 25  # connections opened at a time
 DEADLINE_S = 60.0
-POLLS_PER_S = 300  # what workers ask Redis at rest, and this test while it waits
+POLLS_PER_S = 300  # Redis commands of idle workers, and of this test while it waits
 
 
-class Spent(NamedTuple):
-    """Calls to Redis so far."""
+class Counters(NamedTuple):
+    """Inbox entries of the users, and commands and bytes of Redis."""
 
     inbox_entries: int
     commands: int
     bytes_in: int
     bytes_out: int
 
-    def since(self, before: Spent) -> Spent:
+    def since(self, before: Counters) -> Counters:
         """Return the difference."""
-        return Spent(*(now - then for now, then in zip(self, before, strict=True)))
+        return Counters(*(now - then for now, then in zip(self, before, strict=True)))
 
 
-def spent(client: redis.Redis, users: list[str]) -> Spent:
-    """Count. What counting costs is in the next count, and is the same each time."""
+def read_counters(client: redis.Redis, users: list[str]) -> Counters:
+    """Read the counters. The cost of this is included in the next call, and is always the same."""
     wanted = {user.encode() for user in users}
     keys = client.scan_iter("*:inbox:*", count=10_000)
-    mine = [key for key in keys if key.rsplit(b":", 1)[1] in wanted]
+    inboxes = [key for key in keys if key.rsplit(b":", 1)[1] in wanted]
     pipeline = client.pipeline(transaction=False)
-    for key in mine:
+    for key in inboxes:
         pipeline.xlen(key)
     entries = sum(pipeline.execute())
     info = client.info("stats")
     sizes = (info["total_net_input_bytes"], info["total_net_output_bytes"])
-    return Spent(entries, info["total_commands_processed"], *sizes)
+    return Counters(entries, info["total_commands_processed"], *sizes)
 
 
 def is_persisted(client: redis.Redis) -> bool:
-    """Tell whether nothing waits to be persisted."""
+    """Return whether all backlogs are empty."""
     return not any(client.xlen(key) for key in client.scan_iter("*:backlog", count=10_000))
 
 
 async def open_all(stack: Stack, users: list[str], exits: AsyncExitStack) -> list[RawChat]:
-    """Connect everybody."""
-    room = asyncio.Semaphore(AT_ONCE)
+    """Connect all users."""
+    slots = asyncio.Semaphore(AT_ONCE)
 
     async def open_one(user: str) -> RawChat:
-        async with room:
+        async with slots:
             device = await stack.chat_of(user).start()
             exits.push_async_callback(device.abort)
             return device
@@ -74,12 +74,12 @@ async def open_all(stack: Stack, users: list[str], exits: AsyncExitStack) -> lis
 
 
 @pytest.mark.timeout(400)  # two hundred devices, and whole processes before that
-async def test_group_of_200_reading_one_message_writes_one_inbox_entry_a_reader(
+async def test_group_of_200_reading_one_message_writes_one_inbox_entry_per_reader(
     stack: Stack,
     new_name: Callable[[str], str],
     record_property: Callable[[str, object], None],
 ) -> None:
-    """Not one per pair of members; DynamoDB has all marks, and each reader's devices get them."""
+    """DynamoDB has all marks, and each reader's devices receive their own."""
     stem = new_name("reader")
     users = [f"{stem}-{number}" for number in range(MEMBERS)]
     async with AsyncExitStack() as exits:
@@ -93,9 +93,9 @@ async def test_group_of_200_reading_one_message_writes_one_inbox_entry_a_reader(
         await eventually(
             functools.partial(is_persisted, client), DEADLINE_S, "the message is persisted"
         )
-        idle = spent(client, users)
-        counted = spent(client, users).since(idle)  # what the count itself costs
-        before, start = spent(client, users), time.monotonic()
+        idle = read_counters(client, users)
+        overhead = read_counters(client, users).since(idle)  # of reading the counters
+        before, start = read_counters(client, users), time.monotonic()
 
         await asyncio.gather(
             *(device.ask("mark", DEADLINE_S, chat=chat, read=1) for device in people[1:])
@@ -106,35 +106,35 @@ async def test_group_of_200_reading_one_message_writes_one_inbox_entry_a_reader(
         await eventually(
             functools.partial(is_persisted, client), DEADLINE_S, "the marks are persisted"
         )
-        total, took_s = spent(client, users).since(before), time.monotonic() - start
+        total, took_s = read_counters(client, users).since(before), time.monotonic() - start
         marks = await stack.read_marks(chat)
-        heard = [device.of_type("event", kind="read", chat=chat) for device in people]
+        received = [device.of_type("event", kind="read", chat=chat) for device in people]
 
-    readers = MEMBERS - 1  # who sent it has read it
+    readers = MEMBERS - 1  # the sender has read it
     figures = {
         "members": MEMBERS,
         "readers": readers,
         "inbox_entries": total.inbox_entries,
-        "inbox_entries_if_all_were_told": readers * MEMBERS,
-        "redis_commands": total.commands - counted.commands,
-        "redis_bytes_in": total.bytes_in - counted.bytes_in,
-        "redis_bytes_out": total.bytes_out - counted.bytes_out,
+        "inbox_entries_if_sent_to_all": readers * MEMBERS,
+        "redis_commands": total.commands - overhead.commands,
+        "redis_bytes_in": total.bytes_in - overhead.bytes_in,
+        "redis_bytes_out": total.bytes_out - overhead.bytes_out,
     }
     for name, value in figures.items():
         record_property(name, value)
         print(f"{name}: {value}")  # noqa: T201  # shown by pytest -rP
     assert total.inbox_entries == readers
-    assert [len(events) for events in heard] == [0] + [1] * readers
+    assert [len(events) for events in received] == [0] + [1] * readers
     assert {user: marks[user][0] for user in users[1:]} == dict.fromkeys(users[1:], 1)
-    # Some for each reader, not for each pair.
+    # Proportional to the readers, not to the pairs of members.
     assert figures["redis_commands"] < 50 * MEMBERS + POLLS_PER_S * took_s
 
 
 @pytest.mark.parametrize("members", [32, 33])
-async def test_marks_are_told_to_all_members_up_to_32(
+async def test_marks_are_sent_to_all_members_up_to_32(
     stack: Stack, new_name: Callable[[str], str], members: int
 ) -> None:
-    """In larger chats only the reader's own devices."""
+    """In larger chats only the reader's own devices receive them."""
     stem = new_name("reader")
     users = [f"{stem}-{number}" for number in range(members)]
     await stack.add_users(users)
@@ -151,5 +151,5 @@ async def test_marks_are_told_to_all_members_up_to_32(
         if members <= 32:
             await writer.expect_frame("event", kind="read", chat=chat)
         else:
-            # The fan-out of a mark begins before its answer: what was told would be here by now.
+            # The fan-out of a mark begins before its answer: the event would have arrived by now.
             assert not writer.of_type("event", kind="read", chat=chat)

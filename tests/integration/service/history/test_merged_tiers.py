@@ -1,4 +1,4 @@
-"""The list of all messages of a user, over Redis, DynamoDB and S3, while messages move."""
+"""The list of all messages of a user over Redis, DynamoDB and S3, while messages move."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 CHATS, DAYS = 8, 20
 
 
-class Until(SystemClock):
-    """A clock at which all messages up to a ts are old enough."""
+class ArchivableClock(SystemClock):
+    """A clock at whose time all messages up to `ts` are old enough to be archived."""
 
     def __init__(self, ts: int) -> None:
         self.ts = ts
@@ -45,17 +45,17 @@ class Until(SystemClock):
         return self.ts / US + 1.0001
 
 
-class Moving:
-    """Queries of the warm tier; sometimes all is stored before or after one."""
+class PersistingQueries:
+    """Queries of the warm tier that sometimes persist all messages before or after a read."""
 
     def __init__(self, queries: MessageIndexes, chats: Chats) -> None:
         self._queries = queries
         self._chats = chats
         self.get_many = queries.get_many
 
-    async def list_chat(self, *args: Any, **how: Any) -> Page[Message]:
+    async def list_chat(self, *args: Any, **options: Any) -> Page[Message]:
         await self._chats.maybe_persist()
-        page = await self._queries.list_chat(*args, **how)
+        page = await self._queries.list_chat(*args, **options)
         await self._chats.maybe_persist()
         return page
 
@@ -100,7 +100,7 @@ class Chats:
             await self._record_days(chat, [day_of(ts) for ts in found])
 
     async def _record_days(self, chat: ChatId, days: list[int]) -> None:
-        """Record all days, only the later ones, or none, as of an earlier release."""
+        """Record all active days, only the later ones, or none, as earlier releases did."""
         known = self.random.choice([days, days[len(days) // 2 :], []])
         if not known:
             return
@@ -110,7 +110,7 @@ class Chats:
         await self.world.container.active_days.put_many({chat: active})
 
     async def send(self, count: int) -> None:
-        """Commit messages in Redis alone."""
+        """Commit messages in Redis only."""
         core = self.world.container
         for _ in range(count):
             other = self.random.choice(self.others)
@@ -123,7 +123,7 @@ class Chats:
             self.entries.append(message(entry.seq, chat, sender, ts=entry.ts))
 
     async def persist(self) -> None:
-        """Store all that was committed."""
+        """Persist all committed messages."""
         core = self.world.container
 
         async def is_stored() -> bool:
@@ -133,7 +133,7 @@ class Chats:
         if await is_stored():
             return
         async with running(run_persist(core, "one"), "persist"):
-            await eventually(is_stored, deadline_s=60, what="all is stored")
+            await eventually(is_stored, deadline_s=60, what="all messages are stored")
 
     async def maybe_persist(self) -> None:
         if self.random.random() < 0.3 and not self.persisting.locked():
@@ -147,7 +147,7 @@ class Chats:
         old = [each.ts for each in self.entries if each.chat == chat and each.ts < limit]
         if not old:
             return
-        clock = Until(self.random.choice(old))
+        clock = ArchivableClock(self.random.choice(old))
         archive = core.settings.archive.model_copy(update={"segment_entries_max": 3})
         archiver = Archiver(
             core.manifests,
@@ -161,12 +161,12 @@ class Chats:
         await archiver.visit(chat)
 
     def lists(self) -> MergedMessages:
-        """The use case of another process."""
+        """Create the use case, as another process does."""
         core = self.world.container
         return MergedMessages(
             chats=core.chats,
             days=core.active_days,
-            messages=Moving(core.message_indexes, self),  # type: ignore[arg-type]  # a wrapper
+            messages=PersistingQueries(core.message_indexes, self),  # type: ignore[arg-type]  # a wrapper
             memberships=core.memberships,
             log=core.chat_log,
             older=self.world.reader(),
@@ -176,7 +176,7 @@ class Chats:
         )
 
     def expected(self, direction: Direction | None, times: TimeRange) -> list[tuple[int, str]]:
-        """Places of the messages that a list has, in its order."""
+        """Return the positions of the messages of a list, in its order."""
         found = [
             (each.ts, each.chat)
             for each in self.entries
@@ -252,13 +252,13 @@ async def test_page_of_a_user_with_many_chats_reads_few_of_them(
     await core.messages.put_batch([PersistItem(last, chats.user)], 20)
     await core.active_days.put_many({last.chat: ActiveDays(day, 3, has_earlier=True)})
     read: list[str] = []
-    whole = chat_streams.ChatStream.read
+    read_stream = chat_streams.ChatStream.read
 
-    async def note(stream: chat_streams.ChatStream, *args: object) -> int:
+    async def record(stream: chat_streams.ChatStream, *args: object) -> int:
         read.append(stream.chat)
-        return await whole(stream, *args)  # type: ignore[arg-type]  # as called
+        return await read_stream(stream, *args)  # type: ignore[arg-type]  # as called
 
-    monkeypatch.setattr(chat_streams.ChatStream, "read", note)
+    monkeypatch.setattr(chat_streams.ChatStream, "read", record)
 
     times = TimeRange(from_ts=(day + 1) * DAY_US)
     page = await chats.lists().list_page(chats.user, chats.user, None, times, 5, None)

@@ -1,4 +1,4 @@
-"""One history: a chat is read end to end, both ways, while it moves from tier to tier (P6, I9)."""
+"""A chat's history is read in both directions while it moves from tier to tier (P6, I9)."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from workers.archive.worker import ArchiveWorker
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
-OLD, RECENT, TURNS = 1600, 300, 2
+OLD, RECENT, ROUNDS = 1600, 300, 2
 HOT = {"log_max": 80, "inbox_max": 80, "chat_idle_s": 1}
 
 
 async def is_evicted(container: StorageContainer) -> bool:
-    """Let the chat leave Redis, if nothing happened in it for long enough: here for a second."""
+    """Evict the chat if it was idle for a second; return whether it was evicted."""
     return await Eviction(container.hot).evict_idle(0, container.clock.time() + 60) > 0
 
 
 @pytest.mark.timeout(400)
-async def test_history_is_read_whole_both_ways_while_all_workers_move_it(
+async def test_history_is_complete_in_both_directions_while_workers_move_it(
     redis_url: str, tables: Tables, s3: str
 ) -> None:
-    """Each seq once, without a hole, with its own text; pages name their tiers, all three seen."""
+    """Each seq is read once, with its own text; the pages come from all three tiers."""
     cold = cold_settings(s3)
     archive = config.Archive(
         retention_s=3600, sweep_interval_s=0.05, segment_entries_min=1, segment_entries_max=100,
@@ -55,15 +55,15 @@ async def test_history_is_read_whole_both_ways_while_all_workers_move_it(
             running(persister_of(container).run(), "persist"),
             running(ArchiveWorker(container, 0, "a1").run(), "archive"),
         ):
-            for turn in itertools.count():
+            for number in itertools.count():
                 await chat.talk(30)
-                reader = asyncio.create_task(walk(history, chat, is_down=turn % 2 == 0, limit=25))
+                reader = asyncio.create_task(walk(history, chat, is_down=number % 2 == 0, limit=25))
                 await chat.talk(30)
                 seen += (await reader).pages
-                if turn == 1:
+                if number == 1:
                     await eventually(lambda: is_evicted(container))
-                # The archive may be slower than readers are.
-                if turn >= TURNS - 1 and seen["warm"] and seen["cold"]:
+                # The archive worker may be slower than the readers.
+                if number >= ROUNDS - 1 and seen["warm"] and seen["cold"]:
                     break
 
             async def is_archived() -> bool:

@@ -41,33 +41,33 @@ pytest_plugins = ["tests.integration.warm.fixtures"]
 _numbers = itertools.count(1)
 
 
-def asked(kind: type[Any], chat: str, ref: str = "", **fields: Any) -> Any:
-    """A request of a client."""
+def request(kind: type[Any], chat: str, ref: str = "", **fields: Any) -> Any:
+    """Return a client's request."""
     return kind(id=1, chat=ChatId(chat), ref=ref or f"q{next(_numbers)}", **fields)
 
 
 async def create(container: StorageContainer, *others: UserId, ref: str = "") -> frames.ChatInfo:
-    """A group that alice makes of others."""
+    """Create a group as alice, with others."""
     return await container.chat_creator.create_chat(
         ALICE, Ref(ref or f"g{next(_numbers)}"), others, "Trip"
     )
 
 
 async def pending(container: StorageContainer, user: UserId) -> list[str]:
-    """The chats that a user is invited to."""
+    """Return the chats that a user is invited to."""
     found, _ = await container.invitations.list_pending(user, None, 100)
     return [each.chat for each in found]
 
 
 async def chats_of(container: StorageContainer, user: UserId) -> list[str]:
-    """The chats that a user is in, by the directory."""
+    """Return the chats of a user from the directory."""
     page = await container.directory.list_memberships(user, limit=100)
     return [each.chat.chat for each in page.items]
 
 
 @pytest.fixture
 async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageContainer]:
-    """The parts of a worker with the defaults, but for few chats and invitations of a user."""
+    """A worker's container with low limits on chats and invitations per user."""
     chats = config.Chats(per_user_max=4)
     with constants({"chatserver.service.membership.invitations.PENDING_MAX": 7}):
         async with open_container(redis_url, tables.settings, chats=chats) as made:
@@ -75,13 +75,13 @@ async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageCont
             yield made
 
 
-async def test_stranger_who_is_put_into_groups_stays_in_none_until_they_accept(
+async def test_user_invited_by_a_stranger_is_a_member_only_after_they_accept(
     container: StorageContainer,
 ) -> None:
-    """New groups and old ones: an invitation, and nothing in the chats or the inbox."""
+    """Until then they have an invitation to new and existing groups, and no chat or event."""
     made = await create(container, BOB, ref="one")
     other = await create(container, CAROL, ref="two")
-    info = await container.membership.change(ALICE, asked(frames.Invite, other.chat, users=[BOB]))
+    info = await container.membership.change(ALICE, request(frames.Invite, other.chat, users=[BOB]))
 
     assert (made.members, made.invited) == ([ALICE], [BOB])
     assert (BOB in info.members, info.invited) == (False, [BOB])
@@ -90,10 +90,10 @@ async def test_stranger_who_is_put_into_groups_stays_in_none_until_they_accept(
     assert await pending(container, BOB) == sorted([made.chat, other.chat])
 
     accepted = await container.membership.change(
-        BOB, asked(frames.AcceptInvitation, made.chat, ref="a1")
+        BOB, request(frames.AcceptInvitation, made.chat, ref="a1")
     )
     again = await container.membership.change(
-        BOB, asked(frames.AcceptInvitation, made.chat, ref="a1")
+        BOB, request(frames.AcceptInvitation, made.chat, ref="a1")
     )
 
     assert set(accepted.members) == set(again.members) == {ALICE, BOB}
@@ -104,19 +104,21 @@ async def test_stranger_who_is_put_into_groups_stays_in_none_until_they_accept(
 
 
 async def test_declined_invitation_is_not_sent_again(container: StorageContainer) -> None:
-    """The inviter does not see the refusal, and the user is not asked again."""
+    """The inviter does not see the refusal, and the user gets no second invitation."""
     chat = (await create(container, BOB)).chat
 
     await container.invitations.decline(BOB, ChatId(chat))
-    await container.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
+    await container.membership.change(ALICE, request(frames.Invite, chat, users=[BOB]))
 
     assert await pending(container, BOB) == []
     with pytest.raises(NotFound, match="no invitation"):
-        await container.membership.change(BOB, asked(frames.AcceptInvitation, chat))
+        await container.membership.change(BOB, request(frames.AcceptInvitation, chat))
 
 
-async def test_inviter_whom_the_user_wrote_to_is_no_stranger(container: StorageContainer) -> None:
-    """Nor is a followed user; a user who only opened the direct chat is one."""
+async def test_inviter_whom_the_user_wrote_to_is_not_a_stranger(
+    container: StorageContainer,
+) -> None:
+    """Nor is a user they follow; a user who only opened a direct chat is a stranger."""
     info = await container.chat_creator.open_direct(ALICE, BOB)
     assert (await create(container, BOB)).invited == [BOB]
 
@@ -127,7 +129,7 @@ async def test_inviter_whom_the_user_wrote_to_is_no_stranger(container: StorageC
     assert set((await create(container, BOB, CAROL)).members) == {ALICE, BOB, CAROL}
 
 
-async def test_strangers_without_a_direct_chat_load_none(
+async def test_strangers_without_a_direct_chat_cause_no_chat_load(
     container: StorageContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large group of strangers does not try to load a direct chat for each of them."""
@@ -146,10 +148,10 @@ async def test_strangers_without_a_direct_chat_load_none(
     assert not loaded
 
 
-async def test_invitations_of_one_inviter_and_of_one_user_have_a_bound(
+async def test_invitations_are_limited_per_inviter_and_per_user(
     container: StorageContainer,
 ) -> None:
-    """A flood neither fills the list nor keeps out what comes later."""
+    """One inviter cannot fill the list, and newer invitations of others are kept."""
     await make_users(container, UserId("dave"))
     for number in range(FROM_ONE_MAX):
         await container.invitations.invite(ALICE, ChatId(f"g-a{number}"), None, "member", [BOB])
@@ -164,39 +166,41 @@ async def test_invitations_of_one_inviter_and_of_one_user_have_a_bound(
     assert set(found) >= {f"g-c{number}" for number in range(4)}
 
 
-async def test_invitation_ends_with_the_power_of_its_inviter(container: StorageContainer) -> None:
+async def test_invitation_is_invalid_once_its_inviter_may_not_invite(
+    container: StorageContainer,
+) -> None:
     """Invitations of former managers and of blocked users add no member."""
     chat = (await create(container)).chat
     await container.invitations.invite(CAROL, ChatId(chat), None, "member", [BOB])
 
     with pytest.raises(NotFound, match="no longer valid"):
-        await container.membership.change(BOB, asked(frames.AcceptInvitation, chat))
+        await container.membership.change(BOB, request(frames.AcceptInvitation, chat))
 
     await container.invitations.decline(BOB, ChatId(chat))
     second = (await create(container, BOB)).chat
     await container.moderation.block(BOB, ALICE)
     with pytest.raises(Forbidden):
-        await container.membership.change(BOB, asked(frames.AcceptInvitation, second))
+        await container.membership.change(BOB, request(frames.AcceptInvitation, second))
 
 
-async def test_user_in_as_many_chats_as_allowed_gets_no_other_and_loses_none(
+async def test_user_at_the_chat_limit_joins_no_other_and_loses_none(
     container: StorageContainer,
 ) -> None:
-    """The newest join is refused, and names the bound; what they have stays listed."""
+    """The next join is refused with the name of the limit; all existing chats stay listed."""
     made = [(await create(container)).chat for _ in range(4)]
 
     with pytest.raises(BadRequest, match=r"chats\.per_user_max"):
         await create(container)
 
     assert await chats_of(container, ALICE) == sorted(made)
-    await container.membership.change(ALICE, asked(frames.Leave, made[0]))
+    await container.membership.change(ALICE, request(frames.Leave, made[0]))
     await create(container)
 
 
-async def test_groups_of_members_are_counted_once_for_many_groups(
+async def test_chats_of_members_are_counted_once_for_many_groups(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group costs no query for each member, and the bound holds nevertheless."""
+    """A new group needs no query per member, and the limit still holds."""
     counted: list[str] = []
     count_chats = InvitationRows.count_chats
 
@@ -213,7 +217,7 @@ async def test_groups_of_members_are_counted_once_for_many_groups(
         assert sorted(counted) == [ALICE, BOB, CAROL]
         with pytest.raises(BadRequest, match=r"chats\.per_user_max"):
             await create(container, BOB)
-        await container.membership.change(BOB, asked(frames.Leave, made[0]))
+        await container.membership.change(BOB, request(frames.Leave, made[0]))
         await container.chat_creator.create_chat(BOB, Ref(f"b{next(_numbers)}"), [], None)
         with pytest.raises(BadRequest, match=r"chats\.per_user_max"):
             await container.chat_creator.create_chat(BOB, Ref(f"b{next(_numbers)}"), [], None)
@@ -222,7 +226,7 @@ async def test_groups_of_members_are_counted_once_for_many_groups(
 async def test_strangers_who_open_direct_chats_do_not_fill_the_list(
     container: StorageContainer,
 ) -> None:
-    """Empty ones belong to their openers; of those with a message, the user's groups go free."""
+    """Empty ones are listed for their openers only; others do not count toward the group limit."""
     strangers = [UserId(f"s{number}") for number in range(6)]
     await make_users(container, *strangers)
     mine = [(await container.chat_creator.create_chat(BOB, Ref("mine"), [], "Mine")).chat]
@@ -248,8 +252,8 @@ async def test_strangers_who_open_direct_chats_do_not_fill_the_list(
         await container.chat_creator.open_direct(BOB, CAROL)
 
 
-async def test_direct_chats_that_a_user_may_open_have_a_bound(container: StorageContainer) -> None:
-    """The refusal names the bound; what is open already is found again."""
+async def test_direct_chats_that_a_user_opens_are_limited(container: StorageContainer) -> None:
+    """The error names the limit; existing direct chats can still be opened."""
     others = [UserId(f"o{number}") for number in range(5)]
     await make_users(container, *others)
     made = [(await container.chat_creator.open_direct(ALICE, other)).chat for other in others[:4]]
@@ -261,10 +265,10 @@ async def test_direct_chats_that_a_user_may_open_have_a_bound(container: Storage
     await container.chat_creator.open_direct(ALICE, others[4], is_host=True)
 
 
-async def test_strangers_whom_a_user_may_write_to_first_in_a_day_are_bounded(
+async def test_new_direct_chats_with_strangers_are_limited_per_day(
     redis_url: str, tables: Tables
 ) -> None:
-    """People who know the user are not counted, nor are chats that exist."""
+    """Users who follow the user do not count, nor do existing chats."""
     chats = config.Chats(new_contacts_per_day=2)
     async with open_container(redis_url, tables.settings, chats=chats) as container:
         others = [UserId(f"c{number}") for number in range(5)]
@@ -283,31 +287,33 @@ async def test_strangers_whom_a_user_may_write_to_first_in_a_day_are_bounded(
         await container.chat_creator.open_direct(ALICE, others[3], is_host=True)
 
 
-async def test_host_application_adds_whom_it_wants(container: StorageContainer) -> None:
-    """A server-side key is no stranger."""
+async def test_host_application_adds_members_without_invitation(
+    container: StorageContainer,
+) -> None:
+    """Calls of the host application need no consent."""
     ref = Ref("host")
     made = await container.chat_creator.create_chat(ALICE, ref, [BOB], "Trip", is_host=True)
     info = await container.membership.change(
-        ALICE, asked(frames.Invite, made.chat, users=[CAROL]), is_host=True
+        ALICE, request(frames.Invite, made.chat, users=[CAROL]), is_host=True
     )
 
     assert set(info.members) == {ALICE, BOB, CAROL}
 
 
-async def test_member_who_comes_back_has_their_own_settings_again(
+async def test_member_who_rejoins_has_their_earlier_settings(
     redis_url: str, tables: Tables
 ) -> None:
-    """Messages deleted for oneself and mutes survive; earlier messages do not count as unread."""
+    """Messages hidden for oneself and mutes are kept; earlier messages do not count as unread."""
     async with open_container(redis_url, tables.settings) as container:
         chat = (await make_group(container, ALICE, BOB)).chat
         await Gateway(container.hot).send(await container.audiences.get(chat), "one", "two")
         await container.member_state.add_hidden(chat, BOB, [1])
         await container.get(PushContainer).muted_chats.set_until(chat, BOB, FOR_EVER_MS)
 
-        await container.membership.change(BOB, asked(frames.Leave, chat))
+        await container.membership.change(BOB, request(frames.Leave, chat))
         with pytest.raises(NotFound):
             await container.get(PushContainer).muted_chats.get_until(chat, BOB)
-        await container.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
+        await container.membership.change(ALICE, request(frames.Invite, chat, users=[BOB]))
 
         _, members = await container.directory.get_chat_with_members(chat)
         (bob,) = [member for member in members if member.user == BOB]

@@ -1,4 +1,4 @@
-"""Membership changes whose entries Redis lost before they were stored are made once more."""
+"""Recovery: membership changes whose entries Redis lost before they were stored are repeated."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ INVITED, LEFT, NAMED = ("dave", "member"), ("bob", ""), (None, None)
 
 @pytest.fixture
 async def container(redis_url: str, tables: Tables) -> Any:
-    """A worker's parts."""
+    """A worker's container."""
     async with open_container(redis_url, tables.settings) as container:
         yield container
 
@@ -55,31 +55,31 @@ async def group(container: StorageContainer) -> Audience:
 
 
 async def persist(container: StorageContainer) -> None:
-    """Store all that Redis has."""
+    """Persist all entries in Redis."""
     async with running(persister_of(container).run()):
         await eventually(lambda: is_drained(container))
 
 
 async def begin_epoch(container: StorageContainer) -> None:
-    """Begin another epoch with all that Redis has."""
+    """Start a new epoch without losing data."""
     before = container.hot.epoch_of(0)
     await container.hot.call("HSET", container.hot.keys.epoch(0), "epoch", f"{before}+")
     await eventually(lambda: container.hot.epoch_of(0) not in {"", before})
 
 
 async def history(container: StorageContainer, chat: ChatId) -> list[tuple[str | None, str | None]]:
-    """User and role of each stored entry."""
+    """Return user and role of each stored entry."""
     return [(entry.user, entry.role) for entry in await stored_of(container, chat)]
 
 
 async def joined(container: StorageContainer, chat: ChatId) -> int:
-    """The seq at which Dave joined, as the directory has it."""
+    """Return the seq at which Dave joined, from the directory."""
     members = await container.directory.list_members(chat)
     return next(each.joined for each in members if each.user == DAVE)
 
 
 async def periods_of(container: StorageContainer, chat: ChatId) -> Periods:
-    """Dave's earlier periods, as the directory has them."""
+    """Return Dave's earlier periods, from the directory."""
     members = await container.directory.list_members(chat)
     return next(each.periods for each in members if each.user == DAVE)
 
@@ -94,17 +94,17 @@ async def send_one_stored_and_two_not(container: StorageContainer, group: Audien
 
 
 async def change_three_times(container: StorageContainer, chat: ChatId) -> None:
-    """Acknowledged changes that every member received."""
+    """Make three changes, which are acknowledged and fanned out."""
     await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
     await container.membership.change(BOB, asked(frames.Leave, chat))
     await container.membership.change(ALICE, asked(frames.UpdateChat, chat, name="Other"))
 
 
 @pytest.mark.parametrize("stored", [0, 1, 3])
-async def test_entries_that_are_lost_are_made_again_and_no_others(
+async def test_lost_entries_are_repeated_and_no_others(
     container: StorageContainer, group: Audience, stored: int
 ) -> None:
-    """Each is in the history once, in order, after two losses; the row forgets them when stored."""
+    """After two losses each is in the history once, in order; the row drops them when stored."""
     chat = group.chat
     made = [INVITED, LEFT, NAMED]
     if stored == 1:
@@ -132,10 +132,10 @@ async def test_entries_that_are_lost_are_made_again_and_no_others(
     assert not row.unstored
 
 
-async def test_entries_that_redis_kept_are_not_made_again(
+async def test_entries_that_redis_kept_are_not_repeated(
     container: StorageContainer, group: Audience
 ) -> None:
-    """A Redis that starts again with all it had needs no references to know its own changes."""
+    """After a restart without loss, changes are recognized even without their refs."""
     chat, keys = group.chat, container.hot.keys
     await change_three_times(container, chat)
     await container.hot.call("DEL", keys.refs_even(chat), keys.refs_odd(chat))
@@ -147,10 +147,10 @@ async def test_entries_that_redis_kept_are_not_made_again(
     assert await history(container, chat) == [INVITED, LEFT, NAMED]
 
 
-async def test_entries_are_found_below_the_newest_messages(
+async def test_entries_older_than_the_newest_messages_are_found(
     container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More was stored since than a load reads."""
+    """More messages were stored since than a chat load reads."""
     chat = group.chat
     monkeypatch.setattr("chatserver.service.history.newest_messages.RECENT_MESSAGES", 2)
     monkeypatch.setattr("chatserver.service.membership.membership_recovery._PAGE", 3)
@@ -166,10 +166,10 @@ async def test_entries_are_found_below_the_newest_messages(
     assert len(await history(container, chat)) == 10
 
 
-async def test_member_whose_join_is_made_again_reads_from_its_new_place(
+async def test_member_whose_join_is_repeated_reads_from_its_new_seq(
     container: StorageContainer, group: Audience
 ) -> None:
-    """In Redis at once, in the directory when it is stored; what the join overtook is hidden."""
+    """Redis and the directory have the new seq, also after another loss."""
     chat = group.chat
     await send_one_stored_and_two_not(container, group)
     await change_three_times(container, chat)
@@ -188,10 +188,10 @@ async def test_member_whose_join_is_made_again_reads_from_its_new_place(
     assert await history(container, chat) == [(None, None), INVITED, LEFT, NAMED]
 
 
-async def test_member_who_left_hears_of_it_when_it_is_made_again(
+async def test_member_who_left_is_notified_when_the_leave_is_repeated(
     container: StorageContainer, group: Audience
 ) -> None:
-    """As the last entry, like the first time."""
+    """The leave is the last event in their inbox, like the first time."""
     chat = group.chat
     await change_three_times(container, chat)
 
@@ -206,7 +206,7 @@ async def test_member_who_left_hears_of_it_when_it_is_made_again(
 
 
 @pytest.mark.parametrize("is_finished", [True, False])
-async def test_member_reads_a_period_of_which_both_ends_were_made_again(
+async def test_member_reads_a_period_whose_join_and_leave_were_repeated(
     container: StorageContainer, group: Audience, is_finished: bool
 ) -> None:
     """Redis lost the join and the leave. A user who rejoins reads the whole period, and no more."""
@@ -226,10 +226,10 @@ async def test_member_reads_a_period_of_which_both_ends_were_made_again(
     assert await joined(container, chat) == 5
 
 
-async def test_period_begins_where_the_join_was_made_again(
+async def test_period_begins_at_the_repeated_join(
     container: StorageContainer, group: Audience
 ) -> None:
-    """The user leaves before the directory has the new place of the join."""
+    """The user leaves before the directory has the new seq of the join."""
     chat = group.chat
     await send_one_stored_and_two_not(container, group)
     await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
@@ -244,7 +244,7 @@ async def test_period_begins_where_the_join_was_made_again(
 async def test_member_who_rejoins_between_two_losses_reads_nothing_from_between(
     container: StorageContainer, group: Audience
 ) -> None:
-    """The row forgets changes oldest first: a later load finds no join without the leave after it.
+    """The row drops changes oldest first: a later load finds no join without the leave after it.
 
     The first loss makes the directory check the seq of Dave's first join; the changes after it are
     stored before that.
@@ -267,10 +267,10 @@ async def test_member_who_rejoins_between_two_losses_reads_nothing_from_between(
     assert (reader.first, await periods_of(container, chat)) == (4, (Period(1, 2),))
 
 
-async def test_change_that_is_repeated_after_a_loss_of_redis_is_not_made_twice(
+async def test_change_retried_after_a_loss_of_redis_is_not_made_twice(
     container: StorageContainer, group: Audience
 ) -> None:
-    """It was stored and its response lost; the chat was not loaded since (P2)."""
+    """The change was stored, its response was lost, and the chat was not loaded since (P2)."""
     chat = group.chat
     renamed = asked(frames.UpdateChat, chat, name="Other")
     await container.membership.change(ALICE, renamed)
@@ -284,10 +284,10 @@ async def test_change_that_is_repeated_after_a_loss_of_redis_is_not_made_twice(
     assert await history(container, chat) == [NAMED]
 
 
-async def test_changes_wait_for_those_before_them_to_be_stored(
+async def test_change_beyond_the_limit_of_unstored_changes_is_unavailable(
     container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The row keeps a bounded number; one more is refused for now, and made once there is room."""
+    """The row holds a limited number; a retry succeeds once earlier changes are stored."""
     chat = group.chat
     monkeypatch.setattr(change_records, "UNSTORED_MAX", 3)
     monkeypatch.setattr(membership, "ATTEMPTS_MAX", 2)
@@ -303,12 +303,12 @@ async def test_changes_wait_for_those_before_them_to_be_stored(
     assert len(await says(container, chat)) == 4
 
 
-async def test_redis_forgets_places_of_the_oldest_changes_first(
+async def test_redis_drops_the_seqs_of_the_oldest_changes_first(
     container: StorageContainer, group: Audience
 ) -> None:
-    """A load finds as many as Redis remembers, then as many again are made before they are stored.
+    """A load finds as many as Redis keeps; as many again are made before those are stored.
 
-    A change whose place Redis has forgotten would never count as stored.
+    A change whose seq Redis dropped too early would never count as stored.
     """
     chat = group.chat
 
@@ -332,10 +332,10 @@ async def test_redis_forgets_places_of_the_oldest_changes_first(
     assert await container.membership_propagation.finish(chat)
 
 
-async def test_repair_looks_again_until_changes_are_stored(
+async def test_repair_retries_until_changes_are_stored(
     container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One note for a chat, whatever the number of changes; gone when the row keeps none of them."""
+    """A chat has one repair record for all its changes; it is deleted when all are stored."""
     chat, key = group.chat, container.hot.keys.changing(0)
     monkeypatch.setattr("chatserver.hot.chats.membership.UNSTORED_S", 0.0)
     repair = RepairWorker(container, 0, "w1")

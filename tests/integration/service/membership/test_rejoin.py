@@ -1,4 +1,4 @@
-"""A member who left or was removed and joins again: what they may read, and what they may not."""
+"""What a member who left or was removed may read after joining again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _refs = itertools.count(1)
 
 
 async def change(who: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
-    """Ask for a change of a chat; return what the chat is then."""
+    """Change a chat; return its new state."""
     answer = await who.ask(type_, chat=chat, ref=f"change-{next(_refs)}", **fields)
     info: dict[str, Any] = answer["chat"]
     return info
@@ -51,7 +51,7 @@ async def group(alice: RawChat, bob: RawChat) -> str:
 
 @pytest.fixture
 async def rejoined(alice: RawChat, bob: RawChat, group: str) -> str:
-    """The group, of which bob may read 1 to 3 and 6 to 7: 4 and 5 are from the gap."""
+    """The group after bob rejoined: bob may read 1 to 3 and 6 to 7; 4 and 5 are the gap."""
     await alice.say(group, "one")
     await bob.say(group, "two")
     await change(bob, "leave", group)
@@ -63,10 +63,10 @@ async def rejoined(alice: RawChat, bob: RawChat, group: str) -> str:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 50])
-async def test_history_of_one_who_joined_again_has_both_periods_and_not_the_gap(
+async def test_history_of_a_rejoined_member_has_both_periods_without_the_gap(
     bob: RawChat, rejoined: str, limit: int
 ) -> None:
-    """Either way, whatever the size of a page; none of it is unread but what came since."""
+    """In both directions, for any page size; only messages since the rejoin are unread."""
     assert await walk(bob, rejoined, limit) == [1, 2, 3, 6, 7]
     assert await walk(bob, rejoined, limit, is_upwards=True) == [1, 2, 3, 6, 7]
     below = await bob.ask("history", chat=rejoined, before=5, limit=limit)
@@ -79,7 +79,7 @@ async def test_history_of_one_who_joined_again_has_both_periods_and_not_the_gap(
 async def test_periods_survive_the_loss_of_redis(
     stack: Stack, alice: RawChat, bob: RawChat, rejoined: str
 ) -> None:
-    """They are in the directory, and the chat is loaded from there."""
+    """The chat and its periods are loaded from the directory."""
     with redis_client(stack.redis_url) as client:
         client.delete(*client.scan_iter(f"*:{rejoined}"))
 
@@ -88,10 +88,10 @@ async def test_periods_survive_the_loss_of_redis(
     assert await walk(bob, rejoined, 2) == [1, 2, 3, 6, 7, 8]
 
 
-async def test_lists_and_places_of_one_who_joined_again_leave_out_the_gap(
+async def test_lists_and_lookups_of_a_rejoined_member_leave_out_the_gap(
     caller: Caller, bob: RawChat, rejoined: str
 ) -> None:
-    """Search by time, around a message, by seq and by mid, and reports of a message."""
+    """Lists by time, context of a message, lookup by seq and by mid, and reports."""
     client, path = caller(bob.user), f"/v1/chats/{rejoined}/messages"
     page = await bob.ask("history", chat=rejoined, before=4)
     own = page["messages"][1]
@@ -114,10 +114,10 @@ async def test_lists_and_places_of_one_who_joined_again_leave_out_the_gap(
         await bob.ask("report", chat=rejoined, seq=4, reason="spam")
 
 
-async def test_changes_of_earlier_messages_reach_one_who_joined_again_with_their_text(
+async def test_changes_of_earlier_messages_reach_a_rejoined_member_with_their_text(
     alice: RawChat, bob: RawChat, rejoined: str
 ) -> None:
-    """Live, after a reconnect and in history; changes of messages of the gap have no text."""
+    """Live, after a reconnect and in history; changes of messages in the gap have no text."""
     await bob.ask("edit", chat=rejoined, seq=2, ref="e1", body="two, edited")
     await alice.ask("edit", chat=rejoined, seq=4, ref="e2", body="still secret")
     live = await bob.expect(
@@ -148,8 +148,8 @@ async def test_changes_of_earlier_messages_reach_one_who_joined_again_with_their
 async def test_each_period_is_readable_and_nothing_between_them(
     alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """Removed, invited, gone again: every membership adds its own seqs."""
-    theirs: list[int] = []
+    """Each membership adds its own seqs, whether the member left or was removed."""
+    readable: list[int] = []
     for number in range(4):
         await alice.say(group, f"in {number}")
         if number % 2:
@@ -158,18 +158,18 @@ async def test_each_period_is_readable_and_nothing_between_them(
             await change(bob, "leave", group)
         left = (await alice.say(group, f"out {number}"))["seq"] - 1
         await change(alice, "invite", group, users=[bob.user])
-        theirs += range(theirs[-1] + 2 if theirs else 1, left + 1)
-    theirs += [theirs[-1] + 2]
+        readable += range(readable[-1] + 2 if readable else 1, left + 1)
+    readable += [readable[-1] + 2]
 
-    assert await walk(bob, group, 50) == theirs
+    assert await walk(bob, group, 50) == readable
     bodies = [m["body"] for m in (await bob.ask("history", chat=group, after=0))["messages"]]
     assert not any(body.startswith("out") for body in bodies)
 
 
-async def test_with_all_history_open_nothing_is_left_out(
+async def test_rejoined_member_of_a_chat_with_full_history_reads_the_gap(
     alice: RawChat, bob: RawChat, rejoined: str
 ) -> None:
-    """And it is left out again when that is undone."""
+    """The gap is left out again when the setting is changed back."""
     await change(alice, "update_chat", rejoined, history="all")
     assert await walk(bob, rejoined, 3) == list(range(1, 9))
 
@@ -177,13 +177,13 @@ async def test_with_all_history_open_nothing_is_left_out(
     assert await walk(bob, rejoined, 3) == [1, 2, 3, 6, 7, 8, 9]
 
 
-async def test_one_who_is_out_reads_nothing_not_even_their_own_period(
+async def test_former_member_does_not_read_even_their_own_periods(
     alice: RawChat, bob: RawChat, rejoined: str
 ) -> None:
-    """Banned, and after the ban until they are a member again."""
+    """While banned, and after the ban until they are a member again."""
     await change(alice, "ban_member", rejoined, user=bob.user)
-    for lift in (False, True):
-        if lift:
+    for is_lifted in (False, True):
+        if is_lifted:
             await change(alice, "unban_member", rejoined, user=bob.user)
         with pytest.raises(Failed, match="not_found"):
             await bob.ask("history", chat=rejoined, before=3)
@@ -192,10 +192,10 @@ async def test_one_who_is_out_reads_nothing_not_even_their_own_period(
     assert await walk(bob, rejoined, 50) == [1, 2, 3, 6, 7, 8, 9]
 
 
-async def test_preview_in_the_list_is_of_an_earlier_period_if_nothing_came_between(
+async def test_chat_list_shows_no_message_of_the_gap_as_preview(
     alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """A message of the gap is not shown there."""
+    """The preview is of an earlier period, if there is no message in the gap."""
     await alice.say(group, "seen")
     await change(bob, "leave", group)
     await change(alice, "invite", group, users=[bob.user])
@@ -209,7 +209,7 @@ async def test_preview_in_the_list_is_of_an_earlier_period_if_nothing_came_betwe
 
 
 @pytest.mark.parametrize("mute_s", [None, 3600])
-async def test_muted_member_of_an_open_group_is_still_muted_when_they_join_again(
+async def test_muted_member_of_an_open_group_is_still_muted_after_rejoining(
     stack: Stack, alice: RawChat, bob: RawChat, group: str, mute_s: int | None
 ) -> None:
     """The chat and the entry contain the mute; it survives a loss of Redis and can be lifted."""
@@ -233,7 +233,8 @@ async def test_muted_member_of_an_open_group_is_still_muted_when_they_join_again
     with redis_client(stack.redis_url) as client:
         head = f"{{p0}}:chat:{group}"
         await eventually(
-            lambda: client.hget(head, "stored") == client.hget(head, "seq"), what="persisted"
+            lambda: client.hget(head, "stored") == client.hget(head, "seq"),
+            what="the mute is persisted",
         )
         client.delete(*client.scan_iter(f"*:{group}"))
     with pytest.raises(Failed, match="you may not send messages"):
