@@ -1,4 +1,4 @@
-"""A tour of the hot tier: everything that writes to Redis, used at least once."""
+"""Uses everything in the product that writes to Redis at least once."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ from chatserver.telemetry.process_stats import Snapshot
 
 PARTITIONS = 64
 GATEWAY = GatewayId("gw1")
-TTL_S = 600  # what is written is there when somebody looks, however long the tour takes
+TTL_S = 600  # keys must not expire before the test has read them
 
 
 class Listener:
@@ -81,8 +81,8 @@ class Listener:
         return lambda *_, **__: self.answers.put_nowait(name)
 
 
-def neighbours(chat: ChatId, count: int) -> list[UserId]:
-    """Users who live in the chat's own partition."""
+def users_near(chat: ChatId, count: int) -> list[UserId]:
+    """Return users in the chat's own partition."""
     keys = Keys(PARTITIONS)
     names = (UserId(f"u{n}") for n in range(100_000))
     near = (user for user in names if keys.partition_of(user) == keys.partition_of(chat))
@@ -90,7 +90,7 @@ def neighbours(chat: ChatId, count: int) -> list[UserId]:
 
 
 def draft_of(chat: ChatId, sender: UserId, listener: Listener) -> PendingDraft:
-    """A message to the chat."""
+    """Return a draft of a message to the chat."""
     return PendingDraft(
         chat,
         sender,
@@ -106,17 +106,17 @@ def draft_of(chat: ChatId, sender: UserId, listener: Listener) -> PendingDraft:
 
 
 async def use_everything(hot: HotClient) -> None:
-    """Write every kind of key and run every script, with all that it can be given."""
+    """Write every kind of key and run every script, with all kinds of arguments."""
     keys = hot.keys
     listener = Listener()
-    audiences = Audiences(hot, load_chat=None)  # type: ignore[arg-type]  # all are open
+    audiences = Audiences(hot, load_chat=None)  # type: ignore[arg-type]  # all chats are open
     commits = PartitionedCommit(hot, GATEWAY)
-    apart = [UserId(f"far{n}") for n in range(5)]
+    far_users = [UserId(f"far{n}") for n in range(5)]
     presence = Presence(hot, GATEWAY, TTL_S)
-    await presence.announce(apart)
+    await presence.announce(far_users)
     for number in range(4):
         chat, is_near = ChatId(f"chat-{number}"), number % 2 == 1
-        users = neighbours(chat, 3) if is_near else apart
+        users = users_near(chat, 3) if is_near else far_users
         members = dict.fromkeys(users, ("member", 0))
         await HotChatLoader(hot).open_chat(chat, "group", None, 1, members, (0, 0), [])
         commits.submit(draft_of(chat, users[0], listener), await audiences.get(chat))
@@ -129,18 +129,18 @@ async def use_everything(hot: HotClient) -> None:
         await use_pushes(hot, chat, users)
         await use_search(hot, keys.partition_of(chat))
         await use_moderation(hot, chat, users)
-        await use_assistant(hot, keys.partition_of(chat), chat, users[0])
+        await use_companions(hot, keys.partition_of(chat), chat, users[0])
         await LargeChatSubscriptions(hot, GATEWAY, TTL_S).listen([chat])
-    await presence.withdraw(apart[1:])
-    await GroupQuotas(hot).put({apart[0]: 2})
-    await GroupQuotas(hot).take(apart)
-    await use_seen(hot, apart)
-    await use_files(hot, apart[0])
-    await use_likes(hot)
-    await use_spending(hot)
-    await use_figures(hot)
+    await presence.withdraw(far_users[1:])
+    await GroupQuotas(hot).put({far_users[0]: 2})
+    await GroupQuotas(hot).take(far_users)
+    await use_sessions(hot, far_users)
+    await use_files(hot, far_users[0])
+    await use_like_counts(hot)
+    await use_usage_totals(hot)
+    await use_process_stats(hot)
     await GatewayStream(hot, GATEWAY).renew()
-    queue = CallQueue(hot=hot, consumer="tour", clock=SystemClock()).iter_calls()
+    queue = CallQueue(hot=hot, consumer="test", clock=SystemClock()).iter_calls()
     waiting = asyncio.ensure_future(anext(queue))
     calling = asyncio.ensure_future(WarmCalls(hot, GATEWAY, 60).load_chat(ChatId("c")))
     await waiting
@@ -154,18 +154,18 @@ async def use_everything(hot: HotClient) -> None:
         await WarmCalls(hot, GATEWAY, 0.01).find_messages(UserId("u"), query)
 
 
-async def use_assistant(hot: HotClient, partition: int, chat: ChatId, user: UserId) -> None:
-    """Have a companion begin an answer, and stop it; another session waits."""
+async def use_companions(hot: HotClient, partition: int, chat: ChatId, user: UserId) -> None:
+    """Start a companion's response and stop it; another session waits."""
     lease = Lease(
         hot=hot, partition=partition, work="assistant", owner="me", ttl_s=TTL_S, clock=SystemClock()
     )
     await lease.claim()
-    asked, deltas = PendingResponses(hot, partition), Deltas(hot)
+    pending, deltas = PendingResponses(hot, partition), Deltas(hot)
     budgets = TokenBudgets(hot, config.Companions())
-    await asked.record([HideEntry("1-0", ChatId(f"{partition:026d}"), user, Seq(1))])
+    await pending.record([HideEntry("1-0", ChatId(f"{partition:026d}"), user, Seq(1))])
     entry = PendingMessage("999999999999999-0", chat, newest=1, changed=1)
-    await asked._record("0-0", [entry])
-    begun = await asked.start(lease, chat)
+    await pending._record("0-0", [entry])
+    begun = await pending.start(lease, chat)
     assert begun is not None and begun.seq == 1
     await budgets.reserve(user, chat, "turn", 10)
     await deltas.begin(chat, "turn", begun.seq, 600)
@@ -173,15 +173,15 @@ async def use_assistant(hot: HotClient, partition: int, chat: ChatId, user: User
     assert await deltas.stop(chat) == 1
     await deltas.end(chat, 2, "stopped", 600)
     assert (await deltas.find(chat) or begun) != begun
-    await asked.postpone(begun, 1)
+    await pending.postpone(begun, 1)
     if user.endswith("0"):
         await budgets.settle(user, chat, "turn", 5)
-        await asked.finish(begun)
+        await pending.finish(begun)
     await lease.release()
 
 
-async def use_likes(hot: HotClient) -> None:
-    """Queue a like for counting, and wake the timeline workers up."""
+async def use_like_counts(hot: HotClient) -> None:
+    """Queue a like for counting, and wake up the timeline workers."""
     post = PostIds(SystemClock()).next()
     queue = CountQueue(hot, 100)
     await queue.check_room(post)
@@ -190,7 +190,7 @@ async def use_likes(hot: HotClient) -> None:
 
 
 async def use_moderation(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
-    """Restrict a chat, part two users, and have events of all kinds on their way."""
+    """Restrict a chat, block a user, and queue webhook events in all states."""
     assert await HotMembership(hot).restrict(chat, 99, ":s1")
     await Blocks(hot).add(users[0], users[1])
     events = EventQueue(hot, hot.keys.partition_of(chat), 1000)
@@ -203,7 +203,7 @@ async def use_moderation(hot: HotClient, chat: ChatId, users: list[UserId]) -> N
 
 
 async def use_files(hot: HotClient, owner: UserId) -> None:
-    """Have an image uploaded that may be sent, and is to be looked at."""
+    """Record an uploaded image that may be sent and must be processed."""
     file = File(
         "file-1", owner, ChatId("chat-0"), "a.png", "image/png", 1, "00", 0, 9_000_000_000, "ready"
     )
@@ -213,8 +213,8 @@ async def use_files(hot: HotClient, owner: UserId) -> None:
     await jobs._add(hot.keys.slow_media_jobs(), file.id)
 
 
-async def use_seen(hot: HotClient, users: list[UserId]) -> None:
-    """Act as a gateway whose users connect, are subscribed to, and are limited."""
+async def use_sessions(hot: HotClient, users: list[UserId]) -> None:
+    """Act as a gateway whose users connect, subscribe to presence, and use up rate limits."""
     seen = PresenceStates(hot=hot, gateway=GATEWAY, online_ttl_s=TTL_S, keep_s=TTL_S)
     await seen.keep_alive()
     claims = [Claim(user, SessionId("s1"), DeviceId("d1"), 0) for user in users]
@@ -232,7 +232,7 @@ async def use_seen(hot: HotClient, users: list[UserId]) -> None:
     await PreviewCache(hot).put("https://example.org/", PageSummary("Example"))
     limits = Limits(
         hot, config.Limits(sends=config.RateLimit(0.01, 500))
-    )  # a full bucket is gone in a second
+    )  # a full bucket expires in a second
     for user in users:
         await limits.find("sends", user).pay("messages")
     await limits.close()
@@ -242,7 +242,7 @@ async def use_seen(hot: HotClient, users: list[UserId]) -> None:
 async def use_inboxes(
     hot: HotClient, chat: ChatId, users: list[UserId], *, is_settled: bool
 ) -> None:
-    """Deliver, settle, notify, mark and load."""
+    """Deliver, finish a fan-out, append events, mark, load, and make the chat large and small."""
     inboxes, epoch = Inboxes(hot), hot.epoch_of(hot.keys.partition_of(chat))
     await inboxes.deliver([Delivery(u, chat, Seq(0), Seq(1), epoch) for u in users])
     if is_settled:
@@ -258,7 +258,7 @@ async def use_inboxes(
 
 
 async def use_amendments(hot: HotClient, chat: ChatId, user: UserId) -> None:
-    """Edit the first message twice, then delete it, for all and for oneself."""
+    """Hide the first message for oneself, edit it twice, then delete it for everyone."""
     await Hidden(hot).hide(user, chat, Seq(1))
     await Hidden(hot).open_hidden(user, {chat: [1], ChatId("other"): [2]})
     for number, kind in enumerate(("edit", "edit", "delete")):
@@ -272,7 +272,7 @@ async def use_amendments(hot: HotClient, chat: ChatId, user: UserId) -> None:
 async def use_membership(
     hot: HotClient, chat: ChatId, users: list[UserId], audiences: Audiences
 ) -> None:
-    """Note a change, take one member out and another in, and leave it unfinished."""
+    """Begin a change that removes one member and adds another, and leave it unfinished."""
     membership = HotMembership(hot)
     await membership.end(await membership.begin(chat, 1))
     await membership.begin(chat, 1)
@@ -285,13 +285,13 @@ async def use_membership(
     )
     assert await membership.apply(change)
     await membership.list_overdue(hot.keys.partition_of(chat))
-    _, turns = await audiences.get_turning(chat)
-    await membership.forget_turnover(chat, [turn for turn in turns if not turn.is_in])
+    _, changes = await audiences.get_turning(chat)
+    await membership.forget_turnover(chat, [each for each in changes if not each.is_in])
     await MemberCheck(hot, audiences).get_reader(chat, users[0])
 
 
-async def use_spending(hot: HotClient) -> None:
-    """Account for what was spent on a day, and ask what Redis itself takes."""
+async def use_usage_totals(hot: HotClient) -> None:
+    """Record the usage of a day, and read the memory of Redis."""
     usage = UsageAccumulator()
     usage.record_units("persist", "messages", "write", 4.5)
     for kind in KINDS:
@@ -305,24 +305,24 @@ async def use_spending(hot: HotClient) -> None:
     assert len({server.server for server in servers}) == len(servers)
 
 
-async def use_figures(hot: HotClient) -> None:
-    """Say how a process is, and how an audit went."""
-    snapshot = Snapshot("api", "", "host", 1, 1, 2.0, backlog=await look(hot))
+async def use_process_stats(hot: HotClient) -> None:
+    """Record the stats of a process, and the results of an audit."""
+    snapshot = Snapshot("api", "", "host", 1, 1, 2.0, backlog=await measure_backlogs(hot))
     await ProcessStatsLog(hot).append("process", snapshot)
     page = await ProcessStatsLog(hot).list_after("0-0", 10)
     assert [(each.process, each.snapshot) for each in page.snapshots] == [("process", snapshot)]
-    notes = AuditResults(hot)
-    await notes.put_round(Round(3, 1, 2, 4, 5, 0, 0, 1))
-    await notes.add_findings([Found(2, "orphan", "chat-1", 1, 2)])
-    assert [each.chats for each in await notes.list_rounds()] == [4]
-    assert [each.chat for each in await notes.list_findings(10)] == ["chat-1"]
+    results = AuditResults(hot)
+    await results.put_round(Round(3, 1, 2, 4, 5, 0, 0, 1))
+    await results.add_findings([Found(2, "orphan", "chat-1", 1, 2)])
+    assert [each.chats for each in await results.list_rounds()] == [4]
+    assert [each.chat for each in await results.list_findings(10)] == ["chat-1"]
 
 
-async def look(hot: HotClient) -> FullBacklog:
-    """How long the backlogs of all partitions are, some partitions at a time."""
-    found, looker = None, BacklogStats(hot, SystemClock())
+async def measure_backlogs(hot: HotClient) -> FullBacklog:
+    """Return the lengths of the backlogs of all partitions, measured in several calls."""
+    found, stats = None, BacklogStats(hot, SystemClock())
     for _ in range(0, PARTITIONS, MEASURED_MAX):
-        found = await looker.measure()
+        found = await stats.measure()
     assert found is not None
     counts = [await Backlog(hot, partition).count_waiting() for partition in range(PARTITIONS)]
     assert found.entries == sum(counts)
@@ -330,7 +330,7 @@ async def look(hot: HotClient) -> FullBacklog:
 
 
 async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
-    """Scan the backlog for pushes and send one; another chat is still due."""
+    """Scan the backlog for pushes, and finish one; another chat is still due."""
     partition = hot.keys.partition_of(chat)
     lease = Lease(
         hot=hot, partition=partition, work="notify", owner="me", ttl_s=TTL_S, clock=SystemClock()
@@ -349,7 +349,7 @@ async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
 
 
 async def use_search(hot: HotClient, partition: int) -> None:
-    """Record the position of an indexer that begins, and ask it for an erasure."""
+    """Record the position of an indexer that starts, and request an erasure."""
     lease = Lease(
         hot=hot, partition=partition, work=WORK, owner="me", ttl_s=TTL_S, clock=SystemClock()
     )
@@ -362,7 +362,7 @@ async def use_search(hot: HotClient, partition: int) -> None:
 
 
 async def use_backlog(hot: HotClient, partition: int, chat: ChatId) -> None:
-    """Take one entry off the backlog, and bury its message."""
+    """Persist one entry of the backlog, and make its message a dead letter."""
     lease = Lease(
         hot=hot, partition=partition, work="persist", owner="me", ttl_s=TTL_S, clock=SystemClock()
     )

@@ -19,7 +19,7 @@ from tests.integration.hot.support import (
 
 @dataclasses.dataclass
 class ChatModel:
-    """A chat: its members with the first seq that is theirs, and what it remembers."""
+    """A chat: its members with the seq of their join, and its state."""
 
     joined: dict[UserId, int]
     seq: int = 0
@@ -35,29 +35,29 @@ class ChatModel:
 
     @property
     def gate(self) -> str:
-        """The gate as the head of the chat has it."""
+        """Return the `gate` field in the head of the chat."""
         return f"{self.epoch}:{self.version}" + (":p" if self.is_pending else "")
 
     def floor_of(self, user: UserId) -> int:
-        """Nothing up to here is the user's."""
+        """Return the seq up to which nothing is delivered to the user."""
         return max(self.base, self.joined[user] - 1)
 
-    def note_audience(self) -> None:
-        """Remember who is in the chat now."""
+    def record_audience(self) -> None:
+        """Record the current version and members."""
         self.audiences.append((f"{self.epoch}:{self.version}", tuple(self.joined)))
 
 
 @dataclasses.dataclass
 class UserModel:
-    """A user: the inbox, what deliver brought into it, and where the user is."""
+    """A user: the inbox, the last seq that `deliver` appended per chat, and the gateway."""
 
     inbox: list[tuple[ChatId, int]] = dataclasses.field(default_factory=list)
-    brought: dict[ChatId, tuple[int, str]] = dataclasses.field(default_factory=dict)
+    delivered: dict[ChatId, tuple[int, str]] = dataclasses.field(default_factory=dict)
     gateway: str = ""
 
 
 class HotModel:
-    """Chats and users; each method does what the script of its name does."""
+    """Chats and users; each method does the same as the script of that name."""
 
     def __init__(self, users: Sequence[UserId], chats: Sequence[ChatId]) -> None:
         self.epoch = "E1"
@@ -65,37 +65,37 @@ class HotModel:
         self.chats = {chat: ChatModel(dict.fromkeys(users[:2], 1)) for chat in chats}
 
     def is_open(self, chat: ChatId) -> bool:
-        """True if the chat can be used in this epoch."""
+        """Return whether the chat is open in the current epoch."""
         return self.chats[chat].epoch == self.epoch
 
     def open_chat(self, chat: ChatId) -> None:
-        """Open a chat: what was pending is lost to inboxes, whose devices start again."""
+        """Open a chat: pending entries are not delivered, because devices start again."""
         state = self.chats[chat]
         state.epoch, state.is_pending = self.epoch, False
         state.base = state.done = state.seq
-        state.note_audience()
+        state.record_audience()
 
     def accept(
         self, chat: ChatId, group: Sequence[Sending]
     ) -> list[tuple[int, int, tuple[int, ...]]]:
-        """Return code, seq, and the places in the inboxes, of messages that share a call."""
+        """Return code, seq and inbox seqs of the messages of a call."""
         if not self.is_open(chat):
             return [(CLOSED, 0, ())] * len(group)
-        is_fitting = group[-1].gate == self.chats[chat].gate
-        return [self._accept(each, group[-1].to, is_fitting) for each in group]
+        is_current = group[-1].gate == self.chats[chat].gate
+        return [self._accept(each, group[-1].to, is_current) for each in group]
 
     def _accept(
-        self, sending: Sending, to: tuple[UserId, ...], is_fitting: bool
+        self, sending: Sending, to: tuple[UserId, ...], is_current: bool
     ) -> tuple[int, int, tuple[int, ...]]:
         chat = self.chats[sending.chat]
-        is_looked_up = not is_fitting or not sending.is_member
+        is_checked = not is_current or not sending.is_member
         if (sending.sender, sending.ref) in chat.places:
             return KNOWN, chat.places[sending.sender, sending.ref], ()
-        if is_looked_up and sending.sender not in chat.joined:
+        if is_checked and sending.sender not in chat.joined:
             return NOT_MEMBER, 0, ()
         chat.seq += 1
         chat.own[sending.sender] = chat.places[sending.sender, sending.ref] = chat.seq
-        if not is_fitting or not to:
+        if not is_current or not to:
             chat.is_pending = chat.is_listed = True
             return UNDELIVERED, chat.seq, ()
         chat.done = chat.seq
@@ -108,19 +108,19 @@ class HotModel:
     def deliver(
         self, user: UserId, chat: ChatId, after: int, upto: int, epoch: str
     ) -> tuple[int, int]:
-        """Return how many were appended, and the head of the inbox."""
+        """Return the number of appended entries, and the head of the inbox."""
         box = self.users[user]
-        had, had_epoch = box.brought.get(chat, (0, ""))
-        if had_epoch > epoch:
+        last, last_epoch = box.delivered.get(chat, (0, ""))
+        if last_epoch > epoch:
             return 0, len(box.inbox)
-        missing = range(max(had if had_epoch == epoch else 0, after) + 1, upto + 1)
+        missing = range(max(last if last_epoch == epoch else 0, after) + 1, upto + 1)
         for seq in missing:
             box.inbox.append((chat, seq))
-            box.brought[chat] = (seq, epoch)
+            box.delivered[chat] = (seq, epoch)
         return len(missing), len(box.inbox)
 
     def settle(self, chat: ChatId, upto: int) -> int:
-        """Return how many chats left the list."""
+        """Return the number of chats removed from the list."""
         state = self.chats[chat]
         if state.seq > upto:
             if state.is_pending:
@@ -131,11 +131,11 @@ class HotModel:
         return int(was_listed)
 
     def change_members(self, chat: ChatId, user: UserId) -> None:
-        """Let a user in who is not, and out who is."""
+        """Add a user who is not a member, or remove a member."""
         state = self.chats[chat]
         if user in state.joined:
             del state.joined[user]
         else:
             state.joined[user] = state.seq + 1
         state.version += 1
-        state.note_audience()
+        state.record_audience()

@@ -1,7 +1,7 @@
-"""What the tests of the hot tier build with: scripts run as their headers say, and their answers.
+"""Support of the hot tier's tests: Redis settings, and Lua scripts with parsed answers.
 
-Scripts are run straight on a real Redis, past the product's own callers, so that a test can say
-exactly what a script is given. Names are checked against the header, as everywhere.
+Scripts are run directly on a real Redis, without the product's callers, so that a test controls
+each argument. Names are checked against the script's header, as in the product.
 """
 
 from __future__ import annotations
@@ -33,23 +33,22 @@ NEVER = 2**53
 
 CLOSED, COMMITTED, UNDELIVERED, KNOWN, NOT_MEMBER, FULL, RESTRAINED = 0, 1, 2, 3, 5, 6, 7
 CHAT_FULL = 8
-OTHER_EPOCH = 3  # of open_chat
+OTHER_EPOCH = 3  # code of load_chat.lua
 
 
 def patient(url: str, **changes: Any) -> config.Redis:
-    """Settings under which a Redis that is slow for some seconds is not taken for one that is away.
+    """Return settings with a long timeout, so that a Redis that is slow for seconds is not down.
 
-    Whoever tests what is late gives deadlines of its own.
+    Tests of timeouts set their own.
     """
-    given = {"url": url, "call_timeout_s": 30.0, **changes}
-    return config.Redis.model_validate(given)
+    return config.Redis.model_validate({"url": url, "call_timeout_s": 30.0, **changes})
 
 
 @dataclasses.dataclass(frozen=True)
 class Sending:
-    """One message of a batch. `to` are the recipients whom `accept` may serve itself.
+    """One message of a batch. `to` are the recipients to whose inboxes `accept` may deliver.
 
-    `to` and `gate` belong to a chat: those of its last message of a batch count.
+    `to` and `gate` belong to a chat: `accept` uses those of the chat's last message in the batch.
     """
 
     sender: UserId
@@ -58,7 +57,7 @@ class Sending:
     to: tuple[UserId, ...] = (ALICE, BOB)
     gate: str = GATE
     is_large: bool = False
-    is_member: bool = True  # the caller believes that the sender is one
+    is_member: bool = True  # according to the caller
     mid: str = "M1"
     digest: str = "d1"
     receiver: str = ""
@@ -66,7 +65,7 @@ class Sending:
 
 
 class Inboxed(NamedTuple):
-    """A recipient's place in the inbox, and the other gateways where the user is online."""
+    """The seq in a recipient's inbox, and the other gateways where the user is online."""
 
     seq: int
     far: str
@@ -80,8 +79,8 @@ class Answer(NamedTuple):
     ts: int = 0
     place: str = ""
     inboxes: tuple[Inboxed, ...] = ()
-    watching: str = ""  # of a large chat
-    why: int = 0  # of one who may not write
+    watching: str = ""  # subscribed gateways of a large chat
+    why: int = 0  # the restraint of a sender who may not write
     wait_ms: int = 0
 
 
@@ -119,7 +118,7 @@ class Scripts:
         inbox_max: int = 1000,
         partition: int = 0,
     ) -> list[Answer]:
-        """Commit a batch and return what became of each message."""
+        """Commit a batch; return the answer for each message."""
         script, names = load_script("accept"), self.keys
         key_list, arg_list = script.bind(
             {
@@ -169,8 +168,8 @@ class Scripts:
         }
         return [given[name] for name in script.more_args]
 
-    def begin(self, epoch: str) -> None:
-        """Have Redis be in this epoch."""
+    def set_epoch(self, epoch: str) -> None:
+        """Set the epoch of Redis."""
         self.redis.hset(self.keys.epoch(0), "epoch", epoch)
 
     def open_chat(
@@ -186,18 +185,18 @@ class Scripts:
         history: str = "joined",
         large: int = 0,
         newest: Mapping[tuple[UserId, str], str] | None = None,
-        life: str | None = None,
+        redis_epoch: str | None = None,
         asides: Sequence[str] = (),
         deleted: Sequence[str] = (),
         changed: str = "",
     ) -> int:
-        """Open a chat as the warm tier knows it; `newest` maps (sender, ref) to a place.
+        """Load a chat with the state of the warm tier; `newest` maps (sender, ref) to a place.
 
-        `life`: the epoch that Redis is in; else the one that is given. `asides`: places of entries
-        that are not messages; `deleted`: places of deleted messages of the first member.
+        `redis_epoch`: the epoch of Redis, by default `epoch`. `asides`: places of entries that are
+        not messages. `deleted`: places of deleted messages of the first member.
         """
         script, names = load_script("load_chat"), self.keys
-        self.begin(epoch if life is None else life)
+        self.set_epoch(epoch if redis_epoch is None else redis_epoch)
         key_list, arg_list = script.bind(
             {
                 "chat": names.chat(chat),
@@ -250,7 +249,7 @@ class Scripts:
         inbox_max: int = 1000,
         epoch: str = EPOCH,
     ) -> tuple[int, int, str]:
-        """Serve one inbox; return how many were appended, its head, and the user's gateways."""
+        """Deliver to one inbox; return the number appended, its head, and the user's gateways."""
         appended, seq, gateways = self.run(
             "deliver",
             self.heads(),
@@ -270,29 +269,29 @@ class Scripts:
         return appended, seq, gateways.decode()
 
     def settle(self, *done: tuple[ChatId, int]) -> int:
-        """Take chats off the list of unfinished fan-outs; return how many were."""
-        taken: int = self.run(
+        """Remove chats from the list of unfinished fan-outs; return how many were removed."""
+        removed: int = self.run(
             "finish_fan_outs",
             {"undelivered": self.keys.undelivered(0)},
             items=[
                 {"chat": self.keys.chat(chat), "chat_id": chat, "upto": upto} for chat, upto in done
             ],
         )
-        return taken
+        return removed
 
     def heads(self) -> dict[str, Value]:
-        """The keys that inboxes of a partition share."""
+        """Return the keys that the inboxes of a partition share."""
         return {"seqs": self.keys.seqs(0), "where": self.keys.where(0)}
 
     def place(self, user: UserId, gateways: str) -> None:
-        """Have a user online at `gateways`, comma separated."""
+        """Set a user online on `gateways`, separated by commas."""
         self.redis.hset(self.keys.where(0), user, gateways)
 
     def list_chat(self, user: UserId, chat: ChatId = CHAT) -> None:
-        """Have a chat in the user's list."""
+        """Add a chat to the user's list."""
         self.redis.hset(self.keys.box(user), f"c:{chat}", 0)
 
-    # what is there
+    # data in Redis
 
     def hash(self, key: str) -> dict[str, str]:
         """Return a hash as text."""
@@ -303,7 +302,7 @@ class Scripts:
         return self.hash(self.keys.chat(chat))
 
     def seqs(self) -> dict[str, int]:
-        """Return where each inbox ends."""
+        """Return the head of each inbox."""
         return {user: int(seq) for user, seq in self.hash(self.keys.seqs(0)).items()}
 
     def box(self, user: UserId) -> dict[str, str]:
@@ -339,13 +338,13 @@ class Scripts:
 
 
 def packed(place: str) -> bytes:
-    """Return a place as it is stored, of the text "seq:ts:mid:digest"."""
+    """Return the stored form of a place "seq:ts:mid:digest"."""
     seq, ts, mid, digest = place.split(":")
     return format_place(int(seq), int(ts), mid, digest)
 
 
 def group_by_chat(batch: Sequence[Sending]) -> dict[ChatId, list[Sending]]:
-    """The batch as a call carries it: chat by chat."""
+    """Return the messages of a batch by chat, as one call has them."""
     chats: dict[ChatId, list[Sending]] = {}
     for sending in batch:
         chats.setdefault(sending.chat, []).append(sending)
@@ -382,7 +381,7 @@ def _parse_answers(
                     answers[number] = answer._replace(inboxes=places)
                     offset += 1
         found[chat] = answers
-    assert next(words, None) is None, "the script answered more than it was asked"
+    assert next(words, None) is None, "the reply has more values than expected"
     return found
 
 

@@ -18,22 +18,20 @@ STRICT = config.Limits().model_copy(update={"memory": config.RateLimit(0.001, 10
 
 
 def test_day_budget_of_default_settings_is_below_20_mb() -> None:
-    """Burst and a day of refill are what one user can be charged in a day."""
+    """One user can be charged the burst and a day's refill."""
     assert day_budget(config.Limits()) <= DAY_BYTES_MAX
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_memory_taken_by_requests_is_at_most_what_they_are_charged(
-    redis_url: str, way: str
-) -> None:
-    """Every kind of request costs at least the Redis memory that it leaves, inboxes included."""
-    _, charged, taken = await measure(redis_url, way, 10 * BUDGET if "256" in way else BUDGET)
+async def test_memory_used_by_requests_is_at_most_their_charge(redis_url: str, way: str) -> None:
+    """Every kind of request is charged at least the Redis memory it uses, inboxes included."""
+    _, charged, used = await measure(redis_url, way, 10 * BUDGET if "256" in way else BUDGET)
 
-    assert taken <= charged + FIXED_BYTES
+    assert used <= charged + FIXED_BYTES
 
 
-async def test_memory_charged_afterwards_is_owed_also_after_the_user_left(hot: HotClient) -> None:
-    """The actual memory of a reaction is paid before anything else is accepted."""
+async def test_memory_charged_afterwards_is_kept_when_the_user_disconnects(hot: HotClient) -> None:
+    """Memory that is charged after a request is subtracted before the next one is accepted."""
     one, two = Limits(hot, STRICT), Limits(hot, STRICT)
     await one.find("memory", "alice").pay("much data", 50_000)
 
@@ -45,11 +43,11 @@ async def test_memory_charged_afterwards_is_owed_also_after_the_user_left(hot: H
     with pytest.raises(RateLimited) as refused:
         await two.find("memory", "alice").pay("much data", 1)
     assert refused.value.retry_after_ms is not None
-    assert refused.value.retry_after_ms > 49_000_000  # 50,000 bytes are owed: a thousandth a second
+    assert refused.value.retry_after_ms > 49_000_000  # 50,000 bytes at 0.001 per second
 
 
-async def test_memory_bucket_when_spent_refuses_and_names_the_limit(hot: HotClient) -> None:
-    """A request beyond the budget is `rate_limited` with the time until its bytes are there."""
+async def test_memory_bucket_that_is_empty_refuses_and_names_the_limit(hot: HotClient) -> None:
+    """A request beyond the budget is `rate_limited` with the time until it is refilled."""
     one, two = Limits(hot, STRICT), Limits(hot, STRICT)
     spent = 0
 
@@ -59,7 +57,7 @@ async def test_memory_bucket_when_spent_refuses_and_names_the_limit(hot: HotClie
             spent += 16_000
     assert 100_000 - 16_000 < spent <= 100_000
     assert refused.value.retry_after_ms is not None
-    assert refused.value.retry_after_ms > 1_000_000  # a thousandth of a byte comes a second
+    assert refused.value.retry_after_ms > 1_000_000  # the refill is 0.001 bytes per second
 
     with pytest.raises(RateLimited):
         await two.find("memory", "alice").pay("much data", MEMORY_BLOCK_BYTES)

@@ -1,9 +1,8 @@
-"""accept, deliver and settle together, against a reference model, in any order.
+"""Model-based test of accept, deliver and settle in any order.
 
-Sends, repeats, batches over two chats, members who come and go, audiences that are out of date,
-fan-outs by several processes at once that read the chat early or late, serve inboxes one by one,
-repeat themselves, or die on the way, and a new epoch: Redis must say what the model says, and no
-inbox may miss, repeat or swap a message.
+The steps are sends, retries, batches over two chats, membership changes, outdated audiences,
+concurrent fan-outs that are delayed, repeated or stopped at any point, and new epochs. Redis must
+agree with the model, and no inbox may miss, repeat or reorder a message.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ any_user, any_chat = st.sampled_from(USERS), st.sampled_from(CHATS)
 
 @dataclasses.dataclass
 class FanOut:
-    """A process that delivers: what it read, and whom it has not served yet."""
+    """A running fan-out: the audience that it read, and the users it has not delivered to."""
 
     audience: Audience
     upto: int
@@ -59,7 +58,7 @@ class FanOut:
 
 
 class HotMachine(RuleBasedStateMachine):
-    """Does the same to Redis and to the model."""
+    """Applies the same steps to Redis and to the model."""
 
     def __init__(self, client: redis.Redis) -> None:
         super().__init__()
@@ -69,13 +68,13 @@ class HotMachine(RuleBasedStateMachine):
         self._committed = 0
         self._epochs = 1
         self._fan_outs: list[FanOut] = []
-        # What processes were told, and may act on at any later time.
-        self._left: list[tuple[ChatId, int]] = []  # committed and left to them
-        self._mailed: list[tuple[ChatId, int]] = []  # committed in inboxes, and mailed elsewhere
+        # Answers that gateways may act on at any later time.
+        self._undelivered: list[tuple[ChatId, int]] = []  # left to a fan-out
+        self._notified: list[tuple[ChatId, int]] = []  # delivered; other gateways are notified
 
     @initialize()
     def open(self) -> None:
-        """Both chats are open, with the first two users in them."""
+        """Open both chats, with the first two users as members."""
         self._scripts.redis.flushall()
         for chat in CHATS:
             self._open(chat)
@@ -92,7 +91,7 @@ class HotMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), what=st.sampled_from(STEPS), chat=any_chat, user=any_user)
     def step(self, data: st.DataObject, what: str, chat: ChatId, user: UserId) -> None:
-        """Something happens; in one rule, so that what is frequent is frequent in every run."""
+        """Make one step. A single rule keeps the frequencies of steps the same in every run."""
         if what == "send":
             self._send(data)
         elif what == "fan out":
@@ -103,7 +102,7 @@ class HotMachine(RuleBasedStateMachine):
     # the commit
 
     def _send(self, data: st.DataObject) -> None:
-        """A batch of messages, some under refs that were used before."""
+        """Send a batch of messages, some with refs that were used before."""
         batch = self._draw_batch(data)
 
         answers = self._scripts.accept(*batch, epoch=self._model.epoch)
@@ -124,12 +123,12 @@ class HotMachine(RuleBasedStateMachine):
                 self._last_ts[chat] = answer.ts
                 self._committed += 1
                 if code == UNDELIVERED:
-                    self._left.append((chat, seq))
+                    self._undelivered.append((chat, seq))
                 elif any(inboxed.far for inboxed in answer.inboxes):
-                    self._mailed.append((chat, seq))
+                    self._notified.append((chat, seq))
 
     def _draw_batch(self, data: st.DataObject) -> list[Sending]:
-        # What the caller knows of each chat: mostly the audience of now, sometimes one of before.
+        # The caller's audience of each chat: mostly the current one, sometimes an earlier one.
         views = {}
         for chat, state in self._model.chats.items():
             back = data.draw(st.sampled_from((1, 1, 1, 2, 3)))
@@ -145,33 +144,33 @@ class HotMachine(RuleBasedStateMachine):
             batch.append(Sending(sender, ref, chat, to, gate, is_member=is_member))
         return batch
 
-    # fan-outs, several at a time
+    # concurrent fan-outs
 
     def _fan_out(self, data: st.DataObject) -> None:
-        """A process goes a step or more: reads a chat, serves members, and says that it is done.
+        """Continue a fan-out: read a chat, deliver to members, and settle.
 
-        It may stop anywhere, go on at any later time, do all of it again, or never come back.
+        It may stop anywhere, and continue or repeat its steps at any later time, or never.
         """
         work = self._draw_work(data)
         if work is None:
             return
         audience, chat = work.audience, work.audience.chat
-        served = data.draw(st.sampled_from(("all", "all", "some", "none")))
+        scope = data.draw(st.sampled_from(("all", "all", "some", "none")))
         for user, floor in audience.users.items():
-            if served == "all" or (served == "some" and data.draw(st.booleans())):
+            if scope == "all" or (scope == "some" and data.draw(st.booleans())):
                 after = max(floor, audience.done)
                 epoch = audience.epoch
                 appended, head, _ = self._scripts.deliver(
                     user, work.upto, after=after, chat=chat, epoch=epoch
                 )
-                wanted = self._model.deliver(user, chat, after, work.upto, epoch)
-                assert (appended, head) == wanted
+                expected = self._model.deliver(user, chat, after, work.upto, epoch)
+                assert (appended, head) == expected
                 work.missing.discard(user)
         if not work.missing and data.draw(st.sampled_from((True, True, False))):
             self._settle(chat, work.upto)
 
     def _draw_work(self, data: st.DataObject) -> FanOut | None:
-        """One that runs already, a gateway's new one, or a repair."""
+        """Return a running fan-out, a gateway's new one, or a repair."""
         kind = data.draw(st.sampled_from(("running", "gateway", "gateway", "repair")))
         listed = [chat for chat, state in self._model.chats.items() if state.is_listed]
         if kind == "running" and self._fan_outs:
@@ -179,9 +178,11 @@ class HotMachine(RuleBasedStateMachine):
         if kind == "repair" and listed:
             audience = self._read_audience(data.draw(st.sampled_from(listed)))
             upto = audience.top
-        elif self._left:
-            # The newest one mostly; an older one is a process that comes late.
-            chat, seq = self._left[-data.draw(st.integers(1, min(3, len(self._left))))]
+        elif self._undelivered:
+            # Mostly the newest message; an older one stands for a slow gateway.
+            chat, seq = self._undelivered[
+                -data.draw(st.integers(1, min(3, len(self._undelivered))))
+            ]
             audience = self._read_audience(chat)
             upto = min(seq, audience.top)
         else:
@@ -199,24 +200,24 @@ class HotMachine(RuleBasedStateMachine):
     def _settle(self, chat: ChatId, upto: int) -> None:
         assert self._scripts.settle((chat, upto)) == self._model.settle(chat, upto)
 
-    # what goes on around
+    # other changes
 
     def _disturb(self, data: st.DataObject, chat: ChatId, user: UserId) -> None:
-        """Members and users move, mail is on its way, and now and then Redis is another one."""
-        what = data.draw(st.sampled_from(("members", "move", "mail", "mail", "epoch")))
+        """Change members, move a user to another gateway, settle, or begin a new epoch."""
+        what = data.draw(st.sampled_from(("members", "move", "settle", "settle", "epoch")))
         if what == "members" and self._model.is_open(chat):
             self._change_members(chat, user)
         elif what == "move":
             self._move(user, data.draw(st.sampled_from(("", GATEWAY, "gw-far"))))
-        elif what == "mail" and self._mailed:
-            # Who committed has told the other gateways, maybe long ago.
-            self._settle(*data.draw(st.sampled_from(self._mailed[-3:])))
+        elif what == "settle" and self._notified:
+            # The committing gateway has notified the other gateways, maybe long ago.
+            self._settle(*data.draw(st.sampled_from(self._notified[-3:])))
         elif what == "epoch" and data.draw(st.integers(0, 4)) == 0:
-            # With the same data; calls under way have failed.
+            # The data is the same; pending calls have failed.
             self._epochs += 1
             self._model.epoch = f"E1{self._epochs:03}"
             self._fan_outs.clear()
-            self._mailed.clear()
+            self._notified.clear()
         elif not self._model.is_open(chat):
             self._open(chat)
 
@@ -236,11 +237,11 @@ class HotMachine(RuleBasedStateMachine):
         else:
             self._scripts.redis.hdel(self._scripts.keys.where(0), user)
 
-    # what holds after every step
+    # invariants
 
     @invariant()
     def chats_are_as_in_the_model(self) -> None:
-        """Heads, logs, the list of unfinished fan-outs and the count of the backlog."""
+        """Compare heads, logs, the list of unfinished fan-outs and the count of the backlog."""
         listed = {chat for chat, state in self._model.chats.items() if state.is_listed}
         assert set(self._scripts.undelivered()) == listed
         assert self._scripts.waiting() == self._committed
@@ -258,7 +259,7 @@ class HotMachine(RuleBasedStateMachine):
 
     @invariant()
     def inboxes_are_as_in_the_model(self) -> None:
-        """Entries in their order, their count without gap, heads, and what deliver noted."""
+        """Compare entries, seqs without gaps, heads, and the positions that `deliver` recorded."""
         heads = self._scripts.seqs()
         for user, state in self._model.users.items():
             found = self._scripts.inbox(user)
@@ -266,21 +267,21 @@ class HotMachine(RuleBasedStateMachine):
             assert [seq for seq, _, _ in found] == list(range(1, len(found) + 1))
             assert heads.get(user, 0) == len(found)
             box = self._scripts.box(user)
-            brought = {name[2:]: value for name, value in box.items() if name[:2] == "t:"}
-            assert brought == {chat: f"{seq} {of}" for chat, (seq, of) in state.brought.items()}
+            delivered = {name[2:]: value for name, value in box.items() if name[:2] == "t:"}
+            assert delivered == {chat: f"{seq} {of}" for chat, (seq, of) in state.delivered.items()}
 
     @invariant()
     def no_member_misses_or_repeats_a_message(self) -> None:
-        """Since a member joined, the inbox has each message of the chat once, in order.
+        """The inbox has each message of the chat since the join once, in order.
 
-        Up to the newest, if nothing is pending; at least up to `done`, if something is.
+        If nothing is pending, up to the newest message; otherwise at least up to `done`.
         """
         for chat, state in self._model.chats.items():
             for user in state.joined:
                 floor = state.floor_of(user)
                 got = [
                     cs
-                    for of, cs in self._model.users[user].inbox  # which is as the real one
+                    for of, cs in self._model.users[user].inbox  # equal to the real inbox
                     if of == chat and cs > floor
                 ]
                 assert got == list(range(floor + 1, floor + 1 + len(got)))
@@ -288,7 +289,7 @@ class HotMachine(RuleBasedStateMachine):
                 assert max(least, floor) <= floor + len(got) <= state.seq or floor >= state.seq
 
 
-@pytest.mark.timeout(400)  # a failure is made small first, which takes minutes
+@pytest.mark.timeout(400)  # shrinking a failure takes minutes
 def test_hot_scripts_in_any_order_agree_with_the_model(redis_url: str) -> None:
     """No order of sends, fan-outs, repairs and membership changes loses or repeats anything."""
     with redis_client(redis_url) as client:

@@ -1,4 +1,4 @@
-"""Calls to the warm tier through Redis: answered once, mapped back, never waited for in vain."""
+"""Calls to the warm tier through Redis: each is answered once, or fails by its deadline."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Perform = Callable[[Call, CallQueue], Awaitable[None]]
 
 
 class Caller:
-    """A gateway: its calls, and the stream that brings the answers."""
+    """A gateway: its calls, and the stream from which it reads the answers."""
 
     def __init__(self, hot: HotClient, timeout_s: float) -> None:
         self.calls = WarmCalls(hot, GATEWAY, timeout_s)
@@ -55,7 +55,7 @@ class Caller:
         self.is_listening = asyncio.Event()
 
     async def listen(self) -> None:
-        """Take answers from the stream until cancelled."""
+        """Read answers from the stream until cancelled."""
         async for records in self._gateway_stream.iter_records():
             self.is_listening.set()
             for record in records or ():
@@ -65,7 +65,7 @@ class Caller:
 
 
 async def end(task: asyncio.Task[Any]) -> None:
-    """Cancel a task for good."""
+    """Cancel a task until it has ended."""
     while not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=0.2)
@@ -73,7 +73,7 @@ async def end(task: asyncio.Task[Any]) -> None:
 
 @contextlib.asynccontextmanager
 async def open_caller(hot: HotClient, timeout_s: float = 30.0) -> AsyncIterator[Caller]:
-    """A gateway that can be answered."""
+    """Start a gateway; yield it once it reads its stream."""
     caller = Caller(hot, timeout_s)
     task = asyncio.create_task(caller.listen())
     try:
@@ -85,7 +85,7 @@ async def open_caller(hot: HotClient, timeout_s: float = 30.0) -> AsyncIterator[
 
 @contextlib.asynccontextmanager
 async def open_worker(hot: HotClient, perform: Perform, name: str = "w1") -> AsyncIterator[None]:
-    """A worker that does this with each call."""
+    """Run a worker that performs each call with this function."""
     queue = CallQueue(hot=hot, consumer=name, clock=SystemClock())
 
     async def work() -> None:
@@ -100,7 +100,7 @@ async def open_worker(hot: HotClient, perform: Perform, name: str = "w1") -> Asy
 
 
 def answering(payload: Any) -> Perform:
-    """Answer every call with this."""
+    """Return a function that answers every call with this payload."""
 
     async def perform(call: Call, queue: CallQueue) -> None:
         queue.answer(call, _encode(payload))
@@ -108,8 +108,8 @@ def answering(payload: Any) -> Perform:
     return perform
 
 
-async def test_call_is_answered_with_what_the_worker_said(hot: HotClient) -> None:
-    """Operation and answer survive the way through Redis."""
+async def test_call_returns_the_answer_of_the_worker(hot: HotClient) -> None:
+    """Operations and answers are not changed on their way through Redis."""
     seen: list[Any] = []
 
     async def perform(call: Call, queue: CallQueue) -> None:
@@ -134,16 +134,16 @@ async def test_call_is_answered_with_what_the_worker_said(hot: HotClient) -> Non
     ]
 
 
-async def test_call_history_comes_back_as_messages(hot: HotClient) -> None:
-    """Every field of a message survives."""
+async def test_call_for_history_returns_messages(hot: HotClient) -> None:
+    """Every field of a message is kept."""
     message = frames.Message(4, 40, CHAT, "m", ALICE, "r", "text", "näive 🙂", reply_to=2)
 
     async with open_caller(hot) as caller, open_worker(hot, answering(HistoryRun([message]))):
         assert (await caller.calls.read_run(CHAT, None, 3, 50, None)).messages == [message]
 
 
-async def test_calls_at_once_each_get_their_own_answer(hot: HotClient) -> None:
-    """Answers come in any order, some of many calls in one entry of mail."""
+async def test_concurrent_calls_each_get_their_own_answer(hot: HotClient) -> None:
+    """Answers may come in any order, and many of them in one entry of the gateway stream."""
     held: list[tuple[Call, CallQueue]] = []
 
     async def perform(call: Call, queue: CallQueue) -> None:
@@ -177,8 +177,10 @@ async def test_calls_at_once_each_get_their_own_answer(hot: HotClient) -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-async def test_call_that_failed_raises_the_worker_s_error(hot: HotClient, error: ChatError) -> None:
-    """Kind and words are those of the worker."""
+async def test_call_that_fails_raises_the_error_of_the_worker(
+    hot: HotClient, error: ChatError
+) -> None:
+    """Type, message and retry time are those of the worker."""
 
     async def perform(call: Call, queue: CallQueue) -> None:
         queue.fail(call, error)
@@ -193,7 +195,7 @@ async def test_call_that_failed_raises_the_worker_s_error(hot: HotClient, error:
 
 
 async def test_lost_race_at_the_worker_is_temporary_at_the_gateway(hot: HotClient) -> None:
-    """The client may retry, and gets the time."""
+    """The client may retry, and gets the time to wait."""
 
     async def perform(call: Call, queue: CallQueue) -> None:
         queue.fail(call, LostRace("session: changed by a concurrent request; try again"))
@@ -205,8 +207,8 @@ async def test_lost_race_at_the_worker_is_temporary_at_the_gateway(hot: HotClien
     assert (caught.value.temporary, caught.value.retry_after_ms) == (True, 100)
 
 
-async def test_call_without_a_worker_is_given_up_in_time_and_says_why(hot: HotClient) -> None:
-    """The caller waits at most until the deadline; the message says what to start."""
+async def test_call_without_a_worker_fails_at_its_deadline(hot: HotClient) -> None:
+    """The error says what to start."""
     async with open_caller(hot, timeout_s=0.1) as caller:
         with pytest.raises(
             Unavailable, match=r"0\.1 s; check that `chatserver worker rpc` is running"
@@ -230,12 +232,12 @@ async def test_call_answered_too_late_is_dropped(hot: HotClient) -> None:
         may_answer.set()
         await eventually(lambda: len(caller.answers) == 1)
 
-        caller.calls._timeout_s = 30.0  # this one may take its time
+        caller.calls._timeout_s = 30.0  # the next call may be slow
         await caller.calls.load_chat(CHAT)
 
 
 async def test_call_made_before_the_first_worker_is_answered(hot: HotClient) -> None:
-    """A gateway may be faster to start than the workers."""
+    """A gateway may start before the workers."""
     async with open_caller(hot) as caller:
         waiting = asyncio.create_task(caller.calls.load_chat(CHAT))
         await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
@@ -244,8 +246,8 @@ async def test_call_made_before_the_first_worker_is_answered(hot: HotClient) -> 
             await asyncio.wait_for(waiting, 20)
 
 
-async def test_calls_go_to_one_worker_each(hot: HotClient) -> None:
-    """Several workers share the work and never do it twice."""
+async def test_calls_are_performed_by_one_worker_each(hot: HotClient) -> None:
+    """Several workers share the calls; none is performed twice."""
     done: list[tuple[str, str]] = []
 
     def by(name: str) -> Perform:
@@ -266,7 +268,7 @@ async def test_calls_go_to_one_worker_each(hot: HotClient) -> None:
     assert len({call for _, call in done}) == len(done) == 100
 
 
-async def test_call_that_is_too_old_is_answered_and_not_executed(hot: HotClient) -> None:
+async def test_call_that_is_too_old_fails_and_is_not_performed(hot: HotClient) -> None:
     """The caller gets an error at once, and the log names the operation."""
     done: list[str] = []
 
@@ -288,7 +290,7 @@ async def test_call_that_is_too_old_is_answered_and_not_executed(hot: HotClient)
     ]
 
 
-async def test_calls_beyond_the_bound_are_overloaded_and_make_room(
+async def test_calls_beyond_the_limit_are_overloaded_until_others_end(
     hot: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Waiting calls are bounded; ended ones do not count, however they ended."""
@@ -305,10 +307,10 @@ async def test_calls_beyond_the_bound_are_overloaded_and_make_room(
             await caller.calls.load_chat(CHAT)
 
 
-async def test_call_given_up_by_its_caller_is_not_counted(
+async def test_call_that_is_cancelled_is_not_counted(
     hot: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A session that ends takes its calls with it."""
+    """A session that ends cancels its calls."""
     monkeypatch.setattr(rpc_client, "WAITING_MAX", 1)
     async with open_caller(hot) as caller:
         first = asyncio.create_task(caller.calls.load_chat(CHAT))
@@ -320,8 +322,8 @@ async def test_call_given_up_by_its_caller_is_not_counted(
             await caller.calls.load_chat(CHAT)
 
 
-async def test_call_while_redis_is_away_fails_at_once(start_redis: StartRedis) -> None:
-    """It is not asked, so there is nothing to wait for."""
+async def test_call_while_redis_is_down_fails_at_once(start_redis: StartRedis) -> None:
+    """The call was not queued, so it does not wait for its deadline."""
     server = start_redis("no")
     async with open_hot(patient(redis_url_of(server))) as hot:
         calls = WarmCalls(hot, GATEWAY, 60.0)
@@ -348,8 +350,8 @@ async def test_call_that_waits_while_redis_is_restarted_fails_at_once(
             await asyncio.wait_for(waiting, 30)
 
 
-async def test_worker_s_queue_says_that_redis_went_away(start_redis: StartRedis) -> None:
-    """The caller of the worker restarts it."""
+async def test_worker_queue_fails_when_redis_goes_down(start_redis: StartRedis) -> None:
+    """The worker process then restarts the worker."""
     server = start_redis("no")
     async with open_hot(patient(redis_url_of(server))) as hot:
         calls = CallQueue(hot=hot, consumer="w1", clock=SystemClock()).iter_calls()
@@ -362,8 +364,8 @@ async def test_worker_s_queue_says_that_redis_went_away(start_redis: StartRedis)
             await asyncio.wait_for(waiting, 30)
 
 
-async def test_worker_s_queue_that_was_lost_with_redis_is_said_too(hot: HotClient) -> None:
-    """A consumer group that is gone is made again by the next start."""
+async def test_worker_queue_fails_when_its_stream_is_lost(hot: HotClient) -> None:
+    """The next start creates the consumer group again."""
     calls = CallQueue(hot=hot, consumer="w1", clock=SystemClock()).iter_calls()
     waiting = asyncio.ensure_future(anext(calls))
     await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
@@ -377,7 +379,7 @@ async def test_worker_s_queue_that_was_lost_with_redis_is_said_too(hot: HotClien
 
 
 async def test_calls_are_bounded_in_redis(hot: HotClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without workers the stream of calls does not grow without end."""
+    """Without workers the stream of calls does not grow without limit."""
     monkeypatch.setattr(rpc_client, "CALLS_MAX", 100)
     calls = WarmCalls(hot, GATEWAY, 0.01)
 
@@ -388,7 +390,7 @@ async def test_calls_are_bounded_in_redis(hot: HotClient, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("ticks", range(8))
-async def test_worker_s_queue_cancelled_at_any_moment_ends(hot: HotClient, ticks: int) -> None:
+async def test_worker_queue_cancelled_at_any_moment_ends(hot: HotClient, ticks: int) -> None:
     """A stopping worker ends, however busy it is."""
     queue = CallQueue(hot=hot, consumer="w1", clock=SystemClock())
     taken: list[TakenCall] = []
@@ -410,4 +412,4 @@ async def test_worker_s_queue_cancelled_at_any_moment_ends(hot: HotClient, ticks
     await end(task)
     await end(calling)
 
-    assert done, "the cancellation was swallowed"
+    assert done, "the worker ignored its cancellation"

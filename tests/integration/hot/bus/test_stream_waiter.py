@@ -24,8 +24,8 @@ async def append(hot: HotClient, key: str) -> str:
     return name.decode()
 
 
-async def test_wait_returns_the_entry_that_is_appended_meanwhile(hot: HotClient) -> None:
-    """The wait ends with the entry, not with its deadline."""
+async def test_wait_returns_an_entry_appended_during_the_wait(hot: HotClient) -> None:
+    """The wait ends with the entry, not at its deadline."""
     waiter = StreamWaiter(hot, "s")
     waiting = asyncio.create_task(waiter.wait_after(FIRST, LONG_MS))
     entry = await append(hot, "s")
@@ -35,7 +35,7 @@ async def test_wait_returns_the_entry_that_is_appended_meanwhile(hot: HotClient)
     await waiter.close()
 
 
-async def test_wait_returns_at_once_if_an_entry_is_there(hot: HotClient) -> None:
+async def test_wait_returns_an_existing_entry_at_once(hot: HotClient) -> None:
     """Only entries after the given one count."""
     waiter = StreamWaiter(hot, "s")
     first, second = await append(hot, "s"), await append(hot, "s")
@@ -47,8 +47,8 @@ async def test_wait_returns_at_once_if_an_entry_is_there(hot: HotClient) -> None
     await waiter.close()
 
 
-async def test_wait_fails_when_redis_ends(start_redis: StartRedis) -> None:
-    """Workers start again, and connect anew."""
+async def test_wait_fails_when_redis_goes_down(start_redis: StartRedis) -> None:
+    """Workers then restart and reconnect."""
     server = start_redis()
     async with open_hot(patient(redis_url_of(server))) as hot:
         waiter = StreamWaiter(hot, "s")

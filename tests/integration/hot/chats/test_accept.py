@@ -1,4 +1,4 @@
-"""accept.lua: places in a chat, references, and what it refuses."""
+"""accept.lua: seqs and timestamps, refs, and refused messages."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ OTHER = ChatId("c2")
 
 
 def sends(count: int, sender: UserId = ALICE, stem: str = "r") -> list[Sending]:
-    """Messages of one sender under refs of their own."""
+    """Return messages of one sender with different refs."""
     return [Sending(sender, f"{stem}{n}", mid=f"M{n}") for n in range(1, count + 1)]
 
 
-# place in the chat
+# seqs and timestamps
 
 
 def test_accept_first_messages_number_from_one_without_gap(scripts: Scripts) -> None:
@@ -52,8 +52,8 @@ def test_accept_first_messages_number_from_one_without_gap(scripts: Scripts) -> 
     assert scripts.head()["seq"] == "5"
 
 
-def test_accept_batch_of_two_chats_numbers_each_by_itself(scripts: Scripts) -> None:
-    """Chats that share a batch do not share a count."""
+def test_accept_batch_of_two_chats_numbers_each_separately(scripts: Scripts) -> None:
+    """Chats in one batch have independent seqs."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(ALICE, BOB, chat=OTHER, seq=41)
 
@@ -70,7 +70,7 @@ def test_accept_batch_of_two_chats_numbers_each_by_itself(scripts: Scripts) -> N
 
 
 def test_accept_timestamps_rise_and_follow_the_clock(scripts: Scripts) -> None:
-    """Messages of one instant still have timestamps of their own, in microseconds."""
+    """Messages of one batch have different timestamps, in microseconds."""
     scripts.open_chat(ALICE, BOB)
     before = time.time()
 
@@ -84,7 +84,7 @@ def test_accept_timestamps_rise_and_follow_the_clock(scripts: Scripts) -> None:
 
 
 def test_accept_clock_behind_the_chat_still_gives_rising_timestamps(scripts: Scripts) -> None:
-    """A Redis whose clock is behind goes on one microsecond above the last timestamp."""
+    """If the clock of Redis is behind, timestamps continue one microsecond above the last one."""
     ahead = int((time.time() + 86_400) * 1e6)
     scripts.open_chat(ALICE, BOB, ts=ahead)
 
@@ -94,7 +94,7 @@ def test_accept_clock_behind_the_chat_still_gives_rising_timestamps(scripts: Scr
 
 
 def test_accept_keeps_blob_under_seq_and_timestamp(scripts: Scripts) -> None:
-    """The log holds what was sent, byte for byte."""
+    """The log holds the message byte for byte."""
     scripts.open_chat(ALICE, BOB)
 
     (answer,) = scripts.accept(Sending(ALICE, "r", receiver="bob", tail='"body":"näive 🙂\\n"}'))
@@ -102,8 +102,8 @@ def test_accept_keeps_blob_under_seq_and_timestamp(scripts: Scripts) -> None:
     assert scripts.log() == [(1, answer.ts, 'bob\n"body":"näive 🙂\\n"}')]
 
 
-def test_accept_batch_makes_one_backlog_entry_of_what_it_committed(scripts: Scripts) -> None:
-    """New messages go to the backlog in order, with the gateway; a repeat does not."""
+def test_accept_batch_adds_one_backlog_entry_of_its_committed_messages(scripts: Scripts) -> None:
+    """The entry has the new messages in order, and the gateway; a retry is not in it."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1", tail="one"))
 
@@ -121,11 +121,11 @@ def test_accept_batch_makes_one_backlog_entry_of_what_it_committed(scripts: Scri
     assert scripts.waiting() == 3
 
 
-# references
+# refs
 
 
-def test_accept_same_ref_in_later_batch_returns_its_place(scripts: Scripts) -> None:
-    """A retry finds seq, timestamp, mid and digest of the first time, and changes nothing."""
+def test_accept_same_ref_in_later_batch_returns_the_first_message(scripts: Scripts) -> None:
+    """A retry gets seq, timestamp, mid and digest of the first message, and changes nothing."""
     scripts.open_chat(ALICE, BOB)
     (first,) = scripts.accept(Sending(ALICE, "r", mid="M1", digest="abcd"))
 
@@ -137,7 +137,7 @@ def test_accept_same_ref_in_later_batch_returns_its_place(scripts: Scripts) -> N
 
 
 def test_accept_same_ref_twice_in_one_batch_commits_once(scripts: Scripts) -> None:
-    """A client that sends twice in one tick has one message."""
+    """A client that sends a message twice at once has one message."""
     scripts.open_chat(ALICE, BOB)
 
     first, again, later = scripts.accept(
@@ -152,7 +152,7 @@ def test_accept_same_ref_twice_in_one_batch_commits_once(scripts: Scripts) -> No
 def test_accept_same_ref_with_another_body_returns_the_digest_of_the_first(
     scripts: Scripts,
 ) -> None:
-    """The place carries the digest by which the caller sees a conflict."""
+    """The caller detects a conflict by the digest."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r", digest="f1"))
 
@@ -162,7 +162,7 @@ def test_accept_same_ref_with_another_body_returns_the_digest_of_the_first(
 
 
 def test_accept_same_ref_of_other_sender_or_chat_is_another_message(scripts: Scripts) -> None:
-    """A ref belongs to one sender in one chat."""
+    """A ref is unique per sender and chat."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(ALICE, BOB, chat=OTHER)
     scripts.accept(Sending(ALICE, "r"))
@@ -172,8 +172,8 @@ def test_accept_same_ref_of_other_sender_or_chat_is_another_message(scripts: Scr
     assert [answer.code for answer in answers] == [COMMITTED, COMMITTED]
 
 
-def test_accept_ref_of_the_generation_before_is_known(scripts: Scripts) -> None:
-    """A retry is recognized in the next generation, too."""
+def test_accept_ref_of_the_previous_generation_is_known(scripts: Scripts) -> None:
+    """A retry is recognized in the next generation of refs, too."""
     scripts.open_chat(ALICE, BOB)
     (first,) = scripts.accept(Sending(ALICE, "r"))
     (refs,) = [key.decode() for key in scripts.redis.keys("{p0}:refs-*:c1")]
@@ -186,7 +186,7 @@ def test_accept_ref_of_the_generation_before_is_known(scripts: Scripts) -> None:
 
 
 def test_accept_ref_expires_after_its_time(scripts: Scripts) -> None:
-    """References expire together, after at least their time and at most twice that."""
+    """Refs expire together, after at least their TTL and at most twice that."""
     scripts.open_chat(ALICE, BOB)
 
     scripts.accept(Sending(ALICE, "r"), ref_ttl_s=500)
@@ -200,7 +200,7 @@ def test_accept_ref_expires_after_its_time(scripts: Scripts) -> None:
 
 
 def test_accept_chat_that_is_not_open_is_closed(scripts: Scripts) -> None:
-    """A chat that Redis does not have has to be loaded; nothing is written for it."""
+    """A chat that is not in Redis must be loaded; nothing is written for it."""
     answers = scripts.accept(*sends(2))
 
     assert answers == [Answer(CLOSED), Answer(CLOSED)]
@@ -210,7 +210,7 @@ def test_accept_chat_that_is_not_open_is_closed(scripts: Scripts) -> None:
 
 @pytest.mark.parametrize("gate", [GATE, "E2:1"])
 def test_accept_chat_of_another_epoch_is_closed(scripts: Scripts, gate: str) -> None:
-    """A chat must be loaded again in each epoch, whatever the sender's audience is."""
+    """A chat must be loaded again in each epoch, whichever version the sender knows."""
     scripts.open_chat(ALICE, BOB, epoch=EPOCH)
 
     answers = scripts.accept(Sending(ALICE, "r", gate=gate), epoch="E2")
@@ -219,14 +219,16 @@ def test_accept_chat_of_another_epoch_is_closed(scripts: Scripts, gate: str) -> 
     assert scripts.log() == []
 
 
-def test_accept_epoch_that_only_begins_alike_is_closed(scripts: Scripts) -> None:
+def test_accept_epoch_with_the_same_prefix_is_closed(scripts: Scripts) -> None:
     """E1 is not E10."""
     scripts.open_chat(ALICE, BOB, epoch="E10")
 
     assert scripts.accept(Sending(ALICE, "r"), epoch="E1") == [Answer(CLOSED)]
 
 
-def test_accept_stale_gate_member_is_committed_and_left_undelivered(scripts: Scripts) -> None:
+def test_accept_member_with_stale_audience_is_committed_and_left_undelivered(
+    scripts: Scripts,
+) -> None:
     """With outdated recipients nothing is delivered, and the chat is listed as undelivered."""
     scripts.open_chat(ALICE, BOB, version=2)
     before_ms = time.time() * 1000
@@ -241,8 +243,10 @@ def test_accept_stale_gate_member_is_committed_and_left_undelivered(scripts: Scr
 
 
 @pytest.mark.parametrize("to", [(), (ALICE, BOB)])
-def test_accept_stale_gate_non_member_is_refused(scripts: Scripts, to: tuple[UserId, ...]) -> None:
-    """A user who left since the audience was read is refused (promise P7)."""
+def test_accept_non_member_with_stale_audience_is_refused(
+    scripts: Scripts, to: tuple[UserId, ...]
+) -> None:
+    """A user who left after the audience was read is refused (promise P7)."""
     scripts.open_chat(BOB, CAROL, version=2)
 
     (answer,) = scripts.accept(Sending(ALICE, "r", gate=f"{EPOCH}:1", to=to))
@@ -252,7 +256,7 @@ def test_accept_stale_gate_non_member_is_refused(scripts: Scripts, to: tuple[Use
     assert scripts.waiting() == 0
 
 
-def test_accept_sender_outside_the_audience_is_looked_up(scripts: Scripts) -> None:
+def test_accept_sender_outside_the_audience_is_checked(scripts: Scripts) -> None:
     """A matching chat version does not replace membership."""
     scripts.open_chat(ALICE, BOB)
 
@@ -262,7 +266,7 @@ def test_accept_sender_outside_the_audience_is_looked_up(scripts: Scripts) -> No
     assert scripts.inbox(ALICE) == []
 
 
-def test_accept_retry_of_a_former_member_finds_what_was_committed(scripts: Scripts) -> None:
+def test_accept_retry_of_a_former_member_finds_the_committed_message(scripts: Scripts) -> None:
     """The ack was lost before the sender left: refusing the retry would deny a message (P2)."""
     scripts.open_chat(ALICE, BOB)
     (first,) = scripts.accept(Sending(ALICE, "r"))
@@ -276,22 +280,22 @@ def test_accept_retry_of_a_former_member_finds_what_was_committed(scripts: Scrip
     assert len(scripts.log()) == 1
 
 
-def test_accept_full_backlog_refuses_and_counts_right_afterwards(scripts: Scripts) -> None:
-    """Refused messages are not counted; sends continue when there is room."""
+def test_accept_full_backlog_refuses_and_counts_correctly_afterwards(scripts: Scripts) -> None:
+    """Refused messages are not counted; sends continue when there is space."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(*sends(3), backlog_max=5)
 
     refused = scripts.accept(*sends(3, BOB), backlog_max=5)
-    taken = scripts.accept(*sends(2, BOB), backlog_max=5)
+    accepted = scripts.accept(*sends(2, BOB), backlog_max=5)
 
     assert refused == [Answer(FULL)] * 3
-    assert [answer.code for answer in taken] == [COMMITTED, COMMITTED]
-    assert [answer.seq for answer in taken] == [4, 5]
+    assert [answer.code for answer in accepted] == [COMMITTED, COMMITTED]
+    assert [answer.seq for answer in accepted] == [4, 5]
     assert scripts.waiting() == 5
 
 
 def test_accept_full_chat_refuses_its_messages_only(scripts: Scripts) -> None:
-    """One chat cannot fill the backlog; when some of it is stored, its sends go on."""
+    """One chat cannot fill the backlog; its sends continue when some messages are stored."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(ALICE, BOB, chat=OTHER)
 
@@ -307,8 +311,8 @@ def test_accept_full_chat_refuses_its_messages_only(scripts: Scripts) -> None:
     assert scripts.waiting() == 5
 
 
-def test_accept_mixed_batch_counts_only_what_it_committed(scripts: Scripts) -> None:
-    """Repeats, strangers and closed chats leave the count of the backlog as it was."""
+def test_accept_mixed_batch_counts_only_committed_messages(scripts: Scripts) -> None:
+    """Retries, non-members and closed chats do not change the count of the backlog."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r"))
 

@@ -1,4 +1,4 @@
-"""accept.lua: inboxes that the commit serves, gateways it names, and what it leaves to others."""
+"""accept.lua: delivery to inboxes, gateways to notify, and deliveries left to a fan-out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OTHER = ChatId("c2")
 
 
 def sends(count: int, sender: UserId = ALICE, stem: str = "r") -> list[Sending]:
-    """Messages of one sender under refs of their own."""
+    """Return messages of one sender with different refs."""
     return [Sending(sender, f"{stem}{n}", mid=f"M{n}") for n in range(1, count + 1)]
 
 
@@ -37,7 +37,7 @@ def sends(count: int, sender: UserId = ALICE, stem: str = "r") -> list[Sending]:
 
 
 def test_accept_puts_reference_into_every_inbox(scripts: Scripts) -> None:
-    """Each member's inbox counts for itself and names chat and seq."""
+    """Each member's inbox has its own seqs, and refers to chat and seq."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(BOB, chat=OTHER)
     scripts.accept(Sending(BOB, "alone", chat=OTHER, to=(BOB,)))
@@ -51,7 +51,7 @@ def test_accept_puts_reference_into_every_inbox(scripts: Scripts) -> None:
     assert scripts.undelivered() == []
 
 
-def test_accept_notes_in_the_chat_what_is_served_and_who_sent_last(scripts: Scripts) -> None:
+def test_accept_records_the_delivered_seq_and_the_last_seq_of_each_sender(scripts: Scripts) -> None:
     """Sending moves the sender's read mark; user states are not changed."""
     scripts.open_chat(ALICE, BOB)
 
@@ -63,10 +63,10 @@ def test_accept_notes_in_the_chat_what_is_served_and_who_sent_last(scripts: Scri
     assert scripts.box(ALICE) == scripts.box(BOB) == {}
 
 
-def test_accept_left_undelivered_notes_who_sent_and_not_that_it_is_served(
+def test_accept_left_undelivered_records_the_sender_and_no_delivery(
     scripts: Scripts,
 ) -> None:
-    """`done` waits for the fan-out; what was sent is read all the same."""
+    """`done` waits for the fan-out; the sender's own message is read at once."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1"))
 
@@ -76,18 +76,18 @@ def test_accept_left_undelivered_notes_who_sent_and_not_that_it_is_served(
     assert (head["seq"], head["done"], head[f"s:{BOB}"]) == ("2", "1", "2")
 
 
-def test_accept_chats_in_turns_reach_inboxes_chat_by_chat(scripts: Scripts) -> None:
-    """Chats that alternate within a batch keep their own order, and do not mix up their state."""
+def test_accept_alternating_chats_reach_inboxes_chat_by_chat(scripts: Scripts) -> None:
+    """Chats that alternate within a batch keep their order and their own state."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(ALICE, BOB, chat=OTHER)
-    turns = [
+    batch = [
         Sending(sender, f"r{n}", chat=chat)
         for n, (sender, chat) in enumerate(
             [(ALICE, CHAT), (ALICE, OTHER), (BOB, CHAT), (ALICE, CHAT), (BOB, OTHER), (BOB, CHAT)]
         )
     ]
 
-    answers = scripts.accept(*turns)
+    answers = scripts.accept(*batch)
 
     assert [answer.seq for answer in answers] == [1, 1, 2, 3, 2, 4]
     assert [answer.inboxes[0].seq for answer in answers] == [1, 5, 2, 3, 6, 4]
@@ -104,8 +104,8 @@ def test_accept_chats_in_turns_reach_inboxes_chat_by_chat(scripts: Scripts) -> N
     ]
 
 
-def test_accept_chats_that_share_some_recipients_place_each_copy(scripts: Scripts) -> None:
-    """Repeats and strangers between them shift no place; who shares no chat sees none of it."""
+def test_accept_chats_that_share_some_recipients_reach_all_inboxes(scripts: Scripts) -> None:
+    """Retries and non-members between them shift no seq; other inboxes are not changed."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(BOB, CAROL, chat=OTHER)
     scripts.accept(Sending(BOB, "early", chat=OTHER, to=(BOB, CAROL)))
@@ -149,8 +149,8 @@ def test_accept_chats_that_share_some_recipients_place_each_copy(scripts: Script
     assert scripts.waiting() == 6
 
 
-def test_accept_more_recipients_than_lua_unpacks_at_once_serves_each(scripts: Scripts) -> None:
-    """A call of many chats may have more recipients than one HMGET can be given (8,000)."""
+def test_accept_more_recipients_than_lua_unpacks_at_once_reaches_each(scripts: Scripts) -> None:
+    """A call with many chats may have more recipients than one HMGET allows (8,000)."""
     users = [UserId(f"u{n}") for n in range(9_000)]
     chats = {ChatId(f"chat{n}"): tuple(users[n * 300 : n * 300 + 350]) for n in range(30)}
     for chat, members in chats.items():
@@ -182,10 +182,10 @@ def test_accept_more_recipients_than_lua_unpacks_at_once_serves_each(scripts: Sc
     assert scripts.undelivered() == ["chat13"]
 
 
-def test_accept_inbox_is_trimmed_to_its_bound(scripts: Scripts) -> None:
-    """An inbox holds its newest events, and never fewer than its bound.
+def test_accept_trims_the_inbox_to_its_limit(scripts: Scripts) -> None:
+    """An inbox holds its newest events, and never fewer than its limit.
 
-    It holds at most 15 more, and the rest of the oldest entry.
+    It holds at most 15 more, and the other messages of the oldest entry.
     """
     scripts.open_chat(ALICE, BOB)
 
@@ -197,7 +197,7 @@ def test_accept_inbox_is_trimmed_to_its_bound(scripts: Scripts) -> None:
         assert min(20, top) <= len(held) <= 35 + 9
 
 
-def test_accept_names_other_gateways_and_notes_the_chat(scripts: Scripts) -> None:
+def test_accept_names_other_gateways_and_lists_the_chat_as_undelivered(scripts: Scripts) -> None:
     """The chat stays listed until users on other gateways are notified."""
     scripts.open_chat(ALICE, BOB)
     scripts.place(ALICE, GATEWAY)
@@ -210,8 +210,10 @@ def test_accept_names_other_gateways_and_notes_the_chat(scripts: Scripts) -> Non
     assert scripts.head()["gate"] == GATE
 
 
-def test_accept_everyone_here_or_offline_is_not_noted(scripts: Scripts) -> None:
-    """The caller serves its own sessions: no other gateway is notified."""
+def test_accept_with_all_recipients_here_or_offline_does_not_list_the_chat(
+    scripts: Scripts,
+) -> None:
+    """The caller notifies its own sessions; no other gateway needs a notification."""
     scripts.open_chat(ALICE, BOB)
     scripts.place(ALICE, GATEWAY)
 
@@ -221,7 +223,7 @@ def test_accept_everyone_here_or_offline_is_not_noted(scripts: Scripts) -> None:
 
 
 def test_accept_pending_fan_out_blocks_delivery_until_settled(scripts: Scripts) -> None:
-    """No inbox may get a later message before an earlier one that is not delivered yet."""
+    """No inbox may get a later message before an earlier undelivered one."""
     scripts.open_chat(ALICE, BOB, version=2)
     fresh = f"{EPOCH}:2"
     scripts.accept(Sending(ALICE, "r1", gate=f"{EPOCH}:1"))
@@ -231,14 +233,14 @@ def test_accept_pending_fan_out_blocks_delivery_until_settled(scripts: Scripts) 
     for user in (ALICE, BOB):
         scripts.deliver(user, 2)
     scripts.settle((CHAT, 2))
-    (free,) = scripts.accept(Sending(ALICE, "r3", gate=fresh))
+    (delivered,) = scripts.accept(Sending(ALICE, "r3", gate=fresh))
 
-    assert (blocked.code, free.code) == (UNDELIVERED, COMMITTED)
+    assert (blocked.code, delivered.code) == (UNDELIVERED, COMMITTED)
     assert [cs for _, _, cs in scripts.inbox(BOB)] == ["1", "2", "3"]
 
 
-def test_accept_pending_blocks_all_of_a_later_batch(scripts: Scripts) -> None:
-    """One mark behind the gate, however many messages pend; another chat goes on."""
+def test_accept_pending_fan_out_blocks_all_of_a_later_batch(scripts: Scripts) -> None:
+    """The chat is marked as pending once, for any number of messages; other chats continue."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(ALICE, BOB, chat=OTHER)
     scripts.accept(*[dataclasses.replace(each, to=()) for each in sends(2)])
@@ -251,8 +253,8 @@ def test_accept_pending_blocks_all_of_a_later_batch(scripts: Scripts) -> None:
     assert scripts.head(OTHER)["gate"] == GATE
 
 
-def test_accept_pending_fan_out_reaches_what_followed_it_too(scripts: Scripts) -> None:
-    """A late delivery brings all missing entries, and none that the commit delivered."""
+def test_accept_pending_fan_out_delivers_later_messages_too(scripts: Scripts) -> None:
+    """A late delivery appends all missing entries, and none that the commit delivered."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1"))
     scripts.accept(Sending(ALICE, "r2", to=()))
@@ -265,7 +267,7 @@ def test_accept_pending_fan_out_reaches_what_followed_it_too(scripts: Scripts) -
     assert [cs for _, _, cs in scripts.inbox(BOB)] == ["1", "2", "3"]
 
 
-def test_accept_chat_noted_before_keeps_its_first_time(scripts: Scripts) -> None:
+def test_accept_chat_that_is_listed_as_undelivered_keeps_its_time(scripts: Scripts) -> None:
     """The list has the time of the oldest unfinished fan-out."""
     scripts.open_chat(ALICE, BOB)
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 5})
@@ -275,8 +277,8 @@ def test_accept_chat_noted_before_keeps_its_first_time(scripts: Scripts) -> None
     assert scripts.redis.zscore(scripts.keys.undelivered(0), CHAT) == 5
 
 
-def test_accept_batch_as_large_as_allowed_is_committed(scripts: Scripts) -> None:
-    """1,024 messages, the most that a batch may be set to, fit into one call."""
+def test_accept_batch_of_the_largest_size_is_committed(scripts: Scripts) -> None:
+    """1,024 messages, the maximum of the setting, fit into one call."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(ALICE, BOB, chat=OTHER)
     batch = [Sending(ALICE, f"r{n}", chat=(CHAT, OTHER)[n % 2]) for n in range(1024)]
@@ -292,8 +294,10 @@ def test_accept_batch_as_large_as_allowed_is_committed(scripts: Scripts) -> None
 # large chats
 
 
-def test_accept_in_large_chat_reaches_no_inbox_and_names_who_watches(scripts: Scripts) -> None:
-    """Members read its log; it is listed until other gateways are notified."""
+def test_accept_in_large_chat_reaches_no_inbox_and_names_subscribed_gateways(
+    scripts: Scripts,
+) -> None:
+    """Members read the chat's log; it is listed until other gateways are notified."""
     scripts.open_chat(ALICE, BOB)
     scripts.open_chat(ALICE, BOB, chat=OTHER)
     later, before = time.time() * 1000 + 60_000, time.time() * 1000 - 1
@@ -314,8 +318,10 @@ def test_accept_in_large_chat_reaches_no_inbox_and_names_who_watches(scripts: Sc
     assert (scripts.head()["done"], scripts.head()["gate"]) == ("2", GATE)
 
 
-def test_accept_in_large_chat_without_other_watchers_is_not_noted(scripts: Scripts) -> None:
-    """The caller serves its own sessions."""
+def test_accept_in_large_chat_without_other_subscriptions_does_not_list_it(
+    scripts: Scripts,
+) -> None:
+    """The caller notifies its own sessions."""
     scripts.open_chat(ALICE, BOB)
     scripts.redis.zadd(scripts.keys.watchers(CHAT), {GATEWAY: time.time() * 1000 + 60_000})
 

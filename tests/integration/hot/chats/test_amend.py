@@ -1,4 +1,4 @@
-"""amend.lua: a change of a message gets its place, if its sender may make it, and is laid over."""
+"""amend.lua: edits, reactions, pins and deletes: permission, log entry and overlay."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.integration.workers.amend_support import Chat
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
 
-FULL = 6  # what amend.lua answers
+FULL = 6  # code of amend.lua for a full backlog
 DONE = Outcome.COMMITTED.value
 
 
@@ -40,11 +40,11 @@ def chat(scripts: Scripts) -> Chat:
     return Chat(scripts)
 
 
-# what it does
+# committed changes
 
 
-def test_amend_edit_has_a_place_and_lies_over_the_message(chat: Chat) -> None:
-    """The log has the entry, the overlay the message as it is now."""
+def test_amend_edit_has_a_log_entry_and_an_overlay(chat: Chat) -> None:
+    """The log has the edit, and the overlay the changed message."""
     target = chat.say(body="one")
 
     code, seq, ts, _ = chat.amend(ALICE, "edit", target, "two")
@@ -59,7 +59,7 @@ def test_amend_edit_has_a_place_and_lies_over_the_message(chat: Chat) -> None:
 
 
 def test_amend_entry_waits_for_fan_out_and_persistence(chat: Chat) -> None:
-    """It is listed like a message that is not delivered yet."""
+    """The entry is listed like an undelivered message."""
     target = chat.say()
     waiting = chat.scripts.waiting()
 
@@ -75,7 +75,7 @@ def test_amend_entry_waits_for_fan_out_and_persistence(chat: Chat) -> None:
 
 
 def test_amend_timestamps_are_exact(chat: Chat) -> None:
-    """Lua's way with large numbers never rounds a timestamp."""
+    """Lua's number format does not round a timestamp."""
     target = chat.say()
     _, first, edited_ts, _ = chat.amend(ALICE, "edit", target, "two")
     chat.amend(BOB, "reaction", target, "👍")
@@ -90,8 +90,8 @@ def test_amend_timestamps_are_exact(chat: Chat) -> None:
 @pytest.mark.parametrize(
     "body", ['"quoted" \\ /', "line\nbreak\ttab", "\U0001f600 ünï", "x" * 4000]
 )
-def test_amend_keeps_every_text_as_it_is(chat: Chat, body: str) -> None:
-    """A text that the script has to encode again is the same text."""
+def test_amend_keeps_the_body_unchanged(chat: Chat, body: str) -> None:
+    """The script encodes the body again without changing it."""
     target = chat.say(body=body)
     chat.amend(BOB, "reaction", target, "👍")
     over = chat.over(target)
@@ -103,8 +103,8 @@ def test_amend_keeps_every_text_as_it_is(chat: Chat, body: str) -> None:
     assert (over.body, edited.body) == (body, body + "!")
 
 
-def test_amend_of_message_whose_edit_was_lost_leaves_the_entry_that_has_its_seq(chat: Chat) -> None:
-    """After a loss of Redis the seq of a lost edit may be another entry; its ts differs."""
+def test_amend_after_a_lost_edit_keeps_the_entry_that_has_its_seq(chat: Chat) -> None:
+    """After a loss of Redis another entry may have the seq of a lost edit; its ts differs."""
     target = chat.say(body="one")
     other = chat.say(BOB, body="other")
     chat.amend(ALICE, "edit", target, "two")
@@ -120,8 +120,8 @@ def test_amend_of_message_whose_edit_was_lost_leaves_the_entry_that_has_its_seq(
     assert f" {lost_ts}\n".encode() not in chat.backlog()[-1][1]
 
 
-def test_amend_delete_leaves_a_tombstone_and_no_text(chat: Chat) -> None:
-    """Of a deleted message and its edits nothing is left in the log or the overlay (I15)."""
+def test_amend_delete_leaves_a_tombstone_without_text(chat: Chat) -> None:
+    """No text of a deleted message or its edits is left in the log or the overlay (I15)."""
     target = chat.say(body="secret one")
     chat.amend(ALICE, "edit", target, "secret two")
     edit = chat.amend(ALICE, "edit", target, "secret three")[1]
@@ -148,8 +148,8 @@ def test_amend_delete_leaves_a_tombstone_and_no_text(chat: Chat) -> None:
     assert "secret" not in left
 
 
-def test_amend_second_edit_takes_the_text_of_the_first(chat: Chat) -> None:
-    """Only the newest edit has a text; the backlog refers to the older one."""
+def test_amend_second_edit_removes_the_text_of_the_first(chat: Chat) -> None:
+    """Only the newest edit has text; the backlog entry refers to the older one."""
     target = chat.say()
     _, first, first_ts, _ = chat.amend(ALICE, "edit", target, "two")
 
@@ -164,8 +164,8 @@ def test_amend_second_edit_takes_the_text_of_the_first(chat: Chat) -> None:
     ]
 
 
-def test_amend_reaction_is_one_for_each_user(chat: Chat) -> None:
-    """Another reaction replaces it, an empty one removes it."""
+def test_amend_reaction_replaces_the_user_s_earlier_one(chat: Chat) -> None:
+    """Each user has one reaction; an empty one removes it."""
     target = chat.say()
     for user, emoji in ((BOB, "👍"), (CAROL, "🎉"), (BOB, "👎"), (CAROL, "")):
         chat.amend(user, "reaction", target, emoji)
@@ -178,8 +178,8 @@ def test_amend_reaction_is_one_for_each_user(chat: Chat) -> None:
     assert b"reactions" not in chat.scripts.redis.hget(chat.scripts.keys.over(CHAT), target)
 
 
-def test_amend_pin_adds_an_entry_and_leaves_the_message_as_it_is(chat: Chat) -> None:
-    """Neither the message nor its edit is written again; a pin is no message to be changed."""
+def test_amend_pin_adds_an_entry_and_does_not_change_the_message(chat: Chat) -> None:
+    """The overlay is not written again; a pin itself cannot be pinned."""
     target = chat.say()
     chat.amend(ALICE, "edit", target, "two")
     over = chat.over(target)
@@ -193,19 +193,19 @@ def test_amend_pin_adds_an_entry_and_leaves_the_message_as_it_is(chat: Chat) -> 
 
 
 def test_amend_edit_of_an_expiring_message_expires_with_it(chat: Chat) -> None:
-    """A text is not kept by its edit for longer than it was to live."""
-    ends = int(time.time()) + 100
-    target = chat.say(expires_at=ends)
+    """An edit does not keep its text longer than the message."""
+    expires_at = int(time.time()) + 100
+    target = chat.say(expires_at=expires_at)
 
     chat.amend(ALICE, "edit", target, "two")
 
     entry = json.loads("{" + chat.scripts.log()[-1][2].partition("\n")[2])
     over = chat.over(target)
-    assert entry["expires_at"] == ends
-    assert over is not None and over.expires_at == ends
+    assert entry["expires_at"] == expires_at
+    assert over is not None and over.expires_at == expires_at
 
 
-# who may, and what not
+# permissions and refused changes
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,10 @@ def test_amend_edit_of_an_expiring_message_expires_with_it(chat: Chat) -> None:
         (ALICE, "unpin", "member", Outcome.FORBIDDEN),
     ],
 )
-def test_amend_by_role(chat: Chat, sender: UserId, kind: str, role: str, outcome: Outcome) -> None:
-    """Its sender edits; its sender, an owner or an admin deletes; they pin; any member reacts."""
+def test_amend_is_allowed_by_role_and_sender(
+    chat: Chat, sender: UserId, kind: str, role: str, outcome: Outcome
+) -> None:
+    """The sender edits; sender, owner or admin deletes; owner or admin pins; members react."""
     target = chat.say(ALICE)
     chat.set_role(sender, role, 0)
 
@@ -234,7 +236,7 @@ def test_amend_by_role(chat: Chat, sender: UserId, kind: str, role: str, outcome
 
 
 def test_amend_that_is_refused_changes_nothing(chat: Chat) -> None:
-    """No seq, no overlay, no reference, no backlog."""
+    """It uses no seq, and writes no overlay, ref or backlog entry."""
     target = chat.say(ALICE)
     before = (chat.scripts.head(), chat.scripts.log(), chat.scripts.waiting(), chat.backlog())
 
@@ -248,8 +250,8 @@ def test_amend_that_is_refused_changes_nothing(chat: Chat) -> None:
         assert not chat.scripts.redis.hexists(refs, reference_key(BOB, "r"))
 
 
-def test_amend_by_nobody_s_member_is_refused(chat: Chat) -> None:
-    """Membership is checked where the entry is placed (promise P7)."""
+def test_amend_by_a_non_member_is_refused(chat: Chat) -> None:
+    """The script checks membership when it assigns the seq (promise P7)."""
     target = chat.say()
 
     assert chat.amend(UserId("dave"), "reaction", target, "x") == [Outcome.NOT_MEMBER.value]
@@ -257,7 +259,7 @@ def test_amend_by_nobody_s_member_is_refused(chat: Chat) -> None:
 
 @pytest.mark.parametrize("kind", sorted(AMENDING))
 def test_amend_of_a_deleted_message_is_refused(chat: Chat, kind: str) -> None:
-    """A deleted message does not change."""
+    """A deleted message cannot be changed."""
     target = chat.say()
     chat.amend(ALICE, "delete", target)
 
@@ -265,14 +267,14 @@ def test_amend_of_a_deleted_message_is_refused(chat: Chat, kind: str) -> None:
 
 
 def test_amend_of_an_expired_message_is_refused(chat: Chat) -> None:
-    """Its time is over, whatever a tier still holds."""
+    """An expired message is deleted, even if a tier still has it."""
     target = chat.say(expires_at=int(time.time()) - 1)
 
     assert chat.amend(BOB, "reaction", target, "x") == [Outcome.DELETED.value]
 
 
-def test_amend_of_what_is_no_message_is_refused(chat: Chat) -> None:
-    """Neither what does not exist yet nor a change can be changed."""
+def test_amend_of_an_unknown_seq_or_of_a_change_is_refused(chat: Chat) -> None:
+    """Only existing messages can be changed."""
     target = chat.say()
     entry = chat.amend(BOB, "reaction", target, "x")[1]
 
@@ -283,7 +285,9 @@ def test_amend_of_what_is_no_message_is_refused(chat: Chat) -> None:
 @pytest.mark.parametrize(
     ("history", "outcome"), [("joined", Outcome.NO_MESSAGE), ("all", Outcome.COMMITTED)]
 )
-def test_amend_of_before_one_joined(chat: Chat, history: str, outcome: Outcome) -> None:
+def test_amend_of_a_message_before_the_join_needs_full_history(
+    chat: Chat, history: str, outcome: Outcome
+) -> None:
     """A member cannot react to a message that they may not read."""
     target = chat.say()
     chat.scripts.redis.hset(chat.scripts.keys.chat(CHAT), "history", history)
@@ -293,7 +297,7 @@ def test_amend_of_before_one_joined(chat: Chat, history: str, outcome: Outcome) 
 
 
 def test_amend_reactions_are_bounded(chat: Chat) -> None:
-    """One more user is refused; those who react already may change their mind."""
+    """One more user is refused; users with a reaction may change it."""
     target = chat.say()
     for user in (ALICE, BOB):
         chat.amend(user, "reaction", target, "1", reactions_max=2)
@@ -304,17 +308,17 @@ def test_amend_reactions_are_bounded(chat: Chat) -> None:
 
 
 def test_amend_closed_chat_or_full_backlog_is_refused(chat: Chat) -> None:
-    """As a send would be."""
+    """As for a send."""
     target = chat.say()
 
     assert chat.amend(ALICE, "edit", target, "x", epoch="E2") == [Outcome.CLOSED.value]
     assert chat.amend(ALICE, "edit", target, "x", backlog_max=1) == [FULL]
 
 
-# references
+# refs
 
 
-def test_amend_again_under_the_same_ref_finds_its_place(chat: Chat) -> None:
+def test_amend_again_with_the_same_ref_returns_the_first_change(chat: Chat) -> None:
     """A retry changes nothing and gets the first result (promise P2)."""
     target = chat.say()
     _, seq, ts, _ = chat.amend(ALICE, "edit", target, "two", ref="r")
@@ -325,8 +329,8 @@ def test_amend_again_under_the_same_ref_finds_its_place(chat: Chat) -> None:
     assert (code, place) == (Outcome.KNOWN.value, format_place(seq, ts, "M2", "d2"))
 
 
-def test_amend_and_send_share_one_space_of_refs(chat: Chat) -> None:
-    """The ref of a message is known to the next change, and the other way round."""
+def test_amend_and_send_share_refs(chat: Chat) -> None:
+    """The ref of a message is known to a later change, and vice versa."""
     target = chat.say()  # its ref is s1
 
     assert chat.amend(ALICE, "edit", target, "x", ref="s1")[0] == Outcome.KNOWN.value
@@ -335,17 +339,17 @@ def test_amend_and_send_share_one_space_of_refs(chat: Chat) -> None:
     assert answer.code == KNOWN
 
 
-# of what the hot tier does not hold
+# messages that are not in Redis
 
 
 def base_of(seq: int, **changes: Any) -> bytes:
-    """A message as the warm tier has it."""
+    """Return a message as stored in the warm tier."""
     fields = {"mid": "M", "sender": ALICE, "ref": "r", "kind": "text", "body": "warm", **changes}
     return codec.encode(frames.Message(seq, 1000 + seq, CHAT, **fields))
 
 
-def test_amend_of_an_old_message_asks_for_it(chat: Chat) -> None:
-    """A message that left the log is read from the warm tier, once."""
+def test_amend_of_an_old_message_requests_it_from_the_warm_tier(chat: Chat) -> None:
+    """A message that is no longer in the log is read from the warm tier once."""
     for _ in range(5):
         chat.say()
     chat.trim(5, log_max=2)
@@ -357,7 +361,7 @@ def test_amend_of_an_old_message_asks_for_it(chat: Chat) -> None:
     assert (over.body, over.ts, over.rev) == ("two", 1001, 6)
 
 
-def test_amend_takes_the_overlay_before_the_base(chat: Chat) -> None:
+def test_amend_prefers_the_overlay_to_the_base(chat: Chat) -> None:
     """The message read in the warm tier may be older than the overlay."""
     for _ in range(5):
         chat.say()
@@ -371,8 +375,8 @@ def test_amend_takes_the_overlay_before_the_base(chat: Chat) -> None:
     assert (over.body, over.reactions) == ("newer", {BOB: "x"})
 
 
-def test_amend_base_that_may_have_been_overtaken_is_read_again(chat: Chat) -> None:
-    """A change that came and went between two calls is never undone."""
+def test_amend_base_that_may_be_outdated_is_requested_again(chat: Chat) -> None:
+    """A change that was applied and trimmed between two calls is not undone."""
     for _ in range(5):
         chat.say()
     chat.trim(5, log_max=2)
@@ -399,11 +403,11 @@ def test_amend_delete_of_an_old_edit_marks_it_empty(chat: Chat) -> None:
     assert chat.backlog()[-1][1].split(b"\n")[0] == b" 1001 1003"
 
 
-# the overlay's end
+# trimming of the overlay
 
 
 def test_amend_of_an_edit_that_only_the_warm_tier_has_is_refused(chat: Chat) -> None:
-    """Its text is gone, and the overlay holds its rev alone: it is no message all the same."""
+    """The overlay has only the rev of such an edit, but it is still not a message."""
     target = chat.say()
     _, edit, *_ = chat.amend(ALICE, "edit", target, "two")
     chat.scripts.redis.xdel(chat.scripts.keys.log(CHAT), f"{edit}-0")
@@ -414,8 +418,8 @@ def test_amend_of_an_edit_that_only_the_warm_tier_has_is_refused(chat: Chat) -> 
     assert answers == [Outcome.NO_MESSAGE.value] * len(AMENDING)
 
 
-def test_overlay_stays_until_what_changed_it_has_left_the_log(chat: Chat) -> None:
-    """Persisted is not enough: who reads the warm tier without it must read it changed."""
+def test_overlay_stays_until_its_last_change_is_trimmed_from_the_log(chat: Chat) -> None:
+    """A persisted change is not enough: readers of the log still need the overlay."""
     target = chat.say()
     edit = chat.amend(ALICE, "edit", target, "two")[1]
     for _ in range(8):
@@ -431,7 +435,7 @@ def test_overlay_stays_until_what_changed_it_has_left_the_log(chat: Chat) -> Non
     assert not chat.scripts.redis.exists(chat.scripts.keys.revs(CHAT))
 
 
-# against the rule
+# comparison with the Python rule
 
 
 @settings(
@@ -447,10 +451,10 @@ def test_overlay_stays_until_what_changed_it_has_left_the_log(chat: Chat) -> Non
         max_size=8,
     )
 )
-def test_amend_says_the_same_as_the_rule_in_python(
+def test_amend_agrees_with_the_rule_in_python(
     chat: Chat, steps: list[tuple[UserId, str, str]]
 ) -> None:
-    """The script and `apply_entry` make the same message of the same entries."""
+    """The script and `apply_entry` compute the same message from the same entries."""
     target = chat.say()
     seq, ts, blob = chat.scripts.log()[-1]
     expected = codec.decode_message(codec.join_message(seq, ts, blob.partition("\n")[2].encode()))

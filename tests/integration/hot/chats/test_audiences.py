@@ -1,4 +1,4 @@
-"""Audiences: who is in a chat, as Redis has it, read once for many and never kept over an epoch."""
+"""Audiences: members of chats, read once for concurrent callers and cached within an epoch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 
 class Loader:
-    """Opens chats as the warm tier would, and counts how often it was asked."""
+    """Loads chats as from the warm tier, and counts its calls."""
 
     def __init__(self, hot: HotClient, *users: UserId, kind: str = "group") -> None:
         self.calls = 0
@@ -40,7 +40,7 @@ class Loader:
 
 
 async def test_audience_of_chat_that_is_not_open_is_loaded_first(hot: HotClient) -> None:
-    """Members, kind, name and gate are those that Redis then has."""
+    """Members, kind, name and chat version are those in Redis."""
     load = Loader(hot, ALICE, BOB)
     found = await Audiences(hot, load).get(CHAT)
 
@@ -52,7 +52,7 @@ async def test_audience_of_chat_that_is_not_open_is_loaded_first(hot: HotClient)
 
 
 async def test_audience_is_packed_as_the_commit_sends_it(hot: HotClient) -> None:
-    """Keys and arguments that all messages of the chat share, as Redis's protocol has them."""
+    """Keys and arguments that all messages of the chat share are encoded once."""
     found = await Audiences(hot, Loader(hot, ALICE, BOB)).get(CHAT)
 
     names = ["chat:c1", "members:c1", "log:c1", "refs-even:c1", "refs-odd:c1"]
@@ -65,7 +65,7 @@ async def test_audience_is_packed_as_the_commit_sends_it(hot: HotClient) -> None
 
 
 async def test_audience_of_open_chat_needs_no_loading(hot: HotClient) -> None:
-    """One look at Redis is enough."""
+    """It is read from Redis alone."""
     load = Loader(hot, ALICE, BOB)
     await load(CHAT)
 
@@ -74,7 +74,7 @@ async def test_audience_of_open_chat_needs_no_loading(hot: HotClient) -> None:
     assert load.calls == 1
 
 
-async def test_audience_asked_for_by_many_is_read_once(hot: HotClient) -> None:
+async def test_audience_of_concurrent_callers_is_read_once(hot: HotClient) -> None:
     """A burst of reconnects does not load a chat a thousand times."""
     load = Loader(hot, ALICE, BOB)
     audiences = Audiences(hot, load)
@@ -86,8 +86,8 @@ async def test_audience_asked_for_by_many_is_read_once(hot: HotClient) -> None:
     assert audiences.find(CHAT) is found[0]
 
 
-async def test_audience_reader_that_gives_up_does_not_stop_the_others(hot: HotClient) -> None:
-    """The read is shared, not owned by who asked first."""
+async def test_audience_caller_that_is_cancelled_does_not_stop_the_others(hot: HotClient) -> None:
+    """The read does not belong to the first caller."""
     audiences = Audiences(hot, Loader(hot, ALICE, BOB))
     first, second = (asyncio.create_task(audiences.get(CHAT)) for _ in range(2))
     await asyncio.sleep(0)
@@ -97,7 +97,7 @@ async def test_audience_reader_that_gives_up_does_not_stop_the_others(hot: HotCl
     assert set((await second).users) == {ALICE, BOB}
 
 
-async def test_audience_of_direct_chat_knows_the_other_one(hot: HotClient) -> None:
+async def test_audience_of_direct_chat_has_the_receiver(hot: HotClient) -> None:
     """The receiver is stored with each message."""
     found = await Audiences(hot, Loader(hot, ALICE, BOB, kind="direct")).get(CHAT)
 
@@ -105,9 +105,7 @@ async def test_audience_of_direct_chat_knows_the_other_one(hot: HotClient) -> No
     assert found.prefix_of == {ALICE: b"bob\n", BOB: b"alice\n"}
 
 
-async def test_audience_floors_are_the_opening_or_the_joining(
-    hot: HotClient, scripts: Scripts
-) -> None:
+async def test_audience_floors_are_the_load_or_the_join(hot: HotClient, scripts: Scripts) -> None:
     """No entry from before the load in this epoch or from before the join is delivered."""
     scripts.open_chat(ALICE, BOB, epoch=hot.epochs[0], seq=10)
     scripts.redis.hset(scripts.keys.members(CHAT), BOB, "member:15")
@@ -119,10 +117,10 @@ async def test_audience_floors_are_the_opening_or_the_joining(
     assert (found.top, found.done) == (10, 10)
 
 
-async def test_audience_of_chat_with_a_pending_fan_out_is_its_plain_gate(
+async def test_audience_of_chat_with_a_pending_fan_out_has_the_plain_version(
     hot: HotClient, scripts: Scripts
 ) -> None:
-    """It fits again once the chat is settled."""
+    """So it matches again once the fan-out is finished."""
     epoch = hot.epochs[0]
     scripts.open_chat(ALICE, BOB, epoch=epoch)
     scripts.accept(Sending(ALICE, "r", gate=f"{epoch}:0"), epoch=epoch)
@@ -133,7 +131,7 @@ async def test_audience_of_chat_with_a_pending_fan_out_is_its_plain_gate(
     assert (found.top, found.done) == (1, 0)
 
 
-async def test_audience_read_afresh_does_not_join_a_read_under_way(
+async def test_audience_read_with_get_fresh_does_not_join_a_pending_read(
     hot: HotClient, scripts: Scripts
 ) -> None:
     """The pending read may be older than the call: a fan-out would repeat entries."""
@@ -158,8 +156,10 @@ async def test_audience_read_afresh_does_not_join_a_read_under_way(
     await early
 
 
-async def test_audience_with_members_elsewhere_is_served_by_a_fan_out(redis_url: str) -> None:
-    """All members or none: the commit cannot reach other partitions."""
+async def test_audience_with_members_in_other_partitions_has_no_inline_users(
+    redis_url: str,
+) -> None:
+    """The commit delivers to all members or none, and cannot write to other partitions."""
     async with open_hot(patient(redis_url, partitions=64)) as hot:
         found = await Audiences(hot, Loader(hot, ALICE, BOB)).get(CHAT)
 
@@ -170,7 +170,7 @@ async def test_audience_with_members_elsewhere_is_served_by_a_fan_out(redis_url:
 
 
 async def test_audience_of_chat_that_does_not_exist_is_not_found(hot: HotClient) -> None:
-    """In the words that are used for chats of others, too."""
+    """The error is the same as for chats of other users."""
     load = Loader(hot)
     load.error = NotFound("chat c1: does not exist")
 
@@ -178,8 +178,8 @@ async def test_audience_of_chat_that_does_not_exist_is_not_found(hot: HotClient)
         await Audiences(hot, load).get(CHAT)
 
 
-async def test_audience_that_cannot_be_loaded_is_asked_for_again(hot: HotClient) -> None:
-    """A failure is not remembered."""
+async def test_audience_that_could_not_be_loaded_is_loaded_again(hot: HotClient) -> None:
+    """Failures are not cached."""
     load = Loader(hot, ALICE)
     load.error = Unavailable("warm tier")
     audiences = Audiences(hot, load)
@@ -191,16 +191,16 @@ async def test_audience_that_cannot_be_loaded_is_asked_for_again(hot: HotClient)
     assert set((await audiences.get(CHAT)).users) == {ALICE}
 
 
-async def test_audience_that_stays_closed_is_given_up(hot: HotClient) -> None:
+async def test_audience_of_a_chat_that_stays_closed_is_unavailable(hot: HotClient) -> None:
     """A loader that loads nothing is not called forever."""
     calls = 0
 
-    async def opens_nothing(_: ChatId) -> None:
+    async def load_nothing(_: ChatId) -> None:
         nonlocal calls
         calls += 1
 
     with pytest.raises(Unavailable, match="could not be loaded"):
-        await Audiences(hot, opens_nothing).get(CHAT)
+        await Audiences(hot, load_nothing).get(CHAT)
     assert calls < 5
 
 
@@ -213,10 +213,8 @@ async def test_audience_is_for_members_only(hot: HotClient) -> None:
         await audiences.get_for_member(CHAT, CAROL)
 
 
-async def test_audiences_known_have_a_bound(
-    hot: HotClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The one loaded longest ago leaves."""
+async def test_audience_cache_is_bounded(hot: HotClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The audience that was loaded first is removed."""
     monkeypatch.setattr(audience, "CACHE_MAX", 3)
     audiences = Audiences(hot, Loader(hot, ALICE))
     chats = [ChatId(f"c{n}") for n in range(5)]
@@ -227,7 +225,7 @@ async def test_audiences_known_have_a_bound(
     assert [audiences.find(chat) is not None for chat in chats] == [False, False, True, True, True]
 
 
-async def test_audience_dropped_is_read_again(hot: HotClient, scripts: Scripts) -> None:
+async def test_audience_that_was_dropped_is_read_again(hot: HotClient, scripts: Scripts) -> None:
     """An outdated audience is not used again."""
     audiences = Audiences(hot, Loader(hot, ALICE, BOB))
     await audiences.get(CHAT)
@@ -239,8 +237,8 @@ async def test_audience_dropped_is_read_again(hot: HotClient, scripts: Scripts) 
     assert CAROL in (await audiences.get(CHAT)).users
 
 
-async def test_audiences_of_an_earlier_epoch_are_forgotten(start_redis: StartRedis) -> None:
-    """A Redis that may have gone back in time is asked anew, and the chat opened again."""
+async def test_audience_of_an_earlier_epoch_is_not_used(start_redis: StartRedis) -> None:
+    """Redis may have lost data, so the chat is loaded again."""
     server = start_redis("always")
     async with open_hot(patient(redis_url_of(server))) as hot:
         load = Loader(hot, ALICE)
@@ -256,7 +254,7 @@ async def test_audiences_of_an_earlier_epoch_are_forgotten(start_redis: StartRed
         assert load.calls == 2
 
 
-async def test_audience_of_large_chat_leaves_its_members_where_they_are(
+async def test_audience_of_large_chat_does_not_read_its_members(
     hot: HotClient, scripts: Scripts
 ) -> None:
     """There may be 100,000 members; a lookup of one returns that one."""
@@ -264,8 +262,8 @@ async def test_audience_of_large_chat_leaves_its_members_where_they_are(
     await HotChatLoader(hot).open_chat(CHAT, "group", None, 3, members, (0, 0), [], large=2)
     audiences = Audiences(hot, load_chat=None)  # type: ignore[arg-type]  # it is open
 
-    light = await audiences.get(CHAT)
-    assert (light.is_large, dict(light.users), dict(light.sender_packed)) == (True, {}, {})
+    found = await audiences.get(CHAT)
+    assert (found.is_large, dict(found.users), dict(found.sender_packed)) == (True, {}, {})
     assert dict((await audiences.get_for_member(CHAT, BOB)).joined) == {BOB: 2}
     with pytest.raises(NotFound):
         await audiences.get_for_member(CHAT, CAROL)

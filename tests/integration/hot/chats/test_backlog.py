@@ -1,4 +1,4 @@
-"""The backlog as the persist worker reads it, and settling behind the mail."""
+"""The backlog as the persist worker reads it, and the end of fan-outs after notifications."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 @pytest.fixture
 def gate(hot: HotClient, scripts: Scripts) -> str:
-    """The chat is open; its gate."""
+    """Open a chat; return its gate."""
     scripts.open_chat(ALICE, BOB, epoch=hot.epochs[0])
     return f"{hot.epochs[0]}:1"
 
@@ -40,7 +40,7 @@ def commit(scripts: Scripts, gate: str, *refs: str, receiver: str = "") -> None:
 async def test_backlog_entries_are_read_as_they_were_written(
     hot: HotClient, scripts: Scripts, gate: str
 ) -> None:
-    """Commits with all their messages, marks between them, in order."""
+    """Commits with all their messages, and marks, in order."""
     commit(scripts, gate, "r1", "r2", receiver="bob")
     scripts.list_chat(BOB)
     await Inboxes(hot).mark(BOB, CHAT, Seq(1), Seq(2))
@@ -62,8 +62,10 @@ async def test_backlog_entries_are_read_as_they_were_written(
     assert [entry.size for entry in (first, mark, last)] == [2, 1, 1]
 
 
-async def test_backlog_is_read_on_from_a_place(hot: HotClient, scripts: Scripts, gate: str) -> None:
-    """A page begins behind the entry that it is asked to begin behind."""
+async def test_backlog_pages_start_after_an_entry(
+    hot: HotClient, scripts: Scripts, gate: str
+) -> None:
+    """A page starts after the given entry."""
     for ref in ("r1", "r2", "r3"):
         commit(scripts, gate, ref)
     backlog = Backlog(hot, 0)
@@ -73,10 +75,10 @@ async def test_backlog_is_read_on_from_a_place(hot: HotClient, scripts: Scripts,
     assert await backlog.list_after(entries[2].id, 10) == []
 
 
-async def test_backlog_checkpoint_of_its_holder_trims_and_counts(
+async def test_backlog_checkpoint_of_the_lease_holder_trims_and_counts(
     hot: HotClient, scripts: Scripts, gate: str
 ) -> None:
-    """Persisted entries leave the backlog, and only the lease holder can confirm them."""
+    """Persisted entries are removed, and only the lease holder can confirm them."""
     for ref in ("r1", "r2", "r3"):
         commit(scripts, gate, ref)
     backlog = Backlog(hot, 0)
@@ -102,7 +104,7 @@ async def test_backlog_checkpoint_of_its_holder_trims_and_counts(
 async def test_backlog_dead_letters_keep_the_message_and_the_reason(
     hot: HotClient, scripts: Scripts, gate: str
 ) -> None:
-    """Operators find all that is needed to put it back."""
+    """Operators have all fields that are needed to requeue the message."""
     commit(scripts, gate, "r1", receiver="bob")
     backlog = Backlog(hot, 0)
     (entry,) = await backlog.list_after("0-0", 10)
@@ -127,39 +129,39 @@ def test_following_id_is_the_very_next_one(ms: int, number: int) -> None:
     assert following_id(f"{ms}-{number}") == f"{ms}-{number + 1}"
 
 
-# settling
+# end of fan-outs
 
 
-async def test_settling_soon_comes_after_the_mail_of_the_tick(
+async def test_settle_soon_is_called_after_the_notifications_of_the_tick(
     hot: HotClient, scripts: Scripts, gate: str
 ) -> None:
-    """A chat leaves the list only when the other gateways' mail is on its way before it."""
+    """A chat is removed from the list only after the notifications of other gateways were sent."""
     gateway = GatewayId("gw1")
     await GatewayStream(hot, gateway).renew()
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
-    postman = GatewayStreamWriter(hot)
-    settling = UndeliveredChats(hot, postman)
+    writer = GatewayStreamWriter(hot)
+    settling = UndeliveredChats(hot, writer)
     order: list[str] = []
     send = hot.send
 
-    def watched(on_reply: OnReply, *args: Value) -> None:
+    def record_and_send(on_reply: OnReply, *args: Value) -> None:
         if args[0] == "EVALSHA":
             order.append(str(args[1]))
         send(on_reply, *args)
 
-    hot.send = watched  # type: ignore[method-assign]  # to see the order of the calls
+    hot.send = record_and_send  # type: ignore[method-assign]  # to see the order of the calls
 
     settling.settle_soon(CHAT, Seq(1))
-    postman.post(gateway, NewSeq("alice", 1))
+    writer.post(gateway, NewSeq("alice", 1))
     await eventually(lambda: scripts.undelivered() == [])
 
     assert order == [load_script("transaction").sha, load_script("finish_fan_outs").sha]
 
 
-async def test_settling_soon_of_one_tick_is_one_call_with_the_newest(
+async def test_settle_soon_of_one_tick_settles_the_newest_seq(
     hot: HotClient, scripts: Scripts, gate: str
 ) -> None:
-    """Many messages of a chat are settled together."""
+    """The chat is removed from the list, because its newest message is settled."""
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
     commit(scripts, gate, "r1", "r2", "r3")
     settling = UndeliveredChats(hot, GatewayStreamWriter(hot))
@@ -170,10 +172,10 @@ async def test_settling_soon_of_one_tick_is_one_call_with_the_newest(
     await eventually(lambda: scripts.undelivered() == [])
 
 
-async def test_settling_that_fails_is_left_to_repair(
+async def test_settle_that_fails_is_left_to_repair(
     hot: HotClient, scripts: Scripts, gate: str
 ) -> None:
-    """It costs a log line, and the chat stays listed."""
+    """The failure is logged, and the chat stays listed."""
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
     scripts.redis.script_flush()
 

@@ -1,4 +1,4 @@
-"""change_members.lua: membership, gate and entries move together, once."""
+"""change_members.lua: members, chat version and entries change together, once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def change(
     large: int = 0,
     turn: str = "",
 ) -> list[int]:
-    """Make a change as the worker does, and return the script's reply."""
+    """Make a change as the worker does; return the script's reply."""
     keys = scripts.keys
     reply: list[int] = scripts.run(
         "change_members",
@@ -79,7 +79,7 @@ def change(
 
 
 def members(scripts: Scripts) -> dict[str, str]:
-    """Return the members as Redis has them."""
+    """Return the members in Redis."""
     return scripts.hash(scripts.keys.members(CHAT))
 
 
@@ -88,26 +88,26 @@ def turnover(scripts: Scripts) -> dict[str, str]:
     return scripts.hash(scripts.keys.turnover(CHAT))
 
 
-def say(scripts: Scripts, sender: UserId, ref: str, gate: str = GATE) -> int:
+def send(scripts: Scripts, sender: UserId, ref: str, gate: str = GATE) -> int:
     """Send a message with an audience of `gate`; return the code of the answer."""
     (answer,) = scripts.accept(Sending(sender, ref, gate=gate))
     return answer.code
 
 
-def test_change_members_removed_one_cannot_send_under_any_gate(scripts: Scripts) -> None:
-    """Not with the audience of before, and not with that of now (promise P7)."""
+def test_change_members_removed_user_cannot_send_with_any_version(scripts: Scripts) -> None:
+    """Neither with the previous audience nor with the current one (promise P7)."""
     scripts.open_chat(ALICE, BOB)
 
     assert change(scripts, (BOB, "", False)) == [MADE, 1, 1]
 
-    assert say(scripts, BOB, "b1") == NOT_MEMBER
-    assert say(scripts, BOB, "b2", gate=f"{EPOCH}:2") == NOT_MEMBER
-    assert say(scripts, ALICE, "a1") == UNDELIVERED
+    assert send(scripts, BOB, "b1") == NOT_MEMBER
+    assert send(scripts, BOB, "b2", gate=f"{EPOCH}:2") == NOT_MEMBER
+    assert send(scripts, ALICE, "a1") == UNDELIVERED
     assert members(scripts) == {"alice": "member:0"}
 
 
-def test_change_members_new_one_joins_at_the_entry_that_says_so(scripts: Scripts) -> None:
-    """Each new member at their own entry; a member with a new role keeps their seq."""
+def test_change_members_new_member_joins_at_the_seq_of_their_entry(scripts: Scripts) -> None:
+    """Each new member has their own entry; a member with a new role keeps their seq."""
     scripts.open_chat(ALICE, BOB, seq=7, ts=700)
 
     reply = change(
@@ -125,7 +125,7 @@ def test_change_members_new_one_joins_at_the_entry_that_says_so(scripts: Scripts
 
 
 def test_change_members_entries_are_in_log_and_backlog_like_messages(scripts: Scripts) -> None:
-    """One seq each, ts rising, counted, and pending until they are in every inbox."""
+    """Each has a seq and a rising timestamp, is counted, and is pending until delivered."""
     scripts.open_chat(ALICE, BOB, seq=7, ts=2**52)
 
     change(scripts, (CAROL, "member", True), (DAVE, "member", True))
@@ -145,11 +145,11 @@ def test_change_members_entries_are_in_log_and_backlog_like_messages(scripts: Sc
     assert (head["seq"], head["ts"], head["gate"]) == ("9", str(times[1]), f"{EPOCH}:2:p")
 
 
-def test_change_members_again_does_nothing(scripts: Scripts) -> None:
-    """The place is that of the first time, whatever happened since."""
+def test_change_members_again_changes_nothing(scripts: Scripts) -> None:
+    """The reply is that of the first call, whatever was committed since."""
     scripts.open_chat(ALICE, BOB)
     first = change(scripts, (BOB, "", False))
-    say(scripts, ALICE, "a1")
+    send(scripts, ALICE, "a1")
     before = (scripts.log(), scripts.head(), members(scripts))
 
     again = change(scripts, (BOB, "", False))
@@ -158,7 +158,7 @@ def test_change_members_again_does_nothing(scripts: Scripts) -> None:
     assert (scripts.log(), scripts.head(), members(scripts)) == before
 
 
-def test_change_members_that_comes_late_changes_nothing(scripts: Scripts) -> None:
+def test_change_members_with_an_older_version_changes_nothing(scripts: Scripts) -> None:
     """A delayed worker cannot undo a later change."""
     scripts.open_chat(ALICE, BOB)
     change(scripts, (CAROL, "member", True), version=2)
@@ -171,8 +171,8 @@ def test_change_members_that_comes_late_changes_nothing(scripts: Scripts) -> Non
     assert len(scripts.log()) == 2
 
 
-def test_change_members_of_a_chat_of_another_epoch_wants_it_loaded(scripts: Scripts) -> None:
-    """Its state in Redis may be from before a loss."""
+def test_change_members_of_a_chat_of_another_epoch_is_closed(scripts: Scripts) -> None:
+    """The chat must be loaded: its state may be from before a loss."""
     scripts.open_chat(ALICE, BOB, epoch="E0")
 
     assert change(scripts, (BOB, "", False)) == [CLOSED]
@@ -180,7 +180,7 @@ def test_change_members_of_a_chat_of_another_epoch_wants_it_loaded(scripts: Scri
 
 
 def test_change_members_loaded_from_the_directory_gets_its_entries(scripts: Scripts) -> None:
-    """The directory had the change already, the log had not: only the entries are missing."""
+    """The directory had the change already, so only the entries are missing."""
     scripts.open_chat(ALICE, CAROL, version=2)
 
     reply = change(scripts, (CAROL, "member", True), (BOB, "", False))
@@ -190,7 +190,7 @@ def test_change_members_loaded_from_the_directory_gets_its_entries(scripts: Scri
     assert turnover(scripts) == {"2:carol": "in:1", "2:bob": "out:2:0"}
 
 
-def test_change_members_loaded_with_its_entries_gets_no_others(scripts: Scripts) -> None:
+def test_change_members_loaded_with_its_entries_gets_no_new_ones(scripts: Scripts) -> None:
     """The loader supplies the seqs."""
     scripts.open_chat(ALICE, CAROL, version=2, seq=9, changed="2:5,1:3")
 
@@ -202,17 +202,17 @@ def test_change_members_loaded_with_its_entries_gets_no_others(scripts: Scripts)
     assert scripts.head()["gate"] == f"{EPOCH}:2"
 
 
-def test_change_members_under_a_reference_of_a_message_is_made(scripts: Scripts) -> None:
+def test_change_members_with_the_ref_of_a_message_is_made(scripts: Scripts) -> None:
     """A message with the same ref cannot keep a change out of the log."""
     scripts.open_chat(ALICE, BOB)
-    say(scripts, ALICE, "change-1")
+    send(scripts, ALICE, "change-1")
 
     assert change(scripts, (BOB, "", False)) == [MADE, 2, 2]
     assert len(scripts.log()) == 2
 
 
-def test_change_members_of_settings_alone_moves_the_version(scripts: Scripts) -> None:
-    """Name and history are new, audiences of before are out of date, members are the same."""
+def test_change_members_of_settings_only_changes_the_version(scripts: Scripts) -> None:
+    """Name and history are new, earlier audiences are outdated, members are the same."""
     scripts.open_chat(ALICE, BOB, name="Old")
 
     change(scripts, ("", "", False), name="New", history="all")
@@ -220,34 +220,34 @@ def test_change_members_of_settings_alone_moves_the_version(scripts: Scripts) ->
     head = scripts.head()
     assert (head["name"], head["history"], head["gate"]) == ("New", "all", f"{EPOCH}:2:p")
     assert members(scripts) == {"alice": "member:0", "bob": "member:0"}
-    assert say(scripts, BOB, "b1") == UNDELIVERED
+    assert send(scripts, BOB, "b1") == UNDELIVERED
 
 
-def test_change_members_one_who_left_is_owed_what_was_pending(scripts: Scripts) -> None:
-    """From the last certain inbox position to the entry of the leave."""
+def test_change_members_user_who_left_gets_pending_entries(scripts: Scripts) -> None:
+    """From the last delivered entry to the entry of the leave."""
     scripts.open_chat(ALICE, BOB, seq=4)
     change(scripts, (CAROL, "member", True), version=2)
     change(scripts, (CAROL, "", False), (BOB, "", False), version=3, ref="r2", mid="M2")
 
-    owed = turnover(scripts)
-    assert owed == {"2:carol": "in:5", "3:carol": "out:6:4", "3:bob": "out:7:4"}
+    pending = turnover(scripts)
+    assert pending == {"2:carol": "in:5", "3:carol": "out:6:4", "3:bob": "out:7:4"}
 
 
-def test_open_chat_with_an_older_membership_is_refused(scripts: Scripts) -> None:
-    """A load that began before a removal cannot undo it, in whatever epoch it ends."""
+def test_open_chat_with_an_older_version_is_refused(scripts: Scripts) -> None:
+    """A load that began before a removal cannot undo it, in any epoch."""
     scripts.open_chat(ALICE, BOB, epoch="E0")
     change(scripts, (BOB, "", False), epoch="E0")
 
     assert scripts.open_chat(ALICE, BOB, version=1) == 2
     assert scripts.open_chat(ALICE, version=2) == 1
-    assert say(scripts, BOB, "b1") == NOT_MEMBER
+    assert send(scripts, BOB, "b1") == NOT_MEMBER
 
 
-def test_open_chat_of_very_many_members_has_them_all(scripts: Scripts) -> None:
-    """One call brings 10,000 of them."""
-    crowd: Sequence[UserId] = [UserId(f"user-{n:05}") for n in range(10_000)]
+def test_open_chat_of_10_000_members_has_them_all(scripts: Scripts) -> None:
+    """One call loads them."""
+    users: Sequence[UserId] = [UserId(f"user-{n:05}") for n in range(10_000)]
 
-    assert scripts.open_chat(*crowd) == 1
+    assert scripts.open_chat(*users) == 1
 
     assert scripts.redis.hlen(scripts.keys.members(CHAT)) == 10_000
 
@@ -255,8 +255,8 @@ def test_open_chat_of_very_many_members_has_them_all(scripts: Scripts) -> None:
 # large chats
 
 
-def test_change_that_makes_a_chat_large_says_above_which_seq(scripts: Scripts) -> None:
-    """Its own entries are still delivered to inboxes; members must be notified."""
+def test_change_that_makes_a_chat_large_records_its_seq(scripts: Scripts) -> None:
+    """The change's own entries are still delivered to inboxes; members must be notified."""
     scripts.open_chat(ALICE, BOB, seq=7)
 
     assert change(scripts, ("carol", "member", True), large=2, turn="up") == [MADE, 8, 8]
@@ -265,8 +265,10 @@ def test_change_that_makes_a_chat_large_says_above_which_seq(scripts: Scripts) -
     assert turnover(scripts) == {"2:carol": "in:8", "2:+": "up:8"}
 
 
-def test_change_of_a_large_chat_notes_how_who_came_and_went_hears_of_it(scripts: Scripts) -> None:
-    """Their notifications depend on the chat's size at that time."""
+def test_change_of_a_large_chat_records_that_it_is_large_for_notifications(
+    scripts: Scripts,
+) -> None:
+    """Notifications of joins and leaves depend on the chat's size at that time."""
     scripts.open_chat(ALICE, BOB, large=1)
 
     change(scripts, ("bob", "", False), ("carol", "member", True), large=1)
@@ -275,8 +277,8 @@ def test_change_of_a_large_chat_notes_how_who_came_and_went_hears_of_it(scripts:
     assert turnover(scripts) == {"2:bob": "out:1:0:1", "2:carol": "in:2:0:1"}
 
 
-def test_change_that_makes_a_chat_small_again_keeps_turns_that_are_news(scripts: Scripts) -> None:
-    """Until all before them is where it has to be; then they are over."""
+def test_change_that_makes_a_chat_small_keeps_unfinished_transitions(scripts: Scripts) -> None:
+    """Transitions are kept until all entries before them are delivered."""
     scripts.open_chat(ALICE, BOB, CAROL)
     change(scripts, ("dave", "member", True), large=2, turn="up")
 
@@ -291,7 +293,7 @@ def test_change_that_makes_a_chat_small_again_keeps_turns_that_are_news(scripts:
 
 
 def test_change_without_entries_makes_a_new_chat_large(scripts: Scripts) -> None:
-    """All its members must be notified when it is created; nothing is committed for that."""
+    """Its members must be notified when it is created; no entry is committed for that."""
     scripts.open_chat(ALICE, BOB, large=1)
 
     assert change(scripts, version=1, large=1, turn="up") == [MADE, 1, 0]

@@ -1,4 +1,4 @@
-"""move_checkpoint.lua: only the lease holder moves the mark up to which the backlog is done."""
+"""move_checkpoint.lua: only the lease holder moves the checkpoint of the backlog."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 @pytest.fixture
 def entries(scripts: Scripts) -> list[str]:
-    """The ids of four backlog entries with three messages each; the lease's token is 3."""
+    """Commit four backlog entries of three messages each; return their ids. The token is 3."""
     scripts.open_chat(ALICE, BOB)
     for batch in range(4):
         scripts.accept(*[Sending(ALICE, f"r{batch}-{n}") for n in range(3)])
@@ -35,15 +35,15 @@ def checkpoint(scripts: Scripts, entry_id: str, count: int, token: int = 3) -> i
     return moved
 
 
-def left(scripts: Scripts) -> list[str]:
-    """Return the ids that the backlog holds."""
+def backlog_ids(scripts: Scripts) -> list[str]:
+    """Return the ids of the entries in the backlog."""
     return [name.decode() for name, _ in scripts.redis.xrange(scripts.keys.backlog(0))]
 
 
 def test_checkpoint_moves_trims_and_counts(scripts: Scripts, entries: list[str]) -> None:
-    """Exactly the persisted entries leave the backlog."""
+    """Exactly the persisted entries are removed from the backlog."""
     assert checkpoint(scripts, entries[1], 6) == 1
-    assert left(scripts) == entries[2:]
+    assert backlog_ids(scripts) == entries[2:]
     assert scripts.waiting() == 6
     assert scripts.hash(scripts.keys.checkpoint(0))["id"] == entries[1]
 
@@ -52,11 +52,11 @@ def test_checkpoint_moves_trims_and_counts(scripts: Scripts, entries: list[str])
 def test_checkpoint_with_another_token_changes_nothing(
     scripts: Scripts, entries: list[str], token: int
 ) -> None:
-    """A holder that slept past its lease is fenced off."""
+    """A holder that was paused past the end of its lease is fenced off."""
     before = scripts.hash(scripts.keys.checkpoint(0))
 
     assert checkpoint(scripts, entries[1], 6, token=token) == 0
-    assert left(scripts) == entries
+    assert backlog_ids(scripts) == entries
     assert scripts.hash(scripts.keys.checkpoint(0)) == before
 
 
@@ -65,11 +65,11 @@ def test_checkpoint_without_a_lease_changes_nothing(scripts: Scripts, entries: l
     scripts.redis.delete(scripts.keys.lease(0, "persist"))
 
     assert checkpoint(scripts, entries[1], 6) == 0
-    assert left(scripts) == entries
+    assert backlog_ids(scripts) == entries
 
 
 def test_checkpoint_repeat_counts_once(scripts: Scripts, entries: list[str]) -> None:
-    """A call whose answer was lost may be made again."""
+    """A call whose answer was lost may be retried."""
     checkpoint(scripts, entries[1], 6)
 
     assert checkpoint(scripts, entries[1], 6) == 1
@@ -83,7 +83,7 @@ def test_checkpoint_count_never_falls_below_zero(scripts: Scripts, entries: list
     assert scripts.waiting() == 0
 
 
-def test_checkpoint_forgets_the_progress_of_chats_once_it_has_caught_up(
+def test_checkpoint_clears_the_progress_of_chats_once_it_passes_it(
     scripts: Scripts, entries: list[str]
 ) -> None:
     """Persisted entries past the checkpoint stay recorded until the checkpoint passes them."""

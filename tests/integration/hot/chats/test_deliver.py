@@ -1,4 +1,4 @@
-"""deliver.lua: inboxes catch up with a chat, once, from wherever they stand."""
+"""deliver.lua: missing entries of a chat are appended to inboxes once."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 OTHER = ChatId("c2")
 
 
-def test_deliver_catches_up_everything_since_last_time(scripts: Scripts) -> None:
-    """An inbox that missed several messages gets each of them, in order."""
+def test_deliver_appends_all_entries_since_the_last_delivery(scripts: Scripts) -> None:
+    """An inbox that missed several messages gets all of them, in order."""
     first = scripts.deliver(ALICE, 2)
 
     second = scripts.deliver(ALICE, 5)
@@ -23,7 +23,7 @@ def test_deliver_catches_up_everything_since_last_time(scripts: Scripts) -> None
 
 
 def test_deliver_repeat_appends_nothing(scripts: Scripts) -> None:
-    """A delivery of unknown outcome can be repeated."""
+    """A delivery with an unknown outcome can be repeated."""
     scripts.deliver(ALICE, 3)
     before = scripts.box(ALICE)
 
@@ -32,7 +32,7 @@ def test_deliver_repeat_appends_nothing(scripts: Scripts) -> None:
     assert scripts.box(ALICE) == before
 
 
-def test_deliver_goes_on_where_the_commit_served_the_inbox(scripts: Scripts) -> None:
+def test_deliver_continues_after_the_delivery_of_the_commit(scripts: Scripts) -> None:
     """Entries that the commit delivered are not appended again."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1"), Sending(BOB, "r2"))
@@ -42,7 +42,7 @@ def test_deliver_goes_on_where_the_commit_served_the_inbox(scripts: Scripts) -> 
     assert [cs for _, _, cs in scripts.inbox(BOB)] == ["1", "2", "3", "4"]
 
 
-def test_deliver_leaves_out_what_is_not_after_the_floor(scripts: Scripts) -> None:
+def test_deliver_skips_entries_up_to_the_floor(scripts: Scripts) -> None:
     """A new member gets nothing from before their join."""
     assert scripts.deliver(ALICE, 7, after=5) == (2, 2, "")
     assert [cs for _, _, cs in scripts.inbox(ALICE)] == ["6", "7"]
@@ -54,8 +54,8 @@ def test_deliver_floor_beyond_the_chat_appends_nothing(scripts: Scripts) -> None
     assert scripts.inbox(ALICE) == []
 
 
-def test_deliver_of_what_the_commit_served_meanwhile_appends_nothing(scripts: Scripts) -> None:
-    """One that comes late, after another's fan-out and a later commit, changes nothing."""
+def test_deliver_after_a_later_commit_appends_nothing(scripts: Scripts) -> None:
+    """A delivery that is late, after another fan-out and a later commit, changes nothing."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1", to=()))
     scripts.deliver(ALICE, 1)
@@ -67,8 +67,8 @@ def test_deliver_of_what_the_commit_served_meanwhile_appends_nothing(scripts: Sc
     assert [cs for _, _, cs in scripts.inbox(BOB)] == ["1", "2"]
 
 
-def test_deliver_lists_a_chat_whose_creator_failed_to(scripts: Scripts) -> None:
-    """The user got no event of the chat, but it is in the list."""
+def test_deliver_adds_a_missing_chat_to_the_list(scripts: Scripts) -> None:
+    """The creator may have failed before it listed the chat; a listed chat keeps its time."""
     scripts.redis.hset(scripts.keys.box(BOB), f"c:{CHAT}", "77")
 
     scripts.deliver(ALICE, 1)
@@ -78,8 +78,8 @@ def test_deliver_lists_a_chat_whose_creator_failed_to(scripts: Scripts) -> None:
     assert scripts.box(BOB) == {f"t:{CHAT}": "1 E1", f"c:{CHAT}": "77"}
 
 
-def test_deliver_inbox_counts_over_chats(scripts: Scripts) -> None:
-    """One inbox has one count, whichever chat an entry is of."""
+def test_deliver_numbers_an_inbox_over_all_chats(scripts: Scripts) -> None:
+    """Entries of all chats share the seqs of the inbox."""
     scripts.deliver(ALICE, 2)
     scripts.deliver(ALICE, 1, chat=OTHER)
     scripts.deliver(ALICE, 3)
@@ -99,14 +99,14 @@ def test_deliver_names_the_gateways_of_the_user(scripts: Scripts) -> None:
     assert scripts.deliver(ALICE, 1) == (1, 1, "gw1,gw2")
 
 
-def test_deliver_inbox_is_trimmed_to_its_bound(scripts: Scripts) -> None:
-    """The newest events stay, with the rest of the oldest entry."""
+def test_deliver_trims_the_inbox_to_its_limit(scripts: Scripts) -> None:
+    """The newest events stay, with the other messages of the oldest entry."""
     assert scripts.deliver(ALICE, 50, inbox_max=20) == (50, 50, "")
     assert [seq for seq, _, _ in scripts.inbox(ALICE)] == list(range(17, 51))
 
 
-def test_deliver_several_in_one_call_answers_each(scripts: Scripts) -> None:
-    """One call serves many inboxes, also one of them twice."""
+def test_deliver_of_several_inboxes_in_one_call_answers_each(scripts: Scripts) -> None:
+    """One call delivers to many inboxes, also twice to one of them."""
 
     def item(user: str, upto: int) -> dict[str, str | int]:
         return {
@@ -130,8 +130,8 @@ def test_deliver_several_in_one_call_answers_each(scripts: Scripts) -> None:
     assert scripts.seqs() == {ALICE: 2, BOB: 2}
 
 
-def test_deliver_in_a_new_epoch_of_the_chat_brings_its_seqs_again(scripts: Scripts) -> None:
-    """A chat that lost its tail gives places again; what the old ones brought must hide nothing."""
+def test_deliver_in_a_new_epoch_of_the_chat_delivers_its_seqs_again(scripts: Scripts) -> None:
+    """A chat that lost its tail reuses seqs; deliveries of the old epoch must not hide them."""
     scripts.open_chat(ALICE, BOB)
     for number in range(3):
         scripts.accept(Sending(ALICE, f"r{number}", to=()))
@@ -139,4 +139,4 @@ def test_deliver_in_a_new_epoch_of_the_chat_brings_its_seqs_again(scripts: Scrip
 
     assert scripts.deliver(BOB, 2, epoch="E2")[0] == 2
     assert scripts.deliver(BOB, 2, epoch="E2")[0] == 0
-    assert scripts.deliver(BOB, 3)[0] == 0  # of the old epoch: too late
+    assert scripts.deliver(BOB, 3)[0] == 0  # a late delivery of the old epoch

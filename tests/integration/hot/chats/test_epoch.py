@@ -1,4 +1,4 @@
-"""ensure_epoch.lua: a Redis that may have lost data gets another epoch."""
+"""ensure_epoch.lua: a Redis that may have lost data gets a new epoch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 SUFFIX = "0" * 15
 
 
-def learn(
+def ensure_epoch(
     scripts: Scripts, replid: str, number: int, partitions: int = 1, came_from: str = ""
 ) -> tuple[str, int]:
-    """Ask for the epoch as a process that just connected; a new one ends with `number`."""
+    """Return epoch and partition count for a connecting process; a new epoch ends with `number`."""
     epoch, count, *_ = scripts.run(
         "ensure_epoch",
         {
@@ -36,75 +36,75 @@ def learn(
 
 
 def test_epoch_of_empty_redis_is_a_ulid_of_its_time(scripts: Scripts) -> None:
-    """The clock is that of Redis: those of processes may differ."""
-    epoch, count = learn(scripts, "r1", 1, 4)
+    """The time is that of Redis, because the clocks of processes may differ."""
+    epoch, count = ensure_epoch(scripts, "r1", 1, 4)
 
     assert abs(ULID.from_str(epoch).timestamp - time.time()) < 60
     assert (epoch[10:], count) == (f"{SUFFIX}1", 4)
 
 
 def test_epoch_of_the_same_redis_stays(scripts: Scripts) -> None:
-    """Processes that connect later, or again, find the same."""
-    first = learn(scripts, "r1", 1)
+    """Processes that connect later, or again, get the same epoch."""
+    first = ensure_epoch(scripts, "r1", 1)
 
-    assert learn(scripts, "r1", 2) == first
+    assert ensure_epoch(scripts, "r1", 2) == first
 
 
 def test_epoch_of_another_redis_is_a_later_one(scripts: Scripts) -> None:
     """A Redis with another replication id may have gone back in time (promise P5)."""
-    first = learn(scripts, "r1", 1)
+    first = ensure_epoch(scripts, "r1", 1)
 
-    second = learn(scripts, "r2", 2)
+    second = ensure_epoch(scripts, "r2", 2)
 
     assert second > first
-    assert learn(scripts, "r2", 3) == second
+    assert ensure_epoch(scripts, "r2", 3) == second
 
 
-def test_epoch_follows_one_that_a_clock_ahead_has_named(scripts: Scripts) -> None:
+def test_epoch_is_later_than_one_from_a_clock_that_was_ahead(scripts: Scripts) -> None:
     """After a failover to a machine with a slower clock, inbox positions still increase (P4)."""
     ahead = str(ULID.from_timestamp(time.time() + 3600))
     scripts.redis.hset(scripts.keys.epoch(0), mapping={"epoch": ahead, "replid": "r1"})
 
-    epoch, _ = learn(scripts, "r2", 2)
+    epoch, _ = ensure_epoch(scripts, "r2", 2)
 
     assert epoch > ahead
     assert ULID.from_str(epoch).milliseconds == ULID.from_str(ahead).milliseconds + 1
 
 
-def test_epoch_with_another_partition_count_is_refused_and_kept(scripts: Scripts) -> None:
+def test_epoch_with_another_partition_count_is_not_changed(scripts: Scripts) -> None:
     """The caller gets the stored count, and nothing changes."""
-    first = learn(scripts, "r1", 1, 4)
+    first = ensure_epoch(scripts, "r1", 1, 4)
 
-    assert learn(scripts, "r2", 2, 8) == first
-    assert learn(scripts, "r1", 3, 4) == first
+    assert ensure_epoch(scripts, "r2", 2, 8) == first
+    assert ensure_epoch(scripts, "r1", 3, 4) == first
 
 
 def test_epoch_of_a_partition_that_moved_without_loss_stays(scripts: Scripts) -> None:
-    """A slot that was handed over in order takes its epoch along, and the new server signs it."""
-    first = learn(scripts, "r1", 1)
+    """A moved slot keeps its epoch, and the new server's replication id is recorded."""
+    first = ensure_epoch(scripts, "r1", 1)
 
-    assert learn(scripts, "r2", 2, came_from="r1") == first
-    assert learn(scripts, "r2", 3) == first
-    assert learn(scripts, "r1", 4) > first
-
-
-def test_epoch_of_a_partition_that_came_from_elsewhere_is_another(scripts: Scripts) -> None:
-    """The process that saw it move knows another origin than the one that was signed last."""
-    first = learn(scripts, "r1", 1)
-
-    assert learn(scripts, "r3", 2, came_from="r2") > first
+    assert ensure_epoch(scripts, "r2", 2, came_from="r1") == first
+    assert ensure_epoch(scripts, "r2", 3) == first
+    assert ensure_epoch(scripts, "r1", 4) > first
 
 
-def test_epoch_of_a_partition_that_was_lost_on_the_way_is_made(scripts: Scripts) -> None:
-    """There is nothing to go on with."""
-    epoch, _ = learn(scripts, "r2", 2, came_from="r1")
+def test_epoch_of_a_partition_from_an_unknown_server_is_a_later_one(scripts: Scripts) -> None:
+    """The slot did not come from the server that was recorded last."""
+    first = ensure_epoch(scripts, "r1", 1)
+
+    assert ensure_epoch(scripts, "r3", 2, came_from="r2") > first
+
+
+def test_epoch_of_a_partition_that_lost_its_data_is_a_new_one(scripts: Scripts) -> None:
+    """No epoch is left to keep."""
+    epoch, _ = ensure_epoch(scripts, "r2", 2, came_from="r1")
 
     assert epoch.endswith("2")
 
 
 def test_hashes_of_users_are_hash_tables_from_the_start(scripts: Scripts) -> None:
     """As listpacks, Redis would scan hundreds of users for each message."""
-    learn(scripts, "r1", 1)
+    ensure_epoch(scripts, "r1", 1)
 
     for key in (scripts.keys.seqs(0), scripts.keys.where(0)):
         scripts.redis.hset(key, "alice", "1")

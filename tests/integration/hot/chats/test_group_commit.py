@@ -1,4 +1,4 @@
-"""Group commit: what one tick brings goes out together, in order, and is answered once each."""
+"""Group commit: the drafts of one tick share a call, keep their order, and get one answer each."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Sender:
             audience,
         )
 
-    def _hear(self, outcome: Outcome) -> None:
+    def _record(self, outcome: Outcome) -> None:
         assert outcome.ref not in self.outcomes, f"{outcome.ref} was answered twice"
         self.outcomes[outcome.ref] = outcome
         self.order.append(outcome.ref)
@@ -88,32 +88,32 @@ class Sender:
         assert len(places.firsts) == len(places.far or places.firsts) == count
         seqs = [first + places.offset for first in places.firsts]
         self.places[draft.ref] = dict(zip(audience.inline_users, seqs, strict=True))
-        self._hear(Outcome("committed", draft.ref, seq))
+        self._record(Outcome("committed", draft.ref, seq))
 
     def undelivered(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
-        self._hear(Outcome("undelivered", draft.ref, seq))
+        self._record(Outcome("undelivered", draft.ref, seq))
 
     def known(self, draft: PendingDraft, place: bytes) -> None:
-        self._hear(Outcome("known", draft.ref, parse_place(place)[0]))
+        self._record(Outcome("known", draft.ref, parse_place(place)[0]))
 
     def chat_closed(self, draft: PendingDraft) -> None:
-        self._hear(Outcome("closed", draft.ref))
+        self._record(Outcome("closed", draft.ref))
 
     def not_member(self, draft: PendingDraft) -> None:
-        self._hear(Outcome("not member", draft.ref))
+        self._record(Outcome("not member", draft.ref))
 
     def failed(self, draft: PendingDraft, error: ChatError) -> None:
-        self._hear(Outcome("failed", draft.ref, error=error))
+        self._record(Outcome("failed", draft.ref, error=error))
 
-    async def all_answered(self, count: int, deadline_s: float = 30) -> list[Outcome]:
-        """Wait until this many drafts are answered; return the outcomes in that order."""
+    async def wait_for_outcomes(self, count: int, deadline_s: float = 30) -> list[Outcome]:
+        """Wait until this many drafts are answered; return the outcomes in order of arrival."""
         await eventually(lambda: len(self.outcomes) == count, deadline_s)
         return [self.outcomes[ref] for ref in self.order]
 
 
 @contextlib.asynccontextmanager
 async def open_sender(url: str, **settings: Any) -> AsyncIterator[Sender]:
-    """A sender on a client of its own."""
+    """Open a sender with its own client."""
     async with open_hot(patient(url, **settings)) as hot:
         yield Sender(hot, PartitionedCommit(hot, GATEWAY))
 
@@ -130,7 +130,7 @@ async def open_chat(hot: HotClient, chat: ChatId, *users: UserId) -> Audience:
 
 
 async def backlog_of(hot: HotClient) -> list[CommitEntry]:
-    """All commit calls that did something."""
+    """Return the backlog entries of all commit calls."""
     entries = await Backlog(hot, 0).list_after("0-0", 100_000)
     return [entry for entry in entries if isinstance(entry, CommitEntry)]
 
@@ -139,13 +139,13 @@ async def backlog_of(hot: HotClient) -> list[CommitEntry]:
 
 
 async def test_group_commit_of_one_tick_is_one_call(redis_url: str) -> None:
-    """A hundred sends cost one script call; that is what makes them cheap."""
+    """A hundred sends need one script call."""
     async with open_sender(redis_url) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
 
         for number in range(100):
             sender.send(f"r{number}", team)
-        outcomes = await sender.all_answered(100)
+        outcomes = await sender.wait_for_outcomes(100)
 
         assert [outcome.seq for outcome in outcomes] == list(range(1, 101))
         (entry,) = await backlog_of(sender.hot)
@@ -155,13 +155,13 @@ async def test_group_commit_of_one_tick_is_one_call(redis_url: str) -> None:
 
 @pytest.mark.constants({"chatserver.hot.chats.group_commit.BATCH_MAX": 16})
 async def test_group_commit_of_more_than_a_batch_is_several_calls_in_order(redis_url: str) -> None:
-    """No call is larger than it may be."""
+    """No call has more drafts than the limit."""
     async with open_sender(redis_url) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
 
         for number in range(100):
             sender.send(f"r{number}", team)
-        await sender.all_answered(100)
+        await sender.wait_for_outcomes(100)
 
         sizes = [entry.size for entry in await backlog_of(sender.hot)]
         assert sizes == [16] * 6 + [4]
@@ -170,8 +170,8 @@ async def test_group_commit_of_more_than_a_batch_is_several_calls_in_order(redis
             assert sender.places[f"r{number}"] == {ALICE: number + 1, BOB: number + 1}
 
 
-async def test_group_commit_lone_message_goes_at_once(redis_url: str) -> None:
-    """An idle gateway waits for no timer and no company."""
+async def test_group_commit_single_message_is_committed_at_once(redis_url: str) -> None:
+    """An idle gateway commits a message without waiting for a timer or other messages."""
     async with open_sender(redis_url) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
 
@@ -208,31 +208,31 @@ async def test_group_commit_keeps_the_order_of_thousands_over_many_ticks(redis_u
     """Messages to a chat get increasing seqs in the order of submission (I7)."""
     async with open_sender(redis_url, inbox_max=5_000, log_max=5_000) as sender:
         chats = [await open_chat(sender.hot, chat, ALICE, BOB, CAROL) for chat in (CHAT, OTHER)]
-        chance = random.Random(3)
+        rng = random.Random(3)
         sent: dict[ChatId, list[str]] = {CHAT: [], OTHER: []}
 
         for number in range(3_000):
-            audience = chance.choice(chats)
+            audience = rng.choice(chats)
             sent[audience.chat].append(f"r{number}")
-            sender.send(f"r{number}", audience, chance.choice((ALICE, BOB, CAROL)))
-            if chance.random() < 0.2:
+            sender.send(f"r{number}", audience, rng.choice((ALICE, BOB, CAROL)))
+            if rng.random() < 0.2:
                 await asyncio.sleep(0)
-        await sender.all_answered(3_000)
+        await sender.wait_for_outcomes(3_000)
 
         for refs in sent.values():
             assert [sender.outcomes[ref].seq for ref in refs] == list(range(1, len(refs) + 1))
         for user in (ALICE, BOB, CAROL):
             inbox = await Inboxes(sender.hot).list_after(user, Seq(0), 5_000)
-            told = {
+            reported = {
                 (audience.chat, sender.outcomes[ref].seq): sender.places[ref][user]
                 for audience in chats
                 for ref in sent[audience.chat]
             }
-            assert {(entry.chat, entry.cs): entry.seq for entry in inbox} == told
+            assert {(entry.chat, entry.cs): entry.seq for entry in inbox} == reported
 
 
 async def test_group_commit_answers_each_draft_of_a_mixed_batch(redis_url: str) -> None:
-    """Every answer finds its own draft, whatever stands beside it in the batch."""
+    """Every draft gets its own answer, whatever the others in the batch get."""
     async with open_sender(redis_url) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
         third = await open_chat(sender.hot, ChatId("c3"), ALICE, BOB)
@@ -245,7 +245,7 @@ async def test_group_commit_answers_each_draft_of_a_mixed_batch(redis_url: str) 
             args_packed=pack(OTHER.encode(), b"0", team.gate.encode(), b"2"),
         )
         sender.send("first", team)
-        await sender.all_answered(1)
+        await sender.wait_for_outcomes(1)
 
         sender.send("r1", team)
         sender.send("r2", team, CAROL)
@@ -253,12 +253,12 @@ async def test_group_commit_answers_each_draft_of_a_mixed_batch(redis_url: str) 
         sender.send("r4", team, BOB)
         sender.send("r5", stale)
         sender.send("r6", team)
-        await sender.all_answered(7)
+        await sender.wait_for_outcomes(7)
         sender.send("r7", third)
-        await sender.all_answered(8)
+        await sender.wait_for_outcomes(8)
         sender.outcomes.pop("first")
         sender.send("first", team)
-        await sender.all_answered(8)
+        await sender.wait_for_outcomes(8)
 
         kinds = {ref: outcome.kind for ref, outcome in sender.outcomes.items()}
         assert kinds == {
@@ -268,13 +268,13 @@ async def test_group_commit_answers_each_draft_of_a_mixed_batch(redis_url: str) 
             "r4": "committed",
             "r5": "undelivered",
             "r6": "committed",
-            "r7": "undelivered",  # behind one that is pending
+            "r7": "undelivered",  # after a pending one
             "first": "known",
         }
         assert [sender.places[ref][BOB] for ref in ("r1", "r4", "r6")] == [2, 3, 4]
 
 
-async def test_group_commit_audiences_of_two_versions_go_by_the_newest(redis_url: str) -> None:
+async def test_group_commit_with_audiences_of_two_versions_uses_the_newest(redis_url: str) -> None:
     """Drafts of a chat share a call: the newest audience has the current members."""
     async with open_sender(redis_url) as sender:
         fresh = await open_chat(sender.hot, CHAT, ALICE, BOB)
@@ -287,31 +287,33 @@ async def test_group_commit_audiences_of_two_versions_go_by_the_newest(redis_url
         sender.send("r1", stale)
         sender.send("r2", stale, CAROL)
         sender.send("r3", fresh)
-        outcomes = await sender.all_answered(3)
+        outcomes = await sender.wait_for_outcomes(3)
 
         kinds = {outcome.ref: outcome.kind for outcome in outcomes}
         assert kinds == {"r1": "committed", "r2": "not member", "r3": "committed"}
         assert sender.places["r3"] == {ALICE: 2, BOB: 2}
 
 
-async def test_group_commit_members_elsewhere_are_left_to_a_fan_out(redis_url: str) -> None:
-    """With many partitions the commit serves only who lives in the chat's own."""
+async def test_group_commit_members_in_other_partitions_are_left_to_a_fan_out(
+    redis_url: str,
+) -> None:
+    """The commit delivers only to users in the chat's own partition."""
     async with open_sender(redis_url, partitions=64) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
         assert team.inline_users == ()
 
         sender.send("r1", team)
-        (outcome,) = await sender.all_answered(1)
+        (outcome,) = await sender.wait_for_outcomes(1)
 
         assert (outcome.kind, outcome.seq) == ("undelivered", 1)
 
 
-# bounds
+# limits
 
 
 @pytest.mark.constants({"chatserver.hot.chats.group_commit.QUEUE_MAX": 10})
-async def test_group_commit_with_a_full_queue_takes_nothing_more(redis_url: str) -> None:
-    """The bound is on what waits; what was taken is answered, and then there is room."""
+async def test_group_commit_with_a_full_queue_is_overloaded(redis_url: str) -> None:
+    """Queued drafts are answered, and then there is space again."""
     async with open_sender(redis_url) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
         for number in range(10):
@@ -319,10 +321,10 @@ async def test_group_commit_with_a_full_queue_takes_nothing_more(redis_url: str)
 
         with pytest.raises(Overloaded):
             sender.send("one too many", team)
-        await sender.all_answered(10)
+        await sender.wait_for_outcomes(10)
         sender.send("r10", team)
 
-        outcomes = await sender.all_answered(11)
+        outcomes = await sender.wait_for_outcomes(11)
         assert {outcome.kind for outcome in outcomes} == {"committed"}
         assert outcomes[-1].seq == 11
 
@@ -334,7 +336,7 @@ async def test_group_commit_with_a_full_backlog_is_overloaded(redis_url: str) ->
         await sender.hot.call("HSET", sender.hot.keys.checkpoint(0), "waiting", 1000)
 
         sender.send("r1", team)
-        (outcome,) = await sender.all_answered(1)
+        (outcome,) = await sender.wait_for_outcomes(1)
 
         assert isinstance(outcome.error, Overloaded)
         assert "backlog is full" in outcome.error.message
@@ -343,7 +345,7 @@ async def test_group_commit_with_a_full_backlog_is_overloaded(redis_url: str) ->
 async def test_group_commit_of_full_redis_is_overloaded_and_nothing_is_committed(
     start_redis: StartRedis,
 ) -> None:
-    """Out of memory in the middle of a batch leaves no half of it (fault F10)."""
+    """Out of memory within a batch leaves no part of it (fault F10)."""
     server = start_redis("no")
     async with open_sender(redis_url_of(server)) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
@@ -351,34 +353,34 @@ async def test_group_commit_of_full_redis_is_overloaded_and_nothing_is_committed
 
         for number in range(5):
             sender.send(f"r{number}", team)
-        outcomes = await sender.all_answered(5)
+        outcomes = await sender.wait_for_outcomes(5)
 
         assert {type(outcome.error) for outcome in outcomes} == {Overloaded}
         await sender.hot.call("CONFIG", "SET", "maxmemory", 0)
         assert await sender.hot.call("XLEN", sender.hot.keys.log(CHAT)) == 0
         sender.send("after", team)
-        assert (await sender.all_answered(6))[-1].seq == 1
+        assert (await sender.wait_for_outcomes(6))[-1].seq == 1
 
 
-# Redis forgets, and links break
+# lost scripts and broken connections
 
 
 @pytest.mark.constants({"chatserver.hot.chats.group_commit.BATCH_MAX": 8})
-async def test_group_commit_scripts_flushed_while_sending_lose_and_swap_nothing(
+async def test_group_commit_with_flushed_scripts_loses_and_reorders_nothing(
     redis_url: str,
 ) -> None:
-    """A Redis that lost the script gets it again; the order stays, without an error (F20)."""
+    """The script is loaded again without an error, and the order is kept (F20)."""
     async with open_sender(redis_url) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
-        chance = random.Random(5)
+        rng = random.Random(5)
 
         for number in range(1_000):
             sender.send(f"r{number}", team)
-            if chance.random() < 0.3:
+            if rng.random() < 0.3:
                 await asyncio.sleep(0)
-            if chance.random() < 0.05:
+            if rng.random() < 0.05:
                 sender.hot.send(lambda _: None, "SCRIPT", "FLUSH")
-        outcomes = await sender.all_answered(1_000)
+        outcomes = await sender.wait_for_outcomes(1_000)
 
         assert {outcome.kind for outcome in outcomes} == {"committed"}
         seqs = [sender.outcomes[f"r{number}"].seq for number in range(1_000)]
@@ -386,34 +388,34 @@ async def test_group_commit_scripts_flushed_while_sending_lose_and_swap_nothing(
 
 
 @pytest.mark.constants({"chatserver.hot.chats.group_commit.BATCH_MAX": 4})
-async def test_group_commit_over_breaking_links_is_exact_after_sending_again(
+async def test_group_commit_over_breaking_connections_is_exact_after_retries(
     redis_server: Server, redis_url: str
 ) -> None:
-    """Who is told that nobody knows sends again under the same ref, and finds what happened (I11).
+    """Drafts with an unknown outcome are retried with the same ref, and get their outcome (I11).
 
-    Every message stands once in the log, whatever broke between it and its answer.
+    Every message is in the log once, wherever the connection broke.
     """
     async with TcpProxy(redis_server.port) as proxy:
         url = f"redis://127.0.0.1:{proxy.port}/0"
         async with open_sender(url) as sender:
             team = await open_chat(sender.hot, CHAT, ALICE, BOB)
             waiting = [f"r{number}" for number in range(200)]
-            tries = 0
+            attempts = 0
             while waiting:
-                tries += 1
+                attempts += 1
                 await eventually(lambda: sender.hot.is_up)
                 sender.outcomes.clear()
                 sender.order.clear()
-                if tries < 10:
-                    proxy.tear(after_bytes=300 * tries)
+                if attempts < 10:
+                    proxy.tear(after_bytes=300 * attempts)
                 for ref in waiting:
                     sender.send(ref, team)
-                outcomes = await sender.all_answered(len(waiting))
+                outcomes = await sender.wait_for_outcomes(len(waiting))
                 assert all(isinstance(o.error, Unavailable | None) for o in outcomes)
                 waiting = [o.ref for o in outcomes if o.kind == "failed"]
                 proxy.heal()
 
-            assert tries > 3
+            assert attempts > 3
             log = await ChatLog(sender.hot).list_range(CHAT, Seq(1), Seq(1_000))
             refs = [codec.decode_message(codec.join_message(e.seq, e.ts, e.tail)).ref for e in log]
             assert sorted(refs) == sorted(f"r{number}" for number in range(200))
@@ -421,7 +423,7 @@ async def test_group_commit_over_breaking_links_is_exact_after_sending_again(
 
 
 @pytest.mark.constants({"chatserver.hot.chats.group_commit.BATCH_MAX": 8})
-async def test_group_commit_without_redis_answers_everything_that_was_taken(
+async def test_group_commit_without_redis_answers_all_queued_drafts(
     start_redis: StartRedis,
 ) -> None:
     """Every draft that was queued when Redis died is answered, in order (P9)."""
@@ -434,34 +436,34 @@ async def test_group_commit_without_redis_answers_everything_that_was_taken(
         await asyncio.sleep(0)
 
         server.kill()
-        outcomes = await sender.all_answered(100)
+        outcomes = await sender.wait_for_outcomes(100)
 
         assert sender.order == [f"r{number}" for number in range(100)]
         assert {type(outcome.error) for outcome in outcomes} == {Unavailable}
 
 
-async def test_group_commit_after_redis_came_back_empty_finds_the_chat_closed(
+async def test_group_commit_after_a_restart_of_redis_finds_the_chat_closed(
     start_redis: StartRedis,
 ) -> None:
-    """An audience of the life before opens nothing in the next one."""
+    """An audience of an earlier epoch is not valid in the new one."""
     server = start_redis("always")
     async with open_sender(redis_url_of(server)) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
         sender.send("r1", team)
-        await sender.all_answered(1)
+        await sender.wait_for_outcomes(1)
         before = sender.hot.epochs[0]
 
         server.kill()
         server.start()
         await eventually(lambda: sender.hot.is_up and sender.hot.epochs[0] != before)
         sender.send("r2", team)
-        outcomes = await sender.all_answered(2)
+        outcomes = await sender.wait_for_outcomes(2)
 
         assert outcomes[-1].kind == "closed"
 
 
-async def test_group_commit_drafts_made_for_another_retention_go_back(redis_url: str) -> None:
-    """The call names one gate: all of the chat go back, so that their order stays."""
+async def test_group_commit_drafts_with_another_retention_are_returned(redis_url: str) -> None:
+    """All drafts of the chat are returned, so that their order is kept."""
     async with open_sender(redis_url) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
         before = dataclasses.replace(team, retention_s=60)
@@ -469,7 +471,7 @@ async def test_group_commit_drafts_made_for_another_retention_go_back(redis_url:
         sender.send("r1", before)
         sender.send("r2", team)
         sender.send("r3", team)
-        outcomes = await sender.all_answered(3)
+        outcomes = await sender.wait_for_outcomes(3)
 
         assert [(each.kind, each.ref) for each in outcomes] == [
             ("closed", "r1"),
@@ -479,15 +481,15 @@ async def test_group_commit_drafts_made_for_another_retention_go_back(redis_url:
         assert await backlog_of(sender.hot) == []
 
 
-class Opener(Sender):
-    """A sender whose chat somebody else opens as soon as it was found closed."""
+class OpeningSender(Sender):
+    """A sender whose chat is opened by another task as soon as it was found closed."""
 
     opening: asyncio.Task[Audience] | None = None
 
     def chat_closed(self, draft: PendingDraft) -> None:
         super().chat_closed(draft)
         if self.opening is None:
-            # Before the next batch, and on the same connection: Redis does it first.
+            # Sent before the next batch on the same connection, so Redis runs it first.
             self.opening = asyncio.create_task(open_chat(self.hot, draft.chat, ALICE, BOB))
 
 
@@ -495,9 +497,9 @@ class Opener(Sender):
 async def test_group_commit_chat_opened_between_two_batches_keeps_the_order_of_its_drafts(
     redis_url: str,
 ) -> None:
-    """Drafts behind a returned draft return with it (invariant I7)."""
+    """Drafts after a returned draft are returned, too (invariant I7)."""
     async with open_hot(patient(redis_url)) as hot:
-        sender = Opener(hot, PartitionedCommit(hot, GATEWAY))
+        sender = OpeningSender(hot, PartitionedCommit(hot, GATEWAY))
         team = await open_chat(hot, CHAT, ALICE, BOB)
         closed = dataclasses.replace(
             team,
@@ -509,10 +511,10 @@ async def test_group_commit_chat_opened_between_two_batches_keeps_the_order_of_i
         sender.send("r1", closed)
         sender.send("r2", closed)
         sender.send("r3", team)
-        await sender.all_answered(3)
+        await sender.wait_for_outcomes(3)
         assert sender.opening is not None
         sender.send("r4", await sender.opening)
-        outcomes = await sender.all_answered(4)
+        outcomes = await sender.wait_for_outcomes(4)
 
         kinds = {each.ref: each.kind for each in outcomes}
         assert kinds == {

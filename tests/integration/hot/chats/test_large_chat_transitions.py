@@ -1,4 +1,4 @@
-"""notify_transition.lua and subscribe_large_chats.lua: inboxes announce a large chat."""
+"""notify_transition.lua and subscribe_large_chats.lua: large-chat transitions in inboxes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.integration.hot.support import ALICE, BOB, CHAT, EPOCH, Scripts
 pytest_plugins = ["tests.integration.hot.fixtures"]
 
 
-def turn(
+def notify(
     scripts: Scripts,
     *users: UserId,
     version: int,
@@ -47,8 +47,8 @@ def turn(
     return reply
 
 
-def listen(scripts: Scripts, user: str = "", ttl_ms: int = 60_000) -> list[int]:
-    """Have entries sent to a gateway; return where the chat stands."""
+def subscribe(scripts: Scripts, user: str = "", ttl_ms: int = 60_000) -> list[int]:
+    """Subscribe a gateway to the chat; return the chat's head and the member's first seq."""
     keys = scripts.keys
     reply: list[int] = scripts.run(
         "subscribe_large_chats",
@@ -66,104 +66,104 @@ def listen(scripts: Scripts, user: str = "", ttl_ms: int = 60_000) -> list[int]:
     return reply
 
 
-def test_turn_stands_in_the_inbox_and_among_the_large_chats(scripts: Scripts) -> None:
-    """Both are written atomically: a reader of one finds the other."""
+def test_transition_is_in_the_inbox_and_the_list_of_large_chats(scripts: Scripts) -> None:
+    """Both are written atomically."""
     scripts.place(BOB, "gw7")
 
-    assert turn(scripts, ALICE, BOB, version=2, since=5) == [1, 1, b"", 1, 1, b"gw7"]
+    assert notify(scripts, ALICE, BOB, version=2, since=5) == [1, 1, b"", 1, 1, b"gw7"]
 
     assert scripts.inbox(ALICE) == [(1, "!", "v2")]
     assert scripts.hash(scripts.keys.large(ALICE)) == {CHAT: "1:5"}
     assert int(scripts.box(ALICE)[f"c:{CHAT}"]) > 0
 
 
-def test_turn_of_a_later_epoch_is_told_though_an_earlier_one_told_as_much(
+def test_transition_of_a_later_epoch_is_notified_again(
     scripts: Scripts,
 ) -> None:
-    """After a loss of Redis the chat becomes large at another seq; the old one is void."""
-    turn(scripts, ALICE, version=4, since=9)
-    turn(scripts, ALICE, version=4, since=5, epoch="E2")
+    """After a loss of Redis the chat becomes large at another seq; the old one is invalid."""
+    notify(scripts, ALICE, version=4, since=9)
+    notify(scripts, ALICE, version=4, since=5, epoch="E2")
     assert scripts.inbox(ALICE) == [(1, "!", "v4"), (2, "!", "v4")]
     assert scripts.hash(scripts.keys.large(ALICE)) == {CHAT: "2:5"}
 
-    assert turn(scripts, ALICE, version=4, since=5, epoch="E2")[0] == 0
-    assert turn(scripts, ALICE, version=6, since=9)[0] == 0
+    assert notify(scripts, ALICE, version=4, since=5, epoch="E2")[0] == 0
+    assert notify(scripts, ALICE, version=6, since=9)[0] == 0
 
 
-def test_turn_again_or_overtaken_does_nothing(scripts: Scripts) -> None:
+def test_transition_that_is_repeated_or_outdated_changes_nothing(scripts: Scripts) -> None:
     """Two processes may notify the same transition, one of them late."""
-    turn(scripts, ALICE, version=4, since=5)
+    notify(scripts, ALICE, version=4, since=5)
 
-    assert turn(scripts, ALICE, version=4, since=5)[0] == 0
-    assert turn(scripts, ALICE, version=3, since=2, is_large=False)[0] == 0
+    assert notify(scripts, ALICE, version=4, since=5)[0] == 0
+    assert notify(scripts, ALICE, version=3, since=2, is_large=False)[0] == 0
     assert scripts.hash(scripts.keys.large(ALICE)) == {CHAT: "1:5"}
 
 
-def test_turn_back_keeps_since_when_it_was(scripts: Scripts) -> None:
-    """A late device needs the entries between both transitions."""
-    turn(scripts, ALICE, version=2, since=5)
+def test_transition_back_keeps_the_seqs_of_both(scripts: Scripts) -> None:
+    """A device that was offline needs the entries between both transitions."""
+    notify(scripts, ALICE, version=2, since=5)
 
-    turn(scripts, ALICE, version=3, since=9, is_large=False)
+    notify(scripts, ALICE, version=3, since=9, is_large=False)
 
     assert scripts.hash(scripts.keys.large(ALICE)) == {CHAT: "2:5:9"}
     assert scripts.inbox(ALICE) == [(1, "!", "v2"), (2, "!", "v3")]
 
 
-def test_times_before_are_kept_too_up_to_a_bound(scripts: Scripts) -> None:
-    """A device that missed several transitions finds its own; beyond the limit it starts anew."""
+def test_earlier_transitions_are_kept_up_to_a_limit(scripts: Scripts) -> None:
+    """A device that missed several transitions finds its own; beyond the limit it resets."""
     for version in range(1, 9, 2):
-        turn(scripts, ALICE, version=version, since=10 * version)
-        turn(scripts, ALICE, version=version + 1, since=10 * version + 5, is_large=False)
+        notify(scripts, ALICE, version=version, since=10 * version)
+        notify(scripts, ALICE, version=version + 1, since=10 * version + 5, is_large=False)
 
-    times = scripts.hash(scripts.keys.large(ALICE))[CHAT].split(";")
-    assert times == ["8:70:75", "6:50:55", "4:30:35", "2:10:15"]
+    ranges = scripts.hash(scripts.keys.large(ALICE))[CHAT].split(";")
+    assert ranges == ["8:70:75", "6:50:55", "4:30:35", "2:10:15"]
 
     for version in range(9, 40):
-        turn(scripts, ALICE, version=version, since=version, is_large=version % 2 == 0)
+        notify(scripts, ALICE, version=version, since=version, is_large=version % 2 == 0)
 
-    times = scripts.hash(scripts.keys.large(ALICE))[CHAT].split(";")
-    assert (len(times), times[0]) == (8, "39:38:39")
-
-
-async def test_what_ended_is_found_by_where_it_was_told(scripts: Scripts, hot: HotClient) -> None:
-    """Each time by its own place; what goes on has no end."""
-    turn(scripts, ALICE, version=1, since=10)
-    turn(scripts, ALICE, version=2, since=15, is_large=False)
-    turn(scripts, ALICE, version=3, since=20)
-    watchers = LargeChatSubscriptions(hot, GatewayId("gw1"), 60)
-
-    assert await watchers.find_since(ALICE, CHAT, Seq(2)) == 10
-    assert await watchers.find_since(ALICE, CHAT, Seq(3)) is None
-    assert await watchers.find_since(BOB, CHAT, Seq(2)) is None
-    assert (await watchers.list_large(ALICE))[CHAT] == LargePlace(Seq(3), Seq(20))
+    ranges = scripts.hash(scripts.keys.large(ALICE))[CHAT].split(";")
+    assert (len(ranges), ranges[0]) == (8, "39:38:39")
 
 
-def test_turn_keeps_the_inbox_within_its_bound(scripts: Scripts) -> None:
-    """As every event does."""
+async def test_ended_range_is_found_by_its_inbox_seq(scripts: Scripts, hot: HotClient) -> None:
+    """Each range has its own inbox seq; a current one has no end."""
+    notify(scripts, ALICE, version=1, since=10)
+    notify(scripts, ALICE, version=2, since=15, is_large=False)
+    notify(scripts, ALICE, version=3, since=20)
+    subscriptions = LargeChatSubscriptions(hot, GatewayId("gw1"), 60)
+
+    assert await subscriptions.find_since(ALICE, CHAT, Seq(2)) == 10
+    assert await subscriptions.find_since(ALICE, CHAT, Seq(3)) is None
+    assert await subscriptions.find_since(BOB, CHAT, Seq(2)) is None
+    assert (await subscriptions.list_large(ALICE))[CHAT] == LargePlace(Seq(3), Seq(20))
+
+
+def test_transition_trims_the_inbox_to_its_limit(scripts: Scripts) -> None:
+    """The newest events stay."""
     for version in range(1, 6):
-        turn(scripts, ALICE, version=version, since=version)
+        notify(scripts, ALICE, version=version, since=version)
 
     assert [seq for seq, *_ in scripts.inbox(ALICE)] == [3, 4, 5]
 
 
-def test_listen_tells_where_the_chat_and_its_member_stand(scripts: Scripts) -> None:
-    """Of one moment: a removal of the member lies above that head."""
-    assert listen(scripts, ALICE) == [0, 0, 0, 0]
+def test_subscribe_returns_the_head_of_the_chat_and_the_member_s_join(scripts: Scripts) -> None:
+    """Both are read atomically: a later removal of the member has a seq above that head."""
+    assert subscribe(scripts, ALICE) == [0, 0, 0, 0]
     scripts.open_chat(ALICE, seq=7, large=3)
     scripts.redis.hset(scripts.keys.members(CHAT), "carol", "member:4:0m")
 
-    assert listen(scripts) == [7, 1, 3, 0]
-    assert listen(scripts, ALICE) == [7, 1, 3, 1]
-    assert listen(scripts, "carol") == [7, 1, 3, 4]
-    assert listen(scripts, BOB) == [7, 1, 3, 0]
+    assert subscribe(scripts) == [7, 1, 3, 0]
+    assert subscribe(scripts, ALICE) == [7, 1, 3, 1]
+    assert subscribe(scripts, "carol") == [7, 1, 3, 4]
+    assert subscribe(scripts, BOB) == [7, 1, 3, 0]
     assert scripts.redis.zrange(scripts.keys.watchers(CHAT), 0, -1) == [b"gw1"]
 
 
-def test_listen_no_more_takes_the_gateway_off(scripts: Scripts) -> None:
-    """Nothing is sent to it from then on."""
+def test_subscribe_with_zero_ttl_removes_the_gateway(scripts: Scripts) -> None:
+    """Nothing is sent to the gateway any more."""
     scripts.open_chat(ALICE)
-    listen(scripts)
+    subscribe(scripts)
 
-    listen(scripts, ttl_ms=0)
+    subscribe(scripts, ttl_ms=0)
 
     assert scripts.redis.zrange(scripts.keys.watchers(CHAT), 0, -1) == []

@@ -1,4 +1,4 @@
-"""load_chat.lua: a chat goes on above all that any tier has given out."""
+"""load_chat.lua: a loaded chat continues above the seqs and timestamps of all tiers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.integration.hot.support import (
 pytest_plugins = ["tests.integration.hot.fixtures"]
 
 
-def test_open_chat_new_one_has_head_and_members_of_the_warm_tier(scripts: Scripts) -> None:
+def test_open_chat_has_head_and_members_of_the_warm_tier(scripts: Scripts) -> None:
     """The chat continues at the seq of the warm tier."""
     opened = scripts.open_chat(ALICE, BOB, seq=7, ts=700, version=3, kind="group", name="Ümlaut")
 
@@ -45,8 +45,8 @@ def test_open_chat_new_one_has_head_and_members_of_the_warm_tier(scripts: Script
     assert scripts.hash(scripts.keys.members(CHAT)) == {"alice": "member:0", "bob": "member:0"}
 
 
-def test_open_chat_again_in_the_same_epoch_does_nothing(scripts: Scripts) -> None:
-    """A second load keeps what the first one loaded, and what was sent since."""
+def test_open_chat_again_in_the_same_epoch_changes_nothing(scripts: Scripts) -> None:
+    """A second load keeps the state of the first one, and later messages."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r"))
     before = scripts.head()
@@ -71,7 +71,7 @@ def test_open_chat_in_next_epoch_takes_the_higher_of_both_tiers(scripts: Scripts
 
 
 def test_open_chat_in_next_epoch_keeps_a_head_ahead_of_the_warm_tier(scripts: Scripts) -> None:
-    """Unpersisted messages count; the persisted position is separate."""
+    """The head includes unpersisted messages; the persisted position is separate."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(*[Sending(ALICE, f"r{n}") for n in range(4)])
     ahead = 2**52
@@ -93,7 +93,7 @@ def test_open_chat_large_numbers_stay_exact(scripts: Scripts) -> None:
 
 
 def test_open_chat_replaces_members_of_an_earlier_epoch(scripts: Scripts) -> None:
-    """A non-member in the directory is no member here either (promise P7)."""
+    """A user who is not a member in the directory is not a member in Redis (promise P7)."""
     scripts.open_chat(ALICE, BOB)
 
     scripts.open_chat(ALICE, CAROL, epoch="E2", version=2)
@@ -101,7 +101,7 @@ def test_open_chat_replaces_members_of_an_earlier_epoch(scripts: Scripts) -> Non
     assert set(scripts.hash(scripts.keys.members(CHAT))) == {"alice", "carol"}
 
 
-def test_open_chat_recognises_refs_of_its_newest_messages(scripts: Scripts) -> None:
+def test_open_chat_recognizes_refs_of_its_newest_messages(scripts: Scripts) -> None:
     """A retry after Redis lost everything finds the message in the warm tier (promise P2)."""
     now = int(time.time() * 1e6)
     place = f"7:{now}:M7:abcd"
@@ -116,10 +116,10 @@ def test_open_chat_recognises_refs_of_its_newest_messages(scripts: Scripts) -> N
     assert 86_400 < scripts.redis.ttl(refs) <= 2 * 86_400
 
 
-def test_open_chat_leaves_out_refs_that_are_older_than_a_ref_is_remembered(
+def test_open_chat_skips_refs_that_are_older_than_their_ttl(
     scripts: Scripts,
 ) -> None:
-    """A chat that was idle for a week takes little memory when somebody reads it."""
+    """A chat that was idle for a week uses little memory when it is read."""
     day_ago = int((time.time() - 86_400 - 60) * 1e6)
     scripts.open_chat(ALICE, BOB, seq=7, ts=day_ago, newest={(ALICE, "r"): f"7:{day_ago}:M7:abcd"})
 
@@ -139,7 +139,7 @@ def test_open_chat_keeps_a_ref_that_redis_has(scripts: Scripts) -> None:
 
 
 def test_open_chat_clears_a_pending_gate_of_the_epoch_before(scripts: Scripts) -> None:
-    """Inboxes begin again at `base`: nothing from before it is pending for them."""
+    """Inboxes start again at `base`, so nothing before it is pending."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r", to=()))
 
@@ -155,7 +155,7 @@ def test_open_chat_without_members_or_messages_opens(scripts: Scripts) -> None:
     assert scripts.redis.exists(scripts.keys.members(CHAT)) == 0
 
 
-def test_open_chat_with_as_many_members_as_allowed(scripts: Scripts) -> None:
+def test_open_chat_with_the_largest_number_of_members(scripts: Scripts) -> None:
     """256 members and 100 newest messages fit into one call."""
     members = [f"u{n}" for n in range(256)]
     now = int(time.time() * 1e6)
@@ -168,18 +168,18 @@ def test_open_chat_with_as_many_members_as_allowed(scripts: Scripts) -> None:
     assert scripts.redis.hget(refs, reference_key(ALICE, "r100")) == packed(f"100:{now + 100}:m:dd")
 
 
-def test_open_chat_in_an_epoch_that_is_over_is_refused(scripts: Scripts) -> None:
-    """Redis was emptied, or is in another epoch: nothing begins in the one of the caller."""
+def test_open_chat_in_an_epoch_that_ended_is_refused(scripts: Scripts) -> None:
+    """Redis was emptied or is in another epoch: nothing is loaded in the caller's epoch."""
     scripts.open_chat(ALICE, BOB)
     scripts.redis.flushall()
 
-    assert scripts.open_chat(ALICE, BOB, life="") == OTHER_EPOCH
-    assert scripts.open_chat(ALICE, BOB, life="E2") == OTHER_EPOCH
+    assert scripts.open_chat(ALICE, BOB, redis_epoch="") == OTHER_EPOCH
+    assert scripts.open_chat(ALICE, BOB, redis_epoch="E2") == OTHER_EPOCH
     assert scripts.head() == {}
 
 
-def test_open_chat_in_next_epoch_drops_what_the_warm_tier_has(scripts: Scripts) -> None:
-    """Redis may have gone back to when a deleted text was there: it is read below now (I15)."""
+def test_open_chat_in_next_epoch_drops_entries_that_the_warm_tier_has(scripts: Scripts) -> None:
+    """Redis may have an outdated text that was deleted; the warm tier has the current one (I15)."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(*[Sending(ALICE, f"r{n}") for n in range(1, 5)])
     keys = scripts.keys
@@ -193,10 +193,10 @@ def test_open_chat_in_next_epoch_drops_what_the_warm_tier_has(scripts: Scripts) 
     assert scripts.redis.zrange(keys.revs(CHAT), 0, -1) == [b"2"]
 
 
-def test_open_chat_knows_of_the_newest_entries_who_read_and_what_is_no_message(
+def test_open_chat_restores_read_marks_and_non_messages_of_newest_entries(
     scripts: Scripts,
 ) -> None:
-    """After a loss, own messages are read, and a reaction is nothing to read."""
+    """After a loss, own messages count as read, and reactions do not count as unread."""
     scripts.open_chat(
         ALICE,
         BOB,
@@ -211,8 +211,8 @@ def test_open_chat_knows_of_the_newest_entries_who_read_and_what_is_no_message(
     assert scripts.redis.zrange(scripts.keys.asides(CHAT), 0, -1) == [b"6", b"9"]
 
 
-def test_open_chat_in_next_epoch_forgets_asides_above_the_head(scripts: Scripts) -> None:
-    """Their places are given to other entries."""
+def test_open_chat_in_next_epoch_drops_asides_above_the_head(scripts: Scripts) -> None:
+    """Other entries will get their seqs."""
     scripts.open_chat(ALICE, BOB, seq=3)
     scripts.redis.zadd(scripts.keys.asides(CHAT), {"2": 2, "4": 4})
 
@@ -221,10 +221,10 @@ def test_open_chat_in_next_epoch_forgets_asides_above_the_head(scripts: Scripts)
     assert scripts.redis.zrange(scripts.keys.asides(CHAT), 0, -1) == [b"2"]
 
 
-def test_open_chat_in_next_epoch_forgets_transitions_and_keeps_who_came_and_left(
+def test_open_chat_in_next_epoch_drops_transitions_and_keeps_joins_and_leaves(
     scripts: Scripts,
 ) -> None:
-    """The directory says whether the chat is large; until then it is small."""
+    """The directory has whether the chat is large; until then it is small."""
     turnover = scripts.keys.turnover(CHAT)
     old = {"2:+": "up:4", "3:carol": "in:5:0:1", "4:bob": "out:6:2:1", "5:dave": "in:7"}
     scripts.redis.hset(turnover, mapping=old)

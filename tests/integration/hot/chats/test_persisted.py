@@ -1,4 +1,4 @@
-"""trim_persisted.lua: logs are trimmed behind what the warm tier has, and never past it."""
+"""trim_persisted.lua: logs are trimmed up to the persisted position, and never past it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 
 def persisted(scripts: Scripts, upto: int, log_max: int) -> int:
-    """Note that the chat is persisted up to a seq; return how many entries left its log."""
-    gone: int = scripts.run(
+    """Record that the chat is persisted up to a seq; return the number of trimmed entries."""
+    trimmed: int = scripts.run(
         "trim_persisted",
         args={"log_max": log_max},
         items=[{**item_of(scripts), "upto": upto}],
     )
-    return gone
+    return trimmed
 
 
 def item_of(scripts: Scripts) -> dict[str, Value]:
@@ -30,42 +30,42 @@ def item_of(scripts: Scripts) -> dict[str, Value]:
 
 
 def fill(scripts: Scripts, count: int) -> None:
-    """Commit so many messages."""
+    """Commit this many messages."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(*[Sending(ALICE, f"r{n}") for n in range(count)])
 
 
-def held(scripts: Scripts) -> list[int]:
+def log_seqs(scripts: Scripts) -> list[int]:
     """Return the seqs in the log."""
     return [seq for seq, _, _ in scripts.log()]
 
 
 def test_persisted_keeps_the_newest_messages(scripts: Scripts) -> None:
-    """Of what is persisted, `log_max` messages stay for readers."""
+    """The newest `log_max` persisted messages stay for readers."""
     fill(scripts, 30)
 
     assert persisted(scripts, 30, log_max=10) == 20
-    assert held(scripts) == list(range(21, 31))
+    assert log_seqs(scripts) == list(range(21, 31))
 
 
-def test_persisted_never_trims_what_is_not_persisted(scripts: Scripts) -> None:
-    """The log may grow beyond its bound; what it alone has stays (promise P1)."""
+def test_persisted_never_trims_unpersisted_messages(scripts: Scripts) -> None:
+    """The log may grow beyond its limit with messages that no other tier has (promise P1)."""
     fill(scripts, 30)
 
     assert persisted(scripts, 5, log_max=10) == 5
-    assert held(scripts) == list(range(6, 31))
+    assert log_seqs(scripts) == list(range(6, 31))
 
 
-def test_persisted_short_log_stays_whole(scripts: Scripts) -> None:
-    """A chat with less than the bound loses nothing."""
+def test_persisted_short_log_is_not_trimmed(scripts: Scripts) -> None:
+    """A log within the limit keeps all its messages."""
     fill(scripts, 8)
 
     assert persisted(scripts, 8, log_max=10) == 0
-    assert held(scripts) == list(range(1, 9))
+    assert log_seqs(scripts) == list(range(1, 9))
 
 
-def test_persisted_notes_how_far(scripts: Scripts) -> None:
-    """The persisted position of a chat can be read."""
+def test_persisted_records_the_position(scripts: Scripts) -> None:
+    """The position is in the head of the chat."""
     fill(scripts, 30)
 
     persisted(scripts, 12, log_max=100)
@@ -73,15 +73,15 @@ def test_persisted_notes_how_far(scripts: Scripts) -> None:
     assert scripts.head()["stored"] == "12"
 
 
-def test_persisted_late_call_does_not_go_back(scripts: Scripts) -> None:
-    """A slow worker reports a position that is already known."""
+def test_persisted_late_call_does_not_move_the_position_back(scripts: Scripts) -> None:
+    """A slow worker may report an earlier position."""
     fill(scripts, 30)
     persisted(scripts, 20, log_max=10)
 
     persisted(scripts, 12, log_max=10)
 
     assert scripts.head()["stored"] == "20"
-    assert held(scripts) == list(range(21, 31))
+    assert log_seqs(scripts) == list(range(21, 31))
 
 
 def test_persisted_several_chats_add_up(scripts: Scripts) -> None:
@@ -89,8 +89,8 @@ def test_persisted_several_chats_add_up(scripts: Scripts) -> None:
     fill(scripts, 30)
     item = item_of(scripts)
 
-    gone = scripts.run(
+    trimmed = scripts.run(
         "trim_persisted", args={"log_max": 10}, items=[{**item, "upto": 10}, {**item, "upto": 15}]
     )
 
-    assert gone == 15
+    assert trimmed == 15

@@ -1,4 +1,4 @@
-"""accept.lua, amend.lua and set_write_policy.lua: who may not write, or not yet."""
+"""accept.lua, amend.lua and set_write_policy.lua: blocks, mutes and slow mode."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.integration.workers.amend_support import Chat
 pytest_plugins = ["tests.integration.hot.fixtures"]
 
 CLOSED, DONE, LATER = 0, 1, 2
-FAR_AWAY_S = 4_000_000_000
+FAR_FUTURE_S = 4_000_000_000
 
 
 def restrict(scripts: Scripts, strict: str, version: int = 1, epoch: str = EPOCH) -> int:
@@ -37,22 +37,22 @@ def restrict(scripts: Scripts, strict: str, version: int = 1, epoch: str = EPOCH
     return reply
 
 
-def set_standing(scripts: Scripts, user: UserId, value: str) -> None:
+def set_member(scripts: Scripts, user: UserId, value: str) -> None:
     scripts.redis.hset(scripts.keys.members(CHAT), user, value)
 
 
-def say(scripts: Scripts, sender: UserId, ref: str, *, is_listed: bool = False) -> Answer:
-    """Send as a gateway does that knows the gate, and has the sender looked up."""
+def send(scripts: Scripts, sender: UserId, ref: str, *, is_member: bool = False) -> Answer:
+    """Send with the current chat version; unless `is_member`, the script checks the sender."""
     gate = scripts.head()["gate"].removesuffix(":p")
-    (answer,) = scripts.accept(Sending(sender, ref, gate=gate, is_member=is_listed))
+    (answer,) = scripts.accept(Sending(sender, ref, gate=gate, is_member=is_member))
     return answer
 
 
 # blocked
 
 
-def test_restrict_gate_makes_an_older_list_of_members_worthless(scripts: Scripts) -> None:
-    """A gateway that does not know of the block cannot commit a message."""
+def test_restrict_invalidates_audiences_of_earlier_versions(scripts: Scripts) -> None:
+    """A gateway that does not know about the block cannot commit a message."""
     scripts.open_chat(ALICE, BOB)
 
     assert restrict(scripts, ":b", version=2) == DONE
@@ -63,7 +63,7 @@ def test_restrict_gate_makes_an_older_list_of_members_worthless(scripts: Scripts
 
 
 def test_restrict_older_version_changes_nothing(scripts: Scripts) -> None:
-    """A late repeat of a block does not undo what came after it."""
+    """A late repetition of a block does not undo a later change."""
     scripts.open_chat(ALICE, BOB)
     restrict(scripts, "", version=3)
 
@@ -71,8 +71,8 @@ def test_restrict_older_version_changes_nothing(scripts: Scripts) -> None:
     assert scripts.head()["gate"] == f"{EPOCH}:3"
 
 
-def test_restrict_pending_gate_stays_pending(scripts: Scripts) -> None:
-    """Pending deliveries are kept."""
+def test_restrict_chat_with_pending_fan_out_stays_pending(scripts: Scripts) -> None:
+    """The fan-out is not lost."""
     scripts.open_chat(ALICE, BOB)
     scripts.redis.hset(scripts.keys.chat(CHAT), "gate", f"{EPOCH}:1:p")
 
@@ -81,55 +81,53 @@ def test_restrict_pending_gate_stays_pending(scripts: Scripts) -> None:
 
 
 def test_restrict_chat_of_another_epoch_is_closed(scripts: Scripts) -> None:
-    """It must be loaded, with the state of the directory."""
+    """It must be loaded with the state of the directory."""
     scripts.open_chat(ALICE, BOB)
 
     assert restrict(scripts, ":b", epoch="E2") == CLOSED
 
 
-def test_accept_retry_of_what_was_committed_before_the_block_is_known(scripts: Scripts) -> None:
-    """A message that was acked stays so: its retry is not refused (invariant I11)."""
+def test_accept_retry_of_a_message_from_before_the_block_is_known(scripts: Scripts) -> None:
+    """A retry of an acked message is not refused (invariant I11)."""
     scripts.open_chat(ALICE, BOB)
-    assert say(scripts, ALICE, "r1").code == COMMITTED
+    assert send(scripts, ALICE, "r1").code == COMMITTED
     restrict(scripts, ":b", version=2)
 
-    assert say(scripts, ALICE, "r1").code == KNOWN
-    assert say(scripts, ALICE, "r2").code == RESTRAINED
+    assert send(scripts, ALICE, "r1").code == KNOWN
+    assert send(scripts, ALICE, "r2").code == RESTRAINED
 
 
 # muted
 
 
-@pytest.mark.parametrize("until", [0, FAR_AWAY_S])
-def test_accept_muted_member_is_refused_and_the_others_are_not(
-    scripts: Scripts, until: int
-) -> None:
-    """For a time or permanently; the error has the duration, too."""
+@pytest.mark.parametrize("until", [0, FAR_FUTURE_S])
+def test_accept_muted_member_is_refused_and_others_are_not(scripts: Scripts, until: int) -> None:
+    """For a time or permanently; the answer has the remaining time."""
     scripts.open_chat(ALICE, BOB)
-    set_standing(scripts, BOB, f"member:0:{until}m")
+    set_member(scripts, BOB, f"member:0:{until}m")
 
-    answer = say(scripts, BOB, "r1")
+    answer = send(scripts, BOB, "r1")
 
     assert (answer.code, answer.why) == (RESTRAINED, Restraint.MUTED.value)
     assert (answer.wait_ms > 0) == (until > 0)
-    assert say(scripts, ALICE, "r2").code == COMMITTED
+    assert send(scripts, ALICE, "r2").code == COMMITTED
 
 
 @pytest.mark.parametrize("value", ["member:0:1m", "admin:0:0m", "owner:0:0m", "member:0"])
-def test_accept_member_whose_mute_is_over_or_who_moderates_is_taken(
+def test_accept_member_with_expired_mute_or_moderator_is_committed(
     scripts: Scripts, value: str
 ) -> None:
     """An expired mute has no effect, and moderators are never muted."""
     scripts.open_chat(ALICE, BOB)
-    set_standing(scripts, BOB, value)
+    set_member(scripts, BOB, value)
 
-    assert say(scripts, BOB, "r1").code == COMMITTED
+    assert send(scripts, BOB, "r1").code == COMMITTED
 
 
-def test_accept_stale_gate_muted_member_is_refused(scripts: Scripts) -> None:
-    """A gateway with an outdated list is refused: the chat version differs."""
+def test_accept_muted_member_with_stale_audience_is_refused(scripts: Scripts) -> None:
+    """The chat version differs, so the script checks the mute."""
     scripts.open_chat(ALICE, BOB, version=2)
-    set_standing(scripts, BOB, "member:0:0m")
+    set_member(scripts, BOB, "member:0:0m")
 
     (answer,) = scripts.accept(Sending(BOB, "r1", gate=f"{EPOCH}:1"))
 
@@ -139,24 +137,24 @@ def test_accept_stale_gate_muted_member_is_refused(scripts: Scripts) -> None:
 # slow mode
 
 
-def test_accept_slow_chat_takes_one_message_at_a_time(scripts: Scripts) -> None:
+def test_accept_slow_mode_limits_members_to_one_message_per_interval(scripts: Scripts) -> None:
     """The second message gets the time to wait; other members and moderators are not affected."""
     scripts.open_chat(ALICE, BOB)
-    set_standing(scripts, ALICE, "owner:0")
+    set_member(scripts, ALICE, "owner:0")
     restrict(scripts, ":s600")
 
-    assert say(scripts, BOB, "r1").code == COMMITTED
-    answer = say(scripts, BOB, "r2")
+    assert send(scripts, BOB, "r1").code == COMMITTED
+    answer = send(scripts, BOB, "r2")
 
     assert (answer.code, answer.why) == (RESTRAINED, Restraint.TOO_FAST.value)
     assert 590_000 < answer.wait_ms <= 600_000
-    assert say(scripts, BOB, "r1").code == KNOWN
-    assert say(scripts, ALICE, "r3", is_listed=True).code == COMMITTED
-    assert say(scripts, ALICE, "r4").code == COMMITTED
+    assert send(scripts, BOB, "r1").code == KNOWN
+    assert send(scripts, ALICE, "r3", is_member=True).code == COMMITTED
+    assert send(scripts, ALICE, "r4").code == COMMITTED
 
 
-def test_accept_slow_chat_counts_within_one_batch(scripts: Scripts) -> None:
-    """Two messages of one call are two messages."""
+def test_accept_slow_mode_counts_messages_within_one_batch(scripts: Scripts) -> None:
+    """The second message of one call is refused."""
     scripts.open_chat(ALICE, BOB)
     restrict(scripts, ":s600")
     gate = scripts.head()["gate"]
@@ -172,42 +170,42 @@ def test_accept_slow_chat_counts_within_one_batch(scripts: Scripts) -> None:
     assert codes == [COMMITTED, RESTRAINED]
 
 
-def test_accept_slow_chat_takes_the_next_one_when_the_time_is_over(scripts: Scripts) -> None:
-    """The time counts from the message's own timestamp."""
+def test_accept_slow_mode_accepts_the_next_message_after_the_interval(scripts: Scripts) -> None:
+    """The interval starts at the timestamp of the previous message."""
     scripts.open_chat(ALICE, BOB)
     restrict(scripts, ":s600")
-    say(scripts, BOB, "r1")
+    send(scripts, BOB, "r1")
     before = int(scripts.head()["w:bob"]) - 601_000_000
     scripts.redis.hset(scripts.keys.chat(CHAT), "w:bob", before)
 
-    assert say(scripts, BOB, "r2").code == COMMITTED
+    assert send(scripts, BOB, "r2").code == COMMITTED
 
 
-def test_accept_pending_slow_chat_keeps_its_order(scripts: Scripts) -> None:
-    """While a fan-out is pending, slow mode holds all the same."""
+def test_accept_slow_mode_applies_during_a_pending_fan_out(scripts: Scripts) -> None:
+    """The second message is refused, too."""
     scripts.open_chat(ALICE, BOB)
     restrict(scripts, ":s600")
     scripts.redis.hset(scripts.keys.chat(CHAT), "gate", f"{EPOCH}:1:s600:p")
 
-    assert say(scripts, BOB, "r1").code == UNDELIVERED
-    assert say(scripts, BOB, "r2").code == RESTRAINED
+    assert send(scripts, BOB, "r1").code == UNDELIVERED
+    assert send(scripts, BOB, "r2").code == RESTRAINED
 
 
 # changes of messages
 
 
 @pytest.mark.parametrize("kind", ["edit", "reaction"])
-def test_amend_of_one_who_may_not_write_is_refused(scripts: Scripts, kind: str) -> None:
-    """An edit or a reaction would be a way to write."""
+def test_amend_by_a_muted_member_is_refused(scripts: Scripts, kind: str) -> None:
+    """Edits and reactions count as writing."""
     chat = Chat(scripts)
     chat.say(BOB)
-    set_standing(scripts, BOB, "member:0:0m")
+    set_member(scripts, BOB, "member:0:0m")
 
     assert chat.amend(BOB, kind, 1, "x") == [12, Restraint.MUTED.value]
 
 
-def test_amend_in_a_blocked_chat_lets_only_take_back(scripts: Scripts) -> None:
-    """Neither may edit or react; both may still delete what they wrote."""
+def test_amend_in_a_blocked_chat_allows_only_deletes(scripts: Scripts) -> None:
+    """Neither user may edit or react; both may still delete their own messages."""
     chat = Chat(scripts)
     chat.say(BOB)
     restrict(scripts, ":b", version=int(scripts.head()["gate"].split(":")[1]) + 1)
@@ -223,10 +221,10 @@ def test_amend_in_a_blocked_chat_lets_only_take_back(scripts: Scripts) -> None:
 @pytest.mark.parametrize(
     ("known", "now"), [("", ":r60"), (":r60", ""), (":r60", ":r90"), ("", ":r60:s5")]
 )
-def test_accept_message_made_for_another_retention_has_to_be_made_again(
+def test_accept_message_with_another_retention_is_returned(
     scripts: Scripts, known: str, now: str
 ) -> None:
-    """A gateway that does not know of the change cannot commit a message that lives too long."""
+    """A gateway that does not know about the change cannot commit a message with another expiry."""
     scripts.open_chat(ALICE, BOB)
     restrict(scripts, now, version=2)
 
@@ -236,8 +234,8 @@ def test_accept_message_made_for_another_retention_has_to_be_made_again(
     assert scripts.head()["seq"] == "0"
 
 
-def test_accept_older_gate_of_the_same_retention_is_taken(scripts: Scripts) -> None:
-    """Only who is in the chat has changed: as ever, somebody else delivers it."""
+def test_accept_older_version_with_the_same_retention_is_committed(scripts: Scripts) -> None:
+    """Only the members have changed: the message is left to a fan-out, as always."""
     scripts.open_chat(ALICE, BOB)
     restrict(scripts, ":r60", version=2)
 

@@ -1,4 +1,4 @@
-"""finish_fan_outs.lua: a chat is no longer unfinished only when nothing is left to do."""
+"""finish_fan_outs.lua: a chat is removed from the list when all its messages are delivered."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ OTHER = ChatId("c2")
 STALE = f"{EPOCH}:0"
 
 
-def test_settle_delivered_chat_leaves_the_list_and_its_gate_fits_again(scripts: Scripts) -> None:
-    """After that the commit delivers by itself again."""
+def test_settle_delivered_chat_removes_it_from_the_list(scripts: Scripts) -> None:
+    """After that, commits deliver directly again."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r", gate=STALE))
 
@@ -21,8 +21,8 @@ def test_settle_delivered_chat_leaves_the_list_and_its_gate_fits_again(scripts: 
     assert (scripts.head()["gate"], scripts.head()["done"]) == (GATE, "1")
 
 
-def test_settle_chat_that_moved_on_stays(scripts: Scripts) -> None:
-    """A message that came meanwhile has still to be delivered, and that one alone."""
+def test_settle_chat_with_a_later_message_keeps_it_listed(scripts: Scripts) -> None:
+    """Only the later message must still be delivered."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r1", gate=STALE), Sending(ALICE, "r2", gate=STALE))
 
@@ -32,7 +32,7 @@ def test_settle_chat_that_moved_on_stays(scripts: Scripts) -> None:
 
 
 def test_settle_again_changes_nothing(scripts: Scripts) -> None:
-    """Gateway and repair may both settle the same."""
+    """Gateway and repair may both finish the same fan-out."""
     scripts.open_chat(ALICE, BOB)
     scripts.accept(Sending(ALICE, "r", gate=STALE))
     scripts.settle((CHAT, 1))
@@ -42,8 +42,8 @@ def test_settle_again_changes_nothing(scripts: Scripts) -> None:
     assert scripts.head() == before
 
 
-def test_settle_several_chats_answers_how_many(scripts: Scripts) -> None:
-    """Each is judged by itself."""
+def test_settle_several_chats_returns_the_number_removed(scripts: Scripts) -> None:
+    """Each chat is checked separately."""
     for chat in (CHAT, OTHER):
         scripts.open_chat(ALICE, BOB, chat=chat)
         scripts.accept(
@@ -54,8 +54,8 @@ def test_settle_several_chats_answers_how_many(scripts: Scripts) -> None:
     assert scripts.undelivered() == [CHAT]
 
 
-def test_settle_chat_that_does_not_exist_leaves_the_list(scripts: Scripts) -> None:
-    """A chat in no tier cannot be delivered, and gets no head."""
+def test_settle_chat_that_does_not_exist_removes_it_from_the_list(scripts: Scripts) -> None:
+    """A chat in no tier has nothing to deliver, and gets no head."""
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
 
     assert scripts.settle((CHAT, NEVER)) == 1

@@ -1,4 +1,4 @@
-"""The log where entries lost their text: tombstones stand in the holes, whatever is asked for."""
+"""Reads of a log with deleted messages: their tombstones are returned in seq."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def delete(hot: HotClient, target: int) -> None:
 
 @pytest.fixture
 async def log(hot: HotClient) -> ChatLog:
-    """A chat of ten messages, of which some are deleted: the first, a run, and one more."""
+    """A chat of ten messages, some of them deleted: the first, a range, and one more."""
     keys = hot.keys
     await HotChatLoader(hot).open_chat(
         CHAT, "group", None, 1, {ALICE: ("owner", 0)}, (0, 0), [], epoch=Epoch(hot.epoch_of(0))
@@ -47,38 +47,38 @@ async def log(hot: HotClient) -> ChatLog:
     return ChatLog(hot)
 
 
-def is_right(seq: int, ts: int, tail: bytes) -> bool:
-    """Tell whether an entry is what stands at its place now."""
+def is_expected(seq: int, ts: int, tail: bytes) -> bool:
+    """Return whether an entry is the expected one for its seq."""
     message = codec.decode_message(codec.join_message(seq, ts, tail))
     if seq > 10:
         return message.kind == "delete"
-    is_gone = seq in DELETED
-    body = "" if is_gone else f"m{seq}"
-    return (message.body, message.deleted, message.ts) == (body, is_gone, 1000 + seq)
+    is_deleted = seq in DELETED
+    body = "" if is_deleted else f"m{seq}"
+    return (message.body, message.deleted, message.ts) == (body, is_deleted, 1000 + seq)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 50])
-async def test_log_read_with_holes_is_whole(log: ChatLog, limit: int) -> None:
-    """Before, after and between any two places, contiguous and with the right entries."""
-    for place in range(TOP + 1):
-        after = await log.list_after(CHAT, Seq(place), limit)
-        before = await log.list_before(CHAT, Seq(place), limit)
-        between = await log.list_range(CHAT, Seq(max(1, place - limit)), Seq(place))
+async def test_log_with_deleted_messages_is_read_without_gaps(log: ChatLog, limit: int) -> None:
+    """Pages before, after and between any two seqs are contiguous and have the right entries."""
+    for seq in range(TOP + 1):
+        after = await log.list_after(CHAT, Seq(seq), limit)
+        before = await log.list_before(CHAT, Seq(seq), limit)
+        between = await log.list_range(CHAT, Seq(max(1, seq - limit)), Seq(seq))
 
-        assert [e.seq for e in after] == list(range(place + 1, min(place + limit, TOP) + 1))
-        assert [e.seq for e in before] == list(range(max(1, place - limit), place))
-        assert [e.seq for e in between] == list(range(max(1, place - limit), place + 1))
-        assert all(is_right(e.seq, e.ts, e.tail) for e in (*after, *before, *between))
+        assert [e.seq for e in after] == list(range(seq + 1, min(seq + limit, TOP) + 1))
+        assert [e.seq for e in before] == list(range(max(1, seq - limit), seq))
+        assert [e.seq for e in between] == list(range(max(1, seq - limit), seq + 1))
+        assert all(is_expected(e.seq, e.ts, e.tail) for e in (*after, *before, *between))
     newest = await log.list_before(CHAT, None, limit)
     assert [e.seq for e in newest] == list(range(max(1, TOP - limit + 1), TOP + 1))
 
 
-async def test_log_below_its_end_holds_tombstones_alone(redis_url: str, log: ChatLog) -> None:
-    """They stay as long as the deletes do; that the rest is missing is for the reader to see."""
+async def test_log_below_its_first_entry_has_only_tombstones(redis_url: str, log: ChatLog) -> None:
+    """Tombstones stay as long as the deletes; the reader detects the missing messages."""
     async with open_hot(patient(redis_url, log_max=10, inbox_max=10)) as other:
         await Backlog(other, 0).record_persisted({CHAT: Seq(TOP)})
 
     found = await log.list_before(CHAT, None, 50)
 
     assert [e.seq for e in found] == [1, *range(4, TOP + 1)]
-    assert all(is_right(e.seq, e.ts, e.tail) for e in found)
+    assert all(is_expected(e.seq, e.ts, e.tail) for e in found)

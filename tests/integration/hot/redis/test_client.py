@@ -1,4 +1,4 @@
-"""The client of the hot tier: connecting, coming back, epochs, and what it refuses to work with."""
+"""The Redis client of the hot tier: connections, reconnects, epochs, and refused servers."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 
 def settings_of(server: Server, **changes: Any) -> config.Redis:
-    """Settings for a Redis of the test's own."""
+    """Return settings for a Redis of the test's own."""
     return patient(redis_url_of(server), **changes)
 
 
 def through(proxy: TcpProxy, **changes: Any) -> config.Redis:
-    """Settings for a Redis behind a proxy."""
+    """Return settings for a Redis behind a proxy."""
     return patient(f"redis://127.0.0.1:{proxy.port}/0", **changes)
 
 
 @pytest.fixture
 def own(start_redis: StartRedis) -> Server:
-    """A Redis that the test may break; it keeps its data."""
+    """A Redis that only this test uses; it keeps its data."""
     return start_redis("always")
 
 
 @pytest.fixture
 def admin(own: Server) -> Iterator[Any]:
-    """Another way to it."""
+    """A second client of this Redis."""
     with redis_client(redis_url_of(own)) as client:
         yield client
 
@@ -74,8 +74,8 @@ class Told:
 # starting
 
 
-async def test_client_without_redis_names_the_address_and_what_to_do() -> None:
-    """The first start of a gateway shows what is missing."""
+async def test_client_without_redis_names_its_address_and_how_to_start_it() -> None:
+    """The error also names the setting."""
     port = free_port()
 
     with pytest.raises(Unavailable) as caught:
@@ -87,8 +87,8 @@ async def test_client_without_redis_names_the_address_and_what_to_do() -> None:
     assert "CHAT_REDIS_URL" in caught.value.message
 
 
-async def test_client_of_a_port_that_does_not_answer_gives_up_in_time() -> None:
-    """Something that listens and is silent is no Redis."""
+async def test_client_of_a_server_that_does_not_answer_fails_at_the_deadline() -> None:
+    """The server accepts the connection and sends nothing."""
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
@@ -103,7 +103,7 @@ async def test_client_of_a_port_that_does_not_answer_gives_up_in_time() -> None:
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "allkeys-random"])
-async def test_client_refuses_a_redis_that_would_evict(
+async def test_client_refuses_a_redis_that_evicts_keys(
     own: Server, admin: Any, policy: str
 ) -> None:
     """A Redis that evicts keys loses messages (fault F10)."""
@@ -115,7 +115,7 @@ async def test_client_refuses_a_redis_that_would_evict(
 
 
 async def test_client_with_another_partition_count_is_refused(own: Server) -> None:
-    """Keys would be looked for where they are not; the first count stays."""
+    """Keys would be in other partitions; the first count is kept."""
     async with open_hot(settings_of(own, partitions=4)):
         pass
 
@@ -126,23 +126,23 @@ async def test_client_with_another_partition_count_is_refused(own: Server) -> No
         assert hot.is_up
 
 
-async def test_client_speaks_with_password_and_database(own: Server, admin: Any) -> None:
-    """The parts of the address are used."""
+async def test_client_uses_password_and_database_of_the_url(own: Server, admin: Any) -> None:
+    """The password is percent-decoded."""
     admin.config_set("requirepass", "se:cret")
     url = f"redis://:se%3Acret@127.0.0.1:{own.port}/3"
 
     async with open_hot(patient(url)) as hot:
         await hot.call("SET", "k", "v")
 
-    with redis_client(url) as there:
-        assert there.get("k") == b"v"
+    with redis_client(url) as other:
+        assert other.get("k") == b"v"
 
 
 @pytest.mark.parametrize("user", ["", ":wrong@"])
-async def test_client_with_wrong_password_is_a_problem_of_the_settings(
+async def test_client_with_wrong_password_is_a_configuration_error(
     own: Server, admin: Any, user: str
 ) -> None:
-    """The setting is named, and what was given as the password is not shown."""
+    """The error names the setting and does not show the password."""
     admin.config_set("requirepass", "secret")
 
     with pytest.raises(ConfigError, match=r"redis\.url") as caught:
@@ -153,7 +153,7 @@ async def test_client_with_wrong_password_is_a_problem_of_the_settings(
 
 
 async def test_clients_of_one_redis_share_its_epochs(own: Server) -> None:
-    """The first client to connect names the epochs."""
+    """The first client that connects creates the epochs."""
     settings = settings_of(own, partitions=3)
 
     async with open_hot(settings) as one, open_hot(settings) as two:
@@ -161,11 +161,11 @@ async def test_clients_of_one_redis_share_its_epochs(own: Server) -> None:
         assert all(one.epochs)
 
 
-# going away and coming back
+# reconnects
 
 
 async def test_client_reconnects_after_a_reset_in_the_same_epoch(own: Server) -> None:
-    """A broken connection is no data loss: only the reconnect is reported."""
+    """A broken connection is not a data loss: only a reload is reported."""
     async with TcpProxy(own.port) as proxy, open_hot(through(proxy)) as hot:
         told, epochs = Told(hot), list(hot.epochs)
 
@@ -176,10 +176,10 @@ async def test_client_reconnects_after_a_reset_in_the_same_epoch(own: Server) ->
         assert (hot.epochs, told.epochs) == (epochs, 0)
 
 
-async def test_client_of_killed_redis_fails_calls_and_comes_back_in_a_new_epoch(
+async def test_client_of_killed_redis_fails_calls_and_reconnects_in_a_new_epoch(
     own: Server,
 ) -> None:
-    """A Redis that was started again may have gone back in time (promises P1, P5)."""
+    """A Redis that was restarted may have lost data (promises P1, P5)."""
     async with open_hot(settings_of(own, partitions=2)) as hot:
         told, before = Told(hot), list(hot.epochs)
         calls = [asyncio.ensure_future(hot.call("BLPOP", f"q{n}", 0)) for n in range(3)]
@@ -198,8 +198,8 @@ async def test_client_of_killed_redis_fails_calls_and_comes_back_in_a_new_epoch(
         assert await hot.call("PING") == b"PONG"
 
 
-async def test_client_tells_the_epoch_before_calls_are_let_through(own: Server) -> None:
-    """No caller works with state of the old epoch."""
+async def test_client_reports_a_new_epoch_before_it_accepts_calls(own: Server) -> None:
+    """No caller uses state of the old epoch."""
     async with open_hot(settings_of(own)) as hot:
         seen: list[tuple[bool, str]] = []
         hot.on_epoch.append(lambda: seen.append((hot.is_up, hot.epochs[0])))
@@ -212,11 +212,11 @@ async def test_client_tells_the_epoch_before_calls_are_let_through(own: Server) 
         assert seen == [(False, hot.epochs[0])]
 
 
-async def test_client_whose_calls_vanish_gives_up_and_reconnects(own: Server) -> None:
-    """A link that swallows everything is found by the deadline (faults F14, F15)."""
+async def test_client_of_a_blackholed_connection_times_out_and_reconnects(own: Server) -> None:
+    """A connection that drops all data is detected at the deadline (faults F14, F15)."""
     async with TcpProxy(own.port) as proxy, open_hot(through(proxy)) as hot:
         told = Told(hot)
-        # From the next connection on: making one may fail as often as it likes.
+        # It applies from the next connection on, which may take several attempts.
         hot.settings = through(proxy, call_timeout_s=1.0)
         proxy.reset()
         await eventually(lambda: told.reloads > 0 and hot.is_up)
@@ -231,7 +231,9 @@ async def test_client_whose_calls_vanish_gives_up_and_reconnects(own: Server) ->
         assert await hot.call("PING") == b"PONG"
 
 
-async def test_client_that_redis_refuses_at_first_keeps_trying(own: Server, admin: Any) -> None:
+async def test_client_that_redis_refuses_temporarily_keeps_reconnecting(
+    own: Server, admin: Any
+) -> None:
     """A temporary error of Redis does not end the process."""
     async with open_hot(settings_of(own)) as hot:
         admin.config_set("maxmemory-policy", "allkeys-lru")
@@ -246,8 +248,8 @@ async def test_client_that_redis_refuses_at_first_keeps_trying(own: Server, admi
 # calls
 
 
-async def test_client_runs_a_script_that_redis_forgot(hot: HotClient) -> None:
-    """SCRIPT FLUSH and failover cost a round trip, nothing else (fault F20)."""
+async def test_client_loads_a_flushed_script_again(hot: HotClient) -> None:
+    """SCRIPT FLUSH and failover cost only a round trip (fault F20)."""
     await hot.call("SCRIPT", "FLUSH")
 
     args: dict[str, Value] = {"owner": "me", "ttl_ms": 60_000}
@@ -259,8 +261,8 @@ async def test_client_runs_a_script_that_redis_forgot(hot: HotClient) -> None:
     assert await hot.call("SCRIPT", "EXISTS", load_script("acquire_lease").sha) == [1]
 
 
-async def test_client_transaction_is_read_as_one(hot: HotClient) -> None:
-    """Nothing comes between its calls, and each has its reply."""
+async def test_client_snapshot_is_atomic(hot: HotClient) -> None:
+    """No other command runs between its reads."""
     await hot.call("SET", "{p0}:n", 1)
 
     async def bump() -> None:
@@ -274,8 +276,8 @@ async def test_client_transaction_is_read_as_one(hot: HotClient) -> None:
     await bumping
 
 
-async def test_client_of_full_redis_is_overloaded_and_reads_on(own: Server, admin: Any) -> None:
-    """New data is refused; reads, leases and what is declared for it go on (faults F10, F45)."""
+async def test_client_of_full_redis_is_overloaded_and_still_reads(own: Server, admin: Any) -> None:
+    """New data is refused; reads, leases and transactions continue (faults F10, F45)."""
     async with open_hot(settings_of(own)) as hot:
         await hot.call("SET", "{p0}:k", "v")
         admin.config_set("maxmemory", 1)
@@ -296,11 +298,11 @@ async def test_client_of_full_redis_is_overloaded_and_reads_on(own: Server, admi
         await eventually(lambda: not hot.refusal)
 
 
-async def test_client_that_waits_for_replicas_promises_nothing_without_them(own: Server) -> None:
-    """Data on one server only may be lost with it: the sender is asked to retry (P1)."""
+async def test_client_that_waits_for_replicas_fails_commits_without_them(own: Server) -> None:
+    """Data on a single server may be lost with it, so the sender must retry (P1)."""
     bump = ("INCR", "{p0}:n")
     async with (
-        # It waits for a quarter of a call's time.
+        # It waits for a quarter of the call timeout.
         open_hot(settings_of(own, wait_replicas=1, call_timeout_s=8.0)) as careful,
         open_hot(settings_of(own)) as plain,
     ):
@@ -311,12 +313,12 @@ async def test_client_that_waits_for_replicas_promises_nothing_without_them(own:
 
         refusal = next(reply for reply in replies if isinstance(reply, Unavailable))
         assert "0 of 1 replicas" in refusal.message
-        assert 2 in replies or 1 in replies  # of the other one
+        assert 2 in replies or 1 in replies  # the reply to the other client
         assert await careful.call("GET", "{p0}:n") == b"2"
 
 
 async def test_client_that_waits_for_the_disk_refuses_a_redis_that_cannot(own: Server) -> None:
-    """Redis 7.0 has no WAITAOF, and one without an append-only file nothing to wait for."""
+    """Redis 7.0 has no WAITAOF, and a Redis without an append-only file does not write to disk."""
     with redis_client(redis_url_of(own)) as admin:
         admin.config_set("appendonly", "no")
     with pytest.raises(ConfigError, match=r"CHAT_REDIS_WAIT_FSYNC\): needs Redis 7\.2 or Valkey"):
@@ -325,15 +327,17 @@ async def test_client_that_waits_for_the_disk_refuses_a_redis_that_cannot(own: S
 
 
 @pytest.mark.skipif(not has_binary("valkey-server"), reason="run `make tools`")
-async def test_client_that_waits_for_the_disk_promises_nothing_before_it(tmp_path: Path) -> None:
-    """An ack means that a crash of Redis and of its machine cannot take the message (P1)."""
+async def test_client_that_waits_for_the_disk_fails_commits_that_are_not_on_disk(
+    tmp_path: Path,
+) -> None:
+    """An acked message survives a crash of Redis and of its machine (P1)."""
     launch = redis_launch(tmp_path, free_port(), appendonly="no")
     argv = [*launch.argv[:2], str(find_binary("valkey-server")), *launch.argv[3:]]
     server = Server(dataclasses.replace(launch, argv=argv)).start()
     bump, replies = ("INCR", "{p0}:n"), list[Any]()
     try:
         with redis_client(redis_url_of(server)) as admin:
-            # It is written down and left to the kernel: nobody asks the disk.
+            # The file is written but not synced: that is left to the kernel.
             admin.config_set("appendfsync", "no")
             admin.config_set("appendonly", "yes")
             await eventually(lambda: not admin.info("persistence")["aof_rewrite_in_progress"])
@@ -352,8 +356,10 @@ async def test_client_that_waits_for_the_disk_promises_nothing_before_it(tmp_pat
         server.kill()
 
 
-async def test_client_of_a_redis_that_takes_no_writes_says_why(own: Server, admin: Any) -> None:
-    """It answers every call and stores nothing, so readiness must fail."""
+async def test_client_of_a_redis_that_refuses_writes_reports_the_reason(
+    own: Server, admin: Any
+) -> None:
+    """Such a Redis answers reads, but readiness must fail."""
     async with open_hot(settings_of(own)) as hot:
         admin.execute_command("CONFIG", "SET", "min-replicas-to-write", "1")
         why = await eventually(lambda: hot.refusal)
@@ -363,7 +369,7 @@ async def test_client_of_a_redis_that_takes_no_writes_says_why(own: Server, admi
 
 
 async def test_client_call_that_breaks_an_invariant_is_corrupt_data(hot: HotClient) -> None:
-    """It pages somebody and is not tried again."""
+    """The error pages an operator and is not retried."""
     await hot.call("SET", "{p0}:box:alice", "not a hash")
 
     with pytest.raises(CorruptData, match="WRONGTYPE"):
@@ -371,7 +377,7 @@ async def test_client_call_that_breaks_an_invariant_is_corrupt_data(hot: HotClie
 
 
 async def test_client_that_is_closed_leaves_no_connection(own: Server, admin: Any) -> None:
-    """A process that ends in order does not wait for Redis to notice."""
+    """The connection is closed at once, not when Redis detects it."""
     async with open_hot(settings_of(own)):
         pass
 

@@ -1,4 +1,4 @@
-"""The content of Redis after a tour matches the document, down to types and fields."""
+"""The keys in Redis match docs/data-model.md, down to types and fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DOCUMENT = Path(__file__).parents[4] / "docs" / "data-model.md"
 _ROW = re.compile(r"^\| `(\{[^`]+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
 _FIELD_ROW = re.compile(r"^\| `([^`{]+)` \|", re.MULTILINE)
 _ID = "[A-Za-z0-9_-]+"
-# Hashes and streams whose fields are ids or places, described in words.
+# Hashes and streams whose fields are ids or positions, which the page describes in words.
 _FREE = (
     "members", "turnover", "log", "over", "revs", "hidden", "inbox", "backlog", "seqs", "where",
     "large", "since", "pushed", "units", "flushes", "rounds", "refs-even", "refs-odd", "progress",
@@ -23,13 +23,13 @@ _FREE = (
 
 
 def matcher(key: str) -> re.Pattern[str]:
-    """A pattern of all keys that a documented key stands for."""
+    """Return a pattern of all keys that match a documented key."""
     pattern = re.escape(key).replace(re.escape("{pN}"), r"\{p\d+\}")
     return re.compile(re.sub(r"<\w+>", _ID, pattern))
 
 
 def fields_of(client: Any, name: bytes, kind: str) -> set[str]:
-    """The fields of a hash, or of a stream's entries, with ids taken off."""
+    """Return the fields of a hash, or of a stream's entries, with placeholders for ids."""
     if kind == "hash":
         found = client.hkeys(name)
     elif kind == "stream":
@@ -37,14 +37,16 @@ def fields_of(client: Any, name: bytes, kind: str) -> set[str]:
     else:
         found = []
     names = {re.sub(r"^([cdlrt]):.*", r"\1:<chat>", field.decode()) for field in found}
-    who = "<sender>" if b":chat:" in name else "<session>"
-    names = {re.sub(r"^g:.*", "g:<gateway>", re.sub(r"^s:.*", f"s:{who}", n)) for n in names}
+    placeholder = "<sender>" if b":chat:" in name else "<session>"
+    names = {
+        re.sub(r"^g:.*", "g:<gateway>", re.sub(r"^s:.*", f"s:{placeholder}", n)) for n in names
+    }
     names = {re.sub(r"^erase:.*", "erase:<user>", name) for name in names}
     return {re.sub(r"^m:.*:.*", "m:<chat>:<user>", name) for name in names}
 
 
-async def test_hot_keys_after_a_tour_are_as_documented(redis_url: str) -> None:
-    """Nothing is in Redis that operators cannot look up, and nothing is described in vain."""
+async def test_redis_keys_match_the_documentation(redis_url: str) -> None:
+    """Every key in Redis is documented, and every documented key is used."""
     section = DOCUMENT.read_text("utf-8").partition("\n## Redis\n")[2].partition("\n## ")[0]
     rows = {matcher(key): (kind, holds) for key, kind, holds in _ROW.findall(section)}
     described = set(_FIELD_ROW.findall(section))
@@ -62,7 +64,7 @@ async def test_hot_keys_after_a_tour_are_as_documented(redis_url: str) -> None:
                 known = described | set(re.findall(r"`([^`]+)`", holds))
                 assert fields_of(client, name, kind) <= known, name
 
-    # A reference is in the one or the other by the time of day.
+    # Refs are in one of the two hashes, depending on the time.
     unseen = {row.pattern.partition(":")[2] for row in set(rows) - seen}
     assert {name.partition(":")[0] for name in unseen} <= {r"refs\-even", r"refs\-odd"}
     assert len(unseen) < 2

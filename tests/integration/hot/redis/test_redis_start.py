@@ -1,7 +1,7 @@
-"""Redis killed while it wrote down a transaction: what it acknowledges after that stays.
+"""Redis killed while it wrote a transaction to its append-only file: later writes are durable.
 
-The file of such a Redis is made here: the append-only file of a real one, with the beginning of a
-transaction behind it. What is then acknowledged has to be there after the next kill.
+The tests append the beginning of a transaction to the append-only file of a real Redis. Writes
+acknowledged after its next start must survive the next kill.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOG = "a chat's log"
 
 
 def command(*words: str) -> bytes:
-    """Return a command as Redis writes it down."""
+    """Return a command in the format of the append-only file."""
     parts = b"".join(b"$%d\r\n%s\r\n" % (len(word.encode()), word.encode()) for word in words)
     return b"*%d\r\n%s" % (len(words), parts)
 
@@ -29,15 +29,15 @@ def command(*words: str) -> bytes:
 BEGINNING = command("MULTI") + command("XADD", LOG, "0-2", "body", "never answered")
 SECOND = command("SET", "head", "2")
 OPEN_TRANSACTIONS = {
-    "whole commands": BEGINNING + SECOND,
-    "a cut value": BEGINNING + SECOND[:-3],
-    "a cut length": BEGINNING + SECOND[: len("*3\r\n$")],
-    "a cut EXEC": BEGINNING + SECOND + command("EXEC")[:-4],
+    "complete commands": BEGINNING + SECOND,
+    "a truncated value": BEGINNING + SECOND[:-3],
+    "a truncated length": BEGINNING + SECOND[: len("*3\r\n$")],
+    "a truncated EXEC": BEGINNING + SECOND + command("EXEC")[:-4],
     "an EXEC without its end": BEGINNING + SECOND + command("EXEC")[:-1],
-    "a cut MULTI": BEGINNING[: len(command("MULTI")) - 3],
+    "a truncated MULTI": BEGINNING[: len(command("MULTI")) - 3],
     "MULTI alone": command("MULTI"),
-    "an EXEC that somebody wrote": BEGINNING + command("SET", "x", "\r\n*1\r\n$4\r\nEXE")[:-2],
-    "a large one": BEGINNING + command("SET", "x", "x" * 300_000) + SECOND[:-1],
+    "an EXEC in a value": BEGINNING + command("SET", "x", "\r\n*1\r\n$4\r\nEXE")[:-2],
+    "a large transaction": BEGINNING + command("SET", "x", "x" * 300_000) + SECOND[:-1],
 }
 
 
@@ -52,22 +52,22 @@ def server(start_redis: StartRedis, tmp_path: Path) -> Server:
 
 
 def tail_of(server: Server) -> Path:
-    """Return the file that Redis goes on writing."""
+    """Return the file that Redis appends to."""
     folder = server.launch.folder
     return next(iter(folder.glob("appendonlydir/*.incr.aof")), folder / "appendonly.aof")
 
 
 def add_to(path: Path, data: bytes) -> bytes:
-    """Write behind what is there; return all."""
+    """Append data to a file; return its content."""
     path.write_bytes(path.read_bytes() + data)
     return path.read_bytes()
 
 
 @pytest.mark.parametrize("ending", OPEN_TRANSACTIONS.values(), ids=OPEN_TRANSACTIONS)
-def test_entry_acknowledged_after_an_open_transaction_is_there_after_the_next_kill(
+def test_entry_acknowledged_after_an_open_transaction_survives_the_next_kill(
     server: Server, ending: bytes
 ) -> None:
-    """It would have been read as a part of the open one, and refused: its place was taken."""
+    """Otherwise it would be read as a part of the open transaction, and fail: its id is used."""
     add_to(tail_of(server), ending)
     server.start()
     with redis_client(redis_url_of(server)) as client:
@@ -84,10 +84,10 @@ def test_entry_acknowledged_after_an_open_transaction_is_there_after_the_next_ki
         assert client.get("head") == b"ours"
 
 
-def test_file_that_is_damaged_otherwise_is_left_as_it_is(server: Server) -> None:
-    """Nothing that may have been acknowledged is taken off: Redis refuses it, as it always did."""
-    whole = command("MULTI") + SECOND + command("EXEC")
-    damaged = add_to(tail_of(server), command("MULTI") + b"?" + SECOND + whole)
+def test_file_with_other_damage_is_not_changed(server: Server) -> None:
+    """No write that may have been acknowledged is removed: Redis refuses to start, as usual."""
+    complete = command("MULTI") + SECOND + command("EXEC")
+    damaged = add_to(tail_of(server), command("MULTI") + b"?" + SECOND + complete)
 
     with pytest.raises(ConfigError, match="append only file"):
         server.start()
@@ -95,28 +95,30 @@ def test_file_that_is_damaged_otherwise_is_left_as_it_is(server: Server) -> None
     assert tail_of(server).read_bytes() == damaged
 
 
-def test_file_that_is_whole_is_left_as_it_is(server: Server) -> None:
-    """Transactions that were finished stay."""
-    whole = add_to(tail_of(server), command("MULTI") + SECOND + command("EXEC"))
+def test_complete_file_is_not_changed(server: Server) -> None:
+    """Finished transactions are kept."""
+    complete = add_to(tail_of(server), command("MULTI") + SECOND + command("EXEC"))
     server.start()
     with redis_client(redis_url_of(server)) as client:
         assert client.get("head") == b"2"
 
-    assert tail_of(server).read_bytes().startswith(whole)
+    assert tail_of(server).read_bytes().startswith(complete)
 
 
-def test_redis_without_its_checker_starts_and_says_so(server: Server, tmp_path: Path) -> None:
-    """Elsewhere `redis-check-aof` may be missing: that is reported, and nothing is done."""
+def test_redis_without_redis_check_aof_starts_with_a_warning(
+    server: Server, tmp_path: Path
+) -> None:
+    """Without `redis-check-aof` the file is not repaired."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("dirname", "sed", "tail"):
         (programs / name).symlink_to(str(shutil.which(name)))
-    lonely = programs / "redis-server"
-    lonely.symlink_to(find_binary("redis-server"))
+    redis_server = programs / "redis-server"
+    redis_server.symlink_to(find_binary("redis-server"))
     script, options = server.launch.argv[1], ["--version", "--dir", str(server.launch.folder)]
 
     done = subprocess.run(
-        ["/bin/sh", script, lonely, *options],
+        ["/bin/sh", script, redis_server, *options],
         env={"PATH": str(programs)},
         capture_output=True,
         text=True,

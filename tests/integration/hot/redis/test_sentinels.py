@@ -1,4 +1,4 @@
-"""A Redis with Sentinels: its master dies, or steps down (fault F11)."""
+"""A Redis with Sentinels: its master is killed, or becomes a replica (fault F11)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from chatserver.hot.redis.factory import open_hot
 from tests.integration.hot.support import patient
 from tests.support.servers.processes import eventually, free_port, redis_client, redis_url_of
 
-FAILOVER_S = 60.0  # what a busy machine may take; it is 2 s on one at rest
+FAILOVER_S = 60.0  # on a busy machine; 2 s on an idle one
 
 
 @dataclasses.dataclass
-class Watched:
+class SentinelSetup:
     """A master with a replica and three Sentinels."""
 
     servers: list[Server]
@@ -30,23 +30,23 @@ class Watched:
 
     @property
     def settings(self) -> config.Redis:
-        """Settings that know the Sentinels alone."""
+        """Return settings with the addresses of the Sentinels only."""
         urls = [redis_url_of(sentinel).rpartition("/")[0] for sentinel in self.sentinels]
         return patient("redis://nowhere:1/0", sentinels=urls)
 
-    def miss_the_dead(self) -> None:
-        """Let the Sentinels act soon: only now, lest they do it when a server is held up."""
+    def enable_failover(self) -> None:
+        """Detect a dead master soon; until now, a slow server must not cause a failover."""
         for sentinel in self.sentinels:
             words = ("SENTINEL", "SET", "mymaster", "down-after-milliseconds", "700")
             self.admin(sentinel).execute_command(*words)
 
     def admin(self, server: Server) -> Any:
-        """Another way to a server."""
+        """Return a client of a server."""
         return redis_client(redis_url_of(server), protocol=2)
 
 
 def start_sentinel(folder: Path, master: Server) -> Server:
-    """Start a Sentinel: the same program, with a file that it writes itself."""
+    """Start a Sentinel: the Redis server, with a configuration file that it rewrites."""
     port = free_port()
     launch = redis_launch(folder / f"sentinel-{port}", port, appendonly="no")
     launch.folder.mkdir(parents=True)
@@ -54,7 +54,7 @@ def start_sentinel(folder: Path, master: Server) -> Server:
     file.write_text(
         f"port {port}\nbind {HOST}\ndir {launch.folder}\n"
         f"sentinel monitor mymaster {HOST} {master.port} 2\n"
-        "sentinel down-after-milliseconds mymaster 60000\n"  # see `miss_the_dead`
+        "sentinel down-after-milliseconds mymaster 60000\n"  # see `enable_failover`
         "sentinel failover-timeout mymaster 3000\n"
     )
     argv = [str(find_binary("redis-server")), str(file), "--sentinel"]
@@ -62,13 +62,13 @@ def start_sentinel(folder: Path, master: Server) -> Server:
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Iterator[Watched]:
-    """Master, replica and Sentinels that know of each other."""
+def setup(tmp_path: Path) -> Iterator[SentinelSetup]:
+    """A master, its replica, and three Sentinels."""
     servers = [
         Server(redis_launch(tmp_path / name, free_port(), appendonly="no")).start()
         for name in ("first", "second")
     ]
-    made = Watched(servers, [])
+    made = SentinelSetup(servers, [])
     try:
         made.admin(servers[1]).replicaof(HOST, servers[0].port)
         made.sentinels += [start_sentinel(tmp_path, servers[0]) for _ in range(3)]
@@ -78,21 +78,21 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
             server.kill()
 
 
-async def is_ready(watched: Watched) -> bool:
+async def is_ready(setup: SentinelSetup) -> bool:
     """Return whether every Sentinel knows the replica and the other two."""
-    for sentinel in watched.sentinels:
-        client = watched.admin(sentinel)
+    for sentinel in setup.sentinels:
+        client = setup.admin(sentinel)
         client.response_callbacks.clear()
         (words,) = client.execute_command("SENTINEL", "MASTERS")
         known = dict(zip(words[::2], words[1::2], strict=True))
         if (known[b"num-slaves"], known[b"num-other-sentinels"]) != (b"1", b"2"):
             return False
-    link = watched.admin(watched.servers[1]).info("replication")["master_link_status"]
+    link = setup.admin(setup.servers[1]).info("replication")["master_link_status"]
     return bool(link == "up")
 
 
 async def write(hot: HotClient) -> bool:
-    """Write through the client; False while that is refused for now."""
+    """Write through the client; return False while it is unavailable."""
     try:
         await hot.call("SET", "{p0}:limit:x", "1")
     except Unavailable:
@@ -100,16 +100,16 @@ async def write(hot: HotClient) -> bool:
     return True
 
 
-async def test_client_goes_to_whom_the_sentinels_promote(watched: Watched) -> None:
-    """A dead master costs a pause with `unavailable`, and another epoch: it may have gone back."""
-    await eventually(lambda: is_ready(watched), FAILOVER_S)
-    first, second = watched.servers
-    async with open_hot(watched.settings) as hot:
+async def test_client_uses_the_master_that_the_sentinels_promote(setup: SentinelSetup) -> None:
+    """Calls are unavailable during the failover; the epoch is new, since data may be lost."""
+    await eventually(lambda: is_ready(setup), FAILOVER_S)
+    first, second = setup.servers
+    async with open_hot(setup.settings) as hot:
         before = hot.epoch_of(0)
         assert hot.name.endswith(f":{first.port}")
         assert await write(hot)
         first.kill()
-        watched.miss_the_dead()
+        setup.enable_failover()
 
         await eventually(lambda: write(hot), FAILOVER_S)
 
@@ -117,22 +117,22 @@ async def test_client_goes_to_whom_the_sentinels_promote(watched: Watched) -> No
         assert hot.epoch_of(0) != before
 
 
-async def test_client_leaves_a_master_that_stepped_down(watched: Watched) -> None:
-    """It still answers and refuses writes (READONLY): no restart is needed."""
-    first, second = watched.servers
-    async with open_hot(watched.settings) as hot:
+async def test_client_leaves_a_master_that_became_a_replica(setup: SentinelSetup) -> None:
+    """The old master still answers, and refuses writes (READONLY); no restart is needed."""
+    first, second = setup.servers
+    async with open_hot(setup.settings) as hot:
         assert await write(hot)
-        for sentinel in watched.sentinels:
-            sentinel.kill()  # they would make it master again
+        for sentinel in setup.sentinels:
+            sentinel.kill()  # they would promote it again
 
-        watched.admin(second).replicaof("NO", "ONE")
-        watched.admin(first).replicaof(HOST, second.port)
+        setup.admin(second).replicaof("NO", "ONE")
+        setup.admin(first).replicaof(HOST, second.port)
 
         await eventually(lambda: not hot.is_up, FAILOVER_S)
 
 
-async def test_client_whose_sentinels_are_away_says_so() -> None:
-    """The start of a gateway shows which Sentinels do not respond."""
+async def test_client_whose_sentinels_are_down_names_their_address() -> None:
+    """The error at the start names the Sentinels that do not respond."""
     url = f"redis://{HOST}:{free_port()}"
 
     with pytest.raises(Unavailable, match=url.removeprefix("redis://")):

@@ -1,4 +1,4 @@
-"""The way of one slot's calls: never out of order, never twice, never into another epoch."""
+"""Routing of one slot's calls: in order, at most once, and never in another epoch."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from chatserver.hot.redis.slot_routes import Route
 from chatserver.hot.redis.wire import Wire
 from tests.support.servers.processes import eventually
 
-PATIENCE_S = 60.0  # deadline of calls, where a test is not about that
+TIMEOUT_S = 60.0  # of calls, unless a test is about timeouts
 MOVED, ASK, TRYAGAIN = "-MOVED 7 h:2\r\n", "-ASK 7 h:2\r\n", "-TRYAGAIN keys are apart\r\n"
 
 
 class Node:
-    """A server that gives the test's replies to the commands in turn, then OK."""
+    """A server that sends the given replies one after the other, then OK."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.wire: Wire | None = None
         self.answers: list[str] = []
-        self.got: list[str] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
+        self.received: list[str] = []
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
         self.ended = asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -39,8 +39,8 @@ class Node:
             while data := await reader.read(65_536):
                 parser.feed(data)
                 while (command := parser.gets()) is not False:
-                    await self.gate.wait()
-                    self.got.append(b" ".join(command).decode())
+                    await self.may_answer.wait()
+                    self.received.append(b" ".join(command).decode())
                     writer.write((self.answers.pop(0) if self.answers else "+OK\r\n").encode())
         writer.close()
         self.ended.set()
@@ -53,27 +53,27 @@ async def open_node(name: str) -> AsyncIterator[Node]:
     async with await asyncio.start_server(node.serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         loop = asyncio.get_running_loop()
-        _, wire = await loop.create_connection(lambda: Wire(name, PATIENCE_S), "127.0.0.1", port)
+        _, wire = await loop.create_connection(lambda: Wire(name, TIMEOUT_S), "127.0.0.1", port)
         node.wire = wire
         yield node
-        node.gate.set()
+        node.may_answer.set()
         wire.abort("the test is over")
         await node.ended.wait()
 
 
 class Cluster:
-    """Counts refreshes of the map: the test settles routes itself."""
+    """Counts refreshes of the slot map; the test settles routes itself."""
 
     def __init__(self) -> None:
         self.refreshes = 0
         self.wires: dict[str, Wire | None] = {}
 
     def refresh_soon(self) -> None:
-        """Count it."""
+        """Count the call."""
         self.refreshes += 1
 
     def find_wire(self, address: str) -> Wire | None:
-        """Return what the test has put there."""
+        """Return the wire that the test set for an address."""
         return self.wires.get(address)
 
 
@@ -89,7 +89,7 @@ def make_route(cluster: Cluster, timeout_s: float) -> Route:
 
 
 class World:
-    """A route between two nodes, and what became of its calls."""
+    """A route between two nodes, and the replies to its calls."""
 
     def __init__(self, old: Node, new: Node, timeout_s: float) -> None:
         self.old, self.new, self.cluster = old, new, Cluster()
@@ -99,7 +99,7 @@ class World:
         self.order: list[str] = []
 
     def send(self, *names: str) -> None:
-        """Make calls, each named."""
+        """Make a call for each name."""
         for name in names:
             self._send(name)
 
@@ -112,11 +112,11 @@ class World:
         self.route.send(on_reply, ((name,),))
 
     def failed(self) -> list[str]:
-        """Return the calls that failed for now."""
+        """Return the calls that were unavailable."""
         return [name for name, reply in self.replies.items() if isinstance(reply, Unavailable)]
 
-    async def answered(self, count: int) -> None:
-        """Wait for so many answers."""
+    async def wait_for_replies(self, count: int) -> None:
+        """Wait for this number of replies."""
         await eventually(lambda: len(self.replies) == count)
 
 
@@ -124,90 +124,90 @@ class World:
 async def world() -> AsyncIterator[World]:
     """Two nodes; the slot is on the first."""
     async with open_node("old") as old, open_node("new") as new:
-        made = World(old, new, PATIENCE_S)
+        made = World(old, new, TIMEOUT_S)
         yield made
         made.route.close()
 
 
-async def test_calls_go_straight_and_in_order(world: World) -> None:
-    """As long as nothing moves."""
+async def test_calls_without_a_move_keep_their_order(world: World) -> None:
+    """They are sent to the node of the slot."""
     names = [f"c{n}" for n in range(50)]
     world.send(*names)
-    await world.answered(50)
+    await world.wait_for_replies(50)
 
-    assert world.order == world.old.got == names
+    assert world.order == world.old.received == names
 
 
 async def test_calls_refused_by_a_move_run_on_the_new_node_before_later_ones(world: World) -> None:
-    """MOVED means that they did not run; what is made meanwhile waits behind them."""
+    """MOVED means that they did not run; calls made during the move wait after them."""
     world.old.answers = [MOVED] * 3
     world.send("a", "b", "c")
     await eventually(lambda: world.cluster.refreshes > 0)
     world.send("d", "e")
 
     world.route.settle(cast(Any, world.new))
-    await world.answered(5)
+    await world.wait_for_replies(5)
 
-    assert world.order == world.new.got == ["a", "b", "c", "d", "e"]
-    assert world.old.got == ["a", "b", "c"]
+    assert world.order == world.new.received == ["a", "b", "c", "d", "e"]
+    assert world.old.received == ["a", "b", "c"]
     assert world.failed() == []
 
 
 async def test_call_that_a_later_one_overtook_fails(world: World) -> None:
-    """It was refused while the one behind it ran: now it is too late for it."""
+    """It was refused while a later one ran, so a retry would be out of order."""
     world.old.answers = [TRYAGAIN, "+OK\r\n"]
     world.send("first", "second")
-    await world.answered(2)
+    await world.wait_for_replies(2)
 
     assert world.failed() == ["first"]
     assert world.replies["second"] == b"OK"
-    assert world.old.got == ["first", "second"]
+    assert world.old.received == ["first", "second"]
 
 
-async def test_call_whose_key_went_ahead_is_asked_for_there(world: World) -> None:
-    """ASK: on the other node, just this once, and only after saying so."""
+async def test_call_whose_key_has_migrated_is_sent_with_asking(world: World) -> None:
+    """ASK sends one call to the other node, after ASKING."""
     world.cluster.wires["h:2"] = world.new.wire
     world.old.answers = [ASK, ASK]
     world.send("a")
-    await world.answered(1)
+    await world.wait_for_replies(1)
     world.send("b")
-    await world.answered(2)
+    await world.wait_for_replies(2)
 
-    assert world.new.got == ["ASKING", "a"]
-    assert world.old.got == ["a", "a", "b"]
+    assert world.new.received == ["ASKING", "a"]
+    assert world.old.received == ["a", "a", "b"]
 
 
-async def test_call_of_a_slot_that_moves_for_long_fails_soon(
+async def test_call_of_a_slot_that_moves_too_long_fails(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A caller that waits for migrating keys is asked to retry, and others continue."""
+    """A caller that waits for migrating keys must retry."""
     monkeypatch.setattr(slot_routes, "MOVING_S_MAX", 0.05)
     world.old.answers = [TRYAGAIN] * 200
     world.send("a")
-    await world.answered(1)
+    await world.wait_for_replies(1)
 
     assert world.failed() == ["a"]
 
 
 async def test_calls_of_an_earlier_epoch_never_reach_another_node(world: World) -> None:
-    """The new node may have gone back in time: they fail, whether they wait or are on their way."""
-    world.old.gate.clear()
+    """The new node may have lost data: waiting calls and calls in flight fail."""
+    world.old.may_answer.clear()
     world.old.answers = [MOVED]
-    world.send("on its way")
+    world.send("in flight")
     world.route.hold()
-    world.send("waits")
+    world.send("waiting")
 
     world.route.end_life()
     world.route.settle(cast(Any, world.new))
-    world.old.gate.set()
+    world.old.may_answer.set()
     world.send("later")
-    await world.answered(3)
+    await world.wait_for_replies(3)
 
-    assert sorted(world.failed()) == ["on its way", "waits"]
-    assert world.new.got == ["later"]
+    assert sorted(world.failed()) == ["in flight", "waiting"]
+    assert world.new.received == ["later"]
 
 
-async def test_calls_that_wait_too_long_or_are_too_many_fail(
+async def test_calls_that_wait_too_long_or_exceed_the_limit_fail(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Waits are bounded in time and number."""
@@ -217,37 +217,37 @@ async def test_calls_that_wait_too_long_or_are_too_many_fail(
     route.hold()
 
     world.send("a", "b", "one too many")
-    await world.answered(3)
+    await world.wait_for_replies(3)
 
     assert world.order[0] == "one too many"
     assert len(world.failed()) == 3
-    assert world.old.got == []
+    assert world.old.received == []
 
 
-async def test_calls_to_a_node_that_is_lost_fail_at_once(world: World) -> None:
+async def test_calls_to_a_node_that_is_down_fail_at_once(world: World) -> None:
     """Calls in flight may have run; later ones did not."""
-    world.old.gate.clear()
-    world.send("on its way")
+    world.old.may_answer.clear()
+    world.send("in flight")
     assert world.old.wire is not None
     world.old.wire.abort("lost")
     world.old.wire = None
     world.send("later")
-    await world.answered(2)
+    await world.wait_for_replies(2)
 
     assert len(world.failed()) == 2
 
 
-async def test_route_that_is_closed_answers_everything(
+async def test_route_that_is_closed_fails_all_calls(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A closing process answers every waiting call."""
-    monkeypatch.setattr(slot_routes, "MOVING_S_MAX", PATIENCE_S)
+    monkeypatch.setattr(slot_routes, "MOVING_S_MAX", TIMEOUT_S)
     world.old.answers = [TRYAGAIN] * 50
     world.send("a", "b")
-    await eventually(lambda: len(world.old.got) > 3)
+    await eventually(lambda: len(world.old.received) > 3)
     world.send("c")
 
     world.route.close()
-    await world.answered(3)
+    await world.wait_for_replies(3)
 
     assert len(world.failed()) == 3

@@ -1,7 +1,7 @@
-"""What each script touches: keys of one slot, all of them declared. Redis Cluster asks for both.
+"""Scripts use keys of one slot, and declare all of them, as Redis Cluster requires.
 
-Everything that runs scripts is used once with 64 partitions while a second connection watches
-(MONITOR) what reaches Redis, and what the scripts themselves call.
+Everything that runs scripts is used once with 64 partitions, while a second connection records
+(MONITOR) the commands that Redis receives and those that scripts call.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _ARG = re.compile(rb'"((?:\\.|[^"\\])*)"')
 
 
 class Run(NamedTuple):
-    """A script as Redis ran it: its name, its KEYS, and the keys that it touched."""
+    """A run of a script: its name, its KEYS, and the keys that it used."""
 
     script: str
     keys: list[bytes]
-    touched: set[bytes]
+    used: set[bytes]
 
 
 class Monitor:
-    """Another connection that sees every command."""
+    """A second connection that receives every command."""
 
     def __init__(self, server: Server) -> None:
         self._socket = socket.create_connection(("127.0.0.1", server.port), 60)
@@ -61,7 +61,7 @@ class Monitor:
                 name = names.get(args[1]) or by_source[args[1]]
                 runs.append(Run(name, args[3 : 3 + int(args[2])], set()))
             elif b" lua] " in line[:60] and len(args) > 1:
-                runs[-1].touched.add(args[2 if args[0] == b"XGROUP" else 1])
+                runs[-1].used.add(args[2 if args[0] == b"XGROUP" else 1])
         return runs
 
 
@@ -71,20 +71,20 @@ def _escaped(text: str) -> bytes:
 
 @pytest.fixture
 async def runs(redis_url: str, redis_server: Server) -> list[Run]:
-    """Every script run of a whole tour."""
+    """All script runs of `use_everything`."""
     monitor = Monitor(redis_server)
     async with open_hot(patient(redis_url, partitions=PARTITIONS)) as hot:
         await use_everything(hot)
-        await hot.call("ECHO", "that-is-all")
-    return await asyncio.to_thread(monitor.runs, b"that-is-all")
+        await hot.call("ECHO", "end-of-test")
+    return await asyncio.to_thread(monitor.runs, b"end-of-test")
 
 
-async def test_scripts_run_on_keys_of_one_slot_and_touch_no_others(runs: list[Run]) -> None:
+async def test_scripts_use_only_declared_keys_of_one_slot(runs: list[Run]) -> None:
     """A script never crosses slots, and declares its keys."""
     assert {run.script for run in runs} == {script.name for script in all_scripts()}
     for run in runs:
-        # The same hash tag, not by chance the same slot.
+        # The hash tag must be the same, not only the slot.
         assert len({_TAG.match(key)[1] for key in run.keys}) == 1, run  # type: ignore[index]  # it has one
         assert len({key_slot(key) for key in run.keys}) == 1, run
-        assert run.touched <= set(run.keys), run
+        assert run.used <= set(run.keys), run
     assert len({key_slot(run.keys[0]) for run in runs}) > 20

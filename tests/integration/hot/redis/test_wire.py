@@ -1,4 +1,4 @@
-"""The pipelined connection: replies belong to calls by their order (fault F16)."""
+"""The pipelined connection: replies are matched to calls by order (fault F16)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 
 class Answers:
-    """Keeps the reply of each call, and sees that there is one only."""
+    """Records the reply to each call, and checks that there is only one."""
 
     def __init__(self) -> None:
         self.by_call: dict[int, Reply] = {}
 
     def of(self, number: int) -> Callable[[Reply], None]:
-        """The callback of call `number`."""
+        """Return the callback of call `number`."""
 
         def on_reply(reply: Reply) -> None:
             assert number not in self.by_call, f"call {number} was answered twice"
@@ -50,7 +50,7 @@ Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @pytest.fixture
 async def scripted() -> AsyncIterator[Callable[[Script], Awaitable[int]]]:
-    """Starts servers with scripted replies; returns the port."""
+    """Return a function that starts a server with scripted replies and returns its port."""
     servers: list[asyncio.Server] = []
 
     async def start(script: Script) -> int:
@@ -70,7 +70,7 @@ async def scripted() -> AsyncIterator[Callable[[Script], Awaitable[int]]]:
 async def test_wire_ten_thousand_pipelined_calls_are_answered_in_order(
     redis_server: Server, redis_url: str
 ) -> None:
-    """Each call has its own answer, and Redis ran them in the order in which they were made."""
+    """Each call gets its own answer, and Redis runs the calls in order."""
     wire, answers = await open_wire(redis_server.port), Answers()
 
     for number in range(10_000):
@@ -87,8 +87,8 @@ async def test_wire_ten_thousand_pipelined_calls_are_answered_in_order(
     await wire.closed
 
 
-def test_wire_on_the_faster_loop_does_the_same(redis_server: Server, redis_url: str) -> None:
-    """Production runs on uvloop, whose transports are others."""
+def test_wire_on_uvloop_behaves_the_same(redis_server: Server, redis_url: str) -> None:
+    """Production runs on uvloop, which has its own transports."""
 
     async def main() -> None:
         wire, answers = await open_wire(redis_server.port), Answers()
@@ -108,7 +108,7 @@ def test_wire_on_the_faster_loop_does_the_same(redis_server: Server, redis_url: 
 async def test_wire_calls_over_many_ticks_keep_their_order(
     redis_server: Server, redis_url: str
 ) -> None:
-    """The calls of a tick are one write; ticks keep their order, too."""
+    """The calls of a tick are one write; the writes keep their order."""
     wire, answers = await open_wire(redis_server.port), Answers()
 
     for number in range(300):
@@ -122,10 +122,10 @@ async def test_wire_calls_over_many_ticks_keep_their_order(
     wire.abort("done")
 
 
-async def test_wire_large_and_binary_arguments_arrive_whole(
+async def test_wire_large_and_binary_arguments_arrive_unchanged(
     redis_server: Server, redis_url: str
 ) -> None:
-    """Bytes are bytes, whatever they look like on the wire."""
+    """Also bytes that look like protocol syntax."""
     wire, answers = await open_wire(redis_server.port), Answers()
     values = [b"", b"\r\n$3\r\nx\r\n", bytes(range(256)), b"x" * 3_000_000, "näive 🙂".encode()]
 
@@ -153,20 +153,20 @@ async def test_wire_error_reply_is_an_answer_like_others(
     wire.abort("done")
 
 
-# connections that break
+# broken connections
 
 
 def assert_all_unknown(answers: Answers, count: int) -> None:
-    """Every call got the error that its outcome is unknown."""
+    """Check that every call failed with an unknown outcome."""
     assert len(answers.by_call) == count
     for reply in answers.by_call.values():
         assert isinstance(reply, Unavailable)
 
 
-async def test_wire_without_answer_in_time_closes_and_fails_everything(
+async def test_wire_without_answer_at_the_deadline_closes_and_fails_all_calls(
     scripted: Callable[[Script], Awaitable[int]],
 ) -> None:
-    """A call that hangs is found by its deadline, and the connection is never used again."""
+    """The connection is not used again."""
 
     async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
@@ -178,7 +178,7 @@ async def test_wire_without_answer_in_time_closes_and_fails_everything(
 
     await eventually(lambda: len(answers.by_call) == 5)
 
-    assert time.monotonic() - started >= 0.1, "it was not given its time"
+    assert time.monotonic() - started >= 0.1, "the call failed before its deadline"
     assert_all_unknown(answers, 5)
     assert "no response within 0.1 s" in str(answers.by_call[0])
     assert not wire.is_open
@@ -186,10 +186,10 @@ async def test_wire_without_answer_in_time_closes_and_fails_everything(
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_wire_of_a_process_that_stood_still_does_not_hold_that_against_redis(
+def test_wire_of_a_paused_process_does_not_time_out(
     run: Callable[..., None],
 ) -> None:
-    """After a pause of the process, pending calls are sent with their whole timeout."""
+    """After a pause of the process, pending calls have their full timeout."""
 
     async def pong(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1_000):
@@ -202,7 +202,7 @@ def test_wire_of_a_process_that_stood_still_does_not_hold_that_against_redis(
             wire, answers = await open_wire(port, timeout_s=0.2), Answers()
             for number in range(3):
                 wire.send(answers.of(number), "PING")
-            time.sleep(0.5)  # as of a process that is stopped, or gets no processor
+            time.sleep(0.5)  # as if the process was stopped
 
             await eventually(lambda: len(answers.by_call) == 3)
 
@@ -213,10 +213,10 @@ def test_wire_of_a_process_that_stood_still_does_not_hold_that_against_redis(
     run(main())
 
 
-async def test_wire_late_answer_reaches_nobody(
+async def test_wire_late_answer_is_dropped(
     scripted: Callable[[Script], Awaitable[int]],
 ) -> None:
-    """An answer that comes after its deadline must not be taken for that of the next call."""
+    """An answer after its deadline must not be used for the next call."""
     may_answer = asyncio.Event()
 
     async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -236,17 +236,17 @@ async def test_wire_late_answer_reaches_nobody(
 
 
 @pytest.mark.parametrize(
-    "torn",
+    "truncated",
     [b"", b"+PO", b"$10\r\nhalf", b"*3\r\n:1\r\n:2\r\n", b"+PONG\r\n$-"],
 )
-async def test_wire_torn_reply_fails_what_is_open(
-    scripted: Callable[[Script], Awaitable[int]], torn: bytes
+async def test_wire_truncated_reply_fails_pending_calls(
+    scripted: Callable[[Script], Awaitable[int]], truncated: bytes
 ) -> None:
-    """Half an answer is none; those before it stand."""
+    """Complete answers before it are valid."""
 
     async def tear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
-        writer.write(torn)
+        writer.write(truncated)
         await writer.drain()
         writer.close()
 
@@ -256,17 +256,17 @@ async def test_wire_torn_reply_fails_what_is_open(
 
     await eventually(lambda: len(answers.by_call) == 3)
 
-    whole = int(torn.startswith(b"+PONG\r\n"))
+    complete = int(truncated.startswith(b"+PONG\r\n"))
     for number, reply in answers.by_call.items():
-        assert reply == b"PONG" if number < whole else isinstance(reply, Unavailable)
+        assert reply == b"PONG" if number < complete else isinstance(reply, Unavailable)
     await asyncio.wait_for(wire.closed, 20)
 
 
 @pytest.mark.parametrize("junk", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00\x01\x02", b"?x\r\n"])
-async def test_wire_that_meets_something_else_closes(
+async def test_wire_to_another_protocol_closes(
     scripted: Callable[[Script], Awaitable[int]], junk: bytes
 ) -> None:
-    """A port with another protocol is distinguished from Redis."""
+    """A server that is not Redis is detected."""
 
     async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
@@ -282,10 +282,10 @@ async def test_wire_that_meets_something_else_closes(
     assert "invalid reply" in str(answers.by_call[1])
 
 
-async def test_wire_answer_that_nobody_asked_for_closes(
+async def test_wire_unexpected_answer_closes(
     scripted: Callable[[Script], Awaitable[int]],
 ) -> None:
-    """One answer too many means that every later one would go to the wrong call."""
+    """After an extra answer, every later one would go to the wrong call."""
 
     async def chatty(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
@@ -300,10 +300,8 @@ async def test_wire_answer_that_nobody_asked_for_closes(
     assert answers.by_call == {1: b"ONE"}
 
 
-async def test_wire_that_is_closed_answers_later_calls_itself(
-    redis_server: Server, redis_url: str
-) -> None:
-    """Never before `send` has returned, so that callers need no second way."""
+async def test_wire_that_is_closed_fails_later_calls(redis_server: Server, redis_url: str) -> None:
+    """The callback is never called before `send` has returned."""
     wire, answers = await open_wire(redis_server.port), Answers()
     wire.send(answers.of(1), "PING")
     wire.abort("this process is stopping")
@@ -316,12 +314,12 @@ async def test_wire_that_is_closed_answers_later_calls_itself(
     assert "this process is stopping" in str(answers.by_call[2])
 
 
-# callers that go away
+# cancelled callers
 
 
-async def test_calls_cancelled_at_random_never_get_another_s_answer(redis_url: str) -> None:
+async def test_calls_cancelled_at_random_never_get_the_answer_of_another(redis_url: str) -> None:
     """A canceled caller does not shift the order of replies (CVE-2023-28858)."""
-    chance = random.Random(7)  # a test that can be repeated
+    rng = random.Random(7)
 
     async def ask(hot: HotClient, number: int) -> Any:
         return await hot.call("ECHO", f"value-{number}")
@@ -330,10 +328,10 @@ async def test_calls_cancelled_at_random_never_get_another_s_answer(redis_url: s
         tasks: list[asyncio.Task[Any]] = []
         for number in range(1_000):
             tasks.append(asyncio.create_task(ask(hot, number)))
-            if chance.random() < 0.1:
+            if rng.random() < 0.1:
                 await asyncio.sleep(0)
-            if chance.random() < 0.6:
-                chance.choice(tasks[-40:]).cancel()
+            if rng.random() < 0.6:
+                rng.choice(tasks[-40:]).cancel()
         answers = await asyncio.gather(*tasks, return_exceptions=True)
 
     cancelled = 0
@@ -345,26 +343,26 @@ async def test_calls_cancelled_at_random_never_get_another_s_answer(redis_url: s
     assert 100 < cancelled < 900
 
 
-async def test_calls_through_a_link_that_is_torn_again_and_again_are_never_mixed_up(
+async def test_calls_over_a_connection_that_breaks_repeatedly_get_their_own_answers(
     redis_server: Server, redis_url: str
 ) -> None:
-    """After each tear a new connection; what is answered is answered right."""
+    """Each break is followed by a new connection; every answer is for its call."""
     async with (
         TcpProxy(redis_server.port) as proxy,
         open_hot(patient(f"redis://127.0.0.1:{proxy.port}/0")) as hot,
     ):
-        right = torn = 0
-        for turn in range(10):
+        answered = failed = 0
+        for attempt in range(10):
             await eventually(lambda: hot.is_up)
-            proxy.tear(after_bytes=200 + 37 * turn)
-            calls = [hot.call("ECHO", f"t{turn}-{number}") for number in range(50)]
+            proxy.tear(after_bytes=200 + 37 * attempt)
+            calls = [hot.call("ECHO", f"t{attempt}-{number}") for number in range(50)]
             for number, answer in enumerate(await asyncio.gather(*calls, return_exceptions=True)):
                 if isinstance(answer, Unavailable):
-                    torn += 1
+                    failed += 1
                 else:
-                    assert answer == b"t%d-%d" % (turn, number)
-                    right += 1
+                    assert answer == b"t%d-%d" % (attempt, number)
+                    answered += 1
             proxy.heal()
 
-    assert right > 0
-    assert torn > 0
+    assert answered > 0
+    assert failed > 0

@@ -1,4 +1,4 @@
-"""append_event.lua: events that are not messages, and chats that are listed once."""
+"""append_event.lua: events that are not messages, and new chats in the list."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def append(
     mark: str = "",
     level: int = 0,
 ) -> list[tuple[int, int, str]]:
-    """Append an event; return for each user (appended, head, gateways)."""
+    """Append an event; return (appended, head, gateways) for each user."""
     reply = scripts.run(
         "append_event",
         scripts.heads(),
@@ -40,20 +40,20 @@ def append(
     ]
 
 
-def test_append_event_takes_the_next_place_of_each_inbox(scripts: Scripts) -> None:
-    """An event stands among the messages, at a place of its own in each inbox."""
+def test_append_event_gets_the_next_seq_of_each_inbox(scripts: Scripts) -> None:
+    """Events and messages share the seqs of an inbox."""
     scripts.deliver(BOB, 2)
 
-    places = append(scripts, ALICE, BOB, body="näive")
+    results = append(scripts, ALICE, BOB, body="näive")
 
-    assert places == [(1, 1, ""), (1, 3, "")]
+    assert results == [(1, 1, ""), (1, 3, "")]
     assert scripts.inbox(ALICE) == [(1, "!", "näive")]
     assert scripts.inbox(BOB)[-1] == (3, "!", "näive")
     assert scripts.seqs() == {ALICE: 1, BOB: 3}
 
 
 def test_append_event_of_new_chat_lists_it_once(scripts: Scripts) -> None:
-    """Repeated events list a chat once."""
+    """A repeated event is not appended."""
     before_us = time.time() * 1e6
 
     first = append(scripts, ALICE, BOB, listed=True)
@@ -68,15 +68,15 @@ def test_append_event_of_new_chat_lists_it_once(scripts: Scripts) -> None:
 
 
 def test_append_event_of_chat_with_messages_does_not_list_it_again(scripts: Scripts) -> None:
-    """A chat that a fan-out brought is known, and what it brought stays."""
+    """A fan-out has listed the chat already, and its position is kept."""
     scripts.deliver(ALICE, 4)
 
     assert append(scripts, ALICE, listed=True) == [(0, 4, "")]
     assert scripts.box(ALICE)[f"t:{CHAT}"] == "4 E1"
 
 
-def test_append_event_plain_is_appended_every_time(scripts: Scripts) -> None:
-    """Each move of a read mark is an event, and lists no chat."""
+def test_append_event_without_listing_is_appended_every_time(scripts: Scripts) -> None:
+    """For example, each move of a read mark is an event, and lists no chat."""
     append(scripts, ALICE)
 
     assert append(scripts, ALICE) == [(1, 2, "")]
@@ -84,14 +84,14 @@ def test_append_event_plain_is_appended_every_time(scripts: Scripts) -> None:
 
 
 def test_append_event_names_the_gateways_of_the_user(scripts: Scripts) -> None:
-    """Also where nothing was appended."""
+    """Even if nothing was appended."""
     scripts.place(ALICE, "gw1,gw2")
 
     assert append(scripts, ALICE, listed=True) == [(1, 1, "gw1,gw2")]
     assert append(scripts, ALICE, listed=True) == [(0, 1, "gw1,gw2")]
 
 
-def test_append_event_inbox_is_trimmed_to_its_bound(scripts: Scripts) -> None:
+def test_append_event_trims_the_inbox_to_its_limit(scripts: Scripts) -> None:
     """The newest events stay."""
     for _ in range(15):
         append(scripts, ALICE, inbox_max=10)
@@ -99,8 +99,8 @@ def test_append_event_inbox_is_trimmed_to_its_bound(scripts: Scripts) -> None:
     assert [seq for seq, _, _ in scripts.inbox(ALICE)] == list(range(6, 16))
 
 
-def test_append_event_of_a_mark_never_tells_an_older_one_after_a_newer(scripts: Scripts) -> None:
-    """Two devices that mark at once through two gateways do not move a mark back for anybody."""
+def test_append_event_of_a_mark_skips_an_older_one_after_a_newer(scripts: Scripts) -> None:
+    """Two devices that mark concurrently on two gateways do not move a mark back for others."""
     mark = f"m:{CHAT}:{BOB}"
 
     newer = append(scripts, ALICE, mark=mark, level=14)

@@ -1,4 +1,4 @@
-"""hide_message.lua: what users delete for themselves is kept, bounded, and sent on."""
+"""hide_message.lua: messages deleted for oneself are stored, limited, and persisted."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def hide(scripts: Scripts, seq: int, *, hidden_max: int = 3, backlog_max: int = 
     return code
 
 
-def test_hide_is_kept_and_in_the_backlog(scripts: Scripts) -> None:
-    """Once; a repeat costs nothing."""
+def test_hide_is_stored_once_and_in_the_backlog(scripts: Scripts) -> None:
+    """A repetition changes nothing."""
     assert [hide(scripts, 12), hide(scripts, 2), hide(scripts, 12), hide(scripts, 2)] == [
         1,
         1,
@@ -46,25 +46,25 @@ def test_hide_is_kept_and_in_the_backlog(scripts: Scripts) -> None:
     assert scripts.waiting() == scripts.redis.xlen(scripts.keys.backlog(0)) == 2
 
 
-def test_hide_of_a_seq_within_another_is_not_taken_for_it(scripts: Scripts) -> None:
+def test_hide_distinguishes_seqs_with_common_digits(scripts: Scripts) -> None:
     """1 is not 12, nor 2, nor 112."""
     assert [hide(scripts, seq, hidden_max=9) for seq in (112, 12, 1, 2, 11)] == [1] * 5
 
 
-def test_hide_too_many_is_refused(scripts: Scripts) -> None:
-    """The bound holds for new ones; what is hidden stays so."""
+def test_hide_beyond_the_limit_is_refused(scripts: Scripts) -> None:
+    """Messages that are hidden already stay hidden."""
     assert [hide(scripts, seq) for seq in (1, 2, 3, 4, 3)] == [1, 1, 1, 2, 0]
     assert scripts.waiting() == 3
 
 
 def test_hide_with_a_full_backlog_is_refused(scripts: Scripts) -> None:
-    """Nothing is kept that would not reach the directory."""
+    """Otherwise the hide would not reach the directory."""
     assert hide(scripts, 1, backlog_max=0) == 6
     assert scripts.hash(scripts.keys.hidden(ALICE)) == {}
 
 
-def test_hide_again_is_stored_once_the_backlog_is_persisted_up_to_it(scripts: Scripts) -> None:
-    """The newest of the user's hides counts: what is before it is persisted, too."""
+def test_hide_again_reports_when_the_first_one_is_persisted(scripts: Scripts) -> None:
+    """The code is 3 once the user's newest hide is persisted."""
     backlog, checkpoint = scripts.keys.backlog(0), scripts.keys.checkpoint(0)
     hide(scripts, 1)
     hide(scripts, 2)
@@ -77,7 +77,7 @@ def test_hide_again_is_stored_once_the_backlog_is_persisted_up_to_it(scripts: Sc
 
 
 async def test_hidden_is_read_back_by_chat(hot: HotClient, scripts: Scripts) -> None:
-    """Both what the directory had and what was hidden before it was read; of others nothing."""
+    """Both those loaded from the directory and newer ones, of this user only."""
     hidden = Hidden(hot)
     assert await hidden.hide(ALICE, CHAT, Seq(5)) is Hide.NEW
     for _ in range(2):

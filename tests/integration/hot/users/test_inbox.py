@@ -1,4 +1,4 @@
-"""Inboxes, user states and logs, read through the product's code."""
+"""Inboxes, user states and chat logs, through `Inboxes` and `ChatLog`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER = ChatId("c2")
 
 
 def delivery(user: UserId, upto: int, chat: ChatId = CHAT) -> Delivery:
-    """Serve a user up to a seq."""
+    """Return a delivery to a user up to a seq."""
     return Delivery(user, chat, Seq(0), Seq(upto), Epoch("E1"))
 
 
@@ -37,15 +37,15 @@ def commit(scripts: Scripts, hot: HotClient, chat: ChatId, *senders: UserId) -> 
 
 
 def seqs(*numbers: int) -> list[Seq]:
-    """Numbers as seqs."""
+    """Return numbers as seqs."""
     return [Seq(number) for number in numbers]
 
 
 # inboxes
 
 
-async def test_inbox_pages_are_what_came_after(hot: HotClient) -> None:
-    """Messages by reference, other events whole, oldest first."""
+async def test_inbox_page_has_the_events_after_a_seq(hot: HotClient) -> None:
+    """Messages are references, other events have a body; the oldest is first."""
     inboxes = Inboxes(hot)
     await inboxes.deliver([delivery(ALICE, 2)])
     await inboxes.append_event([ALICE], CHAT, "event ü".encode())
@@ -63,7 +63,7 @@ async def test_inbox_pages_are_what_came_after(hot: HotClient) -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 64])
-async def test_inbox_deliveries_of_many_users_all_arrive(redis_url: str, partitions: int) -> None:
+async def test_inbox_deliveries_to_many_users_all_arrive(redis_url: str, partitions: int) -> None:
     """Users of all partitions are served and reported."""
     users = [UserId(f"u{n}") for n in range(50)]
     async with open_hot(patient(redis_url, partitions=partitions)) as hot:
@@ -83,8 +83,10 @@ async def test_inbox_deliveries_of_many_users_all_arrive(redis_url: str, partiti
         assert found[users[8]] == ()
 
 
-async def test_box_lists_chats_by_their_newest_activity(hot: HotClient, scripts: Scripts) -> None:
-    """With the newest message and the marks; sending moves the sender's read mark."""
+async def test_user_state_lists_chats_by_their_newest_activity(
+    hot: HotClient, scripts: Scripts
+) -> None:
+    """Each has its newest seq and the user's marks; sending moves the sender's read mark."""
     inboxes = Inboxes(hot)
     names = [ChatId("quiet"), OTHER, CHAT]
     await inboxes.open_box(
@@ -106,10 +108,10 @@ async def test_box_lists_chats_by_their_newest_activity(hot: HotClient, scripts:
     assert await inboxes.find_all_chats(BOB) is None
 
 
-async def test_box_lists_a_new_chat_by_when_it_was_told_of(
+async def test_user_state_lists_a_new_chat_by_the_time_of_its_event(
     hot: HotClient, scripts: Scripts
 ) -> None:
-    """A chat without a message is above those that rested for longer."""
+    """A new chat without messages is above chats with older activity."""
     inboxes = Inboxes(hot)
     await inboxes.append_event([ALICE], CHAT, b"new", is_listed=True)
     commit(scripts, hot, CHAT, BOB)
@@ -121,7 +123,7 @@ async def test_box_lists_a_new_chat_by_when_it_was_told_of(
     assert newest.order > oldest.order
 
 
-async def test_box_marks_are_read_as_they_were_moved(hot: HotClient, scripts: Scripts) -> None:
+async def test_user_state_has_the_moved_marks(hot: HotClient, scripts: Scripts) -> None:
     """The result says whether the mark moved."""
     inboxes = Inboxes(hot)
     scripts.list_chat(ALICE)
@@ -135,9 +137,7 @@ async def test_box_marks_are_read_as_they_were_moved(hot: HotClient, scripts: Sc
     assert await inboxes.get_marks(ALICE, CHAT) == (2, 4)
 
 
-async def test_box_mark_beyond_the_newest_message_stops_there(
-    hot: HotClient, scripts: Scripts
-) -> None:
+async def test_mark_beyond_the_newest_message_stops_there(hot: HotClient, scripts: Scripts) -> None:
     """A mark beyond the sent messages is limited; a chat without messages has none."""
     inboxes = Inboxes(hot)
     scripts.list_chat(ALICE)
@@ -147,10 +147,10 @@ async def test_box_mark_beyond_the_newest_message_stops_there(
     assert await inboxes.mark(ALICE, CHAT, Seq(9), Seq(9)) == MarkResult(True, *seqs(2, 2))
 
 
-async def test_box_marks_of_a_sender_are_never_behind_the_own_message(
+async def test_marks_of_a_sender_are_never_behind_their_own_message(
     hot: HotClient, scripts: Scripts
 ) -> None:
-    """Also if a device of the sender marks an earlier one afterwards."""
+    """Also if a device of the sender marks an earlier message afterwards."""
     inboxes = Inboxes(hot)
     scripts.list_chat(ALICE)
     commit(scripts, hot, CHAT, BOB, BOB, ALICE, BOB)
@@ -161,13 +161,13 @@ async def test_box_marks_of_a_sender_are_never_behind_the_own_message(
     assert await inboxes.get_marks(ALICE, CHAT) == (3, 4)
 
 
-async def test_box_mark_in_a_chat_of_others_is_not_found(hot: HotClient) -> None:
+async def test_mark_in_a_chat_of_others_is_not_found(hot: HotClient) -> None:
     """A user cannot mark a chat that they do not have."""
     with pytest.raises(NotFound, match="no such chat, or you are not a member"):
         await Inboxes(hot).mark(ALICE, CHAT, Seq(1), Seq(1))
 
 
-async def test_marks_told_late_are_left_out(hot: HotClient) -> None:
+async def test_mark_events_that_are_late_are_skipped(hot: HotClient) -> None:
     """An inbox never gets an older mark after a newer one."""
     inboxes = Inboxes(hot)
 
@@ -193,8 +193,8 @@ def filled(hot: HotClient, scripts: Scripts) -> ChatLog:
     return ChatLog(hot)
 
 
-async def test_log_pages_before_and_after_a_place(filled: ChatLog) -> None:
-    """Each in rising order, next to the place asked for."""
+async def test_log_pages_before_and_after_a_seq(filled: ChatLog) -> None:
+    """Each page is in rising order, next to the seq."""
 
     async def before(place: int | None, limit: int) -> list[int]:
         at = None if place is None else Seq(place)
@@ -227,7 +227,7 @@ LOG_READS: dict[str, tuple[Seq | int | None, ...]] = {
 async def test_log_of_a_later_epoch_is_not_read(
     redis_url: str, scripts: Scripts, monkeypatch: pytest.MonkeyPatch, read: str
 ) -> None:
-    """Sessions here have no `reset` of it: they would take its entries for those that were lost."""
+    """Sessions got no `reset` yet, and would confuse new entries with lost ones."""
     monkeypatch.setattr(client, "EPOCH_CHECK_S", 3600.0)  # only the read reports the loss
     async with open_hot(patient(redis_url)) as hot:
         commit(scripts, hot, CHAT, ALICE)
@@ -242,14 +242,12 @@ async def test_log_of_a_later_epoch_is_not_read(
                 await getattr(log, read)(CHAT, *LOG_READS[read])
 
 
-@pytest.mark.parametrize("is_begun", [False, True])
+@pytest.mark.parametrize("is_connected", [False, True])
 async def test_inbox_of_a_later_epoch_is_not_read(
-    redis_url: str, scripts: Scripts, monkeypatch: pytest.MonkeyPatch, *, is_begun: bool
+    redis_url: str, scripts: Scripts, monkeypatch: pytest.MonkeyPatch, *, is_connected: bool
 ) -> None:
     """A session in the earlier epoch would send its events before the `reset` (promise P4)."""
-    monkeypatch.setattr(
-        client, "EPOCH_CHECK_S", 3600.0
-    )  # it learns of the loss from the read alone
+    monkeypatch.setattr(client, "EPOCH_CHECK_S", 3600.0)  # only the read reports the loss
     async with open_hot(patient(redis_url)) as hot:
         inboxes = Inboxes(hot)
         await inboxes.append_event([ALICE], CHAT, b"earlier")
@@ -257,7 +255,7 @@ async def test_inbox_of_a_later_epoch_is_not_read(
         known = hot.epochs[0]
 
         scripts.redis.flushall()
-        if is_begun:
+        if is_connected:
             async with open_hot(patient(redis_url)) as newer:
                 assert newer.epochs[0] > known
         for body in (b"first", b"second"):
@@ -275,11 +273,11 @@ async def eventually_epoch_after(hot: HotClient, epoch: Epoch) -> None:
     async def is_later() -> bool:
         return hot.epochs[0] > epoch
 
-    await eventually(is_later, deadline_s=30, what="the later epoch")
+    await eventually(is_later, deadline_s=30, what="the client has the later epoch")
 
 
-async def test_log_range_is_what_redis_holds_of_it(filled: ChatLog, scripts: Scripts) -> None:
-    """With the message's own bytes, without the receiver before them."""
+async def test_log_range_has_the_entries_in_redis(filled: ChatLog, scripts: Scripts) -> None:
+    """Each has the message's bytes, without the receiver in front."""
     scripts.redis.xtrim(scripts.keys.log(CHAT), minid="4-0", approximate=False)
 
     found = await filled.list_range(CHAT, Seq(2), Seq(5))
@@ -288,10 +286,10 @@ async def test_log_range_is_what_redis_holds_of_it(filled: ChatLog, scripts: Scr
     assert found[0].ts < found[1].ts
 
 
-async def test_log_head_says_whether_the_chat_is_open(
+async def test_log_head_has_whether_the_chat_is_open(
     filled: ChatLog, hot: HotClient, scripts: Scripts
 ) -> None:
-    """A chat of an earlier epoch, or one that Redis does not have, is not."""
+    """A chat of an earlier epoch, or one that is not in Redis, is not open."""
     assert await filled.get_head(CHAT) == ChatHead(Seq(10), is_open=True)
     assert await filled.get_head(OTHER) == ChatHead(Seq(0), is_open=False)
 
@@ -300,10 +298,8 @@ async def test_log_head_says_whether_the_chat_is_open(
     assert await filled.get_head(CHAT) == ChatHead(Seq(10), is_open=False)
 
 
-async def test_log_stored_is_how_far_the_warm_tier_has_it(
-    filled: ChatLog, scripts: Scripts
-) -> None:
-    """Zero until something is."""
+async def test_log_stored_is_the_persisted_seq(filled: ChatLog, scripts: Scripts) -> None:
+    """It is zero until a message is persisted."""
     assert await filled.get_stored(CHAT) == 0
     scripts.redis.hset(scripts.keys.chat(CHAT), "stored", 7)
 

@@ -1,4 +1,4 @@
-"""move_marks.lua: marks move forward, never behind what the user sent, and into the backlog."""
+"""move_marks.lua: marks move forward, never behind own messages, and are persisted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 
 def mark(scripts: Scripts, read: int = 0, received: int = 0, own: int = 0) -> list[int] | None:
-    """Move alice's marks, who sent `own`; return (moved, read, received)."""
+    """Move alice's marks; `own` is her last message. Return (moved, read, received)."""
     reply: list[int] | None = scripts.run(
         "move_marks",
         {
@@ -25,12 +25,12 @@ def mark(scripts: Scripts, read: int = 0, received: int = 0, own: int = 0) -> li
 
 @pytest.fixture(autouse=True)
 def listed(scripts: Scripts) -> None:
-    """Alice has the chat."""
+    """Add the chat to alice's list."""
     scripts.list_chat(ALICE)
 
 
 def test_mark_forward_moves_and_is_in_the_backlog(scripts: Scripts) -> None:
-    """A mark that moved reaches the warm tier with the messages."""
+    """A moved mark is persisted with the messages."""
     assert mark(scripts, read=4, received=6) == [1, 4, 6]
     assert scripts.box(ALICE)[f"r:{CHAT}"] == "4"
     assert scripts.box(ALICE)[f"d:{CHAT}"] == "6"
@@ -41,7 +41,7 @@ def test_mark_forward_moves_and_is_in_the_backlog(scripts: Scripts) -> None:
 
 @pytest.mark.parametrize(("read", "received"), [(4, 6), (3, 0), (0, 6), (0, 0), (0, 5)])
 def test_mark_that_is_not_ahead_moves_nothing(scripts: Scripts, read: int, received: int) -> None:
-    """A repeat or a late call changes nothing and costs the backlog nothing (promise I14)."""
+    """A repeated or late call changes nothing and adds no backlog entry (invariant I14)."""
     mark(scripts, read=4, received=6)
     before = scripts.box(ALICE)
 
@@ -50,7 +50,7 @@ def test_mark_that_is_not_ahead_moves_nothing(scripts: Scripts, read: int, recei
     assert scripts.waiting() == scripts.redis.xlen(scripts.keys.backlog(0)) == 1
 
 
-def test_mark_behind_an_own_message_tells_of_that_one(scripts: Scripts) -> None:
+def test_mark_behind_an_own_message_returns_its_seq(scripts: Scripts) -> None:
     """Sending moves the sender's read mark: no older position is sent afterward."""
     assert mark(scripts, read=4, received=9, own=6) == [1, 6, 9]
     assert scripts.box(ALICE)[f"r:{CHAT}"] == "6"
@@ -65,7 +65,7 @@ def test_mark_that_only_follows_an_own_message_moves_nothing(scripts: Scripts) -
 
 
 def test_mark_is_written_in_full(scripts: Scripts) -> None:
-    """A seq is text of digits only, however large."""
+    """Large seqs are written as digits, without an exponent."""
     assert mark(scripts, read=NEVER - 1) == [1, NEVER - 1, NEVER - 1]
     assert scripts.box(ALICE)[f"r:{CHAT}"] == str(NEVER - 1)
 
@@ -75,8 +75,8 @@ def test_mark_read_is_received_too(scripts: Scripts) -> None:
     assert mark(scripts, read=7, received=2) == [1, 7, 7]
 
 
-def test_mark_one_leaves_the_other(scripts: Scripts) -> None:
-    """Each of the two moves by itself."""
+def test_mark_of_one_kind_does_not_change_the_other(scripts: Scripts) -> None:
+    """Read and received marks move independently."""
     mark(scripts, received=6)
 
     assert mark(scripts, read=3) == [1, 3, 6]
@@ -84,7 +84,7 @@ def test_mark_one_leaves_the_other(scripts: Scripts) -> None:
 
 
 def test_mark_in_chat_that_the_user_does_not_have_is_refused(scripts: Scripts) -> None:
-    """A user state without the chat gets no marks of it."""
+    """The user state is not changed."""
     scripts.redis.delete(scripts.keys.box(ALICE))
 
     assert mark(scripts, read=1) is None

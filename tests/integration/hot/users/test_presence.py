@@ -1,4 +1,4 @@
-"""set_online.lua: where users are online, for how long, and where their inboxes stand."""
+"""set_online.lua: the gateways where users are online, until when, and their inbox positions."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ ONE, TWO = GatewayId("gw1"), GatewayId("gw2")
 
 
 def presence(hot: HotClient, gateway: GatewayId, ttl_s: float = 60) -> Presence:
-    """The presence of one gateway."""
+    """Return the presence of one gateway."""
     return Presence(hot, gateway, ttl_s)
 
 
 async def gateways_of(hot: HotClient, user: UserId) -> set[str]:
-    """Return where others believe the user to be."""
+    """Return the gateways where the user is online."""
     (found,) = await Inboxes(hot).list_gateways([user])
     return set(found)
 
 
-async def test_presence_announced_user_is_online_there(hot: HotClient) -> None:
-    """Deliveries to the user report the gateway."""
+async def test_presence_of_announced_user_is_on_that_gateway(hot: HotClient) -> None:
+    """Other users are not online."""
     await presence(hot, ONE).announce([ALICE])
 
     assert await gateways_of(hot, ALICE) == {ONE}
@@ -35,15 +35,15 @@ async def test_presence_announced_user_is_online_there(hot: HotClient) -> None:
 
 
 async def test_presence_of_several_gateways_adds_up(hot: HotClient) -> None:
-    """A user has devices on many gateways."""
+    """A user may have devices on many gateways."""
     await presence(hot, ONE).announce([ALICE])
     await presence(hot, TWO).announce([ALICE])
 
     assert await gateways_of(hot, ALICE) == {ONE, TWO}
 
 
-async def test_presence_withdrawn_is_gone_there_only(hot: HotClient) -> None:
-    """The user's last session on one gateway does not affect the others."""
+async def test_presence_withdrawn_on_one_gateway_stays_on_others(hot: HotClient) -> None:
+    """The end of the last session on one gateway does not affect other gateways."""
     await presence(hot, ONE).announce([ALICE])
     await presence(hot, TWO).announce([ALICE])
 
@@ -52,8 +52,10 @@ async def test_presence_withdrawn_is_gone_there_only(hot: HotClient) -> None:
     assert await gateways_of(hot, ALICE) == {TWO}
 
 
-async def test_presence_all_withdrawn_leaves_no_key(hot: HotClient, scripts: Scripts) -> None:
-    """An offline user costs no memory."""
+async def test_presence_withdrawn_everywhere_leaves_no_key(
+    hot: HotClient, scripts: Scripts
+) -> None:
+    """An offline user uses no memory."""
     await presence(hot, ONE).announce([ALICE])
 
     await presence(hot, ONE).withdraw([ALICE])
@@ -63,8 +65,8 @@ async def test_presence_all_withdrawn_leaves_no_key(hot: HotClient, scripts: Scr
     assert not scripts.redis.hexists(scripts.keys.where(0), ALICE)
 
 
-async def test_presence_of_one_leaves_the_others_where_they_are(hot: HotClient) -> None:
-    """Users of a partition share a hash, and nothing else."""
+async def test_presence_of_one_user_does_not_change_others(hot: HotClient) -> None:
+    """Users of a partition share only a hash."""
     await presence(hot, ONE).announce([ALICE, BOB])
     await presence(hot, TWO).announce([BOB])
 
@@ -74,40 +76,40 @@ async def test_presence_of_one_leaves_the_others_where_they_are(hot: HotClient) 
     assert await gateways_of(hot, BOB) == {ONE, TWO}
 
 
-async def test_presence_of_dead_gateway_ends(hot: HotClient, scripts: Scripts) -> None:
+async def test_presence_of_dead_gateway_expires(hot: HotClient, scripts: Scripts) -> None:
     """Presence that is not refreshed expires."""
     await presence(hot, ONE, ttl_s=0.05).announce([ALICE])
 
     await eventually(lambda: not scripts.redis.exists(scripts.keys.online(ALICE)), 20)
 
 
-async def test_presence_of_dead_gateway_ends_beside_a_live_one(hot: HotClient) -> None:
+async def test_presence_of_dead_gateway_is_removed_by_a_live_one(hot: HotClient) -> None:
     """The refresh of a live gateway removes the entry of a dead one."""
     await presence(hot, ONE, ttl_s=0.05).announce([ALICE])
     alive = presence(hot, TWO)
 
-    async def only_the_live_one() -> bool:
+    async def is_only_on_the_live_gateway() -> bool:
         await alive.announce([ALICE])
         return await gateways_of(hot, ALICE) == {TWO}
 
-    await eventually(only_the_live_one, 20)
+    await eventually(is_only_on_the_live_gateway, 20)
 
 
-async def test_presence_pruned_names_live_gateways_only(hot: HotClient) -> None:
-    """A missing gateway stream removes the dead gateway, and no live one."""
+async def test_presence_after_prune_has_live_gateways_only(hot: HotClient) -> None:
+    """`prune` removes the dead gateway, and no live one."""
     await presence(hot, ONE, ttl_s=0.05).announce([ALICE])
     await presence(hot, TWO).announce([ALICE])
     finder = presence(hot, GatewayId("gw3"))
 
-    async def only_the_live_one() -> bool:
+    async def is_only_on_the_live_gateway() -> bool:
         await finder.prune([ALICE])
         return await gateways_of(hot, ALICE) == {TWO}
 
-    await eventually(only_the_live_one, 20)
+    await eventually(is_only_on_the_live_gateway, 20)
 
 
-async def test_presence_ends_by_the_clock_of_redis(hot: HotClient, scripts: Scripts) -> None:
-    """Gateways whose clocks differ agree on when an announcement ends (fault F33)."""
+async def test_presence_expires_by_the_clock_of_redis(hot: HotClient, scripts: Scripts) -> None:
+    """Gateways whose clocks differ agree on the expiry (fault F33)."""
 
     def now_ms() -> int:
         seconds, micros = scripts.redis.time()
@@ -123,8 +125,8 @@ async def test_presence_ends_by_the_clock_of_redis(hot: HotClient, scripts: Scri
     assert before_ms <= gone_ms - 60_000 <= after_ms
 
 
-async def test_presence_tells_where_the_inbox_stands(hot: HotClient, scripts: Scripts) -> None:
-    """Head, oldest event, and whether the user state was loaded in this epoch."""
+async def test_presence_returns_the_inbox_state(hot: HotClient, scripts: Scripts) -> None:
+    """The head, the oldest event, and whether the user state was loaded in this epoch."""
     epoch = hot.epoch_of(0)
     scripts.deliver(ALICE, 30, inbox_max=10)
     await Inboxes(hot).open_box(ALICE, [], epoch)
@@ -134,10 +136,10 @@ async def test_presence_tells_where_the_inbox_stands(hot: HotClient, scripts: Sc
     assert states == [InboxState(epoch, 30, 17, True), InboxState(epoch, 0, 1, False)]  # type: ignore[arg-type]  # plain numbers
 
 
-async def test_presence_of_inbox_that_is_empty_begins_after_its_head(
+async def test_presence_of_empty_inbox_starts_after_its_head(
     hot: HotClient, scripts: Scripts
 ) -> None:
-    """An inbox that holds nothing has its first place above its head."""
+    """The first seq of an empty inbox is above its head."""
     scripts.redis.hset(scripts.keys.seqs(0), ALICE, 7)
 
     (state,) = await presence(hot, ONE).announce([ALICE])
@@ -145,8 +147,10 @@ async def test_presence_of_inbox_that_is_empty_begins_after_its_head(
     assert (state.head, state.first) == (7, 8)
 
 
-async def test_presence_box_of_earlier_epoch_is_not_known(hot: HotClient, scripts: Scripts) -> None:
-    """It has to be filled again."""
+async def test_presence_of_user_state_of_earlier_epoch_is_not_known(
+    hot: HotClient, scripts: Scripts
+) -> None:
+    """The user state must be loaded again."""
     scripts.redis.hset(scripts.keys.box(ALICE), "known", "old")
 
     (state,) = await presence(hot, ONE).announce([ALICE])

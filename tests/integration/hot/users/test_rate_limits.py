@@ -1,4 +1,4 @@
-"""Rate limits: exact in Redis, nearly free at a gateway, and never exceeded."""
+"""Rate limits: exact in Redis, with blocks of tokens at gateways."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RULES = config.Limits(
 
 
 async def take(allowance: Allowance) -> bool:
-    """Take a token, as a session does: hold on while Redis is asked."""
+    """Take a token as a session does: wait while tokens are requested from Redis."""
     while not allowance.take():
         if allowance.wait_ms():
             return False
@@ -38,7 +38,7 @@ async def take(allowance: Allowance) -> bool:
 
 
 async def take_all(allowance: Allowance, most: int = 10 * BURST) -> int:
-    """Take tokens until there are none, or so many: a slow machine may never see the last one."""
+    """Take tokens until none is left, at most `most`: on a slow machine the refill never ends."""
     taken = 0
     while taken < most and await take(allowance):
         taken += 1
@@ -53,12 +53,12 @@ async def one(hot: HotClient) -> Limits:
 
 @pytest.fixture
 async def two(hot: HotClient) -> Limits:
-    """The limits of another one."""
+    """The limits of another gateway."""
     return Limits(hot, RULES)
 
 
-async def test_burst_is_let_through_at_once_and_no_more(one: Limits) -> None:
-    """A full bucket is worth `burst`, whatever the size of a block."""
+async def test_burst_is_allowed_at_once_and_no_more(one: Limits) -> None:
+    """A full bucket has `burst` tokens, whatever the size of a block."""
     start = time.monotonic()
 
     taken = await take_all(one.find("sends", "alice"))
@@ -66,12 +66,12 @@ async def test_burst_is_let_through_at_once_and_no_more(one: Limits) -> None:
     assert BURST <= taken <= BURST + RATE * (time.monotonic() - start)
 
 
-async def test_two_gateways_let_through_what_one_would(one: Limits, two: Limits) -> None:
-    """Over time: rate x time + burst, and a block for each gateway; nor much less."""
+async def test_two_gateways_allow_the_rate_of_one(one: Limits, two: Limits) -> None:
+    """At most rate x time + burst and a block per gateway, and at least half of the rate."""
     start = time.monotonic()
-    taken, late_s = 0, 0.0  # `late_s`: in which nobody asked, though there may have been a token
+    taken, late_s = 0, 0.0  # `late_s`: time in which no token was requested
 
-    async def hammer(limits: Limits) -> None:
+    async def request_tokens(limits: Limits) -> None:
         nonlocal taken, late_s
         allowance = limits.find("sends", "alice")
         while time.monotonic() - start < 1.5:
@@ -83,23 +83,23 @@ async def test_two_gateways_let_through_what_one_would(one: Limits, two: Limits)
                 await asyncio.sleep(wait_s)
             late_s += max(0.0, time.monotonic() - due)
 
-    await asyncio.gather(hammer(one), hammer(two))
+    await asyncio.gather(request_tokens(one), request_tokens(two))
 
     at_most = BURST + RATE * (time.monotonic() - start) + 2 * BLOCK
     assert BURST + RATE * (1.5 - late_s) * 0.5 <= taken <= at_most
 
 
-async def test_wait_ms_is_when_a_token_comes(
+async def test_wait_ms_is_the_time_until_the_next_token(
     one: Limits, scripts: Scripts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A caller that waits as long as stated succeeds; slightly earlier it would not."""
+    """After this time one request succeeds, and the next one does not."""
     allowance = one.find("failures", "4-7f000001")
     assert await take_all(allowance) == 3
 
     wait_ms = allowance.wait_ms()
-    assert 25_000 < wait_ms <= 50_000  # a token in fifty seconds
+    assert 25_000 < wait_ms <= 50_000  # one token in fifty seconds
 
-    # The time goes by: here, and in Redis, where the bucket says for when its number holds.
+    # Advance the time here, and in Redis, where the bucket has the time of its last update.
     now = one.now
     monkeypatch.setattr(one, "now", lambda: now() + wait_ms / 1000)
     scripts.redis.hincrby(scripts.keys.limit("failures", "4-7f000001"), "at", -wait_ms)
@@ -107,11 +107,11 @@ async def test_wait_ms_is_when_a_token_comes(
     assert not await take(allowance)
 
 
-async def test_messages_do_not_cost_a_call_each(one: Limits, scripts: Scripts) -> None:
-    """A block at a time: many messages, few calls."""
+async def test_messages_do_not_need_a_call_each(one: Limits, scripts: Scripts) -> None:
+    """Tokens are requested in blocks."""
     before = scripts.redis.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0)
 
-    # Not until there are none: who is slow gets what came meanwhile, little by little.
+    # Not until none is left: on a slow machine the refill would come in small blocks.
     taken = await take_all(one.find("sends", "alice"), BURST)
 
     after = scripts.redis.info("commandstats")["cmdstat_evalsha"]["calls"]
@@ -119,16 +119,16 @@ async def test_messages_do_not_cost_a_call_each(one: Limits, scripts: Scripts) -
     assert after - before <= 2 * taken / BLOCK + 4
 
 
-async def test_give_back_returns_what_was_not_spent(one: Limits, two: Limits) -> None:
-    """A user who goes elsewhere finds the whole of what is left there."""
+async def test_return_tokens_returns_unused_tokens(one: Limits, two: Limits) -> None:
+    """A user who reconnects to another gateway has all remaining tokens there."""
     assert await take(one.find("sends", "alice"))
     one.return_tokens("sends", "alice")
 
     assert await take_all(two.find("sends", "alice")) >= BURST - 1
 
 
-async def test_give_back_while_asking_returns_what_comes(one: Limits, two: Limits) -> None:
-    """A user who leaves before the answer leaves nothing behind, either."""
+async def test_return_tokens_during_a_request_returns_its_tokens(one: Limits, two: Limits) -> None:
+    """A user who disconnects before the answer leaves no tokens at the gateway."""
     one.find("sends", "alice").ask()
     await asyncio.sleep(0)
     one.return_tokens("sends", "alice")
@@ -137,35 +137,35 @@ async def test_give_back_while_asking_returns_what_comes(one: Limits, two: Limit
     assert await take_all(two.find("sends", "alice")) >= BURST
 
 
-async def test_subjects_and_kinds_do_not_share(one: Limits) -> None:
-    """Limits are separate by user and by kind."""
+async def test_limits_are_separate_by_user_and_kind(one: Limits) -> None:
+    """Neither another user nor another kind of request is limited."""
     await take_all(one.find("sends", "alice"))
 
     assert await take(one.find("sends", "bob"))
     assert await take(one.find("requests", "alice"))
 
 
-async def test_bucket_expires_when_it_would_be_full(hot: HotClient, scripts: Scripts) -> None:
+async def test_bucket_expires_when_it_is_full(hot: HotClient, scripts: Scripts) -> None:
     """Redis keeps nothing for inactive users."""
     slow = Limits(hot, config.Limits(sends=config.RateLimit(0.05, 5)))
     assert await take_all(slow.find("sends", "alice")) == 5
 
-    # In a hundred seconds it is full, and a second later it is gone.
+    # It is full after a hundred seconds, and expires a second later.
     assert 50_000 < scripts.redis.pttl(scripts.keys.limit("sends", "alice")) <= 101_000
 
 
-async def test_ask_without_redis_lets_go_on(start_redis: StartRedis) -> None:
+async def test_take_without_redis_is_allowed(start_redis: StartRedis) -> None:
     """A limit does not fail requests: the limited call itself reports the error."""
     server = start_redis()
     async with open_hot(patient(redis_url_of(server))) as hot:
         limits = Limits(hot, RULES)
         server.kill()
-        await eventually(lambda: not hot.is_up, what="the loss is noticed")
+        await eventually(lambda: not hot.is_up, what="the client is disconnected")
 
         assert await take(limits.find("sends", "alice"))
 
 
-async def test_allowances_of_quiet_addresses_are_let_go(
+async def test_allowances_of_inactive_addresses_are_removed(
     one: Limits, two: Limits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gateway does not keep tokens of inactive users."""
@@ -176,18 +176,21 @@ async def test_allowances_of_quiet_addresses_are_let_go(
 
     sweeper = asyncio.create_task(one.run())
     await eventually(
-        lambda: one.find("connections", "4-7f000001") is not allowance, what="it was let go"
+        lambda: one.find("connections", "4-7f000001") is not allowance,
+        what="the allowance is removed",
     )
     sweeper.cancel()
 
 
-async def test_cost_of_a_request_is_taken_at_once_or_not_at_all(one: Limits, two: Limits) -> None:
-    """An expensive request takes many tokens; a refusal has the time until there are enough."""
-    dear = one.find("requests", "alice")
-    await dear.pay("requests", 64)
+async def test_cost_of_a_request_is_taken_completely_or_not_at_all(
+    one: Limits, two: Limits
+) -> None:
+    """The error of an expensive request has the time until there are enough tokens."""
+    allowance = one.find("requests", "alice")
+    await allowance.pay("requests", 64)
 
     with pytest.raises(RateLimited) as caught:
-        await dear.pay("requests", 32)
+        await allowance.pay("requests", 32)
     with pytest.raises(RateLimited):
         await two.find("requests", "alice").pay("requests")
 
@@ -196,8 +199,8 @@ async def test_cost_of_a_request_is_taken_at_once_or_not_at_all(one: Limits, two
     await one.find("requests", "bob").pay("requests", 64)
 
 
-async def test_cost_that_is_not_at_hand_leaves_cheap_requests_alone(one: Limits) -> None:
-    """Tokens that do not suffice for a dear request are spent on cheap ones."""
+async def test_cost_that_exceeds_the_tokens_does_not_block_cheap_requests(one: Limits) -> None:
+    """Tokens that are too few for an expensive request are used for cheap ones."""
     allowance = one.find("requests", "alice")
     await allowance.pay("requests", 60)
     with pytest.raises(RateLimited):

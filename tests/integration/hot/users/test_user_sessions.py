@@ -1,4 +1,4 @@
-"""Places of sessions, over all gateways: one for a device, so many for a user."""
+"""Session limits over all gateways: one per device, and a maximum per user."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class World:
     async def claim(
         self, gateway: GatewayId, session: str, device: str, started_ms: int = 0
     ) -> Claimed:
-        """Claim a place for a session of alice."""
+        """Claim a session of alice."""
         claim = Claim(ALICE, SessionId(session), DeviceId(device), started_ms)
         (claimed,) = await self.sessions[gateway].claim([claim])
         return claimed
@@ -44,15 +44,15 @@ class World:
 
 @pytest.fixture
 async def world(hot: HotClient) -> World:
-    """Two gateways that live."""
+    """Two live gateways."""
     world = World(hot)
     for seen in world.seen.values():
         await seen.keep_alive()
     return world
 
 
-async def test_claim_of_a_device_that_is_elsewhere_replaces_it_there(world: World) -> None:
-    """The older session is named, with its gateway; the newer one stays."""
+async def test_claim_of_a_device_replaces_its_session_on_another_gateway(world: World) -> None:
+    """The claim names the older session and its gateway."""
     first = await world.claim(ONE, "s1", "phone")
     second = await world.claim(TWO, "s2", "phone")
 
@@ -63,7 +63,7 @@ async def test_claim_of_a_device_that_is_elsewhere_replaces_it_there(world: Worl
 
 
 async def test_claim_beyond_the_limit_replaces_the_oldest(world: World) -> None:
-    """Wherever the sessions are."""
+    """The sessions may be on any gateways."""
     for number in range(SESSIONS_MAX):
         assert not (await world.claim((ONE, TWO)[number % 2], f"s{number}", f"d{number}")).replaced
 
@@ -72,8 +72,8 @@ async def test_claim_beyond_the_limit_replaces_the_oldest(world: World) -> None:
     assert extra.replaced == (("s0", ONE),)
 
 
-async def test_claim_again_of_what_was_replaced_meanwhile_tells_to_go(world: World) -> None:
-    """A lost notification is recovered: the repeated claim reports the replacement."""
+async def test_claim_again_of_a_replaced_session_reports_it(world: World) -> None:
+    """If the notification was lost, the repeated claim reports the replacement."""
     first = await world.claim(ONE, "s1", "phone")
     await world.claim(TWO, "s2", "phone")
 
@@ -82,10 +82,10 @@ async def test_claim_again_of_what_was_replaced_meanwhile_tells_to_go(world: Wor
     assert again == Claimed(first.started_ms, (("s1", ONE),))
 
 
-async def test_claim_again_after_redis_lost_all_keeps_the_newest(
+async def test_claim_again_after_a_loss_of_redis_keeps_the_newest(
     world: World, scripts: Scripts
 ) -> None:
-    """In any order in which gateways repeat their claims."""
+    """Gateways may repeat their claims in any order."""
     first = await world.claim(ONE, "s1", "phone")
     second = await world.claim(TWO, "s2", "phone")
     scripts.redis.flushall()
@@ -99,8 +99,8 @@ async def test_claim_again_after_redis_lost_all_keeps_the_newest(
     assert older.replaced == (("s1", ONE),)
 
 
-async def test_claim_leaves_sessions_of_dead_gateways_out(world: World) -> None:
-    """A session that cannot be notified takes no place."""
+async def test_claim_ignores_sessions_of_dead_gateways(world: World) -> None:
+    """They do not count toward the limit."""
     for number in range(SESSIONS_MAX):
         await world.claim(ONE, f"s{number}", f"d{number}")
     await world.seen[ONE].leave(0.0)
@@ -109,8 +109,8 @@ async def test_claim_leaves_sessions_of_dead_gateways_out(world: World) -> None:
     assert (await world.claim(TWO, "s9", "d9")).replaced == ()
 
 
-async def test_release_gives_the_place_back(world: World, hot: HotClient) -> None:
-    """A user who closes a device may open another."""
+async def test_release_allows_another_session(world: World, hot: HotClient) -> None:
+    """A user who closes one session may open another."""
     for number in range(SESSIONS_MAX):
         await world.claim(ONE, f"s{number}", f"d{number}")
 
@@ -119,8 +119,8 @@ async def test_release_gives_the_place_back(world: World, hot: HotClient) -> Non
     assert (await world.claim(TWO, "s9", "d9")).replaced == ()
 
 
-async def test_claims_of_one_device_at_the_same_time_leave_one(world: World) -> None:
-    """Fifty races over two gateways each: all sessions but one are closed."""
+async def test_concurrent_claims_of_one_device_leave_one(world: World) -> None:
+    """Each of fifty races over two gateways replaces all sessions but one."""
     for round_ in range(50):
         names = [f"r{round_}-{number}" for number in range(4)]
         claimed = await asyncio.gather(
@@ -133,8 +133,8 @@ async def test_claims_of_one_device_at_the_same_time_leave_one(world: World) -> 
         assert set(names) - gone == {max(starts, key=starts.__getitem__)}
 
 
-async def test_claims_in_one_call_are_answered_each(world: World) -> None:
-    """A gateway repeats all its claims in a few calls; users do not mix."""
+async def test_claims_in_one_call_are_each_answered(world: World) -> None:
+    """A gateway repeats all its claims in few calls; users do not affect each other."""
     claims = [
         Claim(user, SessionId(f"{user}-{n}"), DeviceId(f"d{n}"), 0)
         for user in (ALICE, BOB)
