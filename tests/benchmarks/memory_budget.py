@@ -35,7 +35,7 @@ from chatserver.protocol import frames
 from chatserver.protocol.memory_costs import ANSWER_BYTES, MARK_BYTES
 from chatserver.service.chats.service import READ_MARKS_MEMBERS_MAX
 from tests.benchmarks.memory_requests import HOSTILE, LONG_REF, Day
-from tests.integration.hot.support import patient
+from tests.integration.hot.support import redis_settings
 from tests.support.servers.processes import free_port, redis_url_of
 
 DAY_S = 86_400
@@ -233,7 +233,7 @@ WAYS: dict[str, Way] = {
 async def measure(url: str, way: str, budget: int) -> tuple[int, int, int]:
     """Use a budget; return the number of requests, the charge and the memory of Redis."""
     redis.Redis.from_url(url).flushall()
-    async with open_hot(patient(url)) as hot:
+    async with open_hot(redis_settings(url)) as hot:
         day = Day(hot)
         await WAYS[way](day, 1)  # load the scripts and allocate the tables of Redis
         day.charged = day.count = day.others_bytes = 0

@@ -8,7 +8,7 @@ import pytest
 
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
-from tests.integration.hot.support import Scripts, patient
+from tests.integration.hot.support import Scripts, redis_settings
 from tests.support.servers.processes import redis_client
 
 
@@ -22,5 +22,5 @@ def scripts(redis_url: str) -> Iterator[Scripts]:
 @pytest.fixture
 async def hot(redis_url: str) -> AsyncIterator[HotClient]:
     """A connected client with one partition."""
-    async with open_hot(patient(redis_url)) as client:
+    async with open_hot(redis_settings(redis_url)) as client:
         yield client

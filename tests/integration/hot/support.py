@@ -21,6 +21,7 @@ from chatserver.domain.messages import (
     parse_place,
     reference_key,
 )
+from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.keys import Keys
 from chatserver.hot.redis.scripts import Script, Value, load_script
 
@@ -36,12 +37,27 @@ CHAT_FULL = 8
 OTHER_EPOCH = 3  # code of load_chat.lua
 
 
-def patient(url: str, **changes: Any) -> config.Redis:
+def redis_settings(url: str, **changes: Any) -> config.Redis:
     """Return settings with a long timeout, so that a Redis that is slow for seconds is not down.
 
     Tests of timeouts set their own.
     """
     return config.Redis.model_validate({"url": url, "call_timeout_s": 30.0, **changes})
+
+
+class Notifications:
+    """Counts the notifications of a client."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self.epochs = self.reloads = 0
+        hot.on_epoch.append(self._count_epoch)
+        hot.on_reload.append(self._count_reload)
+
+    def _count_epoch(self) -> None:
+        self.epochs += 1
+
+    def _count_reload(self) -> None:
+        self.reloads += 1
 
 
 @dataclasses.dataclass(frozen=True)

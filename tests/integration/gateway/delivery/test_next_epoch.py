@@ -12,7 +12,7 @@ from chatserver.domain.ids import ChatId, GatewayId, UserId
 from chatserver.hot.bus.gateway_stream import NewSeq
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.inbox import Inboxes
-from tests.integration.hot.support import patient
+from tests.integration.hot.support import redis_settings
 from tests.support.stack import PATIENT, open_stack
 
 DEADLINE_S = 60.0
@@ -31,13 +31,13 @@ async def test_inbox_of_the_next_epoch_is_not_sent_before_the_reset(tmp_path: Pa
         await bob.expect_bodies(chat, ["hello"])
         user = UserId(bob.user)
         head = max(event["seq"] for event in bob.of_type("event"))
-        async with open_hot(patient(stack.redis_url)) as hot:
+        async with open_hot(redis_settings(stack.redis_url)) as hot:
             gateway_stream = hot.keys.gateway_stream(GatewayId(bob.gateway))
 
         client = redis.asyncio.Redis.from_url(stack.redis_url, socket_timeout=60)
         await client.flushall()
         await client.aclose()
-        async with open_hot(patient(stack.redis_url)) as hot:
+        async with open_hot(redis_settings(stack.redis_url)) as hot:
             inboxes = Inboxes(hot)
             for _ in range(head + 3):
                 (place,) = await inboxes.append_event([user], ChatId(chat), BODY % chat.encode())

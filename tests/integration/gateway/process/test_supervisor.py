@@ -19,7 +19,7 @@ from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, UserId
 from chatserver.domain.inboxes import Delivery
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.inbox import Inboxes
-from tests.integration.hot.support import patient
+from tests.integration.hot.support import redis_settings
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually, free_port, is_running
 from tests.support.stack import Fleet, Stack, bring_up, read_metric
@@ -280,7 +280,7 @@ async def test_gateway_that_died_leaves_no_presence_beyond_its_expiry(
     chat = (await bob.ask("open_direct", user=alice.user))["chat"]["chat"]
     user = UserId(alice.user)
     look = Delivery(user, ChatId(chat), Seq(0), Seq(0), Epoch(""))
-    async with open_hot(patient(stack.redis_url)) as hot:
+    async with open_hot(redis_settings(stack.redis_url)) as hot:
 
         async def where() -> tuple[str, ...]:
             (place,) = await Inboxes(hot).deliver([look])

@@ -20,7 +20,7 @@ from chatserver.hot.bus.gateway_stream import (
 )
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
-from tests.integration.hot.support import patient
+from tests.integration.hot.support import redis_settings
 from tests.support.servers.processes import StartRedis, eventually, redis_url_of
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
@@ -177,7 +177,7 @@ async def post_raw(hot: HotClient, count: int, start: int = 0) -> None:
 @pytest.mark.constants({"chatserver.hot.bus.gateway_stream.STREAM_ENTRIES_MAX": 1000})
 async def test_bursts_of_records_are_no_loss_while_the_reader_keeps_up(redis_url: str) -> None:
     """Trimming of records that were read is not a loss."""
-    async with open_hot(patient(redis_url)) as hot, reading(hot) as owner:
+    async with open_hot(redis_settings(redis_url)) as hot, reading(hot) as owner:
         for start in range(0, 4_000, 400):
             await post_raw(hot, 400, start)
             await eventually(lambda: len(owner.seqs) == start + 400)  # noqa: B023  # at once
@@ -191,7 +191,7 @@ async def test_gateway_stream_is_bounded_and_a_slow_reader_gets_a_loss(
     redis_url: str,
 ) -> None:
     """Dropped records are not skipped silently: the gateway compares every inbox."""
-    async with open_hot(patient(redis_url)) as hot:
+    async with open_hot(redis_settings(redis_url)) as hot:
         owner = Owner(hot)
         records = owner.gateway_stream.iter_records()
         assert await anext(records) is None  # it reads once, and then not for a while
@@ -208,7 +208,7 @@ async def test_gateway_stream_is_bounded_and_a_slow_reader_gets_a_loss(
 async def test_reader_continues_after_redis_was_down(start_redis: StartRedis) -> None:
     """The reader waits until Redis is back, and reports a possible loss."""
     server = start_redis("always")
-    async with open_hot(patient(redis_url_of(server))) as hot, reading(hot) as owner:
+    async with open_hot(redis_settings(redis_url_of(server))) as hot, reading(hot) as owner:
         server.kill()
         server.start()
         await eventually(lambda: owner.losses >= 2 and hot.is_up)
@@ -235,7 +235,7 @@ async def test_records_sent_while_the_reader_was_disconnected_are_read(hot: HotC
 async def test_records_written_while_redis_is_full_are_delivered(start_redis: StartRedis) -> None:
     """A full Redis accepts responses and `stored`; a lost stream is created again (F10, F45)."""
     server = start_redis("no")
-    async with open_hot(patient(redis_url_of(server))) as hot, reading(hot) as owner:
+    async with open_hot(redis_settings(redis_url_of(server))) as hot, reading(hot) as owner:
         await hot.call("CONFIG", "SET", "maxmemory", 1)
         GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 1))
         await eventually(lambda: 1 in owner.seqs)

@@ -33,7 +33,7 @@ from chatserver.hot.bus.rpc_queue import CallQueue, TakenCall
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
-from tests.integration.hot.support import ALICE, BOB, CHAT, patient
+from tests.integration.hot.support import ALICE, BOB, CHAT, redis_settings
 from tests.support.servers.processes import StartRedis, eventually, redis_url_of
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
@@ -325,7 +325,7 @@ async def test_call_that_is_cancelled_is_not_counted(
 async def test_call_while_redis_is_down_fails_at_once(start_redis: StartRedis) -> None:
     """The call was not queued, so it does not wait for its deadline."""
     server = start_redis("no")
-    async with open_hot(patient(redis_url_of(server))) as hot:
+    async with open_hot(redis_settings(redis_url_of(server))) as hot:
         calls = WarmCalls(hot, GATEWAY, 60.0)
         server.kill()
         await eventually(lambda: not hot.is_up)
@@ -339,7 +339,7 @@ async def test_call_that_waits_while_redis_is_restarted_fails_at_once(
 ) -> None:
     """The call or its result may be lost, so the caller retries before the deadline."""
     server = start_redis("no")
-    async with open_hot(patient(redis_url_of(server))) as hot:
+    async with open_hot(redis_settings(redis_url_of(server))) as hot:
         waiting = asyncio.ensure_future(WarmCalls(hot, GATEWAY, 60.0).load_chat(CHAT))
         await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
 
@@ -353,7 +353,7 @@ async def test_call_that_waits_while_redis_is_restarted_fails_at_once(
 async def test_worker_queue_fails_when_redis_goes_down(start_redis: StartRedis) -> None:
     """The worker process then restarts the worker."""
     server = start_redis("no")
-    async with open_hot(patient(redis_url_of(server))) as hot:
+    async with open_hot(redis_settings(redis_url_of(server))) as hot:
         calls = CallQueue(hot=hot, consumer="w1", clock=SystemClock()).iter_calls()
         waiting = asyncio.ensure_future(anext(calls))
         await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))

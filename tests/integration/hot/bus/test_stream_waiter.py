@@ -10,7 +10,7 @@ from chatserver.errors import Unavailable
 from chatserver.hot.bus.stream_waiter import FIRST, StreamWaiter
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
-from tests.integration.hot.support import patient
+from tests.integration.hot.support import redis_settings
 from tests.support.servers.processes import StartRedis, redis_url_of
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
@@ -50,7 +50,7 @@ async def test_wait_returns_an_existing_entry_at_once(hot: HotClient) -> None:
 async def test_wait_fails_when_redis_goes_down(start_redis: StartRedis) -> None:
     """Workers then restart and reconnect."""
     server = start_redis()
-    async with open_hot(patient(redis_url_of(server))) as hot:
+    async with open_hot(redis_settings(redis_url_of(server))) as hot:
         waiter = StreamWaiter(hot, "s")
         assert await waiter.wait_after(FIRST, 1) is None  # it is connected
         waiting = asyncio.create_task(waiter.wait_after(FIRST, LONG_MS))

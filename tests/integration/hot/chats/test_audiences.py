@@ -15,7 +15,7 @@ from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.packed_call import pack
-from tests.integration.hot.support import ALICE, BOB, CAROL, CHAT, Scripts, Sending, patient
+from tests.integration.hot.support import ALICE, BOB, CAROL, CHAT, Scripts, Sending, redis_settings
 from tests.support.servers.processes import StartRedis, eventually, redis_url_of
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
@@ -160,7 +160,7 @@ async def test_audience_with_members_in_other_partitions_has_no_inline_users(
     redis_url: str,
 ) -> None:
     """The commit delivers to all members or none, and cannot write to other partitions."""
-    async with open_hot(patient(redis_url, partitions=64)) as hot:
+    async with open_hot(redis_settings(redis_url, partitions=64)) as hot:
         found = await Audiences(hot, Loader(hot, ALICE, BOB)).get(CHAT)
 
         assert found.inline_users == ()
@@ -240,7 +240,7 @@ async def test_audience_that_was_dropped_is_read_again(hot: HotClient, scripts: 
 async def test_audience_of_an_earlier_epoch_is_not_used(start_redis: StartRedis) -> None:
     """Redis may have lost data, so the chat is loaded again."""
     server = start_redis("always")
-    async with open_hot(patient(redis_url_of(server))) as hot:
+    async with open_hot(redis_settings(redis_url_of(server))) as hot:
         load = Loader(hot, ALICE)
         audiences = Audiences(hot, load)
         before = (await audiences.get(CHAT)).epoch

@@ -26,7 +26,7 @@ from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.packed_call import pack
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec
-from tests.integration.hot.support import ALICE, BOB, CAROL, CHAT, patient
+from tests.integration.hot.support import ALICE, BOB, CAROL, CHAT, redis_settings
 from tests.support.servers.processes import Server, StartRedis, eventually, redis_url_of
 from tests.support.servers.tcp_proxy import TcpProxy
 
@@ -114,7 +114,7 @@ class Sender:
 @contextlib.asynccontextmanager
 async def open_sender(url: str, **settings: Any) -> AsyncIterator[Sender]:
     """Open a sender with its own client."""
-    async with open_hot(patient(url, **settings)) as hot:
+    async with open_hot(redis_settings(url, **settings)) as hot:
         yield Sender(hot, PartitionedCommit(hot, GATEWAY))
 
 
@@ -498,7 +498,7 @@ async def test_group_commit_chat_opened_between_two_batches_keeps_the_order_of_i
     redis_url: str,
 ) -> None:
     """Drafts after a returned draft are returned, too (invariant I7)."""
-    async with open_hot(patient(redis_url)) as hot:
+    async with open_hot(redis_settings(redis_url)) as hot:
         sender = OpeningSender(hot, PartitionedCommit(hot, GATEWAY))
         team = await open_chat(hot, CHAT, ALICE, BOB)
         closed = dataclasses.replace(

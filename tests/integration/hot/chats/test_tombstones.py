@@ -13,7 +13,7 @@ from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import codec
-from tests.integration.hot.support import ALICE, patient
+from tests.integration.hot.support import ALICE, redis_settings
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
 
@@ -75,7 +75,7 @@ async def test_log_with_deleted_messages_is_read_without_gaps(log: ChatLog, limi
 
 async def test_log_below_its_first_entry_has_only_tombstones(redis_url: str, log: ChatLog) -> None:
     """Tombstones stay as long as the deletes; the reader detects the missing messages."""
-    async with open_hot(patient(redis_url, log_max=10, inbox_max=10)) as other:
+    async with open_hot(redis_settings(redis_url, log_max=10, inbox_max=10)) as other:
         await Backlog(other, 0).record_persisted({CHAT: Seq(TOP)})
 
     found = await log.list_before(CHAT, None, 50)

@@ -19,7 +19,7 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.scripts import Value, load_script
 from chatserver.hot.users.inbox import Inboxes
-from tests.integration.hot.support import patient
+from tests.integration.hot.support import Notifications, redis_settings
 from tests.support.servers.processes import (
     Server,
     StartRedis,
@@ -35,12 +35,12 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 def settings_of(server: Server, **changes: Any) -> config.Redis:
     """Return settings for a Redis of the test's own."""
-    return patient(redis_url_of(server), **changes)
+    return redis_settings(redis_url_of(server), **changes)
 
 
 def through(proxy: TcpProxy, **changes: Any) -> config.Redis:
     """Return settings for a Redis behind a proxy."""
-    return patient(f"redis://127.0.0.1:{proxy.port}/0", **changes)
+    return redis_settings(f"redis://127.0.0.1:{proxy.port}/0", **changes)
 
 
 @pytest.fixture
@@ -54,21 +54,6 @@ def admin(own: Server) -> Iterator[Any]:
     """A second client of this Redis."""
     with redis_client(redis_url_of(own)) as client:
         yield client
-
-
-class Told:
-    """Counts a client's notifications."""
-
-    def __init__(self, hot: HotClient) -> None:
-        self.epochs = self.reloads = 0
-        hot.on_epoch.append(self._epoch)
-        hot.on_reload.append(self._reload)
-
-    def _epoch(self) -> None:
-        self.epochs += 1
-
-    def _reload(self) -> None:
-        self.reloads += 1
 
 
 # starting
@@ -131,7 +116,7 @@ async def test_client_uses_password_and_database_of_the_url(own: Server, admin: 
     admin.config_set("requirepass", "se:cret")
     url = f"redis://:se%3Acret@127.0.0.1:{own.port}/3"
 
-    async with open_hot(patient(url)) as hot:
+    async with open_hot(redis_settings(url)) as hot:
         await hot.call("SET", "k", "v")
 
     with redis_client(url) as other:
@@ -146,7 +131,7 @@ async def test_client_with_wrong_password_is_a_configuration_error(
     admin.config_set("requirepass", "secret")
 
     with pytest.raises(ConfigError, match=r"redis\.url") as caught:
-        async with open_hot(patient(f"redis://{user}127.0.0.1:{own.port}/0")):
+        async with open_hot(redis_settings(f"redis://{user}127.0.0.1:{own.port}/0")):
             pass
 
     assert "wrong@" not in str(caught.value)
@@ -167,13 +152,13 @@ async def test_clients_of_one_redis_share_its_epochs(own: Server) -> None:
 async def test_client_reconnects_after_a_reset_in_the_same_epoch(own: Server) -> None:
     """A broken connection is not a data loss: only a reload is reported."""
     async with TcpProxy(own.port) as proxy, open_hot(through(proxy)) as hot:
-        told, epochs = Told(hot), list(hot.epochs)
+        notifications, epochs = Notifications(hot), list(hot.epochs)
 
         proxy.reset()
-        await eventually(lambda: told.reloads == 1)
+        await eventually(lambda: notifications.reloads == 1)
 
         assert await hot.call("PING") == b"PONG"
-        assert (hot.epochs, told.epochs) == (epochs, 0)
+        assert (hot.epochs, notifications.epochs) == (epochs, 0)
 
 
 async def test_client_of_killed_redis_fails_calls_and_reconnects_in_a_new_epoch(
@@ -181,7 +166,7 @@ async def test_client_of_killed_redis_fails_calls_and_reconnects_in_a_new_epoch(
 ) -> None:
     """A Redis that was restarted may have lost data (promises P1, P5)."""
     async with open_hot(settings_of(own, partitions=2)) as hot:
-        told, before = Told(hot), list(hot.epochs)
+        notifications, before = Notifications(hot), list(hot.epochs)
         calls = [asyncio.ensure_future(hot.call("BLPOP", f"q{n}", 0)) for n in range(3)]
 
         own.kill()
@@ -191,9 +176,9 @@ async def test_client_of_killed_redis_fails_calls_and_reconnects_in_a_new_epoch(
         with pytest.raises(Unavailable):
             await hot.call("PING")
         own.start()
-        await eventually(lambda: hot.is_up and told.reloads == 1)
+        await eventually(lambda: hot.is_up and notifications.reloads == 1)
 
-        assert told.epochs == 1
+        assert notifications.epochs == 1
         assert all(old != new for old, new in zip(before, hot.epochs, strict=True))
         assert await hot.call("PING") == b"PONG"
 
@@ -215,11 +200,11 @@ async def test_client_reports_a_new_epoch_before_it_accepts_calls(own: Server) -
 async def test_client_of_a_blackholed_connection_times_out_and_reconnects(own: Server) -> None:
     """A connection that drops all data is detected at the deadline (faults F14, F15)."""
     async with TcpProxy(own.port) as proxy, open_hot(through(proxy)) as hot:
-        told = Told(hot)
+        notifications = Notifications(hot)
         # It applies from the next connection on, which may take several attempts.
         hot.settings = through(proxy, call_timeout_s=1.0)
         proxy.reset()
-        await eventually(lambda: told.reloads > 0 and hot.is_up)
+        await eventually(lambda: notifications.reloads > 0 and hot.is_up)
 
         proxy.blackhole("down")
         with pytest.raises(Unavailable, match="no response within 1 s"):

@@ -1,6 +1,6 @@
-"""The client on a Redis Cluster: routing, order, slots that move, nodes that die, and epochs.
+"""The client on a Redis Cluster: routing, order, moving slots, dead nodes, and epochs.
 
-One file, though a long one: its tests share one cluster of six nodes, which takes seconds to form.
+The tests are in one file because they share a cluster of six nodes, which takes seconds to form.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from chatserver.config import Redis
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Seq
 from chatserver.errors import ConfigError, Unavailable
@@ -25,18 +24,22 @@ from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.scripts import Value, all_scripts, load_script
-from chatserver.hot.redis.slot_routes import HELD_MAX
 from tests.integration.hot.every_key import use_everything
-from tests.integration.hot.support import patient
+from tests.integration.hot.redis.cluster_support import (
+    PARTITIONS,
+    Traffic,
+    find_other_master,
+    running,
+    settings_of,
+)
+from tests.integration.hot.support import Notifications, redis_settings
 from tests.support.servers.processes import eventually
 from tests.support.servers.redis_cluster import (
     NODE_TIMEOUT_MS,
-    ClusterNode,
     RedisCluster,
     open_redis_cluster,
 )
 
-PARTITIONS = 64
 GATEWAY = GatewayId("gw1")
 
 
@@ -56,37 +59,11 @@ def empty(cluster: RedisCluster) -> RedisCluster:
     return cluster
 
 
-def settings_of(where: RedisCluster, **changes: Any) -> Redis:
-    """Settings for the cluster."""
-    return patient(where.url, **{"cluster": True, "partitions": PARTITIONS, **changes})
-
-
 @pytest.fixture
 async def hot(empty: RedisCluster) -> AsyncIterator[HotClient]:
     """A connected client."""
     async with open_hot(settings_of(empty)) as client:
         yield client
-
-
-class Told:
-    """Counts a client's notifications."""
-
-    def __init__(self, hot: HotClient) -> None:
-        self.epochs = self.reloads = 0
-        hot.on_epoch.append(self._epoch)
-        hot.on_reload.append(self._reload)
-
-    def _epoch(self) -> None:
-        self.epochs += 1
-
-    def _reload(self) -> None:
-        self.reloads += 1
-
-
-def other_than(cluster: RedisCluster, key: str) -> ClusterNode:
-    """Return a master that does not serve a key."""
-    owner = cluster.owner_of(key)
-    return next(node for node in cluster.masters() if node is not owner)
 
 
 # starting
@@ -95,7 +72,7 @@ def other_than(cluster: RedisCluster, key: str) -> ClusterNode:
 async def test_cluster_client_finds_every_partition_and_loads_scripts_everywhere(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """One address is enough; each partition is used on the node that serves it."""
+    """One address is enough; calls for each partition go to the node that serves it."""
     for partition in range(PARTITIONS):
         lease = Lease(
             hot=hot, partition=partition, work="test", owner="me", ttl_s=10, clock=SystemClock()
@@ -103,17 +80,17 @@ async def test_cluster_client_finds_every_partition_and_loads_scripts_everywhere
         assert await lease.claim()
 
     sizes = [node.ask("DBSIZE") for node in empty.masters()]
-    # An epoch, a lease, and the hashes of inbox seqs and of gateways.
+    # Each partition has an epoch, a lease, and the hashes of inbox seqs and of gateways.
     assert sum(sizes) == 4 * PARTITIONS
     assert all(sizes)
     sha = load_script("accept").sha
     assert all(node.ask("SCRIPT", "EXISTS", sha) == [1] for node in empty.masters())
 
 
-async def test_cluster_client_names_each_master_that_takes_no_writes(
+async def test_cluster_client_names_each_master_that_refuses_writes(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """Each of them is asked; we are ready while one of them takes what is written."""
+    """The client reports `refusal` only if all masters refuse writes."""
     masters = empty.masters()
     try:
         for count, node in enumerate(masters, 1):
@@ -127,27 +104,27 @@ async def test_cluster_client_names_each_master_that_takes_no_writes(
     await eventually(lambda: not hot.refusals)
 
 
-async def test_cluster_client_runs_everything_that_the_hot_tier_does(
+async def test_cluster_client_runs_all_scripts_and_uses_all_keys(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """Every script and every key of the hot tier has one slot, and its calls find it."""
+    """Each script and its keys are in one slot, on the node that serves it."""
     for node in empty.masters():
         node.ask("SCRIPT", "FLUSH")
 
     await use_everything(hot)
 
-    # A node that has one again was asked to run it, and refuses keys of several slots before that.
+    # A node has a script again only if it ran it, and it refuses keys of several slots.
     ran = {
         script.name
         for script in all_scripts()
         if any(node.ask("SCRIPT", "EXISTS", script.sha) == [1] for node in empty.masters())
     }
-    ran.add("ensure_epoch")  # when the client was opened
+    ran.add("ensure_epoch")  # run when the client was opened
     assert ran == {script.name for script in all_scripts()}
 
 
 async def test_clients_of_one_cluster_share_its_epochs(hot: HotClient, empty: RedisCluster) -> None:
-    """The first client to connect names the epochs."""
+    """The first client that connects creates the epochs."""
     async with open_hot(settings_of(empty)) as other:
         assert other.epochs == hot.epochs
         assert all(other.epochs)
@@ -160,24 +137,24 @@ async def test_clients_of_one_cluster_share_its_epochs(hot: HotClient, empty: Re
         ({"partitions": 8}, r"redis\.partitions: is 8, .* initialized with 64"),
     ],
 )
-async def test_client_with_settings_of_another_hot_tier_is_refused(
+async def test_cluster_client_with_wrong_settings_is_refused(
     hot: HotClient, empty: RedisCluster, changes: dict[str, Any], problem: str
 ) -> None:
-    """Keys would be looked for where they are not."""
+    """Keys would be in other partitions, or on other nodes."""
     with pytest.raises(ConfigError, match=problem):
         async with open_hot(settings_of(empty, **changes)):
             pass
 
 
 async def test_cluster_client_of_a_single_server_is_refused(redis_url: str) -> None:
-    """The setting is named."""
+    """The error names the setting."""
     with pytest.raises(ConfigError, match=r"redis\.cluster \(CHAT_REDIS_CLUSTER\)"):
-        async with open_hot(patient(redis_url, cluster=True)):
+        async with open_hot(redis_settings(redis_url, cluster=True)):
             pass
 
 
-async def test_cluster_client_refuses_a_node_that_would_evict(empty: RedisCluster) -> None:
-    """One such node is enough (fault F10)."""
+async def test_cluster_client_refuses_a_node_that_evicts_keys(empty: RedisCluster) -> None:
+    """A single such node is enough (fault F10)."""
     node = empty.masters()[-1]
     node.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     try:
@@ -188,64 +165,22 @@ async def test_cluster_client_refuses_a_node_that_would_evict(empty: RedisCluste
         node.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
 
 
-# slots that move
-
-
-class Traffic:
-    """Calls on a key, many in flight, and what became of them."""
-
-    def __init__(self, hot: HotClient, key: str) -> None:
-        self._hot = hot
-        self._key = key
-        self.sent = 0
-        self.answered: list[int] = []  # in the order of the answers
-        self.failed: list[tuple[int, str]] = []
-
-    async def run(self) -> None:
-        """Append numbers until cancelled."""
-        while True:
-            # Fewer than may wait for a slot, however long a slow machine takes to move it.
-            if self.sent - len(self.answered) - len(self.failed) < HELD_MAX // 4:
-                for _ in range(5):
-                    self._send(self.sent)
-                    self.sent += 1
-            await asyncio.sleep(0.001)
-
-    def _send(self, number: int) -> None:
-        def on_reply(reply: Any) -> None:
-            if isinstance(reply, Exception):
-                self.failed.append((number, str(reply)))
-            else:
-                self.answered.append(number)
-
-        self._hot.send(on_reply, "RPUSH", self._key, number)
-
-
-@contextlib.asynccontextmanager
-async def running(work: Any) -> AsyncIterator[None]:
-    """Run something beside the test."""
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+# moving slots
 
 
 async def test_cluster_client_keeps_order_and_loses_no_call_while_a_slot_moves(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """Refused calls wait and are made again, before those that came later (fault F13)."""
+    """Refused calls wait and are retried before later calls (fault F13)."""
     key = "{p7}:list"
     traffic = Traffic(hot, key)
     async with running(traffic.run()):
         for _ in range(4):
             await eventually(lambda: len(traffic.answered) > 50)
-            target = await asyncio.to_thread(other_than, empty, key)
+            target = await asyncio.to_thread(find_other_master, empty, key)
             assert await asyncio.to_thread(empty.move_slot, key, target) > 0
             seen = len(traffic.answered)
-            await eventually(lambda seen=seen: len(traffic.answered) > seen + 50)  # type: ignore[misc]  # bound for this turn of the loop
+            await eventually(lambda seen=seen: len(traffic.answered) > seen + 50)  # type: ignore[misc]  # bound in this iteration
     await eventually(lambda: len(traffic.answered) + len(traffic.failed) == traffic.sent)
 
     assert traffic.failed == []
@@ -254,46 +189,46 @@ async def test_cluster_client_keeps_order_and_loses_no_call_while_a_slot_moves(
     assert [int(number) for number in held] == traffic.answered
 
 
-async def test_epoch_of_a_slot_that_moved_under_the_eyes_of_a_client_stays(
+async def test_epoch_of_a_slot_that_moved_while_a_client_was_connected_stays(
     hot: HotClient, empty: RedisCluster
 ) -> None:
     """Nothing was lost, so no device is reset; later clients read the same epoch."""
-    told, before = Told(hot), list(hot.epochs)
+    notifications, before = Notifications(hot), list(hot.epochs)
     key = hot.keys.epoch(3)
-    target = other_than(empty, key)
+    target = find_other_master(empty, key)
 
     empty.move_slot(key, target)
 
-    life = target.info("replication")["master_replid"].encode()
-    await eventually(lambda: target.ask("HGET", key, "replid") == life)
+    replid = target.info("replication")["master_replid"].encode()
+    await eventually(lambda: target.ask("HGET", key, "replid") == replid)
     assert await hot.call("HGET", key, "epoch") == before[3].encode()
-    assert (hot.epochs, told.epochs) == (before, 0)
+    assert (hot.epochs, notifications.epochs) == (before, 0)
     async with open_hot(settings_of(empty)) as other:
         assert other.epochs == before
 
 
-async def test_epoch_of_a_slot_that_moved_while_nobody_looked_is_another(
+async def test_epoch_of_a_slot_that_moved_without_connected_clients_is_new(
     empty: RedisCluster,
 ) -> None:
-    """Without proof that nothing was lost, devices start from a snapshot (promise P5)."""
+    """Nothing proves that no data was lost, so devices start from a snapshot (promise P5)."""
     async with open_hot(settings_of(empty)) as hot:
         before = list(hot.epochs)
     key = hot.keys.epoch(3)
 
-    empty.move_slot(key, other_than(empty, key))
+    empty.move_slot(key, find_other_master(empty, key))
 
     async with open_hot(settings_of(empty)) as hot:
         changed = [n for n in range(PARTITIONS) if hot.epochs[n] != before[n]]
     assert changed == [3]
 
 
-async def test_calls_of_a_slot_that_is_being_moved_run_where_their_key_is(
+async def test_calls_of_a_moving_slot_run_on_the_node_that_has_the_key(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """A single key is found on either side (ASK); a script waits for all of its keys."""
+    """A single key is found on both nodes (ASK); calls with several keys need all of them."""
     key, new = "{p9}:old", "{p9}:new"
     await hot.call("SET", key, "v")
-    target = other_than(empty, key)
+    target = find_other_master(empty, key)
     source = empty.start_move(key, target)
     try:
         assert await hot.call("GET", key) == b"v"
@@ -309,19 +244,19 @@ async def test_calls_of_a_slot_that_is_being_moved_run_where_their_key_is(
     assert await hot.call("MGET", key, "{p9}:missing") == [b"v", None]
 
 
-async def test_script_that_came_while_a_slot_moves_runs_when_it_has_moved(
+async def test_calls_with_several_keys_run_when_their_slot_has_moved(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """A short move costs a pause only, and what waited is answered in order."""
+    """A short move causes only a pause; waiting calls are answered in order."""
     key = "{p9}:old"
     await hot.call("SET", key, "v")
-    target = other_than(empty, key)
+    target = find_other_master(empty, key)
     source = empty.start_move(key, target)
     empty.move_keys(key, source, target)
     order: list[int] = []
     calls = [asyncio.ensure_future(hot.call("MGET", key, "{p9}:gone")) for _ in range(3)]
     for number, call in enumerate(calls):
-        call.add_done_callback(lambda _, number=number: order.append(number))  # type: ignore[misc]  # bound for this turn of the loop
+        call.add_done_callback(lambda _, number=number: order.append(number))  # type: ignore[misc]  # bound in this iteration
     await asyncio.sleep(0)
 
     empty.end_move(key, target)
@@ -333,10 +268,10 @@ async def test_script_that_came_while_a_slot_moves_runs_when_it_has_moved(
 async def test_transaction_of_a_slot_that_moved_runs_once_on_its_new_node(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """A transaction of which one command was refused did not run at all."""
+    """A transaction with a refused command did not run at all."""
     key = "{p11}:n"
     await hot.call("SET", key, 1)
-    empty.move_slot(key, other_than(empty, key))
+    empty.move_slot(key, find_other_master(empty, key))
 
     assert await hot.transaction(("INCR", key), ("INCR", key)) == [2, 3]
     assert await hot.call("GET", key) == b"3"
@@ -345,10 +280,10 @@ async def test_transaction_of_a_slot_that_moved_runs_once_on_its_new_node(
 # scripts
 
 
-async def test_node_that_forgot_its_scripts_is_told_them_again(
+async def test_node_with_flushed_scripts_gets_them_again(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """SCRIPT FLUSH on one node costs a round trip, and SCRIPT LOAD reaches all of them (F20)."""
+    """SCRIPT FLUSH on one node costs a round trip, and SCRIPT LOAD is sent to all nodes (F20)."""
     for node in empty.masters():
         node.ask("SCRIPT", "FLUSH")
     script = load_script("acquire_lease")
@@ -363,58 +298,60 @@ async def test_node_that_forgot_its_scripts_is_told_them_again(
 # replicas
 
 
-async def test_commit_that_waits_for_replicas_is_answered_when_they_have_it(
+async def test_commit_that_waits_for_replicas_fails_without_them(
     empty: RedisCluster,
 ) -> None:
-    """An acked message survives the master; others are refused temporarily (P1)."""
+    """An acked message survives the loss of the master; others are unavailable (P1)."""
     script, keys = load_script("acquire_lease"), {"lease": "{p5}:l"}
     master = empty.owner_of("{p5}:l")
-    # They wait for a quarter of a call's time.
-    lasting, hasty = (settings_of(empty, wait_replicas=1, call_timeout_s=s) for s in (60.0, 6.0))
+    # They wait for a quarter of the call timeout.
+    long, short = (settings_of(empty, wait_replicas=1, call_timeout_s=s) for s in (60.0, 6.0))
 
     async def claim(hot: HotClient) -> Any:
         args: dict[str, Value] = {"owner": "me", "ttl_ms": 60_000}
         return await hot.run(script, keys, args, is_commit=True)
 
-    async with open_hot(lasting) as waits, open_hot(hasty) as gives_up:
-        assert await claim(waits) == 1
+    async with open_hot(long) as long_client, open_hot(short) as short_client:
+        assert await claim(long_client) == 1
         empty.cut_replication(master)
         try:
             with pytest.raises(Unavailable, match="0 of 1 replicas"):
-                await claim(gives_up)
+                await claim(short_client)
         finally:
             await asyncio.to_thread(empty.mend_replication, master)
-        assert await claim(waits) == 1
+        assert await claim(long_client) == 1
 
 
-# readers that block, and mail
+# blocking readers, and gateway streams
 
 
-async def test_gateway_stream_follows_its_slot(hot: HotClient, empty: RedisCluster) -> None:
-    """Records arrive after a move, through any node."""
-    gateway_stream, got = GatewayStream(hot, GATEWAY), list[AnyRecord]()
-    postman, is_reading = GatewayStreamWriter(hot), asyncio.Event()
+async def test_gateway_stream_is_read_after_its_slot_moved(
+    hot: HotClient, empty: RedisCluster
+) -> None:
+    """No record is lost or repeated over several moves."""
+    gateway_stream, received = GatewayStream(hot, GATEWAY), list[AnyRecord]()
+    writer, is_reading = GatewayStreamWriter(hot), asyncio.Event()
 
     async def read() -> None:
         async for records in gateway_stream.iter_records():
             is_reading.set()
-            got.extend(records or [])
+            received.extend(records or [])
 
     async with running(read()):
         await is_reading.wait()
         for seq in range(1, 4):
-            postman.post(GATEWAY, NewSeq("alice", seq))
-            await eventually(lambda seq=seq: NewSeq("alice", seq) in got)  # type: ignore[misc]  # bound for this turn of the loop
+            writer.post(GATEWAY, NewSeq("alice", seq))
+            await eventually(lambda seq=seq: NewSeq("alice", seq) in received)  # type: ignore[misc]  # bound in this iteration
             key = hot.keys.gateway_stream(GATEWAY)
-            await asyncio.to_thread(empty.move_slot, key, other_than(empty, key))
+            await asyncio.to_thread(empty.move_slot, key, find_other_master(empty, key))
 
-    assert got == [NewSeq("alice", 1), NewSeq("alice", 2), NewSeq("alice", 3)]
+    assert received == [NewSeq("alice", 1), NewSeq("alice", 2), NewSeq("alice", 3)]
 
 
-async def test_calls_to_the_warm_tier_follow_their_slot(
+async def test_calls_to_the_warm_tier_are_read_after_their_slot_moved(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """A worker that loses the stream finds it again when it is started again."""
+    """A worker that loses the stream reads it again after its restart."""
     taken: list[str] = []
 
     async def work() -> None:
@@ -428,38 +365,38 @@ async def test_calls_to_the_warm_tier_follow_their_slot(
 
     async with running(work()):
         for number in range(1, 4):
-            # nobody answers
+            # no worker answers the call
             async with running(WarmCalls(hot, GATEWAY, 60).load_chat(ChatId("c"))):
-                await eventually(lambda number=number: len(taken) == number)  # type: ignore[misc]  # bound for this turn of the loop
+                await eventually(lambda number=number: len(taken) == number)  # type: ignore[misc]  # bound in this iteration
             key = hot.keys.rpc_calls()
-            await asyncio.to_thread(empty.move_slot, key, other_than(empty, key))
+            await asyncio.to_thread(empty.move_slot, key, find_other_master(empty, key))
 
 
-async def test_settling_on_a_cluster_waits_for_the_mail_of_the_tick(
+async def test_settle_on_a_cluster_waits_for_notifications(
     hot: HotClient, empty: RedisCluster
 ) -> None:
-    """Mail is on another node: a chat leaves the list only when it is posted."""
+    """Gateway streams are on other nodes: a chat is removed from the list only after the write."""
     chat, key = ChatId("c1"), hot.keys.gateway_stream(GATEWAY)
     listed = hot.keys.undelivered(hot.keys.partition_of(chat))
     await GatewayStream(hot, GATEWAY).renew()
     await hot.call("ZADD", listed, 1, chat)
-    postman = GatewayStreamWriter(hot)
-    settling = UndeliveredChats(hot, postman)
+    writer = GatewayStreamWriter(hot)
+    undelivered = UndeliveredChats(hot, writer)
     owner = empty.owner_of(key)
-    owner.ask("CONFIG", "SET", "min-replicas-to-write", 5)  # mail is refused
+    owner.ask("CONFIG", "SET", "min-replicas-to-write", 5)  # notifications are refused
     try:
-        postman.post(GATEWAY, NewSeq("alice", 1))
-        settling.settle_soon(chat, Seq(1))
-        await eventually(lambda: not postman._postings and not postman._out)
-        postman.post(GATEWAY, NewSeq("alice", 2))
+        writer.post(GATEWAY, NewSeq("alice", 1))
+        undelivered.settle_soon(chat, Seq(1))
+        await eventually(lambda: not writer._postings and not writer._out)
+        writer.post(GATEWAY, NewSeq("alice", 2))
         with pytest.raises(Unavailable, match="gateway stream were lost"):
-            await settling.settle([(chat, Seq(1))])
+            await undelivered.settle([(chat, Seq(1))])
     finally:
         owner.ask("CONFIG", "SET", "min-replicas-to-write", 0)
     assert await hot.call("ZCARD", listed) == 1
 
-    postman.post(GATEWAY, NewSeq("alice", 3))
-    settling.settle_soon(chat, Seq(1))
+    writer.post(GATEWAY, NewSeq("alice", 3))
+    undelivered.settle_soon(chat, Seq(1))
 
     async def is_settled() -> bool:
         return await hot.call("ZCARD", listed) == 0
@@ -469,26 +406,26 @@ async def test_settling_on_a_cluster_waits_for_the_mail_of_the_tick(
     assert fields[0] == b"r"
 
 
-# nodes that die
+# dead nodes
 
 
-async def test_node_that_dies_takes_its_partitions_only_and_comes_back_in_a_new_epoch(
+async def test_killed_node_affects_only_its_partitions_which_get_a_new_epoch(
     empty: RedisCluster,
 ) -> None:
-    """Calls on it fail in time, the others go on; its replica gives a new epoch (F12, P1, P5)."""
+    """Its calls fail, others continue, and its replica has a new epoch (F12, P1, P5)."""
     async with open_hot(settings_of(empty)) as hot:
-        told, before = Told(hot), list(hot.epochs)
+        notifications, before = Notifications(hot), list(hot.epochs)
         victim = empty.owner_of("{p0}:x")
         lost = {n for n in range(PARTITIONS) if empty.owner_of(hot.keys.epoch(n)) is victim}
         replica = empty.replica_of(victim)
 
-        async def ask_all() -> list[Any]:
+        async def call_all() -> list[Any]:
             calls = (hot.call("GET", f"{{p{n}}}:x") for n in range(PARTITIONS))
             return await asyncio.gather(*calls, return_exceptions=True)
 
         victim.server.kill()
 
-        replies = await ask_all()
+        replies = await call_all()
         assert {n for n, reply in enumerate(replies) if isinstance(reply, Unavailable)} == lost
         assert [reply for reply in replies if not isinstance(reply, Unavailable)] == [None] * (
             PARTITIONS - len(lost)
@@ -496,18 +433,18 @@ async def test_node_that_dies_takes_its_partitions_only_and_comes_back_in_a_new_
         assert hot.is_up
 
         for node in empty.nodes:
-            if node is not victim:  # only now is it taken for dead: nothing came in between
+            if node is not victim:  # the failover must not start before this
                 node.ask("CONFIG", "SET", "cluster-node-timeout", NODE_TIMEOUT_MS)
 
-        async def answers_all() -> bool:
-            return await ask_all() == [None] * PARTITIONS
+        async def all_answer() -> bool:
+            return await call_all() == [None] * PARTITIONS
 
-        await eventually(answers_all, 60)
+        await eventually(all_answer, 60)
         assert replica.is_master
         changed = {n for n in range(PARTITIONS) if hot.epochs[n] != before[n]}
         assert changed == lost
-        assert told.epochs == 1
-        assert told.reloads >= 1
+        assert notifications.epochs == 1
+        assert notifications.reloads >= 1
         victim.server.start()
         await asyncio.to_thread(empty.be_patient)
         await hot.call("SET", "{p0}:x", "back")

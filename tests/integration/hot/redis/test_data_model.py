@@ -8,7 +8,7 @@ from typing import Any
 
 from chatserver.hot.redis.factory import open_hot
 from tests.integration.hot.every_key import PARTITIONS, use_everything
-from tests.integration.hot.support import patient
+from tests.integration.hot.support import redis_settings
 from tests.support.servers.processes import redis_client
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "data-model.md"
@@ -51,7 +51,7 @@ async def test_redis_keys_match_the_documentation(redis_url: str) -> None:
     rows = {matcher(key): (kind, holds) for key, kind, holds in _ROW.findall(section)}
     described = set(_FIELD_ROW.findall(section))
     seen = set()
-    async with open_hot(patient(redis_url, partitions=PARTITIONS)) as hot:
+    async with open_hot(redis_settings(redis_url, partitions=PARTITIONS)) as hot:
         await use_everything(hot)
 
     with redis_client(redis_url) as client:

@@ -15,7 +15,7 @@ from chatserver.dev.servers import HOST, Server, redis_launch
 from chatserver.errors import Unavailable
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
-from tests.integration.hot.support import patient
+from tests.integration.hot.support import redis_settings
 from tests.support.servers.processes import eventually, free_port, redis_client, redis_url_of
 
 FAILOVER_S = 60.0  # on a busy machine; 2 s on an idle one
@@ -32,7 +32,7 @@ class SentinelSetup:
     def settings(self) -> config.Redis:
         """Return settings with the addresses of the Sentinels only."""
         urls = [redis_url_of(sentinel).rpartition("/")[0] for sentinel in self.sentinels]
-        return patient("redis://nowhere:1/0", sentinels=urls)
+        return redis_settings("redis://nowhere:1/0", sentinels=urls)
 
     def enable_failover(self) -> None:
         """Detect a dead master soon; until now, a slow server must not cause a failover."""

@@ -18,7 +18,7 @@ from redis.crc import key_slot
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.scripts import all_scripts
 from tests.integration.hot.every_key import PARTITIONS, use_everything
-from tests.integration.hot.support import patient
+from tests.integration.hot.support import redis_settings
 from tests.support.servers.processes import Server
 
 _TAG = re.compile(rb"\{([^{}]+)\}:")
@@ -73,7 +73,7 @@ def _escaped(text: str) -> bytes:
 async def runs(redis_url: str, redis_server: Server) -> list[Run]:
     """All script runs of `use_everything`."""
     monitor = Monitor(redis_server)
-    async with open_hot(patient(redis_url, partitions=PARTITIONS)) as hot:
+    async with open_hot(redis_settings(redis_url, partitions=PARTITIONS)) as hot:
         await use_everything(hot)
         await hot.call("ECHO", "end-of-test")
     return await asyncio.to_thread(monitor.runs, b"end-of-test")

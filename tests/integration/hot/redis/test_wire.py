@@ -15,7 +15,7 @@ from chatserver.errors import Unavailable
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.wire import Reply, Wire
-from tests.integration.hot.support import patient
+from tests.integration.hot.support import redis_settings
 from tests.support.servers.processes import Server, eventually
 from tests.support.servers.tcp_proxy import TcpProxy
 
@@ -324,7 +324,7 @@ async def test_calls_cancelled_at_random_never_get_the_answer_of_another(redis_u
     async def ask(hot: HotClient, number: int) -> Any:
         return await hot.call("ECHO", f"value-{number}")
 
-    async with open_hot(patient(redis_url)) as hot:
+    async with open_hot(redis_settings(redis_url)) as hot:
         tasks: list[asyncio.Task[Any]] = []
         for number in range(1_000):
             tasks.append(asyncio.create_task(ask(hot, number)))
@@ -349,7 +349,7 @@ async def test_calls_over_a_connection_that_breaks_repeatedly_get_their_own_answ
     """Each break is followed by a new connection; every answer is for its call."""
     async with (
         TcpProxy(redis_server.port) as proxy,
-        open_hot(patient(f"redis://127.0.0.1:{proxy.port}/0")) as hot,
+        open_hot(redis_settings(f"redis://127.0.0.1:{proxy.port}/0")) as hot,
     ):
         answered = failed = 0
         for attempt in range(10):

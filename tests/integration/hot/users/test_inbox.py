@@ -13,7 +13,7 @@ from chatserver.hot.redis import client
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.inbox import Inboxes
-from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts, Sending, patient
+from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts, Sending, redis_settings
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
@@ -66,7 +66,7 @@ async def test_inbox_page_has_the_events_after_a_seq(hot: HotClient) -> None:
 async def test_inbox_deliveries_to_many_users_all_arrive(redis_url: str, partitions: int) -> None:
     """Users of all partitions are served and reported."""
     users = [UserId(f"u{n}") for n in range(50)]
-    async with open_hot(patient(redis_url, partitions=partitions)) as hot:
+    async with open_hot(redis_settings(redis_url, partitions=partitions)) as hot:
         inboxes = Inboxes(hot)
         place = hot.keys.where(hot.keys.partition_of(users[7]))
         await hot.call("HSET", place, users[7], "gw1,gw2")
@@ -229,13 +229,13 @@ async def test_log_of_a_later_epoch_is_not_read(
 ) -> None:
     """Sessions got no `reset` yet, and would confuse new entries with lost ones."""
     monkeypatch.setattr(client, "EPOCH_CHECK_S", 3600.0)  # only the read reports the loss
-    async with open_hot(patient(redis_url)) as hot:
+    async with open_hot(redis_settings(redis_url)) as hot:
         commit(scripts, hot, CHAT, ALICE)
         log = ChatLog(hot)
         assert [entry.seq for entry in await log.list_before(CHAT, None, 9)] == [1]
 
         scripts.redis.flushall()
-        async with open_hot(patient(redis_url)) as newer:
+        async with open_hot(redis_settings(redis_url)) as newer:
             assert newer.epochs[0] > hot.epochs[0]
             commit(scripts, newer, CHAT, ALICE, BOB)
             with pytest.raises(Unavailable, match="lost its data"):
@@ -248,7 +248,7 @@ async def test_inbox_of_a_later_epoch_is_not_read(
 ) -> None:
     """A session in the earlier epoch would send its events before the `reset` (promise P4)."""
     monkeypatch.setattr(client, "EPOCH_CHECK_S", 3600.0)  # only the read reports the loss
-    async with open_hot(patient(redis_url)) as hot:
+    async with open_hot(redis_settings(redis_url)) as hot:
         inboxes = Inboxes(hot)
         await inboxes.append_event([ALICE], CHAT, b"earlier")
         assert [entry.body for entry in await inboxes.list_after(ALICE, Seq(0), 9)] == [b"earlier"]
@@ -256,7 +256,7 @@ async def test_inbox_of_a_later_epoch_is_not_read(
 
         scripts.redis.flushall()
         if is_connected:
-            async with open_hot(patient(redis_url)) as newer:
+            async with open_hot(redis_settings(redis_url)) as newer:
                 assert newer.epochs[0] > known
         for body in (b"first", b"second"):
             await inboxes.append_event([ALICE], CHAT, body)

@@ -12,7 +12,7 @@ from chatserver.errors import RateLimited
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.rate_limits import BLOCK_S, Allowance, Limits
-from tests.integration.hot.support import Scripts, patient
+from tests.integration.hot.support import Scripts, redis_settings
 from tests.support.servers.processes import StartRedis, eventually, redis_url_of
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
@@ -157,7 +157,7 @@ async def test_bucket_expires_when_it_is_full(hot: HotClient, scripts: Scripts) 
 async def test_take_without_redis_is_allowed(start_redis: StartRedis) -> None:
     """A limit does not fail requests: the limited call itself reports the error."""
     server = start_redis()
-    async with open_hot(patient(redis_url_of(server))) as hot:
+    async with open_hot(redis_settings(redis_url_of(server))) as hot:
         limits = Limits(hot, RULES)
         server.kill()
         await eventually(lambda: not hot.is_up, what="the client is disconnected")
