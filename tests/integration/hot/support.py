@@ -6,6 +6,7 @@ each argument. Names are checked against the script's header, as in the product.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -45,6 +46,13 @@ def redis_settings(url: str, **changes: Any) -> config.Redis:
     return config.Redis.model_validate({"url": url, "call_timeout_s": 30.0, **changes})
 
 
+async def cancel_task(task: asyncio.Task[Any]) -> None:
+    """Cancel a task until it has ended."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=0.2)
+
+
 class Notifications:
     """Counts the notifications of a client."""
 
@@ -78,6 +86,11 @@ class Sending:
     digest: str = "d1"
     receiver: str = ""
     tail: str = '"chat":"c1"}'
+
+
+def sends(count: int, sender: UserId = ALICE, stem: str = "r") -> list[Sending]:
+    """Return messages of one sender with different refs."""
+    return [Sending(sender, f"{stem}{n}", mid=f"M{n}") for n in range(1, count + 1)]
 
 
 class Inboxed(NamedTuple):

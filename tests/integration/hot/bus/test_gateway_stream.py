@@ -20,7 +20,7 @@ from chatserver.hot.bus.gateway_stream import (
 )
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
-from tests.integration.hot.support import redis_settings
+from tests.integration.hot.support import cancel_task, redis_settings
 from tests.support.servers.processes import StartRedis, eventually, redis_url_of
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
@@ -51,13 +51,6 @@ class Owner:
                 self.batches.append(batch)
 
 
-async def end(task: asyncio.Task[None]) -> None:
-    """Cancel a reader until it has ended."""
-    while not task.done():
-        task.cancel()
-        await asyncio.wait([task], timeout=0.2)
-
-
 @contextlib.asynccontextmanager
 async def reading(hot: HotClient) -> AsyncIterator[Owner]:
     """Start a reader; yield it once it is reading."""
@@ -67,7 +60,7 @@ async def reading(hot: HotClient) -> AsyncIterator[Owner]:
         await eventually(lambda: owner.losses == 1)
         yield owner
     finally:
-        await end(task)
+        await cancel_task(task)
 
 
 async def test_records_of_one_tick_share_an_entry(hot: HotClient) -> None:
@@ -115,29 +108,29 @@ async def test_reader_starts_with_a_loss(hot: HotClient) -> None:
 
 async def test_records_for_a_dead_gateway_are_reported_and_not_written(hot: HotClient) -> None:
     """A dead gateway uses no memory; users with notifications are reported once."""
-    writer, gone = GatewayStreamWriter(hot), list[set[UserId]]()
-    writer.on_gone = gone.append
+    writer, reported = GatewayStreamWriter(hot), list[set[UserId]]()
+    writer.on_gone = reported.append
 
     writer.post(GATEWAY, NewSeq("alice", 1))
     writer.post(GATEWAY, NewSeq("bob", 1))
     writer.post(GATEWAY, Answer("id", "", b""))
-    await eventually(lambda: gone)
+    await eventually(lambda: reported)
 
-    assert gone == [{"alice", "bob"}]
+    assert reported == [{"alice", "bob"}]
     assert await hot.call("EXISTS", KEY) == 0
 
 
 async def test_records_for_a_live_gateway_are_not_reported(hot: HotClient) -> None:
     """A gateway is dead only if its stream is missing."""
     await GatewayStream(hot, GATEWAY).renew()
-    writer, gone = GatewayStreamWriter(hot), list[set[UserId]]()
-    writer.on_gone = gone.append
+    writer, reported = GatewayStreamWriter(hot), list[set[UserId]]()
+    writer.on_gone = reported.append
 
     writer.post(GATEWAY, NewSeq("alice", 1))
     await asyncio.sleep(0)
     await hot.call("PING")
 
-    assert gone == []
+    assert reported == []
 
 
 async def test_gateway_stream_expires_unless_it_is_renewed(hot: HotClient) -> None:
@@ -267,7 +260,7 @@ async def test_gateway_stream_reader_cancelled_at_any_moment_ends(
 
     task.cancel()
     done, _ = await asyncio.wait([task], timeout=20)
-    await end(task)
+    await cancel_task(task)
 
     assert done, "the reader ignored its cancellation"
 

@@ -33,7 +33,7 @@ from chatserver.hot.bus.rpc_queue import CallQueue, TakenCall
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
-from tests.integration.hot.support import ALICE, BOB, CHAT, redis_settings
+from tests.integration.hot.support import ALICE, BOB, CHAT, cancel_task, redis_settings
 from tests.support.servers.processes import StartRedis, eventually, redis_url_of
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
@@ -64,13 +64,6 @@ class Caller:
                 self.calls.answered(record)
 
 
-async def end(task: asyncio.Task[Any]) -> None:
-    """Cancel a task until it has ended."""
-    while not task.done():
-        task.cancel()
-        await asyncio.wait([task], timeout=0.2)
-
-
 @contextlib.asynccontextmanager
 async def open_caller(hot: HotClient, timeout_s: float = 30.0) -> AsyncIterator[Caller]:
     """Start a gateway; yield it once it reads its stream."""
@@ -80,7 +73,7 @@ async def open_caller(hot: HotClient, timeout_s: float = 30.0) -> AsyncIterator[
         await asyncio.wait_for(caller.is_listening.wait(), 20)
         yield caller
     finally:
-        await end(task)
+        await cancel_task(task)
 
 
 @contextlib.asynccontextmanager
@@ -96,7 +89,7 @@ async def open_worker(hot: HotClient, perform: Perform, name: str = "w1") -> Asy
     try:
         yield
     finally:
-        await end(task)
+        await cancel_task(task)
 
 
 def answering(payload: Any) -> Perform:
@@ -409,7 +402,7 @@ async def test_worker_queue_cancelled_at_any_moment_ends(hot: HotClient, ticks: 
 
     task.cancel()
     done, _ = await asyncio.wait([task], timeout=20)
-    await end(task)
-    await end(calling)
+    await cancel_task(task)
+    await cancel_task(calling)
 
     assert done, "the worker ignored its cancellation"

@@ -21,16 +21,12 @@ from tests.integration.hot.support import (
     Inboxed,
     Scripts,
     Sending,
+    sends,
 )
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
 
 OTHER = ChatId("c2")
-
-
-def sends(count: int, sender: UserId = ALICE, stem: str = "r") -> list[Sending]:
-    """Return messages of one sender with different refs."""
-    return [Sending(sender, f"{stem}{n}", mid=f"M{n}") for n in range(1, count + 1)]
 
 
 # inboxes

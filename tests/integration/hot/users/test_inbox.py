@@ -242,9 +242,9 @@ async def test_log_of_a_later_epoch_is_not_read(
                 await getattr(log, read)(CHAT, *LOG_READS[read])
 
 
-@pytest.mark.parametrize("is_connected", [False, True])
+@pytest.mark.parametrize("has_new_epoch", [False, True])
 async def test_inbox_of_a_later_epoch_is_not_read(
-    redis_url: str, scripts: Scripts, monkeypatch: pytest.MonkeyPatch, *, is_connected: bool
+    redis_url: str, scripts: Scripts, monkeypatch: pytest.MonkeyPatch, *, has_new_epoch: bool
 ) -> None:
     """A session in the earlier epoch would send its events before the `reset` (promise P4)."""
     monkeypatch.setattr(client, "EPOCH_CHECK_S", 3600.0)  # only the read reports the loss
@@ -255,7 +255,7 @@ async def test_inbox_of_a_later_epoch_is_not_read(
         known = hot.epochs[0]
 
         scripts.redis.flushall()
-        if is_connected:
+        if has_new_epoch:
             async with open_hot(redis_settings(redis_url)) as newer:
                 assert newer.epochs[0] > known
         for body in (b"first", b"second"):

@@ -99,12 +99,12 @@ async def test_last_seen_is_the_time_of_the_disconnect(
     await announce(one, State.ONLINE)
     online = await watch(two)
 
-    gone = (await announce(one, State.OFFLINE, ago_s=30.0)).sight
+    offline = (await announce(one, State.OFFLINE, ago_s=30.0)).sight
 
-    assert gone.state is State.OFFLINE
-    assert gone.last_ms >= online.last_ms  # the claim was 30 s earlier
+    assert offline.state is State.OFFLINE
+    assert offline.last_ms >= online.last_ms  # the user was reported online less than 30 s ago
     again = await watch(two)
-    assert (again.last_ms, again.state) == (gone.last_ms, State.OFFLINE)
+    assert (again.last_ms, again.state) == (offline.last_ms, State.OFFLINE)
 
 
 async def test_users_of_a_dead_gateway_are_offline(

@@ -127,10 +127,10 @@ async def test_concurrent_claims_of_one_device_leave_one(world: World) -> None:
             *(world.claim((ONE, TWO)[n % 2], name, "phone") for n, name in enumerate(names))
         )
 
-        gone = {session for each in claimed for session, _ in each.replaced} & set(names)
+        replaced = {session for each in claimed for session, _ in each.replaced} & set(names)
         starts = dict(zip(names, (each.started_ms for each in claimed), strict=True))
-        assert len(gone) == len(names) - 1
-        assert set(names) - gone == {max(starts, key=starts.__getitem__)}
+        assert len(replaced) == len(names) - 1
+        assert set(names) - replaced == {max(starts, key=starts.__getitem__)}
 
 
 async def test_claims_in_one_call_are_each_answered(world: World) -> None:

@@ -38,6 +38,7 @@ from chatserver.telemetry import metrics
 from chatserver.telemetry.dynamodb_usage import CHATS_MAX, Feature, Part, Spending, UsageAccumulator
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.metering import READS
+from chatserver.warm.messages.store import MessageRepository
 from tests.integration.warm.support import Tables, batch, message, refuse
 from tests.integration.workers.support import (
     PATIENT_VARIABLES,
@@ -364,8 +365,6 @@ async def test_failures_and_retries_are_counted_by_feature(
 
 async def test_batch_with_unprocessed_items_costs_each_item_once(tables: Tables) -> None:
     """The units do not depend on the number of calls."""
-    from chatserver.warm.messages.store import MessageRepository
-
     client = tables.client.for_feature("persist")
     client.meter.usage.drain()
     tables.faults.leave_unprocessed(3, 0, 4)

@@ -19,19 +19,19 @@ NewName = Callable[[str], str]
 _refs = itertools.count(1)
 
 
-async def change(who: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
+async def change(device: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
     """Change a chat; return its new state."""
-    answer = await who.ask(type_, chat=chat, ref=f"change-{next(_refs)}", **fields)
+    answer = await device.ask(type_, chat=chat, ref=f"change-{next(_refs)}", **fields)
     info: dict[str, Any] = answer["chat"]
     return info
 
 
-async def walk(who: RawChat, chat: str, limit: int, *, is_upwards: bool = False) -> list[int]:
+async def walk(device: RawChat, chat: str, limit: int, *, is_upwards: bool = False) -> list[int]:
     """Page through history as clients do, and return all seqs."""
     seen: list[int] = []
     window = {"after": 0} if is_upwards else {}
     while True:
-        page = await who.ask("history", chat=chat, limit=limit, **window)
+        page = await device.ask("history", chat=chat, limit=limit, **window)
         seqs = [message["seq"] for message in page["messages"]]
         assert seqs == list(range(seqs[0], seqs[-1] + 1))
         seen = seen + seqs if is_upwards else seqs + seen
