@@ -16,9 +16,11 @@ from tests.support.servers.redis_cluster import ClusterNode, RedisCluster
 PARTITIONS = 64
 
 
-def settings_of(cluster: RedisCluster, **changes: Any) -> Redis:
+def settings_of(redis_cluster: RedisCluster, **changes: Any) -> Redis:
     """Return settings for the cluster."""
-    return redis_settings(cluster.url, **{"cluster": True, "partitions": PARTITIONS, **changes})
+    return redis_settings(
+        redis_cluster.url, **{"cluster": True, "partitions": PARTITIONS, **changes}
+    )
 
 
 def find_other_master(cluster: RedisCluster, key: str) -> ClusterNode:
