@@ -419,7 +419,7 @@ def test_amend_of_an_edit_that_only_the_warm_tier_has_is_refused(chat: Chat) -> 
 
 
 def test_overlay_stays_until_its_last_change_is_trimmed_from_the_log(chat: Chat) -> None:
-    """A persisted change is not enough: readers of the log still need the overlay."""
+    """Persisted is not enough: a reader may have read the warm tier before the change."""
     target = chat.say()
     edit = chat.amend(ALICE, "edit", target, "two")[1]
     for _ in range(8):

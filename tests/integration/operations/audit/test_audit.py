@@ -177,10 +177,10 @@ async def test_item_without_known_checksum_is_unverified_until_it_changes(
 ) -> None:
     """An item without a checksum, or with that of another release, is not a finding."""
     sent = await make_chat(aging)
-    planter = FaultInjector(aging)
-    await planter.set_attribute(sent[12], "sum", None)
-    await planter.set_attribute(sent[11], "sum", {"S": "1.77.00000000"})  # of another revision
-    await planter.set_attribute(sent[10], "sum", {"S": "2.1.00000000"})  # of a later release
+    injector = FaultInjector(aging)
+    await injector.set_attribute(sent[12], "sum", None)
+    await injector.set_attribute(sent[11], "sum", {"S": "1.77.00000000"})  # of another revision
+    await injector.set_attribute(sent[10], "sum", {"S": "2.1.00000000"})  # of a later release
     before = await audited(aging)
 
     entry = aging.old(ALL + 1, ts=NOW_TS + ALL + 1, kind="edit", body="new", target=13)
@@ -195,10 +195,10 @@ async def test_item_without_known_checksum_is_unverified_until_it_changes(
 async def test_object_that_is_new_or_recorded_is_not_an_orphan(aging: World) -> None:
     """An archiver may be writing a new object, and will delete a recorded one."""
     sent = await make_chat(aging)
-    planter = FaultInjector(aging)
-    recorded = await planter.add_segment(sent[0:5], with_row=False)
+    injector = FaultInjector(aging)
+    recorded = await injector.add_segment(sent[0:5], with_row=False)
     await aging.container.manifests.add_orphan(recorded)
-    stray = await planter.add_segment(sent[0:6], with_row=False)
+    stray = await injector.add_segment(sent[0:6], with_row=False)
 
     new = await audited(aging, orphan_age_s=3600)
     old = await audited(aging)
