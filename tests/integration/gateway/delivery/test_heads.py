@@ -1,4 +1,4 @@
-"""A push that was lost, and was the last one: found without another message (I18, F19)."""
+"""A lost last push: the gateway finds the message without a later one (I18, F19)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ pytest_plugins = ["tests.support.stack_fixtures"]
 async def test_lost_last_push_is_found_by_comparing_heads(
     stack: Stack, new_name: Callable[[str], str]
 ) -> None:
-    """A message that is sent while the gateway stream is missing is found in the inbox."""
-    server = stack.start_gateway(CHAT_GATEWAY_ONLINE_TTL_S="3")  # it compares each second
+    """A message sent while the gateway stream is missing is delivered from the inbox."""
+    server = stack.start_gateway(CHAT_GATEWAY_ONLINE_TTL_S="3")  # it compares heads each second
     alice = stack.chat_of(new_name("alice"))
     bob = stack.chat_of(new_name("bob"), port=server.port)
     async with alice, bob:
         chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
         await bob.ask("open_direct", user=alice.user)
         with redis_client(stack.redis_url) as client:
-            client.unlink(f"{{gw:{bob.gateway}}}:stream")  # what is posted now goes nowhere
+            client.unlink(f"{{gw:{bob.gateway}}}:stream")  # pushes are lost from now on
 
         await alice.say(chat, "the last one")
 

@@ -1,6 +1,6 @@
-"""Large chats on real servers: no inboxes, the same entries for all, resume by the chat's seq.
+"""Large chats: delivery without inboxes, resume by the chat's seq, and transitions.
 
-More than five members make a chat a large one here, and fewer than four a small one again.
+In these tests a chat is large above five members, and small again below four.
 """
 
 from __future__ import annotations
@@ -29,27 +29,30 @@ _refs = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack of two gateways in which six are a crowd."""
+def large_chat_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack of two gateways in which a chat of six members is large."""
     env = {
         **PATIENT,
         "CHAT_CHATS_FANOUT_MEMBERS_MAX": "5",
-        # Each third of it they look for what was not told; held up for longer, they miss signals.
+        # Gateways compare heads each third of it; blocked for longer, they lose signals.
         "CHAT_GATEWAY_ONLINE_TTL_S": "9",
-        # Whatever is sent while a device is away, it is not too much to resume.
+        # A device can resume, however many messages are sent while it is disconnected.
         "CHAT_REDIS_LOG_MAX": "1000000",
         "CHAT_REDIS_INBOX_MAX": "1000000",
     }
-    with open_stack(tmp_path_factory.mktemp("crowd"), gateways=2, fsync="no", env=env) as made:
+    with open_stack(
+        tmp_path_factory.mktemp("large-chats"), gateways=2, fsync="no", env=env
+    ) as made:
         yield made
 
 
 @pytest.fixture
-async def people(crowd: Stack, new_name: NewName) -> AsyncIterator[list[RawChat]]:
+async def devices(large_chat_stack: Stack, new_name: NewName) -> AsyncIterator[list[RawChat]]:
     """Six users with one device each, alternating between the gateways."""
     names = [new_name(stem) for stem in ("alice", "bob", "carol", "dave", "erin", "frank")]
     devices = [
-        crowd.chat_of(name, port=crowd.ports()[number % 2]) for number, name in enumerate(names)
+        large_chat_stack.chat_of(name, port=large_chat_stack.ports()[number % 2])
+        for number, name in enumerate(names)
     ]
     async with contextlib.AsyncExitStack() as exits:
         for device in devices:
@@ -57,8 +60,8 @@ async def people(crowd: Stack, new_name: NewName) -> AsyncIterator[list[RawChat]
         yield devices
 
 
-async def create(owner: RawChat, others: Sequence[RawChat]) -> str:
-    """Make a group; return its id."""
+async def create_group(owner: RawChat, others: Sequence[RawChat]) -> str:
+    """Create a group; return its id."""
     members = [other.user for other in others]
     answer = await owner.ask(
         "create_chat", ref=f"g{next(_refs)}", members=members, deadline_s=DEADLINE_S
@@ -68,7 +71,7 @@ async def create(owner: RawChat, others: Sequence[RawChat]) -> str:
 
 
 async def say(device: RawChat, chat: str, body: str, ref: str | None = None, **extra: Any) -> Any:
-    """Send a message; return its ack. The machine may be slow."""
+    """Send a message; return its ack. The deadline allows for a slow machine."""
     pending = await device.post(chat, body, ref, **extra)
     assert pending.attempt is not None
     async with asyncio.timeout(DEADLINE_S):
@@ -78,8 +81,8 @@ async def say(device: RawChat, chat: str, body: str, ref: str | None = None, **e
             device.pending.pop(pending.ref, None)
 
 
-async def change(owner: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
-    """Change who is in a chat; return what it is then."""
+async def change_membership(owner: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
+    """Change the membership of a chat; return the chat's info after it."""
     answer = await owner.ask(
         type_, chat=chat, ref=f"c{next(_refs)}", deadline_s=DEADLINE_S, **fields
     )
@@ -87,8 +90,8 @@ async def change(owner: RawChat, type_: str, chat: str, **fields: Any) -> dict[s
     return info
 
 
-def places(device: RawChat, chat: str) -> list[tuple[int, str]]:
-    """Entries of a chat that a device received: their seqs and bodies."""
+def get_entries(device: RawChat, chat: str) -> list[tuple[int, str]]:
+    """Return the entries of a chat that a device received, as (seq, body)."""
     entries = (event.get("message") for event in device.of_type("event", chat=chat))
     return [
         (entry["seq"], entry["body"] or f"{entry.get('user')}:{entry.get('role', '')}")
@@ -97,67 +100,70 @@ def places(device: RawChat, chat: str) -> list[tuple[int, str]]:
     ]
 
 
-def seqs(device: RawChat, chat: str) -> list[int]:
-    """The places alone."""
-    return [seq for seq, _ in places(device, chat)]
+def get_seqs(device: RawChat, chat: str) -> list[int]:
+    """Return the seqs of the entries of a chat that a device received."""
+    return [seq for seq, _ in get_entries(device, chat)]
 
 
-async def expect_upto(device: RawChat, chat: str, seq: int) -> None:
-    """Wait until a device was sent an entry."""
-    await device.expect(lambda me: seq in seqs(me, chat), DEADLINE_S, f"entry {seq}")
+async def expect_entry(device: RawChat, chat: str, seq: int) -> None:
+    """Wait until a device has received the entry with a seq."""
+    await device.expect(lambda me: seq in get_seqs(me, chat), DEADLINE_S, f"entry {seq}")
 
 
-async def test_large_chat_made_by_http_is_told_before_the_answer(
-    crowd: Stack, people: list[RawChat]
+async def test_large_chat_created_over_http_is_in_user_state_before_the_answer(
+    large_chat_stack: Stack, devices: list[RawChat]
 ) -> None:
-    """Each member knows at once where to read the chat; repair does not have to find it."""
-    api = crowd.start_api()
-    headers = {"Authorization": f"Bearer {crowd.token(people[0].user)}"}
+    """Each member can read the chat at once, without a run of repair."""
+    api = large_chat_stack.start_api()
+    headers = {"Authorization": f"Bearer {large_chat_stack.token(devices[0].user)}"}
     async with httpx.AsyncClient(base_url=api.endpoint, headers=headers, timeout=30) as client:
-        members = [device.user for device in people[1:]]
+        members = [device.user for device in devices[1:]]
         answer = await client.post("/v1/chats", json={"members": members})
     assert answer.status_code == 201, answer.text
     chat = answer.json()["chat"]
 
-    async with redis.asyncio.Redis.from_url(crowd.redis_url, socket_timeout=60) as hot:
-        told = [await hot.hexists(f"{{p0}}:large:{device.user}", chat) for device in people]
+    async with redis.asyncio.Redis.from_url(large_chat_stack.redis_url, socket_timeout=60) as hot:
+        is_registered = [
+            await hot.hexists(f"{{p0}}:large:{device.user}", chat) for device in devices
+        ]
     assert answer.json()["large"] is True
-    assert all(told)
-    await say(people[1], chat, "in it")
-    for device in people:
-        await expect_upto(device, chat, 1)
+    assert all(is_registered)
+    await say(devices[1], chat, "hello")
+    for device in devices:
+        await expect_entry(device, chat, 1)
 
 
-async def test_large_chat_reaches_members_on_all_gateways_and_resumes_by_its_own_place(
-    people: list[RawChat],
+async def test_large_chat_is_delivered_on_all_gateways_and_resumes_by_its_seq(
+    devices: list[RawChat],
 ) -> None:
     """Each member gets each entry once, in order; a reconnected device gets what it missed."""
-    alice, bob, carol, *_ = people
-    chat = await create(alice, people[1:])
-    for device in people:
-        (told,) = await device.expect(
+    alice, bob, carol, *_ = devices
+    chat = await create_group(alice, devices[1:])
+    for device in devices:
+        (event,) = await device.expect(
             lambda me: me.of_type("event", kind="chat", chat=chat), DEADLINE_S
         )
-        assert (told["info"]["large"], told["info"]["since"], told["info"]["count"]) == (True, 0, 6)
+        info = event["info"]
+        assert (info["large"], info["since"], info["count"]) == (True, 0, 6)
 
     for number in range(1, 4):
         await say(alice, chat, f"text {number}")
-        await say(bob, chat, f"far {number}")
+        await say(bob, chat, f"reply {number}")
 
-    wanted = [f"{stem} {number}" for number in range(1, 4) for stem in ("text", "far")]
-    for device in people:
-        await expect_upto(device, chat, 6)
-        assert places(device, chat) == list(enumerate(wanted, 1))
+    wanted = [f"{stem} {number}" for number in range(1, 4) for stem in ("text", "reply")]
+    for device in devices:
+        await expect_entry(device, chat, 6)
+        assert get_entries(device, chat) == list(enumerate(wanted, 1))
         assert {event["seq"] for event in device.of_type("event", kind="message")} == {0}
 
     await carol.abort()
-    assert (await say(alice, chat, "while away"))["seq"] == 7
+    assert (await say(alice, chat, "while disconnected"))["seq"] == 7
     await carol.start(port=bob.port)
     assert (carol.welcome or {})["large"] == [{"chat": chat, "seq": 6}]
-    await expect_upto(carol, chat, 7)
-    await say(alice, chat, "and live")
-    await expect_upto(carol, chat, 8)
-    assert places(carol, chat)[6:] == [(7, "while away"), (8, "and live")]
+    await expect_entry(carol, chat, 7)
+    await say(alice, chat, "live")
+    await expect_entry(carol, chat, 8)
+    assert get_entries(carol, chat)[6:] == [(7, "while disconnected"), (8, "live")]
 
     line = (await carol.read_list())[chat]
     assert (line["top"], line["unread"]) == (8, 8)
@@ -168,92 +174,94 @@ async def test_large_chat_reaches_members_on_all_gateways_and_resumes_by_its_own
     assert not alice.of_type("signal", kind="typing")
 
 
-async def test_changes_of_messages_reach_devices_of_a_large_chat_as_they_are(
-    people: list[RawChat],
+async def test_resumed_device_of_a_large_chat_gets_the_current_state_of_messages(
+    devices: list[RawChat],
 ) -> None:
-    """A late device reads no deleted text, and gets every change once."""
-    alice, bob, *_ = people
-    chat = await create(alice, people[1:])
-    first = (await say(alice, chat, "gone soon"))["seq"]
-    second = (await say(alice, chat, "mended soon"))["seq"]
-    await expect_upto(bob, chat, second)
+    """It receives no deleted text, and every change once."""
+    alice, bob, *_ = devices
+    chat = await create_group(alice, devices[1:])
+    first = (await say(alice, chat, "to delete"))["seq"]
+    second = (await say(alice, chat, "to edit"))["seq"]
+    await expect_entry(bob, chat, second)
     await bob.abort()
     await alice.ask("delete", chat=chat, seq=first, ref="d1", scope="all")
-    await alice.ask("edit", chat=chat, seq=second, ref="e1", body="mended")
+    await alice.ask("edit", chat=chat, seq=second, ref="e1", body="edited")
     short = await say(alice, chat, "short", expires_s=1)
 
     await bob.start(large={chat: 0})
-    await expect_upto(bob, chat, short["seq"])
+    await expect_entry(bob, chat, short["seq"])
 
     events = bob.of_type("event", chat=chat)[-5:]
     shown = {event["cs"]: event["message"] for event in events}
     assert (shown[first]["body"], shown[first]["deleted"]) == ("", True)
-    assert shown[second]["body"] == "mended"
+    assert shown[second]["body"] == "edited"
     assert [event["kind"] for event in events] == [
         "message", "message", "delete", "edit", "message"
     ]  # fmt: skip
 
 
-async def test_late_joiner_of_a_large_chat_reads_no_text_from_before(
-    people: list[RawChat],
+async def test_new_member_of_a_large_chat_gets_no_text_from_before_joining(
+    devices: list[RawChat],
 ) -> None:
-    """An edit of a message from before reaches them without its text, live and when they resume."""
-    alice, bob, carol, dave, erin, frank = people
-    chat = await create(alice, [bob, carol, dave, erin])
+    """An edit of an earlier message has no text for them, live and after a resume."""
+    alice, bob, carol, dave, erin, frank = devices
+    chat = await create_group(alice, [bob, carol, dave, erin])
     before = (await say(alice, chat, "before"))["seq"]
-    await change(alice, "invite", chat, users=[frank.user])
+    await change_membership(alice, "invite", chat, users=[frank.user])
     joined = (await say(alice, chat, "after"))["seq"]
-    for device in people:
-        await expect_upto(device, chat, joined)
+    for device in devices:
+        await expect_entry(device, chat, joined)
 
     await alice.ask("edit", chat=chat, seq=before, ref="e1", body="the whole text")
     live = (await say(alice, chat, "live"))["seq"]
     for device in (bob, frank):
-        await expect_upto(device, chat, live)
+        await expect_entry(device, chat, live)
     await frank.abort()
     await alice.ask("edit", chat=chat, seq=before, ref="e2", body="again, the whole text")
     last = (await say(alice, chat, "last"))["seq"]
     await frank.start(large={chat: live})
-    await expect_upto(frank, chat, last)
+    await expect_entry(frank, chat, last)
 
     def edits(device: RawChat) -> list[str]:
         return [e["message"]["body"] for e in device.of_type("event", kind="edit", chat=chat)]
 
     assert edits(frank) == ["", ""]
-    assert seqs(frank, chat) == list(range(2, last + 1))
+    assert get_seqs(frank, chat) == list(range(2, last + 1))
     await bob.expect(lambda me: len(edits(me)) == 2)
     assert edits(bob)[0] == "the whole text"
 
 
-async def test_member_of_large_chat_who_is_removed_hears_that_last(people: list[RawChat]) -> None:
-    """Live or after a reconnect; a member who is invited again gets later entries only."""
-    alice, bob, carol, *_ = people
-    chat = await create(alice, people[1:])
+async def test_removed_member_of_a_large_chat_gets_the_removal_as_last_entry(
+    devices: list[RawChat],
+) -> None:
+    """Live or on resume; a member who is invited again gets only later entries."""
+    alice, bob, carol, *_ = devices
+    chat = await create_group(alice, devices[1:])
     await say(alice, chat, "one")
-    for device in people:
-        await expect_upto(device, chat, 1)
+    for device in devices:
+        await expect_entry(device, chat, 1)
     await carol.abort()
-    for number, gone in enumerate((bob, carol), 2):
-        await change(alice, "remove", chat, user=gone.user)
+    for number, removed in enumerate((bob, carol), 2):
+        await change_membership(alice, "remove", chat, user=removed.user)
         await say(alice, chat, f"without {number}")
     await carol.start()
-    out = {bob: 2, carol: 4}
-    for gone, last in out.items():
-        await expect_upto(gone, chat, last)
+    last_seqs = {bob: 2, carol: 4}
+    for removed, last in last_seqs.items():
+        await expect_entry(removed, chat, last)
         with pytest.raises(Failed):
-            await say(gone, chat, "still here")
+            await say(removed, chat, "after removal")
 
-    await change(alice, "invite", chat, users=[bob.user])
+    await change_membership(alice, "invite", chat, users=[bob.user])
     end = (await say(alice, chat, "welcome back"))["seq"]
-    await expect_upto(bob, chat, end)
+    await expect_entry(bob, chat, end)
 
-    assert seqs(bob, chat) == [1, 2, 6, 7]
-    assert seqs(carol, chat) == [1, 2, 3, 4]
-    assert seqs(people[3], chat) == [1, 2, 3, 4, 5, 6, 7]
+    assert get_seqs(bob, chat) == [1, 2, 6, 7]
+    assert get_seqs(carol, chat) == [1, 2, 3, 4]
+    assert get_seqs(devices[3], chat) == [1, 2, 3, 4, 5, 6, 7]
 
 
-class Speaker:
-    """Sends one message after another until the test stops it."""
+class SendLoop:
+    """Sends messages one by one until the test stops it."""
 
     def __init__(self, device: RawChat, chat: str) -> None:
         self.count = 0
@@ -262,81 +270,86 @@ class Speaker:
         self._is_stopped = False
 
     async def run(self) -> None:
-        """Speak."""
+        """Send until stopped."""
         while not self._is_stopped:
             self.count += 1
-            await say(self._device, self._chat, f"{self._device.user} says {self.count}")
+            await say(self._device, self._chat, f"{self._device.user} {self.count}")
 
     def stop(self) -> None:
-        """Come to an end."""
+        """Stop after the current message."""
         self._is_stopped = True
 
-    async def go_on(self, messages: int) -> None:
-        """Wait until this many more messages were sent."""
+    async def wait_for_sends(self, messages: int) -> None:
+        """Wait until as many more messages have been sent."""
         wanted = self.count + messages
-        await eventually(lambda: self.count >= wanted, DEADLINE_S, "messages")
+        await eventually(lambda: self.count >= wanted, DEADLINE_S, "more messages are sent")
 
 
-async def test_chat_that_turns_large_and_small_under_load_loses_and_repeats_nothing(
-    crowd: Stack, people: list[RawChat]
+async def test_transitions_under_load_lose_and_repeat_no_entry(
+    large_chat_stack: Stack, devices: list[RawChat]
 ) -> None:
-    """Each entry comes once and in order to each device, however often it turns and reconnects."""
-    alice, bob, carol, *guests = people
-    chat = await create(alice, [bob, carol])
-    second = crowd.chat_of(carol.user, port=carol.port, device="second")
+    """Each device gets each entry once and in order, across transitions and reconnects."""
+    alice, bob, carol, *guests = devices
+    chat = await create_group(alice, [bob, carol])
+    second = large_chat_stack.chat_of(carol.user, port=carol.port, device="second")
     async with second:
-        speakers = [Speaker(device, chat) for device in (alice, bob)]
-        talks = [asyncio.create_task(speaker.run()) for speaker in speakers]
+        loops = [SendLoop(device, chat) for device in (alice, bob)]
+        tasks = [asyncio.create_task(loop.run()) for loop in loops]
         for number in range(2):
-            infos = [await change(alice, "invite", chat, users=[guest.user]) for guest in guests]
+            infos = [
+                await change_membership(alice, "invite", chat, users=[guest.user])
+                for guest in guests
+            ]
             assert [info.get("large", False) for info in infos] == [False, False, True]
-            await speakers[0].go_on(10)
+            await loops[0].wait_for_sends(10)
             await second.abort()
-            await speakers[1].go_on(10)
+            await loops[1].wait_for_sends(10)
             if number == 1:
                 await second.start(port=bob.port)
-                await speakers[1].go_on(5)
+                await loops[1].wait_for_sends(5)
             for guest in guests:
-                await change(alice, "remove", chat, user=guest.user)
+                await change_membership(alice, "remove", chat, user=guest.user)
             if number != 1:
-                await second.start(port=crowd.ports()[number % 2])
-            await speakers[0].go_on(10)
-        for speaker in speakers:
-            speaker.stop()
-        await asyncio.gather(*talks)
+                await second.start(port=large_chat_stack.ports()[number % 2])
+            await loops[0].wait_for_sends(10)
+        for loop in loops:
+            loop.stop()
+        await asyncio.gather(*tasks)
         end = (await say(alice, chat, "the end"))["seq"]
         for device in (alice, bob, carol, second):
-            await expect_upto(device, chat, end)
+            await expect_entry(device, chat, end)
 
         for device in (alice, bob, carol, second):
             assert not device.of_type("too_long"), device.device
-            assert seqs(device, chat) == list(range(1, end + 1)), device.device
+            assert get_seqs(device, chat) == list(range(1, end + 1)), device.device
     for guest in guests:
-        stays = stays_of(guest, chat)
-        assert len(stays) == 2
-        for stay in stays:
-            assert [seq for seq, _ in stay] == list(range(stay[0][0], stay[-1][0] + 1))
-            assert stay[-1][1] == f"{guest.user}:"
-    ways = {event["seq"] == 0 for event in alice.of_type("event", kind="message", chat=chat)}
-    assert ways == {True, False}
+        memberships = split_by_membership(guest, chat)
+        assert len(memberships) == 2
+        for entries in memberships:
+            assert [seq for seq, _ in entries] == list(range(entries[0][0], entries[-1][0] + 1))
+            assert entries[-1][1] == f"{guest.user}:"
+    has_no_inbox_seq = {
+        event["seq"] == 0 for event in alice.of_type("event", kind="message", chat=chat)
+    }
+    assert has_no_inbox_seq == {True, False}
 
 
-async def test_device_that_names_no_place_hears_of_a_large_time_that_is_over(
-    people: list[RawChat],
+async def test_device_without_seqs_of_large_chats_gets_too_long_for_a_chat_that_was_large(
+    devices: list[RawChat],
 ) -> None:
-    """The server cannot know what the device lacks, so it reports a gap (promise P5)."""
-    alice, bob, carol, *guests = people
-    chat = await create(alice, people[1:])
+    """The server cannot know which entries the device has, so it reports a gap (promise P5)."""
+    alice, bob, carol, *guests = devices
+    chat = await create_group(alice, devices[1:])
     await say(alice, chat, "one")
-    await expect_upto(carol, chat, 1)
+    await expect_entry(carol, chat, 1)
     await carol.abort()
     await say(bob, chat, "two")
     for guest in guests:
-        await change(alice, "remove", chat, user=guest.user)
+        await change_membership(alice, "remove", chat, user=guest.user)
     end = (await say(alice, chat, "small again"))["seq"]
 
     await carol.start(large={})
-    await expect_upto(carol, chat, end)
+    await expect_entry(carol, chat, end)
 
     too_long = await carol.expect_frame("too_long", DEADLINE_S)
     assert [line["chat"] for line in too_long["chats"]] == [chat]
@@ -345,42 +358,42 @@ async def test_device_that_names_no_place_hears_of_a_large_time_that_is_over(
     assert page["messages"][0]["body"] == "two"
 
 
-def stays_of(guest: RawChat, chat: str) -> list[list[tuple[int, str]]]:
-    """Entries that a guest received, by membership."""
-    stays: list[list[tuple[int, str]]] = []
-    for place in places(guest, chat):
-        if place[1] == f"{guest.user}:member":
-            stays.append([])
-        stays[-1].append(place)
-    return stays
+def split_by_membership(guest: RawChat, chat: str) -> list[list[tuple[int, str]]]:
+    """Return the entries that a user received, one list for each membership."""
+    memberships: list[list[tuple[int, str]]] = []
+    for entry in get_entries(guest, chat):
+        if entry[1] == f"{guest.user}:member":
+            memberships.append([])
+        memberships[-1].append(entry)
+    return memberships
 
 
-async def test_large_chat_goes_on_after_redis_lost_everything(
-    crowd: Stack, people: list[RawChat]
+async def test_large_chat_is_delivered_after_redis_lost_its_data(
+    large_chat_stack: Stack, devices: list[RawChat]
 ) -> None:
-    """Devices start from a snapshot, and get all later entries once and in order."""
-    alice, bob, *_ = people
-    chat = await create(alice, people[1:])
+    """Devices start from a snapshot and get all later entries once and in order."""
+    alice, bob, *_ = devices
+    chat = await create_group(alice, devices[1:])
     for number in range(1, 6):
         ack = await say(alice, chat, f"text {number}")
     await alice.expect(lambda me: not me.unstored, DEADLINE_S, "all stored")
-    client = redis.asyncio.Redis.from_url(crowd.redis_url, socket_timeout=60)
+    client = redis.asyncio.Redis.from_url(large_chat_stack.redis_url, socket_timeout=60)
     await client.flushall()
     await client.aclose()
-    for device in people:
+    for device in devices:
         await device.expect(lambda me: me.of_type("reset"), DEADLINE_S, "a reset")
 
-    # Devices come back one by one; each is told up to where it has to read by itself.
-    said: set[int] = set()
+    # Devices start again one by one; each snapshot has the seq up to which the device must read.
+    sent: set[int] = set()
     numbers = itertools.count(1)
-    while not all(said.intersection(seqs(device, chat)) for device in people):
-        said.add(await say_at_last(alice, chat, f"again {next(numbers)}"))
+    while not all(sent.intersection(get_seqs(device, chat)) for device in devices):
+        sent.add(await send_until_accepted(alice, chat, f"again {next(numbers)}"))
         await asyncio.sleep(0.1)
-    last = await say_at_last(alice, chat, "the end")
+    last = await send_until_accepted(alice, chat, "the end")
 
-    for device in people:
-        await expect_upto(device, chat, last)
-        live = [seq for seq in seqs(device, chat) if seq > ack["seq"]]
+    for device in devices:
+        await expect_entry(device, chat, last)
+        live = [seq for seq in get_seqs(device, chat) if seq > ack["seq"]]
         snapshots = device.of_type("reset") + device.of_type("too_long")
         lines = [line for frame in snapshots for line in frame["chats"] if line["chat"] == chat]
         assert chat in {each["chat"] for frame in snapshots for each in frame.get("large", [])}
@@ -391,8 +404,8 @@ async def test_large_chat_goes_on_after_redis_lost_everything(
     assert [message["seq"] for message in page["messages"]] == list(range(1, last + 1))
 
 
-async def say_at_last(device: RawChat, chat: str, body: str) -> int:
-    """Send a message until it is taken; return its place."""
+async def send_until_accepted(device: RawChat, chat: str, body: str) -> int:
+    """Send a message until it is accepted; return its seq."""
     ref = f"r{next(_refs)}"
     async with asyncio.timeout(DEADLINE_S):
         while True:
@@ -402,50 +415,54 @@ async def say_at_last(device: RawChat, chat: str, body: str) -> int:
             await asyncio.sleep(0.05)
 
 
-async def test_turn_whose_teller_died_is_told_by_repair(
-    crowd: Stack, people: list[RawChat]
+async def test_transition_interrupted_by_a_worker_crash_is_completed_by_repair(
+    large_chat_stack: Stack, devices: list[RawChat]
 ) -> None:
-    """Between the change and the members' inboxes: it is found in the turnover of the chat."""
-    alice, bob, carol, *guests = people
-    chat = await create(alice, [bob, carol, *guests[:2]])
+    """The worker crashes before it notifies the members; repair finds the pending propagation."""
+    alice, bob, carol, *guests = devices
+    chat = await create_group(alice, [bob, carol, *guests[:2]])
     await say(alice, chat, "small")
-    worker: Server = crowd.workers["persist-repair-rpc"]
+    worker: Server = large_chat_stack.workers["persist-repair-rpc"]
     worker.kill()
     env = {"CHAT_FAILPOINT": "membership.after_redis:kill"}
-    broken = await crowd.bring_up_worker("rpc", **env)
+    broken = await large_chat_stack.bring_up_worker("rpc", **env)
     with pytest.raises(Failed):
-        await change(alice, "invite", chat, users=[guests[2].user])
+        await change_membership(alice, "invite", chat, users=[guests[2].user])
     assert broken.process is not None
     sent = [(await say(alice, chat, f"text {number}"))["seq"] for number in range(3)]
-    await crowd.bring_up_worker("persist", "repair", "rpc")
+    await large_chat_stack.bring_up_worker("persist", "repair", "rpc")
 
     for device in (alice, bob, carol):
-        await expect_upto(device, chat, sent[-1])
-        assert seqs(device, chat) == list(range(1, sent[-1] + 1))
-    await expect_upto(guests[2], chat, sent[-1])
-    assert seqs(guests[2], chat) == list(range(2, sent[-1] + 1))
+        await expect_entry(device, chat, sent[-1])
+        assert get_seqs(device, chat) == list(range(1, sent[-1] + 1))
+    await expect_entry(guests[2], chat, sent[-1])
+    assert get_seqs(guests[2], chat) == list(range(2, sent[-1] + 1))
 
 
-async def test_client_follows_a_chat_that_turns(crowd: Stack, people: list[RawChat]) -> None:
-    """The SDK switches to the large chat and back, also while it is disconnected."""
-    alice, bob, carol, *guests = people
-    chat = await create(alice, [bob, carol])
+async def test_sdk_client_follows_large_chat_transitions(
+    large_chat_stack: Stack, devices: list[RawChat]
+) -> None:
+    """The SDK client gets each message once while the chat becomes large, small and large again."""
+    alice, bob, carol, *guests = devices
+    chat = await create_group(alice, [bob, carol])
 
     async def get_token() -> str:
-        return crowd.token(bob.user)
+        return large_chat_stack.token(bob.user)
 
     client = ChatClient(f"ws://127.0.0.1:{bob.port}/", get_token, device="sdk", open_s=DEADLINE_S)
     async with client:
         await client.history(chat)
         wanted = []
-        for turn in ("invite", "remove", "invite"):
-            if turn == "invite":
-                await change(alice, "invite", chat, users=[guest.user for guest in guests])
+        for change in ("invite", "remove", "invite"):
+            if change == "invite":
+                await change_membership(
+                    alice, "invite", chat, users=[guest.user for guest in guests]
+                )
             else:
                 for guest in guests:
-                    await change(alice, "remove", chat, user=guest.user)
+                    await change_membership(alice, "remove", chat, user=guest.user)
             for number in range(3):
-                wanted.append(f"{turn} {number}")
+                wanted.append(f"{change} {number}")
                 await say(alice, chat, wanted[-1])
 
         def bodies() -> list[str]:

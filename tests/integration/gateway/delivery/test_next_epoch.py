@@ -1,4 +1,4 @@
-"""Events of the next epoch of Redis reach no device before its `reset` (promises P4 and P5)."""
+"""No device gets events of the next Redis epoch before its `reset` (promises P4 and P5)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BODY = b',"kind":"chat","chat":"%s","info":{"name":"of the next epoch"}}'
 
 
 async def test_inbox_of_the_next_epoch_is_not_sent_before_the_reset(tmp_path: Path) -> None:
-    """Another process fills Redis again before this gateway has noticed that it was emptied."""
+    """Another process writes to the emptied Redis before this gateway notices the data loss."""
     async with contextlib.AsyncExitStack() as exits:
         stack = exits.enter_context(open_stack(tmp_path, fsync="no", env=PATIENT))
         alice, bob = [
@@ -40,9 +40,9 @@ async def test_inbox_of_the_next_epoch_is_not_sent_before_the_reset(tmp_path: Pa
         async with open_hot(redis_settings(stack.redis_url)) as hot:
             inboxes = Inboxes(hot)
             for _ in range(head + 3):
-                (place,) = await inboxes.append_event([user], ChatId(chat), BODY % chat.encode())
-            mail = msgspec.msgpack.encode([NewSeq(user, place.seq)])
-            await hot.write("XADD", gateway_stream, "*", "r", mail)
+                (position,) = await inboxes.append_event([user], ChatId(chat), BODY % chat.encode())
+            records = msgspec.msgpack.encode([NewSeq(user, position.seq)])
+            await hot.write("XADD", gateway_stream, "*", "r", records)
         await bob.expect(lambda me: me.of_type("reset"), DEADLINE_S, "a reset")
 
         before_reset = bob.frames[: bob.frames.index(bob.of_type("reset")[0])]

@@ -1,4 +1,4 @@
-"""The door of deploy/compose: Caddy with our Caddyfile, in front of what stands in for the rest."""
+"""The reverse proxy of deploy/compose: Caddy with its Caddyfile, in front of stub servers."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ HOST = "127.0.0.1"
 SPOOFED = {"X-Forwarded-For": "6.6.6.6"}
 
 
-class Door:
-    """Caddy's ports, and what came through: (who got it, method, path, headers)."""
+class Proxy:
+    """Caddy's ports, and the forwarded requests as (upstream, method, path, headers)."""
 
     def __init__(self) -> None:
         self.page_port, self.files_port, self.admin_port = (free_port() for _ in range(3))
-        self.seen: list[tuple[str, str, str, dict[str, str]]] = []
+        self.requests: list[tuple[str, str, str, dict[str, str]]] = []
 
-    def ask(self, port: int, method: str, path: str) -> int:
-        """Return the status of an answer; nothing of the path is tidied up before it is sent."""
+    def request(self, port: int, method: str, path: str) -> int:
+        """Send a request and return the status; the path is sent without normalization."""
         connection = http.client.HTTPConnection(HOST, port, timeout=30)
         connection.request(method, path, headers=SPOOFED)
         status = connection.getresponse().status
@@ -39,31 +39,31 @@ class Door:
         return status
 
 
-def start_http(name: str, door: Door) -> ThreadingHTTPServer:
+def start_http(name: str, proxy: Proxy) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         def handle_any(self) -> None:
             headers = {key.lower(): value for key, value in self.headers.items()}
-            door.seen.append((name, self.command, self.path, headers))
+            proxy.requests.append((name, self.command, self.path, headers))
             self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-        # Names that the standard library asks for.
+        # The standard library requires these names.
         do_GET = do_POST = do_DELETE = do_PUT = handle_any  # noqa: N815
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer((HOST, 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
 
 
-def start_gateway(door: Door) -> Server:
+def start_gateway(proxy: Proxy) -> Server:
     def echo(connection: ServerConnection) -> None:
         assert connection.request is not None
         headers = {key.lower(): value for key, value in connection.request.headers.raw_items()}
-        door.seen.append(("gateway", "GET", connection.request.path, headers))
+        proxy.requests.append(("gateway", "GET", connection.request.path, headers))
         for message in connection:
             connection.send(message)
 
@@ -73,10 +73,10 @@ def start_gateway(door: Door) -> Server:
 
 
 @pytest.fixture(scope="module")
-def door() -> Iterator[Door]:
-    door = Door()
-    gateway = start_gateway(door)
-    api, objects = start_http("api", door), start_http("objects", door)
+def proxy() -> Iterator[Proxy]:
+    proxy = Proxy()
+    gateway = start_gateway(proxy)
+    api, objects = start_http("api", proxy), start_http("objects", proxy)
     ports = {
         "GATEWAY": gateway.socket.getsockname()[1],
         "API": api.server_port,
@@ -86,9 +86,9 @@ def door() -> Iterator[Door]:
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": home,
-            "PAGE_ADDRESS": f":{door.page_port}",
-            "FILES_ADDRESS": f":{door.files_port}",
-            "ADMIN_ADDRESS": f"localhost:{door.admin_port}",
+            "PAGE_ADDRESS": f":{proxy.page_port}",
+            "FILES_ADDRESS": f":{proxy.files_port}",
+            "ADMIN_ADDRESS": f"localhost:{proxy.admin_port}",
             **{f"{name}_PORT": str(port) for name, port in ports.items()},
             **{f"{name}_HOST": HOST for name in ports},
         }
@@ -100,8 +100,8 @@ def door() -> Iterator[Door]:
                 stderr=log,
             )
         try:
-            asyncio.run(eventually(lambda: is_open(door), what="Caddy"))
-            yield door
+            asyncio.run(eventually(lambda: is_open(proxy), what="Caddy"))
+            yield proxy
         finally:
             caddy.terminate()
             caddy.wait(30)
@@ -111,28 +111,28 @@ def door() -> Iterator[Door]:
                 server.server_close()
 
 
-def is_open(door: Door) -> bool:
+def is_open(proxy: Proxy) -> bool:
     try:
-        return door.ask(door.page_port, "GET", "/healthz") == 200
+        return proxy.request(proxy.page_port, "GET", "/healthz") == 200
     except OSError:
         return False
 
 
-def test_sockets_go_to_gateways_and_all_else_to_the_api(door: Door) -> None:
-    """On one port; and no client can choose the address that it appears to come from."""
-    door.seen.clear()
-    with connect(f"ws://{HOST}:{door.page_port}/", additional_headers=SPOOFED) as socket:
+def test_websockets_reach_the_gateway_and_other_requests_the_api(proxy: Proxy) -> None:
+    """Both use one port, and a client cannot spoof its address with X-Forwarded-For."""
+    proxy.requests.clear()
+    with connect(f"ws://{HOST}:{proxy.page_port}/", additional_headers=SPOOFED) as socket:
         socket.send("hello")
         echoed = socket.recv(timeout=30)
-    status = door.ask(door.page_port, "POST", "/v1/login")
+    status = proxy.request(proxy.page_port, "POST", "/v1/login")
 
     assert echoed == "hello"
     assert status == 200
-    assert [(who, path) for who, _, path, _ in door.seen] == [
+    assert [(upstream, path) for upstream, _, path, _ in proxy.requests] == [
         ("gateway", "/"),
         ("api", "/v1/login"),
     ]
-    assert {headers["x-forwarded-for"] for *_, headers in door.seen} == {HOST}
+    assert {headers["x-forwarded-for"] for *_, headers in proxy.requests} == {HOST}
 
 
 @pytest.mark.parametrize(
@@ -143,16 +143,16 @@ def test_sockets_go_to_gateways_and_all_else_to_the_api(door: Door) -> None:
         ("POST", "/chatserver/"),
     ],
 )
-def test_links_to_files_reach_the_bucket(door: Door, method: str, path: str) -> None:
-    """As they were signed: path and host unchanged."""
-    door.seen.clear()
+def test_presigned_urls_reach_the_bucket_unchanged(proxy: Proxy, method: str, path: str) -> None:
+    """Path and host are part of the signature, so they must arrive unchanged."""
+    proxy.requests.clear()
 
-    status = door.ask(door.files_port, method, path)
+    status = proxy.request(proxy.files_port, method, path)
 
     assert status == 200
-    ((who, seen_method, seen_path, headers),) = door.seen
-    assert (who, seen_method, seen_path) == ("objects", method, path)
-    assert headers["host"] == f"{HOST}:{door.files_port}"
+    ((upstream, received_method, received_path, headers),) = proxy.requests
+    assert (upstream, received_method, received_path) == ("objects", method, path)
+    assert headers["host"] == f"{HOST}:{proxy.files_port}"
 
 
 @pytest.mark.parametrize(
@@ -169,11 +169,13 @@ def test_links_to_files_reach_the_bucket(door: Door, method: str, path: str) -> 
         ("DELETE", "/chatserver/key"),
     ],
 )
-def test_nothing_else_of_the_s3_server_can_be_reached(door: Door, method: str, path: str) -> None:
-    """Its administration asks for no password, and only our processes write and delete."""
-    door.seen.clear()
+def test_other_paths_and_methods_of_the_s3_server_return_404(
+    proxy: Proxy, method: str, path: str
+) -> None:
+    """The emulator's admin API has no password, and only the server may write and delete."""
+    proxy.requests.clear()
 
-    status = door.ask(door.files_port, method, path)
+    status = proxy.request(proxy.files_port, method, path)
 
     assert status == 404
-    assert door.seen == []
+    assert proxy.requests == []

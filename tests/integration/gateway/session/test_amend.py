@@ -1,4 +1,4 @@
-"""chat.v1: edit, delete and react, seen by two users: live, after a reconnect, in each tier."""
+"""chat.v1: edit, delete and react, for two users: live, after a reconnect and in each tier."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ pytest_plugins = ["tests.support.stack_fixtures"]
 NewName = Callable[[str], str]
 
 
-async def read(chat: RawChat, where: str, **window: Any) -> dict[int, dict[str, Any]]:
-    """Read a page of history, by seq."""
-    page = await chat.ask("history", chat=where, **window)
+async def read(device: RawChat, chat: str, **window: Any) -> dict[int, dict[str, Any]]:
+    """Read a page of history; return its messages by seq."""
+    page = await device.ask("history", chat=chat, **window)
     return {message["seq"]: message for message in page["messages"]}
 
 
-async def change(chat: RawChat, type_: str, where: str, seq: int, **fields: Any) -> dict[str, Any]:
-    """Ask for a change under a new ref; return the ack."""
-    ref = fields.pop("ref", f"{chat.device}-{type_}-{len(chat.frames)}")
-    return await chat.ask(type_, chat=where, seq=seq, ref=ref, **fields)
+async def change(device: RawChat, type_: str, chat: str, seq: int, **fields: Any) -> dict[str, Any]:
+    """Request a change under a new ref; return the ack."""
+    ref = fields.pop("ref", f"{device.device}-{type_}-{len(device.frames)}")
+    return await device.ask(type_, chat=chat, seq=seq, ref=ref, **fields)
 
 
-async def refused(chat: RawChat, type_: str, where: str, seq: int, **fields: Any) -> Failed:
-    """Ask for a change that is refused; return the refusal."""
+async def refused(device: RawChat, type_: str, chat: str, seq: int, **fields: Any) -> Failed:
+    """Request a change that is refused; return the error."""
     with pytest.raises(Failed) as caught:
-        await change(chat, type_, where, seq, **fields)
+        await change(device, type_, chat, seq, **fields)
     return caught.value
 
 
 def replay(device: RawChat, chat: str) -> dict[int, frames.Message]:
-    """Apply the events that a device was sent, as a client does; return the messages."""
+    """Apply the events that a device received, as a client does; return the messages."""
     kept: dict[int, frames.Message] = {}
     for event in device.of_type("event", chat=chat):
         if "message" in event:
@@ -54,18 +54,18 @@ def replay(device: RawChat, chat: str) -> dict[int, frames.Message]:
     return kept
 
 
-# what the others see
+# delivery
 
 
 async def test_changes_reach_both_sides_live(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """An edit, a reaction and a delete come as events with places of their own."""
+    """An edit, a reaction and a delete are events with a seq of their own."""
     one, two = [(await alice.say(pair, text))["seq"] for text in ("one", "two")]
 
     edit = await change(alice, "edit", pair, one, body="uno")
     react = await change(bob, "react", pair, one, emoji="👍")
-    gone = await change(alice, "delete", pair, two)
+    delete = await change(alice, "delete", pair, two)
 
-    assert [edit["seq"], react["seq"], gone["seq"]] == [3, 4, 5]
+    assert [edit["seq"], react["seq"], delete["seq"]] == [3, 4, 5]
     assert not edit["dup"] and edit["durability"] == "hot"
     for side in (alice, bob):
         event = await side.expect_frame("event", kind="delete", chat=pair)
@@ -77,8 +77,10 @@ async def test_changes_reach_both_sides_live(alice: RawChat, bob: RawChat, pair:
         assert (kept[two].body, kept[two].deleted) == ("", True)
 
 
-async def test_changes_missed_come_with_resume(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """A reconnected device has the same messages, and never gets a deleted text (I15)."""
+async def test_missed_changes_are_delivered_on_resume(
+    alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """A reconnected device has the same messages and never receives deleted text (I15)."""
     one = (await alice.say(pair, "one"))["seq"]
     await bob.expect_bodies(pair, ["one"])
     await bob.abort()
@@ -99,15 +101,15 @@ async def test_changes_missed_come_with_resume(alice: RawChat, bob: RawChat, pai
     assert seqs == list(range(1, 7))
 
 
-async def test_history_shows_messages_as_they_are_now(
+async def test_history_returns_the_current_state_of_messages(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """From the hot tier: edited, with reactions, and without what was deleted."""
+    """In the hot tier: with edits and reactions, and without deleted text."""
     one, secret = [(await alice.say(pair, text))["seq"] for text in ("one", "secret-1")]
     edit = await change(alice, "edit", pair, secret, body="secret-2")
     await change(alice, "edit", pair, one, body="uno")
     react = await change(bob, "react", pair, one, emoji="👍")
-    gone = await change(alice, "delete", pair, secret)
+    delete = await change(alice, "delete", pair, secret)
 
     for window in ({}, {"after": 0}, {"before": 7}, {"limit": 6}):
         rows = await read(bob, pair, **window)
@@ -116,20 +118,20 @@ async def test_history_shows_messages_as_they_are_now(
         assert rows[one]["body"] == "uno"
         assert (rows[one]["rev"], rows[one]["reactions"]) == (react["seq"], {bob.user: "👍"})
         assert (rows[secret]["body"], rows[secret]["deleted"]) == ("", True)
-        assert rows[secret]["rev"] == gone["seq"]
+        assert rows[secret]["rev"] == delete["seq"]
         assert (rows[edit["seq"]]["body"], rows[edit["seq"]]["deleted"]) == ("", True)
         assert "secret" not in str(rows)
     assert (await read(bob, pair, before=secret, limit=1)).keys() == {one}
     assert (await read(bob, pair, after=one, limit=1))[secret]["deleted"]
 
 
-# who may
+# permissions
 
 
 async def test_changes_of_others_messages_are_forbidden(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """In a direct chat users change only their own messages; both may react to all."""
+    """In a direct chat users edit and delete only their own messages; both may react to all."""
     seq = (await alice.say(pair, "mine"))["seq"]
 
     assert (await refused(bob, "edit", pair, seq, body="yours")).code == "forbidden"
@@ -137,8 +139,8 @@ async def test_changes_of_others_messages_are_forbidden(
     assert (await change(bob, "react", pair, seq, emoji="👍"))["seq"] == 2
 
 
-async def test_owner_of_a_group_deletes_what_others_say(alice: RawChat, bob: RawChat) -> None:
-    """The creator of a group moderates it."""
+async def test_owner_of_a_group_may_delete_messages_of_others(alice: RawChat, bob: RawChat) -> None:
+    """A member who is not the owner may not."""
     made = await alice.ask("create_chat", ref="g1", members=[bob.user], name="Team")
     chat = made["chat"]["chat"]
     mine, yours = (await alice.say(chat, "a"))["seq"], (await bob.say(chat, "b"))["seq"]
@@ -149,10 +151,10 @@ async def test_owner_of_a_group_deletes_what_others_say(alice: RawChat, bob: Raw
     assert (await read(bob, chat))[yours]["deleted"]
 
 
-async def test_changes_by_strangers_find_nothing(
+async def test_changes_by_non_members_get_not_found(
     alice: RawChat, pair: str, stack: Stack, new_name: NewName
 ) -> None:
-    """A non-member gets the error for a chat that does not exist (promise P7)."""
+    """The error is that for a chat that does not exist (promise P7)."""
     seq = (await alice.say(pair, "mine"))["seq"]
     async with stack.chat_of(new_name("carol")) as carol:
         for type_, fields in (
@@ -169,10 +171,8 @@ async def test_changes_by_strangers_find_nothing(
         assert (await refused(carol, "edit", "nowhere", 1, body="x")).code == "not_found"
 
 
-async def test_changes_that_make_no_sense_are_refused(
-    alice: RawChat, bob: RawChat, pair: str
-) -> None:
-    """Each with the reason."""
+async def test_invalid_changes_are_refused(alice: RawChat, bob: RawChat, pair: str) -> None:
+    """Each error has the code and message for its cause."""
     seq = (await alice.say(pair, "one"))["seq"]
     react = (await change(bob, "react", pair, seq, emoji="👍"))["seq"]
 
@@ -191,7 +191,7 @@ async def test_changes_that_make_no_sense_are_refused(
 
 @pytest.mark.parametrize("kind", frames.RESERVED_KINDS)
 async def test_send_of_a_reserved_kind_is_refused(alice: RawChat, pair: str, kind: str) -> None:
-    """A message cannot pass for a change, nor for what stands in for one."""
+    """A message cannot pass as a change or as another reserved entry."""
     with pytest.raises(Failed) as caught:
         await alice.ask_send(pair, "r", "x", kind=kind)
 
@@ -202,10 +202,10 @@ async def test_send_of_a_reserved_kind_is_refused(alice: RawChat, pair: str, kin
 # refs
 
 
-async def test_change_again_under_its_ref_is_the_same_change(
+async def test_retry_of_a_change_returns_the_first_ack(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """A retry has the first one's place and changes nothing (promise P2)."""
+    """A retry under the same ref has the same seq and changes nothing (promise P2)."""
     seq = (await alice.say(pair, "one"))["seq"]
     for type_, fields in (
         ("edit", {"body": "two"}),
@@ -221,10 +221,8 @@ async def test_change_again_under_its_ref_is_the_same_change(
     assert sorted(await read(bob, pair)) == [1, 2, 3, 4]
 
 
-async def test_change_under_a_ref_of_something_else_is_a_conflict(
-    alice: RawChat, pair: str
-) -> None:
-    """One space of refs for messages and changes of a sender in a chat."""
+async def test_change_under_a_ref_in_use_is_a_conflict(alice: RawChat, pair: str) -> None:
+    """Messages and changes of a sender in a chat share one namespace of refs."""
     seq = (await alice.say(pair, "one", ref="r1"))["seq"]
     await change(alice, "edit", pair, seq, ref="r2", body="two")
 
@@ -237,13 +235,13 @@ async def test_change_under_a_ref_of_something_else_is_a_conflict(
     assert caught.value.code == "conflict"
 
 
-# for oneself
+# delete for oneself
 
 
-async def test_delete_for_me_hides_from_me_alone(
+async def test_delete_for_me_hides_the_message_from_the_own_user_only(
     alice: RawChat, bob: RawChat, pair: str, stack: Stack
 ) -> None:
-    """On all devices of the user, live, in history and after a reconnect; no other user notices."""
+    """It is hidden on all devices of the user: live, in history and in `sync`."""
     one, two = [(await alice.say(pair, text))["seq"] for text in ("secret", "two")]
     await bob.expect_bodies(pair, ["secret", "two"])
     async with stack.chat_of(bob.user, device="bob-late") as other:
@@ -264,36 +262,36 @@ async def test_delete_for_me_hides_from_me_alone(
     assert not alice.of_type("event", kind="hidden")
 
 
-async def test_delete_for_me_reaches_the_directory(
+async def test_delete_for_me_is_stored_in_the_directory(
     alice: RawChat, bob: RawChat, pair: str, stack: Stack
 ) -> None:
-    """So that it outlives the hot tier."""
+    """Hidden messages are stored in DynamoDB, so they survive the loss of Redis."""
     for number in range(3):
         await alice.say(pair, f"m{number}")
     for seq in (1, 3):
         await change(bob, "delete", pair, seq, **{"for": "me"})
 
-    async def is_there() -> bool:
-        place = (stack.dynamodb.endpoint, "chat_directory", "PK", f"c#{pair}")
-        rows = await asyncio.to_thread(read_partition, *place)
+    async def is_stored() -> bool:
+        partition = (stack.dynamodb.endpoint, "chat_directory", "PK", f"c#{pair}")
+        rows = await asyncio.to_thread(read_partition, *partition)
         hidden = {row["SK"]["S"]: set(row["hidden"]["NS"]) for row in rows if "hidden" in row}
         return hidden == {f"m#{bob.user}": {"1", "3"}}
 
-    await eventually(is_there)
+    await eventually(is_stored)
 
 
 # the warm tier
 
 
 async def fill(alice: RawChat, chat: str, count: int = 45) -> None:
-    """Send so much that what was there has left the shallow hot tier."""
+    """Send so many messages that earlier ones are only in the warm tier."""
     for number in range(count - 1):
         await alice.post(chat, f"filler {number}")
     await alice.say(chat, "last filler", durability="stored")
 
 
 async def test_changes_of_messages_in_the_warm_tier(shallow: Stack, new_name: NewName) -> None:
-    """Messages that left Redis long ago can be edited, reacted to and deleted."""
+    """Messages that are no longer in Redis can be edited, reacted to and deleted."""
     bob = await shallow.chat_of(new_name("bob")).start()
     async with shallow.chat_of(new_name("alice")) as alice:
         chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
@@ -308,7 +306,7 @@ async def test_changes_of_messages_in_the_warm_tier(shallow: Stack, new_name: Ne
         await change(alice, "edit", chat, one, body="uno")
         await change(alice, "delete", chat, secret)
 
-        # At once by the overlay, for good when it is applied.
+        # First from the overlay, later from the items to which it was applied.
         rows = await read(bob, chat, after=0, limit=5)
         assert (rows[one]["body"], rows[one]["reactions"]) == ("uno", {bob.user: "👍"})
         assert (rows[secret]["body"], rows[secret]["deleted"]) == ("", True)
@@ -327,10 +325,10 @@ async def test_changes_of_messages_in_the_warm_tier(shallow: Stack, new_name: Ne
         assert sorted(items) == list(range(1, len(items) + 1))
 
 
-async def test_chat_list_previews_the_newest_message_as_it_is_now(
+async def test_chat_list_previews_the_current_state_of_the_newest_message(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """An edit or a reaction is no message; what was edited shows its new text."""
+    """Edits and reactions are no messages; an edited message has its new text."""
     seq = (await alice.say(pair, "helo"))["seq"]
     await change(alice, "edit", pair, seq, body="hello")
     await change(bob, "react", pair, seq, emoji="👍")
@@ -342,7 +340,7 @@ async def test_chat_list_previews_the_newest_message_as_it_is_now(
 
 
 async def test_change_moves_no_read_mark(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """Only who writes a message has read those before it; clients count with that."""
+    """Sending a message marks earlier ones as read; a reaction does not."""
     one = (await alice.say(pair, "one"))["seq"]
     await alice.say(pair, "two")
 

@@ -1,6 +1,6 @@
-"""chat.v1: input that is not exactly valid gets one error that names it, and the connection lives.
+"""chat.v1: invalid input gets one error that names the field; the connection stays open.
 
-The cases come from the frame types, so a new field is tested at its bounds as soon as it exists.
+The cases are generated from the frame types, so the bounds of a new field are tested at once.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ NewName = Callable[[str], str]
 
 
 async def error_for(ws: RawSocket, payload: bytes) -> dict[str, Any]:
-    """Send a message and return the one error that answers it."""
+    """Send a message and return the error that answers it."""
     await ws.send(TEXT, payload)
     error = await ws.recv_json()
     assert error["type"] == "error", error
     return error
 
 
-async def expect_alive(ws: RawSocket) -> None:
-    """See that requests are still answered, and that nothing else was waiting."""
+async def expect_connection_open(ws: RawSocket) -> None:
+    """Check that requests are still answered and that no other frame was received."""
     await ws.send_json({"type": "chats", "id": 999})
     answer = await ws.recv_json()
     assert (answer["type"], answer["id"]) == ("page", 999)
 
 
 @pytest.mark.parametrize("cls", REQUESTS, ids=tag_of)
-async def test_field_beyond_its_bound_is_one_error_by_name(
+async def test_field_above_its_bound_is_one_error_that_names_it(
     live: RawSocket, cls: type[msgspec.Struct]
 ) -> None:
-    """Every bound of every field of every frame: code, field, id, and a connection that lives."""
+    """Every bound of every field of every frame: the error has the code, the field and the id."""
     for edge in edges_of(cls):
         payload = frame_with(edge, edge.beyond)
 
@@ -54,28 +54,28 @@ async def test_field_beyond_its_bound_is_one_error_by_name(
         assert error["message"].startswith((f"{field}:", f"{field}[0]:")), (str(edge), error)
         if "id" not in edge.path and "id" in sample_of(cls):
             assert error["id"] == 1, (str(edge), error)
-    await expect_alive(live)
+    await expect_connection_open(live)
 
 
 @pytest.mark.parametrize("cls", REQUESTS, ids=tag_of)
-async def test_missing_field_is_one_error_by_name(
+async def test_missing_field_is_one_error_that_names_it(
     live: RawSocket, cls: type[msgspec.Struct]
 ) -> None:
-    """The error names the missing field."""
+    """Every required field of every frame."""
     fields = sample_of(cls)
     for name in sorted(fields.keys() - {"type"}):
-        less = {key: value for key, value in fields.items() if key != name}
+        partial = {key: value for key, value in fields.items() if key != name}
 
-        error = await error_for(live, msgspec.json.encode(less))
+        error = await error_for(live, msgspec.json.encode(partial))
 
         assert (error["code"], f"`{name}`" in error["message"]) == ("bad_request", True)
-    await expect_alive(live)
+    await expect_connection_open(live)
 
 
 WRONG_TYPES: list[Any] = [None, True, 1.5, "text", [], {}, [[]], -1, 2**53, 2**70]
 
 
-# `auth` with a text that is no token is "unauthenticated".
+# `auth` with an invalid token is "unauthenticated".
 REFUSALS = {"bad_request", "not_found", "rate_limited", "unauthenticated"}
 
 
@@ -83,7 +83,7 @@ REFUSALS = {"bad_request", "not_found", "rate_limited", "unauthenticated"}
 async def test_value_of_another_type_is_an_error_or_an_answer(
     live: RawSocket, cls: type[msgspec.Struct]
 ) -> None:
-    """Any JSON value in any field gets exactly one answer, and never ends the connection."""
+    """Any JSON value in any field gets an answer and never ends the connection."""
     for name in cls.__struct_encode_fields__:
         for value in WRONG_TYPES:
             fields = sample_of(cls) | {name: value}
@@ -116,13 +116,13 @@ async def test_value_of_another_type_is_an_error_or_an_answer(
     ],
     ids=lambda payload: payload[:40].decode(),
 )
-async def test_json_that_is_no_frame_is_one_short_error(live: RawSocket, payload: bytes) -> None:
-    """JSON that is not a frame gets a short error without the client's own text."""
+async def test_json_that_is_not_a_frame_is_one_short_error(live: RawSocket, payload: bytes) -> None:
+    """The error does not echo the client's long input."""
     error = await error_for(live, payload)
 
     assert error["code"] == "bad_request"
     assert len(error["message"]) <= 300
-    await expect_alive(live)
+    await expect_connection_open(live)
 
 
 @pytest.mark.parametrize(
@@ -142,37 +142,37 @@ async def test_json_that_is_no_frame_is_one_short_error(live: RawSocket, payload
     ],
     ids=lambda payload: repr(payload[:40]),
 )
-async def test_what_is_no_json_ends_the_connection(live: RawSocket, payload: bytes) -> None:
-    """A peer that does not send JSON gets an error and is closed."""
+async def test_invalid_json_ends_the_connection(live: RawSocket, payload: bytes) -> None:
+    """A peer that does not send JSON is closed with 3501."""
     await live.send(TEXT, payload)
 
     await live.expect_close(BAD_PROTOCOL)
 
 
 @pytest.mark.parametrize("field", ["chat", "ref", "body", "kind", "more"])
-async def test_half_a_character_is_one_error_and_the_connection_lives(
+async def test_lone_surrogate_is_one_error_and_the_connection_stays_open(
     live: RawSocket, field: str
 ) -> None:
-    """A text cut inside an emoji is a mistake of one message, not of the client."""
-    fields = {"type": "send", "id": 5, "chat": "c", "ref": "r", "body": "b", field: "HALF"}
+    """A text that was cut inside an emoji makes one request invalid, not the connection."""
+    fields = {"type": "send", "id": 5, "chat": "c", "ref": "r", "body": "b", field: "SURROGATE"}
 
-    error = await error_for(live, msgspec.json.encode(fields).replace(b"HALF", rb"\ud83d"))
+    error = await error_for(live, msgspec.json.encode(fields).replace(b"SURROGATE", rb"\ud83d"))
 
     assert (error["id"], error["code"], error["temporary"]) == (5, "bad_request", False)
     assert error["message"].startswith(f"{field}: contains a lone surrogate")
-    await expect_alive(live)
+    await expect_connection_open(live)
 
 
-async def test_frame_that_asks_for_no_answer_gets_none(live: RawSocket) -> None:
-    """A mark without `id` and typing are not answered, even where they come to nothing."""
+async def test_frame_without_id_gets_no_answer(live: RawSocket) -> None:
+    """A mark without `id` and typing are not answered, even for a chat that does not exist."""
     for frame in ({"type": "mark", "read": 1}, {"type": "typing", "on": True}):
         await live.send_json({**frame, "chat": "no-such-chat"})
 
-    await expect_alive(live)
+    await expect_connection_open(live)
 
 
 async def test_unknown_fields_are_ignored(live: RawSocket) -> None:
-    """A newer client is understood as far as it is known."""
+    """A newer client may send fields that the server does not know."""
     await live.send_json({"type": "chats", "id": 1, "x": 1, "nested": {"type": "send"}})
 
     answer = await live.recv_json()
@@ -180,8 +180,8 @@ async def test_unknown_fields_are_ignored(live: RawSocket) -> None:
     assert (answer["type"], answer["id"]) == ("page", 1)
 
 
-async def test_error_of_a_bad_frame_is_not_taken_for_another_request(alice: RawChat) -> None:
-    """Among good requests, the error carries the id of the bad one."""
+async def test_error_of_an_invalid_frame_has_the_id_of_that_frame(alice: RawChat) -> None:
+    """Other requests of the connection get their own answers."""
     await alice.tell("history", id=41, chat="not an id")
     page = await alice.ask("chats")
 
@@ -190,17 +190,17 @@ async def test_error_of_a_bad_frame_is_not_taken_for_another_request(alice: RawC
 
 
 async def test_many_errors_do_not_end_the_connection(live: RawSocket) -> None:
-    """A confused client gets as many errors as it made mistakes."""
+    """Each of many invalid frames gets its own error."""
     for number in range(200):
         await live.send(TEXT, b'{"type":"nosuch","id":%d}' % number)
 
     for number in range(200):
         assert (await live.recv_json())["id"] == number
-    await expect_alive(live)
+    await expect_connection_open(live)
 
 
-async def test_requests_beyond_the_bound_are_refused_for_now(live: RawSocket) -> None:
-    """A client that does not wait for responses is refused; every request is answered once."""
+async def test_requests_above_the_limit_in_flight_are_refused_temporarily(live: RawSocket) -> None:
+    """A client that does not wait for answers gets `rate_limited`; each request gets one answer."""
     count = 200
     for number in range(count):
         await live.send_json({"type": "history", "id": number, "chat": "d-nosuch"})
@@ -216,7 +216,7 @@ async def test_requests_beyond_the_bound_are_refused_for_now(live: RawSocket) ->
             assert answer["retry_after_ms"] > 0
 
 
-# ── what a non-member asks ──────────────────────────────────────────────────────────────────────
+# ── requests of non-members ───────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("chat", ["foreign", "absent"])
@@ -232,7 +232,7 @@ async def test_requests_beyond_the_bound_are_refused_for_now(live: RawSocket) ->
     ],
     ids=str,
 )
-async def test_non_member_is_told_not_found_of_any_chat(
+async def test_non_member_gets_not_found_for_any_chat(
     stack: Stack,
     alice: RawChat,
     pair: str,
@@ -241,7 +241,7 @@ async def test_non_member_is_told_not_found_of_any_chat(
     fields: dict[str, Any],
     chat: str,
 ) -> None:
-    """For every request, a foreign chat looks like one that does not exist."""
+    """For every request, a error is that for a chat that does not exist."""
     await alice.say(pair, "secret")
     async with stack.chat_of(new_name("mallory")) as mallory:
         with pytest.raises(Failed) as caught:
@@ -255,7 +255,7 @@ async def test_non_member_is_told_not_found_of_any_chat(
 async def test_typing_of_a_non_member_reaches_nobody(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
 ) -> None:
-    """A signal from outside goes nowhere, and like every signal it is not answered."""
+    """A non-member's signal is dropped and, like every signal, not answered."""
     async with stack.chat_of(new_name("mallory")) as mallory:
         await mallory.tell("typing", chat=pair, on=True)
         await mallory.ask("chats")
@@ -265,10 +265,10 @@ async def test_typing_of_a_non_member_reaches_nobody(
     assert alice.of_type("signal") == bob.of_type("signal") == []
 
 
-async def test_sync_shows_nobody_else_s_inbox(
+async def test_sync_reads_only_the_own_inbox(
     stack: Stack, alice: RawChat, pair: str, new_name: NewName
 ) -> None:
-    """A cursor is a place in one's own inbox, whatever one writes into it."""
+    """A cursor is a position in the inbox of the authenticated user."""
     await alice.say(pair, "secret")
     async with stack.chat_of(new_name("mallory")) as mallory:
         cursor = {"epoch": mallory.welcome["epoch"], "seq": 0}

@@ -17,26 +17,26 @@ pytest_plugins = ["tests.support.stack_fixtures"]
 NewName = Callable[[str], str]
 
 
-async def refusal(who: RawChat, type_: str, **fields: Any) -> Failed:
-    """Return the error that a request is answered with."""
+async def refusal(device: RawChat, type_: str, **fields: Any) -> Failed:
+    """Return the error of a refused request."""
     with pytest.raises(Failed) as caught:
-        await who.ask(type_, **fields)
+        await device.ask(type_, **fields)
     return caught.value
 
 
-async def line_of(user: RawChat, chat: str) -> dict[str, Any]:
-    """Return a user's line of a chat in the chat list; what is 0 is filled in."""
+async def read_list_entry(user: RawChat, chat: str) -> dict[str, Any]:
+    """Return a user's chat list entry of a chat, with 0 for omitted counters."""
     line = (await user.read_list())[chat]
     return {"top": 0, "read": 0, "unread": 0} | line
 
 
-# ── direct chats ────────────────────────────────────────────────────────────────────────────────
+# ── direct chats ──────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_open_direct_is_the_same_chat_for_both_and_always(
+async def test_open_direct_returns_the_same_chat_to_both_users(
     alice: RawChat, bob: RawChat
 ) -> None:
-    """Whoever opens it, also concurrently: one chat, in each list once."""
+    """Concurrent requests of both users create one chat, listed once for each."""
     answers = await asyncio.gather(
         *(alice.ask("open_direct", user=bob.user) for _ in range(4)),
         *(bob.ask("open_direct", user=alice.user) for _ in range(4)),
@@ -53,10 +53,10 @@ async def test_open_direct_is_the_same_chat_for_both_and_always(
         assert side.of_type("event", kind="chat")[0]["info"] == infos[0]
 
 
-async def test_direct_chat_without_a_message_is_known_to_its_opener_only(
+async def test_direct_chat_without_a_message_is_listed_only_for_its_opener(
     alice: RawChat, bob: RawChat
 ) -> None:
-    """Opening a chat with a stranger puts nothing into their list or inbox, and no typing."""
+    """The other user gets no list entry, event or typing signal before the first message."""
     chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
     await alice.tell("typing", chat=chat, on=True)
     marker = (await bob.ask("create_chat", ref="marker", members=[alice.user]))["chat"]["chat"]
@@ -73,15 +73,15 @@ async def test_direct_chat_without_a_message_is_known_to_its_opener_only(
 
     kinds = [each["kind"] for each in bob.of_type("event") if each.get("chat") == chat]
     assert kinds[0] == "chat"
-    assert (await line_of(bob, chat))["unread"] == 1
+    assert (await read_list_entry(bob, chat))["unread"] == 1
     await bob.say(chat, "hi")
     await alice.expect_bodies(chat, ["hello", "hi"])
 
 
-async def test_direct_chat_is_listed_for_the_other_who_opens_it_too(
+async def test_direct_chat_that_both_opened_is_listed_for_both(
     alice: RawChat, bob: RawChat
 ) -> None:
-    """Both have opened it: both have it, without a message."""
+    """No message is needed."""
     chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
 
     await bob.ask("open_direct", user=alice.user)
@@ -90,25 +90,27 @@ async def test_direct_chat_is_listed_for_the_other_who_opens_it_too(
 
 
 async def test_open_direct_with_oneself_is_refused(alice: RawChat) -> None:
-    """A direct chat has two sides."""
+    """A direct chat has two different users."""
     failed = await refusal(alice, "open_direct", user=alice.user)
 
     assert failed.code == "bad_request"
     assert failed.message.startswith("user:")
 
 
-async def test_open_direct_with_nobody_is_not_found(alice: RawChat, new_name: NewName) -> None:
-    """There is no chat with a user who does not exist."""
+async def test_open_direct_with_an_unknown_user_is_not_found(
+    alice: RawChat, new_name: NewName
+) -> None:
+    """The other user of a direct chat must exist."""
     assert (await refusal(alice, "open_direct", user=new_name("nobody"))).code == "not_found"
 
 
-# ── groups ──────────────────────────────────────────────────────────────────────────────────────
+# ── groups ────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_create_chat_reaches_every_member(
     stack: Stack, alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:
-    """All members see the group and get its messages in one order."""
+    """All members get the group and its messages in the same order."""
     async with stack.chat_of(new_name("carol")) as carol:
         answer = await alice.ask(
             "create_chat", ref="g-1", members=[bob.user, carol.user], name="  Trip  "
@@ -128,10 +130,10 @@ async def test_create_chat_reaches_every_member(
     assert set(info["members"]) == {alice.user, bob.user, carol.user}
 
 
-async def test_create_chat_again_with_the_same_ref_is_the_same_group(
+async def test_create_chat_retry_with_the_same_ref_returns_the_first_group(
     alice: RawChat, bob: RawChat
 ) -> None:
-    """A repeat finds the group that was made, and lists it nowhere twice."""
+    """A retry creates no second group and no second event."""
     fields = {"ref": "g-1", "members": [bob.user], "name": "Trip"}
     first = await alice.ask("create_chat", **fields)
 
@@ -144,7 +146,7 @@ async def test_create_chat_again_with_the_same_ref_is_the_same_group(
 
 
 async def test_create_chat_with_another_ref_is_another_group(alice: RawChat, bob: RawChat) -> None:
-    """Two groups may have the same members."""
+    """Several groups may have the same members."""
     one = await alice.ask("create_chat", ref="g-1", members=[bob.user])
     two = await alice.ask("create_chat", ref="g-2", members=[bob.user])
     yours = await bob.ask("create_chat", ref="g-1", members=[alice.user])
@@ -153,10 +155,10 @@ async def test_create_chat_with_another_ref_is_another_group(alice: RawChat, bob
     assert "name" not in one["chat"]
 
 
-async def test_create_chat_of_another_group_under_the_ref_is_a_conflict(
+async def test_create_chat_with_other_members_under_a_used_ref_is_a_conflict(
     stack: Stack, alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:
-    """A ref stands for one group."""
+    """A ref identifies one group."""
     async with stack.chat_of(new_name("carol")) as carol:
         await alice.ask("create_chat", ref="g-1", members=[bob.user])
 
@@ -165,10 +167,10 @@ async def test_create_chat_of_another_group_under_the_ref_is_a_conflict(
     assert failed.code == "conflict"
 
 
-async def test_create_chat_of_wrong_members_is_refused(
+async def test_create_chat_with_invalid_members_is_refused(
     alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:
-    """Each member once, somebody else among them, all of them known."""
+    """Members must be distinct, include another user, and exist."""
     twice = await refusal(alice, "create_chat", ref="g-1", members=[bob.user, bob.user])
     alone = await refusal(alice, "create_chat", ref="g-2", members=[alice.user])
     nobody = await refusal(alice, "create_chat", ref="g-3", members=[bob.user, new_name("ghost")])
@@ -193,10 +195,10 @@ async def test_create_chat_of_wrong_members_is_refused(
     ],
     ids=["empty", "blank", "long", "line", "stripped", "longest", "direction", "nul"],
 )
-async def test_create_chat_name_has_bounds(
+async def test_create_chat_name_is_validated(
     alice: RawChat, bob: RawChat, name: str, code: str
 ) -> None:
-    """A name is one line of 1 to 80 characters that cannot change the text direction."""
+    """A name is one line of 1 to 80 characters without text direction controls."""
     fields = {"ref": "g-1", "members": [bob.user], "name": name}
     if code == "ok":
         assert (await alice.ask("create_chat", **fields))["chat"]["name"] == name.strip()
@@ -207,11 +209,11 @@ async def test_create_chat_name_has_bounds(
     assert (failed.code, failed.message.startswith("name:")) == (code, True)
 
 
-# ── the list ────────────────────────────────────────────────────────────────────────────────────
+# ── chat list ─────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_chats_of_a_new_user_are_none(alice: RawChat) -> None:
-    """An empty list is a page like others."""
+async def test_chats_of_a_new_user_is_an_empty_page(alice: RawChat) -> None:
+    """The page has no chats, no `more` and no `next`."""
     page = await alice.ask("chats")
 
     assert (page["chats"], page["more"]) == ([], False)
@@ -221,7 +223,7 @@ async def test_chats_of_a_new_user_are_none(alice: RawChat) -> None:
 async def test_chats_are_listed_by_newest_activity_in_pages(
     stack: Stack, alice: RawChat, new_name: NewName
 ) -> None:
-    """Pages join without hole or repeat, the chat that was last written to first."""
+    """Pages of any size have each chat once, the most recently active one first."""
     chats = []
     for number in range(7):
         async with stack.chat_of(new_name(f"peer{number}")) as peer:
@@ -245,10 +247,10 @@ async def test_chats_are_listed_by_newest_activity_in_pages(
         assert listed == expected
 
 
-async def test_chats_line_tells_the_newest_message_and_who_is_there(
+async def test_chats_entry_has_the_newest_message_and_the_members(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """A line has what a list of chats shows, without further requests."""
+    """An entry has all that a chat list displays, without further requests."""
     await alice.say(pair, "one")
     await bob.say(pair, "two")
     await alice.expect(lambda me: len(me.messages()) == 2)
@@ -263,18 +265,21 @@ async def test_chats_line_tells_the_newest_message_and_who_is_there(
 async def test_unread_counts_what_others_sent_since_the_mark(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Own messages are read; those of others are not until they are marked."""
+    """Own messages count as read; those of others are unread until the mark."""
     for number in range(3):
         await alice.say(pair, f"m{number}")
     await bob.expect(lambda me: len(me.messages()) == 3)
-    assert ((await line_of(alice, pair))["unread"], (await line_of(bob, pair))["unread"]) == (0, 3)
+    assert (
+        (await read_list_entry(alice, pair))["unread"],
+        (await read_list_entry(bob, pair))["unread"],
+    ) == (0, 3)
 
     await bob.ask("mark", chat=pair, read=2)
-    assert (await line_of(bob, pair))["unread"] == 1
+    assert (await read_list_entry(bob, pair))["unread"] == 1
 
     await bob.say(pair, "answer")
-    assert (await line_of(bob, pair))["unread"] == 0
-    assert (await line_of(alice, pair))["unread"] == 1
+    assert (await read_list_entry(bob, pair))["unread"] == 0
+    assert (await read_list_entry(alice, pair))["unread"] == 1
 
 
 async def test_unread_does_not_count_messages_that_the_user_cannot_see(
@@ -284,42 +289,42 @@ async def test_unread_does_not_count_messages_that_the_user_cannot_see(
     for number in range(4):
         await alice.say(pair, f"m{number}")
     await alice.ask("delete", chat=pair, seq=1, ref="d1")
-    assert (await line_of(bob, pair))["unread"] == 3
+    assert (await read_list_entry(bob, pair))["unread"] == 3
 
     await bob.ask("delete", chat=pair, seq=2, ref="d2", **{"for": "me"})
-    assert (await line_of(bob, pair))["unread"] == 2
+    assert (await read_list_entry(bob, pair))["unread"] == 2
 
     await alice.ask("delete", chat=pair, seq=2, ref="d3")
     await alice.ask("delete", chat=pair, seq=3, ref="d4")
     await alice.ask("delete", chat=pair, seq=4, ref="d5")
-    assert (await line_of(bob, pair))["unread"] == 0
+    assert (await read_list_entry(bob, pair))["unread"] == 0
 
 
-async def test_unread_and_last_are_of_messages_alone(
+async def test_unread_and_last_ignore_changes_and_hidden_messages(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Changes of messages and hidden messages are neither unread nor the last message."""
+    """Edits, reactions and hidden messages are neither unread nor the last message."""
     await alice.say(pair, "one")
     await alice.say(pair, "two")
     await alice.ask("edit", chat=pair, seq=1, ref="e1", body="uno")
     for number, emoji in enumerate(("👍", "🎉", "")):
         await bob.ask("react", chat=pair, seq=2, ref=f"x{number}", emoji=emoji)
-    line = await line_of(bob, pair)
+    line = await read_list_entry(bob, pair)
     assert (line["top"], line["unread"], line["last"]["seq"]) == (6, 2, 2)
 
     await bob.ask("delete", chat=pair, seq=2, ref="d1", **{"for": "me"})
 
-    assert (await line_of(bob, pair))["last"]["body"] == "uno"
-    assert (await line_of(alice, pair))["last"]["body"] == "two"
+    assert (await read_list_entry(bob, pair))["last"]["body"] == "uno"
+    assert (await read_list_entry(alice, pair))["last"]["body"] == "two"
 
 
-# ── marks ───────────────────────────────────────────────────────────────────────────────────────
+# ── marks ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_mark_is_told_to_all_devices_of_all_members(
+async def test_mark_is_pushed_to_all_devices_of_all_members(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """A read mark is an event with a place, for the other side and for one's own devices."""
+    """A read mark is an inbox event for the other user and for the own devices."""
     second = await stack.chat_of(bob.user, device="tablet").start()
     await alice.say(pair, "one")
     await bob.expect_bodies(pair, ["one"])
@@ -330,21 +335,21 @@ async def test_mark_is_told_to_all_devices_of_all_members(
         event = await device.expect_frame("event", kind="read")
         assert event["chat"] == pair
         assert event["read"] == {"user": bob.user, "read": 1, "received": 1}
-    assert (await line_of(alice, pair))["peer"]["read"] == 1
+    assert (await read_list_entry(alice, pair))["peer"]["read"] == 1
     await second.stop()
 
 
-async def test_mark_moves_forward_only_and_not_beyond_the_head(
+async def test_mark_only_advances_and_not_beyond_the_head(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Late and wild marks do nothing harmful."""
+    """Late marks are ignored, and marks above the head are limited to it."""
     for number in range(5):
         await alice.say(pair, f"m{number}")
     await bob.expect(lambda me: len(me.messages()) == 5)
     reached = []
     for read in (3, 1, 3, 0, 1_000_000, 2):
         await bob.ask("mark", chat=pair, read=read)
-        reached.append((await line_of(bob, pair))["read"])
+        reached.append((await read_list_entry(bob, pair))["read"])
 
     assert reached == [3, 3, 3, 3, 5, 5]
     await alice.expect_frame(
@@ -353,8 +358,8 @@ async def test_mark_moves_forward_only_and_not_beyond_the_head(
     assert len(alice.of_type("event", kind="read")) == 2
 
 
-async def test_mark_received_does_not_read(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """That a message reached a device does not mean that anybody saw it."""
+async def test_mark_received_does_not_mark_as_read(alice: RawChat, bob: RawChat, pair: str) -> None:
+    """A received message is still unread."""
     await alice.say(pair, "one")
     await bob.expect_bodies(pair, ["one"])
 
@@ -362,11 +367,11 @@ async def test_mark_received_does_not_read(alice: RawChat, bob: RawChat, pair: s
 
     event = await alice.expect_frame("event", kind="read")
     assert event["read"] == {"user": bob.user, "received": 1}
-    assert (await line_of(bob, pair))["unread"] == 1
+    assert (await read_list_entry(bob, pair))["unread"] == 1
 
 
 async def test_mark_without_id_is_not_answered(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """Without an `id` there is no `ok`; the mark moves all the same."""
+    """Without an `id` there is no `ok`, but the mark is applied."""
     await alice.say(pair, "one")
     await bob.expect_bodies(pair, ["one"])
 
@@ -376,25 +381,25 @@ async def test_mark_without_id_is_not_answered(alice: RawChat, bob: RawChat, pai
     assert bob.of_type("ok") == []
 
 
-async def test_mark_of_nothing_is_refused(alice: RawChat, pair: str) -> None:
-    """A mark needs a position."""
+async def test_mark_without_a_position_is_refused(alice: RawChat, pair: str) -> None:
+    """A mark needs `read` or `received`."""
     failed = await refusal(alice, "mark", chat=pair)
 
     assert (failed.code, failed.message.startswith("read, received:")) == ("bad_request", True)
 
 
-async def test_mark_of_nothing_without_id_is_an_error_too(alice: RawChat, pair: str) -> None:
-    """An invalid frame gets an error even if it requests no response."""
+async def test_invalid_mark_without_id_gets_an_error(alice: RawChat, pair: str) -> None:
+    """An invalid frame gets an error even without an `id`."""
     await alice.tell("mark", chat=pair)
 
     error = await alice.expect_frame("error")
     assert "id" not in error
 
 
-async def test_mark_reaches_the_directory(
+async def test_mark_is_stored_in_the_directory(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Marks are moved to DynamoDB with the messages."""
+    """The persist worker writes marks to DynamoDB."""
     await alice.say(pair, "one")
     await bob.expect_bodies(pair, ["one"])
 
@@ -406,14 +411,14 @@ async def test_mark_reaches_the_directory(
     await eventually(is_stored)
 
 
-# ── typing ──────────────────────────────────────────────────────────────────────────────────────
+# ── typing ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("on", [True, False])
-async def test_typing_reaches_the_others_and_not_oneself(
+async def test_typing_is_sent_to_the_other_user_only(
     alice: RawChat, bob: RawChat, pair: str, on: bool
 ) -> None:
-    """A signal: shown to the other side, no seq, no answer."""
+    """A signal has no seq and no answer."""
     await alice.tell("typing", chat=pair, on=on)
 
     signal = await bob.expect_frame("signal")
@@ -425,14 +430,14 @@ async def test_typing_reaches_the_others_and_not_oneself(
     assert [f["type"] for f in alice.frames if f["type"] in {"ok", "signal", "error"}] == ["ok"]
 
 
-async def test_typing_is_not_repeated_to_who_comes_back(
+async def test_typing_is_not_delivered_on_resume(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """A signal is of the moment: it is not in the inbox."""
+    """Signals are ephemeral: they are not in the inbox."""
     await bob.abort()
     async with stack.chat_of(bob.user, device="tablet") as tablet:
         await alice.tell("typing", chat=pair, on=True)
-        await tablet.expect_frame("signal")  # the moment is over
+        await tablet.expect_frame("signal")  # the signal has been sent
 
         await bob.start()
 
@@ -441,8 +446,8 @@ async def test_typing_is_not_repeated_to_who_comes_back(
     assert bob.of_type("signal") == []
 
 
-async def test_state_is_taken_without_an_answer(alice: RawChat) -> None:
-    """A change of the state has no visible effect yet, and is no error."""
+async def test_state_gets_no_answer(alice: RawChat) -> None:
+    """A state change is accepted without an answer or an error."""
     await alice.tell("state", state="bg")
     await alice.tell("state", state="fg")
 

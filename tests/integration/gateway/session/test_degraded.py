@@ -1,4 +1,4 @@
-"""chat.v1 while a tier is down: the failure has a name and an end, and the rest goes on (P9)."""
+"""chat.v1 while a tier is down: errors are explicit and temporary, the rest still works (P9)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LENGTH = 60
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack to break: little data in Redis, short deadlines."""
+    """A stack whose servers the tests stop: little data in Redis, short deadlines."""
     env = {
         "CHAT_REDIS_LOG_MAX": "20",
         "CHAT_REDIS_INBOX_MAX": "20",
@@ -40,10 +40,10 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield made
 
 
-async def insist(ask: Callable[[], Awaitable[Any]]) -> Any:
-    """Ask until it is not refused for now, and return the answer.
+async def retry_temporary_errors(ask: Callable[[], Awaitable[Any]]) -> Any:
+    """Repeat a request until it gets no temporary error; return its answer.
 
-    The deadlines of this stack are so short that a busy machine may miss them at any time.
+    The deadlines of this stack are so short that a busy machine may exceed any of them.
     """
     answers: list[Any] = []
 
@@ -54,7 +54,7 @@ async def insist(ask: Callable[[], Awaitable[Any]]) -> Any:
             if not exc.is_temporary:
                 raise
         except Ended:
-            pass  # a hello has the same deadlines: it was told to come back
+            pass  # a hello has the same deadlines and is closed with "reconnect later"
         return bool(answers)
 
     await eventually(is_answered)  # type: ignore[arg-type]  # mypy loses the type variable
@@ -62,18 +62,22 @@ async def insist(ask: Callable[[], Awaitable[Any]]) -> Any:
 
 
 async def say(device: RawChat, chat: str, body: str, **extra: Any) -> Any:
-    """Send a message until it is taken; return the last ack."""
+    """Send a message until it is accepted; return the ack."""
     ref = extra.pop("ref", f"{device.device}-{body}".replace(" ", "-"))
-    return await insist(lambda: device.say(chat, body, ref=ref, **extra))
+    return await retry_temporary_errors(lambda: device.say(chat, body, ref=ref, **extra))
 
 
 @pytest.fixture
-async def deep(broken: Stack, new_name: NewName) -> AsyncIterator[tuple[RawChat, RawChat, str]]:
-    """Two devices and their chat of `LENGTH` messages, the older ones in the warm tier only."""
+async def long_chat(
+    broken: Stack, new_name: NewName
+) -> AsyncIterator[tuple[RawChat, RawChat, str]]:
+    """Two devices and their chat of `LENGTH` messages; the older ones are only in DynamoDB."""
     alice, bob = (broken.chat_of(new_name(stem)) for stem in ("alice", "bob"))
     for device in (alice, bob):
-        await insist(device.start)
-    chat = (await insist(lambda: alice.ask("open_direct", user=bob.user)))["chat"]["chat"]
+        await retry_temporary_errors(device.start)
+    chat = (await retry_temporary_errors(lambda: alice.ask("open_direct", user=bob.user)))["chat"][
+        "chat"
+    ]
     for number in range(1, LENGTH):
         await say(alice, chat, f"m{number}")
     await say(alice, chat, f"m{LENGTH}", durability="stored")
@@ -83,8 +87,8 @@ async def deep(broken: Stack, new_name: NewName) -> AsyncIterator[tuple[RawChat,
     await bob.abort()
 
 
-async def bring_back_redis(stack: Stack) -> None:
-    """Start Redis again and wait until gateway and workers have noticed."""
+async def restart_redis(stack: Stack) -> None:
+    """Start Redis again and wait until gateway and workers serve requests."""
     await bring_up(stack.redis)
 
     async def is_served() -> bool:
@@ -101,7 +105,7 @@ async def bring_back_redis(stack: Stack) -> None:
 
 
 async def refusal_of(work: object, within_s: float) -> Failed:
-    """Return the error of a request, and see that it came in time, as a slow machine counts it."""
+    """Return the error of a request; check that it came in time, times 4 for a slow machine."""
     start = time.monotonic()
     with pytest.raises(Failed) as caught:
         await work  # type: ignore[misc]  # an awaitable of any kind
@@ -109,52 +113,52 @@ async def refusal_of(work: object, within_s: float) -> Failed:
     return caught.value
 
 
-# ── the warm tier is down ───────────────────────────────────────────────────────────────────────
+# ── the warm tier is down ─────────────────────────────────────────────────────────────────────────
 
 
-async def test_dynamodb_down_leaves_chat_and_recent_history(
-    broken: Stack, deep: tuple[RawChat, RawChat, str]
+async def test_dynamodb_down_does_not_affect_sends_and_recent_history(
+    broken: Stack, long_chat: tuple[RawChat, RawChat, str]
 ) -> None:
-    """Data in Redis is served; data that only DynamoDB has is `unavailable`, temporarily."""
-    alice, bob, chat = deep
+    """Requests that need DynamoDB get `unavailable`, and succeed when it is back."""
+    alice, bob, chat = long_chat
     broken.dynamodb.kill()
     try:
         await say(alice, chat, "still here")
         await bob.expect(lambda me: me.messages(chat)[-1]["body"] == "still here")
-        newest = await insist(lambda: alice.ask("history", chat=chat, limit=10))
+        newest = await retry_temporary_errors(lambda: alice.ask("history", chat=chat, limit=10))
 
         old = await refusal_of(alice.ask("history", chat=chat, after=0, limit=10), 6)
-        wanted = await refusal_of(alice.say(chat, "keep", durability="stored"), 6)
+        stored = await refusal_of(alice.say(chat, "keep", durability="stored"), 6)
     finally:
         await bring_up(broken.dynamodb)
 
     assert newest["messages"][-1]["body"] == "still here"
-    for failed in (old, wanted):
+    for failed in (old, stored):
         assert (failed.code, failed.is_temporary) == ("unavailable", True)
         assert failed.fields["retry_after_ms"] > 0
-    page = await eventually_ask(alice, chat)
+    page = await read_oldest_page(alice, chat)
     assert [message["seq"] for message in page["messages"]] == list(range(1, 11))
     await alice.expect(
         lambda me: any(frame["upto"] >= LENGTH + 2 for frame in me.of_type("stored")), 30
     )
 
 
-async def test_send_to_be_stored_is_acked_later_by_its_ref_wherever_it_is_sent(
-    broken: Stack, deep: tuple[RawChat, RawChat, str]
+async def test_send_with_stored_durability_is_acked_after_an_outage_under_its_ref(
+    broken: Stack, long_chat: tuple[RawChat, RawChat, str]
 ) -> None:
-    """The wait is bounded; the same `ref` reports the outcome, over gateways and outages."""
-    alice, bob, chat = deep
-    wish = {"ref": "r-stored", "durability": "stored"}
+    """The wait is bounded; a retry of the `ref` gets the ack, also at another gateway."""
+    alice, bob, chat = long_chat
+    options = {"ref": "r-stored", "durability": "stored"}
     broken.dynamodb.kill()
     other = broken.add_gateway()
     try:
         await bring_up(other)
-        first = await refusal_of(alice.say(chat, "for ever", **wish), 4)
-        await bob.expect(lambda me: me.messages(chat)[-1]["body"] == "for ever")
-        again = await refusal_of(alice.say(chat, "for ever", **wish), 4)
+        first = await refusal_of(alice.say(chat, "stored later", **options), 4)
+        await bob.expect(lambda me: me.messages(chat)[-1]["body"] == "stored later")
+        again = await refusal_of(alice.say(chat, "stored later", **options), 4)
         await alice.abort()
-        await insist(lambda: alice.start(port=other.port))
-        pending = await alice.post(chat, "for ever", **wish)
+        await retry_temporary_errors(lambda: alice.start(port=other.port))
+        pending = await alice.post(chat, "stored later", **options)
     finally:
         await bring_up(broken.dynamodb)
 
@@ -173,34 +177,34 @@ async def test_send_to_be_stored_is_acked_later_by_its_ref_wherever_it_is_sent(
         assert "retry with the same ref" in failed.message
     assert (ack["durability"], ack["dup"], ack["seq"]) == ("stored", True, LENGTH + 1)
     assert (await broken.read_warm(chat))[-1].mid == ack["mid"]
-    assert [m["body"] for m in bob.messages(chat)].count("for ever") == 1
+    assert [m["body"] for m in bob.messages(chat)].count("stored later") == 1
 
 
-async def eventually_ask(alice: RawChat, chat: str) -> dict[str, list[dict[str, int]]]:
-    """Return the oldest page as soon as it can be read."""
-    found: list[dict[str, list[dict[str, int]]]] = []
+async def read_oldest_page(alice: RawChat, chat: str) -> dict[str, list[dict[str, int]]]:
+    """Return the oldest page of history as soon as it can be read."""
+    pages: list[dict[str, list[dict[str, int]]]] = []
 
     async def is_read() -> bool:
         try:
-            found.append(await alice.ask("history", chat=chat, after=0, limit=10))
+            pages.append(await alice.ask("history", chat=chat, after=0, limit=10))
         except Failed as exc:
             assert exc.is_temporary
-        return bool(found)
+        return bool(pages)
 
     await eventually(is_read)  # type: ignore[arg-type]  # mypy loses the type variable
-    return found[0]
+    return pages[0]
 
 
-async def test_no_rpc_worker_leaves_open_chats_and_is_named(
-    broken: Stack, deep: tuple[RawChat, RawChat, str], new_name: NewName
+async def test_without_rpc_worker_open_chats_work_and_the_error_names_the_worker(
+    broken: Stack, long_chat: tuple[RawChat, RawChat, str], new_name: NewName
 ) -> None:
-    """Without `workers.rpc` users can log in and chat; errors say what to start."""
-    alice, bob, chat = deep
+    """Users can connect and chat; only requests that need the worker fail."""
+    alice, bob, chat = long_chat
     workers = broken.workers["-".join(WORKERS)]
     workers.kill()
     try:
         await say(alice, chat, "still here")
-        await insist(bob.reconnect)
+        await retry_temporary_errors(bob.reconnect)
         await bob.expect(lambda me: me.messages(chat)[-1]["body"] == "still here")
 
         failed = await refusal_of(alice.ask("open_direct", user=new_name("carol")), 5)
@@ -211,22 +215,22 @@ async def test_no_rpc_worker_leaves_open_chats_and_is_named(
     assert "worker rpc" in failed.message
 
 
-# ── Redis is down ───────────────────────────────────────────────────────────────────────────────
+# ── Redis is down ─────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_redis_down_is_told_in_time_and_sockets_stay(
-    broken: Stack, deep: tuple[RawChat, RawChat, str]
+async def test_redis_down_gets_unavailable_in_time_and_sockets_stay_open(
+    broken: Stack, long_chat: tuple[RawChat, RawChat, str]
 ) -> None:
-    """Every request gets `unavailable`, /readyz fails, and no client is disconnected."""
-    alice, bob, chat = deep
+    """Every request gets `unavailable`, /readyz returns 503, and no client is disconnected."""
+    alice, bob, chat = long_chat
     broken.redis.kill()
     try:
-        sent = await refusal_of(alice.say(chat, "lost?"), 3)
+        sent = await refusal_of(alice.say(chat, "while down"), 3)
         read = await refusal_of(alice.ask("history", chat=chat), 3)
         listed = await refusal_of(alice.ask("chats"), 3)
-        status = await readiness(broken.gateways[0])
+        status = await get_readyz_status(broken.gateways[0])
     finally:
-        await bring_back_redis(broken)
+        await restart_redis(broken)
 
     assert status == 503
     for failed in (sent, read, listed):
@@ -238,12 +242,12 @@ async def test_redis_down_is_told_in_time_and_sockets_stay(
     assert alice.is_connected
 
     async def is_ready() -> bool:
-        return await readiness(broken.gateways[0]) == 200
+        return await get_readyz_status(broken.gateways[0]) == 200
 
     await eventually(is_ready)  # type: ignore[arg-type]  # mypy loses the type variable
 
 
-async def readiness(gateway: Server) -> int:
+async def get_readyz_status(gateway: Server) -> int:
     """Return the status of /readyz."""
     async with await RawSocket.connect(gateway.port) as ws:
         await ws.write(b"GET /readyz HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -253,35 +257,35 @@ async def readiness(gateway: Server) -> int:
 async def test_hello_without_redis_is_closed_as_overloaded(
     broken: Stack, new_name: NewName
 ) -> None:
-    """A hello without Redis is closed with "reconnect later" within the deadline of a call."""
+    """The close code tells the client to reconnect later."""
     carol = broken.chat_of(new_name("carol"))
     broken.redis.kill()
     try:
         with pytest.raises(Ended):
             await carol.start()
     finally:
-        await bring_back_redis(broken)
+        await restart_redis(broken)
 
     assert carol.close_frame is not None
     assert carol.close_frame.close_code == OVERLOADED
     bye = carol.frames[-1]
     assert (bye["type"], bye["code"]) == ("bye", OVERLOADED)
-    await insist(carol.start)
+    await retry_temporary_errors(carol.start)
     await carol.stop()
 
 
-async def test_epoch_changes_when_redis_restarts_and_cursors_are_reset(
-    broken: Stack, deep: tuple[RawChat, RawChat, str]
+async def test_redis_restart_changes_the_epoch_and_resets_cursors(
+    broken: Stack, long_chat: tuple[RawChat, RawChat, str]
 ) -> None:
     """A restarted Redis may have lost data: every device starts from a snapshot."""
-    alice, bob, chat = deep
+    alice, bob, chat = long_chat
     before = alice.welcome["epoch"]
     await bob.abort()
     broken.redis.kill()
-    await bring_back_redis(broken)
+    await restart_redis(broken)
     await alice.expect_frame("reset")
 
-    await insist(bob.start)
+    await retry_temporary_errors(bob.start)
 
     reset = await bob.expect_frame("reset")
     assert reset["cursor"]["epoch"] != before
@@ -290,18 +294,18 @@ async def test_epoch_changes_when_redis_restarts_and_cursors_are_reset(
     ack = await say(alice, chat, "after")
     assert ack["seq"] == LENGTH + 1
     await bob.expect(lambda me: me.messages(chat)[-1]["body"] == "after")
-    page = await insist(lambda: bob.ask("history", chat=chat, limit=5))
+    page = await retry_temporary_errors(lambda: bob.ask("history", chat=chat, limit=5))
     assert [message["seq"] for message in page["messages"]] == list(range(LENGTH - 3, LENGTH + 2))
 
 
-async def test_send_again_after_redis_restarted_is_the_same_message(
-    broken: Stack, deep: tuple[RawChat, RawChat, str]
+async def test_retry_after_redis_restart_creates_no_duplicate(
+    broken: Stack, long_chat: tuple[RawChat, RawChat, str]
 ) -> None:
-    """A retry is recognised across a restart of Redis."""
-    alice, _, chat = deep
+    """The `ref` of a send is recognized after a restart of Redis."""
+    alice, _, chat = long_chat
     first = await say(alice, chat, "once", ref="r-1")
     broken.redis.kill()
-    await bring_back_redis(broken)
+    await restart_redis(broken)
     await alice.expect_frame("reset")
 
     again = await say(alice, chat, "once", ref="r-1")
@@ -309,11 +313,11 @@ async def test_send_again_after_redis_restarted_is_the_same_message(
     assert (again["dup"], again["seq"], again["ts"]) == (True, first["seq"], first["ts"])
 
 
-# ── bounds of the process ───────────────────────────────────────────────────────────────────────
+# ── limits of the process ─────────────────────────────────────────────────────────────────────────
 
 
-async def test_gateway_that_is_full_refuses_politely(stack: Stack) -> None:
-    """Beyond `connections_max` a handshake gets 503 and when to try again; health stays visible."""
+async def test_gateway_at_its_connection_limit_returns_503_with_retry_after(stack: Stack) -> None:
+    """Handshakes above `connections_max` are refused until a connection is closed."""
     gateway = stack.start_gateway(CHAT_GATEWAY_CONNECTIONS_MAX="3")
     sockets = [await RawSocket.open(gateway.port) for _ in range(3)]
 
@@ -324,27 +328,27 @@ async def test_gateway_that_is_full_refuses_politely(stack: Stack) -> None:
     assert int(caught.value.response.headers["retry-after"]) >= 1
     await sockets.pop().abort()
 
-    async def is_let_in() -> bool:
+    async def is_accepted() -> bool:
         try:
             sockets.append(await RawSocket.open(gateway.port))
         except Refused:
             return False
         return True
 
-    await eventually(is_let_in)  # type: ignore[arg-type]  # mypy loses the type variable
+    await eventually(is_accepted)  # type: ignore[arg-type]  # mypy loses the type variable
     for ws in sockets:
         await ws.abort()
     gateway.kill()
     stack.gateways.remove(gateway)
 
 
-async def test_token_that_expires_on_a_live_socket_ends_it(
+async def test_token_that_expires_on_a_live_socket_closes_it(
     broken: Stack, new_name: NewName
 ) -> None:
-    """A token is good until it expires, not for as long as one stays connected."""
+    """A session ends when its token expires."""
     user = new_name("alice")
     alice = broken.chat_of(user)
-    for lifetime_s in (1, 5, 15):  # one that is over on the way is no live socket's
+    for lifetime_s in (1, 5, 15):  # a longer one if the token expires before `welcome`
         with contextlib.suppress(Ended):
             await alice.start(token=broken.token(user, lifetime_s=lifetime_s))
             break

@@ -1,4 +1,4 @@
-"""chat.v1: who is in a group, what it is called, and that nothing reaches those who are not."""
+"""chat.v1: membership, roles and settings of groups; non-members receive nothing."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ NewName = Callable[[str], str]
 _refs = itertools.count(1)
 
 
-async def change(who: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
-    """Ask for a change of a chat; return what the chat is then."""
-    answer = await who.ask(type_, chat=chat, **{"ref": f"change-{next(_refs)}", **fields})
+async def change(device: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
+    """Request a change of a chat; return the chat's info after it."""
+    answer = await device.ask(type_, chat=chat, **{"ref": f"change-{next(_refs)}", **fields})
     info: dict[str, Any] = answer["chat"]
     return info
 
 
-async def refusal(who: RawChat, type_: str, chat: str, **fields: Any) -> Failed:
-    """Return the error that a change is answered with."""
+async def refusal(device: RawChat, type_: str, chat: str, **fields: Any) -> Failed:
+    """Return the error of a refused change."""
     with pytest.raises(Failed) as caught:
-        await change(who, type_, chat, **fields)
+        await change(device, type_, chat, **fields)
     return caught.value
 
 
-async def read(who: RawChat, chat: str, **window: Any) -> list[dict[str, Any]]:
-    """Return a page of history."""
-    messages: list[dict[str, Any]] = (await who.ask("history", chat=chat, **window))["messages"]
+async def read(device: RawChat, chat: str, **window: Any) -> list[dict[str, Any]]:
+    """Return the messages of a page of history."""
+    messages: list[dict[str, Any]] = (await device.ask("history", chat=chat, **window))["messages"]
     return messages
 
 
-def told(who: RawChat, chat: str) -> list[tuple[str, Any, Any]]:
-    """Return the entries of a chat that a device received: kind, user or body, role."""
+def list_entries(device: RawChat, chat: str) -> list[tuple[str, Any, Any]]:
+    """Return the entries of a chat that a device received, as (kind, user or body, role)."""
     return [
         (event["kind"], entry.get("user", entry["body"]), entry.get("role"))
-        for event in who.of_type("event", chat=chat)
+        for event in device.of_type("event", chat=chat)
         if (entry := event.get("message"))
     ]
 
 
 @pytest.fixture(scope="module")
 def second(stack: Stack) -> Server:
-    """Another gateway of the stack."""
+    """A second gateway of the stack."""
     return stack.start_gateway()
 
 
@@ -66,17 +66,17 @@ async def carol(stack: Stack, second: Server, new_name: NewName) -> AsyncIterato
 
 @pytest.fixture
 async def group(alice: RawChat, bob: RawChat) -> str:
-    """A group that alice owns and bob is in."""
+    """A group owned by alice, with bob as a member."""
     answer = await alice.ask("create_chat", ref="g", members=[bob.user], name="Trip")
     chat: str = answer["chat"]["chat"]
     await bob.expect_frame("event", kind="chat", chat=chat)
     return chat
 
 
-async def test_invite_is_told_to_all_and_opens_what_comes_after(
+async def test_invited_member_sees_later_entries_and_members_see_the_invitation(
     alice: RawChat, bob: RawChat, carol: RawChat, group: str
 ) -> None:
-    """Members see the entry, the new one the chat; history starts with it, and so does unread."""
+    """For the new member, history and the unread count start with the invitation."""
     await alice.say(group, "before")
 
     info = await change(alice, "invite", group, users=[carol.user])
@@ -86,11 +86,14 @@ async def test_invite_is_told_to_all_and_opens_what_comes_after(
     assert (info["count"], info["roles"]) == (3, {alice.user: "owner"})
     event = await carol.expect_frame("event", kind="chat", chat=group)
     assert event["info"] == info
-    for who in (alice, bob):
-        await who.expect(lambda me: len(told(me, group)) == 3)
-        assert told(who, group)[1] == ("member", carol.user, "member")
-    await carol.expect(lambda me: len(told(me, group)) == 2)
-    assert told(carol, group) == [("member", carol.user, "member"), ("message", "after", None)]
+    for device in (alice, bob):
+        await device.expect(lambda me: len(list_entries(me, group)) == 3)
+        assert list_entries(device, group)[1] == ("member", carol.user, "member")
+    await carol.expect(lambda me: len(list_entries(me, group)) == 2)
+    assert list_entries(carol, group) == [
+        ("member", carol.user, "member"),
+        ("message", "after", None),
+    ]
     entry = (await read(carol, group))[0]
     assert (entry["seq"], entry["kind"], entry["sender"]) == (2, "member", alice.user)
     assert [each["seq"] for each in await read(carol, group, after=0)] == [2, 3]
@@ -99,24 +102,24 @@ async def test_invite_is_told_to_all_and_opens_what_comes_after(
     assert [each["seq"] for each in await read(alice, group)] == [1, 2, 3]
 
 
-async def test_change_of_a_message_from_before_joining_comes_without_its_text(
+async def test_change_of_a_message_from_before_joining_is_delivered_without_text(
     alice: RawChat, bob: RawChat, carol: RawChat, group: str
 ) -> None:
-    """Live, after a reconnect and in history: the entry keeps its seq and has no text."""
+    """The entry keeps its seq and has no text: live, after a reconnect and in history."""
     before = (await alice.say(group, "before"))["seq"]
     await change(alice, "invite", group, users=[carol.user])
     after = (await alice.say(group, "after"))["seq"]
 
     await alice.ask("edit", chat=group, seq=before, ref="e1", body="the whole text")
     await alice.ask("react", chat=group, seq=before, ref="r1", emoji="👍")
-    await carol.expect(lambda me: len(told(me, group)) == 4)
+    await carol.expect(lambda me: len(list_entries(me, group)) == 4)
     await carol.abort()
     await alice.ask("edit", chat=group, seq=before, ref="e2", body="again, the whole text")
     await alice.ask("edit", chat=group, seq=after, ref="e3", body="after, but better")
     await carol.reconnect()
-    await carol.expect(lambda me: len(told(me, group)) == 6)
+    await carol.expect(lambda me: len(list_entries(me, group)) == 6)
 
-    assert [(kind, body) for kind, body, _ in told(carol, group)[2:]] == [
+    assert [(kind, body) for kind, body, _ in list_entries(carol, group)[2:]] == [
         ("edit", ""),
         ("reaction", ""),
         ("edit", ""),
@@ -133,36 +136,36 @@ async def test_change_of_a_message_from_before_joining_comes_without_its_text(
     assert (await read(carol, group, after=5))[0]["body"] == "again, the whole text"
 
 
-async def test_history_that_is_open_to_all_is_read_from_the_beginning(
+async def test_history_open_to_all_members_starts_at_the_first_message(
     alice: RawChat, carol: RawChat, group: str
 ) -> None:
-    """An admin decides, and may decide otherwise later."""
+    """The setting can be changed back; history then starts at joining again."""
     await alice.say(group, "before")
     await change(alice, "invite", group, users=[carol.user])
 
     await change(alice, "update_chat", group, history="all")
-    opened = [each["seq"] for each in await read(carol, group)]
+    visible = [each["seq"] for each in await read(carol, group)]
     await change(alice, "update_chat", group, history="joined")
 
-    assert opened == [1, 2, 3]
+    assert visible == [1, 2, 3]
     assert [each["seq"] for each in await read(carol, group)] == [2, 3, 4]
 
 
-async def test_removed_member_sees_that_and_nothing_more(
+async def test_removed_member_gets_the_removal_and_no_later_entry(
     stack: Stack, alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """No push, history, typing or list entry; earlier entries stay in sync."""
+    """No push, history, typing or list entry; `sync` still returns earlier entries."""
     await alice.say(group, "before")
     await bob.expect(lambda me: me.messages(group))
     await change(alice, "remove", group, user=bob.user)
     await alice.say(group, "secret")
     await alice.tell("typing", chat=group, on=True)
 
-    await bob.expect(lambda me: ("member", bob.user, "") in told(me, group))
+    await bob.expect(lambda me: ("member", bob.user, "") in list_entries(me, group))
     for type_, fields in (("history", {}), ("send", {"ref": "x", "body": "hello?"})):
-        failed = await asyncio.gather(bob.ask(type_, chat=group, **fields), return_exceptions=True)
-        assert isinstance(failed[0], Failed)
-        assert failed[0].code == "not_found"
+        results = await asyncio.gather(bob.ask(type_, chat=group, **fields), return_exceptions=True)
+        assert isinstance(results[0], Failed)
+        assert results[0].code == "not_found"
     assert group not in await bob.read_list()
     assert (await refusal(bob, "leave", group)).code == "not_found"
     async with stack.chat_of(bob.user, device="bob-2") as again:
@@ -171,29 +174,29 @@ async def test_removed_member_sees_that_and_nothing_more(
         last = [event for event in page["events"] if event["chat"] == group][-1]
         assert (last["kind"], last["message"]["user"]) == ("member", bob.user)
     assert not bob.of_type("signal")
-    assert told(bob, group)[-1] == ("member", bob.user, "")
+    assert list_entries(bob, group)[-1] == ("member", bob.user, "")
 
 
-async def test_one_who_left_is_as_good_as_never_there_and_may_come_again(
+async def test_member_who_left_and_is_invited_again_sees_only_later_entries(
     alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """Messages of the time between are not readable; the chat is announced again."""
+    """Messages sent in between are not readable; the user gets a new chat event."""
     left = await change(bob, "leave", group)
     await alice.say(group, "secret")
     await change(alice, "invite", group, users=[bob.user])
     await alice.say(group, "hello again")
 
     assert left["members"] == []
-    await bob.expect(lambda me: ("message", "hello again", None) in told(me, group))
-    assert "secret" not in [body for _, body, _ in told(bob, group)]
+    await bob.expect(lambda me: ("message", "hello again", None) in list_entries(me, group))
+    assert "secret" not in [body for _, body, _ in list_entries(bob, group)]
     assert [each["seq"] for each in await read(bob, group)] == [3, 4]
     assert len(bob.of_type("event", kind="chat", chat=group)) == 2
 
 
-async def test_join_is_possible_where_the_chat_is_open(
+async def test_join_is_allowed_only_if_the_chat_is_open(
     alice: RawChat, carol: RawChat, group: str
 ) -> None:
-    """Otherwise it is as if there were no such chat."""
+    """Joining a closed group gets the error for a chat that does not exist."""
     assert (await refusal(carol, "join", group)).code == "not_found"
 
     info = await change(alice, "update_chat", group, joining="open", name="  Open Trip  ")
@@ -201,16 +204,16 @@ async def test_join_is_possible_where_the_chat_is_open(
 
     assert (info["joining"], info["name"]) == ("open", "Open Trip")
     await carol.say(group, "hi")
-    await alice.expect(lambda me: ("message", "hi", None) in told(me, group))
+    await alice.expect(lambda me: ("message", "hi", None) in list_entries(me, group))
     update = alice.of_type("event", kind="update", chat=group)[0]["message"]
     assert (update["name"], update["body"]) == ("Open Trip", '{"joining":"open"}')
     assert (await carol.read_list())[group]["name"] == "Open Trip"
 
 
-async def test_roles_say_who_may_do_what(
+async def test_roles_determine_permitted_changes(
     alice: RawChat, bob: RawChat, carol: RawChat, group: str
 ) -> None:
-    """A member may leave; an admin may remove members; the owner may hand the chat over."""
+    """Members may leave, admins may remove members, the owner may transfer ownership."""
     await change(alice, "invite", group, users=[carol.user])
     for type_, fields in (
         ("invite", {"users": [carol.user]}),
@@ -227,11 +230,11 @@ async def test_roles_say_who_may_do_what(
     assert info["roles"] == {alice.user: "admin", bob.user: "owner"}
     await change(bob, "leave", group)
 
-    await alice.expect(lambda me: told(me, group)[-1:] == [("member", alice.user, "owner")])
+    await alice.expect(lambda me: list_entries(me, group)[-1:] == [("member", alice.user, "owner")])
 
 
-async def test_direct_chat_refuses_all_changes(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """With a clear error to its two users, and to nobody else."""
+async def test_direct_chat_refuses_group_changes(alice: RawChat, bob: RawChat, pair: str) -> None:
+    """The error says that the chat is a direct chat."""
     for type_, fields in (
         ("invite", {"users": [bob.user]}),
         ("join", {}),
@@ -245,10 +248,10 @@ async def test_direct_chat_refuses_all_changes(alice: RawChat, bob: RawChat, pai
         assert "direct chat" in failed.message
 
 
-async def test_change_asked_again_by_ref_is_answered_and_not_repeated(
+async def test_retry_of_a_membership_change_returns_the_first_answer(
     alice: RawChat, bob: RawChat, carol: RawChat, group: str
 ) -> None:
-    """An answer that was lost can be asked for; the same ref for something else is refused."""
+    """A retry under the same ref changes nothing; another change under it is a conflict."""
     first = await change(alice, "invite", group, ref="r1", users=[carol.user])
     again = await change(alice, "invite", group, ref="r1", users=[carol.user])
 
@@ -258,17 +261,17 @@ async def test_change_asked_again_by_ref_is_answered_and_not_repeated(
     assert failed.code == "conflict"
 
 
-async def test_worker_that_dies_between_the_tiers_leaves_a_removal_that_holds(
+async def test_removal_interrupted_by_a_worker_crash_is_completed_by_a_retry(
     stack: Stack, alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """The repeat of the request finishes it; after its `ok` nothing of the removed one gets in."""
+    """The worker crashes after DynamoDB and before Redis. After the retry the user cannot send."""
     ref = f"change-{next(_refs)}"
     stack.workers["persist-repair-rpc"].kill()
     try:
-        where = "membership.after_directory"
-        doomed = await stack.bring_up_worker("rpc", CHAT_FAILPOINT=f"{where}:kill")
+        failpoint = "membership.after_directory"
+        worker = await stack.bring_up_worker("rpc", CHAT_FAILPOINT=f"{failpoint}:kill")
         failed = await refusal(alice, "remove", group, ref=ref, user=bob.user)
-        process = doomed.process
+        process = worker.process
         assert process is not None
         await eventually(lambda: process.poll() is not None)
     finally:
@@ -279,14 +282,14 @@ async def test_worker_that_dies_between_the_tiers_leaves_a_removal_that_holds(
     assert failed.code == "unavailable"
     with pytest.raises(Failed, match="not_found"):
         await bob.ask_send(group, "late", "too late")
-    await bob.expect(lambda me: told(me, group) == [("member", bob.user, "")])
+    await bob.expect(lambda me: list_entries(me, group) == [("member", bob.user, "")])
     assert [each.get("user") for each in await read(alice, group)] == [bob.user]
 
 
-# ── a member who sends while being removed (F44) ────────────────────────────────────────────────
+# ── a member who sends while being removed (F44) ──────────────────────────────────────────────────
 
 CHATS, SENDERS = 50, 4
-PACE_S = 0.003  # between two sends of one member: enough of them, and not more
+PAUSE_S = 0.003  # between two sends of one member
 
 
 @dataclasses.dataclass
@@ -294,11 +297,11 @@ class Race:
     """Outcomes of one member's sends to one chat."""
 
     acked: dict[str, int] = dataclasses.field(default_factory=dict)  # ref → seq
-    is_removed: bool = False  # the owner has heard `ok`
-    after_ok: list[str] = dataclasses.field(default_factory=list)  # offered later, and acked
+    is_removed: bool = False  # the owner has received `ok`
+    after_ok: list[str] = dataclasses.field(default_factory=list)  # refs sent later and acked
 
-    def is_in_full_flow(self) -> bool:
-        """True when the member has begun, and sent more than the first."""
+    def is_sending(self) -> bool:
+        """Return True once more than two sends were acked."""
         return len(self.acked) > 2
 
 
@@ -312,18 +315,18 @@ async def keep_sending(member: RawChat, chat: str, race: Race) -> None:
             if failed.code == "not_found":
                 return
             assert failed.is_temporary, failed
-            await asyncio.sleep(0.01)  # too fast for its bucket: not what is looked at here
+            await asyncio.sleep(0.01)  # rate limited
         else:
             race.acked[ref] = ack["seq"]
             if was_removed:
                 race.after_ok.append(ref)
-            await asyncio.sleep(PACE_S)
+            await asyncio.sleep(PAUSE_S)
 
 
-async def test_member_who_sends_while_being_removed_is_in_or_out_and_never_later(
+async def test_no_send_is_committed_after_the_removal_of_its_sender(
     stack: Stack, second: Server, alice: RawChat, new_name: NewName
 ) -> None:
-    """200 times, by another gateway that knows the chat well: decided in the commit (F44, P7)."""
+    """200 removals during sends at another gateway that has the chat loaded (F44, P7)."""
     names = [new_name("racer") for _ in range(SENDERS)]
     races: dict[tuple[str, str], Race] = {}
 
@@ -333,7 +336,7 @@ async def test_member_who_sends_while_being_removed_is_in_or_out_and_never_later
             ref = f"warm-{chat[-6:]}-{member.user}"
             race.acked[ref] = (await member.ask_send(chat, ref, ref))["seq"]
             sending = asyncio.create_task(keep_sending(member, chat, race))
-            await eventually(race.is_in_full_flow)
+            await eventually(race.is_sending)
             await change(alice, "remove", chat, user=member.user)
             race.is_removed = True
             await sending
@@ -369,12 +372,12 @@ async def test_member_who_sends_while_being_removed_is_in_or_out_and_never_later
                 assert sent[ref]["seq"] == seq
 
 
-async def read_all(who: RawChat, chat: str) -> list[dict[str, Any]]:
+async def read_all(device: RawChat, chat: str) -> list[dict[str, Any]]:
     """Return a chat's whole history."""
     entries: list[dict[str, Any]] = []
     while True:
         after = entries[-1]["seq"] if entries else 0
-        page = await who.ask("history", chat=chat, after=after, limit=200)
+        page = await device.ask("history", chat=chat, after=after, limit=200)
         entries += page["messages"]
         if not page["more"]:
             return entries

@@ -1,4 +1,4 @@
-"""chat.v1: `hello` and `welcome`, who may come in, and coming back by cursor."""
+"""chat.v1: `hello` and `welcome`, authentication, and resume by cursor."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ NewName = Callable[[str], str]
 REPLACED, UNAUTHENTICATED, BAD_PROTOCOL = 3004, 3500, 3501
 
 
-async def test_hello_is_welcomed_with_head_and_limits(stack: Stack, alice: RawChat) -> None:
-    """`welcome` has the user, the inbox position, and every limit."""
+async def test_hello_is_answered_with_head_and_limits(stack: Stack, alice: RawChat) -> None:
+    """`welcome` has the user, the inbox position and all limits."""
     welcome = alice.welcome
 
     assert welcome["user"] == alice.user
@@ -39,8 +39,8 @@ async def test_hello_is_welcomed_with_head_and_limits(stack: Stack, alice: RawCh
     }
 
 
-async def test_hello_with_unknown_fields_is_welcomed(stack: Stack, new_name: NewName) -> None:
-    """A newer client's hello works."""
+async def test_hello_with_unknown_fields_is_accepted(stack: Stack, new_name: NewName) -> None:
+    """A newer client can connect."""
     chat = stack.chat_of(new_name("alice"))
 
     await chat.start(colour="blue", state="bg", cursor=None)
@@ -89,10 +89,10 @@ HELLO = {"type": "hello", "v": 1, "token": "t", "device": "d"}
     ],
     ids=str,
 )
-async def test_wrong_hello_is_closed_with_the_reason(
+async def test_invalid_hello_is_closed_with_the_reason(
     stack: Stack, change: dict[str, Any], names: str
 ) -> None:
-    """A hello that is not exactly valid ends the connection; the `bye` names the field."""
+    """An invalid hello ends the connection; the `bye` names the field."""
     async with await RawSocket.open(stack.port) as ws:
         await ws.send_json(HELLO | change)
 
@@ -103,16 +103,16 @@ async def test_wrong_hello_is_closed_with_the_reason(
 
 
 @pytest.mark.parametrize("payload", [b"", b"{", b"hello", b'{"type":"hello"', b"\x00"])
-async def test_what_is_no_json_before_hello_is_closed(stack: Stack, payload: bytes) -> None:
-    """Rubbish ends the connection."""
+async def test_invalid_json_before_hello_is_closed(stack: Stack, payload: bytes) -> None:
+    """A first message that is not JSON ends the connection."""
     async with await RawSocket.open(stack.port) as ws:
         await ws.send(TEXT, payload)
 
         await ws.expect_close(BAD_PROTOCOL)
 
 
-async def test_second_hello_is_an_error_and_the_connection_lives(alice: RawChat) -> None:
-    """`hello` is sent only once."""
+async def test_second_hello_is_an_error_and_the_connection_stays_open(alice: RawChat) -> None:
+    """A session accepts one `hello`."""
     await alice.tell("hello", v=1, token="t", device="d")
 
     error = await alice.expect_frame("error")
@@ -120,11 +120,11 @@ async def test_second_hello_is_an_error_and_the_connection_lives(alice: RawChat)
     assert await alice.ask("chats")
 
 
-# ── tokens ──────────────────────────────────────────────────────────────────────────────────────
+# ── tokens ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def forged(stack: Stack, user: str, **change: Any) -> str:
-    """Return a token with claims or key of another making."""
+def forge_token(stack: Stack, user: str, **change: Any) -> str:
+    """Return a token with changed claims, key or algorithm."""
     good = jwt.decode(stack.token(user), options={"verify_signature": False})
     header = jwt.get_unverified_header(stack.token(user))
     key = change.pop("key", stack.secret)
@@ -151,12 +151,12 @@ def forged(stack: Stack, user: str, **change: Any) -> str:
     ],
     ids=str,
 )
-async def test_token_that_does_not_hold_is_closed_as_unauthenticated(
+async def test_invalid_token_is_closed_as_unauthenticated(
     stack: Stack, new_name: NewName, change: dict[str, Any]
 ) -> None:
-    """A forged, expired, long-lived or foreign token is refused and not echoed."""
+    """A forged, expired, too long-lived or foreign token is refused and not echoed."""
     user = new_name("mallory")
-    token = forged(stack, user, **change)
+    token = forge_token(stack, user, **change)
     async with await RawSocket.open(stack.port) as ws:
         await ws.send_json(HELLO | {"token": token})
 
@@ -166,23 +166,25 @@ async def test_token_that_does_not_hold_is_closed_as_unauthenticated(
         await ws.expect_close(UNAUTHENTICATED)
 
 
-async def test_token_made_like_the_forged_ones_is_welcomed(stack: Stack, new_name: NewName) -> None:
-    """The forgeries of the other test fail for what was changed, and for nothing else."""
+async def test_unchanged_token_of_the_forging_helper_is_accepted(
+    stack: Stack, new_name: NewName
+) -> None:
+    """The tokens of `test_invalid_token…` are refused because of the change alone."""
     user = new_name("alice")
 
     async with await RawSocket.open(stack.port) as ws:
-        await ws.send_json(HELLO | {"token": forged(stack, user)})
+        await ws.send_json(HELLO | {"token": forge_token(stack, user)})
 
         assert (await ws.recv_json())["user"] == user
 
 
-# ── several devices ─────────────────────────────────────────────────────────────────────────────
+# ── several devices ───────────────────────────────────────────────────────────────────────────────
 
 
 async def test_second_connection_of_a_device_replaces_the_first(
     stack: Stack, new_name: NewName
 ) -> None:
-    """The newest connection of a device wins; the old one gets the reason of the close."""
+    """The newest connection of a device stays; the old one gets the reason of its close."""
     user = new_name("alice")
     old = await stack.chat_of(user, device="phone").start()
     new = await stack.chat_of(user, device="phone").start()
@@ -198,7 +200,7 @@ async def test_second_connection_of_a_device_replaces_the_first(
 async def test_too_many_connections_of_a_user_close_the_oldest(
     stack: Stack, narrow: Server, new_name: NewName
 ) -> None:
-    """The bound on a user's connections is kept by letting the oldest go."""
+    """Above the limit of connections per user, the oldest one is closed."""
     user = new_name("alice")
     devices = [
         await stack.chat_of(user, port=narrow.port, device=f"d{index}").start()
@@ -212,13 +214,13 @@ async def test_too_many_connections_of_a_user_close_the_oldest(
         await device.stop()
 
 
-# ── coming back ─────────────────────────────────────────────────────────────────────────────────
+# ── resume ────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_device_that_comes_back_gets_what_it_missed_in_order(
+async def test_reconnected_device_gets_missed_events_in_order(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Between two connections nothing is lost and nothing comes twice."""
+    """No event between two connections is lost or repeated."""
     await alice.say(pair, "one")
     await bob.expect_bodies(pair, ["one"])
     await bob.abort()
@@ -233,10 +235,10 @@ async def test_device_that_comes_back_gets_what_it_missed_in_order(
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
 
 
-async def test_device_that_comes_without_cursor_starts_at_the_head(
+async def test_device_without_cursor_starts_at_the_head(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """A new device is not shown the past; it reads history for that."""
+    """A new device gets no earlier events; it reads history instead."""
     await alice.say(pair, "past")
     await bob.expect_bodies(pair, ["past"])
     second = await stack.chat_of(bob.user, device="tablet").start()
@@ -251,7 +253,7 @@ async def test_device_that_comes_without_cursor_starts_at_the_head(
 async def test_cursor_at_the_head_gets_nothing_but_welcome(
     stack: Stack, bob: RawChat, pair: str
 ) -> None:
-    """A device that missed nothing gets nothing."""
+    """A device that missed no events gets none after `welcome`."""
     await bob.abort()
     seen = len(bob.frames)
 
@@ -262,10 +264,10 @@ async def test_cursor_at_the_head_gets_nothing_but_welcome(
 
 
 @pytest.mark.parametrize("fault", ["epoch", "ahead"])
-async def test_cursor_that_means_nothing_is_reset(
+async def test_invalid_cursor_is_reset(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str, fault: str
 ) -> None:
-    """A cursor of another epoch, or ahead of the server, gets a snapshot instead of silence."""
+    """A cursor of another epoch, or ahead of the server, is answered with a snapshot."""
     await alice.say(pair, "one")
     await bob.expect_bodies(pair, ["one"])
     assert bob.cursor is not None
@@ -281,10 +283,10 @@ async def test_cursor_that_means_nothing_is_reset(
     await bob.expect_bodies(pair, ["one", "two"])
 
 
-async def test_cursor_that_the_inbox_no_longer_covers_gets_too_long(
+async def test_cursor_before_the_start_of_the_inbox_gets_too_long(
     shallow: Stack, new_name: NewName
 ) -> None:
-    """A device that missed more than the inbox keeps gets a snapshot, then new events."""
+    """A device that missed more events than the inbox keeps gets a snapshot, then new events."""
     alice = await shallow.chat_of(new_name("alice")).start()
     bob = await shallow.chat_of(new_name("bob")).start()
     chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
@@ -308,7 +310,7 @@ async def test_cursor_that_the_inbox_no_longer_covers_gets_too_long(
 async def test_frames_sent_before_welcome_are_answered_after_it(
     stack: Stack, new_name: NewName
 ) -> None:
-    """A client need not wait for `welcome` to ask."""
+    """A client may send requests before it has received `welcome`."""
     async with await RawSocket.open(stack.port) as ws:
         token = stack.token(new_name("alice"))
         await ws.send_json(HELLO | {"token": token})
@@ -321,10 +323,10 @@ async def test_frames_sent_before_welcome_are_answered_after_it(
     assert sorted(answer["id"] for answer in answers) == [0, 1, 2, 3, 4]
 
 
-async def test_hello_on_a_closing_connection_raises_nothing(
+async def test_disconnect_during_hello_does_not_affect_others(
     stack: Stack, new_name: NewName
 ) -> None:
-    """A peer that disconnects during hello has no effect on others."""
+    """The gateway serves other clients after peers disconnected during hello."""
     for _ in range(10):
         ws = await RawSocket.open(stack.port)
         await ws.send_json(HELLO | {"token": stack.token(new_name("alice"))})
@@ -334,8 +336,10 @@ async def test_hello_on_a_closing_connection_raises_nothing(
         assert await after.ask("chats")
 
 
-async def test_closed_socket_is_told_to_the_client(stack: Stack, alice: RawChat) -> None:
-    """A client that closes gets its close back, and requests on it fail."""
+async def test_close_of_the_client_is_answered_and_later_requests_fail(
+    stack: Stack, alice: RawChat
+) -> None:
+    """The close handshake completes with 1000; requests on the closed connection fail."""
     await alice.stop()
 
     assert alice.close_frame is not None

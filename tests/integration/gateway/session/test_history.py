@@ -22,16 +22,16 @@ from tests.support.stack import Stack
 pytest_plugins = ["tests.support.stack_fixtures"]
 
 NewName = Callable[[str], str]
-LENGTH = 90  # of the long chat, of which the shallow hot tier holds about 20
+LENGTH = 90  # of the long chat; the shallow hot tier keeps about 20 messages
 
 
 def seqs_of(page: dict[str, Any]) -> list[int]:
-    """Return the seqs on a page of messages."""
+    """Return the seqs of the messages on a page."""
     return [message["seq"] for message in page["messages"]]
 
 
 @pytest.fixture
-async def deep(shallow: Stack, new_name: NewName) -> AsyncIterator[tuple[RawChat, str]]:
+async def long_chat(shallow: Stack, new_name: NewName) -> AsyncIterator[tuple[RawChat, str]]:
     """A device and its chat of `LENGTH` messages, most of them in the warm tier only."""
     bob = await shallow.chat_of(new_name("bob")).start()
     await bob.stop()
@@ -43,11 +43,11 @@ async def deep(shallow: Stack, new_name: NewName) -> AsyncIterator[tuple[RawChat
         yield alice, chat
 
 
-# ── one tier ────────────────────────────────────────────────────────────────────────────────────
+# ── one tier ──────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_history_of_a_new_chat_is_empty(alice: RawChat, pair: str) -> None:
-    """No messages, no more, no error."""
+    """Every window returns an empty last page."""
     for window in ({}, {"before": 1}, {"before": 10}, {"after": 0}, {"after": 5}):
         page = await alice.ask("history", chat=pair, **window)
 
@@ -76,7 +76,7 @@ async def test_history_of_a_new_chat_is_empty(alice: RawChat, pair: str) -> None
 async def test_history_window_is_exact(
     alice: RawChat, pair: str, window: dict[str, int], seqs: list[int], more: bool
 ) -> None:
-    """`before` returns the newest below, `after` the oldest above; `more` reports others."""
+    """`before` returns the newest below it, `after` the oldest above it; `more` reports others."""
     for number in range(1, 6):
         await alice.say(pair, f"m{number}")
 
@@ -85,7 +85,7 @@ async def test_history_window_is_exact(
     assert (seqs_of(page), page["more"], page["tier"]) == (seqs, more, "hot")
 
 
-async def test_history_shows_messages_as_they_were_pushed(
+async def test_history_returns_messages_as_they_were_pushed(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """A message is the same object in an event and on a page."""
@@ -98,10 +98,10 @@ async def test_history_shows_messages_as_they_were_pushed(
     assert page["messages"] == alice.messages(pair)
 
 
-async def test_newest_page_tells_a_new_window_what_is_stored_and_read(
+async def test_newest_page_has_stored_position_and_read_marks(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """The first page of a chat has its stored position and the read marks."""
+    """A client that opens a chat needs no further request for them."""
     await bob.say(pair, "one")
     ack = await bob.say(pair, "two", durability="stored")
     await alice.ask("mark", chat=pair, read=1, received=2)
@@ -118,7 +118,7 @@ async def test_newest_page_tells_a_new_window_what_is_stored_and_read(
 
 
 async def test_history_with_before_and_after_is_refused(alice: RawChat, pair: str) -> None:
-    """A window has one open side."""
+    """A request has at most one of the two bounds."""
     with pytest.raises(Failed) as caught:
         await alice.ask("history", chat=pair, before=5, after=1)
 
@@ -126,11 +126,11 @@ async def test_history_with_before_and_after_is_refused(alice: RawChat, pair: st
     assert caught.value.message.startswith("before, after:")
 
 
-async def test_history_page_of_wide_messages_is_bounded_in_bytes(alice: RawChat, pair: str) -> None:
-    """A page holds at most about 256 KB, and the walk over the pages loses nothing."""
-    wide = "\U0001f600" * 4000
+async def test_history_page_of_long_messages_is_bounded_in_bytes(alice: RawChat, pair: str) -> None:
+    """A page has at most about 256 KB, and paging returns all messages."""
+    body = "\U0001f600" * 4000
     for _ in range(40):
-        await alice.say(pair, wide)
+        await alice.say(pair, body)
 
     first = await alice.ask("history", chat=pair, after=0, limit=200)
     rows = await alice.read_final(pair)
@@ -140,12 +140,12 @@ async def test_history_page_of_wide_messages_is_bounded_in_bytes(alice: RawChat,
     assert [row.seq for row in rows] == list(range(1, 41))
 
 
-# ── across the tiers ────────────────────────────────────────────────────────────────────────────
+# ── across the tiers ──────────────────────────────────────────────────────────────────────────────
 
 
-async def test_history_tells_the_tier_it_came_from(deep: tuple[RawChat, str]) -> None:
-    """The newest page is hot; a page that needs DynamoDB names it."""
-    alice, chat = deep
+async def test_history_page_names_its_tier(long_chat: tuple[RawChat, str]) -> None:
+    """The newest page is `hot`; a page that needs DynamoDB is `warm`."""
+    alice, chat = long_chat
 
     newest = await alice.ask("history", chat=chat, limit=10)
     oldest = await alice.ask("history", chat=chat, after=0, limit=10)
@@ -156,11 +156,11 @@ async def test_history_tells_the_tier_it_came_from(deep: tuple[RawChat, str]) ->
 
 @pytest.mark.parametrize("limit", [1, 7, 50, 200])
 @pytest.mark.parametrize("hint", [True, False])
-async def test_history_walk_down_crosses_tiers_without_hole_or_repeat(
-    deep: tuple[RawChat, str], limit: int, hint: bool
+async def test_history_paging_backward_returns_each_message_once_across_tiers(
+    long_chat: tuple[RawChat, str], limit: int, hint: bool
 ) -> None:
-    """Page by page from the newest to the first, every message comes exactly once."""
-    alice, chat = deep
+    """From the newest page to the first, no message is missing or repeated."""
+    alice, chat = long_chat
     seen: list[dict[str, Any]] = []
     tiers: list[str] = []
     window: dict[str, int] = {}
@@ -173,16 +173,16 @@ async def test_history_walk_down_crosses_tiers_without_hole_or_repeat(
         window = {"before": seen[0]["seq"]} | ({"ts": seen[0]["ts"]} if hint else {})
 
     assert [message["body"] for message in seen] == [f"m{n}" for n in range(1, LENGTH + 1)]
-    assert tiers == sorted(tiers)  # once warm, never hot again
+    assert tiers == sorted(tiers)  # no hot page after a warm one
     assert "warm" in tiers
 
 
 @pytest.mark.parametrize("limit", [1, 7, 50, 200])
-async def test_history_walk_up_crosses_tiers_without_hole_or_repeat(
-    deep: tuple[RawChat, str], limit: int
+async def test_history_paging_forward_returns_each_message_once_across_tiers(
+    long_chat: tuple[RawChat, str], limit: int
 ) -> None:
-    """Page by page from the first to the newest, every message comes exactly once."""
-    alice, chat = deep
+    """From the first page to the newest, no message is missing or repeated."""
+    alice, chat = long_chat
 
     rows = await alice.read_final(chat, limit=limit)
 
@@ -190,34 +190,34 @@ async def test_history_walk_up_crosses_tiers_without_hole_or_repeat(
     assert [row.body for row in rows] == [f"m{n}" for n in range(1, LENGTH + 1)]
 
 
-async def test_history_from_any_place_is_contiguous(deep: tuple[RawChat, str]) -> None:
-    """Wherever a page begins, also at the border between the tiers, it is whole."""
-    alice, chat = deep
-    for place in range(0, LENGTH + 2):
-        below = await alice.ask("history", chat=chat, before=place, limit=5)
-        above = await alice.ask("history", chat=chat, after=place, limit=5)
+async def test_history_from_any_position_is_contiguous(long_chat: tuple[RawChat, str]) -> None:
+    """A page is complete wherever it begins, also at the border between the tiers."""
+    alice, chat = long_chat
+    for seq in range(0, LENGTH + 2):
+        below = await alice.ask("history", chat=chat, before=seq, limit=5)
+        above = await alice.ask("history", chat=chat, after=seq, limit=5)
 
-        top = min(place - 1, LENGTH)
-        assert seqs_of(below) == [seq for seq in range(top - 4, top + 1) if seq >= 1]
-        assert seqs_of(above) == [s for s in range(place + 1, place + 6) if s <= LENGTH]
+        top = min(seq - 1, LENGTH)
+        assert seqs_of(below) == list(range(max(top - 4, 1), top + 1))
+        assert seqs_of(above) == list(range(seq + 1, min(seq + 5, LENGTH) + 1))
 
 
 @pytest.mark.parametrize("ts", [0, 1, 2**53 - 1])
-async def test_history_with_a_wrong_hint_is_right_all_the_same(
-    deep: tuple[RawChat, str], ts: int
+async def test_history_with_a_wrong_ts_hint_returns_the_right_page(
+    long_chat: tuple[RawChat, str], ts: int
 ) -> None:
-    """`ts` saves a search and decides nothing."""
-    alice, chat = deep
+    """`ts` only speeds up the query; it does not change its result."""
+    alice, chat = long_chat
 
     page = await alice.ask("history", chat=chat, before=40, limit=10, ts=ts)
 
     assert seqs_of(page) == list(range(30, 40))
 
 
-async def test_history_read_while_rows_move_never_loses_any(
+async def test_history_read_during_sends_and_trimming_is_contiguous(
     shallow: Stack, new_name: NewName
 ) -> None:
-    """While messages are sent, stored and trimmed, every page is contiguous and monotonic."""
+    """Messages that move from Redis to DynamoDB during a read are neither lost nor repeated."""
     recorder = Recorder()
     bob = await shallow.chat_of(new_name("bob"), recorder=recorder).start()
     alice = await shallow.chat_of(new_name("alice"), recorder=recorder).start()
@@ -247,11 +247,11 @@ async def test_history_read_while_rows_move_never_loses_any(
     assert not violations, report(violations)
 
 
-# ── sync ────────────────────────────────────────────────────────────────────────────────────────
+# ── sync ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_sync_pages_through_what_was_missed(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """Page by page, the events of the inbox come in order, each with its own place."""
+async def test_sync_pages_through_missed_events(alice: RawChat, bob: RawChat, pair: str) -> None:
+    """Pages return the events of the inbox in order."""
     for number in range(25):
         await alice.say(pair, f"m{number}")
     await bob.expect(lambda me: len(me.messages(pair)) == 25)
@@ -272,7 +272,7 @@ async def test_sync_pages_through_what_was_missed(alice: RawChat, bob: RawChat, 
 
 
 async def test_sync_at_the_head_is_empty(bob: RawChat, pair: str) -> None:
-    """Nothing was missed: an empty page at the same place."""
+    """Without missed events the page is empty and the cursor unchanged."""
     cursor = {"epoch": bob.welcome["epoch"], "seq": 1}
 
     page = await bob.ask("sync", cursor=cursor)
@@ -281,8 +281,8 @@ async def test_sync_at_the_head_is_empty(bob: RawChat, pair: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["epoch", "ahead"])
-async def test_sync_from_nowhere_is_reset(bob: RawChat, pair: str, fault: str) -> None:
-    """A cursor that means nothing is answered with a snapshot and the request's id."""
+async def test_sync_from_an_invalid_cursor_is_reset(bob: RawChat, pair: str, fault: str) -> None:
+    """A cursor of another epoch, or ahead of the server, is answered with a snapshot."""
     epoch = bob.welcome["epoch"]
     cursor = {"epoch": "other", "seq": 0} if fault == "epoch" else {"epoch": epoch, "seq": 99}
 
@@ -293,31 +293,31 @@ async def test_sync_from_nowhere_is_reset(bob: RawChat, pair: str, fault: str) -
     assert [line["chat"] for line in answer["chats"]] == [pair]
 
 
-async def test_sync_from_too_long_ago_gets_a_snapshot(deep: tuple[RawChat, str]) -> None:
-    """Events that left the inbox are not skipped silently."""
-    alice, chat = deep
+async def test_sync_before_the_start_of_the_inbox_gets_a_snapshot(
+    long_chat: tuple[RawChat, str],
+) -> None:
+    """Events that were trimmed from the inbox are not skipped silently."""
+    alice, chat = long_chat
 
     answer = await alice.ask("sync", cursor={"epoch": alice.welcome["epoch"], "seq": 1})
 
     assert answer["type"] == "too_long"
-    assert answer["cursor"]["seq"] == LENGTH + 1  # the chat's own event came first
+    assert answer["cursor"]["seq"] == LENGTH + 1  # the first event is that of the new chat
     assert [(line["chat"], line["top"]) for line in answer["chats"]] == [(chat, LENGTH)]
 
 
-# ── chats that were idle ────────────────────────────────────────────────────────────────────────
+# ── idle chats ────────────────────────────────────────────────────────────────────────────────────
 
 
 async def evict_all(stack: Stack) -> int:
-    """Let every chat go that was not used for a second; return how many went."""
+    """Evict every chat that was idle for a second; return their number."""
     settings = config.Redis(url=stack.redis_url, chat_idle_s=1)
     async with open_hot(settings) as hot:
         return await Eviction(hot).evict_idle(0, time.time())
 
 
-async def test_chat_that_left_the_hot_tier_comes_back_as_it_was(
-    shallow: Stack, new_name: NewName
-) -> None:
-    """A device resumes by its cursor, history is whole, and the next message has the next place."""
+async def test_evicted_chat_is_loaded_again_unchanged(shallow: Stack, new_name: NewName) -> None:
+    """A device resumes by cursor, history is complete, and the next message has the next seq."""
     async with shallow.chat_of(new_name("alice")) as alice:
         bob = await shallow.chat_of(new_name("bob")).start()
         chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
@@ -328,11 +328,11 @@ async def test_chat_that_left_the_hot_tier_comes_back_as_it_was(
             await alice.say(chat, f"m{number}", durability="stored")
         redis = Redis.from_url(shallow.redis_url, socket_timeout=60)
 
-        async def has_left() -> bool:
+        async def is_evicted() -> bool:
             await evict_all(shallow)
             return not redis.exists(f"{{p0}}:chat:{chat}")
 
-        await eventually(has_left)  # type: ignore[arg-type]  # mypy loses the type variable
+        await eventually(is_evicted)  # type: ignore[arg-type]  # mypy loses the type variable
         await bob.start()
         await bob.expect_bodies(chat, ["m1", "m2", "m3"])
         ack = await alice.say(chat, "m4")

@@ -22,30 +22,30 @@ NewName = Callable[[str], str]
 _refs = itertools.count(1)
 
 
-async def change(who: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
-    """Ask for a change of a chat; return what the chat is then."""
-    answer = await who.ask(type_, chat=chat, **{"ref": f"m-{next(_refs)}", **fields})
+async def change(device: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
+    """Request a change of a chat; return the chat's info after it."""
+    answer = await device.ask(type_, chat=chat, **{"ref": f"m-{next(_refs)}", **fields})
     info: dict[str, Any] = answer["chat"]
     return info
 
 
-async def refused(who: RawChat, type_: str, **fields: Any) -> tuple[str, str]:
-    """Return code and words of the error that a request is answered with."""
+async def refused(device: RawChat, type_: str, **fields: Any) -> tuple[str, str]:
+    """Return code and message of the error of a refused request."""
     with pytest.raises(Failed) as caught:
-        await who.ask(type_, **fields)
+        await device.ask(type_, **fields)
     return caught.value.code, caught.value.message
 
 
-async def send_refused(who: RawChat, chat: str, body: str = "hello?") -> Failed:
-    """Return the error that a message is answered with."""
+async def send_refused(device: RawChat, chat: str, body: str = "hello?") -> Failed:
+    """Return the error of a refused message."""
     with pytest.raises(Failed) as caught:
-        await who.ask_send(chat, f"m-{next(_refs)}", body)
+        await device.ask_send(chat, f"m-{next(_refs)}", body)
     return caught.value
 
 
 @pytest.fixture
 async def group(alice: RawChat, bob: RawChat) -> str:
-    """A group that alice owns and bob is in."""
+    """A group owned by alice, with bob as a member."""
     answer = await alice.ask("create_chat", ref="g", members=[bob.user], name="Trip")
     chat: str = answer["chat"]["chat"]
     await bob.expect_frame("event", kind="chat", chat=chat)
@@ -58,75 +58,75 @@ async def group(alice: RawChat, bob: RawChat) -> str:
 async def test_block_ends_direct_messages_both_ways_until_unblocked(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Neither user sees who blocks whom; earlier messages stay readable."""
+    """Both users get the same error, and earlier messages stay readable."""
     await bob.say(pair, "before")
 
     await alice.ask("block", user=bob.user)
-    both = [await send_refused(who, pair) for who in (alice, bob)]
+    failures = [await send_refused(device, pair) for device in (alice, bob)]
     page = await bob.ask("history", chat=pair)
     listed = await alice.ask("blocks")
     await alice.ask("block", user=bob.user)
     await alice.ask("unblock", user=bob.user)
     ack = await bob.say(pair, "after")
 
-    assert [(each.code, each.message) for each in both] == [("forbidden", BLOCKED)] * 2
+    assert [(each.code, each.message) for each in failures] == [("forbidden", BLOCKED)] * 2
     assert [each["body"] for each in page["messages"]] == ["before"]
     assert [each["user"] for each in listed["blocked"]] == [bob.user]
     assert not listed["more"]
     assert ack["seq"] == 2
-    for who in (alice, bob):  # what was told before is there before it
-        await who.expect_bodies(pair, ["before", "after"])
-    # The device of who blocked hears of it, that of the other one does not.
+    for device in (alice, bob):  # earlier events have arrived before these
+        await device.expect_bodies(pair, ["before", "after"])
+    # The user who blocks gets the change; the blocked user does not.
     flags = [event["info"].get("blocked", False) for event in alice.of_type("event", kind="chat")]
     assert flags == [False, True, False]
     assert len(bob.of_type("event", kind="chat")) == 1
 
 
-async def test_block_of_both_holds_until_both_unblock(
-    alice: RawChat, bob: RawChat, pair: str
-) -> None:
-    """Each user ends their own block only."""
+async def test_mutual_block_ends_when_both_unblock(alice: RawChat, bob: RawChat, pair: str) -> None:
+    """Each user can remove only their own block."""
     await alice.ask("block", user=bob.user)
     await bob.ask("block", user=alice.user)
 
     await alice.ask("unblock", user=bob.user)
-    still = await send_refused(alice, pair)
+    failed = await send_refused(alice, pair)
     await bob.ask("unblock", user=alice.user)
     ack = await alice.say(pair, "at last")
 
-    assert still.code == "forbidden"
+    assert failed.code == "forbidden"
     assert ack["seq"] == 1
 
 
-async def test_block_before_they_ever_talked_opens_no_chat_and_brings_nobody_together(
+async def test_block_without_a_common_chat_refuses_direct_chats_groups_and_invitations(
     alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:
-    """No new direct chat, no group with the other one, no invitation: either way."""
+    """A direct chat is refused in both directions."""
     await alice.ask("block", user=bob.user)
-    own = (await bob.ask("create_chat", ref=new_name("g"), members=[await _third(bob, alice)]))[
-        "chat"
-    ]["chat"]
+    group = (
+        await bob.ask(
+            "create_chat", ref=new_name("g"), members=[await create_third_user(bob, alice)]
+        )
+    )["chat"]["chat"]
 
     assert await refused(bob, "open_direct", user=alice.user) == ("forbidden", BLOCKED)
     assert await refused(alice, "open_direct", user=bob.user) == ("forbidden", BLOCKED)
     assert (await refused(bob, "create_chat", ref=new_name("g"), members=[alice.user]))[
         0
     ] == "forbidden"
-    invited = await refused(bob, "invite", chat=own, ref="i", users=[alice.user])
+    invited = await refused(bob, "invite", chat=group, ref="i", users=[alice.user])
     assert invited == ("forbidden", f"{alice.user}: you cannot interact with this user")
 
 
-async def _third(who: RawChat, other: RawChat) -> str:
-    """Return a user who is neither of the two and exists."""
+async def create_third_user(device: RawChat, other: RawChat) -> str:
+    """Create a third user; return the name."""
     name = f"{other.user}-friend"
-    async with RawChat(name, who.port, who._token_of):
+    async with RawChat(name, device.port, device._token_of):
         return name
 
 
 async def test_block_survives_the_loss_of_redis(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """The next load of the chat reads the block from the directory."""
+    """The next load of the chat reads the block from DynamoDB."""
     await alice.ask("block", user=bob.user)
     with redis_client(stack.redis_url) as client:
         names = [*client.scan_iter(f"*:{pair}"), *client.scan_iter(f"*:blocks:{bob.user}")]
@@ -136,16 +136,16 @@ async def test_block_survives_the_loss_of_redis(
     failed = await send_refused(bob, pair)
     async with stack.chat_of(bob.user, device="bob-2"):
         with redis_client(stack.redis_url) as client:
-            apart = client.smembers(f"{{p0}}:blocks:{bob.user}")
+            blocked = client.smembers(f"{{p0}}:blocks:{bob.user}")
 
     assert failed.code == "forbidden"
-    assert apart == {alice.user.encode()}
+    assert blocked == {alice.user.encode()}
 
 
-async def test_block_lets_no_typing_no_marks_and_no_presence_across(
+async def test_block_hides_typing_marks_and_presence(
     alice: RawChat, bob: RawChat, pair: str, group: str
 ) -> None:
-    """In the direct chat and in a group that both are in (security list, row 19)."""
+    """Also in a group that both are in (security list, row 19)."""
     await alice.ask("block", user=bob.user)
     await alice.say(group, "to all")
     await bob.expect(lambda me: me.messages(group))
@@ -155,7 +155,7 @@ async def test_block_lets_no_typing_no_marks_and_no_presence_across(
     await bob.tell("watch", users=[alice.user])
     await alice.tell("watch", users=[bob.user])
     page = await alice.ask("history", chat=group)
-    # What was sent before these two is there before them.
+    # Signals and marks would arrive before these two messages.
     await bob.say(group, "end")
     await alice.expect(lambda me: len(me.messages(group)) == 2)
     await bob.ask("chats")
@@ -166,43 +166,43 @@ async def test_block_lets_no_typing_no_marks_and_no_presence_across(
     assert [marks["user"] for marks in page["marks"]] == [alice.user]
 
 
-async def test_block_of_oneself_or_of_nobody_is_refused(alice: RawChat) -> None:
-    """There is no user to block."""
+async def test_block_of_oneself_or_of_an_unknown_user_is_refused(alice: RawChat) -> None:
+    """The codes are `bad_request` and `not_found`."""
     assert (await refused(alice, "block", user=alice.user))[0] == "bad_request"
     assert (await refused(alice, "block", user="nobody-there"))[0] == "not_found"
 
 
-async def test_blocks_are_listed_by_page(stack: Stack, alice: RawChat, new_name: NewName) -> None:
-    """Each once, in one order, and the list ends."""
-    users = sorted(new_name("foe") for _ in range(5))
+async def test_blocks_are_listed_in_pages(stack: Stack, alice: RawChat, new_name: NewName) -> None:
+    """Each blocked user is listed once, in the order of the names."""
+    users = sorted(new_name("blocked") for _ in range(5))
     await stack.add_users(users)
     for user in users:
         await alice.ask("block", user=user)
 
-    found: list[str] = []
+    listed: list[str] = []
     after: dict[str, str] = {}
     while True:
         page = await alice.ask("blocks", limit=2, **after)
-        found += [each["user"] for each in page["blocked"]]
+        listed += [each["user"] for each in page["blocked"]]
         if not page["more"]:
             break
         after = {"after": page["next"]}
 
-    assert found == users
+    assert listed == users
 
 
 # muting, slow mode, banning
 
 
-async def test_mute_member_may_read_and_not_write_until_unmuted(
+async def test_muted_member_can_read_but_not_write_until_unmuted(
     alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """All members get the entry; the chat's info contains the mute."""
+    """All members get an entry of the mute, and the chat's info contains it."""
     await bob.say(group, "one")
 
     info = await change(alice, "mute_member", group, user=bob.user)
     failed = await send_refused(bob, group)
-    edit = await refused(bob, "edit", chat=group, ref="e", seq=1, body="sneaky")
+    edit = await refused(bob, "edit", chat=group, ref="e", seq=1, body="edited")
     react = await refused(bob, "react", chat=group, ref="r", seq=1, emoji="👍")
     await bob.ask("delete", chat=group, ref="d", seq=1)
     await change(alice, "mute_member", group, user=bob.user, mute_s=0)
@@ -218,10 +218,10 @@ async def test_mute_member_may_read_and_not_write_until_unmuted(
     assert {each["role"] for each in entries} == {"member"}
 
 
-async def test_mute_for_a_time_survives_the_loss_of_redis_and_a_change_of_role(
+async def test_timed_mute_survives_the_loss_of_redis_and_a_role_change(
     stack: Stack, alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """The directory keeps it; who is made an admin may write, and may not when it is undone."""
+    """DynamoDB keeps the mute; it does not apply while the member is an admin."""
     info = await change(alice, "mute_member", group, user=bob.user, mute_s=3600)
     with redis_client(stack.redis_url) as client:
         head = f"{{p0}}:chat:{group}"
@@ -241,10 +241,10 @@ async def test_mute_for_a_time_survives_the_loss_of_redis_and_a_change_of_role(
     assert again.message == MUTED
 
 
-async def test_slow_mode_holds_members_back_and_not_who_moderates(
+async def test_slow_mode_limits_members_but_not_the_owner(
     alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """The second message gets the time to wait; its later retry is a new message."""
+    """The second message is refused with the time to wait; a later one is accepted."""
     info = await change(alice, "update_chat", group, slow_s=600)
     await bob.say(group, "one")
     failed = await send_refused(bob, group)
@@ -261,10 +261,10 @@ async def test_slow_mode_holds_members_back_and_not_who_moderates(
     assert [body for body in bodies if body in ("one", "a", "b", "two")] == ["one", "a", "b", "two"]
 
 
-async def test_ban_removes_and_keeps_out_until_unbanned(
+async def test_banned_member_cannot_return_until_unbanned(
     alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """Neither an invitation nor an open group lets the user back in."""
+    """Neither joining an open group nor an invitation works."""
     await change(alice, "update_chat", group, joining="open")
 
     await change(alice, "ban_member", group, user=bob.user)
@@ -281,10 +281,10 @@ async def test_ban_removes_and_keeps_out_until_unbanned(
     assert (entry["user"], entry["role"], entry["banned"]) == (bob.user, "", True)
 
 
-async def test_ban_of_one_who_never_was_a_member_tells_him_nothing(
+async def test_ban_of_a_non_member_sends_them_nothing(
     stack: Stack, alice: RawChat, bob: RawChat, group: str, new_name: NewName
 ) -> None:
-    """A user who was never in the chat gets nothing of it (promise P7)."""
+    """A user who was never a member gets no event of the chat (promise P7)."""
     async with stack.chat_of(new_name("carol")) as carol:
         await alice.say(group, "secret")
         await change(alice, "ban_member", group, user=carol.user)
@@ -299,10 +299,10 @@ async def test_ban_of_one_who_never_was_a_member_tells_him_nothing(
 
 
 @pytest.mark.parametrize("type_", ["mute_member", "ban_member", "unban_member"])
-async def test_moderation_by_one_who_is_no_more_than_a_member_is_refused(
+async def test_moderation_by_a_member_is_refused(
     alice: RawChat, bob: RawChat, group: str, type_: str
 ) -> None:
-    """Members do not moderate, nobody moderates the owner, strangers see nothing."""
+    """Admins cannot moderate the owner, and non-members get `not_found`."""
     assert (await refused(bob, type_, chat=group, ref="x", user=alice.user))[0] == "forbidden"
     assert (await refused(bob, type_, chat="no-such-chat", ref="x", user=alice.user))[
         0
@@ -315,39 +315,39 @@ async def test_moderation_by_one_who_is_no_more_than_a_member_is_refused(
 # reports
 
 
-async def test_report_of_a_message_is_kept_once_and_resolved(
+async def test_report_of_a_message_is_stored_once_and_can_be_resolved(
     stack: Stack, alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """A second report of the same reader is the first one; a stranger cannot report."""
+    """A second report of the same user is ignored; a non-member cannot report."""
     await alice.say(group, "rude")
 
     for reason in ("rude", "again"):
         await bob.ask("report", chat=group, seq=1, reason=reason)
-    beyond = await refused(bob, "report", chat=group, seq=99)
-    stranger = await refused(bob, "report", chat="no-such-chat", seq=1)
+    missing = await refused(bob, "report", chat=group, seq=99)
+    non_member = await refused(bob, "report", chat="no-such-chat", seq=1)
 
     async with open_dynamodb(stack.warm) as client:
         rows = Moderation(client, stack.warm)
         (report,) = await rows.list_reports(group, None, 10)
         assert (report.reporter, report.seq, report.reason) == (bob.user, 1, "rude")
         found, _ = await rows.list_open_reports(None, 200)
-        places = [each for each in found if each == report]
-        assert len(places) == 1
+        matches = [each for each in found if each == report]
+        assert len(matches) == 1
         await rows.resolve(report, "user:alice", 1_800_000_000.0)
         await rows.resolve(report, "user:later", 1_800_000_000.0)
         found, _ = await rows.list_open_reports(None, 200)
         assert not [each for each in found if each.chat == group]
-        (done,) = await rows.list_reports(group, None, 10)
-        assert (done.state, done.resolved_by) == ("resolved", "user:alice")
-    assert beyond[0] == stranger[0] == "not_found"
+        (resolved,) = await rows.list_reports(group, None, 10)
+        assert (resolved.state, resolved.resolved_by) == ("resolved", "user:alice")
+    assert missing[0] == non_member[0] == "not_found"
 
 
-async def test_messages_that_race_a_block_are_before_it_or_refused(
+async def test_messages_sent_during_a_block_are_before_it_or_refused(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """After the answer to `block` nothing of the other one comes any more."""
+    """After the answer to `block` no message of the other user is delivered."""
 
-    async def talk() -> AsyncIterator[Any]:
+    async def send_until_refused() -> AsyncIterator[Any]:
         for number in itertools.count():
             try:
                 yield (await bob.ask_send(pair, f"r{number}", "x"))["seq"]
@@ -355,14 +355,14 @@ async def test_messages_that_race_a_block_are_before_it_or_refused(
                 yield exc.code
                 return
 
-    async def listen() -> list[Any]:
-        return [each async for each in talk()]
+    async def collect() -> list[Any]:
+        return [each async for each in send_until_refused()]
 
-    talking = asyncio.create_task(listen())
+    sending = asyncio.create_task(collect())
     await alice.expect(lambda me: me.messages(pair))
     await alice.ask("block", user=bob.user)
     newest = (await alice.ask("history", chat=pair))["messages"][-1]["seq"]
-    outcome = await asyncio.wait_for(talking, 30)
+    outcome = await asyncio.wait_for(sending, 30)
     later = (await alice.ask("history", chat=pair))["messages"][-1]["seq"]
 
     assert later == newest

@@ -1,4 +1,4 @@
-"""Presence on the wire: who receives which changes, at one gateway and at several."""
+"""Presence signals: which subscribers get which changes, at one gateway and at several."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from tests.support.stack import Stack
 
 pytest_plugins = ["tests.support.stack_fixtures"]
 
-GRACE_S = 6.0  # to come back in time must be possible on a slow machine
+GRACE_S = 6.0  # long enough to reconnect in time on a slow machine
 AWAY_S = 1.0
 TTL_S = 3
-LATE_S = 45.0  # a slow machine is late, not wrong
+DEADLINE_S = 45.0  # for slow machines
 FAST = {
     "CHAT_PRESENCE_OFFLINE_GRACE_S": str(GRACE_S),
     "chatserver.service.presence.subscriptions.SUBSCRIBED_USERS_MAX": "5",
-    # A gateway that is held up for longer is dead for the others, and they say so.
+    # A gateway that is blocked for longer counts as dead, and its users as offline.
     "CHAT_GATEWAY_ONLINE_TTL_S": "15",
 }
 
 
 @pytest.fixture(scope="module")
 def east(stack: Stack) -> Iterator[Server]:
-    """A gateway that is soon sure that somebody has left."""
+    """A gateway with a short grace period before a user is offline."""
     yield stack.start_gateway(**FAST)
 
 
 @pytest.fixture(scope="module")
 def west(stack: Stack) -> Iterator[Server]:
-    """Another one."""
+    """Another gateway with the same settings."""
     yield stack.start_gateway(**FAST)
 
 
 @pytest.fixture(scope="module")
-def drowsy(stack: Stack) -> Iterator[Server]:
-    """Another one, where users are soon taken for idle, too."""
+def away_gateway(stack: Stack) -> Iterator[Server]:
+    """A gateway at which users are also away after a second without activity."""
     yield stack.start_gateway(**FAST, CHAT_PRESENCE_AWAY_AFTER_S=str(AWAY_S))
 
 
 @pytest.fixture(scope="module")
-def brief(stack: Stack) -> Iterator[Server]:
-    """A gateway at which users are offline as soon as they leave."""
+def no_grace_gateway(stack: Stack) -> Iterator[Server]:
+    """A gateway without a grace period: users are offline as soon as they disconnect."""
     yield stack.start_gateway(**{**FAST, "CHAT_PRESENCE_OFFLINE_GRACE_S": "0"})
 
 
@@ -54,7 +54,7 @@ def brief(stack: Stack) -> Iterator[Server]:
 async def alice(
     stack: Stack, east: Server, new_name: Callable[[str], str]
 ) -> AsyncIterator[RawChat]:
-    """The subscriber, on the east gateway."""
+    """A connected device of the subscriber, on the east gateway."""
     async with stack.chat_of(new_name("alice"), port=east.port) as chat:
         yield chat
 
@@ -65,157 +65,161 @@ def device(stack: Stack, user: str, gateway: Server, name: str = "1") -> RawChat
 
 
 def states_of(alice: RawChat, user: str) -> list[str]:
-    """States of a user that alice received so far."""
+    """Return the presence states of a user that alice has received, in order."""
     return [
         signal["state"] for signal in alice.of_type("signal", kind="presence", **{"from": user})
     ]
 
 
 @pytest.fixture
-async def bob(stack: Stack, alice: RawChat, brief: Server, new_name: Callable[[str], str]) -> str:
-    """A user who has written to alice, not connected; the chat is in her list."""
+async def bob(
+    stack: Stack, alice: RawChat, no_grace_gateway: Server, new_name: Callable[[str], str]
+) -> str:
+    """A user who has written to alice and is not connected; the chat is in alice's list."""
     name = new_name("bob")
     await stack.add_users([name])
-    async with stack.chat_of(name, port=brief.port) as phone:
+    async with stack.chat_of(name, port=no_grace_gateway.port) as phone:
         chat = (await phone.ask("open_direct", user=alice.user))["chat"]["chat"]
         await phone.say(chat, "hello")
-    await alice.expect(lambda me: me.messages(chat), LATE_S)
+    await alice.expect(lambda me: me.messages(chat), DEADLINE_S)
     return name
 
 
-async def test_watch_tells_the_present_state_at_once_and_each_change(
+async def test_watch_returns_the_current_state_and_then_each_change(
     stack: Stack, alice: RawChat, bob: str, west: Server
 ) -> None:
-    """Shown, hidden, shown, gone: as a user at another gateway does it."""
+    """The user at another gateway goes to background, to foreground, and disconnects."""
     async with device(stack, bob, west) as phone:
         await alice.tell("watch", users=[bob])
-        await alice.expect(lambda me: states_of(me, bob), LATE_S)
-        await alice.expect(lambda me: states_of(me, bob)[-1] == "online", LATE_S)
-        told = len(states_of(alice, bob))
+        await alice.expect(lambda me: states_of(me, bob), DEADLINE_S)
+        await alice.expect(lambda me: states_of(me, bob)[-1] == "online", DEADLINE_S)
+        count = len(states_of(alice, bob))
         await phone.tell("state", state="bg")
-        await alice.expect(lambda me: len(states_of(me, bob)) > told, LATE_S)
+        await alice.expect(lambda me: len(states_of(me, bob)) > count, DEADLINE_S)
         await phone.tell("state", state="fg")
-        await alice.expect(lambda me: len(states_of(me, bob)) > told + 1, LATE_S)
+        await alice.expect(lambda me: len(states_of(me, bob)) > count + 1, DEADLINE_S)
 
-    await alice.expect(lambda me: states_of(me, bob)[-1] == "offline", LATE_S)
-    assert states_of(alice, bob)[told - 1 : told + 2] == ["online", "away", "online"]
+    await alice.expect(lambda me: states_of(me, bob)[-1] == "offline", DEADLINE_S)
+    assert states_of(alice, bob)[count - 1 : count + 2] == ["online", "away", "online"]
     last = alice.of_type("signal", kind="presence", state="offline")[-1]
     assert last["last_seen"] > 1_700_000_000_000_000
 
 
-async def test_watch_of_strangers_is_never_answered(
+async def test_watch_of_strangers_returns_nothing(
     stack: Stack, alice: RawChat, bob: str, east: Server, new_name: Callable[[str], str]
 ) -> None:
-    """Opening a chat with somebody who never wrote in it reveals nothing about them."""
+    """Opening a direct chat does not reveal the presence of a user who never wrote in it."""
     async with device(stack, new_name("carol"), east) as carol:
         await alice.ask("open_direct", user=carol.user)
         await alice.tell("watch", users=[carol.user, "nobody-there", alice.user, bob])
-        await alice.expect(lambda me: states_of(me, bob), LATE_S)
+        await alice.expect(lambda me: states_of(me, bob), DEADLINE_S)
         await carol.tell("state", state="bg")
         async with device(stack, bob, east):
-            await alice.expect(lambda me: states_of(me, bob)[-1] == "online", LATE_S)
+            await alice.expect(lambda me: states_of(me, bob)[-1] == "online", DEADLINE_S)
 
     assert {signal["from"] for signal in alice.of_type("signal", kind="presence")} == {bob}
 
 
-async def test_watch_of_fellow_members_of_a_group_is_answered(
+async def test_watch_of_members_of_a_common_group_returns_their_state(
     stack: Stack, alice: RawChat, east: Server, new_name: Callable[[str], str]
 ) -> None:
-    """A group in common is enough."""
+    """Members of a common group may see each other's presence."""
     async with device(stack, new_name("dora"), east) as dora:
         await alice.ask("create_chat", ref=new_name("g"), members=[dora.user], name="Trip")
 
         await alice.tell("watch", users=[dora.user])
 
-        await alice.expect(lambda me: "online" in states_of(me, dora.user), LATE_S)
+        await alice.expect(lambda me: "online" in states_of(me, dora.user), DEADLINE_S)
         await dora.tell("state", state="bg")
-        await alice.expect(lambda me: states_of(me, dora.user)[-1] == "away", LATE_S)
+        await alice.expect(lambda me: states_of(me, dora.user)[-1] == "away", DEADLINE_S)
 
 
-async def test_reconnect_within_the_grace_is_told_to_nobody(
+async def test_reconnect_within_the_grace_period_sends_no_signal(
     stack: Stack, alice: RawChat, bob: str, east: Server, west: Server
 ) -> None:
-    """At the same gateway or at another one."""
+    """The device may reconnect to the same gateway or to another one."""
     async with device(stack, bob, east) as phone:
         await alice.tell("watch", users=[bob])
-        await alice.expect(lambda me: states_of(me, bob)[-1:] == ["online"], LATE_S)
-        told = len(states_of(alice, bob))
+        await alice.expect(lambda me: states_of(me, bob)[-1:] == ["online"], DEADLINE_S)
+        count = len(states_of(alice, bob))
         for gateway in (east, west):
             await phone.reconnect(gateway.port)
         await phone.tell("state", state="bg")
-        await alice.expect(lambda me: len(states_of(me, bob)) > told, LATE_S)
+        await alice.expect(lambda me: len(states_of(me, bob)) > count, DEADLINE_S)
 
-        assert states_of(alice, bob)[told:] == ["away"]
+        assert states_of(alice, bob)[count:] == ["away"]
 
 
-async def test_user_on_two_gateways_is_as_present_as_the_best_device(
+async def test_user_with_two_devices_has_the_state_of_the_most_active_one(
     stack: Stack, alice: RawChat, bob: str, east: Server, west: Server
 ) -> None:
-    """Hiding one of two devices changes nothing; hiding both does."""
+    """The user is away only when both devices, at two gateways, are in background."""
     async with device(stack, bob, east) as phone, device(stack, bob, west, "2") as laptop:
         await laptop.tell("state", state="bg")
         await alice.tell("watch", users=[bob])
-        await alice.expect(lambda me: states_of(me, bob)[-1:] == ["online"], LATE_S)
-        told = len(states_of(alice, bob))
+        await alice.expect(lambda me: states_of(me, bob)[-1:] == ["online"], DEADLINE_S)
+        count = len(states_of(alice, bob))
         await phone.tell("state", state="bg")
-        await alice.expect(lambda me: len(states_of(me, bob)) > told, LATE_S)
+        await alice.expect(lambda me: len(states_of(me, bob)) > count, DEADLINE_S)
 
-        assert states_of(alice, bob)[told:] == ["away"]
+        assert states_of(alice, bob)[count:] == ["away"]
 
 
 async def test_idle_user_is_away_until_the_next_message(
-    stack: Stack, alice: RawChat, bob: str, drowsy: Server
+    stack: Stack, alice: RawChat, bob: str, away_gateway: Server
 ) -> None:
-    """A connected but unused device is not presence; a send is."""
-    async with device(stack, bob, drowsy) as phone:
+    """A connected but idle device makes the user away; a send makes the user online."""
+    async with device(stack, bob, away_gateway) as phone:
         chat = (await phone.ask("open_direct", user=alice.user))["chat"]["chat"]
         await alice.tell("watch", users=[bob])
-        await alice.expect(lambda me: states_of(me, bob)[-1:] == ["away"], LATE_S)
-        told = len(states_of(alice, bob))
+        await alice.expect(lambda me: states_of(me, bob)[-1:] == ["away"], DEADLINE_S)
+        count = len(states_of(alice, bob))
 
-        while len(states_of(alice, bob)) == told:  # the test's own timeout is the deadline
+        while len(states_of(alice, bob)) == count:  # the test's own timeout is the deadline
             await phone.say(chat, "still here")
-            await asyncio.sleep(0.2)  # there and back within a second is not told
+            await asyncio.sleep(0.2)  # a change that reverts within a second is not sent
 
-        assert states_of(alice, bob)[told] == "online"
+        assert states_of(alice, bob)[count] == "online"
 
 
-async def test_flapping_is_told_once_a_second_and_ends_in_the_truth(
+async def test_frequent_changes_send_one_signal_a_second_and_the_last_is_right(
     stack: Stack, alice: RawChat, bob: str, east: Server
 ) -> None:
-    """However often a device changes, subscribers get few signals, and the last one is right."""
+    """However often a device changes, subscribers get few signals and the final state."""
     async with device(stack, bob, east) as phone:
         await alice.tell("watch", users=[bob])
-        await alice.expect(lambda me: states_of(me, bob)[-1:] == ["online"], LATE_S)
-        told, start = len(states_of(alice, bob)), asyncio.get_running_loop().time()
+        await alice.expect(lambda me: states_of(me, bob)[-1:] == ["online"], DEADLINE_S)
+        count, start = len(states_of(alice, bob)), asyncio.get_running_loop().time()
         for _ in range(20):
             await phone.tell("state", state="bg")
             await phone.tell("state", state="fg")
         await phone.tell("state", state="bg")
-        await alice.expect(lambda me: states_of(me, bob)[-1] == "away", LATE_S)
+        await alice.expect(lambda me: states_of(me, bob)[-1] == "away", DEADLINE_S)
         took_s = asyncio.get_running_loop().time() - start
 
-        assert len(states_of(alice, bob)) - told <= 2 + took_s
+        assert len(states_of(alice, bob)) - count <= 2 + took_s
 
 
-async def test_unwatch_ends_it(stack: Stack, alice: RawChat, bob: str, east: Server) -> None:
-    """Later changes are not sent."""
+async def test_unwatch_ends_the_subscription(
+    stack: Stack, alice: RawChat, bob: str, east: Server
+) -> None:
+    """Changes after `unwatch` are not sent."""
     await alice.tell("watch", users=[bob])
-    await alice.expect(lambda me: states_of(me, bob), LATE_S)
-    told = len(states_of(alice, bob))
+    await alice.expect(lambda me: states_of(me, bob), DEADLINE_S)
+    count = len(states_of(alice, bob))
 
     await alice.tell("unwatch", users=[bob])
-    await alice.ask("chats")  # answered after what was told before it
+    await alice.ask("chats")  # its answer comes after the signals that precede it
     async with device(stack, bob, east) as phone:
         await phone.tell("state", state="bg")
         await alice.ask("chats")
-        await asyncio.sleep(0.2)  # nothing to wait for: it would have come by now
+        await asyncio.sleep(0.2)  # no condition to wait for: no signal may come
 
-    assert len(states_of(alice, bob)) == told
+    assert len(states_of(alice, bob)) == count
 
 
-async def test_watch_beyond_the_bound_is_refused_whole(alice: RawChat, bob: str) -> None:
-    """The frame is answered with the bound, and the session goes on."""
+async def test_watch_above_the_limit_is_refused_entirely(alice: RawChat, bob: str) -> None:
+    """The error names the limit, no user of the frame is subscribed, and the session stays open."""
     await alice.tell("watch", users=[bob, *(f"u{n}" for n in range(5))])
 
     error = await alice.expect_frame("error")
@@ -224,22 +228,22 @@ async def test_watch_beyond_the_bound_is_refused_whole(alice: RawChat, bob: str)
     assert error["message"] == "users: a session may subscribe to at most 5 users"
     assert states_of(alice, bob) == []
     await alice.tell("watch", users=[bob])
-    await alice.expect(lambda me: states_of(me, bob), LATE_S)
+    await alice.expect(lambda me: states_of(me, bob), DEADLINE_S)
 
 
 async def test_users_of_a_killed_gateway_are_offline_within_the_ttl(
     stack: Stack, alice: RawChat, bob: str
 ) -> None:
-    """The users do not log out: subscribers are notified all the same."""
-    dying = stack.start_gateway(**{**FAST, "CHAT_GATEWAY_ONLINE_TTL_S": str(TTL_S)})
-    phone = device(stack, bob, dying)
+    """Subscribers are notified although the users never disconnected."""
+    killed = stack.start_gateway(**{**FAST, "CHAT_GATEWAY_ONLINE_TTL_S": str(TTL_S)})
+    phone = device(stack, bob, killed)
     await phone.start()
     await alice.tell("watch", users=[bob])
-    await alice.expect(lambda me: states_of(me, bob)[-1:] == ["online"], LATE_S)
+    await alice.expect(lambda me: states_of(me, bob)[-1:] == ["online"], DEADLINE_S)
 
-    dying.kill()
-    await alice.expect(lambda me: states_of(me, bob)[-1] == "offline", LATE_S)
+    killed.kill()
+    await alice.expect(lambda me: states_of(me, bob)[-1] == "offline", DEADLINE_S)
 
     with contextlib.suppress(Exception):
         await phone.abort()
-    stack.gateways.remove(dying)
+    stack.gateways.remove(killed)

@@ -1,4 +1,4 @@
-"""chat.v1: `send`, its ack, the events, and every way in which a send is refused."""
+"""chat.v1: `send`, its ack, its events, and the errors of refused sends."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ NewName = Callable[[str], str]
 
 
 async def refusal(chat: RawChat, *args: Any, **extra: Any) -> Failed:
-    """Return the error that a send is answered with."""
+    """Return the error of a refused send."""
     with pytest.raises(Failed) as caught:
         await chat.say(*args, **extra)
     return caught.value
 
 
-async def test_send_is_acked_and_shown_to_every_device(
+async def test_send_is_acked_and_pushed_to_every_device(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """The ack names the place; each device of both, the sender's too, gets the message once."""
+    """Each device of both users, including the sender's, gets the message once."""
     second = await stack.chat_of(alice.user, device="tablet").start()
 
     ack = await alice.say(pair, "Hello", ref="r-1")
@@ -51,7 +51,7 @@ async def test_send_is_acked_and_shown_to_every_device(
 
 
 async def test_sends_of_both_sides_have_one_order(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """Both see the same messages at the same seqs, whoever sent them."""
+    """Both users get the same messages at the same seqs."""
     await asyncio.gather(
         *(side.say(pair, f"{side.user} {n}") for n in range(20) for side in (alice, bob))
     )
@@ -66,7 +66,7 @@ async def test_sends_of_both_sides_have_one_order(alice: RawChat, bob: RawChat, 
 
 
 async def test_pipelined_sends_keep_their_order(alice: RawChat, bob: RawChat, pair: str) -> None:
-    """Sends of one connection get places in sending order, without waiting for acks."""
+    """Sends of one connection get seqs in the order of sending, without waiting for acks."""
     bodies = [f"m{number}" for number in range(60)]
     for body in bodies:
         await alice.post(pair, body)
@@ -74,10 +74,10 @@ async def test_pipelined_sends_keep_their_order(alice: RawChat, bob: RawChat, pa
     await bob.expect_bodies(pair, bodies)
 
 
-async def test_send_again_with_the_same_ref_is_the_same_message(
+async def test_retry_with_the_same_ref_returns_the_first_ack(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """A repeat is acked as one, and no user sees a second message."""
+    """The ack of a retry has `dup`, and no user gets a second message."""
     first = await alice.say(pair, "once", ref="r-1")
 
     again = await alice.say(pair, "once", ref="r-1")
@@ -89,10 +89,8 @@ async def test_send_again_with_the_same_ref_is_the_same_message(
     await bob.expect_bodies(pair, ["once", "next"])
 
 
-async def test_repeats_in_one_packet_are_one_message(
-    alice: RawChat, bob: RawChat, pair: str
-) -> None:
-    """Repeats that race each other commit once."""
+async def test_concurrent_retries_are_one_message(alice: RawChat, bob: RawChat, pair: str) -> None:
+    """Concurrent sends under one ref are committed once."""
     answers = await asyncio.gather(*(alice.ask_send(pair, "r-1", "once") for _ in range(10)))
 
     assert {answer["seq"] for answer in answers} == {1}
@@ -101,7 +99,7 @@ async def test_repeats_in_one_packet_are_one_message(
     await bob.expect_bodies(pair, ["once", "next"])
 
 
-async def test_repeat_on_another_connection_is_the_same_message(
+async def test_retry_on_another_connection_is_the_same_message(
     stack: Stack, alice: RawChat, pair: str
 ) -> None:
     """A ref belongs to the user, not to the connection."""
@@ -122,7 +120,7 @@ async def test_repeat_on_another_connection_is_the_same_message(
 async def test_same_ref_for_another_message_is_a_conflict(
     alice: RawChat, bob: RawChat, pair: str, other: dict[str, Any]
 ) -> None:
-    """A ref stands for one message; another one under it is refused."""
+    """A ref identifies one message, so different content under it is refused."""
     await alice.say(pair, "zero")
     await alice.say(pair, "once", ref="r-1")
 
@@ -137,7 +135,7 @@ async def test_same_ref_for_another_message_is_a_conflict(
 async def test_same_ref_of_another_user_is_another_message(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Users do not share refs."""
+    """Each user has their own namespace of refs."""
     mine = await alice.say(pair, "mine", ref="r-1")
 
     yours = await bob.say(pair, "yours", ref="r-1")
@@ -149,7 +147,7 @@ async def test_same_ref_of_another_user_is_another_message(
 async def test_same_ref_in_another_chat_is_another_message(
     stack: Stack, alice: RawChat, pair: str, new_name: NewName
 ) -> None:
-    """Chats do not share refs."""
+    """Each chat has its own namespace of refs."""
     async with stack.chat_of(new_name("carol")) as carol:
         other = (await alice.ask("open_direct", user=carol.user))["chat"]["chat"]
     await alice.say(pair, "here", ref="r-1")
@@ -159,10 +157,10 @@ async def test_same_ref_in_another_chat_is_another_message(
     assert (there["dup"], there["seq"]) == (False, 1)
 
 
-async def test_send_with_kind_and_reply_carries_them(
+async def test_send_with_kind_and_reply_to_delivers_them(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """The fields of the sender reach the others."""
+    """The fields of the sender are pushed to the other user."""
     await alice.say(pair, "question?")
 
     await bob.say(pair, "*answer*", kind="markdown", reply_to=1)
@@ -171,10 +169,10 @@ async def test_send_with_kind_and_reply_carries_them(
     assert (event["message"]["kind"], event["message"]["reply_to"]) == ("markdown", 1)
 
 
-async def test_reply_to_a_message_that_does_not_exist_is_refused_by_name(
+async def test_reply_to_a_missing_message_is_refused(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """A reply names an earlier message; the refused one takes no place, and its ref stays free."""
+    """The refused send consumes no seq, and its ref can be used again."""
     await alice.say(pair, "question?")
 
     failed = await refusal(bob, pair, "answer", ref="r-1", reply_to=2)
@@ -186,7 +184,7 @@ async def test_reply_to_a_message_that_does_not_exist_is_refused_by_name(
     assert (ack["seq"], ack["dup"], again["seq"], again["dup"]) == (2, False, 2, True)
 
 
-# ── texts ───────────────────────────────────────────────────────────────────────────────────────
+# ── texts ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -215,7 +213,7 @@ async def test_reply_to_a_message_that_does_not_exist_is_refused_by_name(
 async def test_body_arrives_as_it_was_sent(
     alice: RawChat, bob: RawChat, pair: str, body: str, stored: str | None
 ) -> None:
-    """Any allowed text comes through unharmed, in NFC."""
+    """Any valid text is delivered unchanged, except for NFC and line breaks."""
     await alice.say(pair, body)
 
     await bob.expect_bodies(pair, [body if stored is None else stored])
@@ -224,7 +222,7 @@ async def test_body_arrives_as_it_was_sent(
 
 
 @pytest.mark.parametrize(
-    ("body", "code", "words"),
+    ("body", "code", "detail"),
     [
         ("", "bad_request", "empty"),
         ("x" * 4001, "too_large", "4000"),
@@ -236,24 +234,24 @@ async def test_body_arrives_as_it_was_sent(
     ],
     ids=["empty", "long", "wide", "nul", "escape", "c1", "marks"],
 )
-async def test_body_beyond_its_bounds_is_refused_by_name(
-    alice: RawChat, bob: RawChat, pair: str, body: str, code: str, words: str
+async def test_invalid_body_is_refused_with_the_limit(
+    alice: RawChat, bob: RawChat, pair: str, body: str, code: str, detail: str
 ) -> None:
-    """The error names the field and the limit; nothing is sent, and the connection lives."""
+    """The error names the field and the limit; nothing is sent, and the connection stays open."""
     failed = await refusal(alice, pair, body)
 
     assert failed.code == code
     assert not failed.is_temporary
     assert failed.message.startswith("body:")
-    assert words in failed.message
+    assert detail in failed.message
     await alice.say(pair, "after")
     await bob.expect_bodies(pair, ["after"])
 
 
-# ── who may send ────────────────────────────────────────────────────────────────────────────────
+# ── permissions ───────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_send_to_a_foreign_or_absent_chat_is_refused_alike(
+async def test_send_to_a_foreign_chat_gets_the_error_for_a_missing_chat(
     stack: Stack, alice: RawChat, pair: str, new_name: NewName
 ) -> None:
     """A non-member cannot distinguish a foreign chat from one that does not exist."""
@@ -272,7 +270,7 @@ async def test_send_to_a_foreign_or_absent_chat_is_refused_alike(
 async def test_send_of_a_non_member_reaches_nobody(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
 ) -> None:
-    """A refused send costs no seq and shows nowhere."""
+    """A refused send consumes no seq and is not delivered."""
     async with stack.chat_of(new_name("mallory")) as mallory:
         await asyncio.gather(*(refusal(mallory, pair, f"no {n}") for n in range(5)))
 
@@ -282,10 +280,10 @@ async def test_send_of_a_non_member_reaches_nobody(
     await bob.expect_bodies(pair, ["yes"])
 
 
-async def test_sends_beyond_the_bound_in_flight_are_refused_for_now(
+async def test_sends_above_the_limit_in_flight_are_refused_temporarily(
     stack: Stack, narrow: Server, new_name: NewName
 ) -> None:
-    """A client that does not wait for acks is refused; accepted sends stay in order."""
+    """A client that does not wait for acks gets `rate_limited`; accepted sends stay in order."""
     alice = await stack.chat_of(new_name("alice"), port=narrow.port).start()
     bob = await stack.chat_of(new_name("bob"), port=narrow.port).start()
     chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
@@ -301,31 +299,31 @@ async def test_sends_beyond_the_bound_in_flight_are_refused_for_now(
     )
     acks, errors = answers
     assert len(acks) >= 4
-    assert errors, "all 40 were taken"
+    assert errors, "all 40 sends were accepted"
     for error in errors:
         assert (error["code"], error["temporary"]) == ("rate_limited", True)
         assert error["retry_after_ms"] > 0
-    taken = [f"m{ack['ref'].removeprefix('r-')}" for ack in acks]
-    await bob.expect_bodies(chat, taken)
+    accepted = [f"m{ack['ref'].removeprefix('r-')}" for ack in acks]
+    await bob.expect_bodies(chat, accepted)
     await alice.stop()
     await bob.stop()
 
 
-# ── durability ──────────────────────────────────────────────────────────────────────────────────
+# ── durability ────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_send_to_be_stored_is_acked_when_the_warm_tier_has_it(
+async def test_send_with_stored_durability_is_acked_after_dynamodb_has_it(
     stack: Stack, alice: RawChat, pair: str
 ) -> None:
-    """`stored` in an ack means that DynamoDB has the message at that moment."""
+    """`stored` in an ack means that DynamoDB already has the message."""
     ack = await alice.say(pair, "keep this", durability="stored")
 
     assert ack["durability"] == "stored"
     assert [row.body for row in await stack.read_warm(pair)] == ["keep this"]
 
 
-async def test_send_to_be_stored_again_is_acked_at_once(alice: RawChat, pair: str) -> None:
-    """A repeat of a message that is stored need not wait for anything."""
+async def test_retry_of_a_stored_send_is_acked_at_once(alice: RawChat, pair: str) -> None:
+    """A retry of a stored message does not wait for persistence."""
     first = await alice.say(pair, "keep this", ref="r-1", durability="stored")
 
     again = await alice.say(pair, "keep this", ref="r-1", durability="stored")
@@ -351,18 +349,18 @@ async def test_stored_watermark_follows_every_ack(
     assert bob.of_type("stored") == []
 
 
-async def test_rows_of_the_warm_tier_are_the_messages(
+async def test_dynamodb_items_equal_the_pushed_messages(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """The items in DynamoDB equal the messages that the devices received."""
+    """All messages of both users are stored with the seq, ts, mid and body that were pushed."""
     await asyncio.gather(
         *(side.say(pair, f"{side.user} {n}") for n in range(30) for side in (alice, bob))
     )
     await alice.expect(lambda me: len(me.messages(pair)) == 60)
 
-    async def rows_are_there() -> bool:
+    async def are_stored() -> bool:
         return len(await stack.read_warm(pair)) == 60
 
-    await eventually(rows_are_there)
-    shown = [(m["seq"], m["ts"], m["mid"], m["body"]) for m in alice.messages(pair)]
-    assert [(r.seq, r.ts, r.mid, r.body) for r in await stack.read_warm(pair)] == shown
+    await eventually(are_stored)
+    pushed = [(m["seq"], m["ts"], m["mid"], m["body"]) for m in alice.messages(pair)]
+    assert [(r.seq, r.ts, r.mid, r.body) for r in await stack.read_warm(pair)] == pushed

@@ -1,4 +1,4 @@
-"""chat.v1: heartbeats, slow peers, and a gateway that leaves in an orderly way."""
+"""chat.v1: heartbeats, slow clients, draining and the loss of a gateway."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ NewName = Callable[[str], str]
 SHUTDOWN, SLOW, NO_PONG = 3000, 3001, 3003
 
 
-# ── heartbeats ──────────────────────────────────────────────────────────────────────────────────
+# ── heartbeats ────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_server_pings_and_keeps_who_answers(
+async def test_peer_that_answers_pings_stays_connected(
     stack: Stack, pinging: Server, new_name: NewName
 ) -> None:
-    """A peer that answers pings stays connected, even if it sends nothing else."""
+    """Pongs are enough to stay connected, even if the peer sends nothing else."""
 
-    async def stays() -> bool:
-        """Say whether it stayed; False: this test was held up, and so was silent."""
+    async def stays_connected() -> bool:
+        """Return False if the connection was closed because this test's own pong was late."""
         with contextlib.suppress(Ended):
             async with await stack.open_live(pinging.port, new_name("alice")) as ws:
                 pongs, ponged_at = 0, time.monotonic()
@@ -42,63 +42,63 @@ async def test_server_pings_and_keeps_who_answers(
                 if frame.opcode == TEXT:
                     assert b'"id":1' in frame.payload
                     return True
-                # It had come before the last pong went out.
-                assert time.monotonic() - ponged_at < 1.0, "closed though it answered"
+                # The close may be right only if this test was blocked after its last pong.
+                assert time.monotonic() - ponged_at < 1.0, "closed although it answered in time"
         return False
 
     for _ in range(5):
-        if await stays():
+        if await stays_connected():
             return
-    raise AssertionError("closed five times")
+    raise AssertionError("closed in all five attempts")
 
 
 async def test_peer_that_does_not_answer_pings_is_closed(
     stack: Stack, pinging: Server, new_name: NewName
 ) -> None:
-    """A peer that is gone without a word is found by its silence."""
+    """A peer that disappeared without a close is detected by missing pongs."""
     async with await stack.open_live(pinging.port, new_name("alice")) as ws:
         _, frame = await ws.drain_to_close()
 
         assert frame.close_code == NO_PONG
 
 
-async def test_peer_that_talks_but_does_not_pong_is_closed(
+async def test_peer_that_sends_frames_but_no_pongs_is_closed(
     stack: Stack, pinging: Server, new_name: NewName
 ) -> None:
-    """A pong is owed; other frames do not stand for it."""
+    """Only a pong answers a ping; other frames do not."""
     async with await stack.open_live(pinging.port, new_name("alice")) as ws:
 
-        async def keep_talking() -> None:
+        async def keep_sending() -> None:
             while True:
                 await ws.send_json({"type": "state", "state": "fg"})
-                await asyncio.sleep(0.05)  # what is tested is a busy peer
+                await asyncio.sleep(0.05)  # simulates a busy peer
 
-        talk = asyncio.create_task(keep_talking())
+        sending = asyncio.create_task(keep_sending())
         try:
             frames, close = await ws.drain_to_close()
-            await ws.expect_end()  # though its close is never answered
+            await ws.expect_end()  # although this peer never answers the close
         finally:
-            talk.cancel()
+            sending.cancel()
 
     assert close.close_code == NO_PONG
     assert {frame.opcode for frame in frames} <= {PING, TEXT}
 
 
-async def test_heartbeat_of_welcome_is_that_of_the_gateway(
+async def test_welcome_has_the_heartbeat_of_the_gateway(
     stack: Stack, pinging: Server, new_name: NewName
 ) -> None:
-    """`heartbeat_ms` is what the gateway does."""
+    """`heartbeat_ms` equals the configured ping interval."""
     async with stack.chat_of(new_name("alice"), port=pinging.port) as alice:
         assert alice.welcome["heartbeat_ms"] == 1600
 
 
-# ── slow peers ──────────────────────────────────────────────────────────────────────────────────
+# ── slow clients ──────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_peer_that_does_not_read_is_closed_and_others_do_not_notice(
+async def test_peer_that_does_not_read_is_closed_and_others_are_not_affected(
     stack: Stack, new_name: NewName
 ) -> None:
-    """A full send queue closes the slow device only; it reconnects and gets what it missed."""
+    """A full send queue closes only the slow device, which gets the missed events on resume."""
     metrics_port = free_port()
     gateway = stack.start_gateway(
         CHAT_GATEWAY_SEND_QUEUE_BYTES_MAX="65536",
@@ -115,7 +115,7 @@ async def test_peer_that_does_not_read_is_closed_and_others_do_not_notice(
     welcome = await slow.recv_json()
 
     body = "\U0001f600" * 4000  # 16 KB
-    count = 120  # 2 MB: more than the gateway's queue and the kernel's buffers hold
+    count = 120  # 2 MB: more than the send queue and the kernel's buffers hold
     for _ in range(count):
         await alice.say(chat, body)
 
@@ -136,18 +136,18 @@ async def test_peer_that_does_not_read_is_closed_and_others_do_not_notice(
     stack.gateways.remove(gateway)
 
 
-# ── leaving ─────────────────────────────────────────────────────────────────────────────────────
+# ── drain and loss of a gateway ───────────────────────────────────────────────────────────────────
 
 
-async def test_drain_says_bye_answers_what_was_taken_and_ends_in_time(
+async def test_drain_answers_accepted_sends_then_sends_bye_and_exits(
     stack: Stack, new_name: NewName
 ) -> None:
-    """SIGTERM: every send is acked, or its connection is closed for a reconnect; no ack is lost."""
-    server = stack.start_gateway(CHAT_GATEWAY_DRAIN_S="60")  # time enough for all answers
+    """SIGTERM: all accepted sends are acked before the close, and none is lost."""
+    server = stack.start_gateway(CHAT_GATEWAY_DRAIN_S="60")  # enough for all answers
     alice = await stack.chat_of(new_name("alice"), port=server.port).start()
     bob = await stack.chat_of(new_name("bob")).start()
     chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
-    bodies = [f"m{number}" for number in range(60)]  # fewer than may be in flight
+    bodies = [f"m{number}" for number in range(60)]  # fewer than the limit in flight
     for body in bodies:
         await alice.post(chat, body)
     process = server.process
@@ -160,7 +160,9 @@ async def test_drain_says_bye_answers_what_was_taken_and_ends_in_time(
     assert bye["code"] == SHUTDOWN
     assert 0 < bye["retry_after_ms"] <= 10_000
     assert alice.of_type("error") == []
-    assert len(alice.of_type("ack")) == 60, "what had arrived is answered before the bye"
+    assert len(alice.of_type("ack")) == 60, (
+        "sends accepted before the drain are acked before the bye"
+    )
     assert await asyncio.to_thread(process.wait, 30) == 0
     await alice.reconnect(port=stack.port)
     await alice.expect(lambda me: not me.pending)
@@ -170,7 +172,9 @@ async def test_drain_says_bye_answers_what_was_taken_and_ends_in_time(
     await bob.stop()
 
 
-async def test_drain_refuses_newcomers_and_says_so(stack: Stack, new_name: NewName) -> None:
+async def test_drain_refuses_new_connections_and_fails_readiness(
+    stack: Stack, new_name: NewName
+) -> None:
     """While draining, /readyz returns 503 and new connections are refused."""
     server = stack.start_gateway(
         CHAT_GATEWAY_DRAIN_S="120",
@@ -179,16 +183,16 @@ async def test_drain_refuses_newcomers_and_says_so(stack: Stack, new_name: NewNa
     alice = await stack.chat_of(new_name("alice"), port=server.port).start()
     bob = await stack.chat_of(new_name("bob"), port=server.port).start()
     chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
-    # Its close is never answered.
-    sleeper = await stack.open_live(server.port, new_name("sleeper"))
+    # This client never answers the close.
+    unresponsive = await stack.open_live(server.port, new_name("unresponsive"))
     idle = await RawSocket.connect(server.port)
     process = server.process
     assert process is not None
     worker = stack.workers["-".join(WORKERS)]
     worker.send_signal(signal.SIGSTOP)
     try:
-        # An answer is due, so the drain lasts until the worker goes on.
-        kept = await bob.post(chat, "to be stored", durability="stored")
+        # The drain waits for this answer, which comes only after the worker continues.
+        pending = await bob.post(chat, "to be stored", durability="stored")
 
         server.send_signal(signal.SIGTERM)
 
@@ -204,17 +208,15 @@ async def test_drain_refuses_newcomers_and_says_so(stack: Stack, new_name: NewNa
     assert refused.value.response.status == 503
     assert refused.value.response.headers["retry-after"] == "1"
     assert (answer.status, answer.body) == (503, b"draining\n")
-    assert kept.answer.result()["durability"] == "stored"
+    assert pending.answer.result()["durability"] == "stored"
     assert await asyncio.to_thread(process.wait, 30) == 0
     stack.gateways.remove(server)
-    for socket in (sleeper, idle, probe):
+    for socket in (unresponsive, idle, probe):
         await socket.abort()
 
 
-async def test_gateway_killed_outright_loses_no_acked_message(
-    stack: Stack, new_name: NewName
-) -> None:
-    """`kill -9`: the device reconnects elsewhere, and both users have everything once."""
+async def test_killed_gateway_loses_no_acked_message(stack: Stack, new_name: NewName) -> None:
+    """`kill -9`: the device reconnects to another gateway; both users get each message once."""
     server = stack.start_gateway()
     alice = await stack.chat_of(new_name("alice"), port=server.port).start()
     bob = await stack.chat_of(new_name("bob")).start()
@@ -235,15 +237,15 @@ async def test_gateway_killed_outright_loses_no_acked_message(
 
 
 async def test_event_reaches_a_device_on_another_gateway(stack: Stack, new_name: NewName) -> None:
-    """Two gateways are one server: messages, marks and signals cross."""
+    """Messages, marks and signals reach devices at another gateway."""
     server = stack.start_gateway()
     alice = await stack.chat_of(new_name("alice")).start()
     bob = await stack.chat_of(new_name("bob"), port=server.port).start()
     chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
     await bob.ask("open_direct", user=alice.user)
 
-    await alice.say(chat, "over there")
-    await bob.expect_bodies(chat, ["over there"])
+    await alice.say(chat, "hello")
+    await bob.expect_bodies(chat, ["hello"])
     await bob.ask("mark", chat=chat, read=1)
     await alice.expect_frame("event", kind="read")
     await bob.tell("typing", chat=chat, on=True)

@@ -18,7 +18,7 @@ DEADLINE_S = 60.0
 
 @pytest.fixture(scope="module")
 def resumable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Two gateways, and no persist worker until a test starts it."""
+    """A stack with two gateways, without a persist worker until a test starts it."""
     folder = tmp_path_factory.mktemp("stored")
     with open_stack(
         folder, gateways=2, workers=(("repair", "rpc"),), fsync="no", env=PATIENT
@@ -33,14 +33,14 @@ def stop_persist(stack: Stack) -> None:
 
 
 def stored_upto(device: RawChat, chat: str) -> int:
-    """The seq up to which the device knows a chat to be stored."""
+    """The highest `stored` position that the device received for a chat."""
     return max((frame["upto"] for frame in device.of_type("stored", chat=chat)), default=0)
 
 
-async def test_device_that_resumes_elsewhere_learns_what_is_stored_without_asking(
+async def test_device_that_resumes_at_another_gateway_gets_stored(
     resumable: Stack, new_name: NewName
 ) -> None:
-    """It gets `stored`, persisted before or after the reconnect to another gateway."""
+    """It gets `stored` without a request, whether persisted before or after the reconnect."""
     east, west = resumable.ports()
     bob, mallory = new_name("bob"), new_name("mallory")
     await resumable.add_users([bob])
@@ -69,10 +69,10 @@ async def test_device_that_resumes_elsewhere_learns_what_is_stored_without_askin
             assert stranger.of_type("stored") == []
 
 
-async def test_repeat_of_what_is_stored_is_followed_by_stored(
+async def test_retry_of_a_stored_send_is_followed_by_stored(
     resumable: Stack, new_name: NewName
 ) -> None:
-    """The first `stored` may have been lost: a repeat under the same ref brings it again."""
+    """The first `stored` may have been lost: a retry under the same ref repeats it."""
     bob = new_name("bob")
     await resumable.add_users([bob])
     if not resumable.workers.get("persist"):
@@ -92,7 +92,9 @@ async def test_repeat_of_what_is_stored_is_followed_by_stored(
             alice.frames.clear()
             again = await alice.ask(kind, **fields, deadline_s=DEADLINE_S)
             assert again["dup"], kind
-            await alice.expect(lambda me: stored_upto(me, chat) == 2, DEADLINE_S, f"of {kind}")
+            await alice.expect(
+                lambda me: stored_upto(me, chat) == 2, DEADLINE_S, f"stored after a retry of {kind}"
+            )
 
         async def is_hide_stored() -> bool:
             ack = await alice.ask("delete", **hide, deadline_s=DEADLINE_S)

@@ -1,4 +1,4 @@
-"""The door of a gateway, with Redis behind it: what it counts, and when it shuts."""
+"""Admission control of a gateway with Redis: which failures count, and when it refuses."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 FAILURES = 3
 RULES = config.Limits(failures=config.RateLimit(0.01, FAILURES))
-GUESSER, OTHER = "203.0.113.7", "203.0.113.8"
+ATTACKER, OTHER = "203.0.113.7", "203.0.113.8"
 
 
 @pytest.fixture
-async def door(hot: HotClient) -> Admission:
-    """The door of one gateway."""
+async def admission(hot: HotClient) -> Admission:
+    """Admission control of one gateway."""
     return Admission(Limits(hot, RULES), ())
 
 
-async def test_failures_at_one_moment_all_count(door: Admission) -> None:
-    """Guessing over many connections, faster than Redis responds, is blocked, too."""
+async def test_concurrent_failures_all_count(admission: Admission) -> None:
+    """An address that guesses tokens faster than Redis responds is blocked, too."""
     for _ in range(FAILURES):
-        door.failed(GUESSER)
+        admission.failed(ATTACKER)
 
-    await eventually(lambda: door.wait_s(GUESSER) > 0)
-    assert door.wait_s(OTHER) == 0
+    await eventually(lambda: admission.wait_s(ATTACKER) > 0)
+    assert admission.wait_s(OTHER) == 0
 
 
-async def test_another_gateway_hears_of_it_with_the_next_failure_there(
-    door: Admission, hot: HotClient
+async def test_address_blocked_at_one_gateway_is_blocked_at_another_after_its_next_failure(
+    admission: Admission, hot: HotClient
 ) -> None:
-    """All gateways share the bucket: a gateway notices with its next failure."""
+    """All gateways share the bucket; each one reads it at the next failure."""
     for _ in range(FAILURES):
-        door.failed(GUESSER)
-    await eventually(lambda: door.wait_s(GUESSER) > 0)
-    other_door = Admission(Limits(hot, RULES), ())
+        admission.failed(ATTACKER)
+    await eventually(lambda: admission.wait_s(ATTACKER) > 0)
+    other_gateway = Admission(Limits(hot, RULES), ())
 
-    assert other_door.wait_s(GUESSER) == 0
+    assert other_gateway.wait_s(ATTACKER) == 0
 
-    other_door.failed(GUESSER)
-    await eventually(lambda: other_door.wait_s(GUESSER) > 0)
+    other_gateway.failed(ATTACKER)
+    await eventually(lambda: other_gateway.wait_s(ATTACKER) > 0)

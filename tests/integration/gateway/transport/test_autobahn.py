@@ -1,4 +1,4 @@
-"""Autobahn's cases against the gateway's connection class behind an echo application."""
+"""Autobahn's test cases against the gateway's connection class, with an echo application."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.support.autobahn_cases import CASES, GROUP_SIZES, MESSAGE_BYTES_MAX, 
 from tests.support.constants import constants
 from tests.support.wire import CLOSE, RawSocket, close_payload, describe
 
-# Case → why it may fail; the suite's own verdict on the gateway allows one.
+# Case → why it may fail. The Autobahn suite itself, run against the gateway, reports one failure.
 KNOWN_FAILURES = {
-    "7.1.5": "`websockets` ends a connection that is closed inside of a message with 1002, not 1000"
+    "7.1.5": "`websockets` answers a close inside a fragmented message with 1002, not 1000"
 }
 FAILURES_MAX = 1
 
@@ -36,7 +36,7 @@ class EchoConnection(Connection):
 
 @pytest.fixture
 async def echo_port() -> AsyncIterator[int]:
-    """An echo with room for the largest cases."""
+    """An echo server with limits that allow the largest cases."""
     settings = config.Gateway(frame_bytes_max=MESSAGE_BYTES_MAX)
     with constants({"chatserver.gateway.transport.connection.FRAGMENTS_MAX": 10_000}):
         async with open_echo(settings, make_connection=EchoConnection) as port:
@@ -44,7 +44,7 @@ async def echo_port() -> AsyncIterator[int]:
 
 
 async def run_case(port: int, case: Case) -> None:
-    """Write the bytes of the case; fail unless exactly its responses and its close arrive."""
+    """Write the bytes of the case; fail unless exactly the expected frames and close arrive."""
     subprotocol = PACKED_SUBPROTOCOL if case.is_binary else SUBPROTOCOL
     async with await RawSocket.open(port, subprotocols=(subprotocol,)) as ws:
         writing = asyncio.create_task(_write(ws, case.writes))
@@ -64,7 +64,7 @@ async def run_case(port: int, case: Case) -> None:
 async def _write(ws: RawSocket, writes: tuple[bytes, ...]) -> None:
     for data in writes:
         await ws.write(data)
-        await asyncio.sleep(0)  # the server reads before the next one comes
+        await asyncio.sleep(0)  # let the server read before the next write
 
 
 def _param(case: Case) -> Any:
@@ -74,13 +74,13 @@ def _param(case: Case) -> Any:
 
 
 @pytest.mark.parametrize("case", map(_param, CASES))
-async def test_autobahn_case_is_answered_as_the_suite_expects(echo_port: int, case: Case) -> None:
-    """The engine echoes, answers, fails and closes as RFC 6455 has it."""
+async def test_autobahn_case_gets_the_expected_frames(echo_port: int, case: Case) -> None:
+    """Echoes, pongs, failures and closes are those that RFC 6455 requires."""
     await run_case(echo_port, case)
 
 
-def test_autobahn_table_holds_every_case_once() -> None:
-    """As many in each group as the suite has, and hardly one that may fail."""
+def test_autobahn_table_contains_every_case_once() -> None:
+    """Each group has as many cases as in the suite, and at most one case may fail."""
     ids = Counter(case.id for case in CASES)
 
     assert max(ids.values()) == 1

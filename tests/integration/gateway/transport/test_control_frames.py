@@ -14,7 +14,7 @@ PROTOCOL_ERROR, BAD_DATA, POLICY = 1002, 1007, 1008
 
 @pytest.mark.parametrize("size", [0, 1, 5, 124, 125])
 async def test_ping_is_answered_with_its_payload(live: RawSocket, size: int) -> None:
-    """A pong carries back every byte of the ping, whatever they are."""
+    """A pong has exactly the payload of the ping."""
     payload = bytes(255 - index % 256 for index in range(size))
     await live.send(PING, payload)
 
@@ -42,7 +42,7 @@ async def test_fragmented_control_frame_is_closed_as_protocol_error(
 
 
 async def test_pings_in_one_packet_are_all_answered_in_order(live: RawSocket) -> None:
-    """Ten pings, ten pongs."""
+    """Ten pings get ten pongs."""
     await live.write(b"".join(build_frame(PING, b"%d" % number) for number in range(10)))
 
     for number in range(10):
@@ -50,8 +50,8 @@ async def test_pings_in_one_packet_are_all_answered_in_order(live: RawSocket) ->
 
 
 @pytest.mark.parametrize("opcode", [PING, PONG])
-async def test_pings_beyond_what_a_peer_may_send_close_it(live: RawSocket, opcode: int) -> None:
-    """A hundred at once are taken; a flood is closed, with what it had before answered."""
+async def test_flood_of_pings_or_pongs_is_closed(live: RawSocket, opcode: int) -> None:
+    """A hundred at once are accepted; a flood is closed after the frames before it are answered."""
     await live.write(build_frame(opcode, b"x") * 100 + build_frame(TEXT, question()))
     pongs = [await live.recv() for _ in range(100 if opcode == PING else 0)]
     await expect_answer(live)
@@ -64,16 +64,16 @@ async def test_pings_beyond_what_a_peer_may_send_close_it(live: RawSocket, opcod
 
 
 async def test_ping_that_comes_byte_by_byte_is_answered(live: RawSocket) -> None:
-    """A control frame may be cut by TCP like any other."""
+    """TCP may split a control frame like any other."""
     for byte in build_frame(PING, b"x" * 125):
         await live.write(bytes([byte]))
 
     assert await live.recv() == Frame(PONG, b"x" * 125)
 
 
-@pytest.mark.parametrize("payload", [b"", b"unasked"])
-async def test_pong_that_nobody_asked_for_is_ignored(live: RawSocket, payload: bytes) -> None:
-    """An unsolicited pong is a heartbeat of the peer and means nothing more."""
+@pytest.mark.parametrize("payload", [b"", b"unsolicited"])
+async def test_unsolicited_pong_is_ignored(live: RawSocket, payload: bytes) -> None:
+    """An unsolicited pong is only a heartbeat (RFC 6455 section 5.5.3)."""
     await live.send(PONG, payload)
     await live.send(TEXT, question())
 
@@ -87,7 +87,7 @@ INVALID_CODES = [0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 6
 @pytest.mark.parametrize("code", VALID_CODES)
 @pytest.mark.parametrize("reason", [b"", "gr\u00fc\u00dfe".encode(), b"x" * 123])
 async def test_close_with_a_valid_code_is_echoed(live: RawSocket, code: int, reason: bytes) -> None:
-    """A close is answered with its code, and then the server ends the connection."""
+    """A close is answered with its code; then the server ends the connection."""
     await live.send(CLOSE, close_payload(code, reason))
 
     before, frame = await live.drain_to_close()
@@ -98,7 +98,7 @@ async def test_close_with_a_valid_code_is_echoed(live: RawSocket, code: int, rea
 
 @pytest.mark.parametrize("code", INVALID_CODES)
 async def test_close_with_an_invalid_code_is_a_protocol_error(live: RawSocket, code: int) -> None:
-    """Codes that must not be sent, or that are undefined, are refused."""
+    """Codes that are reserved or undefined are refused."""
     await live.send(CLOSE, close_payload(code))
 
     await live.expect_close(PROTOCOL_ERROR)
@@ -115,7 +115,7 @@ async def test_close_without_a_code_is_answered_without_one(live: RawSocket) -> 
 
 
 async def test_close_of_one_byte_is_a_protocol_error(live: RawSocket) -> None:
-    """Half a code is none."""
+    """A close code has two bytes."""
     await live.send(CLOSE, b"\x03")
 
     await live.expect_close(PROTOCOL_ERROR)
@@ -125,7 +125,7 @@ async def test_close_of_one_byte_is_a_protocol_error(live: RawSocket) -> None:
 async def test_close_with_a_reason_that_is_not_utf8_is_refused(
     live: RawSocket, reason: bytes
 ) -> None:
-    """The reason is text."""
+    """The reason must be UTF-8."""
     await live.send(CLOSE, close_payload(1000, reason))
 
     await live.expect_close(BAD_DATA, PROTOCOL_ERROR)
@@ -144,7 +144,7 @@ async def test_frames_after_a_close_are_not_answered(live: RawSocket) -> None:
 
 
 async def test_message_before_a_close_is_answered(live: RawSocket) -> None:
-    """A message before the close in the same packet is served first."""
+    """A message before the close in the same packet gets its answer first."""
     await live.write(build_frame(TEXT, question()) + build_frame(CLOSE, close_payload(1000)))
 
     await expect_answer(live)

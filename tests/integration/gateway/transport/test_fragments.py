@@ -1,4 +1,4 @@
-"""Fragmented messages (RFC 6455 section 5.4) and what bounds them."""
+"""Fragmented messages (RFC 6455 section 5.4) and their limits."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ PROTOCOL_ERROR, POLICY, TOO_BIG, NOT_CHAT = 1002, 1008, 1009, 3501
     "sizes", [[10], [0], [10, 0], [0, 0, 0], [1] * 30, [126], [200, 130]], ids=str
 )
 @pytest.mark.parametrize("joined", [True, False])
-async def test_fragments_of_any_size_are_put_together(
+async def test_fragments_of_any_size_are_joined(
     live: RawSocket, sizes: list[int], joined: bool
 ) -> None:
-    """Fragments may be empty, single bytes or long, in one packet or each in its own."""
+    """Fragments may be empty, short or long, in one packet or in one packet each."""
     frames = fragments(question(size=400), sizes)
     for part in [b"".join(frames)] if joined else frames:
         await live.write(part)
@@ -42,11 +42,11 @@ async def test_fragments_of_any_size_are_put_together(
 
 
 async def test_pings_between_fragments_are_answered_at_once(live: RawSocket) -> None:
-    """Control frames may stand between fragments and do not wait for the message's end."""
+    """Control frames between fragments are handled before the message is complete."""
     first, second, third = fragments(question(), [5, 5])
     await live.write(first + build_frame(PING, b"one"))
     assert await live.recv() == Frame(PONG, b"one")
-    await live.write(second + build_frame(PONG, b"unasked") + build_frame(PING, b"two"))
+    await live.write(second + build_frame(PONG, b"unsolicited") + build_frame(PING, b"two"))
     assert await live.recv() == Frame(PONG, b"two")
 
     await live.write(third)
@@ -63,15 +63,17 @@ async def test_close_between_fragments_ends_the_connection(live: RawSocket) -> N
 
 
 @pytest.mark.parametrize("fin", [True, False])
-async def test_continuation_of_nothing_is_a_protocol_error(live: RawSocket, fin: bool) -> None:
-    """A continuation needs a beginning."""
+async def test_continuation_without_a_first_fragment_is_a_protocol_error(
+    live: RawSocket, fin: bool
+) -> None:
+    """A continuation frame continues a message that has begun."""
     await live.send(CONTINUATION, question(), fin=fin)
 
     await live.expect_close(PROTOCOL_ERROR)
 
 
 async def test_continuation_after_a_whole_message_is_a_protocol_error(live: RawSocket) -> None:
-    """A message that is over has no further fragments."""
+    """A complete message has no further fragments."""
     await live.write(b"".join(fragments(question(), [5])))
     await expect_answer(live)
 
@@ -85,7 +87,7 @@ async def test_continuation_after_a_whole_message_is_a_protocol_error(live: RawS
 async def test_new_message_inside_fragments_is_a_protocol_error(
     live: RawSocket, opcode: int, fin: bool
 ) -> None:
-    """Messages are not interleaved."""
+    """Messages must not be interleaved."""
     first, _ = fragments(question(), [5])
     await live.write(first + build_frame(opcode, question(2), fin=fin))
 
@@ -96,7 +98,7 @@ async def test_new_message_inside_fragments_is_a_protocol_error(
 async def test_reserved_bit_on_a_continuation_is_a_protocol_error(
     live: RawSocket, rsv: int
 ) -> None:
-    """Reserved bits are looked at on every frame."""
+    """Reserved bits are checked on every frame."""
     first, _ = fragments(question(), [5])
     await live.write(first + build_frame(CONTINUATION, b"x", rsv=rsv))
 
@@ -104,13 +106,13 @@ async def test_reserved_bit_on_a_continuation_is_a_protocol_error(
 
 
 async def test_binary_message_in_fragments_is_closed_as_not_chat(live: RawSocket) -> None:
-    """A binary message is refused however it comes."""
+    """A fragmented binary message is refused like a whole one."""
     await live.write(build_frame(BINARY, b"{", fin=False) + build_frame(CONTINUATION, b"}"))
 
     await live.expect_close(NOT_CHAT)
 
 
-async def test_message_of_as_many_fragments_as_allowed_is_taken(live: RawSocket) -> None:
+async def test_message_of_as_many_fragments_as_allowed_is_accepted(live: RawSocket) -> None:
     """The limit itself is allowed."""
     await live.write(b"".join(fragments(question(size=100), [0] * (FRAGMENTS_MAX - 1))))
 
@@ -118,30 +120,30 @@ async def test_message_of_as_many_fragments_as_allowed_is_taken(live: RawSocket)
 
 
 async def test_message_of_too_many_fragments_is_closed(live: RawSocket) -> None:
-    """Endless tiny fragments are a way to eat memory; one more than the limit ends it."""
+    """One fragment above the limit ends the connection, so tiny fragments cannot fill memory."""
     await live.write(b"".join(fragments(question(size=100), [0] * FRAGMENTS_MAX)))
 
     await live.expect_close(POLICY, TOO_BIG)
 
 
-async def test_fragments_up_to_the_size_limit_are_taken(live: RawSocket) -> None:
-    """The limit is that of the whole message."""
+async def test_fragments_up_to_the_size_limit_are_accepted(live: RawSocket) -> None:
+    """The size limit applies to the whole message."""
     await live.write(b"".join(fragments(question(size=FRAME_BYTES_MAX), [30_000, 30_000])))
 
     await expect_answer(live)
 
 
 async def test_fragments_beyond_the_size_limit_are_closed_as_too_big(live: RawSocket) -> None:
-    """Small fragments do not add up to a large message."""
+    """Fragments below the limit must not add up to a message above it."""
     await live.write(b"".join(fragments(question(size=FRAME_BYTES_MAX + 1), [30_000, 30_000])))
 
     await live.expect_close(TOO_BIG)
 
 
-async def test_fragmented_message_that_is_never_whole_is_closed(
+async def test_fragmented_message_that_is_never_completed_is_closed(
     stack: Stack, narrow: Server
 ) -> None:
-    """A message must be whole in time, though fragments keep coming."""
+    """A message must be complete within the message timeout, even if fragments arrive."""
     ws = await stack.open_live(narrow.port, "fragments-slow")
     async with ws:
         first, second, *_ = fragments(question(), [5, 5])

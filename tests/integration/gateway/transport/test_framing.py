@@ -1,6 +1,6 @@
-"""Frames, as RFC 6455 section 5 has them: lengths, masks, bits, opcodes, packets.
+"""WebSocket framing (RFC 6455 section 5): lengths, masks, reserved bits, opcodes, packets.
 
-Each case speaks raw bytes. What shows that a message was taken is the answer to it: a frame of an
+Each test sends raw bytes. The answer proves that the server accepted a message: a frame of an
 unknown type is answered with an `error` that carries its id.
 """
 
@@ -20,8 +20,8 @@ PROTOCOL_ERROR, TOO_BIG, NOT_CHAT = 1002, 1009, 3501
 
 
 @pytest.mark.parametrize("size", [60, 125, 126, 127, 128, 65_535, FRAME_BYTES_MAX])
-async def test_text_of_any_length_up_to_the_limit_is_taken(live: RawSocket, size: int) -> None:
-    """Each form of the length is understood, at its edges and at the limit."""
+async def test_text_of_any_length_up_to_the_limit_is_accepted(live: RawSocket, size: int) -> None:
+    """Each encoding of the length is accepted, at its bounds and at the limit."""
     await live.send(TEXT, question(size=size))
 
     await expect_answer(live)
@@ -38,7 +38,7 @@ async def test_text_beyond_the_limit_is_closed_as_too_big(live: RawSocket) -> No
 async def test_announced_length_beyond_the_limit_is_closed_at_once(
     live: RawSocket, size: int
 ) -> None:
-    """A huge length is refused by its header, without waiting for or storing the payload."""
+    """The header alone is enough to refuse a frame; the payload is neither awaited nor stored."""
     await live.write(b"\x81\xff" + size.to_bytes(8, "big") + b"\0\0\0\0")
 
     await live.expect_close(TOO_BIG)
@@ -52,8 +52,8 @@ async def test_length_with_the_highest_bit_is_refused(live: RawSocket) -> None:
 
 
 @pytest.mark.parametrize("mask", [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x01\x02\x03\x04"])
-async def test_any_mask_is_taken(live: RawSocket, mask: bytes) -> None:
-    """A mask is any four bytes, zeros included."""
+async def test_any_mask_is_accepted(live: RawSocket, mask: bytes) -> None:
+    """A mask may be any four bytes, including zeros."""
     await live.send(TEXT, question(size=131), mask=mask)
 
     await expect_answer(live)
@@ -72,7 +72,7 @@ async def test_unmasked_frame_is_closed_as_protocol_error(live: RawSocket, opcod
 async def test_reserved_bit_is_closed_as_protocol_error(
     live: RawSocket, rsv: int, opcode: int
 ) -> None:
-    """No extension was agreed on, so no reserved bit means anything."""
+    """No extension was negotiated, so reserved bits must be 0."""
     await live.send(opcode, b"{}", rsv=rsv)
 
     await live.expect_close(PROTOCOL_ERROR)
@@ -93,7 +93,7 @@ async def test_reserved_opcode_is_closed_as_protocol_error(
 async def test_message_before_a_broken_frame_is_still_answered(
     live: RawSocket, bad: dict[str, Any]
 ) -> None:
-    """A complete message before the error is served; later ones are not."""
+    """A complete message before the error gets its answer; later ones do not."""
     packet = build_frame(TEXT, question(1))
     packet += build_frame(TEXT, question(2), **bad) + build_frame(TEXT, question(3))
     await live.write(packet)
@@ -103,14 +103,14 @@ async def test_message_before_a_broken_frame_is_still_answered(
 
 
 async def test_binary_message_is_closed_as_not_chat(live: RawSocket) -> None:
-    """chat.v1 speaks text messages only."""
+    """chat.v1 allows only text messages."""
     await live.send(BINARY, question())
 
     await live.expect_close(NOT_CHAT)
 
 
-async def test_bytes_that_come_one_by_one_are_put_together(live: RawSocket) -> None:
-    """TCP may cut anywhere: a frame of any length form may come byte by byte."""
+async def test_frame_received_byte_by_byte_is_accepted(live: RawSocket) -> None:
+    """TCP may split a frame anywhere, whatever the encoding of its length."""
     for number, size in enumerate((60, 130), start=1):
         for byte in build_frame(TEXT, question(number, size)):
             await live.write(bytes([byte]))
@@ -119,10 +119,8 @@ async def test_bytes_that_come_one_by_one_are_put_together(live: RawSocket) -> N
 
 
 @pytest.mark.parametrize("size", [2, 7, 997, 4096])
-async def test_long_message_in_packets_of_any_size_is_put_together(
-    live: RawSocket, size: int
-) -> None:
-    """A long frame comes in many packets."""
+async def test_long_message_in_packets_of_any_size_is_accepted(live: RawSocket, size: int) -> None:
+    """A long frame arrives in many packets."""
     data = build_frame(TEXT, question(size=20_000))
     for start in range(0, len(data), size):
         await live.write(data[start : start + size])
@@ -131,7 +129,7 @@ async def test_long_message_in_packets_of_any_size_is_put_together(
 
 
 async def test_many_frames_in_one_packet_are_answered_in_order(live: RawSocket) -> None:
-    """A packet may hold many frames of all lengths; each gets its answer."""
+    """A packet may contain many frames of all lengths; each gets its answer."""
     sizes = [60, 126, 3000, 61, 62]
     packet = b"".join(build_frame(TEXT, question(n, size)) for n, size in enumerate(sizes))
     await live.write(packet + build_frame(PING, b"end"))
@@ -142,7 +140,7 @@ async def test_many_frames_in_one_packet_are_answered_in_order(live: RawSocket) 
 
 
 async def test_frame_and_a_half_in_one_packet_waits_for_the_rest(live: RawSocket) -> None:
-    """The half that came with the packet before is not lost."""
+    """The part of a frame that came with the previous packet is kept."""
     first, second = build_frame(TEXT, question(1)), build_frame(TEXT, question(2, 300))
     for cut in (1, 3, 5, 100):
         await live.write(first + second[:cut])
@@ -154,7 +152,7 @@ async def test_frame_and_a_half_in_one_packet_waits_for_the_rest(live: RawSocket
 async def test_server_frames_are_final_unmasked_and_without_reserved_bits(
     live: RawSocket,
 ) -> None:
-    """Frames of the server conform to RFC 6455, section 5."""
+    """The server's own frames conform to RFC 6455 section 5."""
     await live.send(TEXT, question())
 
     frame = await live.recv()

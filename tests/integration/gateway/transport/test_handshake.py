@@ -1,4 +1,4 @@
-"""The opening handshake (RFC 6455 section 4): who is let in, who is not, and in what time."""
+"""The opening handshake (RFC 6455 section 4): accepted and refused requests, and deadlines."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ NO_HELLO, NOT_CHAT = 3500, 3501
 
 
 async def refusal(stack: Stack, **request: Any) -> Response:
-    """Return the answer to a handshake that is refused."""
+    """Return the HTTP response to a refused handshake."""
     with pytest.raises(Refused) as caught:
         await RawSocket.open(stack.port, **request)
     return caught.value.response
 
 
-async def answer_to(stack: Stack, data: bytes) -> Response | None:
-    """Return the HTTP answer to raw bytes, None if the connection is just closed."""
+async def get_response(stack: Stack, data: bytes) -> Response | None:
+    """Send raw bytes; return the HTTP response, or None if the connection was just closed."""
     async with await RawSocket.connect(stack.port) as ws:
         try:
             await ws.write(data)
@@ -44,7 +44,7 @@ async def answer_to(stack: Stack, data: bytes) -> Response | None:
             return None
 
 
-# ── Host (RFC 9112 section 3.2) ─────────────────────────────────────────────────────────────────
+# ── Host (RFC 9112 section 3.2) ───────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ async def answer_to(stack: Stack, data: bytes) -> Response | None:
     ],
     ids=str,
 )
-async def test_request_without_exactly_one_valid_host_is_a_bad_request(
+async def test_request_without_exactly_one_valid_host_gets_400(
     stack: Stack, request_: dict[str, Any]
 ) -> None:
-    """A proxy and the gateway never take a request for different hosts."""
+    """Otherwise a proxy and the gateway could see different hosts."""
     response = await refusal(stack, **request_)
 
     assert response.status == 400
@@ -71,26 +71,26 @@ async def test_request_without_exactly_one_valid_host_is_a_bad_request(
 
 
 @pytest.mark.parametrize("host", ["example.com", "example.com:443", "[::1]:9000", "192.0.2.1", ""])
-async def test_request_with_one_host_is_let_in(stack: Stack, host: str) -> None:
-    """Every form of the field that RFC 9110 section 7.2 has."""
+async def test_request_with_one_valid_host_is_accepted(stack: Stack, host: str) -> None:
+    """Every form of the field in RFC 9110 section 7.2 is valid."""
     async with await RawSocket.open(stack.port, change={"Host": host}) as ws:
         assert ws.response is not None
         assert ws.response.status == 101
 
 
-# ── let in ──────────────────────────────────────────────────────────────────────────────────────
+# ── accepted ──────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("offer", [("chat.v1",), ("other", "chat.v1"), ("chat.v1", "chat.v9")])
 async def test_handshake_that_offers_chat_v1_gets_it(stack: Stack, offer: tuple[str, ...]) -> None:
-    """The server chooses chat.v1, wherever it stands in the offer."""
+    """The server chooses chat.v1 at any position in the offer."""
     async with await RawSocket.open(stack.port, subprotocols=offer) as ws:
         assert ws.response is not None
         assert ws.response.headers["sec-websocket-protocol"] == "chat.v1"
 
 
 async def test_handshake_that_offers_compression_gets_none(stack: Stack) -> None:
-    """No extension is agreed on."""
+    """The server negotiates no extension."""
     change = {"Sec-WebSocket-Extensions": "permessage-deflate; client_max_window_bits"}
 
     async with await RawSocket.open(stack.port, change=change) as ws:
@@ -108,16 +108,16 @@ async def test_handshake_that_offers_compression_gets_none(stack: Stack) -> None
     ],
     ids=str,
 )
-async def test_handshake_in_other_lawful_words_is_let_in(
+async def test_handshake_with_other_valid_header_values_is_accepted(
     stack: Stack, change: dict[str, str]
 ) -> None:
-    """Tokens are compared without case; Connection may list more."""
+    """Tokens are case-insensitive, and Connection may list several."""
     async with await RawSocket.open(stack.port, change=change) as ws:
         assert ws.response is not None
 
 
-async def test_handshake_byte_by_byte_is_let_in(stack: Stack) -> None:
-    """A request may come in any number of packets."""
+async def test_handshake_byte_by_byte_is_accepted(stack: Stack) -> None:
+    """A request may arrive in any number of packets."""
     data, _ = build_request("h")
     async with await RawSocket.connect(stack.port) as ws:
         for byte in data:
@@ -126,8 +126,8 @@ async def test_handshake_byte_by_byte_is_let_in(stack: Stack) -> None:
         assert (await ws.read_response()).status == 101
 
 
-async def test_frames_behind_the_handshake_in_one_packet_are_taken(stack: Stack) -> None:
-    """A client that does not wait for the answer loses nothing."""
+async def test_frames_in_the_packet_of_the_handshake_are_accepted(stack: Stack) -> None:
+    """A client may send frames before it has the response."""
     request, _ = build_request("h")
     token = stack.token("early")
     hello = f'{{"type":"hello","v":1,"device":"d","token":"{token}"}}'.encode()
@@ -138,14 +138,14 @@ async def test_frames_behind_the_handshake_in_one_packet_are_taken(stack: Stack)
         assert (await ws.recv_json())["type"] == "welcome"
 
 
-# ── not let in ──────────────────────────────────────────────────────────────────────────────────
+# ── refused ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("offer", [(), ("other",), ("chat.v2", "chat.v1.msgpack2"), ("CHAT.V1",)])
 async def test_handshake_without_chat_v1_is_closed_as_bad_protocol(
     stack: Stack, offer: tuple[str, ...]
 ) -> None:
-    """A client without chat.v1 is closed and gets no subprotocol."""
+    """The response has no subprotocol, and the connection is closed with 3501."""
     async with await RawSocket.open(stack.port, subprotocols=offer) as ws:
         assert ws.response is not None
         assert "sec-websocket-protocol" not in ws.response.headers
@@ -168,12 +168,12 @@ async def test_handshake_without_chat_v1_is_closed_as_bad_protocol(
     ],
 )
 async def test_foreign_origin_is_refused(stack: Stack, origin: str) -> None:
-    """A page of another site cannot use a visitor's browser to connect."""
+    """A page of another site cannot connect with a visitor's browser."""
     assert (await refusal(stack, change={"Origin": origin})).status == 403
 
 
 async def test_two_origins_are_refused(stack: Stack) -> None:
-    """A good origin does not vouch for a second one."""
+    """An allowed origin does not permit a second one."""
     more = [("Origin", ORIGIN), ("Origin", "https://evil.example")]
 
     assert (await refusal(stack, more=more)).status == 403
@@ -190,10 +190,8 @@ async def test_two_origins_are_refused(stack: Stack) -> None:
     ],
     ids=str,
 )
-async def test_plain_http_request_is_told_to_upgrade(
-    stack: Stack, change: dict[str, str | None]
-) -> None:
-    """A plain HTTP request gets 426 with the protocol."""
+async def test_plain_http_request_gets_426(stack: Stack, change: dict[str, str | None]) -> None:
+    """The response names the protocol in Upgrade."""
     response = await refusal(stack, change=change)
 
     assert response.status == 426
@@ -202,7 +200,7 @@ async def test_plain_http_request_is_told_to_upgrade(
 
 @pytest.mark.parametrize("version", [None, "", "8", "12", "14", "13, 8", "x"])
 async def test_other_websocket_version_is_refused(stack: Stack, version: str | None) -> None:
-    """Version 13 is the only one."""
+    """Only version 13 is supported."""
     response = await refusal(stack, change={"Sec-WebSocket-Version": version})
 
     assert response.status in (400, 426)
@@ -212,12 +210,12 @@ async def test_other_websocket_version_is_refused(stack: Stack, version: str | N
     "key", [None, "", "short", "not base64 at all !!!!!!", "AAAA" * 5 + "A===", "AAAA" * 16]
 )
 async def test_bad_key_is_refused(stack: Stack, key: str | None) -> None:
-    """A key is 16 bytes in base64."""
+    """A key must be 16 bytes in base64."""
     assert (await refusal(stack, change={"Sec-WebSocket-Key": key})).status == 400
 
 
 async def test_two_keys_are_refused(stack: Stack) -> None:
-    """One key, not two."""
+    """Only one key is allowed."""
     more = [("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==")]
 
     assert (await refusal(stack, more=more)).status == 400
@@ -239,7 +237,7 @@ async def test_other_request_line_is_refused(stack: Stack, request_line: bytes) 
     """Only GET over HTTP/1.1 opens a WebSocket."""
     data, _ = build_request("h")
 
-    response = await answer_to(stack, request_line + data[data.index(b"\r\n") :])
+    response = await get_response(stack, request_line + data[data.index(b"\r\n") :])
 
     assert response is None or 400 <= response.status <= 505
 
@@ -256,9 +254,9 @@ async def test_other_request_line_is_refused(stack: Stack, request_line: bytes) 
         b"GET / HTTP/1.1\r\nX: a\r\n folded\r\n\r\n",
     ],
 )
-async def test_what_is_not_http_is_refused(stack: Stack, data: bytes) -> None:
-    """Rubbish gets an error or a closed door."""
-    response = await answer_to(stack, data)
+async def test_invalid_http_is_refused(stack: Stack, data: bytes) -> None:
+    """Other protocols and malformed headers get an error, or the connection is closed."""
+    response = await get_response(stack, data)
 
     assert response is None or 400 <= response.status < 500
 
@@ -273,16 +271,16 @@ async def test_what_is_not_http_is_refused(stack: Stack, data: bytes) -> None:
     ids=["many", "long", "many long"],
 )
 async def test_header_flood_is_refused(stack: Stack, more: list[tuple[str, str]]) -> None:
-    """Headers have bounds in number and length."""
+    """The number and the length of headers are limited."""
     data, _ = build_request("h", more=more)
 
-    response = await answer_to(stack, data)
+    response = await get_response(stack, data)
 
     assert response is None or response.status in (400, 431)
 
 
 async def test_endless_header_line_is_refused(stack: Stack) -> None:
-    """A line that never ends is cut off long before memory is."""
+    """The connection is closed before such a line fills memory."""
     async with await RawSocket.connect(stack.port) as ws:
         with pytest.raises(Ended):
             await ws.write(b"GET / HTTP/1.1\r\nX: ")
@@ -293,7 +291,7 @@ async def test_endless_header_line_is_refused(stack: Stack) -> None:
 
 
 async def test_refused_connection_is_closed(stack: Stack) -> None:
-    """After a refusal nothing more is served on the connection."""
+    """After a refusal the server closes the connection."""
     data, _ = build_request("h", change={"Upgrade": None})
     async with await RawSocket.connect(stack.port) as ws:
         await ws.write(data)
@@ -302,14 +300,14 @@ async def test_refused_connection_is_closed(stack: Stack) -> None:
         await ws.expect_end()
 
 
-# ── deadlines ───────────────────────────────────────────────────────────────────────────────────
+# ── deadlines ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("data", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: h\r\n"])
-async def test_handshake_that_does_not_come_is_cut_off(
+async def test_handshake_that_is_not_completed_is_closed(
     stack: Stack, hasty: Server, data: bytes
 ) -> None:
-    """A silent socket, or one with half a request, is closed."""
+    """A socket without a complete request is closed at the handshake deadline."""
     async with await RawSocket.connect(hasty.port) as ws:
         await ws.write(data)
 
@@ -317,8 +315,8 @@ async def test_handshake_that_does_not_come_is_cut_off(
             await ws.read_response(deadline_s=20)
 
 
-async def test_handshake_that_dribbles_is_cut_off(stack: Stack, hasty: Server) -> None:
-    """The deadline is for the whole handshake, however busy the peer looks."""
+async def test_handshake_that_arrives_slowly_is_closed(stack: Stack, hasty: Server) -> None:
+    """The deadline applies to the whole handshake, even if bytes keep arriving."""
     data, _ = build_request("h", more=[("X-Padding", "x" * 400)])
     written = 0
     async with await RawSocket.connect(hasty.port) as ws:
@@ -326,14 +324,14 @@ async def test_handshake_that_dribbles_is_cut_off(stack: Stack, hasty: Server) -
             for byte in data:
                 await ws.write(bytes([byte]))
                 written += 1
-                await asyncio.sleep(0.02)  # what is tested is a slow peer
+                await asyncio.sleep(0.02)  # simulates a slow peer
             await ws.read_response()
 
     assert written < len(data)
 
 
-async def test_hello_that_does_not_come_is_closed(stack: Stack, curt: Server) -> None:
-    """A socket without a `hello` is closed with an error."""
+async def test_connection_without_hello_is_closed(stack: Stack, curt: Server) -> None:
+    """A connection without `hello` within the deadline is closed with 3500."""
     async with await RawSocket.open(curt.port) as ws:
         bye = await ws.recv_json()
 
@@ -341,15 +339,15 @@ async def test_hello_that_does_not_come_is_closed(stack: Stack, curt: Server) ->
         await ws.expect_close(NO_HELLO)
 
 
-async def test_pings_do_not_put_off_the_hello_deadline(stack: Stack, curt: Server) -> None:
-    """Pings are no authentication."""
+async def test_pings_do_not_extend_the_hello_deadline(stack: Stack, curt: Server) -> None:
+    """A peer that only pings is not authenticated."""
     async with await RawSocket.open(curt.port) as ws:
 
         async def keep_pinging() -> None:
             while True:
                 await ws.send(PING, b"x")
                 await ws.send(PONG)  # to the server's own pings
-                # What is tested is a busy peer, but no flood, even if all comes at once and late.
+                # Often enough for a busy peer, and below the limit of pings even if sent late.
                 await asyncio.sleep(0.25)
 
         pings = asyncio.create_task(keep_pinging())
@@ -361,13 +359,13 @@ async def test_pings_do_not_put_off_the_hello_deadline(stack: Stack, curt: Serve
         assert frame.close_code == NO_HELLO
 
 
-# ── health ──────────────────────────────────────────────────────────────────────────────────────
+# ── health ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 async def test_health_paths_are_answered_on_the_same_port(stack: Stack, path: str) -> None:
-    """A load balancer's checks need no WebSocket."""
-    response = await answer_to(stack, f"GET {path} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+    """Health checks of a load balancer are plain HTTP."""
+    response = await get_response(stack, f"GET {path} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
 
     assert response is not None
     assert response.status == 200
@@ -375,9 +373,9 @@ async def test_health_paths_are_answered_on_the_same_port(stack: Stack, path: st
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz/..", "/admin", "//healthz"])
-async def test_other_paths_show_nothing_on_the_public_port(stack: Stack, path: str) -> None:
-    """Metrics are not public; unknown paths get 426."""
-    response = await answer_to(stack, f"GET {path} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+async def test_other_paths_of_the_public_port_get_426(stack: Stack, path: str) -> None:
+    """Metrics and unknown paths are not served."""
+    response = await get_response(stack, f"GET {path} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
 
     assert response is not None
     assert response.status == 426

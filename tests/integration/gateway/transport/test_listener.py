@@ -1,4 +1,4 @@
-"""The listening socket: alone or shared, and closed without losing who waits in its queue."""
+"""The listening socket: exclusive or shared, and closed without resetting queued connections."""
 
 from __future__ import annotations
 
@@ -17,63 +17,63 @@ from tests.support.servers.processes import eventually, free_port
 HOST = "127.0.0.1"
 
 
-class Greeter(asyncio.Protocol):
-    """Says who it is and closes."""
+class GreetingProtocol(asyncio.Protocol):
+    """Counts connections; sends a greeting and closes."""
 
     count = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        Greeter.count += 1
-        writing = cast(asyncio.Transport, transport)
-        writing.write(b"hello")
-        writing.close()
+        GreetingProtocol.count += 1
+        writer = cast(asyncio.Transport, transport)
+        writer.write(b"hello")
+        writer.close()
 
 
 @pytest.fixture(autouse=True)
-def greetings() -> None:
-    """Counts from 0."""
-    Greeter.count = 0
+def reset_count() -> None:
+    """Count from 0 in each test."""
+    GreetingProtocol.count = 0
 
 
 @pytest.fixture
 def clients() -> Iterator[contextlib.ExitStack]:
-    """Sockets that are closed with the test."""
+    """Client sockets, closed at the end of the test."""
     with contextlib.ExitStack() as stack:
         yield stack
 
 
 def connect(clients: contextlib.ExitStack, port: int, count: int) -> list[socket.socket]:
-    """Connect while the event loop is held up: the connections wait in the kernel's queue."""
+    """Connect while the event loop is blocked: connections wait in the kernel's queue."""
     return [
         clients.enter_context(socket.create_connection((HOST, port), timeout=20))
         for _ in range(count)
     ]
 
 
-async def test_listener_closed_accepts_who_waited_in_its_queue(
+async def test_closed_listener_accepts_queued_connections(
     clients: contextlib.ExitStack,
 ) -> None:
-    """Connections that the kernel has accepted are not reset."""
-    listener = Listener(open_socket(HOST, 0), Greeter)
+    """Connections that the kernel has accepted are served, not reset."""
+    listener = Listener(open_socket(HOST, 0), GreetingProtocol)
     listener.open()
     waiting = connect(clients, listener.port, 50)
-    assert Greeter.count == 0
+    assert GreetingProtocol.count == 0
 
     port = listener.port
     await listener.close()
 
-    await eventually(lambda: Greeter.count == 50)
+    await eventually(lambda: GreetingProtocol.count == 50)
     for client in waiting:
         assert await asyncio.to_thread(client.recv, 10) == b"hello"
     with pytest.raises(ConnectionRefusedError):
         connect(clients, port, 1)
 
 
-async def test_listener_closed_survives_who_left_while_waiting(
+async def test_closed_listener_ignores_queued_connections_that_were_reset(
     clients: contextlib.ExitStack,
 ) -> None:
-    """A connection that ended in the queue does not delay others."""
-    listener = Listener(open_socket(HOST, 0), Greeter)
+    """A connection that was reset in the queue does not affect the others."""
+    listener = Listener(open_socket(HOST, 0), GreetingProtocol)
     listener.open()
     first, second = connect(clients, listener.port, 2)
     linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # close with a reset
@@ -86,14 +86,14 @@ async def test_listener_closed_survives_who_left_while_waiting(
     assert await asyncio.to_thread(second.recv, 10) == b"hello"
 
 
-async def test_listeners_of_a_shared_port_hand_over_to_each_other(
+async def test_connections_after_a_listener_of_a_shared_port_closed_reach_the_other(
     clients: contextlib.ExitStack,
 ) -> None:
-    """A process that leaves a shared port passes new connections to the others."""
-    held = clients.enter_context(reserve_port(HOST, 0))
-    port = held.getsockname()[1]
-    first = Listener(open_socket(HOST, port, is_shared=True), Greeter)
-    second = Listener(open_socket(HOST, port, is_shared=True), Greeter)
+    """When one process stops listening on a shared port, the others get its connections."""
+    reserved = clients.enter_context(reserve_port(HOST, 0))
+    port = reserved.getsockname()[1]
+    first = Listener(open_socket(HOST, port, is_shared=True), GreetingProtocol)
+    second = Listener(open_socket(HOST, port, is_shared=True), GreetingProtocol)
     first.open()
     second.open()
     before = connect(clients, port, 40)
@@ -101,25 +101,25 @@ async def test_listeners_of_a_shared_port_hand_over_to_each_other(
     await first.close()
 
     after = connect(clients, port, 20)
-    await eventually(lambda: Greeter.count == 60)
+    await eventually(lambda: GreetingProtocol.count == 60)
     for client in (*before, *after):
         assert await asyncio.to_thread(client.recv, 10) == b"hello"
     await second.close()
 
 
-def test_reserved_port_takes_no_connection(clients: contextlib.ExitStack) -> None:
-    """The supervisor reserves the port without accepting."""
-    held = clients.enter_context(reserve_port(HOST, 0))
+def test_reserved_port_refuses_connections(clients: contextlib.ExitStack) -> None:
+    """The supervisor reserves the port without listening on it."""
+    reserved = clients.enter_context(reserve_port(HOST, 0))
 
     with pytest.raises(ConnectionRefusedError):
-        connect(clients, held.getsockname()[1], 1)
+        connect(clients, reserved.getsockname()[1], 1)
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
-def test_port_that_somebody_listens_on_is_not_reserved(
+def test_reserve_port_in_use_raises_config_error(
     clients: contextlib.ExitStack, is_shared: bool
 ) -> None:
-    """Not even if the listener shares it: it is another gateway."""
+    """Also if the listener shares the port: it belongs to another gateway."""
     port = free_port()
     other = clients.enter_context(open_socket(HOST, port, is_shared=is_shared))
     other.listen()

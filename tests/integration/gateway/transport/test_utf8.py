@@ -40,23 +40,23 @@ INVALID = {
 }
 
 
-def question(pad: bytes) -> bytes:
-    """Return a message that is answered, with these bytes in it."""
+def echo_request(pad: bytes) -> bytes:
+    """Return a message that gets an answer and contains these bytes."""
     return b'{"type":"nosuch","id":1,"pad":"' + pad + b'"}'
 
 
 @pytest.mark.parametrize("text", VALID.values(), ids=VALID.keys())
-async def test_valid_text_is_taken(live: RawSocket, text: str) -> None:
-    """All of Unicode passes, non-characters too."""
-    await live.send(TEXT, question(text.encode()))
+async def test_valid_text_is_accepted(live: RawSocket, text: str) -> None:
+    """Every Unicode character is valid, including non-characters."""
+    await live.send(TEXT, echo_request(text.encode()))
 
     await expect_answer(live)
 
 
 @pytest.mark.parametrize("text", VALID.values(), ids=VALID.keys())
-async def test_valid_text_cut_between_any_bytes_is_taken(live: RawSocket, text: str) -> None:
+async def test_valid_text_in_one_byte_fragments_is_accepted(live: RawSocket, text: str) -> None:
     """A fragment may end in the middle of a character."""
-    payload = question(text.encode())
+    payload = echo_request(text.encode())
 
     await live.write(b"".join(fragments(payload, [1] * (len(payload) - 1))))
 
@@ -66,15 +66,15 @@ async def test_valid_text_cut_between_any_bytes_is_taken(live: RawSocket, text: 
 @pytest.mark.parametrize("bad", INVALID.values(), ids=INVALID.keys())
 async def test_invalid_text_in_one_frame_is_closed(live: RawSocket, bad: bytes) -> None:
     """Bytes that are not UTF-8 end the connection."""
-    await live.send(TEXT, question(bad))
+    await live.send(TEXT, echo_request(bad))
 
     await live.expect_close(BAD_DATA)
 
 
 @pytest.mark.parametrize("bad", INVALID.values(), ids=INVALID.keys())
 async def test_invalid_text_across_fragments_is_closed(live: RawSocket, bad: bytes) -> None:
-    """Fragmentation does not help."""
-    payload = question(bad)
+    """Invalid bytes are detected across fragments, too."""
+    payload = echo_request(bad)
 
     await live.write(b"".join(fragments(payload, [1] * (len(payload) - 1))))
 
@@ -83,15 +83,17 @@ async def test_invalid_text_across_fragments_is_closed(live: RawSocket, bad: byt
 
 async def test_invalid_text_at_the_end_of_a_message_is_closed(live: RawSocket) -> None:
     """A message that ends in the middle of a character is not text."""
-    first = build_frame(TEXT, question(b"")[:-2], fin=False)
+    first = build_frame(TEXT, echo_request(b"")[:-2], fin=False)
     await live.write(first + build_frame(CONTINUATION, "\U0001f600".encode()[:3]))
 
     await live.expect_close(BAD_DATA)
 
 
-async def test_invalid_text_in_the_first_fragment_is_closed_when_whole(live: RawSocket) -> None:
-    """At the latest at the message's end, an early fault is found."""
-    await live.write(build_frame(TEXT, question(b"\xff")[:-2], fin=False))
+async def test_invalid_text_in_the_first_fragment_is_closed_at_the_end_of_the_message(
+    live: RawSocket,
+) -> None:
+    """An invalid byte in an early fragment is detected at the end of the message at the latest."""
+    await live.write(build_frame(TEXT, echo_request(b"\xff")[:-2], fin=False))
 
     await live.send(CONTINUATION, b'"}')
 
@@ -99,8 +101,10 @@ async def test_invalid_text_in_the_first_fragment_is_closed_when_whole(live: Raw
 
 
 async def test_message_before_invalid_text_is_answered(live: RawSocket) -> None:
-    """A complete message before the error is served."""
-    await live.write(build_frame(TEXT, question(b"ok")) + build_frame(TEXT, question(b"\xff")))
+    """A complete message before the error gets its answer."""
+    await live.write(
+        build_frame(TEXT, echo_request(b"ok")) + build_frame(TEXT, echo_request(b"\xff"))
+    )
 
     await expect_answer(live)
     await live.expect_close(BAD_DATA)
