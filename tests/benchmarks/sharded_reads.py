@@ -29,7 +29,7 @@ from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
 from chatserver.warm.messages.message_queries import MessageIndexes
 from chatserver.warm.messages.store import MessageRepository, PersistItem
 from chatserver.warm.schema.provisioning import apply_tables
-from tests.integration.warm.messages.shard_support import lay_out
+from tests.integration.warm.messages.shard_support import put_layouts
 from tests.integration.warm.support import settings_for
 from tests.support.servers.processes import free_port
 
@@ -94,7 +94,7 @@ async def run(endpoint: str, count: int, reads: int) -> dict[str, Any]:
         layouts = {
             f"chat_{shards}": Layout((ShardingPeriod(1, shards),)).encode() for shards in SHARDS[1:]
         }
-        await lay_out(plain, settings, **layouts)
+        await put_layouts(plain, settings, **layouts)
         client = MeteredClient(plain._sdk, settings, plain._http)
         repository = MessageRepository(client, settings)
         patterns = MessageIndexes(client, settings)

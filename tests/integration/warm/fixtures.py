@@ -1,4 +1,4 @@
-"""Fixtures of the warm tier's tests: tables of their own on the test run's DynamoDB."""
+"""Fixtures of the warm tier's tests: separate tables on the DynamoDB of the test run."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.support.constants import constants
 
 @pytest.fixture
 def warm_settings(dynamodb: str) -> Warm:
-    """Settings for the test run's DynamoDB, with tables of the test's own."""
+    """Settings for the DynamoDB of the test run, with a table prefix for each test."""
     return settings_for(dynamodb)
 
 
 @pytest.fixture
 async def bare(warm_settings: Warm) -> AsyncIterator[Tables]:
-    """A client without tables."""
+    """A client whose tables do not exist yet."""
     async with open_dynamodb(warm_settings) as client:
         yield Tables(client, warm_settings, Faults(client))
 
@@ -37,7 +37,7 @@ async def tables(bare: Tables) -> Tables:
 
 @pytest.fixture
 def no_backoff() -> Iterator[None]:
-    """Attempts follow each other at once; their number is that of the product."""
+    """Retry without a pause; the number of attempts is unchanged."""
     with (
         constants({"chatserver.warm.dynamo.client.RETRY_WAIT_S": 0}),
         stamina.set_testing(True, attempts=100, cap=True),

@@ -1,7 +1,7 @@
-"""What the tests of the warm tier build with: settings, rows, and faults on the wire.
+"""Helpers of the warm tier's tests: settings, items, and faults of DynamoDB calls.
 
-Faults are put between our client and its HTTP connections, so that nearly all of the client runs
-and most calls reach the real server.
+Faults are injected between the product's client and its HTTP connections, so that nearly all of the
+client runs and most calls reach the real server.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ START_TS = 1_795_000_000_000_000
 STEP_US = 1_000_000
 
 
-# An answer that something else on the port might give.
+# A response of a server that is not DynamoDB.
 NOT_DYNAMODB: dict[str, Any] = {"hello": "world"}
 
 
-def settings_for(at: str | None, **changes: Any) -> Warm:
-    """Settings for the endpoint `at`, with a table prefix of its own."""
+def settings_for(endpoint: str | None, **changes: Any) -> Warm:
+    """Settings for an endpoint, with a unique table prefix."""
     prefix = f"t{secrets.token_hex(6)}_"
     return Warm(
         **{
-            "endpoint": at,
+            "endpoint": endpoint,
             "access_key": ACCESS_KEY,
             "secret_key": SecretStr(SECRET_KEY),
             "table_prefix": prefix,
-            "call_timeout_s": 20.0,  # a slow machine is no broken one
+            "call_timeout_s": 20.0,  # enough for a slow machine
             **changes,
         }
     )
@@ -51,20 +51,20 @@ def settings_for(at: str | None, **changes: Any) -> Warm:
 
 @dataclasses.dataclass
 class Tables:
-    """Tables of the test's own, on the real server."""
+    """Tables of one test, on the real server."""
 
     client: DynamoClient
     settings: Warm
     faults: Faults
 
     async def put_rows(self, *rows: Item) -> None:
-        """Write message rows past our repository, as another system would."""
+        """Write message items without the repository, as another system would."""
         table = MESSAGES.name_in(self.settings)
         for row in rows:
             await self.client.call("put_item", {"TableName": table, "Item": row})
 
     async def scan(self, table: str) -> list[Item]:
-        """Return all rows of a table."""
+        """Return all items of a table."""
         answer = await self.client.call(
             "scan", {"TableName": self.settings.table_prefix + table, "ConsistentRead": True}
         )
@@ -85,7 +85,7 @@ Fault = Callable[[dict[str, Any]], Reply | Exception | None]
 
 
 class Faults:
-    """Answers calls in the server's place, and counts them all."""
+    """Injects faults into the calls of a client, and records all requests."""
 
     def __init__(self, client: DynamoClient) -> None:
         self.requests: list[tuple[str, dict[str, Any]]] = []
@@ -95,39 +95,39 @@ class Faults:
         assert http is not None
         self._exchange = http._exchange
         cast(Any, http)._exchange = self._exchange_with_faults
-        # Operations on tables are sent by the SDK.
+        # The AWS SDK sends operations on tables.
         cast(Any, client._sdk.meta.events).register("before-send.dynamodb", self._before_send)
 
     def add(self, operation: str, *faults: Fault) -> None:
-        """Let the next calls of an operation (``"Query"``) meet these faults, one each.
+        """Inject these faults into the next calls of an operation (``"Query"``), one each.
 
-        A fault sees the request's body; it may change it, and returns status and body of the
-        answer, or an exception, or None to let the call through.
+        A fault gets the request body and may change it. It returns status and body of a response,
+        or an exception, or None to send the call to the server.
         """
         self._faults.setdefault(operation, []).extend(faults)
 
     def lose_answers(self, operation: str, times: int) -> None:
-        """Let the server do the next calls of an operation and cut off its answers."""
+        """Drop the responses to the next calls of an operation, which the server executes."""
         left = times
 
-        def cut(answer: dict[str, Any]) -> dict[str, Any]:
+        def drop(answer: dict[str, Any]) -> dict[str, Any]:
             nonlocal left
             if left:
                 left -= 1
-                raise ConnectionResetError("the answer was lost")
+                raise ConnectionResetError("the response was lost")
             return answer
 
-        self._answer_faults[operation] = cut
+        self._answer_faults[operation] = drop
 
-    def leave_unprocessed(self, *taken: int) -> None:
-        """Let the next BatchWriteItems write their first so many items and hand back the rest."""
-        # By task: a call's answer comes to the task that made it, and several are in flight.
+    def leave_unprocessed(self, *counts: int) -> None:
+        """Make the next BatchWriteItem calls write `counts` items and return the rest."""
+        # By task: several calls may be in flight, and each task gets the response to its own.
         left: dict[Any, dict[str, Any]] = {}
 
-        def part(count: int) -> Fault:
+        def write_first(count: int) -> Fault:
             def fault(body: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
                 ((table, writes),) = body["RequestItems"].items()
-                if count == 0:  # the server refuses an empty batch
+                if count == 0:  # the server rejects an empty batch
                     return 200, {"UnprocessedItems": {table: writes}}
                 left[asyncio.current_task()] = {table: writes[count:]}
                 body["RequestItems"] = {table: writes[:count]}
@@ -135,18 +135,18 @@ class Faults:
 
             return fault
 
-        def hand_back(answer: dict[str, Any]) -> dict[str, Any]:
+        def return_unprocessed(answer: dict[str, Any]) -> dict[str, Any]:
             rest = left.pop(asyncio.current_task(), None)
             return {**answer, "UnprocessedItems": rest} if rest else answer
 
-        self.add("BatchWriteItem", *map(part, taken))
-        self._answer_faults["BatchWriteItem"] = hand_back
+        self.add("BatchWriteItem", *map(write_first, counts))
+        self._answer_faults["BatchWriteItem"] = return_unprocessed
 
     def bodies(self, operation: str) -> list[dict[str, Any]]:
-        """Return what was sent by all calls of an operation."""
+        """Return the request bodies of all calls of an operation."""
         return [body for name, body in self.requests if name == operation]
 
-    def _meet(self, operation: str, raw: bytes) -> tuple[bytes, Reply | None]:
+    def _apply_fault(self, operation: str, raw: bytes) -> tuple[bytes, Reply | None]:
         body = json.loads(raw)
         self.requests.append((operation, json.loads(raw)))
         waiting = self._faults.get(operation)
@@ -161,7 +161,7 @@ class Faults:
         self, operation: str, raw: bytes
     ) -> tuple[int, Mapping[str, str], bytes]:
         name = ITEM_OPERATIONS[operation]
-        raw, reply = self._meet(name, raw)
+        raw, reply = self._apply_fault(name, raw)
         if reply is not None:
             return reply[0], _headers_of(reply), json.dumps(reply[1]).encode()
         status, headers, payload = await self._exchange(operation, raw)
@@ -174,7 +174,7 @@ class Faults:
 
     async def _before_send(self, request: AWSPreparedRequest, **_: Any) -> AioAWSResponse | None:
         name = request.headers["X-Amz-Target"].decode().rpartition(".")[2]
-        request.body, reply = self._meet(name, request.body)
+        request.body, reply = self._apply_fault(name, request.body)
         request.headers["Content-Length"] = str(len(request.body))
         if reply is None:
             return None
@@ -187,17 +187,17 @@ def _headers_of(reply: Reply) -> dict[str, str]:
 
 
 def refuse(code: str, status: int = 400) -> Fault:
-    """Answer with an error, the operation not done."""
+    """Answer with an error; the operation is not executed."""
     return lambda _: (status, {"__type": f"com.amazonaws.dynamodb.v20120810#{code}"})
 
 
 def reply(body: dict[str, Any]) -> Fault:
-    """Answer with this body, the operation not done."""
+    """Answer with this body; the operation is not executed."""
     return lambda _: (200, body)
 
 
 class FixedClock:
-    """A clock that stands still; monotonic time too."""
+    """A clock that does not advance."""
 
     def __init__(self, now_s: float) -> None:
         self.now_s = now_s
@@ -210,7 +210,7 @@ class FixedClock:
 
 
 def message(seq: int, chat: str = "d-1", sender: str = "alice", **changes: Any) -> Message:
-    """A message; one second passes from each seq to the next."""
+    """Create a message; the ts of consecutive seqs differ by one second."""
     fields = {
         "seq": seq,
         "ts": START_TS + seq * STEP_US,
@@ -226,16 +226,16 @@ def message(seq: int, chat: str = "d-1", sender: str = "alice", **changes: Any) 
 
 
 def batch(*messages: Message, receiver: str | None = None) -> list[PersistItem]:
-    """Messages as `put_batch` takes them."""
+    """Convert messages to the argument of `put_batch`."""
     return [PersistItem(each, receiver) for each in messages]
 
 
 def expiring(seq: int, at_s: int, **changes: Any) -> Item:
-    """A message's row with an expiry."""
+    """Return the item of a message with an expiry."""
     row = encode_item(PersistItem(message(seq, **changes), None))
     return row | {"expires_at": {"N": str(at_s)}}
 
 
 def seqs(messages: list[Message]) -> list[int]:
-    """The seqs of messages, in their order."""
+    """Return the seqs of messages, in their order."""
     return [each.seq for each in messages]

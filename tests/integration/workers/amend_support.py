@@ -1,4 +1,4 @@
-"""A group whose messages are amended, on the bare scripts."""
+"""Helper of the amendment tests: a group on the Redis scripts alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.integration.hot.support import ALICE, BOB, CAROL, CHAT, EPOCH, Script
 
 
 class Chat:
-    """A group of alice, bob and carol, of which carol is the owner."""
+    """A group of alice, bob and carol; carol is the owner."""
 
     def __init__(self, scripts: Scripts) -> None:
         self.scripts = scripts
@@ -54,7 +54,7 @@ class Chat:
         epoch: str = EPOCH,
         author: str = "",
     ) -> list[Any]:
-        """Run the script; return its reply."""
+        """Run the script `amend`; return its reply."""
         self._count += 1
         ref = ref or f"a{self._count}"
         keys = self.scripts.keys
@@ -97,19 +97,19 @@ class Chat:
         return reply
 
     def over(self, seq: int) -> frames.Message | None:
-        """The message as the overlay has it."""
+        """Return the message in the overlay."""
         value = self.scripts.redis.hget(self.scripts.keys.over(CHAT), seq)
         return codec.decode_message(value) if value else None
 
     def backlog(self) -> list[tuple[bytes, bytes]]:
-        """All committed entries: place, blob."""
+        """Return all committed entries as (position, bytes)."""
         found = []
         for _, fields in self.scripts.redis.xrange(self.scripts.keys.backlog(0)):
             found += [(name, value) for name, value in fields.items() if b":" in name]
         return found
 
     def trim(self, upto: int, log_max: int) -> None:
-        """Say that the chat is persisted."""
+        """Mark the chat as persisted up to a seq and trim it."""
         keys = self.scripts.keys
         self.scripts.run(
             "trim_persisted",

@@ -1,4 +1,4 @@
-"""Support of the worker tests: all their parts on real servers, and chats in them."""
+"""Helpers of the worker tests: worker components on real servers, chats, and a gateway."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from workers.persist.worker import PersistWorker
 
 ALICE, BOB, CAROL = UserId("alice"), UserId("bob"), UserId("carol")
 GATEWAY = GatewayId("gw1")
-# Of a process whose servers nobody breaks: a slow machine is no broken one.
+# Timeouts for tests without server faults: long enough for a slow machine.
 PATIENT_VARIABLES = {
     "CHAT_REDIS_CALL_TIMEOUT_S": "20",
     "CHAT_WARM_CALL_TIMEOUT_S": "20",
@@ -38,14 +38,14 @@ PATIENT_VARIABLES = {
 
 
 def patient_redis(redis_url: str, **changes: Any) -> config.Redis:
-    """Settings of a Redis that is never broken: a slow machine is no fault."""
+    """Return Redis settings for tests without faults, with timeouts for a slow machine."""
     return config.Redis(**{"url": redis_url, "call_timeout_s": 20.0, **changes})
 
 
 def settings_of(redis_url: str, warm: Warm, **sections: Any) -> Settings:
-    """Settings of a worker with short waits."""
+    """Return the settings of a worker."""
     redis = patient_redis(redis_url, **sections.pop("redis", {}))
-    # Most tests are not about consent: everybody may add everybody.
+    # Most tests do not cover invitations: all users may add each other.
     sections.setdefault("chats", config.Chats(invitations="never"))
     return Settings(redis=redis, warm=warm, **sections)
 
@@ -54,7 +54,7 @@ def settings_of(redis_url: str, warm: Warm, **sections: Any) -> Settings:
 async def open_container(
     redis_url: str, warm: Warm, **sections: Any
 ) -> AsyncIterator[StorageContainer]:
-    """The parts of one worker process."""
+    """Open the components of one worker process."""
     async with open_storage_container(
         role="worker", settings=settings_of(redis_url, warm, **sections), clock=SystemClock()
     ) as container:
@@ -62,23 +62,23 @@ async def open_container(
 
 
 def with_attributes(container: StorageContainer, **attributes: object) -> StorageContainer:
-    """A container with other values of these attributes; it shares what exists already."""
+    """Return a copy of a container with other attributes; it shares its connections."""
     changed = copy.copy(container)
     vars(changed).update(attributes, _made={})
     return changed
 
 
 async def end(task: asyncio.Task[Any]) -> None:
-    """Cancel a task for good."""
+    """Cancel a task until it ends."""
     while not task.done():
         task.cancel()
-        # Only what lost its cancellation needs another; it would cut short what ends in order.
+        # Cancel again only if a cancellation was lost: it would interrupt a graceful stop.
         await asyncio.wait([task], timeout=3)
 
 
 @contextlib.asynccontextmanager
 async def running(work: Any, name: str = "worker") -> AsyncIterator[asyncio.Task[None]]:
-    """Run a worker beside the test; its failure is the test's."""
+    """Run a worker during the block; its failure fails the test."""
     task = asyncio.create_task(work, name=name)
     try:
         yield task
@@ -88,8 +88,8 @@ async def running(work: Any, name: str = "worker") -> AsyncIterator[asyncio.Task
         await end(task)
 
 
-class Heard:
-    """Outcomes of drafts."""
+class Outcomes:
+    """Counts the outcomes of drafts and records failures."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -108,34 +108,34 @@ class Heard:
 
 
 class Gateway:
-    """Commits messages as a gateway does, and reads its mail."""
+    """Commits messages like a gateway, and reads its gateway stream."""
 
     def __init__(self, hot: HotClient, name: GatewayId = GATEWAY) -> None:
         self.hot = hot
-        self.mail: list[AnyRecord] = []
+        self.records: list[AnyRecord] = []
         self._commits = PartitionedCommit(hot, name)
         self._gateway_stream = GatewayStream(hot, name)
         self._numbers = itertools.count(1)
-        self._heard: Any = Heard()
+        self._outcomes: Any = Outcomes()
         self._sent = 0
-        self._presence = Presence(hot, name, 600.0)  # nobody keeps it up
+        self._presence = Presence(hot, name, 600.0)  # without heartbeats
         self.calls = WarmCalls(hot, name, 20.0)
 
     async def listen(self) -> None:
-        """Read mail until cancelled."""
+        """Read the gateway stream until cancelled."""
         async for records in self._gateway_stream.iter_records():
-            self.mail += records or []
+            self.records += records or []
             for record in records or ():
                 if isinstance(record, Answer):
                     self.calls.answered(record)
 
     async def announce(self, *users: UserId) -> list[InboxState]:
-        """Say that users are online here; return where their inboxes stand."""
+        """Announce that users are online here; return the states of their inboxes."""
         return await self._presence.announce(users)
 
     def received(self, kind: type[Any]) -> list[Any]:
-        """The mail of one kind."""
-        return [record for record in self.mail if isinstance(record, kind)]
+        """Return the received records of one kind."""
+        return [record for record in self.records if isinstance(record, kind)]
 
     async def send(
         self,
@@ -145,7 +145,7 @@ class Gateway:
         tail: Callable[[bytes], bytes] = lambda tail: tail,
         is_stored_wanted: bool = False,
     ) -> None:
-        """Commit messages and wait until each is answered; `tail` may spoil what is stored."""
+        """Commit messages and wait for their outcomes; `tail` may corrupt the stored bytes."""
         for body in bodies:
             number = next(self._numbers)
             ref, mid = Ref(f"r{number}"), Mid(f"M{number}")
@@ -154,51 +154,51 @@ class Gateway:
             self._commits.submit(
                 PendingDraft(
                     audience.chat, sender, ref, mid, digest, tail(made), 1, is_stored_wanted,
-                    self._heard, self._heard,
+                    self._outcomes, self._outcomes,
                 ),
                 audience,
             )  # fmt: skip
             self._sent += 1
-        await eventually(lambda: self._heard.count == self._sent)
-        assert not self._heard.failures
+        await eventually(lambda: self._outcomes.count == self._sent)
+        assert not self._outcomes.failures
 
 
 async def be_on_one_day() -> None:
-    """Wait until midnight is past, if it is near: accounts are those of a day."""
+    """Wait until after midnight if it is near, for tests of counters by day."""
     await eventually(lambda: time.time() % 86_400 < 86_400 - 60, 90, "midnight is far")
 
 
 async def make_users(container: StorageContainer, *users: UserId) -> None:
-    """Make accounts."""
+    """Create users."""
     for user in users:
         await container.directory.put_user_if_absent(user, None, 1.0)
 
 
 async def make_direct(container: StorageContainer, a: UserId = ALICE, b: UserId = BOB) -> Audience:
-    """A direct chat in both tiers; its audience."""
+    """Create a direct chat in both tiers; return its audience."""
     await make_users(container, a, b)
     info = await container.chat_creator.open_direct(a, b)
     return await container.audiences.get(ChatId(info.chat))
 
 
 async def make_group(container: StorageContainer, *users: UserId, ref: str = "g") -> Audience:
-    """A group in both tiers; its audience."""
+    """Create a group in both tiers; return its audience."""
     await make_users(container, *users)
     info = await container.chat_creator.create_chat(users[0], Ref(ref), users[1:], "Team")
     return await container.audiences.get(ChatId(info.chat))
 
 
-def patterns_of(container: StorageContainer) -> MessageIndexes:
-    """The access patterns on the messages that the workers write."""
+def queries_of(container: StorageContainer) -> MessageIndexes:
+    """Return the queries on the messages that the workers write."""
     return MessageIndexes(container.messages._client, container.messages._settings)
 
 
 async def stored_of(container: StorageContainer, chat: ChatId) -> list[frames.Message]:
-    """All messages of a chat in the warm tier, oldest first."""
+    """Return all messages of a chat in the warm tier, oldest first."""
     found: list[frames.Message] = []
     start = None
     while True:
-        page = await patterns_of(container).list_chat(
+        page = await queries_of(container).list_chat(
             chat, limit=200, start=start, newest_first=False
         )
         found += page.items
@@ -207,48 +207,48 @@ async def stored_of(container: StorageContainer, chat: ChatId) -> list[frames.Me
             return found
 
 
-async def waiting_in(container: StorageContainer) -> int:
-    """How many messages and marks wait in the backlog."""
+async def count_backlog(container: StorageContainer) -> int:
+    """Return the number of messages and marks in the backlog."""
     value = await container.hot.call("HGET", container.hot.keys.checkpoint(0), "waiting")
     return int(value or 0)
 
 
 async def is_drained(container: StorageContainer) -> bool:
-    """Whether everything is persisted."""
+    """Return whether everything is persisted."""
     left = await container.hot.call("XLEN", container.hot.keys.backlog(0))
-    return left == 0 and await waiting_in(container) == 0
+    return left == 0 and await count_backlog(container) == 0
 
 
 async def lose_redis(container: StorageContainer) -> None:
-    """Empty Redis, and wait until that is noticed."""
+    """Empty Redis, and wait until the process detects the new epoch."""
     before = container.hot.epoch_of(0)
     await container.hot.call("FLUSHDB")
     await eventually(lambda: container.hot.epoch_of(0) not in {"", before})
 
 
-async def holder_of(container: StorageContainer, owner: bytes) -> bool:
-    """Whether somebody holds the persister's lease."""
+async def is_lease_holder(container: StorageContainer, owner: bytes) -> bool:
+    """Return whether `owner` holds the lease of the persist worker."""
     held: bytes = await container.hot.call("HGET", container.hot.keys.lease(0, "persist"), "owner")
     return held == owner
 
 
 def texts(count: int, stem: str = "text") -> list[str]:
-    """So many bodies."""
+    """Return `count` numbered bodies."""
     return [f"{stem} {n}" for n in range(1, count + 1)]
 
 
 def persister_of(container: StorageContainer, owner: str = "w1") -> PersistWorker:
-    """The persister of the only partition."""
+    """Return the persist worker of the only partition."""
     return PersistWorker(container, 0, owner)
 
 
 def bodies(messages: Sequence[frames.Message]) -> list[str]:
-    """Bodies of messages."""
+    """Return the bodies of messages."""
     return [message.body for message in messages]
 
 
 def variables_of(container: StorageContainer) -> dict[str, str]:
-    """The environment of a process that works on the same servers."""
+    """Return the environment variables of a process on the same servers."""
     warm = container.settings.warm
     return {
         **PATIENT_VARIABLES,

@@ -22,30 +22,30 @@ from tests.support.servers.processes import eventually
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
 
-def age_s() -> float | None:
-    """The value that a scrape of this process would show."""
+def get_backlog_age_s() -> float | None:
+    """Return the value in a scrape of this process."""
     return REGISTRY.get_sample_value("chatserver_backlog_age_seconds", {"partition": "0"})
 
 
-async def test_age_of_the_backlog_rises_while_the_store_hangs_and_leaves_with_the_lease(
+async def test_backlog_age_increases_while_dynamodb_hangs_and_is_removed_with_the_lease(
     container: StorageContainer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A scrape sees it grow although the worker waits; drained it is 0; stopped there is none."""
-    go_on, put_batch = asyncio.Event(), container.messages.put_batch
+    """It is 0 when the backlog is empty, and not exported after the worker stopped."""
+    resume, put_batch = asyncio.Event(), container.messages.put_batch
 
     async def hang(items: Sequence[PersistItem], timeout_s: float) -> None:
-        await go_on.wait()
+        await resume.wait()
         await put_batch(items, timeout_s)
 
     monkeypatch.setattr(container.messages, "put_batch", hang)
     await gateway.send(await make_direct(container), "waits")
 
     async with running(persister_of(container).run()):
-        await eventually(lambda: bool(age_s()), deadline_s=30)
-        first = age_s()
-        await eventually(lambda: (age_s() or 0) > (first or 0), deadline_s=30)
-        go_on.set()
+        await eventually(lambda: bool(get_backlog_age_s()), deadline_s=30)
+        first = get_backlog_age_s()
+        await eventually(lambda: (get_backlog_age_s() or 0) > (first or 0), deadline_s=30)
+        resume.set()
         await eventually(lambda: is_drained(container), deadline_s=30)
-        await eventually(lambda: age_s() == 0, deadline_s=30)
+        await eventually(lambda: get_backlog_age_s() == 0, deadline_s=30)
 
-    assert age_s() is None
+    assert get_backlog_age_s() is None

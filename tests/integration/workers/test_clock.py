@@ -1,4 +1,4 @@
-"""Clocks that are stepped under a worker: nothing goes by them but what people see (F33)."""
+"""Clock steps during the work of a worker: order, leases and eviction are not affected (F33)."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class SteppedClock(SystemClock):
     offset_s = 0.0
 
     def time(self) -> float:
-        """Seconds since 1970, wrong by `offset_s`."""
+        """Return the time plus `offset_s`."""
         return super().time() + self.offset_s
 
 
-async def test_clock_stepped_under_a_worker_changes_no_order_and_no_lease(
+async def test_clock_steps_change_neither_order_nor_lease(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """Messages keep order and places, are stored once, and the lease is never lost (I23)."""
+    """Messages keep their order and seqs and are stored once; the lease is never lost (I23)."""
     clock = SteppedClock()
     stepped = with_attributes(container, clock=clock)
     team = await make_group(stepped, ALICE, BOB)
@@ -59,10 +59,10 @@ async def test_clock_stepped_under_a_worker_changes_no_order_and_no_lease(
     assert len(tokens) == 1, "another holder took the lease"
 
 
-async def test_clock_ahead_lets_no_chat_leave_too_early(
+async def test_clock_ahead_evicts_no_chat_too_early(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """Whether a chat is idle, Redis decides by its own clock."""
+    """The idle time of a chat is measured by the clock of Redis."""
     team = await make_group(container, ALICE, BOB)
     async with running(persister_of(container).run()):
         await gateway.send(team, "here")

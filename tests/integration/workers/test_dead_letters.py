@@ -1,4 +1,4 @@
-"""`chatserver dead-letters`: what could not be persisted is listed, and tried once more."""
+"""`chatserver dead-letters`: list and replay messages that could not be persisted."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ async def test_dead_letters_are_listed_and_replayed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Accepted messages return to their seq; refused or changed ones stay."""
+    """Replayed messages get their seq back; a message that is refused again stays listed."""
     team = await make_direct(container)
     await gateway.send(team, "before")
-    await gateway.send(team, "poison one")
-    await gateway.send(team, "poison two")
-    await gateway.send(team, "bad for ever", tail=swap(b'"sender":"alice"', b'"sender":""'))
+    await gateway.send(team, "refused one")
+    await gateway.send(team, "refused two")
+    await gateway.send(team, "always refused", tail=swap(b'"sender":"alice"', b'"sender":""'))
     put_batch = container.messages.put_batch
 
-    async def refuse_poison(items: Sequence[PersistItem], timeout_s: float) -> None:
-        if any("poison" in item.message.body for item in items):
+    async def refuse_marked(items: Sequence[PersistItem], timeout_s: float) -> None:
+        if any("refused" in item.message.body for item in items):
             raise CorruptData("an earlier release could not")
         await put_batch(items, timeout_s)
 
-    monkeypatch.setattr(container.messages, "put_batch", refuse_poison)
+    monkeypatch.setattr(container.messages, "put_batch", refuse_marked)
     async with running(persister_of(container).run()):
         await eventually(lambda: is_drained(container))
     last = (await container.messages.list_after(team.chat, 3, 1))[0]
-    for seq, (kind, target, body) in enumerate((("edit", 2, "cured"), ("delete", 3, "")), 5):
+    for seq, (kind, target, body) in enumerate((("edit", 2, "edited"), ("delete", 3, "")), 5):
         change = msgspec.structs.replace(
             last, seq=seq, ts=last.ts + seq, kind=kind, target=target, body=body, mid=f"m{seq}",
             sender="alice", deleted=False, rev=0,
@@ -63,18 +63,18 @@ async def test_dead_letters_are_listed_and_replayed(
         ["2", "an earlier release could not"],
         ["3", "an earlier release could not"],
     ]
-    assert len(lines) == 3 and "poison one" in lines[0]
-    place = lines[0].split("\t")[0]
-    await dead_letters._replay(settings, {place})
+    assert len(lines) == 3 and "refused one" in lines[0]
+    entry_id = lines[0].split("\t")[0]
+    await dead_letters._replay(settings, {entry_id})
     with pytest.raises(click.ClickException, match="1 of 2 still cannot"):
         await dead_letters._replay(settings, None)
     with pytest.raises(click.ClickException, match="not found"):
-        await dead_letters._replay(settings, {place})
+        await dead_letters._replay(settings, {entry_id})
 
     found = await container.messages.list_after(team.chat, 0, 4)
     assert [(each.body, each.deleted) for each in found] == [
         ("before", False),
-        ("cured", False),
+        ("edited", False),
         ("", True),
         ("", True),
     ]

@@ -1,4 +1,4 @@
-"""Workers that stop: each finishes its step and releases its leases."""
+"""Workers that are stopped: each finishes its step and releases its leases."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tests.integration.features.privacy.support import Vault, open_vault
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually, redis_client
 
-# A whole stack is started within it.
+# The timeout includes the start of a whole stack.
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
 
-# Those that have a lease however little there is to do.
-RESTLESS = {"persist", "repair", "archive", "sweep", "holds", "bodies", "audit"}
+# The kinds of work whose lease is always held.
+ALWAYS_LEASED = {"persist", "repair", "archive", "sweep", "holds", "bodies", "audit"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def vault(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vault]:
-    """A stack with a bucket, in which no worker runs that a test did not start."""
+    """A stack with a bucket and without workers; tests start them."""
     async with open_vault(tmp_path_factory.mktemp("drain")) as made:
         for worker in made.stack.workers.values():
             worker.kill()
-        # The leases of the killed would have to run out first.
+        # Otherwise the leases of the killed workers would have to expire first.
         with redis_client(made.stack.redis_url) as client:
             for key in client.scan_iter("*:lease:*"):
                 client.delete(key)
@@ -37,7 +37,7 @@ async def vault(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vault
 
 
 def holders(vault: Vault) -> dict[str, str]:
-    """Return the lease holder of each work of partition 0; none: ``""``."""
+    """Return the lease holder of each kind of work of partition 0, ``""`` for none."""
     with redis_client(vault.stack.redis_url, decode_responses=True) as client:
         return {
             key.split(":lease:")[1]: str(client.hget(key, "owner"))
@@ -46,50 +46,51 @@ def holders(vault: Vault) -> dict[str, str]:
 
 
 async def end(worker: Server) -> int:
-    """Tell a worker to end; return its exit code."""
+    """Stop a worker with SIGTERM; return its exit code."""
     assert worker.process is not None
     worker.send_signal(signal.SIGTERM)
     return await asyncio.to_thread(worker.process.wait, 60)
 
 
-async def talk(sender: RawChat, chat: str, acked: list[int]) -> None:
-    """Send one message after the other, and note what was acked, until cancelled."""
+async def send_until_cancelled(sender: RawChat, chat: str, acked: list[int]) -> None:
+    """Send messages one by one and record the acked seqs, until cancelled."""
     for number in itertools.count():
         acked.append((await sender.ask_send(chat, f"d{number}", "x"))["seq"])
 
 
-async def test_workers_told_to_end_exit_in_order_and_release_every_lease(vault: Vault) -> None:
-    """Every kind at once, in the middle of work; people notice nothing and nothing is lost."""
+async def test_stopped_workers_exit_gracefully_and_release_every_lease(vault: Vault) -> None:
+    """All workers are stopped under load; clients can still send, and no message is lost."""
     stack = vault.stack
     await stack.add_users(("ann", "ben"))
-    first = await stack.bring_up_worker("all", "audit")  # before: a gateway waits for its answers
+    # First, because a gateway waits for its answers.
+    first = await stack.bring_up_worker("all", "audit")
     async with stack.chat_of("ann") as ann, stack.chat_of("ben") as ben:
         chat = (await ann.ask("open_direct", user="ben"))["chat"]["chat"]
         acked: list[int] = []
-        talking = asyncio.create_task(talk(ann, chat, acked))
+        sending = asyncio.create_task(send_until_cancelled(ann, chat, acked))
         await eventually(
-            lambda: {work for work, owner in holders(vault).items() if owner} >= RESTLESS, 60
+            lambda: {work for work, owner in holders(vault).items() if owner} >= ALWAYS_LEASED, 60
         )
         await eventually(lambda: len(acked) > 50, 60)
 
         code = await end(first)
-        left = {work: owner for work, owner in holders(vault).items() if owner}
+        held = {work: owner for work, owner in holders(vault).items() if owner}
         before = len(acked)
-        await eventually(lambda: len(acked) > before + 20, 60, "people chat on without workers")
+        await eventually(lambda: len(acked) > before + 20, 60, "messages are acked without workers")
         second = await stack.bring_up_worker("all")
-        talking.cancel()
+        sending.cancel()
         with suppress(asyncio.CancelledError):
-            await talking
+            await sending
 
         await eventually(lambda: len(ben.messages(chat)) >= len(acked), 60)
 
         async def is_stored() -> bool:
             return len(await stack.read_warm(chat)) >= len(acked)
 
-        await eventually(is_stored, 60, "the next worker stores what the first one did not")
+        await eventually(is_stored, 60, "all messages are stored by the next worker")
 
     assert code == 0
-    assert left == {}
+    assert held == {}
     assert acked == list(range(1, len(acked) + 1))
     assert await end(second) == 0
     log = first.log_path.read_text()

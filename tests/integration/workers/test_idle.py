@@ -22,11 +22,11 @@ SPAN_S = 60.0
 
 
 class Elapsed(Exception):
-    """The span of virtual time is over."""
+    """Raised at the end of the virtual time span."""
 
 
 class VirtualClock(SystemClock):
-    """A clock that moves only while a worker sleeps."""
+    """A clock that advances only while a worker sleeps."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -36,7 +36,7 @@ class VirtualClock(SystemClock):
         return self.now_s
 
     async def sleep(self, seconds: float) -> None:
-        """Advance at once; end the worker after `SPAN_S`."""
+        """Advance the clock at once; end the worker after `SPAN_S`."""
         self.now_s += seconds
         if self.now_s >= SPAN_S:
             raise Elapsed
@@ -44,7 +44,7 @@ class VirtualClock(SystemClock):
 
 
 def count_calls(hot: HotClient, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return a list that gets the name of each call to Redis."""
+    """Record the name of each call to Redis in the returned list."""
     calls: list[Any] = []
     send = hot.send
 
@@ -56,10 +56,10 @@ def count_calls(hot: HotClient, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
-async def test_idle_repair_worker_sends_few_calls(
+async def test_idle_repair_worker_sends_few_redis_calls(
     container: StorageContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One pass a second: a lease renewal and two reads; an eviction check every five seconds."""
+    """A lease renewal and two reads each second; an eviction check every five seconds."""
     clock = VirtualClock()
     monkeypatch.setattr(repair, "sleep_aligned", clock.sleep)
     worker = RepairWorker(with_attributes(container, clock=clock), 0, "w1")
@@ -92,10 +92,10 @@ async def test_repair_worker_with_a_pending_fan_out_checks_every_half_second(
     assert waits == [0.5]
 
 
-async def test_standby_repair_worker_tries_its_lease_every_half_second(
+async def test_standby_repair_worker_claims_the_lease_every_half_second(
     container: StorageContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It replaces a dead worker as soon as the lease expires."""
+    """It replaces a crashed worker soon after the lease expires."""
     assert await RepairWorker(container, 0, "w1")._lease.claim()
     waits: list[float] = []
 
@@ -113,7 +113,7 @@ async def test_standby_repair_worker_tries_its_lease_every_half_second(
 
 
 async def test_post_wakes_up_all_waiting_shards(container: StorageContainer) -> None:
-    """Each waits without calls to Redis; one blocking read serves all of them."""
+    """Waiting makes no calls to Redis; one blocking read serves all shards."""
     wake_up = PostWakeUp(container.hot)
     async with running(wake_up.listen()):
         waits = [asyncio.create_task(wake_up.wait(0, 3600.0)) for _ in range(3)]
@@ -121,14 +121,14 @@ async def test_post_wakes_up_all_waiting_shards(container: StorageContainer) -> 
         await asyncio.gather(*waits)
 
         assert wake_up.version == 1
-        await wake_up.wait(0, 3600.0)  # returns at once: it is after version 0
+        await wake_up.wait(0, 3600.0)  # returns at once: the version is above 0
 
         await PostWakeUp(container.hot).notify()
         await eventually(lambda: wake_up.version == 2)
 
 
 async def test_wake_up_before_the_listener_starts_is_not_lost(container: StorageContainer) -> None:
-    """A post between the first poll and the first blocking read is found at once."""
+    """A post between the first poll and the first blocking read ends the wait."""
     await PostWakeUp(container.hot).notify()
     wake_up = PostWakeUp(container.hot)
 

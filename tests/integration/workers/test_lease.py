@@ -1,4 +1,4 @@
-"""The persister's lease: one writes, and who slept past it neither writes nor moves anything."""
+"""The persist worker's lease: one holder writes; a worker with an expired lease does not."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.integration.workers.support import (
     Gateway,
     bodies,
     end,
-    holder_of,
     is_drained,
+    is_lease_holder,
     make_direct,
     open_container,
     persister_of,
@@ -31,37 +31,37 @@ from tests.support.servers.processes import eventually
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
 
-# Nobody's lease ends by itself here, however long this process is held up; who stands by looks
-# every fifth of it.
+# No lease expires in these tests, even if this process is blocked; a standby worker checks it every
+# fifth of `lease_s`.
 PATIENT = {"lease_s": 20.0, "write_timeout_s": 10.0}
 
 
 @pytest.fixture
 async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageContainer]:
-    """The parts of the first worker process."""
+    """The components of the first worker process."""
     async with open_container(redis_url, tables.settings, persist=PATIENT) as made:
         yield made
 
 
 @contextlib.asynccontextmanager
 async def other_process(redis_url: str, tables: Tables) -> AsyncIterator[StorageContainer]:
-    """The parts of a second worker process."""
+    """Open the components of a second worker process."""
     async with open_container(redis_url, tables.settings, persist=PATIENT) as made:
         yield made
 
 
-def writes_of(container: StorageContainer) -> Faults:
-    """Watches what a process sends to DynamoDB."""
+def record_writes(container: StorageContainer) -> Faults:
+    """Record the DynamoDB requests of a process."""
     return Faults(container.messages._client)
 
 
-async def test_persist_of_two_workers_one_writes(
+async def test_persist_with_two_workers_one_writes(
     container: StorageContainer, gateway: Gateway, redis_url: str, tables: Tables
 ) -> None:
-    """The other one stands by, and takes over at once when the first one leaves in order."""
+    """The other is on standby and takes over at once when the first stops gracefully."""
     team = await make_direct(container)
     async with other_process(redis_url, tables) as others:
-        first_writes, second_writes = writes_of(container), writes_of(others)
+        first_writes, second_writes = record_writes(container), record_writes(others)
         first = asyncio.create_task(persister_of(container, "w1").run())
         await eventually(
             lambda: container.hot.call("EXISTS", container.hot.keys.lease(0, "persist"))
@@ -81,43 +81,43 @@ async def test_persist_of_two_workers_one_writes(
     assert bodies(await stored_of(container, team.chat)) == [*texts(10, "one"), *texts(10, "two")]
 
 
-class OwnClock(SystemClock):
-    """A machine whose clock the test moves on, as if the process had slept."""
+class AdjustableClock(SystemClock):
+    """A clock that the test advances, as if the process had been suspended."""
 
     def __init__(self) -> None:
-        self.slept_s = 0.0
+        self.offset_s = 0.0
 
     def monotonic(self) -> float:
-        return time.monotonic() + self.slept_s
+        return time.monotonic() + self.offset_s
 
 
-async def hand_lease_on(container: StorageContainer, heir: str) -> None:
-    """Have the lease be another one's, as if it had ended while its holder slept."""
+async def transfer_lease(container: StorageContainer, new_owner: str) -> None:
+    """Give the lease to another worker, as if it had expired while its holder was suspended."""
     lease = container.hot.keys.lease(0, "persist")
-    # At once, so that the holder has no moment in which to take it again.
+    # In one transaction, so that the holder cannot claim it in between.
     await container.hot.transaction(
-        ("HINCRBY", lease, "token", 1), ("HSET", lease, "owner", heir, "until_ms", 2**52)
+        ("HINCRBY", lease, "token", 1), ("HSET", lease, "owner", new_owner, "until_ms", 2**52)
     )
 
 
-async def test_persist_zombie_that_slept_past_its_lease_does_not_write(
+async def test_persist_worker_suspended_past_its_lease_does_not_write(
     container: StorageContainer, gateway: Gateway, redis_url: str, tables: Tables
 ) -> None:
-    """It looks at its lease before it writes, finds it lost, and stands by (fault F5)."""
-    clock = OwnClock()
-    zombie = with_attributes(container, clock=clock)
+    """It checks its lease before a write and becomes a standby worker (fault F5)."""
+    clock = AdjustableClock()
+    suspended = with_attributes(container, clock=clock)
     team = await make_direct(container)
     async with (
         other_process(redis_url, tables) as others,
-        running(persister_of(zombie, "zombie").run()),
+        running(persister_of(suspended, "suspended").run()),
     ):
         await gateway.send(team, "first")
         await eventually(lambda: is_drained(container))
-        writes = writes_of(container)
-        await hand_lease_on(container, "heir")
-        async with running(persister_of(others, "heir").run()):
-            await eventually(lambda: holder_of(container, b"heir"))
-            clock.slept_s += 60
+        writes = record_writes(container)
+        await transfer_lease(container, "w2")
+        async with running(persister_of(others, "w2").run()):
+            await eventually(lambda: is_lease_holder(container, b"w2"))
+            clock.offset_s += 60
             await gateway.send(team, *texts(30))
             await eventually(lambda: is_drained(container))
 
@@ -125,20 +125,20 @@ async def test_persist_zombie_that_slept_past_its_lease_does_not_write(
     assert len(await stored_of(container, team.chat)) == 31
 
 
-async def test_persist_zombie_that_believes_in_its_lease_cannot_move_the_checkpoint(
+async def test_persist_worker_unaware_of_its_lost_lease_cannot_move_the_checkpoint(
     container: StorageContainer, gateway: Gateway, redis_url: str, tables: Tables
 ) -> None:
-    """Its writes equal those of the new holder; Redis fences everything else by the token."""
+    """Its writes equal those of the new holder; Redis rejects its token for the checkpoint."""
     team = await make_direct(container)
     async with (
         other_process(redis_url, tables) as others,
-        running(persister_of(container, "zombie").run()) as zombie,
+        running(persister_of(container, "suspended").run()) as suspended,
     ):
         await gateway.send(team, "first")
         await eventually(lambda: is_drained(container))
-        await hand_lease_on(container, "heir")
-        async with running(persister_of(others, "heir").run()):
-            await eventually(lambda: holder_of(container, b"heir"))
+        await transfer_lease(container, "w2")
+        async with running(persister_of(others, "w2").run()):
+            await eventually(lambda: is_lease_holder(container, b"w2"))
             await gateway.send(team, *texts(30))
             await eventually(lambda: is_drained(container))
 
@@ -147,29 +147,29 @@ async def test_persist_zombie_that_believes_in_its_lease_cannot_move_the_checkpo
                 "HGET", container.hot.keys.lease(0, "persist"), "token"
             )
             assert checkpoint == token
-            assert not zombie.done()
+            assert not suspended.done()
 
     assert [m.seq for m in await stored_of(container, team.chat)] == list(range(1, 32))
 
 
-async def test_persist_lease_lost_in_the_middle_of_a_write_is_no_crash(
+async def test_persist_lease_lost_during_a_write_does_not_end_the_worker(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """A worker that finds its lease lost becomes a candidate again, and goes on when it is free."""
-    clock = OwnClock()
-    sleepy = with_attributes(container, clock=clock)
+    """A worker that lost its lease becomes a standby worker and claims it again when free."""
+    clock = AdjustableClock()
+    suspended = with_attributes(container, clock=clock)
     team = await make_direct(container)
-    faults = writes_of(container)
+    faults = record_writes(container)
 
-    def fall_asleep(_: object) -> Exception:
-        clock.slept_s += 60
-        return ConnectionResetError("asleep")
+    def suspend(_: object) -> Exception:
+        clock.offset_s += 60
+        return ConnectionResetError("suspended")
 
-    async with running(persister_of(sleepy).run()) as task:
+    async with running(persister_of(suspended).run()) as task:
         await gateway.send(team, "first")
         await eventually(lambda: is_drained(container))
         lease = container.hot.keys.lease(0, "persist")
-        faults.add("BatchWriteItem", *[fall_asleep] * 5)
+        faults.add("BatchWriteItem", *[suspend] * 5)
         await gateway.send(team, *texts(5))
         await container.hot.call("HSET", lease, "owner", "other", "until_ms", 2**52)
         await asyncio.sleep(0)
@@ -181,11 +181,13 @@ async def test_persist_lease_lost_in_the_middle_of_a_write_is_no_crash(
     assert len(await stored_of(container, team.chat)) == 6
 
 
-async def test_persist_gives_its_lease_back_when_it_is_stopped(container: StorageContainer) -> None:
-    """No process waits for the lease of a worker that stopped in order."""
+async def test_persist_worker_releases_its_lease_when_it_is_stopped(
+    container: StorageContainer,
+) -> None:
+    """No process has to wait for the lease of a worker that stopped gracefully."""
     task = asyncio.create_task(persister_of(container).run())
-    await eventually(lambda: holder_of(container, b"w1"))
+    await eventually(lambda: is_lease_holder(container, b"w1"))
 
     await end(task)
 
-    assert await holder_of(container, b"")
+    assert await is_lease_holder(container, b"")

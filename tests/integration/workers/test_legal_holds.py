@@ -1,4 +1,4 @@
-"""Legal holds: what members lose is kept, by whatever way they lose it, until the hold ends."""
+"""Legal holds: messages that members change, delete or let expire are copied until its end."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 LAWYER = "key:lawyer"
 
 
-class _Dead(Exception):
-    """The worker was killed."""
+class _Crashed(Exception):
+    """Raised at a failpoint instead of a process crash."""
 
 
-def _die(name: str) -> None:
-    raise _Dead(name)
+def _crash(name: str) -> None:
+    raise _Crashed(name)
 
 
 @pytest.fixture
 async def team(container: StorageContainer) -> Audience:
-    """A chat that is going to be under a hold."""
+    """A chat without a hold; tests add one."""
     return await make_group(container, ALICE, BOB)
 
 
-async def hold(container: StorageContainer, team: Audience, age_s: float = 60) -> None:
-    """Put a chat under a hold, as of a while ago."""
+async def add_hold(container: StorageContainer, team: Audience, age_s: float = 60) -> None:
+    """Put a chat under a hold that was created `age_s` ago."""
     await container.holds.put(team.chat, "a case", LAWYER, time.time() - age_s)
 
 
-async def kept(container: StorageContainer, team: Audience) -> list[str]:
-    """Messages kept by the hold, in order."""
-    return [each.body for each in await copies(container, team)]
+async def list_copied_bodies(container: StorageContainer, team: Audience) -> list[str]:
+    """Return the bodies of the messages that the hold has copied, in order."""
+    return [each.body for each in await list_copies(container, team)]
 
 
-async def copies(container: StorageContainer, team: Audience) -> list[frames.Message]:
+async def list_copies(container: StorageContainer, team: Audience) -> list[frames.Message]:
     found: list[frames.Message] = []
     start = None
     while True:
@@ -59,19 +59,19 @@ async def copies(container: StorageContainer, team: Audience) -> list[frames.Mes
             return found
 
 
-async def send_brief(gateway: Gateway, team: Audience, body: str, lives_s: int) -> None:
+async def send_expiring(gateway: Gateway, team: Audience, body: str, lifetime_s: int) -> None:
     """Commit a message that expires."""
-    ends = int(time.time()) + lives_s
-    await gateway.send(team, body, tail=lambda tail: codec.end_tail(tail, ends))
+    expires_at = int(time.time()) + lifetime_s
+    await gateway.send(team, body, tail=lambda tail: codec.end_tail(tail, expires_at))
 
 
 @pytest.mark.parametrize("is_one_batch", [False, True])
-async def test_hold_keeps_every_version_that_members_change_or_delete(
+async def test_hold_copies_every_changed_or_deleted_version(
     container: StorageContainer, gateway: Gateway, team: Audience, is_one_batch: bool
 ) -> None:
-    """Also a text that never reached DynamoDB, because the same batch changed it."""
+    """Also a text that never reached DynamoDB because the same batch changed it."""
     await gateway.send(team, "stays", "first", "second")
-    await hold(container, team)
+    await add_hold(container, team)
     if not is_one_batch:
         await persist(container)
     await amend(container, team.chat, ALICE, "edit", 2, "first, edited")
@@ -83,67 +83,67 @@ async def test_hold_keeps_every_version_that_members_change_or_delete(
     await amend(container, team.chat, BOB, "reaction", 1, "+")
     await persist(container)
 
-    said = await kept(container, team)
+    copied = await list_copied_bodies(container, team)
 
-    await container.chat_loader.load_chat(team.chat)  # the row of the hold is in nobody's way
+    await container.chat_loader.load_chat(team.chat)  # the item of the hold does not affect a load
     lost = ["first", "second", "first, edited", "first, edited again"]
-    assert [body for body in said if body != "stays"] == lost
-    assert {each.sender for each in await copies(container, team)} == {ALICE}
+    assert [body for body in copied if body != "stays"] == lost
+    assert {each.sender for each in await list_copies(container, team)} == {ALICE}
 
 
-async def test_chat_without_a_hold_keeps_nothing(
+async def test_chat_without_a_hold_copies_nothing(
     container: StorageContainer, gateway: Gateway, team: Audience
 ) -> None:
-    """Messages that members delete are gone, as promised."""
+    """Changed and deleted texts are not copied."""
     await gateway.send(team, "first", "second")
     await persist(container)
     await amend(container, team.chat, ALICE, "edit", 1, "edited")
     await amend(container, team.chat, ALICE, "delete", 2)
     await persist(container)
 
-    assert await kept(container, team) == []
+    assert await list_copied_bodies(container, team) == []
 
 
-async def test_hold_keeps_what_expires_of_before_and_after(
+async def test_hold_copies_expiring_messages_sent_before_and_after_it(
     container: StorageContainer, gateway: Gateway, team: Audience, tables: Tables
 ) -> None:
-    """Items stored before are copied by the worker, later ones when they are stored."""
-    await send_brief(gateway, team, "before", 600)
+    """Earlier items are copied by the worker, later ones when they are stored."""
+    await send_expiring(gateway, team, "before", 600)
     await gateway.send(team, "stays")
     await persist(container)
-    await hold(container, team)
-    await send_brief(gateway, team, "after", 600)
+    await add_hold(container, team)
+    await send_expiring(gateway, team, "after", 600)
     await persist(container)
     await HoldKeeper(container, "w1").sweep()
 
     assert (await container.holds.get(team.chat)).state == "in_force"
-    assert await kept(container, team) == ["before", "after"]
+    assert await list_copied_bodies(container, team) == ["before", "after"]
     held = [
         item for item in await tables.scan(MESSAGES.name) if item["chatid"]["S"].endswith("#held")
     ]
-    # Nothing that an index or TTL reads: they stay, and nobody else finds them.
+    # Copies have no attribute of an index or of TTL.
     assert {name for item in held for name in item} == {"chatid", "ts", "seq", "copy", "body"}
 
 
-async def test_hold_that_is_new_waits_for_who_does_not_know_of_it(
+async def test_new_hold_waits_for_writers_that_do_not_know_it(
     container: StorageContainer, gateway: Gateway, team: Audience
 ) -> None:
-    """A writer that read before that there is no hold has ended when what is stored is copied."""
-    await send_brief(gateway, team, "before", 600)
+    """Stored items are copied after all writers that read the state before the hold have ended."""
+    await send_expiring(gateway, team, "before", 600)
     await persist(container)
-    await hold(container, team, age_s=0)
+    await add_hold(container, team, age_s=0)
 
     await HoldKeeper(container, "w1").sweep()
 
     assert (await container.holds.get(team.chat)).state == "starting"
 
 
-async def test_hold_that_ends_leaves_nothing_and_may_begin_anew(
+async def test_ended_hold_leaves_no_copies_and_can_be_created_again(
     container: StorageContainer, gateway: Gateway, team: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed in between, the next pass goes on; put again before that, it stays in force."""
+    """A crashed removal is completed by the next run; a hold added again stays in force."""
     await gateway.send(team, "first", "second", "third")
-    await hold(container, team)
+    await add_hold(container, team)
     for seq in (1, 2, 3):
         await amend(container, team.chat, ALICE, "delete", seq)
     await persist(container)
@@ -151,33 +151,33 @@ async def test_hold_that_ends_leaves_nothing_and_may_begin_anew(
     await keeper.sweep()
     await container.holds.end(team.chat)
     await container.holds.end(team.chat)
-    await hold(container, team)
+    await add_hold(container, team)
     await keeper.sweep()
-    assert len(await kept(container, team)) == 3
+    assert len(await list_copied_bodies(container, team)) == 3
 
     await container.holds.end(team.chat)
-    with monkeypatch.context() as patch, pytest.raises(_Dead):
-        patch.setattr(legal_holds, "failpoint", _die)
+    with monkeypatch.context() as patch, pytest.raises(_Crashed):
+        patch.setattr(legal_holds, "failpoint", _crash)
         await keeper.sweep()
     assert (await container.holds.list_chats(10)).items == [team.chat]
     await keeper.sweep()
 
-    assert await kept(container, team) == []
+    assert await list_copied_bodies(container, team) == []
     assert (await container.holds.list_chats(10)).items == []
     with pytest.raises(NotFound):
         await container.holds.get(team.chat)
 
 
-async def test_hold_keeps_a_text_that_is_erased(
+async def test_hold_copies_an_erased_text(
     container: StorageContainer, gateway: Gateway, team: Audience
 ) -> None:
-    """An erasure takes the text from everybody; the copy stays until the hold ends."""
+    """An erasure removes the text for all users; the copy stays until the hold ends."""
     await gateway.send(team, "mine")
     await persist(container)
-    await hold(container, team)
+    await add_hold(container, team)
     (entry,) = (await container.message_indexes.list_chat(team.chat, limit=10)).items
 
     await container.get(PrivacyContainer).eraser.erase(UserId(ALICE), entry)
     await persist(container)
 
-    assert await kept(container, team) == ["mine"]
+    assert await list_copied_bodies(container, team) == ["mine"]

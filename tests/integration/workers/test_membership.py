@@ -1,4 +1,4 @@
-"""Group changes over both tiers: in order, once, and completed by the next process."""
+"""Membership changes over both tiers: ordered, applied once, and completed after a crash."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.integration.workers.support import (
     BOB,
     CAROL,
     Gateway,
+    count_backlog,
     make_direct,
     make_group,
     make_users,
     open_container,
     persister_of,
     running,
-    waiting_in,
 )
 from tests.support.servers.processes import eventually
 from workers.repair import RepairWorker
@@ -39,60 +39,62 @@ DAVE = UserId("dave")
 _numbers = itertools.count(1)
 
 
-class Died(Exception):
-    """Stands for the end of a process."""
+class Crashed(Exception):
+    """Raised at a failpoint instead of a process crash."""
 
 
 def asked(kind: type[Any], chat: ChatId, ref: str = "", **fields: Any) -> Any:
-    """A request of a client."""
+    """Create a request of a client."""
     return kind(id=1, chat=chat, ref=ref or f"q{next(_numbers)}", **fields)
 
 
 async def entries_of(container: StorageContainer, chat: ChatId) -> list[frames.Message]:
-    """The chat's log."""
+    """Return the entries of the chat's log."""
     log = await ChatLog(container.hot).list_before(chat, None, 200)
     return [codec.decode_message(codec.join_message(e.seq, e.ts, e.tail)) for e in log]
 
 
-async def says(container: StorageContainer, chat: ChatId) -> list[tuple[str | None, str | None]]:
-    """User and role of each entry of the log."""
+async def list_entry_roles(
+    container: StorageContainer, chat: ChatId
+) -> list[tuple[str | None, str | None]]:
+    """Return user and role of each entry of the chat's log."""
     return [(entry.user, entry.role) for entry in await entries_of(container, chat)]
 
 
 async def inbox_of(container: StorageContainer, user: UserId) -> list[str | int]:
-    """A user's inbox: chat seqs of entries, types of other events."""
+    """Return a user's inbox: chat seqs of entries, ``"chat"`` for other events."""
     found = await container.inboxes.list_after(user, Seq(0), 500)
     return [entry.cs if entry.chat else "chat" for entry in found]
 
 
 async def is_repaired(repair: RepairWorker) -> bool:
-    """True once a look has finished something."""
+    """Return whether the run repaired something."""
     return await repair.repair_once() > 0
 
 
-def die_in(container: StorageContainer, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    """Let the next process that gets to a fail-point die there."""
+def crash_at(container: StorageContainer, monkeypatch: pytest.MonkeyPatch, failpoint: str) -> None:
+    """Make the next process that reaches a failpoint crash there."""
 
-    def die(name: str) -> None:
-        if name == where:
+    def crash(name: str) -> None:
+        if name == failpoint:
             monkeypatch.undo()
-            raise Died
+            raise Crashed
 
-    monkeypatch.setattr("chatserver.service.membership.service.failpoint", die)
+    monkeypatch.setattr("chatserver.service.membership.service.failpoint", crash)
 
 
 @pytest.fixture
 async def group(container: StorageContainer) -> Audience:
-    """A group of alice, its owner, bob and carol; dave is not in it."""
+    """A group of alice, the owner, bob and carol; dave is not a member."""
     made = await make_group(container, ALICE, BOB, CAROL)
     await make_users(container, DAVE)
     return made
 
 
-async def test_invite_reaches_both_tiers_and_everybody(
+async def test_invite_is_stored_in_both_tiers_and_delivered_to_all_members(
     container: StorageContainer, group: Audience
 ) -> None:
-    """The answer, the directory, Redis and all inboxes agree."""
+    """Answer, directory, Redis and inboxes are consistent."""
     chat = group.chat
 
     info = await container.membership.change(
@@ -101,7 +103,7 @@ async def test_invite_reaches_both_tiers_and_everybody(
 
     assert (info.members, info.count) == (["alice", "bob", "carol", "dave"], 4)
     assert info.roles == {"alice": "owner", "dave": "admin"}
-    assert await says(container, chat) == [("dave", "admin")]
+    assert await list_entry_roles(container, chat) == [("dave", "admin")]
     record, members = await container.directory.get_chat_with_members(chat)
     assert (record.version, record.change, record.count) == (2, None, 4)
     assert members[3].joined == 1
@@ -111,10 +113,10 @@ async def test_invite_reaches_both_tiers_and_everybody(
     assert await inbox_of(container, BOB) == [1]
 
 
-async def test_removed_member_hears_of_it_and_of_nothing_later(
+async def test_removed_member_gets_the_removal_and_no_later_entry(
     container: StorageContainer, group: Audience
 ) -> None:
-    """Earlier messages are readable; the entry of the removal is the last."""
+    """The entry of the removal is the last one in the inbox."""
     chat, gateway = group.chat, Gateway(container.hot)
     await gateway.send(group, "one", "two")
 
@@ -130,10 +132,10 @@ async def test_removed_member_hears_of_it_and_of_nothing_later(
     ]
 
 
-async def test_one_who_comes_again_hears_of_the_chat_again(
+async def test_rejoining_member_gets_the_chat_event_again(
     container: StorageContainer, group: Audience
 ) -> None:
-    """And no message from the time between."""
+    """No message of the time in between is delivered."""
     chat, gateway = group.chat, Gateway(container.hot)
     await container.membership.change(BOB, asked(frames.Leave, chat))
     await gateway.send(await container.audiences.get(chat), "secret")
@@ -145,40 +147,41 @@ async def test_one_who_comes_again_hears_of_the_chat_again(
     assert reader[:2] == (3, 3)
 
 
-async def test_one_who_comes_again_before_he_was_told_has_all_that_he_is_owed(
+async def test_member_rejoining_before_the_leave_was_delivered_gets_all_entries(
     container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Entries of the first membership come before those of the second, none between."""
+    """Entries of the first membership come before those of the second, and none of the gap."""
     chat, gateway = group.chat, Gateway(container.hot)
     await gateway.send(group, "one")
-    die_in(container, monkeypatch, "membership.after_redis")
-    with pytest.raises(Died):
+    crash_at(container, monkeypatch, "membership.after_redis")
+    with pytest.raises(Crashed):
         await container.membership.change(BOB, asked(frames.Leave, chat))
     await gateway.send(await container.audiences.get_fresh(chat), "secret")
-    die_in(container, monkeypatch, "membership.after_redis")
-    with pytest.raises(Died):
+    crash_at(container, monkeypatch, "membership.after_redis")
+    with pytest.raises(Crashed):
         await container.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
     repair = RepairWorker(container, 0, "w1")
     await eventually(lambda: is_repaired(repair), 20, "members have what was committed")
 
     await container.membership_propagation.finish(chat)
 
-    told = await inbox_of(container, BOB)
-    assert told[:2] + sorted(told[2:], key=str) == [1, 2, 4, "chat"]
+    inbox = await inbox_of(container, BOB)
+    assert inbox[:2] + sorted(inbox[2:], key=str) == [1, 2, 4, "chat"]
 
 
-async def test_one_who_leaves_a_chat_that_was_large_until_just_now_is_told_once(
+async def test_leave_of_a_chat_that_was_just_large_is_delivered_once(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Entries delivered by the channel are not repeated in the inbox, however late it is."""
+    """Entries delivered as those of a large chat are not repeated in the inbox."""
     erin = UserId("erin")
-    few = {"fanout_members_max": 4, "invitations": "never"}  # five make it large, three small again
-    async with open_container(redis_url, tables.settings, chats=few) as container:
+    # The chat is large with five members, and small again with three.
+    limits = {"fanout_members_max": 4, "invitations": "never"}
+    async with open_container(redis_url, tables.settings, chats=limits) as container:
         chat = (await make_group(container, ALICE, BOB, CAROL, DAVE, erin)).chat
         await container.membership_propagation.finish(chat)
         await container.membership.change(erin, asked(frames.Leave, chat))
-        die_in(container, monkeypatch, "membership.after_redis")
-        with pytest.raises(Died):
+        crash_at(container, monkeypatch, "membership.after_redis")
+        with pytest.raises(Crashed):
             await container.membership.change(DAVE, asked(frames.Leave, chat))
 
         await container.membership.change(CAROL, asked(frames.Leave, chat))
@@ -187,10 +190,10 @@ async def test_one_who_leaves_a_chat_that_was_large_until_just_now_is_told_once(
             assert [each for each in await inbox_of(container, user) if each != "chat"] == [own]
 
 
-async def test_history_of_a_new_member_starts_where_he_joined_unless_all_is_open(
+async def test_history_of_a_new_member_starts_at_joining_unless_open_to_all(
     container: StorageContainer, group: Audience
 ) -> None:
-    """The setting counts at once, and after a load from the directory too."""
+    """The setting applies at once, and after a load from the directory."""
     chat, check = group.chat, MemberCheck(container.hot, container.audiences)
     await Gateway(container.hot).send(group, "one", "two")
     await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
@@ -206,22 +209,26 @@ async def test_history_of_a_new_member_starts_where_he_joined_unless_all_is_open
     assert (await check.get_reader(chat, DAVE)).first == 3
 
 
-async def test_change_again_under_its_ref_is_one_change(
+async def test_retry_of_a_change_under_its_ref_changes_nothing(
     container: StorageContainer, group: Audience
 ) -> None:
-    """Also by a user who lost the permission; another change under the ref is a conflict."""
+    """Also if the user has lost the permission; another change under the ref is a conflict."""
     chat = group.chat
-    hand_over = asked(frames.SetRole, chat, "r1", user=BOB, role="owner")
+    transfer = asked(frames.SetRole, chat, "r1", user=BOB, role="owner")
 
-    first = await container.membership.change(ALICE, hand_over)
-    again = await container.membership.change(ALICE, hand_over)
+    first = await container.membership.change(ALICE, transfer)
+    again = await container.membership.change(ALICE, transfer)
     await container.membership.change(CAROL, leaving := asked(frames.Leave, chat, "r2"))
     left = await container.membership.change(CAROL, leaving)
 
     assert first == again
     assert first.roles == {"alice": "admin", "bob": "owner"}
     assert left.members == []
-    assert await says(container, chat) == [("bob", "owner"), ("alice", "admin"), ("carol", "")]
+    assert await list_entry_roles(container, chat) == [
+        ("bob", "owner"),
+        ("alice", "admin"),
+        ("carol", ""),
+    ]
     with pytest.raises(Conflict):
         await container.membership.change(ALICE, asked(frames.Remove, chat, "r1", user=BOB))
 
@@ -229,7 +236,7 @@ async def test_change_again_under_its_ref_is_one_change(
 async def test_change_retry_by_former_member_returns_no_members_or_name(
     container: StorageContainer, group: Audience
 ) -> None:
-    """Refusing it would deny a change that everybody has (P2). Another request is not found."""
+    """The retry succeeds, because the change was applied (P2); other requests get not found."""
     chat = group.chat
     await container.membership.change(ALICE, asked(frames.SetRole, chat, user=BOB, role="admin"))
     invite = asked(frames.Invite, chat, users=[DAVE])
@@ -243,10 +250,8 @@ async def test_change_retry_by_former_member_returns_no_members_or_name(
         await container.membership.change(BOB, asked(frames.Invite, chat, users=[CAROL]))
 
 
-async def test_change_that_is_not_allowed_leaves_nothing(
-    container: StorageContainer, group: Audience
-) -> None:
-    """No version, no entry, no note."""
+async def test_refused_change_has_no_effect(container: StorageContainer, group: Audience) -> None:
+    """No new version, no entry, and no pending propagation."""
     chat = group.chat
     direct = await make_direct(container)
     refused: list[tuple[type[ChatError], UserId, Any]] = [
@@ -269,15 +274,15 @@ async def test_change_that_is_not_allowed_leaves_nothing(
     assert await container.hot.call("ZCARD", container.hot.keys.changing(0)) == 0
 
 
-async def test_changes_of_eight_at_once_are_one_after_the_other(
+async def test_concurrent_changes_are_serialized(
     container: StorageContainer, group: Audience
 ) -> None:
-    """Versions and seqs rise by one, both tiers agree, and there is one owner."""
+    """Versions and seqs increase by one, both tiers are consistent, and there is one owner."""
     chat = group.chat
-    crowd = [UserId(f"user-{n}") for n in range(6)]
-    await make_users(container, *crowd)
+    joining = [UserId(f"user-{n}") for n in range(6)]
+    await make_users(container, *joining)
     requests: list[tuple[UserId, Any]] = [
-        (ALICE, asked(frames.Invite, chat, users=[user])) for user in crowd
+        (ALICE, asked(frames.Invite, chat, users=[user])) for user in joining
     ]
     requests += [
         (BOB, asked(frames.Leave, chat)),
@@ -288,7 +293,7 @@ async def test_changes_of_eight_at_once_are_one_after_the_other(
 
     await asyncio.gather(*(container.membership.change(*request) for request in requests))
 
-    # None was decided in vain: those of one process wait for each other.
+    # No transaction failed: changes of one process wait for each other.
     assert [op for op, _ in faults.requests].count("TransactWriteItems") == len(requests)
     record, members = await container.directory.get_chat_with_members(chat)
     assert (record.version, record.change, record.count) == (9, None, 8)
@@ -300,14 +305,14 @@ async def test_changes_of_eight_at_once_are_one_after_the_other(
     assert audience.gate.endswith(":9")
     for member in members:
         assert member.joined == next(
-            (e.seq for e in entries if e.user == member.user and member.user in crowd), 0
+            (e.seq for e in entries if e.user == member.user and member.user in joining), 0
         )
 
 
 @pytest.mark.parametrize(
-    ("where", "healer"),
+    ("failpoint", "completed_by"),
     [
-        ("after_directory", "repeat"),
+        ("after_directory", "retry"),
         ("after_directory", "next change"),
         ("after_directory", "load"),
         ("after_directory", "repair"),
@@ -315,43 +320,43 @@ async def test_changes_of_eight_at_once_are_one_after_the_other(
         ("after_redis", "repair"),
     ],
 )
-async def test_change_whose_process_died_is_finished_by_others(
+async def test_change_interrupted_by_a_crash_is_completed_once(
     container: StorageContainer,
     group: Audience,
     monkeypatch: pytest.MonkeyPatch,
-    where: str,
-    healer: str,
+    failpoint: str,
+    completed_by: str,
 ) -> None:
-    """Between both stores and before the inboxes: it takes effect once, for all members."""
+    """After a crash between both stores or before the inboxes, all members get it once."""
     chat = group.chat
     monkeypatch.setattr("chatserver.service.membership.service.MARKER_TTL_S", 0)
     request = asked(frames.Remove, chat, user=BOB)
-    die_in(container, monkeypatch, f"membership.{where}")
-    with pytest.raises(Died):
+    crash_at(container, monkeypatch, f"membership.{failpoint}")
+    with pytest.raises(Crashed):
         await container.membership.change(ALICE, request)
     assert (await container.directory.get_chat(chat)).change is not None
 
     async def is_loaded() -> bool:
-        with contextlib.suppress(Unavailable):  # that Redis is empty is noticed first
+        with contextlib.suppress(Unavailable):  # until the new epoch is detected
             await container.chat_loader.load_chat(chat)
             return True
         return False
 
-    if healer == "repeat":
+    if completed_by == "retry":
         await container.membership.change(ALICE, request)
-    elif healer == "next change":
+    elif completed_by == "next change":
         await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
     else:
-        if healer == "load":
+        if completed_by == "load":
             await container.hot.call("FLUSHDB")
-            await eventually(is_loaded, 20, "the chat is open in another epoch")
+            await eventually(is_loaded, 20, "the chat is loaded in the new epoch")
         assert await RepairWorker(container, 0, "w1").finish_changes() >= 1
-        left = await container.hot.call("ZRANGE", container.hot.keys.changing(0), 0, -1)
-        assert left == [f"{chat}:unstored".encode()]
+        pending = await container.hot.call("ZRANGE", container.hot.keys.changing(0), 0, -1)
+        assert pending == [f"{chat}:unstored".encode()]
 
     assert BOB not in (await container.audiences.get(chat)).users
     assert (await container.directory.get_chat(chat)).change is None
-    entries = await says(container, chat)
+    entries = await list_entry_roles(container, chat)
     assert entries.count(("bob", "")) == 1
     seq = 1 + entries.index(("bob", ""))
     assert (await inbox_of(container, BOB))[-1] == seq
@@ -359,42 +364,42 @@ async def test_change_whose_process_died_is_finished_by_others(
     assert await container.hot.call("HLEN", container.hot.keys.turnover(chat)) == 0
 
 
-async def test_join_that_was_not_delivered_is_delivered_by_the_repair_of_its_chat(
+async def test_undelivered_join_is_delivered_by_repair_of_the_chat(
     container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Entries before the join count as read as soon as the chat's deliveries are complete."""
+    """Entries before the join count as read once the chat is repaired."""
     chat = group.chat
-    die_in(container, monkeypatch, "membership.after_redis")
-    with pytest.raises(Died):
+    crash_at(container, monkeypatch, "membership.after_redis")
+    with pytest.raises(Crashed):
         await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
     repair = RepairWorker(container, 0, "w1")
 
     await eventually(repair.repair_once, 20, "the chat is overdue")
 
-    seq = 1 + (await says(container, chat)).index(("dave", "member"))
+    seq = 1 + (await list_entry_roles(container, chat)).index(("dave", "member"))
     assert await container.inboxes.get_marks(DAVE, chat) == (seq - 1, seq - 1)
     assert await container.hot.call("HLEN", container.hot.keys.turnover(chat)) == 0
 
 
-@pytest.mark.parametrize("loss", ["epoch", "everything"])
-async def test_joiner_after_a_loss_of_redis_reads_nothing_older_than_the_join(
+@pytest.mark.parametrize("loss", ["epoch", "all data"])
+async def test_new_member_reads_nothing_before_the_join_after_a_loss_of_redis(
     container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch, loss: str
 ) -> None:
-    """A message sent while the join was under way stays out of sight, before and after repair."""
+    """A message sent during the join is not readable, before and after the repair."""
     chat, keys = group.chat, container.hot.keys
     async with running(persister_of(container).run()):
-        die_in(container, monkeypatch, "membership.after_directory")
-        with pytest.raises(Died):
+        crash_at(container, monkeypatch, "membership.after_directory")
+        with pytest.raises(Crashed):
             await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
         await Gateway(container.hot).send(group, "secret")
         await container.membership_propagation.apply(await container.directory.get_chat(chat))
 
         async def is_stored() -> bool:
-            return await waiting_in(container) == 0
+            return await count_backlog(container) == 0
 
         await eventually(is_stored)
     before = container.hot.epoch_of(0)
-    if loss == "everything":
+    if loss == "all data":
         await container.hot.call("FLUSHDB")
     else:
         await container.hot.call("HSET", keys.epoch(0), "epoch", "another")
@@ -412,28 +417,28 @@ async def test_joiner_after_a_loss_of_redis_reads_nothing_older_than_the_join(
     assert (await container.directory.get_chat(chat)).change is None
 
 
-async def test_join_that_another_change_followed_is_known_to_the_directory(
+async def test_join_followed_by_another_change_is_stored_in_the_directory(
     container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first seq of a member is stored before the row keeps the next change instead."""
+    """The first seq of a member is stored before the chat item records the next change."""
     chat = group.chat
-    die_in(container, monkeypatch, "membership.after_directory")
-    with pytest.raises(Died):
+    crash_at(container, monkeypatch, "membership.after_directory")
+    with pytest.raises(Crashed):
         await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
     await Gateway(container.hot).send(group, "secret")
-    die_in(container, monkeypatch, "membership.after_redis")
+    crash_at(container, monkeypatch, "membership.after_redis")
 
-    with pytest.raises(Died):
+    with pytest.raises(Crashed):
         await container.membership.change(ALICE, asked(frames.UpdateChat, chat, name="Other"))
 
     stored = {each.user: each.joined for each in await container.directory.list_members(chat)}
     assert stored[DAVE] == 2
 
 
-async def test_owner_who_leaves_is_followed_and_the_last_one_ends_it(
+async def test_leave_of_the_owner_transfers_ownership_and_the_last_leave_ends_the_chat(
     container: StorageContainer, group: Audience
 ) -> None:
-    """A chat without members does not exist, for anybody."""
+    """A chat without members does not exist."""
     chat = group.chat
     await container.membership.change(ALICE, asked(frames.UpdateChat, chat, joining="open"))
     await container.membership.change(ALICE, asked(frames.SetRole, chat, user=CAROL, role="admin"))
@@ -442,7 +447,7 @@ async def test_owner_who_leaves_is_followed_and_the_last_one_ends_it(
         members = await container.directory.list_members(chat)
         assert [member.joined for member in members] == [0] * len(members)
 
-    assert (await says(container, chat))[1:] == [
+    assert (await list_entry_roles(container, chat))[1:] == [
         ("carol", "admin"),
         ("alice", ""),
         ("carol", "owner"),
@@ -457,7 +462,7 @@ async def test_owner_who_leaves_is_followed_and_the_last_one_ends_it(
 async def test_entries_of_changes_are_persisted_like_messages(
     container: StorageContainer, group: Audience
 ) -> None:
-    """History reads them from the warm tier as they were in the hot one."""
+    """History returns the same entries from both tiers."""
     chat = group.chat
     await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
     await container.membership.change(
@@ -468,7 +473,7 @@ async def test_entries_of_changes_are_persisted_like_messages(
     async with running(persister_of(container).run()):
 
         async def is_persisted() -> bool:
-            return await waiting_in(container) == 0
+            return await count_backlog(container) == 0
 
         await eventually(is_persisted)
 

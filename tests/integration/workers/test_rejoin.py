@@ -15,12 +15,18 @@ from tests.integration.workers.support import (
     BOB,
     CAROL,
     Gateway,
+    count_backlog,
     make_group,
     persister_of,
     running,
-    waiting_in,
 )
-from tests.integration.workers.test_membership import Died, asked, die_in, entries_of, says
+from tests.integration.workers.test_membership import (
+    Crashed,
+    asked,
+    crash_at,
+    entries_of,
+    list_entry_roles,
+)
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
@@ -28,59 +34,59 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 
 @pytest.fixture
 async def group(container: StorageContainer) -> Audience:
-    """A group of alice, its owner, bob and carol."""
+    """A group of alice, the owner, bob and carol."""
     return await make_group(container, ALICE, BOB, CAROL)
 
 
 async def periods_of(container: StorageContainer, chat: ChatId, user: UserId) -> Periods:
-    """The earlier periods of a member."""
+    """Return the earlier membership periods of a member."""
     return await container.memberships.find_periods(chat, user)
 
 
 async def lose_redis(container: StorageContainer) -> None:
-    """Redis restarts without its data, and every process has noticed."""
+    """Empty Redis, and wait until the process detects the new epoch."""
     before = container.hot.epoch_of(0)
     await container.hot.call("FLUSHDB")
     await eventually(lambda: container.hot.epoch_of(0) not in {"", before}, 20, "another epoch")
 
 
 async def is_stored(container: StorageContainer) -> bool:
-    """Return True if nothing waits for the directory."""
-    return await waiting_in(container) == 0
+    """Return whether the backlog is empty."""
+    return await count_backlog(container) == 0
 
 
-@pytest.mark.parametrize("where", ["after_directory", "after_redis"])
-async def test_leave_whose_process_died_ends_the_period_where_the_entry_stands(
-    container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch, where: str
+@pytest.mark.parametrize("failpoint", ["after_directory", "after_redis"])
+async def test_crashed_leave_ends_the_period_at_its_entry(
+    container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch, failpoint: str
 ) -> None:
-    """A message that came before it in Redis is of the period, one that came after is not."""
+    """Messages before the entry in Redis belong to the period; later ones do not."""
     chat, gateway = group.chat, Gateway(container.hot)
     await gateway.send(group, "one")
-    die_in(container, monkeypatch, f"membership.{where}")
-    with pytest.raises(Died):
+    crash_at(container, monkeypatch, f"membership.{failpoint}")
+    with pytest.raises(Crashed):
         await container.membership.change(BOB, asked(frames.Leave, chat))
     await gateway.send(await container.audiences.get_fresh(chat), "two")
 
     await container.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
 
-    left = 1 + (await says(container, chat)).index(("bob", ""))
-    assert left == (3 if where == "after_directory" else 2)
+    left = 1 + (await list_entry_roles(container, chat)).index(("bob", ""))
+    assert left == (3 if failpoint == "after_directory" else 2)
     assert await periods_of(container, chat, BOB) == (Period(1, left),)
 
 
-async def test_period_of_a_leave_that_redis_lost_ends_where_the_entry_is_made_again(
+async def test_period_of_a_leave_lost_with_redis_ends_at_the_repeated_entry(
     container: StorageContainer, group: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The entries that were lost give their seqs to others: those are not of the period."""
+    """The seqs of lost entries are assigned again; those entries do not belong to the period."""
     chat, gateway = group.chat, Gateway(container.hot)
     async with running(persister_of(container).run()):
         await gateway.send(group, "one", "two")
         await eventually(lambda: is_stored(container))
     await gateway.send(group, "lost", "lost, too")
-    die_in(container, monkeypatch, "membership.after_redis")
-    with pytest.raises(Died):
+    crash_at(container, monkeypatch, "membership.after_redis")
+    with pytest.raises(Crashed):
         await container.membership.change(BOB, asked(frames.Leave, chat))
-    assert (await says(container, chat))[-1] == ("bob", "")
+    assert (await list_entry_roles(container, chat))[-1] == ("bob", "")
     await lose_redis(container)
     await container.membership_propagation.finish(chat)
     await gateway.send(await container.audiences.get_fresh(chat), "secret", "secret, too")
@@ -91,10 +97,10 @@ async def test_period_of_a_leave_that_redis_lost_ends_where_the_entry_is_made_ag
     assert (left, await periods_of(container, chat, BOB)) == (3, (Period(1, 3),))
 
 
-async def test_period_whose_end_was_made_again_ends_with_that_entry(
+async def test_period_of_a_delivered_leave_lost_with_redis_ends_at_the_repeated_entry(
     container: StorageContainer, group: Audience
 ) -> None:
-    """The leave was delivered, then Redis lost it: its entry is made again at another place."""
+    """The entry of the leave is committed again, with another seq."""
     chat, gateway = group.chat, Gateway(container.hot)
     async with running(persister_of(container).run()):
         await gateway.send(group, "one", "two")
@@ -111,10 +117,10 @@ async def test_period_whose_end_was_made_again_ends_with_that_entry(
     assert await periods_of(container, chat, BOB) == (Period(1, 3),)
 
 
-async def test_messages_deleted_for_oneself_are_hidden_again_after_a_loss_of_redis(
+async def test_messages_deleted_for_oneself_stay_hidden_after_a_loss_of_redis_and_a_rejoin(
     container: StorageContainer, group: Audience
 ) -> None:
-    """The user's own state was loaded while they were out, without this chat."""
+    """The user's state was loaded while they were not a member, without this chat."""
     chat, hidden = group.chat, Hidden(container.hot)
     async with running(persister_of(container).run()):
         await Gateway(container.hot).send(group, "one")

@@ -1,4 +1,4 @@
-"""The repair worker: what a dead gateway left undelivered arrives, once, and soon."""
+"""The repair worker: messages that a crashed gateway left undelivered are delivered once."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ pytest_plugins = [
 ]
 
 NewName = Callable[[str], str]
-ARRIVES_S = 30.0  # two seconds, as the settings are, and as much as a busy machine takes
+DELIVERY_DEADLINE_S = 30.0  # repair takes two seconds; the rest is for a slow machine
 
 
-# ── gateways that die between two steps ─────────────────────────────────────────────────────────
+# ── gateways that crash between two steps ─────────────────────────────────────────────────────────
 
 
-class Cells:
-    """Gateways and workers on a database of their own, in four partitions."""
+class PartitionedStack:
+    """Gateways and workers on a separate Redis database with four partitions."""
 
     def __init__(self, stack: Stack) -> None:
         self.env = {
@@ -54,129 +54,129 @@ class Cells:
             "CHAT_REDIS_PARTITIONS": "4",
         }
         self.stack = stack
-        self.safe: Server
+        self.healthy: Server
 
     def start(self) -> None:
-        """Start the workers and a gateway that nothing happens to."""
+        """Start the workers and a gateway that does not crash."""
         workers = dict(self.stack.workers)
         self.worker = self.stack.start_worker("repair", "rpc", **self.env)
         self.stack.workers.clear()
         self.stack.workers.update(workers)
-        self.safe = self.stack.start_gateway(**self.env)
+        self.healthy = self.stack.start_gateway(**self.env)
 
     def stop(self) -> None:
-        """End them."""
+        """Stop them."""
         self.worker.kill()
-        self.safe.kill()
-        self.stack.gateways.remove(self.safe)
+        self.healthy.kill()
+        self.stack.gateways.remove(self.healthy)
 
 
 @pytest.fixture(scope="module")
-def cells(stack: Stack) -> Iterator[Cells]:
-    """Where most messages are delivered by a second script."""
-    made = Cells(stack)
+def partitioned(stack: Stack) -> Iterator[PartitionedStack]:
+    """A stack in which most messages are delivered by a second script."""
+    made = PartitionedStack(stack)
     made.start()
     yield made
     made.stop()
 
 
 async def open_pair(
-    stack: Stack, safe: Server, doomed: Server, new_name: NewName
+    stack: Stack, healthy: Server, crashing: Server, new_name: NewName
 ) -> tuple[RawChat, RawChat, str]:
-    """Alice on the gateway that is to fail, Bob on the other one, and their chat."""
+    """Open alice on the gateway that will crash, bob on the other one, and their chat."""
     keys, first, second = Keys(4), new_name("alice"), new_name("bob")
     while keys.partition_of(UserId(first)) == keys.partition_of(UserId(second)):
-        second = new_name("bob")  # one whose inbox the commit itself cannot serve
-    bob = await stack.chat_of(second, port=safe.port).start()
-    early = await stack.chat_of(first, port=safe.port).start()
+        second = new_name("bob")  # in another partition: the commit cannot deliver to the inbox
+    bob = await stack.chat_of(second, port=healthy.port).start()
+    early = await stack.chat_of(first, port=healthy.port).start()
     chat = (await early.ask("open_direct", user=bob.user))["chat"]["chat"]
     await bob.ask("open_direct", user=early.user)
     await early.stop()
-    # Another device: nobody is replaced, which would be mail of its own.
+    # Another device: a replaced session would cause other gateway records.
     device = f"{early.user}-late"
-    alice = await stack.chat_of(early.user, device=device, port=doomed.port).start()
+    alice = await stack.chat_of(early.user, device=device, port=crashing.port).start()
     return alice, bob, chat
 
 
-def test_repair_by_default_is_done_within_two_seconds() -> None:
-    """Overdue after a second, looked for every half; the rest is one round trip or two."""
+def test_repair_defaults_deliver_within_two_seconds() -> None:
+    """Time until overdue plus check interval; the rest is one or two round trips."""
     assert repair.REPAIR_AFTER_MS + repair.INTERVAL_MS <= 1500
     assert repair.LEASE_S <= 2.0
 
 
-async def test_repair_finishes_the_fan_out_of_a_gateway_that_died_before_it(
-    stack: Stack, cells: Cells, new_name: NewName
+async def test_repair_completes_the_fan_out_of_a_crashed_gateway(
+    stack: Stack, partitioned: PartitionedStack, new_name: NewName
 ) -> None:
-    """A message acked but in no inbox when the process died is soon in all of them."""
-    doomed = stack.add_gateway(CHAT_FAILPOINT="send.before_deliver:kill", **cells.env)
-    await bring_up(doomed)
-    alice, bob, chat = await open_pair(stack, cells.safe, doomed, new_name)
+    """The message was acked but in no inbox when the gateway crashed."""
+    crashing = stack.add_gateway(CHAT_FAILPOINT="send.before_deliver:kill", **partitioned.env)
+    await bring_up(crashing)
+    alice, bob, chat = await open_pair(stack, partitioned.healthy, crashing, new_name)
 
-    ack = await alice.say(chat, "last words")
+    ack = await alice.say(chat, "hello")
 
-    await bob.expect_bodies(chat, ["last words"], ARRIVES_S)
-    assert doomed.process is not None
-    assert await asyncio.to_thread(doomed.process.wait, 30) == -signal.SIGKILL
-    stack.gateways.remove(doomed)
-    await alice.reconnect(port=cells.safe.port)
-    await alice.expect_bodies(chat, ["last words"])
-    await bob.say(chat, "I heard you")
-    await alice.expect_bodies(chat, ["last words", "I heard you"])
+    await bob.expect_bodies(chat, ["hello"], DELIVERY_DEADLINE_S)
+    assert crashing.process is not None
+    assert await asyncio.to_thread(crashing.process.wait, 30) == -signal.SIGKILL
+    stack.gateways.remove(crashing)
+    await alice.reconnect(port=partitioned.healthy.port)
+    await alice.expect_bodies(chat, ["hello"])
+    await bob.say(chat, "hi")
+    await alice.expect_bodies(chat, ["hello", "hi"])
     assert ack["seq"] == 1
     await alice.stop()
     await bob.stop()
 
 
-async def test_repair_tells_the_gateways_that_one_died_before_telling(
+async def test_repair_notifies_gateways_after_a_crash_before_the_notification(
     stack: Stack, new_name: NewName
 ) -> None:
-    """The inbox has it, but the other gateway does not know: its device gets it soon."""
-    doomed = stack.add_gateway(CHAT_FAILPOINT="gateway_stream.before_post:kill")
-    await bring_up(doomed)
-    alice, bob, chat = await open_pair(stack, stack.gateways[0], doomed, new_name)
+    """The message is in the inbox, but the other gateway was not notified."""
+    crashing = stack.add_gateway(CHAT_FAILPOINT="gateway_stream.before_post:kill")
+    await bring_up(crashing)
+    alice, bob, chat = await open_pair(stack, stack.gateways[0], crashing, new_name)
 
-    await alice.say(chat, "last words")
+    await alice.say(chat, "hello")
 
-    await bob.expect_bodies(chat, ["last words"], ARRIVES_S)
-    assert doomed.process is not None
-    assert await asyncio.to_thread(doomed.process.wait, 30) == -signal.SIGKILL
-    stack.gateways.remove(doomed)
+    await bob.expect_bodies(chat, ["hello"], DELIVERY_DEADLINE_S)
+    assert crashing.process is not None
+    assert await asyncio.to_thread(crashing.process.wait, 30) == -signal.SIGKILL
+    stack.gateways.remove(crashing)
     await alice.abort()
     await bob.stop()
 
 
-async def test_repair_beside_a_gateway_that_was_only_slow_serves_nobody_twice(
-    stack: Stack, cells: Cells, new_name: NewName
+async def test_repair_concurrent_with_a_slow_gateway_delivers_once(
+    stack: Stack, partitioned: PartitionedStack, new_name: NewName
 ) -> None:
-    """Both finish the same fan-out: each device gets the message once."""
-    sleeper = stack.add_gateway(CHAT_FAILPOINT="send.before_deliver:stop", **cells.env)
-    await bring_up(sleeper)
-    alice, bob, chat = await open_pair(stack, cells.safe, sleeper, new_name)
-    await alice.say(chat, "half way")
-    await bob.expect_bodies(chat, ["half way"], ARRIVES_S)
+    """Repair and the gateway complete the same fan-out; each device gets the message once."""
+    slow = stack.add_gateway(CHAT_FAILPOINT="send.before_deliver:stop", **partitioned.env)
+    await bring_up(slow)
+    alice, bob, chat = await open_pair(stack, partitioned.healthy, slow, new_name)
+    await alice.say(chat, "first")
+    await bob.expect_bodies(chat, ["first"], DELIVERY_DEADLINE_S)
 
-    sleeper.send_signal(signal.SIGCONT)
+    slow.send_signal(signal.SIGCONT)
 
-    await alice.expect_bodies(chat, ["half way"])
-    await alice.say(chat, "and on")
+    await alice.expect_bodies(chat, ["first"])
+    await alice.say(chat, "second")
     await bob.expect(lambda me: len(me.messages(chat)) == 2)
-    await alice.expect_bodies(chat, ["half way", "and on"])
-    await bob.expect_bodies(chat, ["half way", "and on"])
+    await alice.expect_bodies(chat, ["first", "second"])
+    await bob.expect_bodies(chat, ["first", "second"])
     await alice.stop()
     await bob.stop()
-    sleeper.kill()
-    stack.gateways.remove(sleeper)
+    slow.kill()
+    stack.gateways.remove(slow)
 
 
-# ── what it does with its list ──────────────────────────────────────────────────────────────────
+# ── the list of undelivered chats ─────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
-async def hasty(
+async def container(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[StorageContainer]:
-    """The parts of a repair worker that takes after a tenth of a second what is not finished."""
-    # Nothing ends by itself because this process is held up.
+    """A worker's components; fan-outs are overdue after a tenth of a second."""
+    # Long enough that nothing expires if this process is blocked.
     monkeypatch.setattr(repair, "CHAT_S_MAX", 60.0)
     monkeypatch.setattr(repair, "LEASE_S", 60.0)
     monkeypatch.setattr(repair, "REPAIR_AFTER_MS", 100)
@@ -189,115 +189,115 @@ async def hasty(
 async def leave_undelivered(
     container: StorageContainer, *chats: ChatId, ago_ms: int = 60_000
 ) -> None:
-    """List chats as undelivered, as a dying gateway leaves them."""
+    """List chats as undelivered, as a crashed gateway leaves them."""
     seconds, _ = await container.hot.call("TIME")
     for chat in chats:
-        noted_ms = int(seconds) * 1000 - ago_ms
-        await container.hot.call("ZADD", container.hot.keys.undelivered(0), noted_ms, chat)
+        listed_ms = int(seconds) * 1000 - ago_ms
+        await container.hot.call("ZADD", container.hot.keys.undelivered(0), listed_ms, chat)
 
 
-async def listed(container: StorageContainer) -> list[str]:
-    """The chats with an unfinished fan-out."""
+async def list_undelivered(container: StorageContainer) -> list[str]:
+    """Return the chats with an incomplete fan-out."""
     names = await container.hot.call("ZRANGE", container.hot.keys.undelivered(0), 0, -1)
     return [name.decode() for name in names]
 
 
-async def test_repair_tells_every_gateway_with_a_member(hasty: StorageContainer) -> None:
-    """They read what their devices lack; a repeat changes nothing."""
-    gateway = Gateway(hasty.hot)
-    team = await make_group(hasty, ALICE, BOB, CAROL)
+async def test_repair_notifies_every_gateway_with_a_member(container: StorageContainer) -> None:
+    """The gateways read missing events; a second run changes nothing."""
+    gateway = Gateway(container.hot)
+    team = await make_group(container, ALICE, BOB, CAROL)
     async with running(gateway.listen(), "gateway"):
         await gateway._gateway_stream.renew()
         await gateway.announce(BOB, CAROL)
         await gateway.send(team, "one", "two")
-        await leave_undelivered(hasty, team.chat)
-        worker = RepairWorker(hasty, 0, "w1")
+        await leave_undelivered(container, team.chat)
+        worker = RepairWorker(container, 0, "w1")
 
         assert await worker.repair_once() == 1
         await eventually(lambda: {m.user for m in gateway.received(NewSeq)} == {BOB, CAROL})
         assert await worker.repair_once() == 0
 
-    assert await listed(hasty) == []
+    assert await list_undelivered(container) == []
     (state,) = await gateway.announce(BOB)
-    entries = await hasty.inboxes.list_after(BOB, Seq(0), 100)
+    entries = await container.inboxes.list_after(BOB, Seq(0), 100)
     assert [entry.seq for entry in entries] == list(range(1, state.head + 1))
     assert [entry.cs for entry in entries if entry.chat == team.chat] == [1, 2]
 
 
-async def test_repair_leaves_alone_what_is_young(hasty: StorageContainer) -> None:
-    """A living gateway is given its time."""
-    team = await make_direct(hasty)
-    await leave_undelivered(hasty, team.chat, ago_ms=-60_000)
+async def test_repair_ignores_recent_fan_outs(container: StorageContainer) -> None:
+    """A running gateway completes them itself."""
+    team = await make_direct(container)
+    await leave_undelivered(container, team.chat, ago_ms=-60_000)
 
-    assert await RepairWorker(hasty, 0, "w1").repair_once() == 0
+    assert await RepairWorker(container, 0, "w1").repair_once() == 0
 
-    assert await listed(hasty) == [team.chat]
+    assert await list_undelivered(container) == [team.chat]
 
 
-async def test_repair_of_a_chat_that_is_no_more_takes_it_off(hasty: StorageContainer) -> None:
-    """The chat has no members."""
-    await leave_undelivered(hasty, ChatId("never-was"))
+async def test_repair_removes_a_chat_that_does_not_exist(container: StorageContainer) -> None:
+    """A chat without members cannot be delivered."""
+    await leave_undelivered(container, ChatId("never-was"))
 
-    assert await RepairWorker(hasty, 0, "w1").repair_once() == 1
+    assert await RepairWorker(container, 0, "w1").repair_once() == 1
 
-    assert await listed(hasty) == []
+    assert await list_undelivered(container) == []
 
 
 def cut(_: object) -> Exception:
-    """The connection to DynamoDB breaks."""
+    """Fail a call with a connection reset."""
     return ConnectionResetError("cut")
 
 
-async def test_repair_skips_chats_that_cannot_be_opened_and_comes_back_to_them(
-    hasty: StorageContainer, monkeypatch: pytest.MonkeyPatch
+async def test_repair_skips_chats_that_cannot_be_loaded_and_retries_them(
+    container: StorageContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More of them than are read at once, all older: the one behind them is served all the same."""
+    """A later chat is repaired even if more older chats than fit in a page cannot be loaded."""
     monkeypatch.setattr(repair, "CHATS_MAX", 2)
-    closed = [await make_group(hasty, ALICE, BOB, ref=f"g{n}") for n in range(5)]
-    good = await make_direct(hasty)
-    for team in closed:
-        await hasty.hot.call("UNLINK", hasty.hot.keys.chat(team.chat))
-    await leave_undelivered(hasty, *(team.chat for team in closed), ago_ms=90_000)
-    await leave_undelivered(hasty, good.chat, ago_ms=30_000)
-    faults = Faults(hasty.messages._client)
+    unloaded = [await make_group(container, ALICE, BOB, ref=f"g{n}") for n in range(5)]
+    loaded = await make_direct(container)
+    for team in unloaded:
+        await container.hot.call("UNLINK", container.hot.keys.chat(team.chat))
+    await leave_undelivered(container, *(team.chat for team in unloaded), ago_ms=90_000)
+    await leave_undelivered(container, loaded.chat, ago_ms=30_000)
+    faults = Faults(container.messages._client)
     broken: list[Fault] = [cut] * 500
     for operation in ("GetItem", "Query", "BatchGetItem", "TransactGetItems"):
         faults.add(operation, *broken)
-    worker = RepairWorker(hasty, 0, "w1")
+    worker = RepairWorker(container, 0, "w1")
 
     assert await worker.repair_once() == 1
-    assert sorted(await listed(hasty)) == sorted(team.chat for team in closed)
+    assert sorted(await list_undelivered(container)) == sorted(team.chat for team in unloaded)
 
     faults._faults.clear()
     assert await worker.repair_once() == 5
-    assert await listed(hasty) == []
+    assert await list_undelivered(container) == []
 
 
-async def test_repair_of_two_workers_one_looks_and_the_other_takes_over(
-    hasty: StorageContainer, redis_url: str, tables: Tables
+async def test_repair_with_two_workers_one_runs_and_the_other_takes_over(
+    container: StorageContainer, redis_url: str, tables: Tables
 ) -> None:
-    """One lease; a stopping worker releases it, so the other does not wait."""
-    team = await make_direct(hasty)
-    key = hasty.hot.keys.lease(0, "repair")
+    """A stopping worker releases the lease, so the other does not wait."""
+    team = await make_direct(container)
+    key = container.hot.keys.lease(0, "repair")
 
     async def holder() -> bytes:
-        held: bytes = await hasty.hot.call("HGET", key, "owner")
+        held: bytes = await container.hot.call("HGET", key, "owner")
         return held
 
-    first = asyncio.create_task(RepairWorker(hasty, 0, "w1").run())
-    await eventually(lambda: hasty.hot.call("EXISTS", key))
-    async with running(RepairWorker(hasty, 0, "w2").run()):
-        await leave_undelivered(hasty, team.chat)
-        await eventually(lambda: is_empty(hasty))
+    first = asyncio.create_task(RepairWorker(container, 0, "w1").run())
+    await eventually(lambda: container.hot.call("EXISTS", key))
+    async with running(RepairWorker(container, 0, "w2").run()):
+        await leave_undelivered(container, team.chat)
+        await eventually(lambda: is_empty(container))
         assert await holder() == b"w1"
 
         await end(first)
-        await leave_undelivered(hasty, team.chat)
-        await eventually(lambda: is_empty(hasty))
+        await leave_undelivered(container, team.chat)
+        await eventually(lambda: is_empty(container))
 
         assert await holder() == b"w2"
 
 
 async def is_empty(container: StorageContainer) -> bool:
-    """Whether nothing is left to do."""
-    return await listed(container) == []
+    """Return whether all fan-outs are complete."""
+    return await list_undelivered(container) == []

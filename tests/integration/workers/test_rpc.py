@@ -1,4 +1,4 @@
-"""The rpc worker: every call of a gateway to the warm tier, answered once or clearly not."""
+"""The rpc worker: calls of gateways to the warm tier, their errors, deadlines and limits."""
 
 from __future__ import annotations
 
@@ -51,24 +51,24 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 
 @pytest.fixture
 async def calls(gateway: Gateway) -> WarmCalls:
-    """The calls of a gateway that listens to its mail."""
+    """The RPC client of a gateway that reads its gateway stream."""
     return gateway.calls
 
 
 @pytest.fixture
 async def worker(container: StorageContainer) -> AsyncIterator[None]:
-    """One worker."""
+    """A running rpc worker."""
     async with running(RpcWorker(container, "w1").run()):
         yield
 
 
-# ── every call ──────────────────────────────────────────────────────────────────────────────────
+# ── operations ────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_rpc_load_user_makes_the_user_known(
+async def test_rpc_load_user_creates_account_and_user_state(
     container: StorageContainer, calls: WarmCalls, worker: None
 ) -> None:
-    """After `hello` a user has an account and a user state."""
+    """A gateway makes this call at `hello`; a second call changes nothing."""
     await calls.load_user(ALICE)
     await calls.load_user(ALICE)
 
@@ -80,7 +80,7 @@ async def test_rpc_load_user_makes_the_user_known(
 async def test_rpc_open_direct_is_the_same_chat_for_both(
     container: StorageContainer, calls: WarmCalls, worker: None
 ) -> None:
-    """Opened twice, from either side, at once: one chat."""
+    """Concurrent calls for both users create one chat."""
     await make_users(container, ALICE, BOB)
 
     one, other = await asyncio.gather(calls.open_direct(ALICE, BOB), calls.open_direct(BOB, ALICE))
@@ -89,10 +89,10 @@ async def test_rpc_open_direct_is_the_same_chat_for_both(
     assert sorted(one.members or ()) == [ALICE, BOB]
 
 
-async def test_rpc_create_chat_again_by_the_same_ref_is_the_same_chat(
+async def test_rpc_create_chat_retry_with_the_same_ref_returns_the_same_chat(
     container: StorageContainer, calls: WarmCalls, worker: None
 ) -> None:
-    """A call that died with its worker may be repeated."""
+    """A gateway may retry a call whose worker crashed."""
     await make_users(container, ALICE, BOB, CAROL)
 
     first = await calls.create_chat(ALICE, Ref("g"), [BOB, CAROL], "Team")
@@ -102,10 +102,10 @@ async def test_rpc_create_chat_again_by_the_same_ref_is_the_same_chat(
     assert first.name == "Team"
 
 
-async def test_rpc_load_chat_opens_it_in_the_hot_tier(
+async def test_rpc_load_chat_loads_it_into_redis(
     container: StorageContainer, calls: WarmCalls, worker: None
 ) -> None:
-    """A chat that left Redis is there again."""
+    """The chat had been evicted from Redis."""
     team = await make_direct(container)
     await container.hot.call("UNLINK", container.hot.keys.chat(team.chat))
 
@@ -114,10 +114,10 @@ async def test_rpc_load_chat_opens_it_in_the_hot_tier(
     assert await container.hot.call("EXISTS", container.hot.keys.chat(team.chat))
 
 
-async def test_rpc_read_run_reads_both_ways(
+async def test_rpc_read_run_reads_in_both_directions(
     container: StorageContainer, gateway: Gateway, calls: WarmCalls, worker: None
 ) -> None:
-    """Below a seq and above one, contiguous and rising."""
+    """Runs below and above a seq are contiguous and ascending."""
     team = await make_direct(container)
     await gateway.send(team, *texts(10))
     async with running(persister_of(container).run()):
@@ -131,13 +131,13 @@ async def test_rpc_read_run_reads_both_ways(
     assert before[0].body == "text 5"
 
 
-# ── errors ──────────────────────────────────────────────────────────────────────────────────────
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_rpc_error_of_the_warm_tier_reaches_the_caller_as_it_is(
+async def test_rpc_error_of_the_worker_is_raised_by_the_caller(
     container: StorageContainer, calls: WarmCalls, worker: None
 ) -> None:
-    """Kind and words: who is missing, and that it is not temporary."""
+    """The caller gets the same error class and message."""
     await make_users(container, ALICE)
 
     with pytest.raises(NotFound, match="nobody-1"):
@@ -146,14 +146,14 @@ async def test_rpc_error_of_the_warm_tier_reaches_the_caller_as_it_is(
         await calls.load_chat(ChatId("no-such-chat"))
 
 
-async def test_rpc_warm_tier_that_is_away_is_unavailable_and_the_next_call_works(
+async def test_rpc_call_during_a_dynamodb_outage_is_unavailable(
     container: StorageContainer, calls: WarmCalls, worker: None
 ) -> None:
-    """A failure of one call is that call's."""
+    """The next call after the outage succeeds."""
     team = await make_direct(container)
     faults = Faults(container.messages._client)
     for operation in ("GetItem", "Query", "BatchGetItem"):
-        faults.add(operation, *[lambda _: ConnectionResetError("away")] * 50)
+        faults.add(operation, *[lambda _: ConnectionResetError("reset")] * 50)
 
     with pytest.raises(Unavailable):
         await calls.load_chat(team.chat)
@@ -162,34 +162,34 @@ async def test_rpc_warm_tier_that_is_away_is_unavailable_and_the_next_call_works
     await calls.load_chat(team.chat)
 
 
-async def test_rpc_call_of_another_version_is_refused_and_holds_up_no_other(
+async def test_rpc_unknown_call_is_refused_and_blocks_no_other(
     container: StorageContainer, gateway: Gateway, calls: WarmCalls, worker: None
 ) -> None:
-    """During a rolling update a gateway may know more than a worker."""
+    """During a rolling update a gateway may send calls that a worker does not know."""
 
-    class Unheard(rpc.Operation, tag="unheard_of"):
-        """An operation of the future."""
+    class FutureOperation(rpc.Operation, tag="future"):
+        """An operation of a later release."""
 
     key = container.hot.keys.rpc_calls()
     await container.hot.call("XADD", key, "*", "c", b"\xc1 not msgpack")
     await container.hot.call("XADD", key, "*", "other", b"field")
 
     with pytest.raises(Unavailable, match="does not know this call"):
-        await calls._call(Unheard())  # type: ignore[arg-type]  # that it is none is the point
+        await calls._call(FutureOperation())  # type: ignore[arg-type]  # an unknown operation
     await calls.load_user(ALICE)
 
 
-# ── deadlines ───────────────────────────────────────────────────────────────────────────────────
+# ── deadlines ─────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_rpc_call_older_than_its_deadline_is_not_executed(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """The caller has given up: a late worker does no useless work."""
+    """The caller has already raised an error, so the worker skips the call."""
     await make_users(container, ALICE)
-    hasty = WarmCalls(container.hot, GatewayId("gw1"), 0.05)
+    short_calls = WarmCalls(container.hot, GatewayId("gw1"), 0.05)
     with pytest.raises(Unavailable, match="check that `chatserver worker rpc` is running"):
-        await hasty.load_user(UserId("late"))
+        await short_calls.load_user(UserId("late"))
 
     async with running(RpcWorker(container, "w1").run()):
         await gateway.calls.load_user(ALICE)
@@ -199,88 +199,90 @@ async def test_rpc_call_older_than_its_deadline_is_not_executed(
 
 
 class ShiftedClock(SystemClock):
-    """The clock of a machine that is not set right."""
+    """The clock of a machine that is off by `offset_s`."""
 
-    def __init__(self, off_s: float) -> None:
-        self._off_s = off_s
+    def __init__(self, offset_s: float) -> None:
+        self._offset_s = offset_s
 
     def time(self) -> float:
-        return super().time() + self._off_s
+        return super().time() + self._offset_s
 
 
-@pytest.mark.parametrize("off_s", [-60.0, -4.0, 4.0, 60.0])
+@pytest.mark.parametrize("offset_s", [-60.0, -4.0, 4.0, 60.0])
 async def test_rpc_call_is_answered_when_clocks_of_gateway_and_worker_differ(
-    container: StorageContainer, gateway: Gateway, off_s: float
+    container: StorageContainer, gateway: Gateway, offset_s: float
 ) -> None:
-    """The age of a call is counted on the clock of Redis alone (F47)."""
+    """The age of a call is measured by the clock of Redis (F47)."""
     await make_users(container, ALICE)
-    apart = with_attributes(container, clock=ShiftedClock(off_s))
+    skewed = with_attributes(container, clock=ShiftedClock(offset_s))
 
-    async with running(RpcWorker(apart, "w1").run()):
+    async with running(RpcWorker(skewed, "w1").run()):
         await asyncio.wait_for(gateway.calls.load_user(ALICE), 15)
 
 
 class SlowLoader:
-    """A warm tier that takes its time; counts."""
+    """A stub loader that waits until it is resumed, and counts concurrent calls."""
 
     def __init__(self) -> None:
-        self.may_go_on = asyncio.Event()
-        self.at_once = self.most_at_once = self.done = 0
-        self.begun: list[UserId] = []
+        self.resume = asyncio.Event()
+        self.in_flight = self.most_in_flight = self.done = 0
+        self.started: list[UserId] = []
 
     async def load_user(self, user: UserId) -> None:
-        self.begun.append(user)
-        self.at_once += 1
-        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.started.append(user)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
-            await self.may_go_on.wait()
+            await self.resume.wait()
             self.done += 1
         finally:
-            self.at_once -= 1
+            self.in_flight -= 1
 
     async def create_chat(self, user: UserId, *_: object, is_host: bool = False) -> frames.ChatInfo:
         await self.load_user(user)
         return frames.ChatInfo("c", "group", [user])
 
 
-def slowed(container: StorageContainer, loader: SlowLoader, in_flight_max: int = 64) -> RpcWorker:
-    """A worker whose warm tier is slow."""
+def make_slow_worker(
+    container: StorageContainer, loader: SlowLoader, in_flight_max: int = 64
+) -> RpcWorker:
+    """Return a worker with a stub loader."""
     slow = with_attributes(container, user_loader=cast(Any, loader), chat_creator=cast(Any, loader))
     return RpcWorker(slow, "slow", in_flight_max=in_flight_max)
 
 
-async def test_rpc_call_that_takes_too_long_is_given_up_on_both_sides(
+async def test_rpc_call_beyond_its_deadline_is_ended_on_both_sides(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """The caller gets an error in time, and the worker is free again."""
+    """The caller gets an error in time, and the worker cancels the call."""
     loader = SlowLoader()
-    hasty = WarmCalls(container.hot, GatewayId("gw1"), 0.3)
-    async with running(slowed(container, loader).run()):
-        while not loader.most_at_once:  # one that the worker sees too late is not begun
+    short_calls = WarmCalls(container.hot, GatewayId("gw1"), 0.3)
+    async with running(make_slow_worker(container, loader).run()):
+        while not loader.most_in_flight:  # a call that the worker reads too late is not started
             with pytest.raises(Unavailable):
-                await hasty.load_user(ALICE)
+                await short_calls.load_user(ALICE)
 
-        await eventually(lambda: loader.at_once == 0)
+        await eventually(lambda: loader.in_flight == 0)
 
-    assert loader.most_at_once == 1 and loader.done == 0
-
-
-# ── bounds ──────────────────────────────────────────────────────────────────────────────────────
+    assert loader.most_in_flight == 1 and loader.done == 0
 
 
-async def test_rpc_calls_beyond_the_bound_are_overloaded_and_the_others_answered(
+# ── limits ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_rpc_calls_above_the_limit_are_refused_as_overloaded(
     container: StorageContainer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An overloaded gateway refuses at once; waiting calls are not lost."""
+    """The gateway refuses them at once; waiting calls are answered."""
     monkeypatch.setattr(rpc_client, "WAITING_MAX", 5)
     loader = SlowLoader()
-    async with running(slowed(container, loader).run()):
+    async with running(make_slow_worker(container, loader).run()):
         waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(5)]
-        await eventually(lambda: loader.at_once == 5)
+        await eventually(lambda: loader.in_flight == 5)
 
         with pytest.raises(Overloaded) as caught:
             await gateway.calls.load_user(ALICE)
-        loader.may_go_on.set()
+        loader.resume.set()
         await asyncio.gather(*waiting)
         await gateway.calls.load_user(ALICE)
 
@@ -288,67 +290,67 @@ async def test_rpc_calls_beyond_the_bound_are_overloaded_and_the_others_answered
     assert loader.done == 6
 
 
-async def test_rpc_call_behind_a_flood_of_another_user_is_answered_first(
+async def test_rpc_call_of_another_user_is_started_before_queued_calls_of_one_user(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """Slots are shared by user: a user with a hundred calls waits for their own."""
+    """One user may occupy only a part of the slots."""
     loader = SlowLoader()
-    async with running(slowed(container, loader).run()):
+    async with running(make_slow_worker(container, loader).run()):
         flood = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(100)]
-        await eventually(lambda: loader.at_once >= CALLS_OF_USER_MAX)
+        await eventually(lambda: loader.in_flight >= CALLS_OF_USER_MAX)
 
         other = asyncio.create_task(gateway.calls.load_user(BOB))
-        await eventually(lambda: BOB in loader.begun)
-        assert loader.begun.count(ALICE) == CALLS_OF_USER_MAX
+        await eventually(lambda: BOB in loader.started)
+        assert loader.started.count(ALICE) == CALLS_OF_USER_MAX
 
-        loader.may_go_on.set()
+        loader.resume.set()
         await asyncio.gather(other, *flood)
 
 
-async def test_rpc_calls_about_many_users_leave_the_slots_to_the_others(
+async def test_rpc_calls_with_many_users_do_not_block_other_calls(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """Large groups are created one at a time, whoever creates them; other calls start at once."""
+    """Few large groups are created at a time; other calls start at once."""
     loader = SlowLoader()
-    fit = BULK_IN_FLIGHT_MAX + BULK_WAITING_MAX
+    accepted = BULK_IN_FLIGHT_MAX + BULK_WAITING_MAX
     members = [UserId(f"u{n}") for n in range(FEW_USERS + 1)]
-    async with running(slowed(container, loader).run()):
+    async with running(make_slow_worker(container, loader).run()):
         flood = [
             asyncio.create_task(gateway.calls.create_chat(creator, Ref("g"), members, None))
             for creator in members
         ]
-        await eventually(lambda: loader.at_once == BULK_IN_FLIGHT_MAX)
+        await eventually(lambda: loader.in_flight == BULK_IN_FLIGHT_MAX)
 
         other = asyncio.create_task(gateway.calls.load_user(BOB))
-        await eventually(lambda: BOB in loader.begun)
-        assert loader.most_at_once == BULK_IN_FLIGHT_MAX + 1
+        await eventually(lambda: BOB in loader.started)
+        assert loader.most_in_flight == BULK_IN_FLIGHT_MAX + 1
 
-        await eventually(lambda: sum(each.done() for each in flood) == len(flood) - fit)
-        loader.may_go_on.set()
+        await eventually(lambda: sum(each.done() for each in flood) == len(flood) - accepted)
+        loader.resume.set()
         await other
         outcomes = await asyncio.gather(*flood, return_exceptions=True)
 
     refused = [each for each in outcomes if isinstance(each, BaseException)]
     assert all(isinstance(each, RateLimited) for each in refused)
-    assert len(refused) == len(flood) - fit
+    assert len(refused) == len(flood) - accepted
 
 
-async def test_rpc_calls_of_one_user_beyond_the_bound_are_rate_limited(
+async def test_rpc_calls_of_one_user_above_the_limit_are_rate_limited(
     container: StorageContainer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A user's queued calls at a worker are bounded, and the refusal carries a retry time."""
+    """The number of a user's queued calls is limited; the error has a retry time."""
     monkeypatch.setattr(rpc_worker, "WAITING_OF_USER_MAX", 3)
     loader = SlowLoader()
-    async with running(slowed(container, loader).run()):
-        fit = CALLS_OF_USER_MAX + 3
-        waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(fit + 2)]
+    async with running(make_slow_worker(container, loader).run()):
+        accepted = CALLS_OF_USER_MAX + 3
+        waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(accepted + 2)]
         refused = [
             task
             for task in (await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED))[0]
             if isinstance(task.exception(), RateLimited)
         ]
         assert refused
-        loader.may_go_on.set()
+        loader.resume.set()
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
 
     failures = [outcome for outcome in outcomes if isinstance(outcome, RateLimited)]
@@ -356,10 +358,10 @@ async def test_rpc_calls_of_one_user_beyond_the_bound_are_rate_limited(
     assert all(failure.retry_after_ms for failure in failures)
 
 
-async def test_rpc_create_chat_with_many_members_reads_them_together(
+async def test_rpc_create_chat_reads_many_members_in_batches(
     container: StorageContainer, gateway: Gateway, dynamodb: str
 ) -> None:
-    """Members are read 100 at a time; only how many groups each has is one count per member."""
+    """Members are read 100 at a time; only the count of groups is one query per member."""
     members = [UserId(f"u{n}") for n in range(255)]
     await make_users(container, ALICE, *members)
     async with DynamoProxy(dynamodb) as proxy:
@@ -367,34 +369,34 @@ async def test_rpc_create_chat_with_many_members_reads_them_together(
         async with open_container(container.settings.redis.url, warm) as others:
             before = len(proxy.calls)
             await others.chat_creator.create_chat(ALICE, Ref("g"), members, "Team")
-            made = [call.operation for call, _ in proxy.calls[before:]]
+            operations = [call.operation for call, _ in proxy.calls[before:]]
 
-    others_made = [operation for operation in made if operation != "Query"]
-    assert len(others_made) < 25, made
-    assert made.count("Query") <= len(members) + 5
+    other_operations = [operation for operation in operations if operation != "Query"]
+    assert len(other_operations) < 25, operations
+    assert operations.count("Query") <= len(members) + 5
 
 
-async def test_rpc_worker_does_so_many_calls_at_once_and_no_more(
+async def test_rpc_worker_limits_concurrent_calls(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """The others wait, and all are answered."""
+    """Other calls wait, and all are answered."""
     loader = SlowLoader()
-    async with running(slowed(container, loader, 3).run()):
+    async with running(make_slow_worker(container, loader, 3).run()):
         waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(20)]
-        await eventually(lambda: loader.at_once == 3)
-        loader.may_go_on.set()
+        await eventually(lambda: loader.in_flight == 3)
+        loader.resume.set()
         await asyncio.gather(*waiting)
 
-    assert (loader.most_at_once, loader.done) == (3, 20)
+    assert (loader.most_in_flight, loader.done) == (3, 20)
 
 
-# ── several workers, and their end ──────────────────────────────────────────────────────────────
+# ── several workers, stop and crash ───────────────────────────────────────────────────────────────
 
 
 async def test_rpc_two_workers_share_the_calls(
     container: StorageContainer, gateway: Gateway, redis_url: str, tables: Tables
 ) -> None:
-    """Each call is made once, by either of them."""
+    """Each call is executed once, by either worker."""
     users = [UserId(f"user-{n}") for n in range(20)]
     async with open_container(redis_url, tables.settings) as others:
         sides = [Faults(made.messages._client) for made in (container, others)]
@@ -402,7 +404,7 @@ async def test_rpc_two_workers_share_the_calls(
             running(RpcWorker(container, "w1").run()),
             running(RpcWorker(others, "w2").run()),
         ):
-            await eventually(lambda: are_waiting(container, 3))  # both, and the gateway
+            await eventually(lambda: are_blocked(container, 3))  # both workers and the gateway
             for user in users:
                 await gateway.calls.load_user(user)
 
@@ -411,25 +413,25 @@ async def test_rpc_two_workers_share_the_calls(
     assert sum(made) == len(users)
 
 
-async def are_waiting(container: StorageContainer, count: int) -> bool:
-    """Whether so many readers wait for something to come."""
+async def are_blocked(container: StorageContainer, count: int) -> bool:
+    """Return whether `count` clients of Redis are in a blocking read."""
     found: bytes = await container.hot.call("INFO", "clients")
     return b"blocked_clients:%d\r" % count in found
 
 
-async def test_rpc_worker_that_is_stopped_answers_what_it_took(
+async def test_stopped_rpc_worker_answers_started_calls(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """Started calls are finished; the others go to another worker, or fail."""
+    """Calls that are queued at the worker get a temporary error."""
     loader = SlowLoader()
-    task = asyncio.create_task(slowed(container, loader, 1).run())
+    task = asyncio.create_task(make_slow_worker(container, loader, 1).run())
     waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(6)]
-    await eventually(lambda: loader.at_once == 1)
+    await eventually(lambda: loader.in_flight == 1)
 
     task.cancel()
     outcomes = asyncio.gather(*waiting[1:], return_exceptions=True)
     refused = await asyncio.wait_for(outcomes, 15)
-    loader.may_go_on.set()
+    loader.resume.set()
     await waiting[0]
     await end(task)
 
@@ -437,12 +439,12 @@ async def test_rpc_worker_that_is_stopped_answers_what_it_took(
     assert loader.done == 1
 
 
-async def test_rpc_worker_killed_in_a_call_leaves_it_unavailable_and_the_retry_works(
+async def test_rpc_call_of_a_killed_worker_is_unavailable_and_can_be_retried(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """Everything was done but the response: the outcome is unknown, and the caller retries."""
+    """The worker is killed before the response, so the outcome is unknown."""
     await make_users(container, ALICE, BOB)
-    hasty = WarmCalls(container.hot, GatewayId("gw2"), 3.0)
+    short_calls = WarmCalls(container.hot, GatewayId("gw2"), 3.0)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "chatserver.cli.main", "worker", "rpc",
         env={**os.environ, **variables_of(container), "CHAT_FAILPOINT": "rpc.before_answer:kill"},
@@ -450,9 +452,9 @@ async def test_rpc_worker_killed_in_a_call_leaves_it_unavailable_and_the_retry_w
     )  # fmt: skip
 
     async def is_killed() -> bool:
-        # A call that the process is too slow for is not begun, or not brought to its end.
+        # A slow process may not start or complete a call before its deadline.
         with pytest.raises(Unavailable, match="did not respond within"):
-            await hasty.create_chat(ALICE, Ref("g"), [BOB], "Team")
+            await short_calls.create_chat(ALICE, Ref("g"), [BOB], "Team")
         return process.returncode is not None
 
     await eventually(is_killed, 60)

@@ -1,4 +1,4 @@
-"""The start of a worker process: what must be there before it reports that it is ready."""
+"""The start of a worker process: what it requires before it reports that it is ready."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEYS = {"CHAT_WARM_ACCESS_KEY": "local", "CHAT_WARM_SECRET_KEY": "local-secret"}
 async def start_worker(
     tmp_path: Path, redis_url: str, dynamodb: str, **env: str
 ) -> tuple[int, str]:
-    """Run a worker to its end; return its exit code and all that it printed."""
+    """Run a worker to its end; return the exit code and the output."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("CHAT_", "AWS_"))}
     process = await asyncio.create_subprocess_exec(
         *CLI,
@@ -47,7 +47,7 @@ async def start_worker(
     return process.returncode, output.decode()
 
 
-async def test_worker_without_tables_names_them_and_is_never_ready(
+async def test_worker_without_tables_exits_and_names_them(
     tmp_path: Path, redis_url: str, dynamodb: str
 ) -> None:
     """Each missing table is named once, with the command that creates it."""
@@ -61,10 +61,10 @@ async def test_worker_without_tables_names_them_and_is_never_ready(
     assert "Traceback" not in output
 
 
-async def test_worker_without_credentials_says_which_settings_give_it_some(
+async def test_worker_without_credentials_exits_and_names_the_settings(
     tmp_path: Path, redis_url: str, dynamodb: str
 ) -> None:
-    """A process without an AWS role does not report that it is ready."""
+    """A process without credentials does not report that it is ready."""
     home = {"HOME": str(tmp_path)}
     code, output = await start_worker(tmp_path, redis_url, dynamodb, **home)
 

@@ -30,7 +30,7 @@ from tests.integration.workers.support import (
     running,
     stored_of,
 )
-from tests.integration.workers.test_membership import asked, inbox_of, says
+from tests.integration.workers.test_membership import asked, inbox_of, list_entry_roles
 from tests.support.servers.processes import eventually
 from workers.repair import RepairWorker
 
@@ -202,7 +202,7 @@ async def test_member_who_left_is_notified_when_the_leave_is_repeated(
     assert BOB not in (await container.audiences.get(chat)).users
     assert (await inbox_of(container, BOB))[-1] == 2
     assert (await inbox_of(container, DAVE))[-2:] == [2, 3]
-    assert await says(container, chat) == [INVITED, LEFT, NAMED]
+    assert await list_entry_roles(container, chat) == [INVITED, LEFT, NAMED]
 
 
 @pytest.mark.parametrize("is_finished", [True, False])
@@ -300,7 +300,7 @@ async def test_change_beyond_the_limit_of_unstored_changes_is_unavailable(
     info = await container.membership.change(ALICE, more)
 
     assert info.name == "More"
-    assert len(await says(container, chat)) == 4
+    assert len(await list_entry_roles(container, chat)) == 4
 
 
 async def test_redis_drops_the_seqs_of_the_oldest_changes_first(

@@ -1,4 +1,4 @@
-"""Table `directory` on a real server: users, chats and memberships."""
+"""Table `directory`: users, chats and memberships."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest_plugins = ["tests.integration.warm.fixtures"]
 
 NOW = 1_795_000_000.5
 NOW_MS = 1_795_000_000_500
-CROWD = [f"user-{n:03}" for n in range(255)]
+MEMBERS = [f"user-{n:03}" for n in range(255)]
 
 
 @pytest.fixture
@@ -28,12 +28,12 @@ def directory(tables: Tables) -> Directory:
 
 @pytest.fixture
 def state(tables: Tables, directory: Directory) -> MemberState:
-    """The read markers beside it."""
+    """The member state of the same tables."""
     return MemberState(tables.client, tables.settings, directory)
 
 
-async def chats_of(directory: Directory, user: str, limit: int = 50) -> list[list[str]]:
-    """Return the ids of a user's chats, page by page."""
+async def list_chat_pages(directory: Directory, user: str, limit: int = 50) -> list[list[str]]:
+    """Return the ids of a user's chats by page."""
     page = await directory.list_memberships(user, limit=limit)
     found = [[each.chat.chat for each in page.items]]
     while page.next is not None:
@@ -42,10 +42,10 @@ async def chats_of(directory: Directory, user: str, limit: int = 50) -> list[lis
     return found
 
 
-async def test_all_memberships_are_all_chats_and_the_newest_sessions(
+async def test_list_all_memberships_returns_all_chats_and_the_newest_sessions(
     directory: Directory, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One Query lists both, and each page is continued."""
+    """One Query lists both, and all its pages are read."""
     monkeypatch.setattr("chatserver.warm.chats.directory._ROWS_IN_PAGE", 3)
     monkeypatch.setattr("chatserver.warm.chats.directory._ROWS_IN_BATCH", 2)
     for n in range(4):
@@ -76,8 +76,8 @@ async def test_user_put_is_found(directory: Directory) -> None:
     assert await directory.get_user("alice") == stored
 
 
-async def test_user_put_again_stays_as_he_was(directory: Directory) -> None:
-    """The first record wins and is returned."""
+async def test_user_put_twice_is_unchanged(directory: Directory) -> None:
+    """The second call returns the first record."""
     first = await directory.put_user_if_absent("alice", "Alice", NOW)
 
     again = await directory.put_user_if_absent("alice", "Mallory", NOW + 60)
@@ -86,10 +86,10 @@ async def test_user_put_again_stays_as_he_was(directory: Directory) -> None:
     assert await directory.get_user("alice") == first
 
 
-async def test_users_that_are_needed_at_once_are_read_by_one_call(
+async def test_concurrently_requested_users_are_read_by_one_call(
     directory: Directory, tables: Tables
 ) -> None:
-    """Only users that do not exist cost a write."""
+    """Only users that do not exist need a write."""
     await directory.put_user_if_absent("alice", "Alice", NOW)
     faults = Faults(tables.client)
 
@@ -102,16 +102,16 @@ async def test_users_that_are_needed_at_once_are_read_by_one_call(
     assert sorted(name for name, _ in faults.requests) == ["BatchGetItem", "PutItem", "PutItem"]
 
 
-async def test_user_created_by_two_at_once_is_new_for_one_of_them(directory: Directory) -> None:
-    """The other one may have rows already, and reads them."""
+async def test_concurrently_created_user_is_new_for_one_caller(directory: Directory) -> None:
+    """The other callers must read the user's items, which may exist already."""
     found = await asyncio.gather(*(directory.get_or_create_user("alice", NOW) for _ in range(5)))
 
     assert sum(is_new for _, is_new in found) == 1
     assert {record for record, _ in found} == {await directory.get_user("alice")}
 
 
-async def test_user_put_by_two_at_once_is_one(directory: Directory) -> None:
-    """Both get the same record."""
+async def test_concurrently_put_user_is_created_once(directory: Directory) -> None:
+    """Both callers get the same record."""
     one, other = await asyncio.gather(
         directory.put_user_if_absent("alice", "One", NOW),
         directory.put_user_if_absent("alice", "Other", NOW),
@@ -129,10 +129,10 @@ async def test_unknown_user_is_not_found(directory: Directory) -> None:
 # chats
 
 
-async def test_direct_chat_created_has_two_members_and_is_in_the_list_of_its_opener(
+async def test_direct_chat_has_two_members_and_is_listed_for_its_opener(
     directory: Directory, tables: Tables
 ) -> None:
-    """One transaction makes it whole."""
+    """It is created in one transaction; the other user's list has it after `list_direct`."""
     tables.faults.requests.clear()
 
     chat = await directory.create_direct("d-1", "alice", "bob", NOW)
@@ -150,8 +150,8 @@ async def test_direct_chat_created_has_two_members_and_is_in_the_list_of_its_ope
         assert page == Page([Membership(chat, member)], None)
 
 
-async def test_direct_chat_opened_by_both_at_once_is_one(directory: Directory) -> None:
-    """Every caller gets the stored record, however often."""
+async def test_direct_chat_opened_concurrently_is_created_once(directory: Directory) -> None:
+    """Every caller gets the stored record."""
     chats = await asyncio.gather(
         *(directory.create_direct("d-1", "alice", "bob", NOW + n) for n in range(4)),
         *(directory.create_direct("d-1", "bob", "alice", NOW + n) for n in range(4)),
@@ -161,8 +161,8 @@ async def test_direct_chat_opened_by_both_at_once_is_one(directory: Directory) -
     assert len(await directory.list_members("d-1")) == 2
 
 
-async def test_group_created_knows_its_owner_and_name(directory: Directory) -> None:
-    """The creator is the owner, listed or not."""
+async def test_group_has_its_owner_and_name(directory: Directory) -> None:
+    """The creator is the owner, also if listed as a member."""
     await directory.create_group("g-1", "alice", ["bob", "alice", "bob"], "Climbing", NOW)
 
     chat, members = await directory.get_chat_with_members("g-1")
@@ -171,7 +171,7 @@ async def test_group_created_knows_its_owner_and_name(directory: Directory) -> N
 
 
 async def test_group_created_again_returns_the_first_record(directory: Directory) -> None:
-    """A retry is the same request, whatever the time and the order of members."""
+    """A retry may differ in time and in the order of members."""
     first = await directory.create_group("g-1", "alice", ["bob", "carol"], "x", NOW)
 
     again = await directory.create_group("g-1", "alice", ["carol", "bob"], "x", NOW + 60)
@@ -184,100 +184,102 @@ async def test_group_created_again_returns_the_first_record(directory: Directory
     [("bob", ["alice"], "x"), ("alice", ["bob", "carol"], "x"), ("alice", ["bob"], "y")],
     ids=["other owner", "other members", "other name"],
 )
-async def test_group_of_a_taken_id_with_other_content_is_a_conflict(
+async def test_group_with_a_used_id_and_other_content_is_a_conflict(
     directory: Directory, creator: str, members: list[str], name: str
 ) -> None:
-    """An id stands for one request; the refused request changes nothing."""
+    """The refused request changes nothing."""
     await directory.create_group("g-1", "alice", ["bob"], "x", NOW)
 
     with pytest.raises(Conflict, match="g-1"):
         await directory.create_group("g-1", creator, members, name, NOW)
 
     assert [m.user for m in await directory.list_members("g-1")] == ["alice", "bob"]
-    assert await chats_of(directory, "carol") == [[]]
+    assert await list_chat_pages(directory, "carol") == [[]]
 
 
-async def test_direct_chat_of_a_taken_id_is_a_conflict(directory: Directory) -> None:
-    """A group is no direct chat."""
+async def test_direct_chat_with_the_id_of_a_group_is_a_conflict(directory: Directory) -> None:
+    """The group is not returned as a direct chat."""
     await directory.create_group("x-1", "alice", ["bob"], None, NOW)
 
     with pytest.raises(Conflict):
         await directory.create_direct("x-1", "alice", "bob", NOW)
 
 
-async def test_group_of_256_is_created_whole(directory: Directory, tables: Tables) -> None:
-    """In small transactions, so that none holds up the requests of others for long."""
+async def test_group_of_256_members_is_created_in_small_transactions(
+    directory: Directory, tables: Tables
+) -> None:
+    """Small transactions block the requests of others only briefly."""
     tables.faults.requests.clear()
 
-    await directory.create_group("g-1", "alice", CROWD, "All", NOW)
+    await directory.create_group("g-1", "alice", MEMBERS, "All", NOW)
 
     sizes = [len(b["TransactItems"]) for b in tables.faults.bodies("TransactWriteItems")]
     assert sizes == [50, 50, 50, 50, 50, 12]
     members = await directory.list_members("g-1")
-    assert [member.user for member in members] == ["alice", *CROWD]
-    assert await chats_of(directory, CROWD[-1]) == [["g-1"]]
+    assert [member.user for member in members] == ["alice", *MEMBERS]
+    assert await list_chat_pages(directory, MEMBERS[-1]) == [["g-1"]]
 
 
-async def test_group_of_257_is_refused(directory: Directory) -> None:
-    """The bound of a small chat, the creator included."""
+async def test_group_of_257_members_is_refused(directory: Directory) -> None:
+    """The limit includes the creator."""
     with pytest.raises(BadRequest, match="256"):
-        await directory.create_group("g-1", "alice", [*CROWD, "one-more"], None, NOW)
+        await directory.create_group("g-1", "alice", [*MEMBERS, "one-more"], None, NOW)
 
 
 @pytest.mark.parametrize("done", [1, 2])
-async def test_group_whose_creator_died_half_way_does_not_exist_until_it_is_finished(
+async def test_incompletely_created_group_does_not_exist_until_a_retry(
     directory: Directory, tables: Tables, done: int
 ) -> None:
-    """For no reader is there half a chat; the same request then makes it whole."""
+    """No reader sees a partial group; a retry of the request completes it."""
     tables.faults.add(
         "TransactWriteItems", *[lambda _: None] * done, refuse("AccessDeniedException")
     )
     with pytest.raises(Exception, match="AccessDenied"):
-        await directory.create_group("g-1", "alice", CROWD, "All", NOW)
+        await directory.create_group("g-1", "alice", MEMBERS, "All", NOW)
 
     with pytest.raises(NotFound, match="g-1"):
         await directory.get_chat("g-1")
     with pytest.raises(NotFound, match="g-1"):
         await directory.list_members("g-1")
-    assert await chats_of(directory, "alice") == [[]]
+    assert await list_chat_pages(directory, "alice") == [[]]
     with pytest.raises(Conflict):
         await directory.create_group("g-1", "alice", ["bob"], "All", NOW)
 
-    finished = await directory.create_group("g-1", "alice", CROWD, "All", NOW + 60)
+    finished = await directory.create_group("g-1", "alice", MEMBERS, "All", NOW + 60)
 
     assert finished == await directory.get_chat("g-1")
     assert len(await directory.list_members("g-1")) == 256
-    assert await chats_of(directory, "alice") == [["g-1"]]
+    assert await list_chat_pages(directory, "alice") == [["g-1"]]
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3])
-async def test_group_whose_answers_are_lost_is_created_once(
+async def test_group_with_lost_responses_is_created_once(
     directory: Directory, tables: Tables, no_backoff: None, lost: int
 ) -> None:
-    """A transaction that ran and seems to have failed is recognised on the next try."""
+    """The retry detects that the transaction was executed."""
     tables.faults.lose_answers("TransactWriteItems", times=lost)
 
-    chat = await directory.create_group("g-1", "alice", CROWD, "All", NOW)
+    chat = await directory.create_group("g-1", "alice", MEMBERS, "All", NOW)
 
     assert chat == await directory.get_chat("g-1")
     assert len(await directory.list_members("g-1")) == 256
 
 
-async def test_group_created_by_two_at_once_is_one(directory: Directory) -> None:
-    """Two devices that retry the same request do not tread on each other."""
+async def test_group_created_concurrently_is_created_once(directory: Directory) -> None:
+    """Two devices may retry the same request at the same time."""
     one, other = await asyncio.gather(
-        directory.create_group("g-1", "alice", CROWD, "All", NOW),
-        directory.create_group("g-1", "alice", CROWD, "All", NOW + 1),
+        directory.create_group("g-1", "alice", MEMBERS, "All", NOW),
+        directory.create_group("g-1", "alice", MEMBERS, "All", NOW + 1),
     )
 
     assert one == other == await directory.get_chat("g-1")
     assert len(await directory.list_members("g-1")) == 256
 
 
-async def test_late_retry_neither_moves_marks_back_nor_brings_back_who_left(
+async def test_late_retry_changes_neither_marks_nor_members(
     directory: Directory, state: MemberState, tables: Tables
 ) -> None:
-    """Members are written only while the chat is forming."""
+    """Members are written only until the creation is complete."""
     await directory.create_group("g-1", "alice", ["bob", "carol"], "x", NOW)
     await state.put_marks([Mark("g-1", "alice", 7, 9)])
     key = {"PK": {"S": "c#g-1"}, "SK": {"S": "m#carol"}}
@@ -292,10 +294,10 @@ async def test_late_retry_neither_moves_marks_back_nor_brings_back_who_left(
     ]
 
 
-async def test_creation_that_meets_another_writer_is_tried_again(
+async def test_creation_is_retried_after_a_transaction_conflict(
     directory: Directory, tables: Tables, no_backoff: None
 ) -> None:
-    """A transaction conflict passes."""
+    """A transaction conflict is temporary."""
     reasons = [{"Code": "TransactionConflict"}, {"Code": "None"}, {"Code": "None"}]
     conflict = {"__type": "x#TransactionCanceledException", "CancellationReasons": reasons}
     tables.faults.add("TransactWriteItems", lambda _: (400, conflict))
@@ -315,16 +317,16 @@ async def test_unknown_chat_is_not_found(directory: Directory) -> None:
 # memberships
 
 
-async def test_memberships_are_paged_and_hold_their_marks(
+async def test_memberships_are_paged_and_have_their_marks(
     directory: Directory, state: MemberState
 ) -> None:
-    """A user's chats come page by page, each once."""
+    """Each chat of a user is on one page."""
     names = [f"g-{n:02}" for n in range(7)]
     for name in names:
         await directory.create_group(name, "alice", ["bob"], name, NOW)
     await state.put_marks([Mark("g-03", "alice", 3, 4)])
 
-    assert await chats_of(directory, "alice", limit=3) == [names[:3], names[3:6], names[6:]]
+    assert await list_chat_pages(directory, "alice", limit=3) == [names[:3], names[3:6], names[6:]]
     page = await directory.list_memberships("alice", limit=7)
     assert page.next is None
     assert page.items[3] == Membership(
@@ -333,33 +335,33 @@ async def test_memberships_are_paged_and_hold_their_marks(
     )
 
 
-async def test_page_of_memberships_is_full_though_half_made_chats_are_passed_over(
+async def test_page_of_memberships_is_full_despite_incomplete_chats(
     directory: Directory, tables: Tables
 ) -> None:
-    """Chats whose creation did not finish are skipped, and make no page short."""
+    """Chats whose creation is incomplete are skipped and do not shorten a page."""
     for n in range(12):
         if n % 4:
             tables.faults.add("TransactWriteItems", lambda _: None, refuse("AccessDeniedException"))
             with pytest.raises(Exception, match="AccessDenied"):
-                await directory.create_group(f"g-{n:02}", "alice", CROWD[:120], None, NOW)
+                await directory.create_group(f"g-{n:02}", "alice", MEMBERS[:120], None, NOW)
         else:
             await directory.create_group(f"g-{n:02}", "alice", ["bob"], None, NOW)
 
-    assert await chats_of(directory, "alice", limit=2) == [["g-00", "g-04"], ["g-08"]]
+    assert await list_chat_pages(directory, "alice", limit=2) == [["g-00", "g-04"], ["g-08"]]
 
 
-async def test_user_whose_id_begins_like_anothers_has_his_own_chats(directory: Directory) -> None:
-    """Ids are compared whole, not as prefixes."""
+async def test_user_with_the_id_prefix_of_another_has_separate_chats(directory: Directory) -> None:
+    """Queries compare whole ids, not prefixes."""
     await directory.create_direct("d-1", "ann", "bob", NOW)
     await directory.create_direct("d-2", "anna", "bob", NOW)
 
-    assert await chats_of(directory, "ann") == [["d-1"]]
-    assert await chats_of(directory, "anna") == [["d-2"]]
+    assert await list_chat_pages(directory, "ann") == [["d-1"]]
+    assert await list_chat_pages(directory, "anna") == [["d-2"]]
     assert [m.user for m in await directory.list_members("d-1")] == ["ann", "bob"]
 
 
 async def test_page_token_of_another_users_chats_is_refused(directory: Directory) -> None:
-    """A token cannot be bent to list somebody else's chats."""
+    """A token cannot be used to list the chats of another user."""
     for n in range(2):
         await directory.create_group(f"g-{n}", "alice", ["bob"], None, NOW)
     page = await directory.list_memberships("alice", limit=1)
@@ -369,8 +371,10 @@ async def test_page_token_of_another_users_chats_is_refused(directory: Directory
         await directory.list_memberships("bob", limit=1, start=page.next)
 
 
-async def test_members_beyond_one_answer_are_read_on(directory: Directory, tables: Tables) -> None:
-    """One Query returns 1 MB at most."""
+async def test_members_are_read_over_several_query_pages(
+    directory: Directory, tables: Tables
+) -> None:
+    """A Query returns at most 1 MB."""
     chat = Chat("g-1", "group", None, 1, NOW_MS)
     root, first, second = (
         chat.encode("ready", "o"),

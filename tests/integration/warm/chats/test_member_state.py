@@ -1,4 +1,4 @@
-"""Read markers of members on a real server: forward only, bounded, of members alone."""
+"""Read markers of members: they only advance, and only members have them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.integration.warm.support import Tables, refuse
 pytest_plugins = ["tests.integration.warm.fixtures"]
 
 NOW = 1_795_000_000.5
-CROWD = [f"user-{n:03}" for n in range(255)]
+MEMBERS = [f"user-{n:03}" for n in range(255)]
 
 
 @pytest.fixture
 async def directory(tables: Tables) -> Directory:
-    """Chat d-1 of alice and bob."""
+    """A directory with chat d-1 of alice and bob."""
     directory = Directory(tables.client, tables.settings)
     await directory.create_direct("d-1", "alice", "bob", NOW)
     return directory
@@ -37,7 +37,7 @@ async def state(tables: Tables, directory: Directory) -> MemberState:
 
 
 async def marks_of(directory: Directory, user: str) -> tuple[int, int]:
-    """Return where a member's marks in d-1 stand."""
+    """Return a member's read and received marks in d-1."""
     (member,) = [m for m in await directory.list_members("d-1") if m.user == user]
     return member.read, member.received
 
@@ -54,20 +54,20 @@ async def marks_of(directory: Directory, user: str) -> tuple[int, int]:
         (2, 12, (5, 12)),
     ],
 )
-async def test_mark_moves_forward_only(
+async def test_mark_only_advances(
     state: MemberState, directory: Directory, read: int, received: int, expected: tuple[int, int]
 ) -> None:
-    """Each of the two marks by itself, never back."""
+    """Read and received advance independently and never move back."""
     await state.put_marks([("d-1", "alice", read, received)])
 
     assert await marks_of(directory, "alice") == expected
     assert await marks_of(directory, "bob") == (0, 0)
 
 
-async def test_marks_moved_by_many_at_once_end_at_the_furthest(
+async def test_concurrent_marks_end_at_the_highest(
     state: MemberState, directory: Directory
 ) -> None:
-    """With concurrent writers in any order, the highest mark wins."""
+    """The order of concurrent writers does not matter."""
     moves = [Mark("d-1", "alice", 100 - n, n) for n in range(0, 100, 9)]
 
     await asyncio.gather(*(state.put_marks([move]) for move in moves))
@@ -78,7 +78,7 @@ async def test_marks_moved_by_many_at_once_end_at_the_furthest(
 async def test_marks_of_one_member_in_one_batch_are_one_call(
     state: MemberState, directory: Directory, tables: Tables
 ) -> None:
-    """The furthest of each is written."""
+    """Only the highest marks are written."""
     await directory.list_direct("d-1", "bob")
     tables.faults.requests.clear()
 
@@ -88,20 +88,22 @@ async def test_marks_of_one_member_in_one_batch_are_one_call(
     assert len(tables.faults.bodies("UpdateItem")) == 1
 
 
-async def test_marks_of_many_are_all_moved(state: MemberState, directory: Directory) -> None:
-    """A flush holds more marks than go out at once."""
-    await directory.create_group("g-1", "alice", CROWD, None, NOW)
+async def test_marks_of_many_members_are_all_written(
+    state: MemberState, directory: Directory
+) -> None:
+    """A batch may have more marks than the number of concurrent calls."""
+    await directory.create_group("g-1", "alice", MEMBERS, None, NOW)
 
-    await state.put_marks([("g-1", user, n + 1, n + 2) for n, user in enumerate(CROWD)])
+    await state.put_marks([("g-1", user, n + 1, n + 2) for n, user in enumerate(MEMBERS)])
 
     members = {member.user: member for member in await directory.list_members("g-1")}
-    assert [members[user].read for user in CROWD] == list(range(1, 256))
+    assert [members[user].read for user in MEMBERS] == list(range(1, 256))
 
 
-async def test_mark_of_one_who_is_no_member_is_dropped(
+async def test_mark_of_a_non_member_is_dropped(
     state: MemberState, directory: Directory, tables: Tables
 ) -> None:
-    """It makes no membership, and the others' marks move all the same."""
+    """It creates no membership and does not affect other marks of the batch."""
     await state.put_marks([("d-1", "mallory", 3, 3), ("d-1", "bob", 3, 3), ("none", "bob", 1, 1)])
 
     assert [member.user for member in await directory.list_members("d-1")] == ["alice", "bob"]
@@ -109,10 +111,10 @@ async def test_mark_of_one_who_is_no_member_is_dropped(
     assert not any("mallory" in str(row) for row in await tables.scan("directory"))
 
 
-async def test_marks_during_a_fault_are_unavailable_and_may_be_repeated(
+async def test_marks_during_an_outage_are_unavailable_and_can_be_retried(
     state: MemberState, directory: Directory, tables: Tables, no_backoff: None
 ) -> None:
-    """The flush fails as a whole call; doing it again puts all in place."""
+    """The whole call fails; a retry writes all marks."""
     wanted = [("d-1", "alice", 20, 20), ("d-1", "bob", 20, 20)]
     failing: Any = refuse("InternalServerError", 500)
     tables.faults.add("UpdateItem", *[failing] * (2 * ATTEMPTS_MAX))
@@ -125,18 +127,18 @@ async def test_marks_during_a_fault_are_unavailable_and_may_be_repeated(
     assert await marks_of(directory, "bob") == (20, 20)
 
 
-async def test_mark_that_others_keep_moving_is_unavailable_in_the_end(
+async def test_mark_with_endless_conflicts_is_unavailable(
     state: MemberState, directory: Directory, tables: Tables
 ) -> None:
-    """Even a fight over one row is bounded."""
+    """The number of retries after conflicts is limited."""
     item = Member("d-1", "alice", "member", read=0, received=10**6).encode()
     moved = {"__type": "x#ConditionalCheckFailedException", "Item": item}
 
-    def ahead(_: dict[str, Any]) -> Any:
+    def conflict(_: dict[str, Any]) -> Any:
         item["received"] = {"N": str(int(item["received"]["N"]) + 1)}
         return 400, moved
 
-    tables.faults.add("UpdateItem", *[ahead] * 50)
+    tables.faults.add("UpdateItem", *[conflict] * 50)
 
     with pytest.raises(Unavailable, match="alice"):
         await state.put_marks([("d-1", "alice", 9, 9)])

@@ -1,4 +1,4 @@
-"""Changes of membership in table `directory`: whole, in order, never decided on stale rows."""
+"""Membership changes in table `directory`: atomic, ordered, and never based on stale items."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ CHAT = "g-1"
 
 @pytest.fixture
 def directory(tables: Tables) -> Directory:
-    """The directory beside it."""
+    """A directory of the same tables."""
     return Directory(tables.client, tables.settings)
 
 
 @pytest.fixture
 def state(tables: Tables, directory: Directory) -> MemberState:
-    """Messages that members have hidden."""
+    """The member state of the same tables."""
     return MemberState(tables.client, tables.settings, directory)
 
 
 @pytest.fixture
 async def memberships(tables: Tables, directory: Directory) -> Memberships:
-    """The repository under test, and a group of alice, bob and carol."""
+    """The repository under test, with a group of alice, bob and carol."""
     await directory.create_group(CHAT, "alice", ["bob", "carol"], "Climbing", NOW)
     tables.faults.requests.clear()
     return Memberships(tables.client, tables.settings)
@@ -45,7 +45,7 @@ async def memberships(tables: Tables, directory: Directory) -> Memberships:
 async def test_commit_writes_members_settings_and_change_at_once(
     memberships: Memberships, directory: Directory, tables: Tables
 ) -> None:
-    """One transaction; the version rises, the count is that of the rows."""
+    """In one transaction; the version increases and the count matches the members."""
     chat, found = await memberships.read(CHAT, ["alice", "nobody"])
     tables.faults.requests.clear()
 
@@ -69,7 +69,7 @@ async def test_commit_writes_members_settings_and_change_at_once(
 async def test_commit_on_an_older_version_writes_nothing(
     memberships: Memberships, directory: Directory
 ) -> None:
-    """A decision on outdated items has no effect."""
+    """A change based on outdated items has no effect."""
     chat, _ = await memberships.read(CHAT, [])
     assert await memberships.commit(chat, "first", {}, {"bob": "admin"}, [], {})
 
@@ -80,10 +80,10 @@ async def test_commit_on_an_older_version_writes_nothing(
     assert members[1] == Member(CHAT, "bob", "admin")
 
 
-async def test_commit_whose_answer_is_lost_is_done_once(
+async def test_commit_with_a_lost_response_is_applied_once(
     memberships: Memberships, directory: Directory, tables: Tables
 ) -> None:
-    """The second try finds its own work."""
+    """The retry detects that the change is already written."""
     chat, _ = await memberships.read(CHAT, [])
     tables.faults.lose_answers("TransactWriteItems", 1)
 
@@ -94,10 +94,10 @@ async def test_commit_whose_answer_is_lost_is_done_once(
     assert (await directory.get_chat(CHAT)).version == 2
 
 
-async def test_commits_of_eight_at_once_are_one_after_the_other(
+async def test_concurrent_commits_are_serialized(
     memberships: Memberships, directory: Directory
 ) -> None:
-    """Each version is given once, and no change is lost."""
+    """Each version is assigned once, and no change is lost."""
 
     async def add(user: str) -> int:
         while True:
@@ -113,22 +113,22 @@ async def test_commits_of_eight_at_once_are_one_after_the_other(
     assert (chat.version, chat.count, len(members)) == (9, 11, 11)
 
 
-async def test_commit_takes_as_many_members_as_a_request_may_name(
+async def test_commit_accepts_the_maximum_number_of_members(
     memberships: Memberships, directory: Directory
 ) -> None:
-    """They and the chat's row are one transaction, the largest there is."""
-    crowd = {f"user-{n:03}": ("member", 1) for n in range(CHANGED_MAX)}
-    chat, _ = await memberships.read(CHAT, list(crowd))
+    """With the chat's item they fill the largest transaction."""
+    added = {f"user-{n:03}": ("member", 1) for n in range(CHANGED_MAX)}
+    chat, _ = await memberships.read(CHAT, list(added))
 
-    assert await memberships.commit(chat, "what", crowd, {}, [], {})  # type: ignore[arg-type]  # a plain role
+    assert await memberships.commit(chat, "what", added, {}, [], {})  # type: ignore[arg-type]  # a plain role
 
     assert len(await directory.list_members(CHAT)) == CHANGED_MAX + 3
 
 
-async def test_fix_joined_only_rises_and_passes_over_who_left(
+async def test_fix_joined_only_increases_and_ignores_former_members(
     memberships: Memberships, directory: Directory
 ) -> None:
-    """A fix that comes late, after one left and came again, does not hide what is theirs."""
+    """A late fix, after the member left and rejoined, must not change the new membership."""
     chat, _ = await memberships.read(CHAT, [])
     await memberships.commit(chat, "what", {"dave": ("member", 8)}, {}, [], {})
 
@@ -140,10 +140,10 @@ async def test_fix_joined_only_rises_and_passes_over_who_left(
     assert len(await directory.list_members(CHAT)) == 4
 
 
-async def test_what_is_kept_of_one_who_left_is_their_row_again(
+async def test_rejoining_member_gets_the_state_of_the_former_membership(
     memberships: Memberships, state: MemberState
 ) -> None:
-    """Periods, own settings and a mute; the end is fixed by the entry that ended it alone."""
+    """Periods, settings and mute; only the entry that ended a membership may fix its end."""
     await state.add_hidden(CHAT, "bob", [4, 5])
     former = FormerMember(Period(20, 27), "m2", 25, (Period(3, 9),), (4, 5), 7, 0)
     chat, _ = await memberships.read(CHAT, [])
@@ -154,23 +154,23 @@ async def test_what_is_kept_of_one_who_left_is_their_row_again(
     await memberships.fix_left(CHAT, "bob", "m2", 28)
     await memberships.fix_left(CHAT, "nobody", "m2", 28)
     found = await memberships.list_former(CHAT, ["bob", "carol"])
-    gone = await memberships.find_periods(CHAT, "bob")
+    periods_while_away = await memberships.find_periods(CHAT, "bob")
     again = found["bob"].close(is_confirmed=True, now_s=NOW)
     added: dict[str, tuple[Role, int]] = {"bob": ("member", 40)}
     await memberships.commit(chat, "2", added, {}, [], {}, former={"bob": again})
 
     assert found == {"bob": dataclasses.replace(former, last=Period(20, 28))}
     periods = (Period(3, 9), Period(20, 28))
-    assert (gone, await memberships.find_periods(CHAT, "bob")) == ((), periods)
+    assert (periods_while_away, await memberships.find_periods(CHAT, "bob")) == ((), periods)
     _, members = await memberships.read(CHAT, ["bob"])
     assert members["bob"] == Member(CHAT, "bob", "member", 40, 39, 39, (4, 5), 0, 7, periods)
     assert await memberships.find_spans("bob", [CHAT]) == {CHAT: (40, periods)}
 
 
-async def test_message_hidden_just_before_one_left_stays_hidden(
+async def test_message_hidden_shortly_before_leaving_stays_hidden(
     memberships: Memberships, state: MemberState
 ) -> None:
-    """Its write comes before the member is removed, and after."""
+    """The write may come before or after the removal of the member."""
     former = FormerMember(Period(1, 9), "m1", 9)
     chat, _ = await memberships.read(CHAT, [])
     await state.add_hidden(CHAT, "bob", [4])
@@ -186,8 +186,8 @@ async def test_message_hidden_just_before_one_left_stays_hidden(
     assert found == {"bob": dataclasses.replace(former, hidden=(4, 5))}
 
 
-async def test_clear_change_leaves_a_later_one_alone(memberships: Memberships) -> None:
-    """Only who brought the last change to Redis takes it off."""
+async def test_clear_change_keeps_a_later_change(memberships: Memberships) -> None:
+    """A change is cleared only by the process that applied it to Redis."""
     chat, _ = await memberships.read(CHAT, [])
     second = await memberships.commit(chat, "second", {}, {}, [], {"name": "Two"})
     assert second is not None
@@ -201,8 +201,8 @@ async def test_clear_change_leaves_a_later_one_alone(memberships: Memberships) -
     assert (await memberships.get_chat(CHAT)).change is None
 
 
-async def test_list_first_is_bound_and_lists_by_id(memberships: Memberships) -> None:
-    """One read, however many members there are."""
+async def test_list_first_is_bounded_and_sorted_by_id(memberships: Memberships) -> None:
+    """It takes one read for any number of members."""
     chat, members = await memberships.list_first(CHAT, 2)
 
     assert chat == Chat(CHAT, "group", "Climbing", 1, int(NOW * 1000))
@@ -211,8 +211,8 @@ async def test_list_first_is_bound_and_lists_by_id(memberships: Memberships) -> 
         await memberships.list_first("g-nowhere", 2)
 
 
-async def test_list_seniority_has_the_oldest_first(memberships: Memberships) -> None:
-    """By where they joined; founders by id."""
+async def test_list_seniority_returns_the_oldest_member_first(memberships: Memberships) -> None:
+    """Members are sorted by the seq at which they joined, then by id."""
     chat, _ = await memberships.read(CHAT, [])
     await memberships.commit(chat, "", {"aaron": ("member", 5)}, {"carol": "admin"}, [], {})
 
@@ -224,7 +224,7 @@ async def test_list_seniority_has_the_oldest_first(memberships: Memberships) -> 
     ]
 
 
-async def test_find_known_has_those_with_an_account(
+async def test_find_known_returns_existing_users(
     memberships: Memberships, directory: Directory
 ) -> None:
     """Only existing users can be invited."""
@@ -234,10 +234,10 @@ async def test_find_known_has_those_with_an_account(
     assert await memberships.find_known([]) == set()
 
 
-async def test_row_of_before_there_were_changes_is_counted(
+async def test_chat_item_without_a_member_count_is_counted(
     memberships: Memberships, tables: Tables
 ) -> None:
-    """A chat that was created without `members` can be changed all the same."""
+    """Items of earlier releases have no `members` attribute."""
     await tables.client.call(
         "update_item",
         {

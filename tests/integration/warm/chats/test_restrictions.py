@@ -1,4 +1,4 @@
-"""Restrictions of a user on a real server: ended logins, blocks, and the mark before them."""
+"""Restrictions of a user: ended logins, blocks, and the `restricted` flag of the user item."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNTIL = 1_795_003_600
 
 
 class Rows:
-    """The repositories of one set of tables."""
+    """The repositories of one test's tables."""
 
     def __init__(self, tables: Tables) -> None:
         client, settings = tables.client, tables.settings
@@ -38,7 +38,7 @@ class Rows:
 
 @pytest.fixture
 async def rows(tables: Tables) -> Rows:
-    """Rows of three users."""
+    """Repositories with three users."""
     made = Rows(tables)
     for user in ("alice", "bob", "carol"):
         await made.directory.put_user_if_absent(user, None, NOW)
@@ -46,7 +46,7 @@ async def rows(tables: Tables) -> Rows:
 
 
 async def test_restrictions_are_ended_logins_and_blocks_of_both_directions(rows: Rows) -> None:
-    """Live logins are none, and neither are other rows of the user."""
+    """Valid logins and other items of the user are not restrictions."""
     for login in ("laptop", "phone", "tablet"):
         await rows.add_login("alice", login)
     await rows.logins.end_logins("alice", ["phone", "tablet"], NOW_MS, UNTIL)
@@ -59,8 +59,8 @@ async def test_restrictions_are_ended_logins_and_blocks_of_both_directions(rows:
     assert await rows.restrictions.read("nobody") == Restrictions()
 
 
-async def test_user_is_marked_before_the_first_restriction(rows: Rows) -> None:
-    """A login alone is none; a block restricts both users; a lifted block leaves the mark."""
+async def test_first_restriction_sets_the_restricted_flag(rows: Rows) -> None:
+    """A block sets it for both users; unblocking does not remove it."""
     await rows.add_login("alice", "phone")
     assert not await rows.is_restricted("alice")
 
@@ -71,8 +71,8 @@ async def test_user_is_marked_before_the_first_restriction(rows: Rows) -> None:
     assert [await rows.is_restricted(user) for user in ("alice", "bob", "carol")] == [True] * 3
 
 
-async def test_block_is_not_written_if_the_mark_fails(rows: Rows, tables: Tables) -> None:
-    """A block without the mark would be lost with Redis."""
+async def test_block_is_not_written_if_the_flag_cannot_be_set(rows: Rows, tables: Tables) -> None:
+    """A block without the flag would not be read after the loss of Redis."""
     faults = Faults(tables.client)
     faults.add("UpdateItem", lambda _: (400, {"__type": "x#ValidationException"}))
 
@@ -82,8 +82,8 @@ async def test_block_is_not_written_if_the_mark_fails(rows: Rows, tables: Tables
     assert await rows.moderation.list_blocks("alice", None, 10) == []
 
 
-async def test_user_whose_item_has_no_mark_counts_as_restricted(rows: Rows, tables: Tables) -> None:
-    """Items older than the mark do not have it."""
+async def test_user_item_without_the_flag_counts_as_restricted(rows: Rows, tables: Tables) -> None:
+    """Items of earlier releases do not have the flag."""
     request = {
         "TableName": rows.directory._table,
         "Key": {"PK": {"S": "u#alice"}, "SK": {"S": "u#alice"}},

@@ -1,6 +1,4 @@
-"""Everything that repositories do, done at random: in a world that is shared, and in one that is
-not.
-"""
+"""Random operations of all repositories, run on shared and on separate tables."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ Step = Callable[["World", random.Random], Awaitable[Any]]
 
 @dataclasses.dataclass
 class World:
-    """All repositories, on tables as one deployment sees them."""
+    """All repositories of one deployment."""
 
     client: DynamoClient
     settings: Warm
@@ -58,10 +56,10 @@ class World:
         self.directory = Directory(*at)
         self.member_state = MemberState(*at, self.directory)
         self.messages = MessageRepository(*at, clock)
-        self.patterns = MessageIndexes(*at, clock)
+        self.queries = MessageIndexes(*at, clock)
         self.files = ChatFiles(*at, clock)
         self.changes = MessageChanges(*at)
-        self.aged = ArchivableMessages(*at, clock)
+        self.archivable = ArchivableMessages(*at, clock)
         self.manifests = Manifests(*at)
         self.memberships = Memberships(*at, clock)
         self.accounts = AccountRows(*at)
@@ -70,11 +68,11 @@ class World:
         self.moderation = Moderation(*at)
         self.personal = PersonalRows(client=at[0], settings=at[1])
         self.pushes = PushSubscriptions(*at, 3)
-        self.quiet = MutedChats(*at)
+        self.muted = MutedChats(*at)
         self.pages: list[Any] = []
 
     async def do(self, step: Step, seed: int) -> Any:
-        """The result of a step, or the name of its error."""
+        """Run a step; return its result or the name of its error."""
         try:
             return await step(self, random.Random(seed))
         except ChatError as exc:
@@ -102,8 +100,8 @@ async def read_run(world: World, dice: random.Random) -> Any:
         await world.messages.find_head(chat),
         await world.messages.list_before(chat, at or None, 5),
         await world.messages.list_after(chat, at, 5, START_TS + at * STEP_US),
-        await world.aged.list_run(chat, at, START_TS, START_TS + 99 * STEP_US, 5),
-        await world.aged.find_oldest(chat),
+        await world.archivable.list_run(chat, at, START_TS, START_TS + 99 * STEP_US, 5),
+        await world.archivable.find_oldest(chat),
     ]
 
 
@@ -115,24 +113,24 @@ async def change_message(world: World, dice: random.Random) -> Any:
 
 
 async def page(world: World, dice: random.Random) -> Any:
-    ask = dice.choice(
-        (world.patterns.list_chat, world.patterns.list_active, world.files.list_with_files,
-         world.patterns.list_sent, world.patterns.list_received)
+    query = dice.choice(
+        (world.queries.list_chat, world.queries.list_active, world.files.list_with_files,
+         world.queries.list_sent, world.queries.list_received)
     )  # fmt: skip
     of = dice.choice(CHATS + USERS)
     found, start = [], None
     for _ in range(5):
-        got = await ask(of, limit=3, start=start)
-        found.append(msgspec.to_builtins(got.items))
-        found.append(start := got.next)
+        result = await query(of, limit=3, start=start)
+        found.append(msgspec.to_builtins(result.items))
+        found.append(start := result.next)
         if start is None:
             break
     return found
 
 
 async def get_many(world: World, dice: random.Random) -> Any:
-    places = {(dice.choice(CHATS), START_TS + dice.randint(1, 12) * STEP_US) for _ in range(9)}
-    return await world.patterns.get_many(places)
+    positions = {(dice.choice(CHATS), START_TS + dice.randint(1, 12) * STEP_US) for _ in range(9)}
+    return await world.queries.get_many(positions)
 
 
 async def make_chat(world: World, dice: random.Random) -> Any:
@@ -158,12 +156,12 @@ async def read_chat(world: World, dice: random.Random) -> Any:
 
 async def change_members(world: World, dice: random.Random) -> Any:
     chat = await world.memberships.get_chat(dice.choice(CHATS))
-    joins, goes = dice.choice(USERS), dice.choice(USERS)
-    if joins == goes:
+    joining, leaving = dice.choice(USERS), dice.choice(USERS)
+    if joining == leaving:
         return None
-    added: Any = {joins: ("member", 1)}
-    banned = {goes: "ann"} if dice.random() < 0.5 else None
-    made = await world.memberships.commit(chat, "x", added, {}, {goes}, {}, banned=banned)
+    added: Any = {joining: ("member", 1)}
+    banned = {leaving: "ann"} if dice.random() < 0.5 else None
+    made = await world.memberships.commit(chat, "x", added, {}, {leaving}, {}, banned=banned)
     return [made, await world.moderation.list_bans(chat.chat, None, 5)]
 
 
@@ -171,9 +169,9 @@ async def mark(world: World, dice: random.Random) -> Any:
     chat, user = dice.choice(CHATS), dice.choice(USERS)
     await world.member_state.put_marks([Mark(chat, user, dice.randint(1, 9), dice.randint(1, 9))])
     await world.member_state.add_hidden(chat, user, [dice.randint(1, 9)])
-    await world.quiet.set_until(ChatId(chat), UserId(user), dice.choice((0, int(NOW_S * 2000))))
+    await world.muted.set_until(ChatId(chat), UserId(user), dice.choice((0, int(NOW_S * 2000))))
     users = [UserId(each) for each in USERS]
-    return sorted(await world.quiet.find_unmuted(ChatId(chat), users, NOW_S))
+    return sorted(await world.muted.find_unmuted(ChatId(chat), users, NOW_S))
 
 
 async def register(world: World, dice: random.Random) -> Any:
@@ -265,7 +263,7 @@ async def archive(world: World, dice: random.Random) -> Any:
 
 
 async def scan_due(world: World, dice: random.Random) -> Any:
-    """The one Scan of a worker: whatever it passes over, what it finds is one's own."""
+    """Scan the due chats; the Scan reads items of all tenants and returns only the own ones."""
     await world.manifests.record_due(dice.choice(CHATS), START_TS)
     found: set[str] = set()
     for part in range(2):
@@ -280,8 +278,8 @@ async def scan_due(world: World, dice: random.Random) -> Any:
 
 async def remove_old(world: World, dice: random.Random) -> Any:
     chat = dice.choice(CHATS)
-    entries = await world.aged.list_between(chat, START_TS, START_TS + 3 * STEP_US)
-    return await world.aged.remove(entries, 4)
+    entries = await world.archivable.list_between(chat, START_TS, START_TS + 3 * STEP_US)
+    return await world.archivable.remove(entries, 4)
 
 
 STEPS: tuple[Step, ...] = (

@@ -1,4 +1,4 @@
-"""The door to DynamoDB, with everything that can go wrong on the way."""
+"""The DynamoDB client: errors, retries, deadlines and invalid responses."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from tests.support.servers.processes import free_port
 pytest_plugins = ["tests.integration.warm.fixtures"]
 
 LIST: dict[str, Any] = {"Limit": 1}
-# One by the SDK, one by our own transport.
-either = pytest.mark.parametrize(
+# One call by the AWS SDK, one by the product's own transport.
+both_transports = pytest.mark.parametrize(
     ("operation", "request_of"),
     [
         ("list_tables", LIST),
@@ -42,14 +42,14 @@ either = pytest.mark.parametrize(
 
 
 @contextlib.asynccontextmanager
-async def listening(answer: bytes | None) -> AsyncIterator[str]:
-    """A server that takes a request, sends `answer` and hangs up; without one it never answers."""
-    is_over = asyncio.Event()
+async def serve_response(answer: bytes | None) -> AsyncIterator[str]:
+    """Start a server that sends `answer` to each request and closes; None: it never answers."""
+    is_stopped = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         if answer is None:
-            await is_over.wait()
+            await is_stopped.wait()
         else:
             writer.write(answer)
         writer.close()
@@ -57,14 +57,14 @@ async def listening(answer: bytes | None) -> AsyncIterator[str]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        is_over.set()
+        is_stopped.set()
 
 
-@either
-async def test_call_to_a_port_where_nobody_listens_names_it_and_how_to_start_one(
+@both_transports
+async def test_call_to_a_closed_port_names_it_and_how_to_start_a_server(
     no_backoff: None, operation: str, request_of: dict[str, Any]
 ) -> None:
-    """A missing server is named with the address tried."""
+    """The error has the address and the command that starts a local server."""
     endpoint = f"http://127.0.0.1:{free_port()}"
     async with open_dynamodb(settings_for(endpoint)) as client:
         with pytest.raises(Unavailable) as caught:
@@ -74,13 +74,13 @@ async def test_call_to_a_port_where_nobody_listens_names_it_and_how_to_start_one
     assert "chatserver dev" in caught.value.message
 
 
-@either
-async def test_call_to_a_server_that_never_answers_ends_at_the_deadline(
+@both_transports
+async def test_call_to_a_hanging_server_ends_at_the_deadline(
     operation: str, request_of: dict[str, Any]
 ) -> None:
-    """Never a hang: the deadline covers all tries together."""
+    """The deadline covers all attempts together."""
     async with (
-        listening(None) as endpoint,
+        serve_response(None) as endpoint,
         open_dynamodb(settings_for(endpoint, call_timeout_s=0.3)) as client,
     ):
         started = asyncio.get_running_loop().time()
@@ -88,7 +88,7 @@ async def test_call_to_a_server_that_never_answers_ends_at_the_deadline(
             await client.call(operation, request_of)
         took_s = asyncio.get_running_loop().time() - started
 
-    assert took_s < 20  # the tries alone would take longer than any deadline
+    assert took_s < 20  # without the deadline it would never end
 
 
 @pytest.mark.parametrize(
@@ -100,12 +100,12 @@ async def test_call_to_a_server_that_never_answers_ends_at_the_deadline(
     ],
     ids=["closed", "cut short", "not http"],
 )
-@either
-async def test_call_whose_answer_is_torn_is_unavailable(
+@both_transports
+async def test_call_with_a_truncated_response_is_unavailable(
     answer: bytes, no_backoff: None, operation: str, request_of: dict[str, Any]
 ) -> None:
-    """A torn answer is the third outcome, not a wrong one."""
-    async with listening(answer) as endpoint, open_dynamodb(settings_for(endpoint)) as client:
+    """The outcome is unknown; the response is not interpreted."""
+    async with serve_response(answer) as endpoint, open_dynamodb(settings_for(endpoint)) as client:
         with pytest.raises(Unavailable, match=endpoint):
             await client.call(operation, request_of)
 
@@ -122,13 +122,13 @@ PAGE = b"<html>Service Unavailable</html>"
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "is not DynamoDB"),
         (b"HTTP/1.1 503 X\r\nContent-Length: %d\r\n\r\n%b" % (len(PAGE), PAGE), "503"),
     ],
-    ids=["damaged", "no checksum", "no json", "no request id", "a proxy's page"],
+    ids=["damaged", "no checksum", "no json", "no request id", "proxy page"],
 )
-async def test_response_that_is_damaged_or_not_dynamodbs_is_unavailable(
+async def test_damaged_or_foreign_response_is_unavailable(
     answer: bytes, error: str, no_backoff: None
 ) -> None:
-    """A response is only used if it is complete and from DynamoDB."""
-    async with listening(answer) as endpoint, open_dynamodb(settings_for(endpoint)) as client:
+    """A response is used only if it is complete and from DynamoDB."""
+    async with serve_response(answer) as endpoint, open_dynamodb(settings_for(endpoint)) as client:
         with pytest.raises(Unavailable, match=error):
             await client.call("scan", {"TableName": "t"})
 
@@ -136,7 +136,7 @@ async def test_response_that_is_damaged_or_not_dynamodbs_is_unavailable(
 async def test_proxy_of_the_environment_is_used_except_for_excluded_hosts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As the SDK: HTTP_PROXY and NO_PROXY decide."""
+    """HTTP_PROXY and NO_PROXY apply as in the AWS SDK."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.9:3128")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
@@ -157,10 +157,10 @@ async def test_proxy_of_the_environment_is_used_except_for_excluded_hosts(
     ],
     ids=["throttled", "over capacity", "500", "503", "reset", "cut"],
 )
-async def test_call_that_fails_for_a_while_is_done_in_the_end(
+async def test_call_with_temporary_errors_succeeds(
     bare: Tables, no_backoff: None, failure: Any
 ) -> None:
-    """Temporary errors are retried without the caller's knowledge."""
+    """Temporary errors are retried within the call."""
     bare.faults.add("ListTables", failure, failure)
 
     answer = await bare.client.call("list_tables", LIST)
@@ -169,10 +169,10 @@ async def test_call_that_fails_for_a_while_is_done_in_the_end(
     assert len(bare.faults.requests) == 3
 
 
-async def test_call_that_keeps_failing_is_tried_as_often_as_the_settings_say(
+async def test_call_that_keeps_failing_is_attempted_a_fixed_number_of_times(
     bare: Tables, no_backoff: None
 ) -> None:
-    """One layer of retries: the SDK adds none of its own."""
+    """There is one layer of retries: the AWS SDK adds none."""
     bare.faults.add("ListTables", *[refuse("InternalServerError", 500)] * 50)
 
     with pytest.raises(Unavailable, match="InternalServerError"):
@@ -189,10 +189,10 @@ async def test_call_that_keeps_failing_is_tried_as_often_as_the_settings_say(
         (refuse("AccessDeniedException"), ConfigError),
     ],
 )
-async def test_call_that_is_refused_is_not_tried_again(
+async def test_call_with_a_permanent_error_is_not_retried(
     bare: Tables, failure: Any, expected: type[Exception]
 ) -> None:
-    """Permanent errors are raised at once."""
+    """The error is raised after one request."""
     bare.faults.add("ListTables", failure)
 
     with pytest.raises(expected):
@@ -201,15 +201,15 @@ async def test_call_that_is_refused_is_not_tried_again(
     assert len(bare.faults.requests) == 1
 
 
-async def test_call_waits_between_tries_within_its_deadline(dynamodb: str) -> None:
-    """With real backoff, a lasting fault ends with the deadline and is named."""
+async def test_call_waits_between_attempts_within_its_deadline(dynamodb: str) -> None:
+    """With real backoff, the error at the deadline names the last cause."""
     settings = settings_for(dynamodb, call_timeout_s=0.4)
     loop, message = asyncio.get_running_loop(), ""
     async with open_dynamodb(settings) as client:
         faults = Faults(client)
         faults.add("ListTables", *[refuse("ThrottlingException")] * 1000)
         give_up = loop.time() + 30
-        # A machine that is held up may use up a deadline before there was a second try.
+        # On a slow machine the deadline may end before the second attempt.
         while len(faults.requests) < 2 and loop.time() < give_up:
             faults.requests.clear()
             began = loop.time()
@@ -223,8 +223,8 @@ async def test_call_waits_between_tries_within_its_deadline(dynamodb: str) -> No
     assert re.search(r"0\.4 s; last error: .*ThrottlingException", message)
 
 
-async def test_call_cancelled_leaves_the_client_usable(bare: Tables) -> None:
-    """A cancelled call costs its connection, not the pool."""
+async def test_client_is_usable_after_a_cancelled_call(bare: Tables) -> None:
+    """A cancelled call closes its connection, not the pool."""
     for _ in range(5):
         call = asyncio.ensure_future(bare.client.call("list_tables", LIST))
         await asyncio.sleep(0)
@@ -235,18 +235,16 @@ async def test_call_cancelled_leaves_the_client_usable(bare: Tables) -> None:
     assert "TableNames" in await bare.client.call("list_tables", LIST)
 
 
-async def test_repository_without_its_table_says_which_command_makes_it(bare: Tables) -> None:
-    """The error says how to create the tables."""
+async def test_repository_without_its_table_names_the_command_that_creates_it(bare: Tables) -> None:
+    """The error tells operators how to create the tables."""
     repository = MessageRepository(bare.client, bare.settings)
 
     with pytest.raises(TableMissing, match="chatserver tables apply"):
         await repository.find_head("d-1")
 
 
-async def test_answer_that_is_not_dynamodbs_is_unavailable_and_never_a_write_done(
-    tables: Tables, no_backoff: None
-) -> None:
-    """Something else on the port is taken neither for an empty table nor for a stored batch."""
+async def test_response_of_another_server_is_unavailable(tables: Tables, no_backoff: None) -> None:
+    """It counts neither as an empty table nor as a stored batch."""
     tables.faults.add("Query", *[reply(NOT_DYNAMODB)] * 50)
     tables.faults.add("BatchWriteItem", *[reply(NOT_DYNAMODB)] * 50)
     repository = MessageRepository(tables.client, tables.settings)
@@ -257,8 +255,10 @@ async def test_answer_that_is_not_dynamodbs_is_unavailable_and_never_a_write_don
         await repository.put_batch(batch(message(1)), timeout_s=20)
 
 
-async def test_client_without_credentials_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message says which settings are missing."""
+async def test_client_without_credentials_names_the_missing_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first call raises a ConfigError."""
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, "/nonexistent")
@@ -272,12 +272,12 @@ async def test_client_without_credentials_cannot_start(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    "changes", [{"endpoint": "no url"}, {"secret_key": None}], ids=["endpoint", "half a key"]
+    "changes", [{"endpoint": "not a url"}, {"secret_key": None}], ids=["endpoint", "half a key"]
 )
-async def test_client_with_settings_that_cannot_be_used_does_not_open(
+async def test_client_with_invalid_settings_does_not_open(
     dynamodb: str, changes: dict[str, Any]
 ) -> None:
-    """A wrong setting stops the start."""
+    """An invalid setting prevents the start."""
     settings = settings_for(dynamodb, **changes)
 
     with pytest.raises(ConfigError, match="warm"):

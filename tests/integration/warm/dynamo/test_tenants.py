@@ -1,4 +1,4 @@
-"""Tenants on the same tables and the same bucket: each is alone there, for all that it can see."""
+"""Tenants on the same tables and bucket: none can see the data of another."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ TENANTS = ("acme", "zeta", "acme-2")
 
 
 @contextlib.asynccontextmanager
-async def opened(settings: Warm, tenant: str) -> AsyncIterator[World]:
-    """A deployment of a tenant."""
+async def open_tenant(settings: Warm, tenant: str) -> AsyncIterator[World]:
+    """Open the repositories of a tenant's deployment."""
     own = settings.model_copy(update={"tenant": tenant})
     async with open_dynamodb(own) as client:
         yield World(client, own)
 
 
 async def scan_raw(client: DynamoClient, settings: Warm, index: bool) -> list[tuple[str, Item]]:
-    """Every item of every table, or every row of every index, as it is stored."""
+    """Return every item of every table, or every row of every index, as it is stored."""
     found: list[tuple[str, Item]] = []
     for table in TABLES:
         names: list[str | None] = [each.name for each in table.indexes] if index else [None]
@@ -60,18 +60,18 @@ async def scan_raw(client: DynamoClient, settings: Warm, index: bool) -> list[tu
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_tenants_never_see_each_other_whatever_they_do(
+async def test_tenants_never_see_each_other_in_random_operations(
     dynamodb: str, tables: Tables, seed: int
 ) -> None:
-    """The same ids on the same tables: each gets what it would get on tables of its own."""
+    """With the same ids on shared tables, each gets the results of separate tables."""
     dice = random.Random(seed)
     async with contextlib.AsyncExitStack() as stack:
         pairs: list[tuple[World, World]] = []
         for tenant in TENANTS[:2]:
-            shared = await stack.enter_async_context(opened(tables.settings, tenant))
-            alone = await stack.enter_async_context(opened(settings_for(dynamodb), ""))
+            shared = await stack.enter_async_context(open_tenant(tables.settings, tenant))
+            alone = await stack.enter_async_context(open_tenant(settings_for(dynamodb), ""))
             await apply_tables(alone.client, alone.settings, poll_s=0.01)
-            # As `migrate up` would have it.
+            # As after `migrate up`.
             state = await SchemaRows(alone.client, alone.settings).get_state()
             await SchemaRows(shared.client, shared.settings).raise_state(state)
             pairs.append((shared, alone))
@@ -83,7 +83,7 @@ async def test_tenants_never_see_each_other_whatever_they_do(
             assert found == wanted, step.__name__
             values += found is not None and not isinstance(found, str)
 
-    assert values > 50, "the steps did not do much"
+    assert values > 50, "too few steps returned a value"
     for is_index in (False, True):
         rows = await scan_raw(tables.client, tables.settings, is_index)
         seen: set[str] = set()
@@ -93,36 +93,42 @@ async def test_tenants_never_see_each_other_whatever_they_do(
             (tenant,) = {key.partition("/")[0] for key in keys}
             if item.get("PK", {}).get("S") != "schema":
                 seen.add(tenant)
-        # What made the tables, without a tenant, left its one row.
+        # The process that created the tables has no tenant and wrote one row.
         assert seen - {"schema"} == set(TENANTS[:2])
 
 
-async def test_item_of_a_foreign_key_is_no_tenants(tables: Tables) -> None:
-    """A key as another deployment spells it is a key within one's own."""
-    async with opened(tables.settings, "acme") as acme, opened(tables.settings, "zeta") as zeta:
+async def test_item_of_another_tenant_is_not_readable_by_its_key(tables: Tables) -> None:
+    """A stored key of another tenant is interpreted within the own tenant."""
+    async with (
+        open_tenant(tables.settings, "acme") as acme,
+        open_tenant(tables.settings, "zeta") as zeta,
+    ):
         await zeta.messages.put_batch(batch(message(1, "d-1")), 20)
         await acme.messages.put_batch(batch(message(2, "d-2")), 20)
 
         for chat in ("zeta/d-1", "../zeta/d-1", "d-1"):
             assert await acme.messages.list_after(chat, 0, 10) == []
         assert [each.chat for each in await zeta.messages.list_after("d-1", 0, 10)] == ["d-1"]
-        # And what came by another way is refused, not shown.
+        # An item of another tenant in a response is refused.
         table = MESSAGES.name_in(tables.settings)
         raw = (await tables.client.call("scan", {"TableName": table}))["Items"]
         assert {item["chatid"]["S"] for item in raw} == {"zeta/d-1", "acme/d-2"}
         with pytest.raises(CorruptData, match="another tenant"):
-            acme.client._tenancy.incoming(  # type: ignore[union-attr]  # it has a tenant
+            acme.client._tenancy.incoming(  # type: ignore[union-attr]  # has a tenant
                 "get_item", {"TableName": table},
                 {"Item": next(item for item in raw if item["chatid"]["S"] == "zeta/d-1")},
             )  # fmt: skip
 
 
-async def test_schema_is_noted_for_each_tenant(tables: Tables) -> None:
-    """A tenant on tables that exist is at schema 1 until `migrate up`, which takes its own items.
+async def test_schema_version_is_stored_for_each_tenant(tables: Tables) -> None:
+    """A tenant on existing tables is at schema 1 until its own `migrate up`.
 
-    Its Scan goes through the tables of all.
+    The migration changes only the tenant's items, although it scans the shared tables.
     """
-    async with opened(tables.settings, "acme") as acme, opened(tables.settings, "zeta") as zeta:
+    async with (
+        open_tenant(tables.settings, "acme") as acme,
+        open_tenant(tables.settings, "zeta") as zeta,
+    ):
         for world in (acme, zeta):
             changes = await apply_tables(world.client, world.settings, poll_s=0.01)
             assert all(change.action == "kept" for change in changes)
@@ -141,9 +147,9 @@ async def test_schema_is_noted_for_each_tenant(tables: Tables) -> None:
         assert own.version == NEWEST
 
 
-async def test_tables_made_by_a_tenant_are_at_its_newest_schema(bare: Tables) -> None:
-    """As without one."""
-    async with opened(bare.settings, "acme") as acme:
+async def test_tables_created_by_a_tenant_are_at_the_newest_schema(bare: Tables) -> None:
+    """The schema item has the tenant's prefix."""
+    async with open_tenant(bare.settings, "acme") as acme:
         await apply_tables(acme.client, acme.settings, poll_s=0.01)
 
         state = await SchemaRows(acme.client, acme.settings).get_state()
@@ -154,11 +160,11 @@ async def test_tables_made_by_a_tenant_are_at_its_newest_schema(bare: Tables) ->
     assert [(row["PK"]["S"], row["SK"]["S"]) for row in rows] == [("acme/schema", "acme/schema")]
 
 
-async def test_condition_that_fails_shows_what_stands_there_without_the_mark(
+async def test_failed_condition_returns_the_item_without_the_tenant_prefix(
     tables: Tables,
 ) -> None:
-    """Of a single write, and of the actions of a transaction."""
-    async with opened(tables.settings, "acme") as acme:
+    """For single writes and for transactions."""
+    async with open_tenant(tables.settings, "acme") as acme:
         made = await acme.directory.create_group("g-1", "ann", ["ben"], "n", 1.0)
         assert await acme.directory.create_group("g-1", "ann", ["ben"], "n", 2.0) == made
         first = await acme.directory.put_user_if_absent("ann", "Ann", 1.0)
@@ -172,7 +178,7 @@ async def test_condition_that_fails_shows_what_stands_there_without_the_mark(
 
 
 def cold_of(endpoint: str, bucket: str, tenant: str) -> Cold:
-    """Settings of S3 as a tenant's process has them."""
+    """Return the S3 settings of a tenant's process."""
     cold = Cold(
         endpoint=endpoint, bucket=bucket, access_key=ACCESS_KEY, secret_key=SECRET_KEY,
         origins=[f"https://{tenant or 'nobody'}.example"], call_timeout_s=30,
@@ -180,8 +186,8 @@ def cold_of(endpoint: str, bucket: str, tenant: str) -> Cold:
     return Settings(warm=Warm(tenant=tenant), cold=cold).cold
 
 
-async def do_with_objects(store: ObjectStore) -> list[Any]:
-    """Write, copy, list and read objects; return what is seen."""
+async def use_objects(store: ObjectStore) -> list[Any]:
+    """Write, copy, list and read objects; return the results."""
     await store.call("put_object", Key="uploads/x", Body=store.prefix.encode() or b"-")
     source = {"Bucket": store.bucket, "Key": "uploads/x"}
     await store.call("copy_object", Key="attachments/y", CopySource=source)
@@ -201,8 +207,8 @@ async def do_with_objects(store: ObjectStore) -> list[Any]:
     ]
 
 
-async def test_objects_of_tenants_are_below_their_names(s3: str) -> None:
-    """Names, copies, listings, links and rules of the bucket; in one bucket for all."""
+async def test_objects_of_tenants_are_below_their_prefixes(s3: str) -> None:
+    """Keys, copies, listings, links and bucket rules, in one shared bucket."""
     bucket = f"t{secrets.token_hex(8)}"
     async with contextlib.AsyncExitStack() as stack:
         stores = {}
@@ -211,7 +217,7 @@ async def test_objects_of_tenants_are_below_their_names(s3: str) -> None:
             stores[tenant] = await stack.enter_async_context(open_s3(cold))
             await apply_bucket(stores[tenant], cold)
             assert {each.action for each in await apply_bucket(stores[tenant], cold)} == {"kept"}
-        seen = [await do_with_objects(store) for store in stores.values()]
+        seen = [await use_objects(store) for store in stores.values()]
         whole = await stack.enter_async_context(open_s3(cold_of(s3, bucket, "")))
         listed = await whole.call("list_objects_v2")
         rules = (await whole.call("get_bucket_lifecycle_configuration"))["Rules"]
@@ -219,12 +225,12 @@ async def test_objects_of_tenants_are_below_their_names(s3: str) -> None:
         await stores["acme"].call("delete_object", Key="uploads/x")
         with pytest.raises(ObjectMissing):
             await stores["acme"].read("uploads/x", size_max=9)
-        left = await stores["zeta"].read("uploads/x", size_max=9)
+        remaining = await stores["zeta"].read("uploads/x", size_max=9)
 
     names = ["attachments/y", "uploads/x"]
     held = [Held("attachments", 1, 5), Held("uploads", 1, 5)]
     assert seen == [[["exports/z.zip"], [names[0]], True, (held, True), names[1], True]] * 2
-    assert left == b"zeta/"
+    assert remaining == b"zeta/"
     assert sorted(each["Key"] for each in listed["Contents"]) == [
         f"{tenant}/{name}" for tenant in stores for name in names
     ]

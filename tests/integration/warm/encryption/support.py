@@ -1,4 +1,4 @@
-"""Support of the encryption tests: an archiving worker with keys, and the raw stores."""
+"""Helpers of the encryption tests: a worker process with keys, and reads of the raw stores."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ OLD_TS = 1_600_000_000_000_000
 SECRET_WORD = "xylophone"  # in every body
 INLINE_MAX = 1000
 
-# Of a slow S3: long bodies would stay in their items.
+# With the default, long bodies would stay in their items if S3 is slow.
 PATIENT = {"chatserver.warm.messages.long_bodies.BODY_PUT_TIMEOUT_S": 60.0}
 
 
 @dataclasses.dataclass
 class Vault:
-    """Stores of a tenant. `raw` reads them without keys."""
+    """The stores of a deployment. `raw` reads DynamoDB without decryption."""
 
     redis_url: str
     warm: Warm
@@ -57,7 +57,7 @@ class Vault:
     async def process(
         self, encryption: Encryption | None = None, tenant: str | None = None
     ) -> AsyncIterator[Process]:
-        """The parts of a worker process, with caches of its own."""
+        """Start the components of a worker process, with separate caches."""
         warm = self.warm if tenant is None else self.warm.model_copy(update={"tenant": tenant})
         archive = config.Archive(
             retention_s=1, segment_entries_min=1, segment_entries_max=40, wait_s=0
@@ -75,15 +75,15 @@ class Vault:
 
     @property
     def off(self) -> Encryption:
-        """The settings before encryption was turned on."""
+        """The settings without encryption."""
         return Encryption()
 
     def keys(self) -> KeyRows:
-        """The wrapped keys."""
+        """Return the repository of wrapped keys."""
         return KeyRows(self.raw, self.warm)
 
     async def scan(self) -> list[tuple[str, Item]]:
-        """Every item of every table, as it is stored."""
+        """Return every item of every table as it is stored, with the table name."""
         found: list[tuple[str, Item]] = []
         for table in TABLES:
             request: dict[str, Any] = {"TableName": table.name_in(self.warm)}
@@ -96,7 +96,7 @@ class Vault:
         return found
 
     async def item(self, chat: str, ts: int) -> Item:
-        """An item as it is stored."""
+        """Return an item as it is stored."""
         table = f"{self.warm.table_prefix}messages"
         key = {"chatid": {"S": chat}, "ts": {"N": str(ts)}}
         answer = await self.raw.call(
@@ -106,13 +106,13 @@ class Vault:
         return item
 
     async def put(self, item: Item) -> None:
-        """Write an item past the product, as an intruder would."""
+        """Write an item without the product, as an intruder would."""
         await self.raw.call(
             "put_item", {"TableName": f"{self.warm.table_prefix}messages", "Item": item}
         )
 
     async def objects(self) -> dict[str, bytes]:
-        """Every object of the bucket, unpacked."""
+        """Return every object of the bucket, decompressed."""
         listed = await self.store.call("list_objects_v2")
         found = {}
         for each in listed.get("Contents", ()):
@@ -123,7 +123,7 @@ class Vault:
         return found
 
     async def find_word(self, word: str = SECRET_WORD) -> list[str]:
-        """Where the bytes of a word are, in any table or object."""
+        """Return the items and object keys that contain a word."""
         found = [
             f"{table}: {item}"
             for table, item in await self.scan()
@@ -134,7 +134,7 @@ class Vault:
 
 
 def _bytes_in(item: Item) -> bytes:
-    """An item's JSON and its decoded binary values."""
+    """Return an item's JSON and its decoded binary values."""
     values = [bytes_of(value) for value in item.values() if "B" in value]
     return b"\n".join([msgspec.json.encode(item), *values])
 
@@ -147,37 +147,37 @@ class Process:
     chat: str = dataclasses.field(default_factory=lambda: f"d-{secrets.token_hex(6)}")
 
     async def write(self, *seqs: int, chat: str | None = None, **changes: Any) -> None:
-        """Persist messages of 2020, whose bodies have the secret word."""
+        """Persist messages of 2020 whose bodies contain the secret word."""
         await _until_available(lambda: self.write_once(*seqs, chat=chat, **changes))
 
     async def write_once(self, *seqs: int, chat: str | None = None, **changes: Any) -> None:
-        """Write as `write` does, or raise Unavailable."""
+        """Write like `write`, but do not retry if a store is unavailable."""
         messages = [self.made(seq, chat or self.chat, **changes) for seq in seqs]
         await self.container.messages.put_batch([PersistItem(m, "bob") for m in messages], 20)
 
     def made(self, seq: int, chat: str | None = None, **changes: Any) -> Any:
-        """A message as `write` stores it."""
+        """Create a message as `write` stores it."""
         fields = {"ts": OLD_TS + seq * 1000, "body": text_of(seq), **changes}
         return message(seq, chat or self.chat, **fields)
 
     async def archive(self, chat: str) -> None:
-        """Move all of a chat to S3."""
+        """Archive a whole chat in S3."""
         archiver = self.container.get(ArchiveContainer).archiver
         await _until_available(lambda: archiver.visit(ChatId(chat)))
 
     async def read(self, chat: str, limit: int = 200) -> list[Any]:
-        """The entries of a chat, from all tiers but Redis."""
+        """Return the entries of a chat from DynamoDB and S3."""
         page = await self.container.older_tiers.read_run(chat, None, 0, limit, None)
         return page.messages
 
     async def bodies(self, chat: str) -> list[str]:
-        """The texts of a chat."""
+        """Return the bodies of a chat."""
         found = await _until_available(lambda: self.read(chat))
         return [each.body for each in found]
 
 
 async def _until_available(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Attempt again while KMS takes longer than a call may, as on a busy machine."""
+    """Retry while KMS exceeds the deadline of a call, as on a slow machine."""
 
     async def once() -> tuple[T] | None:
         try:
@@ -191,7 +191,7 @@ async def _until_available(attempt: Callable[[], Awaitable[T]]) -> T:
 
 
 def text_of(seq: int) -> str:
-    """The body of a message."""
+    """Return the body of a message."""
     return f"{SECRET_WORD} {seq} ⟨é⟩"
 
 
@@ -202,7 +202,7 @@ LONG = f"{SECRET_WORD} " + "long " * INLINE_MAX
 async def open_vault(
     redis_url: str, dynamodb: str, s3: str, folder: Path, **encryption: Any
 ) -> AsyncIterator[Vault]:
-    """Tables and a bucket of the test, and a key file unless `encryption` differs."""
+    """Create tables and a bucket for a test, with a key file unless `encryption` is given."""
     warm = settings_for(dynamodb, body_inline_bytes_max=INLINE_MAX)
     cold = Cold(
         endpoint=s3,

@@ -47,7 +47,7 @@ def edit(chat: str, seq: int, target: int, body: str) -> frames.Message:
 
 
 async def test_no_text_is_in_any_table_or_object(vault: Vault) -> None:
-    """Of messages, edits, long bodies, copies under a legal hold, and archive segments."""
+    """Messages, edits, long bodies, copies under legal hold and archive segments are encrypted."""
     async with vault.process() as process:
         chat, cold = process.chat, f"{process.chat}c"
         await process.write(*TEN)
@@ -80,7 +80,7 @@ FILE = File(
 
 
 async def put_named_files(process: Process) -> Attachments:
-    """Store a file, and messages with its name: in DynamoDB, under a hold, in the archive."""
+    """Store a file, and messages with its name in DynamoDB, under legal hold and in the archive."""
     chat, cold, container = process.chat, f"{process.chat}c", process.container
     rows = Attachments(container.dynamodb, container.settings.warm)
     await rows.create_file(FILE, Bounds(100, 10, 1000))
@@ -96,8 +96,8 @@ async def put_named_files(process: Process) -> Attachments:
     return rows
 
 
-async def test_names_of_files_are_encrypted_with_the_bodies(vault: Vault) -> None:
-    """Of messages with and without a text, copies, archive segments, and of the files."""
+async def test_file_names_are_encrypted_like_bodies(vault: Vault) -> None:
+    """In messages with and without a text, copies, archive segments, and file items."""
     async with vault.process() as process:
         chat, cold = process.chat, f"{process.chat}c"
         rows = await put_named_files(process)
@@ -121,8 +121,8 @@ async def test_names_of_files_are_encrypted_with_the_bodies(vault: Vault) -> Non
         assert await rows.find_file(FILE.id) == dataclasses.replace(FILE, name="")
 
 
-async def test_names_of_files_are_plain_without_encryption(vault: Vault) -> None:
-    """The search would find them."""
+async def test_find_word_finds_file_names_without_encryption(vault: Vault) -> None:
+    """The check of the encryption tests detects plain file names in every place."""
     async with vault.process(vault.off) as process:
         await put_named_files(process)
 
@@ -131,8 +131,8 @@ async def test_names_of_files_are_plain_without_encryption(vault: Vault) -> None
     assert found == {"messages", "directory", "archive"}
 
 
-async def test_search_finds_the_text_without_encryption(vault: Vault) -> None:
-    """The search of these tests would find what it should not."""
+async def test_find_word_finds_bodies_without_encryption(vault: Vault) -> None:
+    """The check of the encryption tests detects plain bodies in every place."""
     async with vault.process(vault.off) as process:
         cold = f"{process.chat}c"
         await process.write(1)
@@ -150,7 +150,7 @@ async def test_search_finds_the_text_without_encryption(vault: Vault) -> None:
 
 
 async def test_value_moved_to_another_item_or_object_is_refused(vault: Vault) -> None:
-    """An intruder who can write to DynamoDB and S3 cannot show anybody another text."""
+    """An intruder who can write to DynamoDB and S3 cannot swap the texts of messages."""
     async with vault.process() as process:
         chat = process.chat
         await process.write(1, 2)
@@ -172,7 +172,7 @@ async def test_value_moved_to_another_item_or_object_is_refused(vault: Vault) ->
 
 
 async def test_changed_value_is_refused(vault: Vault) -> None:
-    """A flipped bit is no other text."""
+    """A flipped bit is detected."""
     async with vault.process() as process:
         await process.write(1)
         item = await vault.item(process.chat, OLD_TS + 1000)
@@ -184,7 +184,7 @@ async def test_changed_value_is_refused(vault: Vault) -> None:
             await process.container.messages.list_after(process.chat, 0, 1)
 
 
-async def test_plain_and_encrypted_messages_are_one_history(vault: Vault) -> None:
+async def test_history_may_have_plain_and_encrypted_messages(vault: Vault) -> None:
     """Messages from before encryption stay readable and can be changed."""
     async with vault.process(vault.off) as process:
         chat, cold = process.chat, f"{process.chat}c"
@@ -205,11 +205,11 @@ async def test_plain_and_encrypted_messages_are_one_history(vault: Vault) -> Non
         ]  # fmt: skip
         assert await process.bodies(cold) == [text_of(seq) for seq in TEN]
         assert "S" in (await vault.item(chat, OLD_TS + 1000))["body"]
-        assert "B" in (await vault.item(chat, OLD_TS + 2000))["body"], "a change encrypts"
+        assert "B" in (await vault.item(chat, OLD_TS + 2000))["body"], "a change encrypts the body"
 
 
 async def test_reaction_keeps_the_encrypted_body(vault: Vault) -> None:
-    """A change of something else reads and writes no text of its own."""
+    """A change of other attributes does not encrypt the body again."""
     async with vault.process() as process:
         chat, ts = process.chat, OLD_TS + 1000
         await process.write(1)
@@ -226,8 +226,8 @@ async def test_reaction_keeps_the_encrypted_body(vault: Vault) -> None:
         assert found.message.reactions == {"bob": "👍"}
 
 
-async def test_repeated_writes_are_equal(vault: Vault) -> None:
-    """A retry after a lost response changes no byte."""
+async def test_repeated_write_stores_the_same_bytes(vault: Vault) -> None:
+    """A retry after a lost response does not change the item."""
     async with vault.process() as process:
         await process.write(1)
         before = await vault.item(process.chat, OLD_TS + 1000)
@@ -236,8 +236,8 @@ async def test_repeated_writes_are_equal(vault: Vault) -> None:
         assert await vault.item(process.chat, OLD_TS + 1000) == before
 
 
-async def test_tenants_have_keys_of_their_own(vault: Vault) -> None:
-    """On the same tables, with the same key file: an item of another tenant is not readable."""
+async def test_tenants_have_separate_keys(vault: Vault) -> None:
+    """With the same tables and key file, an item moved from another tenant is not readable."""
     async with vault.process(tenant="acme") as acme, vault.process(tenant="zeta") as zeta:
         await acme.write(1)
         await zeta.write(1, chat=acme.chat)
@@ -251,7 +251,7 @@ async def test_tenants_have_keys_of_their_own(vault: Vault) -> None:
 
 
 async def test_rotation_under_load_loses_nothing(vault: Vault) -> None:
-    """Writers and readers go on while the key is rotated; every text stays readable."""
+    """Writers and readers continue during rotations, and every text stays readable."""
     encryption = vault.encryption.model_copy(update={"cache_s": 1.0})
     async with vault.process(encryption) as process, vault.process(encryption) as reader:
         chat, is_done, versions = process.chat, asyncio.Event(), set[int]()
@@ -287,13 +287,13 @@ async def test_rotation_under_load_loses_nothing(vault: Vault) -> None:
         total, found = written[0], list[str]()
         while len(found) < total:
             page = await reader.container.messages.list_after(chat, len(found), 200)
-            assert page, f"nothing after {len(found)} of {total}"
+            assert page, f"no messages after {len(found)} of {total}"
             found += [each.body for each in page]
         assert found == [text_of(seq) for seq in range(1, total + 1)]
 
 
-async def test_other_key_file_reads_nothing_and_loses_nothing(vault: Vault, tmp_path: Path) -> None:
-    """Wrong keys are an outage: reads and writes fail until the right ones are back."""
+async def test_wrong_key_file_makes_messages_unavailable(vault: Vault, tmp_path: Path) -> None:
+    """Reads and writes fail until the right keys are restored; nothing is lost."""
     from chatserver.encryption.key_file import new_line
 
     async with vault.process() as process:
@@ -312,7 +312,7 @@ async def test_other_key_file_reads_nothing_and_loses_nothing(vault: Vault, tmp_
 
 
 async def test_deleted_keys_leave_tombstones_everywhere(vault: Vault) -> None:
-    """Readers get deleted messages with the reason; workers continue; new messages are fine."""
+    """Readers get tombstones with `shredded`; workers continue; new messages are readable."""
     async with vault.process() as process:
         chat, cold = process.chat, f"{process.chat}c"
         await process.write(*TEN)
@@ -329,20 +329,20 @@ async def test_deleted_keys_leave_tombstones_everywhere(vault: Vault) -> None:
     async with vault.process() as process:
         for each in [*await process.read(chat), *await process.read(cold)]:
             assert (each.body, each.deleted, each.shredded) == ("", True, True)
-            assert each.sender == "alice", "who wrote when is not encrypted"
+            assert each.sender == "alice", "the sender is not encrypted"
         assert len(await process.read(chat)) == 11 and len(await process.read(cold)) == 10
         copies = await process.container.holds.list_copies(chat, 10)
         assert [(each.body, each.shredded) for each in copies.items] == [("", True)]
         checked = await process.container.archivable.list_checked(chat, 0, OLD_TS * 2)
         assert {each.verdict for each in checked} == {"unverified"}
-        # Changes of lost messages have no effect; new messages have a new key.
+        # Changes of unreadable messages have no effect; new messages have a new key.
         await process.container.message_changes.apply(chat, OLD_TS + 1000, [edit(chat, 13, 1, "x")])
         await process.write(14, chat=f"{chat}n")
         await process.archive(chat)
 
         found = await process.read(chat)
         assert [each.seq for each in found] == list(range(1, 12))
-        assert all(each.shredded for each in found), "in the archive too"
+        assert all(each.shredded for each in found), "not all archived messages are shredded"
         tally = Tally()
         audit = make_audit(
             process.container.settings,
@@ -364,7 +364,7 @@ async def no_progress() -> None:
     """Ignore progress."""
 
 
-async def test_item_of_the_stream_is_decrypted(vault: Vault) -> None:
+async def test_old_image_of_the_stream_is_decrypted(vault: Vault) -> None:
     """An item that TTL removed too early is restored from its encrypted old image."""
     async with vault.process() as process:
         await process.write(1)
@@ -379,7 +379,7 @@ async def test_item_of_the_stream_is_decrypted(vault: Vault) -> None:
 
 
 async def test_audit_compares_decrypted_texts(vault: Vault) -> None:
-    """An item that differs from its segment is found, though both are encrypted."""
+    """The audit reports an item that differs from its encrypted segment."""
     async with vault.process() as process:
         chat, container = process.chat, process.container
         await process.write(*TEN)
@@ -397,7 +397,7 @@ async def test_audit_compares_decrypted_texts(vault: Vault) -> None:
 
 
 async def test_replayed_and_late_entries_are_encrypted(vault: Vault) -> None:
-    """A dead letter that is stored later, and an edit of an archived message."""
+    """A replayed dead letter, and an edit of an archived message."""
     async with vault.process() as process:
         chat, changes = process.chat, process.container.message_changes
         await process.write(*TEN)
@@ -408,7 +408,7 @@ async def test_replayed_and_late_entries_are_encrypted(vault: Vault) -> None:
         await process.container.messages.put_batch([PersistItem(tombstone, None)], 20)
 
         assert await changes.replay(PersistItem(lost, "bob"))
-        assert await changes.replay(PersistItem(lost, "bob")), "twice is once"
+        assert await changes.replay(PersistItem(lost, "bob")), "a second replay failed"
 
         assert await vault.find_word() == []
         assert await process.bodies(f"{chat}r") == [text_of(1)]

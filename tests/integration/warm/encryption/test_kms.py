@@ -1,4 +1,4 @@
-"""Data keys wrapped by a KMS server, its outages, and the change from a key file."""
+"""Data keys wrapped by a KMS server: encryption context, outages, and migration from a key file."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def vault(
 async def test_data_key_is_wrapped_by_kms_with_tenant_and_version(
     vault: Vault, sdk: Any, key: str
 ) -> None:
-    """KMS decrypts it with exactly this encryption context, and with no other."""
+    """KMS decrypts the key only with this encryption context."""
     async with vault.process() as process:
         await process.write(1)
     async with vault.process() as other:
@@ -87,7 +87,7 @@ async def test_data_key_is_wrapped_by_kms_with_tenant_and_version(
 async def test_messages_are_accepted_without_kms_and_stored_when_it_is_back(
     vault: Vault, kms: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Persistence waits and catches up; nothing is lost, and nothing is stored as plain text."""
+    """The persist worker retries; nothing is lost, and nothing is stored as plain text."""
     async with TcpProxy(kms.launch.port) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL_KMS", f"http://127.0.0.1:{proxy.port}")
         proxy.is_refusing = True
@@ -102,7 +102,7 @@ async def test_messages_are_accepted_without_kms_and_stored_when_it_is_back(
                         audience, *(f"{SECRET_WORD} {number}-{n}" for n in range(20))
                     )
                 made = proxy.connections_made
-                await eventually(lambda: proxy.connections_made > made + 1, what="another try")
+                await eventually(lambda: proxy.connections_made > made + 1, what="another attempt")
                 assert not task.done()
                 assert await container.messages.list_after(audience.chat, 0, 10) == []
 
@@ -121,8 +121,10 @@ async def test_messages_are_accepted_without_kms_and_stored_when_it_is_back(
     assert await vault.find_word() == []
 
 
-async def test_disabled_kms_key_is_an_outage(vault: Vault, sdk: Any, key: str) -> None:
-    """Reads fail until it is enabled again; nothing counts as deleted."""
+async def test_disabled_kms_key_makes_messages_unavailable(
+    vault: Vault, sdk: Any, key: str
+) -> None:
+    """Reads fail until the key is enabled again; messages do not count as deleted."""
     async with vault.process() as process:
         await process.write(1)
     sdk.disable_key(KeyId=key)
@@ -135,22 +137,22 @@ async def test_disabled_kms_key_is_an_outage(vault: Vault, sdk: Any, key: str) -
         assert await again.bodies(process.chat) == [text_of(1)]
 
 
-async def test_keys_of_a_file_are_wrapped_by_kms_then(
+async def test_data_keys_wrapped_by_a_file_are_rewrapped_by_kms(
     vault: Vault, key: str, tmp_path: Path
 ) -> None:
-    """A deployment moves from a key file to KMS, and needs the file no more."""
+    """After the rewrap a deployment does not need the key file."""
     by_file = Encryption(provider="file", key_file=tmp_path / "keys")
     async with vault.process(by_file) as process:
         await process.write(1)
     both = vault.encryption.model_copy(update={"key_file": tmp_path / "keys"})
-    async with vault.process(both) as process_2:
-        ring = process_2.container.dynamodb.cipher
+    async with vault.process(both) as other_process:
+        ring = other_process.container.dynamodb.cipher
         assert isinstance(ring, KeyRing)
         (stored,) = await vault.keys().list_all()
         assert stored.wrapped is not None and stored.wrapped.by.startswith("file:")
         again = await ring.rewrap(stored)
         assert await vault.keys().replace(1, stored.wrapped, again)
-        assert not await vault.keys().replace(1, stored.wrapped, again), "done already"
+        assert not await vault.keys().replace(1, stored.wrapped, again), "already replaced"
 
-    async with vault.process() as process_3:
-        assert await process_3.bodies(process.chat) == [text_of(1)]
+    async with vault.process() as third_process:
+        assert await third_process.bodies(process.chat) == [text_of(1)]

@@ -1,4 +1,4 @@
-"""Re-encryption of what is stored, the commands, and the check against turning it off."""
+"""Re-encryption of stored data, the commands, and the check against disabling encryption."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from workers.archive.reencryption import Reencryption
 
 TEN = range(1, 11)
 ADA = CompanionId(UserId("ai-ada"))
-REMEMBERED = Entry("f1", "fact", SECRET_WORD, (), 1, 1, 4_000_000_000_000)
+MEMORY_ENTRY = Entry("f1", "fact", SECRET_WORD, (), 1, 1, 4_000_000_000_000)
 POST = Post("01KAJ5W3N0TBJ8QW6X1V7ZC2YD", "alice", SECRET_WORD, 1)  # type: ignore[arg-type]
 
 
@@ -59,7 +59,7 @@ def reencryption_of(process: Process) -> Reencryption:
 
 
 async def fill(process: Process) -> None:
-    """Write something of each kind."""
+    """Write one value of each encrypted kind."""
     container, chat, cold = process.container, process.chat, f"{process.chat}c"
     await process.write(*TEN)
     await process.write(11, body=LONG)
@@ -72,12 +72,12 @@ async def fill(process: Process) -> None:
     )
     await SocialPosts(container.dynamodb, container.settings.warm).create_post(POST)
     await MemoryRows(container.dynamodb, container.settings.warm).update(
-        UserId("alice"), ADA, lambda memory: dataclasses.replace(memory, entries=(REMEMBERED,))
+        UserId("alice"), ADA, lambda memory: dataclasses.replace(memory, entries=(MEMORY_ENTRY,))
     )
 
 
-async def check(process: Process, chat: str) -> None:
-    """Everything that `fill` wrote is readable."""
+async def check_readable(process: Process, chat: str) -> None:
+    """Check that everything that `fill` wrote is readable."""
     container = process.container
     assert await process.bodies(chat) == [*(text_of(seq) for seq in TEN), LONG]
     assert await process.bodies(f"{chat}c") == [text_of(seq) for seq in TEN]
@@ -89,11 +89,11 @@ async def check(process: Process, chat: str) -> None:
     posts = SocialPosts(container.dynamodb, container.settings.warm)
     assert await posts.get_post(POST.author, POST.id) == POST
     rows = MemoryRows(container.dynamodb, container.settings.warm)
-    assert (await rows.get(UserId("alice"), ADA)).entries == (REMEMBERED,)
+    assert (await rows.get(UserId("alice"), ADA)).entries == (MEMORY_ENTRY,)
 
 
 async def versions_in(vault: Vault) -> set[int]:
-    """The versions of the data key that the stored values have."""
+    """Return the data key versions of the stored values."""
     found = set()
     for table, item in await vault.scan():
         for name, value in item.items():
@@ -108,16 +108,16 @@ async def versions_in(vault: Vault) -> set[int]:
     return found
 
 
-async def test_everything_that_was_plain_is_encrypted(vault: Vault) -> None:
-    """Items, long bodies, segments, copies, summaries and posts; twice changes nothing."""
+async def test_reencryption_encrypts_all_plain_values(vault: Vault) -> None:
+    """Items, long bodies, segments, copies, summaries and posts; a second run changes nothing."""
     async with vault.process(vault.off) as plain:
         await fill(plain)
-        # A copy as earlier releases stored it.
+        # A copy in the format of earlier releases.
         old = codec.encode(plain.made(6)).decode()
         await vault.put({"chatid": {"S": f"{plain.chat}o#held"}, "ts": {"N": "1"},
                          "seq": {"N": "6"}, "copy": {"S": old}})  # fmt: skip
-        # The directory of a real deployment lists this chat.
-        await list_chat(vault, f"{plain.chat}c")
+        # In a real deployment the directory has an item of this chat.
+        await put_chat_item(vault, f"{plain.chat}c")
     assert len(await vault.find_word()) == 17
 
     async with vault.process() as process:
@@ -125,40 +125,40 @@ async def test_everything_that_was_plain_is_encrypted(vault: Vault) -> None:
 
         assert await vault.find_word() == []
         assert (done.items, done.objects, done.segments, done.refused) == (16, 1, 1, 0)
-        await check(process, plain.chat)
+        await check_readable(process, plain.chat)
         again = await reencryption_of(process).run(lambda _: None)
         assert (again.items, again.objects, again.segments) == (0, 0, 0)
         (copy,) = (await process.container.holds.list_copies(f"{plain.chat}o", 9)).items
         assert copy.body == text_of(6)
-        assert await process.archive(f"{plain.chat}c") is None, "the archive goes on"
+        assert await process.archive(f"{plain.chat}c") is None, "archiving still works"
 
 
-async def list_chat(vault: Vault, chat: str) -> None:
-    """Write the row by which scans find a chat."""
+async def put_chat_item(vault: Vault, chat: str) -> None:
+    """Write the directory item by which scans find a chat."""
     item = {"PK": {"S": f"c#{chat}"}, "SK": {"S": f"c#{chat}"}, "version": {"N": "1"}}
     table = f"{vault.warm.table_prefix}directory"
     await vault.raw.call("put_item", {"TableName": table, "Item": item})
 
 
-async def test_values_of_older_keys_get_the_current_one(vault: Vault) -> None:
-    """After a rotation the old version encrypts nothing any more."""
+async def test_values_with_an_older_key_are_reencrypted_with_the_current_one(vault: Vault) -> None:
+    """After a rotation and the run, no value has the old version."""
     async with vault.process() as process:
         await fill(process)
-        await list_chat(vault, f"{process.chat}c")
+        await put_chat_item(vault, f"{process.chat}c")
         assert await versions_in(vault) == {1}
-    async with vault.process() as process_2:
-        cipher = process_2.container.dynamodb.cipher
+    async with vault.process() as second:
+        cipher = second.container.dynamodb.cipher
         assert isinstance(cipher, KeyRing)
         await cipher.create_version()
 
-        await reencryption_of(process_2).run(lambda _: None)
+        await reencryption_of(second).run(lambda _: None)
 
         assert await versions_in(vault) == {2}
-        await check(process_2, process.chat)
+        await check_readable(second, process.chat)
 
 
 class Cli:
-    """The command line of a deployment."""
+    """Runs commands with the settings of a deployment."""
 
     def __init__(self, vault: Vault, **settings: str) -> None:
         warm, cold = vault.warm, vault.cold
@@ -180,24 +180,24 @@ class Cli:
             **settings,
         }
 
-    def run(self, *words: str, answer: str = "", **env: str) -> Any:
+    def run(self, *args: str, answer: str = "", **env: str) -> Any:
         return subprocess.run(
-            [sys.executable, "-m", "chatserver.cli.main", "encryption", *words],
+            [sys.executable, "-m", "chatserver.cli.main", "encryption", *args],
             env={**self.environment, **env}, capture_output=True, text=True, input=answer,
             timeout=120, check=False,
         )  # fmt: skip
 
 
 async def test_commands_rotate_rewrap_and_shred(vault: Vault) -> None:
-    """As an operator uses them."""
+    """The procedures of an operator, and refused calls."""
     cli = Cli(vault)
     async with vault.process() as process:
         await process.write(1)
 
     assert "created version 2" in cli.run("rotate").stdout
-    async with vault.process() as process_2:
-        await process_2.write(2, chat=process.chat)
-        assert await process_2.bodies(process.chat) == [text_of(1), text_of(2)]
+    async with vault.process() as second:
+        await second.write(2, chat=process.chat)
+        assert await second.bodies(process.chat) == [text_of(1), text_of(2)]
     shown = cli.run("status")
     assert [line.split()[:2] for line in shown.stdout.splitlines()] == [
         ["2", "active"],
@@ -210,23 +210,23 @@ async def test_commands_rotate_rewrap_and_shred(vault: Vault) -> None:
     path.write_text(f"{new}\n{old}\n")
     assert "wrapped 2 data keys" in cli.run("rewrap").stdout
     path.write_text(new)
-    async with vault.process() as process_3:
-        assert await process_3.bodies(process.chat) == [text_of(1), text_of(2)]
+    async with vault.process() as third:
+        assert await third.bodies(process.chat) == [text_of(1), text_of(2)]
 
     wrong = cli.run("shred", "--tenant", "acme", "--yes")
     assert wrong.returncode == 2 and "not the tenant of this deployment" in wrong.stderr
     assert cli.run("shred", "--tenant", "default", answer="no\n").returncode == 1
     assert "deleted" not in cli.run("status").stdout
-    path.write_text(new_line())  # the keys need not be usable
-    done = cli.run("shred", "--tenant", "default", answer="default\n")
-    assert "deleted 2 data keys of default" in done.stdout, done.stderr
+    path.write_text(new_line())  # shredding works without the right key file
+    shredded = cli.run("shred", "--tenant", "default", answer="default\n")
+    assert "deleted 2 data keys of default" in shredded.stdout, shredded.stderr
     assert cli.run("status").stdout.count("deleted") == 2
-    async with vault.process() as process_4:
-        assert {each.shredded for each in await process_4.read(process.chat)} == {True}
+    async with vault.process() as fourth:
+        assert {each.shredded for each in await fourth.read(process.chat)} == {True}
 
 
 async def test_summary_memory_and_post_of_a_deleted_key_are_empty(vault: Vault) -> None:
-    """Their readers go on."""
+    """Reading them and re-encryption do not fail."""
     async with vault.process() as process:
         await fill(process)
     await vault.keys().shred(1)
@@ -242,8 +242,8 @@ async def test_summary_memory_and_post_of_a_deleted_key_are_empty(vault: Vault) 
         assert (done.items, done.refused) == (0, 0)
 
 
-async def test_tenant_commands_keep_values_as_they_are_stored(vault: Vault) -> None:
-    """An export has no text; what is restored from it is readable with the same keys."""
+async def test_exported_items_of_a_tenant_stay_encrypted(vault: Vault) -> None:
+    """An export contains no text; restored items are readable with the same keys."""
     async with vault.process(tenant="acme") as process:
         await process.write(*TEN)
         own = settings_of(process.container.settings, "acme")
@@ -260,7 +260,7 @@ async def test_tenant_commands_keep_values_as_they_are_stored(vault: Vault) -> N
 
 
 async def test_reencrypt_continues_after_a_kill(vault: Vault) -> None:
-    """`kill -9` in the middle; the next run ends it."""
+    """After `kill -9` during a run, the next run completes it."""
     async with vault.process(vault.off) as plain:
         for first in range(1, 1001, 100):
             await plain.write(*range(first, first + 100))
@@ -280,8 +280,8 @@ async def test_reencrypt_continues_after_a_kill(vault: Vault) -> None:
         assert "B" in item["body"]
 
 
-async def test_process_without_the_settings_refuses_to_start(vault: Vault) -> None:
-    """It would store plain text among encrypted bodies."""
+async def test_process_without_encryption_settings_does_not_start(vault: Vault) -> None:
+    """It would store plain text next to encrypted bodies."""
     async with vault.process() as process:
         await process.write(1)
 

@@ -1,4 +1,4 @@
-"""These tests run behind the limits of AWS."""
+"""These tests use a DynamoDB that enforces the limits of AWS."""
 
 from tests.support.servers.limits import dynamodb
 

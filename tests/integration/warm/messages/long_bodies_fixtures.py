@@ -1,4 +1,4 @@
-"""Fixtures of the tests of long bodies: one set of stores for a run, a chat for each test.
+"""Fixtures of the long body tests: one set of stores for a run, a chat for each test.
 
 Import as a plugin: ``pytest_plugins = ["tests.integration.warm.messages.long_bodies_fixtures"]``.
 """
@@ -17,18 +17,18 @@ from chatserver.dev.servers import Server, redis_launch
 from chatserver.domain.ids import ChatId
 from chatserver.warm.messages import long_bodies
 from tests.integration.features.attachments.support import cold_settings
-from tests.integration.warm.messages.long_bodies_support import INLINE_MAX, Shelf
+from tests.integration.warm.messages.long_bodies_support import INLINE_MAX, LongBodyWorld
 from tests.integration.warm.support import settings_for
-from tests.integration.workers.archive.support import World, die, open_world
+from tests.integration.workers.archive.support import World, crash, open_world
 from tests.support.constants import constants
 from tests.support.servers.processes import free_port, redis_url_of
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def shelf_world(
+async def long_body_stores(
     tmp_path_factory: pytest.TempPathFactory, dynamodb: str, s3: str
 ) -> AsyncIterator[World]:
-    """The stores, with a low limit."""
+    """The stores of the test run, with a low limit of inline bodies."""
     redis = Server(redis_launch(tmp_path_factory.mktemp("bodies"), free_port(), appendonly="no"))
     redis.start()
     try:
@@ -45,22 +45,22 @@ async def shelf_world(
 
 
 @pytest.fixture
-def shelf(shelf_world: World) -> Shelf:
-    """The same, with a chat that no other test knows."""
-    made = {f.name: getattr(shelf_world, f.name) for f in dataclasses.fields(shelf_world)}
-    return Shelf(**{**made, "chat": ChatId(f"d-{secrets.token_hex(8)}")})
+def world(long_body_stores: World) -> LongBodyWorld:
+    """The stores, with a chat that no other test uses."""
+    made = {f.name: getattr(long_body_stores, f.name) for f in dataclasses.fields(long_body_stores)}
+    return LongBodyWorld(**{**made, "chat": ChatId(f"d-{secrets.token_hex(8)}")})
 
 
 @pytest.fixture
-def dies(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Places of `bodies` at which the process ends, once each."""
-    places: list[str] = []
+def crash_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Names of failpoints at which the worker crashes, once each; tests append to it."""
+    failpoints: list[str] = []
 
     def failpoint(name: str) -> None:
-        if name in places:
-            places.remove(name)
-            die()
+        if name in failpoints:
+            failpoints.remove(name)
+            crash()
 
     monkeypatch.setattr(long_bodies, "failpoint", failpoint)
-    yield places
-    assert not places, f"never came to {places}"
+    yield failpoints
+    assert not failpoints, f"failpoints {failpoints} were not reached"

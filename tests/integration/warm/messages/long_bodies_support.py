@@ -1,4 +1,4 @@
-"""Support of the tests of long bodies: a chat, and its items and objects."""
+"""Helpers for tests of long bodies: a chat, its items and its objects."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ LONG = "a long text ⟨é⟩ " * 60
 
 
 @dataclasses.dataclass
-class Shelf(World):
-    """A world whose long bodies are objects, and a chat of the test's own."""
+class LongBodyWorld(World):
+    """Stores in which long bodies are objects, and a chat of one test."""
 
     async def items(self) -> list[Item]:
-        """The chat's items, as they are in the table."""
+        """Return the chat's items as they are stored."""
         query = {
             **Span(MESSAGES, self.chat).query(self.container.settings.warm),
             "ConsistentRead": True,
@@ -37,45 +37,45 @@ class Shelf(World):
         return items
 
     async def keys(self) -> set[str]:
-        """The objects of the chat's bodies."""
+        """Return the keys of the chat's long body objects."""
         return {
             each.key
             async for page in self.container.body_files.iter_pages(f"bodies/{self.chat}/")
             for each in page
         }
 
-    async def assert_tidy(self) -> None:
-        """See that each object is pointed to, and each pointer leads to the text that it means."""
-        pointed = {key: item for item in await self.items() if (key := object_of(item))}
-        assert await self.keys() == set(pointed)
-        for key, item in pointed.items():
+    async def assert_consistent(self) -> None:
+        """Check that items reference exactly the existing objects, with the right checksums."""
+        referenced = {key: item for item in await self.items() if (key := object_of(item))}
+        assert await self.keys() == set(referenced)
+        for key, item in referenced.items():
             data = await self.store.read(key, size_max=1 << 20)
             assert hashlib.sha256(data).hexdigest() == item["body_sha256"]["S"]
 
     async def sweep(self, settle_s: float = -60.0) -> int:
-        """Remove unreferenced objects, however new they are."""
+        """Remove unreferenced objects, by default of any age."""
         sweeper = BodySweeper(self.container, "test", settle_s)
         return await sweeper.sweep(f"bodies/{self.chat}/")
 
-    def aged_with_bodies(self) -> ArchivableMessages:
-        """The warm tier, by time."""
+    def archivable_with_bodies(self) -> ArchivableMessages:
+        """Return the reader of archivable messages, which reads long bodies."""
         warm, clock = self.container.settings.warm, self.container.clock
         return ArchivableMessages(self.client, warm, clock, bodies=self.container.long_bodies)
 
     def repository(self, files: BodyFiles, **changes: Any) -> MessageRepository:
-        """Messages over another way to the bucket."""
+        """Return a message repository with another object client."""
         warm = self.container.settings.warm.model_copy(update=changes)
         made = LongBodies(self.client, warm, files, self.container.clock)
         return MessageRepository(self.client, warm, bodies=made)
 
     def changes(self) -> MessageChanges:
-        """The message changes of the persist worker."""
+        """Return the message changes of the persist worker."""
         return self.container.message_changes
 
     def recent(self, seq: int, body: str, **changes: Any) -> Message:
-        """A message of the chat."""
+        """Create a message of the chat."""
         return message(seq, self.chat, body=body, **changes)
 
     def entry(self, seq: int, kind: str, target: int, body: str = "", **more: Any) -> Message:
-        """A change of one."""
+        """Create a change of a message."""
         return self.recent(seq, body, kind=kind, target=target, **more)

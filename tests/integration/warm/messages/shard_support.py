@@ -1,4 +1,4 @@
-"""Support of the tests of sharded chats: layouts in the table, and raw reads."""
+"""Helpers for tests of sharded chats: layouts in the table, and raw reads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from chatserver.warm.messages.sharded_chats import HORIZON_KEY, LAYOUTS_KEY
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES
 
 
-async def lay_out(client: DynamoClient, settings: Warm, **chats: str) -> None:
-    """Write the row as if these chats had been spread so."""
+async def put_layouts(client: DynamoClient, settings: Warm, **chats: str) -> None:
+    """Write the item of layouts as if these chats had been sharded this way."""
     row: dict[str, Any] = {
         **LAYOUTS_KEY,
         "changed": {"N": "1"},
@@ -25,8 +25,8 @@ async def lay_out(client: DynamoClient, settings: Warm, **chats: str) -> None:
         await client.call("put_item", {"TableName": DIRECTORY.name_in(settings), "Item": item})
 
 
-async def layout_in(client: DynamoClient, settings: Warm, chat: str) -> Layout:
-    """The layout of a chat, as the table has it."""
+async def read_layout(client: DynamoClient, settings: Warm, chat: str) -> Layout:
+    """Return the layout of a chat from the table."""
     request = {"TableName": DIRECTORY.name_in(settings), "Key": LAYOUTS_KEY, "ConsistentRead": True}
     item = (await client.call("get_item", request)).get("Item", {})
     text = item.get("chats", {"M": {}})["M"].get(chat)
@@ -34,7 +34,7 @@ async def layout_in(client: DynamoClient, settings: Warm, chat: str) -> Layout:
 
 
 async def raw_seqs(client: DynamoClient, settings: Warm, chat: str) -> dict[str, list[int]]:
-    """The seqs in each partition of a chat without markers, by a scan of the table."""
+    """Return the seqs in each partition of a chat, without expiry markers, by a Scan."""
     found: dict[str, list[int]] = collections.defaultdict(list)
     request: dict[str, Any] = {"TableName": MESSAGES.name_in(settings), "ConsistentRead": True}
     while True:

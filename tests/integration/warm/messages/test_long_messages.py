@@ -1,4 +1,4 @@
-"""Messages as long as settings can allow, through every process, tier and client."""
+"""Messages of the maximum configurable length, through every process, tier and client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.integration.features.privacy.support import TIMEOUT_S, Person, Vault,
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually
 
-# A whole stack is started within it.
+# The timeout includes the start of a whole stack.
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
 
 LONGEST = 262_144
@@ -29,33 +29,39 @@ SETTINGS = {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def roomy(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vault]:
-    """A stack with a bucket, that takes long messages and keeps little in Redis."""
-    async with open_vault(tmp_path_factory.mktemp("roomy"), **SETTINGS) as made:
+async def long_message_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vault]:
+    """A stack with a bucket that accepts long messages and keeps little in Redis."""
+    async with open_vault(tmp_path_factory.mktemp("long-messages"), **SETTINGS) as made:
         yield made
 
 
 def body_of(number: int) -> str:
-    """A text of `LONGEST` bytes that JSON has to escape."""
+    """Return a text of `LONGEST` bytes with characters that JSON escapes."""
     text = f'{number} ⟨é⟩ "quoted"\n\\' + "🙂" * 100
     return text + "ab\"'" * ((LONGEST - len(text.encode())) // 4)
 
 
 def bodies_in(vault: Vault) -> list[bytes]:
-    """The objects of long bodies."""
+    """Return the contents of the long body objects."""
     return [data for key, data in vault.iter_objects() if key.startswith("bodies/")]
 
 
-async def test_longest_message_that_settings_allow_goes_all_the_way(roomy: Vault) -> None:
-    """Socket, Redis, DynamoDB and S3, history, HTTP both ways, the SDK; edits and deletions."""
-    async with httpx.AsyncClient(base_url=roomy.api.endpoint, timeout=TIMEOUT_S) as client:
+async def test_longest_configurable_message_is_delivered_stored_and_changed(
+    long_message_stack: Vault,
+) -> None:
+    """Over WebSocket, HTTP and the SDK; from Redis, DynamoDB and S3; with edit and deletion."""
+    async with httpx.AsyncClient(
+        base_url=long_message_stack.api.endpoint, timeout=TIMEOUT_S
+    ) as client:
         alice, bob = Person(client, "long-alice"), Person(client, "long-bob")
         for person in (alice, bob):
             await person.register()
-        device = RawChat(alice.user, roomy.stack.port, lambda _: alice.token)
+        device = RawChat(alice.user, long_message_stack.stack.port, lambda _: alice.token)
         async with (
             device,
-            ChatClient(f"ws://127.0.0.1:{roomy.stack.port}/", bob.token, open_s=TIMEOUT_S) as sdk,
+            ChatClient(
+                f"ws://127.0.0.1:{long_message_stack.stack.port}/", bob.token, open_s=TIMEOUT_S
+            ) as sdk,
         ):
             chat = (await device.ask("open_direct", user=bob.user))["chat"]["chat"]
             wanted = [body_of(1), body_of(2)]
@@ -66,24 +72,24 @@ async def test_longest_message_that_settings_allow_goes_all_the_way(roomy: Vault
             with pytest.raises(Failed, match="too_large"):
                 await device.say(chat, wanted[0] + "more!")
             await eventually(lambda: len(sdk.messages(chat)) == 2)
-            heard = [message.body for message in sdk.messages(chat)]
+            received = [message.body for message in sdk.messages(chat)]
             for number in range(30):
                 await device.say(chat, f"short {number}", durability="stored")
-            # A page has so many bytes, and one message at least.
+            # A page is limited in bytes, but has at least one message.
             pages = [await device.ask("history", chat=chat, after=n, limit=2) for n in range(2)]
-            seen = await bob.ask("GET", f"/v1/chats/{chat}/messages/{answer['seq']}")
+            found = await bob.ask("GET", f"/v1/chats/{chat}/messages/{answer['seq']}")
             listed = await alice.ask("GET", "/v1/me/sent?order=oldest")
-            kept = bodies_in(roomy)
+            objects = bodies_in(long_message_stack)
             await device.ask("edit", chat=chat, seq=1, ref="e1", body="short now")
             await device.ask("delete", chat=chat, seq=2, ref="d1")
-            await eventually(lambda: not bodies_in(roomy))
+            await eventually(lambda: not bodies_in(long_message_stack))
             after = await device.ask("history", chat=chat, before=3, limit=2)
 
-    assert heard == wanted
+    assert received == wanted
     assert [(page["tier"], page["messages"][0]["body"]) for page in pages] == [
         ("warm", text) for text in wanted
     ]
-    assert seen["body"] == wanted[1]
+    assert found["body"] == wanted[1]
     assert [m["body"] for m in listed["items"]][:2] == wanted
-    assert sorted(kept) == sorted(text.encode() for text in wanted)
+    assert sorted(objects) == sorted(text.encode() for text in wanted)
     assert [m["body"] for m in after["messages"]] == ["short now", ""]

@@ -1,4 +1,4 @@
-"""A chat that was spread, drawn together and spread again: all that works on other chats works."""
+"""A chat that was sharded, unsharded and sharded again: all features of other chats work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.message_queries import MessageIndexes
 from chatserver.warm.messages.store import MessageRepository, PersistItem
 from tests.integration.features.attachments.support import cold_settings
-from tests.integration.warm.messages.shard_support import lay_out, raw_seqs
+from tests.integration.warm.messages.shard_support import put_layouts, raw_seqs
 from tests.integration.warm.support import START_TS, STEP_US, FixedClock, Tables, message, seqs
 from tests.integration.workers.archive.support import OLD_TS, World, open_world
 
@@ -27,44 +27,44 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 
 NOW_S = START_TS // 1_000_000 + 100_000
 COUNT = 200
-# Spread over 4, together, over 16, over 2; the first and the last message of each.
+# 4 shards, none, 16, 2; then the first and the last message of each period.
 LAYOUT = ((51, 4), (91, 1), (111, 16), (171, 2))
 EDGES = (1, 50, 51, 90, 91, 110, 111, 170, 171, 200)
 FILE = Attachment("01JFILE", "plan.pdf", "application/pdf", 1234)
 
 
 def made(seq: int) -> Message:
-    """A message of the chat; each tenth has a file."""
+    """Create a message of the chat; each tenth has a file."""
     sender = "alice" if seq % 3 else "bob"
     return message(seq, sender=sender, attachments=[FILE] if seq % 10 == 0 else [])
 
 
 def text_of(start: int = START_TS, step: int = STEP_US) -> str:
-    """The layout as the row has it."""
+    """Return the layout as it is stored."""
     return ",".join(f"{start + seq * step}:{shards}" for seq, shards in LAYOUT)
 
 
 @pytest.fixture
-async def spread(tables: Tables) -> MessageRepository:
-    """The chat `d-1`, in all its partitions."""
-    await lay_out(tables.client, tables.settings, d_1=text_of())
+async def sharded(tables: Tables) -> MessageRepository:
+    """The repository, with the messages of chat `d-1` in all its partitions."""
+    await put_layouts(tables.client, tables.settings, d_1=text_of())
     repository = MessageRepository(tables.client, tables.settings, FixedClock(NOW_S))
     items = [PersistItem(made(seq), "bob" if seq % 3 else "alice") for seq in range(1, COUNT + 1)]
     await repository.put_batch(items, timeout_s=20)
-    await repository.put_batch(items[::7], timeout_s=20)  # as who starts anew does
+    await repository.put_batch(items[::7], timeout_s=20)  # as a restarted worker does
     return repository
 
 
 @pytest.fixture
-def patterns(spread: MessageRepository, tables: Tables) -> MessageIndexes:
-    """The access patterns."""
+def queries(sharded: MessageRepository, tables: Tables) -> MessageIndexes:
+    """The queries on the chat."""
     return MessageIndexes(tables.client, tables.settings, FixedClock(NOW_S))
 
 
-async def test_entries_are_in_the_partitions_of_their_stretch_once(
-    spread: MessageRepository, tables: Tables
+async def test_entries_are_stored_once_in_the_shards_of_their_period(
+    sharded: MessageRepository, tables: Tables
 ) -> None:
-    """Written twice, each is there once, and no shard has far more than its part."""
+    """Entries written twice are stored once, and they are evenly distributed over shards."""
     found = await raw_seqs(tables.client, tables.settings, "d-1")
 
     assert sorted(seq for each in found.values() for seq in each) == list(range(1, COUNT + 1))
@@ -74,34 +74,36 @@ async def test_entries_are_in_the_partitions_of_their_stretch_once(
 
 
 @pytest.mark.parametrize(("limit", "has_hint"), [(7, True), (50, False), (200, True)])
-async def test_history_is_contiguous_both_ways(
-    spread: MessageRepository, limit: int, has_hint: bool
+async def test_history_is_contiguous_in_both_directions(
+    sharded: MessageRepository, limit: int, has_hint: bool
 ) -> None:
-    """Page by page across all stretches, with and without a hint of where a page begins."""
+    """Across all periods, with and without the ts hint."""
     down: list[Message] = []
     up: list[Message] = []
 
     while not down or down[0].seq > 1:
         before, ts = (down[0].seq, down[0].ts) if down else (None, None)
-        down = [*await spread.list_before("d-1", before, limit, ts if has_hint else None), *down]
+        down = [*await sharded.list_before("d-1", before, limit, ts if has_hint else None), *down]
     while not up or up[-1].seq < COUNT:
         after, ts = (up[-1].seq, up[-1].ts) if up else (0, None)
-        up += await spread.list_after("d-1", after, limit, ts if has_hint else None)
+        up += await sharded.list_after("d-1", after, limit, ts if has_hint else None)
 
     assert down == up == [made(seq) for seq in range(1, COUNT + 1)]
-    head = await spread.find_head("d-1")
+    head = await sharded.find_head("d-1")
     assert head is not None and head.seq == COUNT
 
 
-async def test_hole_is_explained_by_its_marker(spread: MessageRepository, tables: Tables) -> None:
-    """Markers stay: lost and expired messages differ from missing ones."""
+async def test_markers_of_a_sharded_chat_are_found(
+    sharded: MessageRepository, tables: Tables
+) -> None:
+    """With markers, lost and expired messages are tombstones and not missing."""
     later = message(COUNT + 2)
     ending = message(COUNT + 3, expires_at=NOW_S - 1)
-    await spread.put_batch([PersistItem(later, None), PersistItem(ending, None)], 20)
+    await sharded.put_batch([PersistItem(later, None), PersistItem(ending, None)], 20)
 
-    assert await spread.fill_hole("d-1", COUNT + 1, later.ts - 5)
+    assert await sharded.fill_hole("d-1", COUNT + 1, later.ts - 5)
 
-    run = await spread.list_after("d-1", COUNT - 1, 10)
+    run = await sharded.list_after("d-1", COUNT - 1, 10)
     assert [(each.seq, each.deleted) for each in run] == [
         (COUNT, False),
         (COUNT + 1, True),
@@ -113,7 +115,7 @@ async def test_hole_is_explained_by_its_marker(spread: MessageRepository, tables
 async def page_through(
     read: Callable[..., Any], limit: int, **how: Any
 ) -> tuple[list[int], list[Any]]:
-    """Read a pattern to its end; the seqs, and the tokens as a client would hand them back."""
+    """Read all pages of a query; return the seqs, and the page tokens as a client returns them."""
     found: list[int] = []
     tokens: list[Any] = []
     start = None
@@ -129,20 +131,20 @@ async def page_through(
 
 
 @pytest.mark.parametrize(("limit", "newest_first"), [(1, True), (9, False), (60, True)])
-async def test_patterns_list_each_message_once_in_order(
-    patterns: MessageIndexes, tables: Tables, limit: int, newest_first: bool
+async def test_queries_list_each_message_once_in_order(
+    queries: MessageIndexes, tables: Tables, limit: int, newest_first: bool
 ) -> None:
-    """By chat, by status, by sender, by receiver, by files; page by page, either way."""
+    """By chat, status, sender, receiver and files, in both directions."""
     every = list(range(1, COUNT + 1))
     files = ChatFiles(tables.client, tables.settings, FixedClock(NOW_S))
     wanted = {
-        "chat": (patterns.list_chat, "d-1", every),
-        "active": (patterns.list_active, "d-1", every),
-        "sent": (patterns.list_sent, "alice", [seq for seq in every if seq % 3]),
-        "received": (patterns.list_received, "alice", [seq for seq in every if not seq % 3]),
+        "chat": (queries.list_chat, "d-1", every),
+        "active": (queries.list_active, "d-1", every),
+        "sent": (queries.list_sent, "alice", [seq for seq in every if seq % 3]),
+        "received": (queries.list_received, "alice", [seq for seq in every if not seq % 3]),
         "files": (files.list_with_files, "d-1", [seq for seq in every if not seq % 10]),
     }
-    if limit == 1:  # a Query a page: the edges of stretches will do
+    if limit == 1:  # one Query for each page: only the messages around a border
         span = {"from_ts": START_TS + 45 * STEP_US, "to_ts": START_TS + 56 * STEP_US}
         every = list(range(45, 57))
     else:
@@ -159,25 +161,25 @@ async def test_patterns_list_each_message_once_in_order(
         assert found == (known[::-1] if newest_first else known)
 
 
-async def test_range_of_time_is_that_of_its_messages(patterns: MessageIndexes) -> None:
-    """Both ends belong to it, in whatever stretch they are."""
+async def test_time_range_includes_both_ends(queries: MessageIndexes) -> None:
+    """The ends may be in any period."""
     for low, high in ((60, 80), (40, 120), (91, 110), (51, 51), (165, 300)):
         ends = START_TS + low * STEP_US, START_TS + high * STEP_US
 
-        chat = await patterns.list_chat("d-1", *ends, limit=200, newest_first=False)
-        active = await patterns.list_active("d-1", *ends, limit=200)
+        chat = await queries.list_chat("d-1", *ends, limit=200, newest_first=False)
+        active = await queries.list_active("d-1", *ends, limit=200)
 
         assert seqs(chat.items) == list(range(low, min(high, COUNT) + 1))
         assert seqs(active.items) == seqs(chat.items)[::-1]
 
 
-async def test_page_goes_on_where_it_ended_while_the_chat_is_spread_anew(
-    patterns: MessageIndexes, spread: MessageRepository, tables: Tables
+async def test_page_token_stays_valid_after_resharding(
+    queries: MessageIndexes, sharded: MessageRepository, tables: Tables
 ) -> None:
-    """A token of before the move is as good after it."""
-    first = await patterns.list_chat("d-1", limit=150, newest_first=False)
+    """A page after the change continues where the page before it ended."""
+    first = await queries.list_chat("d-1", limit=150, newest_first=False)
     begin = START_TS + (COUNT + 1) * STEP_US
-    await lay_out(tables.client, tables.settings, d_1=f"{text_of()},{begin}:8")
+    await put_layouts(tables.client, tables.settings, d_1=f"{text_of()},{begin}:8")
     newer = [PersistItem(message(seq), None) for seq in range(COUNT + 1, COUNT + 21)]
     writer = MessageRepository(tables.client, tables.settings, FixedClock(NOW_S))
     await writer.put_batch(newer, 20)
@@ -190,14 +192,14 @@ async def test_page_goes_on_where_it_ended_while_the_chat_is_spread_anew(
         await reader.list_chat("d-2", limit=10, start=first.next)
 
 
-async def test_messages_are_found_and_changed_in_every_stretch(
-    patterns: MessageIndexes, spread: MessageRepository, tables: Tables
+async def test_messages_are_found_and_changed_in_every_period(
+    queries: MessageIndexes, sharded: MessageRepository, tables: Tables
 ) -> None:
-    """By place: read, edited, deleted; the partition of an item stays what it is."""
+    """By chat and ts: read, edited, deleted; the partition of an item does not change."""
     changes = MessageChanges(tables.client, tables.settings)
     before = await raw_seqs(tables.client, tables.settings, "d-1")
-    places = [("d-1", made(seq).ts) for seq in EDGES]
-    assert seqs(list((await patterns.get_many(places)).values())) != []
+    positions = [("d-1", made(seq).ts) for seq in EDGES]
+    assert seqs(list((await queries.get_many(positions)).values())) != []
 
     for number, seq in enumerate(EDGES):
         is_edit = number % 2 == 0
@@ -207,75 +209,79 @@ async def test_messages_are_found_and_changed_in_every_stretch(
         await changes.apply("d-1", made(seq).ts, [entry])
         await changes.apply("d-1", made(seq).ts, [entry])
 
-    found = await patterns.get_many(places)
+    found = await queries.get_many(positions)
     assert {each.seq: (each.body, each.deleted) for each in found.values()} == {
         seq: ("new", False) if number % 2 == 0 else ("", True) for number, seq in enumerate(EDGES)
     }
     active, _ = await page_through(
-        lambda **how: patterns.list_active("d-1", **how), 60, newest_first=False
+        lambda **how: queries.list_active("d-1", **how), 60, newest_first=False
     )
     assert active == [seq for seq in range(1, COUNT + 1) if seq not in EDGES[1::2]]
     assert await raw_seqs(tables.client, tables.settings, "d-1") == before
 
 
-async def test_dead_letter_is_revived_where_its_tombstone_is(
-    spread: MessageRepository, tables: Tables
+async def test_replayed_dead_letter_replaces_its_tombstone_in_a_shard(
+    sharded: MessageRepository, tables: Tables
 ) -> None:
-    """In a shard, too."""
+    """A replay without a tombstone is refused."""
     changes = MessageChanges(tables.client, tables.settings)
     seq = 130
     dead = message(seq, body="", rev=seq, deleted=True)
-    await spread.put_batch([PersistItem(dead, None)], 20)
+    await sharded.put_batch([PersistItem(dead, None)], 20)
 
     assert await changes.replay(PersistItem(message(seq), None))
 
-    assert await spread.list_after("d-1", seq - 1, 1) == [message(seq)]
-    assert not await changes.replay(PersistItem(message(999), None)), "nothing is there"
+    assert await sharded.list_after("d-1", seq - 1, 1) == [message(seq)]
+    assert not await changes.replay(PersistItem(message(999), None)), (
+        "a message without a tombstone was replayed"
+    )
 
 
-async def test_what_a_user_said_is_found_in_every_stretch(
-    spread: MessageRepository, tables: Tables
+async def test_messages_of_a_user_are_found_in_every_period(
+    sharded: MessageRepository, tables: Tables
 ) -> None:
-    """Exports and erasures read through the index, and by place."""
+    """Exports and erasures read by index, and by chat and ts."""
     rows = PersonalRows(client=tables.client, settings=tables.settings)
 
-    said = [each.seq async for page in rows.iter_entries("bob") for each in page]
+    found_seqs = [each.seq async for page in rows.iter_entries("bob") for each in page]
 
-    assert said == [seq for seq in range(1, COUNT + 1) if seq % 3 == 0]
+    assert found_seqs == [seq for seq in range(1, COUNT + 1) if seq % 3 == 0]
     for seq in EDGES:
         found = await rows.find_entry("d-1", made(seq).ts)
         assert found is not None and (found.seq, found.chat) == (seq, "d-1")
 
 
 async def test_old_entries_are_read_in_order_and_removed_as_read(
-    spread: MessageRepository, tables: Tables
+    sharded: MessageRepository, tables: Tables
 ) -> None:
-    """Reads of the archive worker and the auditor."""
-    aged = ArchivableMessages(tables.client, tables.settings, FixedClock(NOW_S))
-    oldest = await aged.find_oldest("d-1")
-    run = (await aged.list_run("d-1", 0, 0, made(COUNT).ts, 120)).entries
+    """The queries of the archive worker and the auditor."""
+    archivable = ArchivableMessages(tables.client, tables.settings, FixedClock(NOW_S))
+    oldest = await archivable.find_oldest("d-1")
+    run = (await archivable.list_run("d-1", 0, 0, made(COUNT).ts, 120)).entries
 
     assert oldest is not None and oldest.seq == 1
     assert seqs(run) == list(range(1, 121))
-    assert await aged.remove(run, 8) == 0
+    assert await archivable.remove(run, 8) == 0
 
-    oldest = await aged.find_oldest("d-1")
+    oldest = await archivable.find_oldest("d-1")
     assert oldest is not None and oldest.seq == 121
-    assert seqs(await aged.list_between("d-1", 0, made(COUNT).ts)) == list(range(121, COUNT + 1))
+    assert seqs(await archivable.list_between("d-1", 0, made(COUNT).ts)) == list(
+        range(121, COUNT + 1)
+    )
 
 
 @pytest.fixture
-async def aging_spread(redis_url: str, warm_settings: Warm, s3: str) -> AsyncIterator[World]:
-    """Parts of a worker process with an archive, and a chat of 2020 that is spread."""
+async def sharded_archive(redis_url: str, warm_settings: Warm, s3: str) -> AsyncIterator[World]:
+    """A worker process with an archive, and a sharded chat of 2020."""
     async with open_world(redis_url, warm_settings, cold_settings(s3)) as world:
-        world.chat = ChatId("g-spread")
-        await lay_out(world.client, warm_settings, g_spread=text_of(OLD_TS, 1000))
+        world.chat = ChatId("g-sharded")
+        await put_layouts(world.client, warm_settings, g_spread=text_of(OLD_TS, 1000))
         yield world
 
 
-async def test_archive_takes_a_spread_chat_and_history_stays_whole(aging_spread: World) -> None:
-    """Its items leave all partitions; what changes afterwards is laid over the archive."""
-    world, warm = aging_spread, aging_spread.container.settings.warm
+async def test_archiving_a_sharded_chat_keeps_its_history(sharded_archive: World) -> None:
+    """Its items are removed from all partitions; later changes override the archive."""
+    world, warm = sharded_archive, sharded_archive.container.settings.warm
     sent = world.texts(COUNT)
     await world.put(*sent)
     assert len(await raw_seqs(world.client, warm, world.chat)) == 17
@@ -291,8 +297,8 @@ async def test_archive_takes_a_spread_chat_and_history_stays_whole(aging_spread:
     deletes = {seq: world.old(400 + seq, kind="delete", body="", target=seq) for seq in EDGES}
     for seq, entry in deletes.items():
         await world.container.message_changes.apply(world.chat, sent[seq - 1].ts, [entry])
-    gone = [each.seq for each in await world.walk_down() if each.deleted]
-    assert gone == list(EDGES)
+    deleted = [each.seq for each in await world.walk_down() if each.deleted]
+    assert deleted == list(EDGES)
     assert seqs(await world.walk_up()) == list(range(1, COUNT + 31))
 
     await world.visit()

@@ -1,4 +1,4 @@
-"""Table `messages` on a real server: batches go in."""
+"""Table `messages`: batch writes."""
 
 from __future__ import annotations
 
@@ -13,28 +13,27 @@ from tests.support.servers.processes import eventually
 pytest_plugins = ["tests.integration.warm.fixtures"]
 
 NOW_S = START_TS // 1_000_000 + 10_000
-GONE, ALIVE = NOW_S - 1, NOW_S + 1
 
 
 @pytest.fixture
 def repository(tables: Tables) -> MessageRepository:
-    """The repository under test; its clock stands still."""
+    """The repository under test, with a fixed clock."""
     return MessageRepository(tables.client, tables.settings, FixedClock(NOW_S))
 
 
 @pytest.fixture
-def patterns(tables: Tables) -> MessageIndexes:
-    """Reads what was written."""
+def queries(tables: Tables) -> MessageIndexes:
+    """Queries that read the written messages."""
     return MessageIndexes(tables.client, tables.settings, FixedClock(NOW_S))
 
 
 # put_batch
 
 
-async def test_batch_put_is_read_back_as_it_was(
-    repository: MessageRepository, patterns: MessageIndexes
+async def test_batch_put_is_read_back_unchanged(
+    repository: MessageRepository, queries: MessageIndexes
 ) -> None:
-    """Every field of a message survives, with any text in it."""
+    """All fields of a message are stored, with any text."""
     sent = [
         message(1, body="näive 🙂 \u202e\t\n 'quoted' \"double\""),
         message(2, reply_to=1, kind="image"),
@@ -43,14 +42,14 @@ async def test_batch_put_is_read_back_as_it_was(
 
     await repository.put_batch(batch(*sent), timeout_s=20)
 
-    page = await patterns.list_chat("d-1", limit=10, newest_first=False)
+    page = await queries.list_chat("d-1", limit=10, newest_first=False)
     assert page.items == sent
 
 
-async def test_batch_of_more_than_25_goes_in_calls_of_25(
+async def test_batch_of_more_than_25_items_is_split_into_calls_of_25(
     repository: MessageRepository, tables: Tables
 ) -> None:
-    """AWS takes 25 items in a call."""
+    """AWS allows 25 items in a BatchWriteItem call."""
     await repository.put_batch(batch(*map(message, range(1, 61))), timeout_s=20)
 
     calls = tables.faults.bodies("BatchWriteItem")
@@ -59,10 +58,10 @@ async def test_batch_of_more_than_25_goes_in_calls_of_25(
     assert len(await tables.scan("messages")) == 60
 
 
-async def test_batch_put_again_changes_nothing(
+async def test_batch_put_twice_changes_nothing(
     repository: MessageRepository, tables: Tables
 ) -> None:
-    """The persist worker may write the same batch twice, at any time."""
+    """The persist worker may write the same batch again at any time."""
     items = batch(*map(message, range(1, 31)), receiver="bob")
     await repository.put_batch(items, timeout_s=20)
     before = await tables.scan("messages")
@@ -73,29 +72,29 @@ async def test_batch_put_again_changes_nothing(
     assert await tables.scan("messages") == before
 
 
-async def test_batch_with_one_key_twice_stores_the_later_one(
-    repository: MessageRepository, patterns: MessageIndexes
+async def test_batch_with_a_duplicate_key_stores_the_later_item(
+    repository: MessageRepository, queries: MessageIndexes
 ) -> None:
-    """DynamoDB would refuse the whole call."""
+    """DynamoDB refuses a call with a duplicate key."""
     first, second = message(1, body="first"), message(1, body="second")
 
     await repository.put_batch(batch(first, message(2), second), timeout_s=20)
 
-    page = await patterns.list_chat("d-1", limit=10, newest_first=False)
+    page = await queries.list_chat("d-1", limit=10, newest_first=False)
     assert [each.body for each in page.items] == ["second", "text 2"]
 
 
 async def test_empty_batch_makes_no_call(repository: MessageRepository, tables: Tables) -> None:
-    """Nothing to write costs nothing."""
+    """An empty batch needs no request."""
     await repository.put_batch([], timeout_s=20)
 
     assert tables.faults.requests == []
 
 
-async def test_batch_written_in_part_tries_the_rest_again_and_nothing_else(
-    repository: MessageRepository, tables: Tables, no_backoff: None, patterns: MessageIndexes
+async def test_unprocessed_items_of_a_batch_are_retried_alone(
+    repository: MessageRepository, tables: Tables, no_backoff: None, queries: MessageIndexes
 ) -> None:
-    """Unprocessed items alone are repeated until all are stored."""
+    """Only unprocessed items are sent again, until all are stored."""
 
     tables.faults.leave_unprocessed(10, 14)
 
@@ -106,7 +105,7 @@ async def test_batch_written_in_part_tries_the_rest_again_and_nothing_else(
         for body in tables.faults.bodies("BatchWriteItem")
         for writes in body["RequestItems"].values()
     ]
-    page = await patterns.list_chat("d-1", limit=100, newest_first=False)
+    page = await queries.list_chat("d-1", limit=100, newest_first=False)
     assert sent == [list(range(1, 26)), list(range(11, 26)), [25]]
     assert seqs(page.items) == list(range(1, 26))
 
@@ -114,37 +113,37 @@ async def test_batch_written_in_part_tries_the_rest_again_and_nothing_else(
 async def test_batch_not_written_in_time_is_unavailable(
     repository: MessageRepository, tables: Tables
 ) -> None:
-    """The deadline is the caller's: a lease may end with it."""
-    everything = lambda body: (200, {"UnprocessedItems": body["RequestItems"]})  # noqa: E731
-    tables.faults.add("BatchWriteItem", *[everything] * 5000)
+    """The caller sets the deadline, for example by the end of a lease."""
+    unprocess_all = lambda body: (200, {"UnprocessedItems": body["RequestItems"]})  # noqa: E731
+    tables.faults.add("BatchWriteItem", *[unprocess_all] * 5000)
 
-    async def is_told_why() -> bool:
-        """On a machine that is held up the time may be over before there was an answer."""
+    async def has_last_error() -> bool:
+        """Return whether the error has a cause; on a slow machine no response may come in time."""
         with pytest.raises(Unavailable, match=r"timed out after 0\.1 s") as caught:
             await repository.put_batch(batch(message(1)), timeout_s=0.1)
         return "s; last error: " in caught.value.message and "not written" in caught.value.message
 
-    await eventually(is_told_why)
+    await eventually(has_last_error)
     assert await tables.scan("messages") == []
 
 
-async def test_batch_whose_answer_is_lost_is_stored_once(
-    repository: MessageRepository, tables: Tables, no_backoff: None, patterns: MessageIndexes
+async def test_batch_with_a_lost_response_is_stored_once(
+    repository: MessageRepository, tables: Tables, no_backoff: None, queries: MessageIndexes
 ) -> None:
-    """Written, but the answer was cut off on its way: the next try writes the same items."""
+    """The retry writes the same items again."""
     tables.faults.lose_answers("BatchWriteItem", times=2)
 
     await repository.put_batch(batch(message(1), message(2)), timeout_s=20)
 
-    page = await patterns.list_chat("d-1", limit=10)
+    page = await queries.list_chat("d-1", limit=10)
     assert seqs(page.items) == [2, 1]
     assert len(tables.faults.bodies("BatchWriteItem")) == 3
 
 
-async def test_batch_with_an_item_that_dynamodb_refuses_is_corrupt_data(
+async def test_batch_with_an_item_that_dynamodb_refuses_raises_corrupt_data(
     repository: MessageRepository, tables: Tables
 ) -> None:
-    """An item that is too large fails the whole batch at once, so that the caller bisects it."""
+    """An item that is too large fails the whole batch at once; the caller bisects it."""
     too_large = message(2, body="x" * 410_000)
 
     with pytest.raises(CorruptData, match="size"):
@@ -154,9 +153,9 @@ async def test_batch_with_an_item_that_dynamodb_refuses_is_corrupt_data(
     assert len(tables.faults.bodies("BatchWriteItem")) == 1
 
 
-async def test_batch_with_an_item_that_is_not_unicode_is_corrupt_data(
+async def test_batch_with_a_lone_surrogate_raises_corrupt_data(
     repository: MessageRepository,
 ) -> None:
-    """Half a surrogate pair cannot be stored, and is the item's fault, not the server's."""
+    """Such a text cannot be stored; the error is permanent."""
     with pytest.raises(CorruptData):
         await repository.put_batch(batch(message(1, body="\ud83d")), timeout_s=20)

@@ -1,4 +1,4 @@
-"""Support of the tests of removal by TTL: items with `ttl`, and their removal."""
+"""Helpers for tests of archiving with TTL: items with `ttl`, and their deletion."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from workers.archive.container import ArchiveContainer
 from workers.archive.ttl_removals import RemovalHandler
 
 SETTINGS = {"removal": "ttl", "retention_s": 1, "segment_entries_min": 1, "wait_s": 0}
-KEPT = ItemRetention.by(Archive(removal="ttl", retention_s=1))
+RETENTION = ItemRetention.by(Archive(removal="ttl", retention_s=1))
 
 
 @dataclasses.dataclass
-class Timed:
-    """A chat whose items TTL removes, and the parts that see to it."""
+class TtlWorld:
+    """A chat whose items TTL deletes, with the components that handle it."""
 
     world: World
     archiver: Archiver
@@ -39,34 +39,34 @@ class Timed:
     start_us: int
 
     def text(self, seq: int, **changes: Any) -> Message:
-        """A message of two minutes ago."""
+        """Create a message sent two minutes ago."""
         fields = {"ts": self.start_us + seq * 1000, **changes}
         return self.world.old(seq, **fields)
 
     def texts(self, count: int) -> list[Message]:
-        """Messages of two minutes ago."""
+        """Create messages sent two minutes ago."""
         return [self.text(seq) for seq in range(1, count + 1)]
 
     async def put(self, *messages: Message) -> None:
-        """Write entries as the persister does in time."""
+        """Write entries as the persist worker does soon after they were sent."""
         warm = self.world.container.settings.warm
         clock = FixedClock(min(each.ts for each in messages) / 1e6)
-        repository = MessageRepository(self.world.client, warm, clock, keeping=KEPT)
+        repository = MessageRepository(self.world.client, warm, clock, keeping=RETENTION)
         await repository.put_batch([PersistItem(each, "bob") for each in messages], 20)
 
     async def visit(self) -> int:
-        """Archive what is old; return how many entries that were."""
+        """Archive old entries; return their number."""
         return (await self.archiver.visit(self.world.chat)).moved
 
     async def change(self, kind: str, target: Message, seq: int, body: str = "") -> Message:
-        """Change a message as the persister does; return the entry, which is written, too."""
+        """Apply and write a change of a message as the persist worker does; return the entry."""
         entry = self.text(seq, kind=kind, target=target.seq, body=body)
         await self.changes.apply(self.world.chat, target.ts, [entry])
         await self.put(entry)
         return entry
 
     async def items(self) -> dict[int, Item]:
-        """The items of the chat, by seq."""
+        """Return the items of the chat by seq."""
         request = {
             "TableName": self._table,
             "KeyConditionExpression": "chatid = :chat",
@@ -76,8 +76,8 @@ class Timed:
         answer = await self.world.client.call("query", request)
         return {int(item["seq"]["N"]): item for item in answer["Items"]}
 
-    async def remove(self, *seqs: int) -> list[Item]:
-        """Remove items as TTL does; return what they were."""
+    async def delete_by_ttl(self, *seqs: int) -> list[Item]:
+        """Delete items as TTL does; return them."""
         items = await self.items()
         for seq in seqs:
             key = {name: items[seq][name] for name in MESSAGES.key.names}
@@ -88,15 +88,15 @@ class Timed:
     def _table(self) -> str:
         return MESSAGES.name_in(self.world.container.settings.warm)
 
-    async def is_noted(self) -> bool:
+    async def is_recorded_late(self) -> bool:
         """Return whether the archive has recorded that the chat must be checked."""
         late = await self.world.container.manifests.list_late()
         return self.world.chat in {each.chat for each in late}
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def timed(aging: World) -> AsyncIterator[Timed]:
-    """A chat that no other test knows; TTL removes its items."""
+async def ttl_world(aging: World) -> AsyncIterator[TtlWorld]:
+    """A chat that no other test uses, whose items TTL deletes."""
     container, client = aging.container, aging.client
     warm, settings = container.settings.warm, container.settings.archive.model_copy(update=SETTINGS)
     manifests = Manifests(client, warm)
@@ -104,16 +104,16 @@ async def timed(aging: World) -> AsyncIterator[Timed]:
     archiver = Archiver(
         manifests,
         objects,
-        aging.aged,
+        aging.archivable,
         settings,
         container.clock,
         container.restored,
         container.user_positions,
     )
-    cold = container.message_changes._archived  # who reads the archive for changes
-    changes = MessageChanges(client, warm, None, cold, keeping=KEPT, clock=container.clock)
+    cold = container.message_changes._archived  # the archive reader of the message changes
+    changes = MessageChanges(client, warm, None, cold, keeping=RETENTION, clock=container.clock)
     removals = dataclasses.replace(
         container.get(ArchiveContainer).removals, settle_s=0.0, changes=changes
     )
     start_us = int(time.time() - 120) * 1_000_000
-    yield Timed(aging, archiver, changes, removals, start_us)
+    yield TtlWorld(aging, archiver, changes, removals, start_us)

@@ -1,4 +1,4 @@
-"""Support of the migration tests: writers of two releases, and a client that dies."""
+"""Helpers of the migration tests: writers of two releases, and a client that crashes."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ Key = tuple[str, int]
 ROUNDS_MAX = 60
 
 
-def acting(settings: Warm, version: int | None) -> Warm:
-    """The settings of a process that acts by an older schema."""
+def with_schema_version(settings: Warm, version: int | None) -> Warm:
+    """Return the settings of a process with an older schema version."""
     return settings.model_copy(update={"schema_version": version})
 
 
 def reply(seq: int, chat: str = "d-1", **changes: Any) -> PersistItem:
-    """A reply to message 1."""
+    """Create a reply to message 1."""
     return PersistItem(message(seq, chat=chat, reply_to=1, **changes), None)
 
 
-class Died(Exception):
-    """The process is gone."""
+class Crashed(Exception):
+    """Raised instead of a process crash."""
 
 
-class MortalClient(DynamoClient):
-    """A client whose process dies in a call, before or after the server executed it."""
+class CrashingClient(DynamoClient):
+    """A client whose process crashes in a call, before or after the server executed it."""
 
     def __init__(self, client: DynamoClient, settings: Warm, calls: int, *, is_after: bool) -> None:
         super().__init__(client._sdk, settings)
@@ -56,15 +56,15 @@ class MortalClient(DynamoClient):
     async def call_once(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         self._left -= 1
         if self._left < 0 or (self._left == 0 and not self._is_after):
-            raise Died
+            raise Crashed
         answer = await super().call_once(operation, request)
         if self._left <= 0:
-            raise Died
+            raise Crashed
         return answer
 
 
 class JumpClock:
-    """A clock that a test can move on."""
+    """The system clock, which a test can advance."""
 
     ahead_s = 0.0
 
@@ -76,23 +76,23 @@ class JumpClock:
 
 
 class Lines:
-    """A report that keeps its lines."""
+    """A progress report that records its lines."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.output: list[str] = []
         self.advances: list[int] = []
 
     def print_line(self, text: str) -> None:
-        self.said.append(text)
+        self.output.append(text)
 
     def begin(self, title: str, items: int) -> None:
-        self.said.append(f"{title} of {items}")
+        self.output.append(f"{title} of {items}")
 
     def advance(self, segments: Sequence[Any]) -> None:
         self.advances.append(sum(segment.read for segment in segments))
 
     def end(self) -> None:
-        self.said.append("end")
+        self.output.append("end")
 
 
 SMALL = Options(segments=3, page_items=7)
@@ -101,7 +101,7 @@ SMALL = Options(segments=3, page_items=7)
 async def up(
     tables: Tables, options: Options = SMALL, clock: JumpClock | None = None
 ) -> tuple[int, Lines]:
-    """Run the pending example migrations; return the schema and the output."""
+    """Run the pending example migrations; return the schema version and the output."""
     lines = Lines()
     runner = runner_of(tables, tables.client, options, clock or JumpClock(), lines)
     return (await runner.up("test")).version, lines
@@ -115,7 +115,7 @@ def runner_of(
     report: Lines,
     migrations: Sequence[Migration] = EXAMPLES,
 ) -> MigrationRunner:
-    """A run of the example migrations by a client of its own."""
+    """Return a runner of migrations with a client."""
     return MigrationRunner(
         client,
         tables.settings,
@@ -126,33 +126,33 @@ def runner_of(
     )
 
 
-async def up_with_deaths(
+async def up_with_crashes(
     tables: Tables,
     options: Options,
     clock: JumpClock,
     dice: random.Random,
     migrations: Sequence[Migration] = EXAMPLES,
 ) -> int:
-    """Run the migrations, dying at random calls, until a run comes to its end; count the deaths."""
-    for deaths in range(1000):
-        client = MortalClient(
+    """Run the migrations, crashing at random calls, until a run ends; return the crashes."""
+    for crashes in range(1000):
+        client = CrashingClient(
             tables.client,
             tables.settings,
-            dice.randint(1, 25 + deaths),
+            dice.randint(1, 25 + crashes),
             is_after=dice.random() < 0.5,
         )
         runner = runner_of(tables, client, options, clock, Lines(), migrations)
         try:
-            await runner.up(f"run-{deaths}")
-        except* Died:
-            clock.ahead_s += MIGRATE_LEASE_S + 1  # nobody gave the lock back
+            await runner.up(f"run-{crashes}")
+        except* Crashed:
+            clock.ahead_s += MIGRATE_LEASE_S + 1  # the crashed run did not release the lock
         else:
-            return deaths
-    raise AssertionError("it never came to its end")
+            return crashes
+    raise AssertionError("no run completed")
 
 
 class Writer:
-    """Writes messages and changes them, as today's release does."""
+    """Writes and changes messages like the current release."""
 
     def __init__(self, tables: Tables, chat: str, dice: random.Random) -> None:
         settings = tables.settings
@@ -163,10 +163,10 @@ class Writer:
         self._dice = dice
         self.head = 0
         self.revs: dict[Key, int] = {}
-        self.gone: set[Key] = set()
+        self.deleted: set[Key] = set()
 
     async def put(self, count: int) -> None:
-        """Write so many new messages, nine of ten as replies."""
+        """Write `count` new messages, nine of ten as replies."""
         made: list[PersistItem] = []
         for _ in range(count):
             made.append(PersistItem(self._make(), None))
@@ -179,7 +179,7 @@ class Writer:
         return message(self.head, chat=self._chat, reply_to=reply_to)
 
     async def store(self, made: list[PersistItem]) -> None:
-        """Write messages that the caller made."""
+        """Write messages that the caller created."""
         await self._messages.put_batch(made, 20.0)
         self.head = max(self.head, made[-1].message.seq)
 
@@ -200,17 +200,17 @@ class Writer:
             body="" if kind == "delete" else f"x{self.head}",
         )
         await self._changes.apply(self._chat, message(target).ts, [entry])
-        if (self._chat, target) not in self.gone:
+        if (self._chat, target) not in self.deleted:
             self.revs[self._chat, target] = self.head
         if kind == "delete":
-            self.gone.add((self._chat, target))
+            self.deleted.add((self._chat, target))
 
 
 class ThreadWriter(Writer):
-    """Writes messages and edits them, as the release of the examples does."""
+    """Writes and edits messages like the release of the examples."""
 
     def start(self, tables: Tables) -> None:
-        """Start as a new process, which reads the schema once."""
+        """Start like a new process, which reads the schema version once."""
         self.threads = Threads(tables.client, tables.settings, FixedClock(time.time()))
 
     async def put(self, count: int) -> None:
@@ -227,7 +227,7 @@ class ThreadWriter(Writer):
 
 @contextlib.asynccontextmanager
 async def writing(*writers: Writer) -> AsyncIterator[None]:
-    """Let writers write beside the block, for a while; their failures are the test's."""
+    """Run writers during the block; their failures fail the test."""
     stop = asyncio.Event()
 
     async def write(writer: Writer) -> None:
@@ -245,7 +245,7 @@ async def writing(*writers: Writer) -> AsyncIterator[None]:
 
 
 def rows_of_messages(rows: list[Item]) -> dict[Key, Item]:
-    """Items of messages that are no entries, by chat and seq."""
+    """Return the items of messages, without other entries, by chat and seq."""
     return {
         (row["chatid"]["S"], int(row["seq"]["N"])): row
         for row in rows
@@ -254,7 +254,7 @@ def rows_of_messages(rows: list[Item]) -> dict[Key, Item]:
 
 
 async def scan_all(tables: Tables) -> list[Item]:
-    """All items of `messages`."""
+    """Return all items of `messages`."""
     found: list[Item] = []
     request: dict[str, Any] = {"TableName": MESSAGES.name_in(tables.settings)}
     while True:
@@ -265,8 +265,8 @@ async def scan_all(tables: Tables) -> list[Item]:
         request["ExclusiveStartKey"] = last
 
 
-class Journal:
-    """Writes to `messages`, one record each, from its stream."""
+class ChangeLog:
+    """Records writes to `messages` with DynamoDB Streams."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -274,7 +274,7 @@ class Journal:
         self._arn = ""
 
     async def begin(self) -> None:
-        """Have writes recorded from now on."""
+        """Start recording."""
         await self._tables.client.call(
             "update_table",
             {
@@ -289,7 +289,7 @@ class Journal:
         self._arn = table["Table"]["LatestStreamArn"]
 
     def changes(self) -> list[tuple[Item, Item]]:
-        """Item changes before and after, in order."""
+        """Return the changes of items as (before, after), in order."""
         client = boto3.client(
             "dynamodbstreams",
             endpoint_url=self._tables.settings.endpoint,
@@ -300,21 +300,21 @@ class Journal:
         )
         found: list[tuple[Item, Item]] = []
         for shard in client.describe_stream(StreamArn=self._arn)["StreamDescription"]["Shards"]:
-            place = client.get_shard_iterator(
+            iterator = client.get_shard_iterator(
                 StreamArn=self._arn, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
             )["ShardIterator"]
-            while place is not None:
-                page = client.get_records(ShardIterator=place, Limit=1000)
+            while iterator is not None:
+                page = client.get_records(ShardIterator=iterator, Limit=1000)
                 for record in page["Records"]:
                     images = record["dynamodb"]
                     if record["eventName"] == "MODIFY":
                         found.append((images["OldImage"], images["NewImage"]))
                 if not page["Records"]:
                     break
-                place = page.get("NextShardIterator")
+                iterator = page.get("NextShardIterator")
         return found
 
 
 def is_fill(old: Item, new: Item) -> bool:
-    """Whether a change gave an item its attribute, or took it, and nothing else."""
+    """Return whether a change only added or removed the attribute `thread`."""
     return old["rev"] == new["rev"] and old.get(THREAD) != new.get(THREAD)

@@ -1,4 +1,4 @@
-"""Committed files about the tables are correct: the template creates them; units match."""
+"""Committed files about the tables: the CloudFormation template and the measured units."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ABSENT = object()
 
 
 class Stack:
-    """A template with its parameters, as CloudFormation reads it: what of that ours uses."""
+    """A template with parameter values, evaluated like CloudFormation as far as ours needs."""
 
     def __init__(self, template: dict[str, Any], given: dict[str, str]) -> None:
         self._parameters: dict[str, Any] = {}
@@ -43,7 +43,7 @@ class Stack:
         return bool(self.resolve(left) == self.resolve(right))
 
     def resolve(self, value: Any) -> Any:
-        """Return a value without functions of the template."""
+        """Return a value with intrinsic functions evaluated."""
         match value:
             case {"Ref": "AWS::NoValue"}:
                 return _ABSENT
@@ -62,8 +62,8 @@ class Stack:
                 return value
 
 
-async def make(client: DynamoClient, stack: Stack) -> None:
-    """Make the tables of a stack as CloudFormation does."""
+async def create_tables(client: DynamoClient, stack: Stack) -> None:
+    """Create the tables of a stack as CloudFormation does."""
     for properties in stack.tables:
         expiry = properties.pop("TimeToLiveSpecification", None)
         if "StreamSpecification" in properties:
@@ -75,31 +75,31 @@ async def make(client: DynamoClient, stack: Stack) -> None:
 
 
 async def describe(client: DynamoClient, settings: Warm) -> list[Any]:
-    """Return what is to be compared of all tables."""
+    """Return the compared properties of all tables."""
     found = []
     for table in TABLES:
         name = {"TableName": table.name_in(settings)}
-        told = (await client.call("describe_table", name))["Table"]
+        described = (await client.call("describe_table", name))["Table"]
         expiry = (await client.call("describe_time_to_live", name))["TimeToLiveDescription"]
-        indexes = told.get("GlobalSecondaryIndexes", [])
+        indexes = described.get("GlobalSecondaryIndexes", [])
         found.append(
             {
-                "keys": told["KeySchema"],
-                "types": sorted(told["AttributeDefinitions"], key=str),
-                "units": _units(told),
+                "keys": described["KeySchema"],
+                "types": sorted(described["AttributeDefinitions"], key=str),
+                "units": _units(described),
                 "indexes": {
                     index["IndexName"]: (index["KeySchema"], index["Projection"], _units(index))
                     for index in indexes
                 },
-                "stream": told.get("StreamSpecification"),
+                "stream": described.get("StreamSpecification"),
                 "expiry": expiry,
             }
         )
     return found
 
 
-def _units(told: dict[str, Any]) -> tuple[int, int]:
-    units = told.get("ProvisionedThroughput", {})
+def _units(described: dict[str, Any]) -> tuple[int, int]:
+    units = described.get("ProvisionedThroughput", {})
     return units.get("ReadCapacityUnits", 0), units.get("WriteCapacityUnits", 0)
 
 
@@ -114,16 +114,16 @@ def _units(told: dict[str, Any]) -> tuple[int, int]:
     ],
     ids=["defaults", "changed"],
 )
-async def test_template_makes_the_tables_of_the_server(
+async def test_template_creates_the_same_tables_as_the_server(
     bare: Tables, given: dict[str, str], changes: dict[str, Any]
 ) -> None:
-    """Keys, types, indexes, projections, units, stream and TTL; `tables apply` finds all done."""
+    """Keys, types, indexes, projections, units, stream and TTL; `tables apply` changes nothing."""
     template = msgspec.json.decode(TEMPLATE.read_bytes())
     theirs = settings_for(bare.settings.endpoint, **changes)
     ours = settings_for(bare.settings.endpoint, **changes)
     stack = Stack(template, given | {"TablePrefix": theirs.table_prefix})
 
-    await make(bare.client, stack)
+    await create_tables(bare.client, stack)
     await apply_tables(bare.client, ours, poll_s=0.01)
 
     assert await describe(bare.client, theirs) == await describe(bare.client, ours)
@@ -131,10 +131,11 @@ async def test_template_makes_the_tables_of_the_server(
     assert {change.action for change in again} == {"kept"}
 
 
-async def test_units_of_a_message_are_those_of_the_document(bare: Tables) -> None:
-    """What is written about the costs of a projection is what the server counts for our items.
+async def test_documented_units_of_a_message_match_the_server(bare: Tables) -> None:
+    """The documented cost of each projection is that which the server reports for its items.
 
-    When this fails: python -m tests.benchmarks.item_units, and its tables into docs/data-model.md
+    On failure run `python -m tests.benchmarks.item_units` and copy its tables
+    to docs/data-model.md.
     """
     figures = msgspec.json.decode(item_units.OUT.read_bytes())
 
@@ -144,8 +145,8 @@ async def test_units_of_a_message_are_those_of_the_document(bare: Tables) -> Non
     assert item_units.render(figures) in MODEL.read_text(encoding="utf-8")
 
 
-def test_projection_that_is_measured_as_ours_is_ours() -> None:
-    """The figures are about the indexes that the server makes."""
+def test_measured_projection_is_that_of_the_server() -> None:
+    """The units are measured with the indexes that the server creates."""
     ours = item_units.table_for(item_units.OURS)["GlobalSecondaryIndexes"]
 
     assert ours == creation_of(MESSAGES, settings_for(None))["GlobalSecondaryIndexes"]

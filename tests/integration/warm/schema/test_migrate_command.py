@@ -1,6 +1,6 @@
-"""`chatserver migrate` as a process that is killed, beside an old and a new worker, under load.
+"""`chatserver migrate` with kills, an old and a new worker, and load.
 
-The old worker is of today's release, the new one of a release with the example migrations.
+The old worker has the current release, the new one a release with the example migrations.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ pytest_plugins = ["tests.integration.warm.fixtures"]
 
 Process = asyncio.subprocess.Process
 Start = Callable[..., Any]
-TODAY = "tests.support.cli"
+CURRENT = "tests.support.cli"
 NEXT = "tests.integration.warm.schema.next_release"
 
 
 @pytest.fixture
 async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageContainer]:
-    """The parts of a process of today's release; Redis has two partitions."""
+    """The components of a process of the current release; Redis has two partitions."""
     newest = {"chatserver.warm.schema.active_version.NEWEST": EXAMPLES[-1].number}
     with constants(newest):  # migrations do not wait for the test's own process
         async with open_container(redis_url, tables.settings, redis={"partitions": 2}) as made:
@@ -69,7 +69,7 @@ async def container(redis_url: str, tables: Tables) -> AsyncIterator[StorageCont
 
 @pytest.fixture
 async def start(container: StorageContainer) -> AsyncIterator[Start]:
-    """Start commands on the same servers; what still runs at the end is killed."""
+    """A function that starts commands on the same servers; they are killed at the end."""
     started: list[Process] = []
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CHAT_")}
 
@@ -100,7 +100,7 @@ async def start(container: StorageContainer) -> AsyncIterator[Start]:
 
 
 async def run(start: Start, *arguments: str, release: str = NEXT, **env: str) -> tuple[int, str]:
-    """Run a command to its end; return its exit code and its output."""
+    """Run a command to its end; return the exit code and the output."""
     process: Process = await start(*arguments, release=release, **env)
     async with asyncio.timeout(120):
         output, _ = await process.communicate()
@@ -108,15 +108,17 @@ async def run(start: Start, *arguments: str, release: str = NEXT, **env: str) ->
     return process.returncode, output.decode()
 
 
-async def holds(container: StorageContainer, partition: int, but: bytes = b"") -> bytes | None:
-    """The holder of a partition's lease, unless it is `but`."""
+async def find_lease_holder(
+    container: StorageContainer, partition: int, excluded: bytes = b""
+) -> bytes | None:
+    """Return the holder of a partition's lease unless it is `excluded`."""
     key = container.hot.keys.lease(partition, "persist")
     owner: bytes | None = await container.hot.call("HGET", key, "owner")
-    return owner if owner != but else None
+    return owner if owner != excluded else None
 
 
-async def group_in(container: StorageContainer, partition: int) -> Audience:
-    """A group whose chat is in a partition."""
+async def create_group_in(container: StorageContainer, partition: int) -> Audience:
+    """Create a group whose chat is in a partition."""
     for number in range(1000):
         group = await make_group(container, ALICE, BOB, ref=f"g{partition}-{number}")
         if container.hot.keys.partition_of(group.chat) == partition:
@@ -130,7 +132,7 @@ def as_reply(tail: bytes) -> bytes:
 
 
 class Clients:
-    """People who chat in some groups: replies, edits and deletions."""
+    """Clients that chat in some groups: replies, edits and deletions."""
 
     def __init__(
         self, container: StorageContainer, gateway: Gateway, groups: list[Audience]
@@ -164,16 +166,16 @@ class Clients:
 
 
 @pytest.mark.timeout(600)
-async def test_migrations_under_an_old_and_a_new_worker_while_clients_chat_and_up_is_killed(
+async def test_migrations_under_load_with_kills_and_two_releases_lose_nothing(
     container: StorageContainer, tables: Tables, start: Start
 ) -> None:
-    """The whole procedure of docs/evolution.md, as an operator goes through it on a bad day."""
+    """The whole procedure of docs/evolution.md with a kill at each step of `migrate up`."""
     await Writer(tables, "before", random.Random(6)).put(150)
     gateway = Gateway(container.hot)
-    groups = [await group_in(container, partition) for partition in (0, 1)]
+    groups = [await create_group_in(container, partition) for partition in (0, 1)]
     await make_users(container, CAROL)
     clients, stop = Clients(container, gateway, groups), asyncio.Event()
-    # The old worker persists partition 0, the new one 1: neither gets what somebody else holds.
+    # The old worker persists partition 0, the new one partition 1: the other lease is held.
     held = Lease(
         hot=container.hot,
         partition=1,
@@ -183,13 +185,15 @@ async def test_migrations_under_an_old_and_a_new_worker_while_clients_chat_and_u
         clock=SystemClock(),
     )
     assert await held.claim()
-    old: Process = await start("worker", "persist", "rpc", release=TODAY, CHAT_PERSIST_LEASE_S="60")
-    await eventually(lambda: holds(container, 0), 120)
+    old: Process = await start(
+        "worker", "persist", "rpc", release=CURRENT, CHAT_PERSIST_LEASE_S="60"
+    )
+    await eventually(lambda: find_lease_holder(container, 0), 120)
     new: Process = await start("worker", "persist")
     await eventually(lambda: _are_known(tables, 2), 120)
     old.send_signal(signal.SIGSTOP)
     await held.release()
-    await eventually(lambda: holds(container, 1, b"test"), 120)
+    await eventually(lambda: find_lease_holder(container, 1, b"test"), 120)
     old.send_signal(signal.SIGCONT)
 
     async with asyncio.TaskGroup() as tasks:
@@ -197,44 +201,44 @@ async def test_migrations_under_an_old_and_a_new_worker_while_clients_chat_and_u
         chatting = tasks.create_task(clients.chat(stop))
         dice = random.Random(8)
         up = ("migrate", "up", "--segments", "3", "--page-items", "10", "--max-write-units", "2000")
-        for place in (
+        for failpoint in (
             "after_index_begun:kill",
             f"after_write:kill:{dice.randint(2, 30)}",
             f"before_checkpoint:kill:{dice.randint(2, 5)}",
             "after_version:kill",
         ):
-            code, said = await run(start, *up, CHAT_FAILPOINT=f"migrate.{place}")
-            assert code == -signal.SIGKILL, said
-        code, said = await run(start, *up)
-        assert code == 0, said
-        assert "4 thread-only: not done. It is a contract" in said
-        assert said.endswith("schema 3\n")
+            code, output = await run(start, *up, CHAT_FAILPOINT=f"migrate.{failpoint}")
+            assert code == -signal.SIGKILL, output
+        code, output = await run(start, *up)
+        assert code == 0, output
+        assert "4 thread-only: not done. It is a contract" in output
+        assert output.endswith("schema 3\n")
 
-        code, said = await run(start, "migrate", "status")
+        code, output = await run(start, "migrate", "status")
         assert code == 0
-        assert "schema 3 of 6; processes need schema 1 or newer" in said
-        assert said.count(": schema 1, seen ") == 1
-        assert said.count(": schema 6, seen ") == 2  # a worker, and this test
+        assert "schema 3 of 6; processes need schema 1 or newer" in output
+        assert output.count(": schema 1, seen ") == 1
+        assert output.count(": schema 6, seen ") == 2  # a worker, and this test
         await _change_members(container, gateway, groups[0])
 
-        code, said = await run(start, *up, "--contract", "4")
+        code, output = await run(start, *up, "--contract", "4")
         assert code == 1
-        assert "processes of older releases are running; replace them first: worker-" in said
+        assert "processes of older releases are running; replace them first: worker-" in output
         old.send_signal(signal.SIGTERM)
         assert await old.wait() == 0
-        await eventually(lambda: holds(container, 0), 120)
-        code, said = await run(start, *up, "--contract", "4")
-        assert code == 0, said
-        assert said.endswith("schema 4\n")
+        await eventually(lambda: find_lease_holder(container, 0), 120)
+        code, output = await run(start, *up, "--contract", "4")
+        assert code == 0, output
+        assert output.endswith("schema 4\n")
         stop.set()
         await chatting
         await eventually(lambda: _are_drained(container), 60)
         listening.cancel()
 
-    code, said = await run(start, "worker", "persist", CHAT_WARM_SCHEMA_VERSION="1")
+    code, output = await run(start, "worker", "persist", CHAT_WARM_SCHEMA_VERSION="1")
     assert code == 2
-    assert "have schema 4, which requires processes of schema 2 or newer; this one has 1" in said
-    assert "unset CHAT_WARM_SCHEMA_VERSION" in said
+    assert "have schema 4, which requires processes of schema 2 or newer; this one has 1" in output
+    assert "unset CHAT_WARM_SCHEMA_VERSION" in output
 
     assert all(add_thread(row) is None for row in await scan_all(tables))
     for group in groups:
@@ -246,20 +250,20 @@ async def test_migrations_under_an_old_and_a_new_worker_while_clients_chat_and_u
 
 
 async def _are_known(tables: Tables, count: int) -> bool:
-    """Whether so many worker processes besides this one are noted."""
+    """Return whether `count` worker processes besides this one are registered."""
     rows = await tables.scan("directory")
     return sum(row["SK"]["S"].startswith("process#") for row in rows) > count
 
 
 async def _are_drained(container: StorageContainer) -> bool:
-    """Whether all partitions are persisted."""
+    """Return whether all partitions are persisted."""
     return not any(
         [await container.hot.call("XLEN", container.hot.keys.backlog(n)) for n in (0, 1)]
     )
 
 
 async def _change_members(container: StorageContainer, gateway: Gateway, group: Audience) -> None:
-    """Change the members of a chat, which the old worker does."""
+    """Change the members of a chat; the old worker handles the request."""
     invite = frames.Invite(1, group.chat, "i1", [CAROL])
     await gateway.calls.change_chat(ALICE, invite)
     await gateway.calls.change_chat(CAROL, frames.Leave(2, group.chat, "l1"))
@@ -270,7 +274,7 @@ async def _change_members(container: StorageContainer, gateway: Gateway, group: 
 
 @pytest.fixture
 def restored_logging() -> Iterator[None]:
-    """Undo what a command does to the process's logging."""
+    """Restore the logging setup of the process after a command has changed it."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -279,10 +283,10 @@ def restored_logging() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-async def test_operator_is_told_what_is_to_be_done_what_it_costs_and_how_far_it_is(
+async def test_plan_status_and_up_print_pending_migrations_cost_and_progress(
     tables: Tables, monkeypatch: pytest.MonkeyPatch, restored_logging: None
 ) -> None:
-    """`plan`, `status` and `up` in words, without a terminal a line each."""
+    """Without a terminal each progress report is a line."""
     settings = tables.settings
     for name in ("endpoint", "table_prefix", "access_key"):
         monkeypatch.setenv(f"CHAT_WARM_{name.upper()}", str(getattr(settings, name)))
@@ -291,31 +295,31 @@ async def test_operator_is_told_what_is_to_be_done_what_it_costs_and_how_far_it_
 
     monkeypatch.setattr(migrations, "MIGRATIONS", EXAMPLES)
 
-    async def told(*arguments: str) -> list[str]:
+    async def run_migrate(*arguments: str) -> list[str]:
         result = await asyncio.to_thread(CliRunner().invoke, cli, ["migrate", *arguments])
         assert result.exit_code == 0, result.output
         return [line.strip() for line in result.output.splitlines()]
 
-    plan = await told("plan", "--max-write-units", "10")
+    plan = await run_migrate("plan", "--max-write-units", "10")
     assert plan[0] == "2 thread-index (expand): index `thread`: replies to a message"
     assert plan[3].startswith("50 items, ")
     assert plan[3].endswith("to write (from a sample of 32)")
     assert re.fullmatch(r"about \d+ read units, \d+ write units, \d+ s at 10 a second", plan[4])
     assert "no units: existing items do not change" in plan
-    assert (await told("status"))[:2] == [
+    assert (await run_migrate("status"))[:2] == [
         "schema 1 of 6; processes need schema 1 or newer",
         "2  thread-index     expand    to do  index `thread`: replies to a message",
     ]
-    done = await told("up")
+    done = await run_migrate("up")
     assert done[:2] == [
         f"2 thread-index: index thread of {settings.table_prefix}messages: started",
         f"2 thread-index: index thread of {settings.table_prefix}messages: active",
     ]
     assert done[-1] == "schema 3"
-    assert (await told("up", "--contract", "4"))[-1] == "schema 4"
-    assert (await told("up", "--contract", "5"))[-1] == "schema 5"
-    assert (await told("up"))[-1] == "schema 6"
-    assert await told("plan") == ["nothing to do"]
-    assert await told("up") == ["nothing to do: schema 6", "schema 6"]
-    (last,) = [line for line in await told("status") if line.startswith("4 ")]
+    assert (await run_migrate("up", "--contract", "4"))[-1] == "schema 4"
+    assert (await run_migrate("up", "--contract", "5"))[-1] == "schema 5"
+    assert (await run_migrate("up"))[-1] == "schema 6"
+    assert await run_migrate("plan") == ["nothing to do"]
+    assert await run_migrate("up") == ["nothing to do: schema 6", "schema 6"]
+    (last,) = [line for line in await run_migrate("status") if line.startswith("4 ")]
     assert re.match(r"4  thread-only +contract +done +.* \(\d{4}-.* UTC\)$", last)

@@ -1,4 +1,4 @@
-"""Migrations on a real server, while old and new writers go on, and dying anywhere."""
+"""Migrations with concurrent old and new writers, and with crashes at any call."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from tests.integration.warm.schema.examples.thread_index import (
 )
 from tests.integration.warm.schema.migration_support import (
     SMALL,
-    Journal,
+    ChangeLog,
     JumpClock,
     ThreadWriter,
     Writer,
-    acting,
     is_fill,
     reply,
     rows_of_messages,
     scan_all,
     up,
-    up_with_deaths,
+    up_with_crashes,
+    with_schema_version,
     writing,
 )
 from tests.integration.warm.support import Tables, batch, message, refuse
@@ -57,39 +57,39 @@ LATER = {"chatserver.warm.schema.active_version.NEWEST": EXAMPLES[-1].number}
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_up_that_dies_anywhere_fills_each_item_once_and_loses_no_newer_write(
+async def test_up_with_crashes_fills_each_item_once_and_loses_no_newer_write(
     tables: Tables, seed: int
 ) -> None:
-    """Killed at random calls and run again, while an old and a new release write and change."""
+    """Crashes at random calls, while an old and a new release write and change messages."""
     dice, clock = random.Random(seed), JumpClock()
     old, new = Writer(tables, "old", dice), ThreadWriter(tables, "new", dice)
     new.start(tables)
-    # What the new release changes was written before it was deployed.
+    # The messages that the new release changes were written before it was deployed.
     before = Writer(tables, "new", dice)
     await old.put(90)
     await before.put(60)
     new.head, new.revs = before.head, before.revs
     first = [*old.revs, *new.revs]
-    journal = Journal(tables)
-    await journal.begin()
+    change_log = ChangeLog(tables)
+    await change_log.begin()
 
     async with writing(old, new):
-        deaths = await up_with_deaths(tables, SMALL, clock, dice)
+        crashes = await up_with_crashes(tables, SMALL, clock, dice)
     filled = await SchemaRows(tables.client, tables.settings).get_state()
     then = rows_of_messages(await scan_all(tables))
     assert all("thread" in then[key] for key in first if "reply_to" in then[key])
-    async with writing(new):  # the old release is gone
-        deaths += await up_with_deaths(tables, CONTRACT_4, clock, dice)
+    async with writing(new):  # the old release has ended
+        crashes += await up_with_crashes(tables, CONTRACT_4, clock, dice)
     contracted = await SchemaRows(tables.client, tables.settings).get_state()
     replaced = rows_of_messages(await scan_all(tables))
     assert all(add_thread(row) is None for row in replaced.values())
     new.start(tables)
     async with writing(new):
-        deaths += await up_with_deaths(tables, CONTRACT_5, clock, dice)
+        crashes += await up_with_crashes(tables, CONTRACT_5, clock, dice)
 
-    assert deaths > 5
+    assert crashes > 5
     assert filled == SchemaState(3, 1)
-    assert contracted.version == 4, "a run that died after its end ran the next contract, too"
+    assert contracted.version == 4, "a run that crashed after its end also ran the next contract"
     found = rows_of_messages(await scan_all(tables))
     assert not any("reply_to" in row for row in found.values())
     for key, row in replaced.items():
@@ -97,20 +97,20 @@ async def test_up_that_dies_anywhere_fills_each_item_once_and_loses_no_newer_wri
     wanted = old.revs | new.revs
     assert {key: int(found[key]["rev"]["N"]) for key in wanted} == wanted
     fills: collections.Counter[tuple[str, str]] = collections.Counter()
-    for was, became in journal.changes():
+    for was, became in change_log.changes():
         assert int(was["rev"]["N"]) <= int(became["rev"]["N"]), "a newer write was lost"
         fills[became["chatid"]["S"], became["seq"]["N"]] += is_fill(was, became)
-    # Twice at most where the old release deleted, afterwards, what had been filled.
-    gone = {(chat, str(seq)) for chat, seq in old.gone}
-    lacked = [key for key, row in found.items() if key[0] == "old" and "thread" in row]
-    assert len(lacked) > 50
-    assert all(fills[chat, str(seq)] == 1 for chat, seq in lacked)
-    assert {key for key, times in fills.items() if times > 1} <= gone
+    # Only messages that the old release deleted after their fill are filled twice.
+    deleted = {(chat, str(seq)) for chat, seq in old.deleted}
+    filled_keys = [key for key, row in found.items() if key[0] == "old" and "thread" in row]
+    assert len(filled_keys) > 50
+    assert all(fills[chat, str(seq)] == 1 for chat, seq in filled_keys)
+    assert {key for key, times in fills.items() if times > 1} <= deleted
     assert max(fills.values()) <= 2
 
 
-async def test_old_release_leaves_what_it_does_not_know(tables: Tables) -> None:
-    """An edit or reaction by an older release keeps a newer attribute."""
+async def test_old_release_keeps_unknown_attributes(tables: Tables) -> None:
+    """An edit or reaction by an older release does not remove a newer attribute."""
     dice = random.Random(1)
     new, old = ThreadWriter(tables, "c", dice), Writer(tables, "c", dice)
     new.start(tables)
@@ -127,8 +127,8 @@ async def test_old_release_leaves_what_it_does_not_know(tables: Tables) -> None:
     assert int(after["c", 1]["rev"]["N"]) == 21
 
 
-async def test_fill_of_what_was_read_too_long_ago_undoes_nothing(tables: Tables) -> None:
-    """An old release edits one, deletes one and TTL removes one, after they were read."""
+async def test_fill_of_a_stale_item_undoes_no_newer_write(tables: Tables) -> None:
+    """After the read an old release edits one item and deletes one, and TTL deletes a third."""
     old = Writer(tables, "c", random.Random(1))
     await old.store([reply(seq, "c") for seq in (1, 2, 3)])
     read = rows_of_messages(await scan_all(tables))
@@ -151,8 +151,8 @@ async def test_fill_of_what_was_read_too_long_ago_undoes_nothing(tables: Tables)
     assert ("c", 3) not in now
 
 
-async def test_answer_of_a_fill_that_is_lost_fills_once(tables: Tables) -> None:
-    """The second try finds the item as it should be."""
+async def test_fill_with_a_lost_response_is_applied_once(tables: Tables) -> None:
+    """The retry finds the item filled."""
     await Writer(tables, "c", random.Random(2)).put(5)
     tables.faults.lose_answers("UpdateItem", 3)
 
@@ -162,21 +162,21 @@ async def test_answer_of_a_fill_that_is_lost_fills_once(tables: Tables) -> None:
     assert all(add_thread(row) is None for row in await scan_all(tables))
 
 
-async def test_plan_tells_the_units_that_up_then_takes(tables: Tables) -> None:
-    """Estimated from a sample, within a quarter of what the server counted."""
+async def test_plan_estimates_the_units_that_up_consumes(tables: Tables) -> None:
+    """Estimated from a sample, within 25 % of the consumption that the server reports."""
     dice = random.Random(4)
     for chat in range(12):
         await Writer(tables, f"c{chat}", dice).put(25)
     await Writer(tables, "long", dice).put(150)
 
     found = await estimate(tables.client, tables.settings, EXAMPLES)
-    (_, fill, look, removal, pins) = found
+    (_, fill, check, removal, pins) = found
     _, lines = await up(tables)
 
-    (told,) = [line for line in lines.said if line.startswith("3 thread-fill: 450 items")]
-    read_units, write_units = (float(word) for word in told.split() if "." in word)
+    (summary,) = [line for line in lines.output if line.startswith("3 thread-fill: 450 items")]
+    read_units, write_units = (float(word) for word in summary.split() if "." in word)
     assert (fill.items, pins.write_units) == (450, 0)
-    assert (look.read_units, look.write_units) == (fill.read_units, 0)
+    assert (check.read_units, check.write_units) == (fill.read_units, 0)
     assert removal.share == fill.share > 0.5
     assert fill.write_units == pytest.approx(write_units, rel=0.25)
     assert fill.read_units <= read_units + 1
@@ -184,8 +184,10 @@ async def test_plan_tells_the_units_that_up_then_takes(tables: Tables) -> None:
     assert again[0].write_units == 0
 
 
-async def test_contract_waits_for_a_run_of_its_own_and_for_older_processes(tables: Tables) -> None:
-    """While an older process runs, it is refused with its name; then that schema is rejected."""
+async def test_contract_is_refused_while_older_processes_run_and_without_its_option(
+    tables: Tables,
+) -> None:
+    """The error names the older process; afterwards processes of that schema cannot start."""
     clock, settings, client = JumpClock(), tables.settings, tables.client
     with pytest.raises(Conflict, match="2 thread-index must run first"):
         await up(tables, CONTRACT_4)
@@ -193,7 +195,7 @@ async def test_contract_waits_for_a_run_of_its_own_and_for_older_processes(table
         await up(tables, Options(contract=3))
     version, lines = await up(tables)
     assert version == 3
-    assert "migrate up --contract 4" in lines.said[-1]
+    assert "migrate up --contract 4" in lines.output[-1]
 
     async with watch_schema(client, settings, "worker", clock):
         with pytest.raises(Conflict, match=r"replace them first: worker-.* \(schema 1\)"):
@@ -203,11 +205,11 @@ async def test_contract_waits_for_a_run_of_its_own_and_for_older_processes(table
     with constants(LATER):
         async with watch_schema(client, settings, "worker", clock):
             assert (await up(tables, CONTRACT_4))[0] == 4
-            # As an operator whose run was killed right after it does it again.
+            # An operator repeats a run that was killed at its end.
             version, lines = await up(tables, CONTRACT_4)
-            assert (version, lines.said) == (4, ["4 thread-only: done already"])
+            assert (version, lines.output) == (4, ["4 thread-only: done already"])
             assert (await up(tables, CONTRACT_5))[0] == 5
-        async with watch_schema(client, acting(settings, 4), "worker", clock):
+        async with watch_schema(client, with_schema_version(settings, 4), "worker", clock):
             pass  # older, and compatible
 
     with pytest.raises(ConfigError, match="have schema 5, which requires processes of schema 4"):
@@ -217,10 +219,10 @@ async def test_contract_waits_for_a_run_of_its_own_and_for_older_processes(table
 
 
 @pytest.mark.constants({"chatserver.warm.schema.active_version.SCHEMA_CHECK_S": 0.05})
-async def test_process_of_an_older_schema_that_runs_on_ends_when_it_is_refused(
+async def test_running_process_stops_when_its_schema_is_no_longer_supported(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It looks again from time to time, and stops in order."""
+    """It checks periodically and stops with SIGTERM."""
     killed = asyncio.Event()
     monkeypatch.setattr("chatserver.warm.schema.active_version.os.kill", lambda *_: killed.set())
     rows = SchemaRows(tables.client, tables.settings)
@@ -231,8 +233,8 @@ async def test_process_of_an_older_schema_that_runs_on_ends_when_it_is_refused(
             await killed.wait()
 
 
-async def test_process_starts_although_the_schema_cannot_be_read(tables: Tables) -> None:
-    """A DynamoDB that is down at the start is no reason to stay down, too."""
+async def test_process_starts_if_the_schema_cannot_be_read(tables: Tables) -> None:
+    """An outage of DynamoDB must not prevent the start."""
     tables.faults.add("PutItem", *[refuse("InternalServerError", 500)] * 5)
 
     async with watch_schema(tables.client, tables.settings, "worker", JumpClock()):
@@ -240,10 +242,10 @@ async def test_process_starts_although_the_schema_cannot_be_read(tables: Tables)
 
 
 @pytest.mark.constants({"chatserver.warm.schema.migrations.state.MIGRATE_LEASE_S": 0.2})
-async def test_second_run_waits_for_the_lock_and_refuses_if_the_first_goes_on(
+async def test_second_run_fails_if_the_first_keeps_the_lock(
     tables: Tables,
 ) -> None:
-    """One at a time. A run that lost the lock writes nothing more."""
+    """Only one run at a time; a run that lost the lock cannot write."""
     rows, clock = MigrationRows(tables.client, tables.settings), JumpClock()
     with constants({"chatserver.warm.schema.migrations.state.MIGRATE_LEASE_S": 60.0}):
         assert await rows.claim("first", clock.time()) == 1
@@ -262,8 +264,8 @@ async def test_second_run_waits_for_the_lock_and_refuses_if_the_first_goes_on(
     assert await rows.get_segment(2, 0) == segment
 
 
-async def test_tables_that_are_made_anew_are_of_the_newest_schema(tables: Tables) -> None:
-    """There is nothing to migrate, and the first schema has no migrations."""
+async def test_new_tables_have_the_newest_schema(tables: Tables) -> None:
+    """New tables need no migration."""
     state = await SchemaRows(tables.client, tables.settings).get_state()
     statuses = await list_statuses(tables.client, tables.settings, state, EXAMPLES)
 
@@ -271,10 +273,10 @@ async def test_tables_that_are_made_anew_are_of_the_newest_schema(tables: Tables
     assert {each.state for each in statuses} == {"to do"}
 
 
-async def test_tables_in_use_are_applied_without_what_migrations_bring(
+async def test_apply_on_tables_in_use_makes_no_change_of_a_migration(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A deployment that applies the tables first starts no index and switches no TTL."""
+    """`tables apply` creates no index and switches no TTL that belongs to a migration."""
     later = dataclasses.replace(
         MESSAGES,
         indexes=(*MESSAGES.indexes, THREAD_INDEX),
@@ -292,8 +294,8 @@ async def test_tables_in_use_are_applied_without_what_migrations_bring(
     assert state == SchemaState(1, 1)
 
 
-async def test_marker_of_an_expiring_message_is_left_alone(tables: Tables) -> None:
-    """It is no reply and has no revision."""
+async def test_marker_of_an_expiring_message_is_not_changed(tables: Tables) -> None:
+    """A marker is no message: it has no `rev`."""
     writer = Writer(tables, "c", random.Random(1))
     await writer.store([reply(1, "c", expires_at=2_000_000_000)])
     await writer.store(batch(message(2, chat="c")))
@@ -305,10 +307,10 @@ async def test_marker_of_an_expiring_message_is_left_alone(tables: Tables) -> No
     assert [row["seq"]["N"] for row in rows if "thread" in row] == ["1"]
 
 
-async def test_example_1_fills_what_is_read_or_written_and_then_reads_the_index_alone(
+async def test_example_1_fills_lazily_and_in_bulk_and_then_reads_by_index(
     tables: Tables,
 ) -> None:
-    """Lazy fill, online index, bulk fill, switch of the readers, removal of the old attribute."""
+    """Lazy fill, online index, bulk fill, switch of readers, removal of the old attribute."""
     old, new = Writer(tables, "c", random.Random(3)), ThreadWriter(tables, "c", random.Random(3))
     await old.store([reply(seq, "c") for seq in range(2, 30)])
     await old.store(batch(message(30, chat="c", reply_to=2), message(31, chat="c")))
@@ -335,10 +337,10 @@ async def test_example_1_fills_what_is_read_or_written_and_then_reads_the_index_
     assert {seq for (_, seq), row in rows.items() if "thread" not in row} == {31}
 
 
-async def test_example_2_pins_are_written_from_their_migration_on_and_with_the_flag(
+async def test_example_2_pins_need_their_migration_and_match_the_flag(
     tables: Tables,
 ) -> None:
-    """Not before it. Pin and flag change together, with any race or lost response."""
+    """Pin and flag change in one transaction, with any race or lost response."""
     pins = Pins(tables.client, tables.settings, SystemClock())
     old = Writer(tables, "c", random.Random(1))
     await old.put(9)

@@ -1,6 +1,6 @@
-"""The table's TTL comes to read another attribute; changes of items keep to their `ttl`.
+"""A migration that switches the TTL attribute of a table, and changes of items with `ttl`.
 
-The server of the tests knows TTL as a setting and removes nothing by it.
+The server of the tests stores the TTL setting but deletes no items.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.integration.warm.schema.migration_support import (
     Lines,
     runner_of,
     scan_all,
-    up_with_deaths,
+    up_with_crashes,
 )
 from tests.integration.warm.support import START_TS, FixedClock, Tables, batch, message, reply
 
@@ -46,28 +46,28 @@ CONTRACT = Options(contract=2)
 
 
 async def ttl_of(tables: Tables) -> dict[str, str]:
-    """The TTL attribute of `messages`."""
+    """Return the TTL setting of `messages`."""
     return await expiry_of(tables.client, MESSAGES.name_in(tables.settings))
 
 
 async def switch(tables: Tables, options: Options = CONTRACT) -> tuple[int, Lines]:
-    """Run the migration; return the schema and the output."""
+    """Run the migration; return the schema version and the output."""
     lines = Lines()
     runner = runner_of(tables, tables.client, options, JumpClock(), lines, [SWITCH])
     return (await runner.up("test")).version, lines
 
 
-async def test_ttl_is_switched_by_runs_that_die_anywhere(tables: Tables) -> None:
-    """Each run continues from the state of the table."""
-    deaths = await up_with_deaths(tables, CONTRACT, JumpClock(), random.Random(174), [SWITCH])
+async def test_ttl_is_switched_by_runs_that_crash_anywhere(tables: Tables) -> None:
+    """Each run continues from the current state of the table."""
+    crashes = await up_with_crashes(tables, CONTRACT, JumpClock(), random.Random(174), [SWITCH])
 
-    assert deaths > 3
+    assert crashes > 3
     switched = {"TimeToLiveStatus": "ENABLED", "AttributeName": "removed_at"}
     assert await ttl_of(tables) == switched
 
 
-async def test_switch_waits_while_aws_has_it_changed_too_lately(tables: Tables) -> None:
-    """Off takes its time, and the second change is refused until it is through."""
+async def test_switch_retries_until_aws_allows_another_change(tables: Tables) -> None:
+    """AWS takes time to disable TTL and refuses a second change until then."""
 
     def state(status: str) -> dict[str, Any]:
         described = {"TimeToLiveStatus": status, "AttributeName": "ttl"}
@@ -81,7 +81,7 @@ async def test_switch_waits_while_aws_has_it_changed_too_lately(tables: Tables) 
 
     version, lines = await switch(tables)
 
-    asked = [
+    updates = [
         (
             body["TimeToLiveSpecification"]["AttributeName"],
             body["TimeToLiveSpecification"]["Enabled"],
@@ -89,12 +89,12 @@ async def test_switch_waits_while_aws_has_it_changed_too_lately(tables: Tables) 
         for body in tables.faults.bodies("UpdateTimeToLive")
     ]
     assert version == 2
-    assert asked == [("ttl", False), ("removed_at", True), ("removed_at", True)]
-    assert any(line.endswith("TTL reads removed_at") for line in lines.said)
+    assert updates == [("ttl", False), ("removed_at", True), ("removed_at", True)]
+    assert any(line.endswith("TTL reads removed_at") for line in lines.output)
 
 
-async def test_switch_that_is_not_done_in_time_is_gone_on_with(tables: Tables) -> None:
-    """The next run finds what there is."""
+async def test_switch_that_timed_out_is_continued_by_the_next_run(tables: Tables) -> None:
+    """The next run reads the current TTL setting."""
     name = MESSAGES.name_in(tables.settings)
     off = {"TimeToLiveDescription": {"TimeToLiveStatus": "DISABLING", "AttributeName": "ttl"}}
     tables.faults.add("DescribeTimeToLive", lambda _: None, *[reply(off)] * 20)
@@ -109,41 +109,41 @@ async def test_switch_that_is_not_done_in_time_is_gone_on_with(tables: Tables) -
     assert (await ttl_of(tables))["AttributeName"] == "removed_at"
 
 
-KEPT = ItemRetention.by(Archive(removal="ttl", retention_s=100_000, ttl_margin_s=400_000))
+RETENTION = ItemRetention.by(Archive(removal="ttl", retention_s=100_000, ttl_margin_s=400_000))
 NOW_S = START_TS // 1_000_000
 
 
-class Noting:
-    """An empty archive that records changed chats."""
+class ArchiveStub:
+    """An empty archive that records chats with late changes."""
 
     def __init__(self) -> None:
-        self.noted: list[str] = []
+        self.late_chats: list[str] = []
 
     async def find_at(self, chat: str, ts: int) -> None:
         return None
 
     async def record_late(self, chat: str) -> None:
-        self.noted.append(chat)
+        self.late_chats.append(chat)
 
 
-async def test_item_that_may_be_archived_loses_its_ttl_when_it_changes(tables: Tables) -> None:
-    """TTL must not take what the archive does not have; what is young keeps it, and what ends."""
-    clock, archive = FixedClock(NOW_S), Noting()
-    messages = MessageRepository(tables.client, tables.settings, clock, keeping=KEPT)
+async def test_change_removes_ttl_from_an_item_that_may_be_archived(tables: Tables) -> None:
+    """TTL must not delete an unarchived change; young and expiring items keep their `ttl`."""
+    clock, archive = FixedClock(NOW_S), ArchiveStub()
+    messages = MessageRepository(tables.client, tables.settings, clock, keeping=RETENTION)
     changes = MessageChanges(
-        tables.client, tables.settings, None, archive, keeping=KEPT, clock=clock
+        tables.client, tables.settings, None, archive, keeping=RETENTION, clock=clock
     )
     await messages.put_batch(batch(message(1), message(2, expires_at=ENDS), message(3)), 20)
     edit = message(9, kind="edit", body="other", target=1)
 
     await changes.apply("d-1", message(3).ts, [edit])  # just sent
-    young = list(archive.noted)
+    young = list(archive.late_chats)
     clock.now_s += 100_000
     for seq in (1, 2):
         await changes.apply("d-1", message(seq).ts, [edit])
 
     rows = {int(row["seq"]["N"]): row for row in await scan_all(tables) if "rev" in row}
-    assert (young, archive.noted) == ([], ["d-1"])
+    assert (young, archive.late_chats) == ([], ["d-1"])
     assert {row["body"]["S"] for row in rows.values()} == {"other"}
     assert "ttl" not in rows[1]
     assert rows[2]["ttl"]["N"] == str(ENDS)
@@ -151,12 +151,12 @@ async def test_item_that_may_be_archived_loses_its_ttl_when_it_changes(tables: T
 
 
 async def test_tombstone_that_may_be_archived_is_not_revived(tables: Tables) -> None:
-    """TTL has yet to remove its item; what lies over the archive with an older `rev` counts not."""
+    """TTL has not deleted the item yet, and the archive ignores an item with an older `rev`."""
     clock = FixedClock(NOW_S)
-    messages = MessageRepository(tables.client, tables.settings, clock, keeping=KEPT)
-    changes = MessageChanges(tables.client, tables.settings, keeping=KEPT, clock=clock)
-    buried = [message(seq, body="", deleted=True, rev=seq) for seq in (2, 3)]
-    await messages.put_batch(batch(*buried), 20)
+    messages = MessageRepository(tables.client, tables.settings, clock, keeping=RETENTION)
+    changes = MessageChanges(tables.client, tables.settings, keeping=RETENTION, clock=clock)
+    tombstones = [message(seq, body="", deleted=True, rev=seq) for seq in (2, 3)]
+    await messages.put_batch(batch(*tombstones), 20)
 
     young = await changes.replay(batch(message(2))[0])
     clock.now_s += 100_000

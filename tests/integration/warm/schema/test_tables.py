@@ -1,4 +1,4 @@
-"""The four tables, made on a real server."""
+"""Creation of the four tables, and checks of existing ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytest_plugins = ["tests.integration.warm.fixtures"]
 
 
 async def describe(tables: Tables, name: str) -> dict[str, Any]:
-    """Return the description of one of the test's tables."""
+    """Return the description of a table."""
     answer = await tables.client.call(
         "describe_table", {"TableName": tables.settings.table_prefix + name}
     )
@@ -27,7 +27,7 @@ async def describe(tables: Tables, name: str) -> dict[str, Any]:
 
 
 async def create(tables: Tables, name: str, partition: str, sort: str, **more: Any) -> None:
-    """Make a table as somebody else might have."""
+    """Create a table with a different schema."""
     names = {partition, sort}
     await tables.client.call(
         "create_table",
@@ -45,7 +45,7 @@ async def create(tables: Tables, name: str, partition: str, sort: str, **more: A
 
 
 async def test_tables_applied_have_the_keys_and_projections_of_the_data_model(bare: Tables) -> None:
-    """Indexes hold keys and the expiry, nothing of the body."""
+    """Indexes contain keys and the expiry, not the body."""
     await apply_tables(bare.client, bare.settings, poll_s=0.01)
 
     described = await describe(bare, "messages")
@@ -71,8 +71,8 @@ async def test_tables_applied_have_the_keys_and_projections_of_the_data_model(ba
     assert "GlobalSecondaryIndexes" not in await describe(bare, "social")
 
 
-async def test_tables_applied_twice_are_kept_the_second_time(bare: Tables) -> None:
-    """The command may run with every deployment."""
+async def test_second_apply_changes_nothing(bare: Tables) -> None:
+    """Every deployment may run the command."""
     prefix = bare.settings.table_prefix
 
     first = await apply_tables(bare.client, bare.settings, poll_s=0.01)
@@ -85,8 +85,8 @@ async def test_tables_applied_twice_are_kept_the_second_time(bare: Tables) -> No
     assert {change.table for change in second} == set(tables)
 
 
-async def test_tables_applied_by_two_at_once_are_made_once(bare: Tables) -> None:
-    """Two deployments that start together do not trip over each other."""
+async def test_concurrent_applies_create_tables_once(bare: Tables) -> None:
+    """Two deployments may start at the same time."""
     await asyncio.gather(
         apply_tables(bare.client, bare.settings, poll_s=0.01),
         apply_tables(bare.client, bare.settings, poll_s=0.01),
@@ -96,10 +96,10 @@ async def test_tables_applied_by_two_at_once_are_made_once(bare: Tables) -> None
     assert {change.action for change in again} == {"kept"}
 
 
-async def test_tables_with_other_keys_are_refused_all_at_once_and_nothing_is_made(
+async def test_tables_with_other_keys_are_refused_with_all_differences(
     bare: Tables,
 ) -> None:
-    """An installation that is not ours is left alone, and every difference is listed."""
+    """The error lists every difference, and no table is created."""
     await create(bare, "messages", "chatid", "ts")  # ts of type S, and no indexes
     await create(bare, "social", "PK", "other")
 
@@ -116,8 +116,8 @@ async def test_tables_with_other_keys_are_refused_all_at_once_and_nothing_is_mad
             await describe(bare, absent)
 
 
-async def test_table_whose_ttl_reads_another_attribute_is_refused(tables: Tables) -> None:
-    """A TTL on a wrong attribute would remove what it should not; it is not switched over."""
+async def test_table_with_another_ttl_attribute_is_refused(tables: Tables) -> None:
+    """TTL on a wrong attribute could delete data; it is not changed silently."""
     state = {"TimeToLiveDescription": {"TimeToLiveStatus": "ENABLED", "AttributeName": "created"}}
     tables.faults.add("DescribeTimeToLive", lambda _: None, reply(state))
 
@@ -127,8 +127,8 @@ async def test_table_whose_ttl_reads_another_attribute_is_refused(tables: Tables
         await apply_tables(tables.client, tables.settings)
 
 
-async def test_stream_wanted_later_is_enabled_on_messages_only(tables: Tables) -> None:
-    """An operator who adds the archive later applies the tables again."""
+async def test_stream_is_enabled_later_on_messages_only(tables: Tables) -> None:
+    """An operator who enables the archive later applies the tables again."""
     wanted = tables.settings.model_copy(update={"stream": True})
 
     changes = await apply_tables(tables.client, wanted, poll_s=0.01)
@@ -142,10 +142,10 @@ async def test_stream_wanted_later_is_enabled_on_messages_only(tables: Tables) -
     assert "StreamSpecification" not in await describe(tables, "directory")
 
 
-async def test_tables_with_provisioned_billing_have_the_units_of_the_settings(
+async def test_provisioned_tables_have_the_units_of_the_settings(
     dynamodb: str,
 ) -> None:
-    """Billing and throughput are settings, of tables and indexes alike."""
+    """Billing mode and throughput apply to tables and indexes."""
     settings = settings_for(dynamodb, billing="provisioned", read_units=7, write_units=9)
     async with open_dynamodb(settings) as client:
         await apply_tables(client, settings, poll_s=0.01)
@@ -153,21 +153,21 @@ async def test_tables_with_provisioned_billing_have_the_units_of_the_settings(
         answer = await client.call("describe_table", {"TableName": MESSAGES.name_in(settings)})
 
     described = answer["Table"]
-    for thing in (described, *described["GlobalSecondaryIndexes"]):
-        units = thing["ProvisionedThroughput"]
+    for resource in (described, *described["GlobalSecondaryIndexes"]):
+        units = resource["ProvisionedThroughput"]
         assert (units["ReadCapacityUnits"], units["WriteCapacityUnits"]) == (7, 9)
 
 
-def creating(settings: Warm) -> dict[str, Any]:
-    """A description of a table that is not ready."""
+def description_while_creating(settings: Warm) -> dict[str, Any]:
+    """Return the description of a table that is being created."""
     name = MESSAGES.name_in(settings)
     return {"Table": {"TableName": name, "TableStatus": "CREATING"}}
 
 
-async def test_tables_that_are_not_ready_are_waited_for(bare: Tables) -> None:
-    """AWS takes seconds to make a table; nothing is done to it before."""
+async def test_apply_waits_until_tables_are_active(bare: Tables) -> None:
+    """AWS takes seconds to create a table; TTL is set after that."""
     missing = [lambda _: None] * len(TABLES)
-    slow = [reply(creating(bare.settings))] * 3
+    slow = [reply(description_while_creating(bare.settings))] * 3
     bare.faults.add("DescribeTable", *missing, *slow)
 
     await apply_tables(bare.client, bare.settings, poll_s=0.001)
@@ -177,10 +177,12 @@ async def test_tables_that_are_not_ready_are_waited_for(bare: Tables) -> None:
     assert operations[:first_ttl].count("DescribeTable") >= len(TABLES) + len(slow) + 1
 
 
-async def test_tables_that_are_never_ready_are_unavailable_in_time(bare: Tables) -> None:
+async def test_apply_times_out_if_tables_never_become_active(bare: Tables) -> None:
     """The wait has a deadline."""
     missing = [lambda _: None] * len(TABLES)
-    bare.faults.add("DescribeTable", *missing, *[reply(creating(bare.settings))] * 1000)
+    bare.faults.add(
+        "DescribeTable", *missing, *[reply(description_while_creating(bare.settings))] * 1000
+    )
 
     with pytest.raises(Unavailable, match="waiting for tables to become active"):
         await apply_tables(bare.client, bare.settings, timeout_s=0.2, poll_s=0.01)

@@ -1,7 +1,7 @@
-"""The rows of the NoSQL Workbench model, in real tables, are what the product's repositories read.
+"""The sample rows of the NoSQL Workbench model are readable by the product's repositories.
 
-`tests/unit/warm/schema/test_workbench.py` decodes the rows that have a decoder. This test covers
-the others and the indexes, through the keys and Queries of the product.
+`tests/unit/warm/schema/test_workbench.py` tests the rows that have a decoder. This test covers the
+other rows and the indexes: it writes them to real tables and reads them with the product's queries.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ POST = PostId("01KAJ4Q7R8M2E5S9T0B3C6D8FH")
 Read = Callable[[], Awaitable[object]]
 
 
-async def test_rows_of_the_model_are_found_by_the_code_that_reads_them(tables: Tables) -> None:
-    """Each facet that has no decoder; a row with another key or attribute would not be found."""
+async def test_sample_rows_of_the_model_are_found_by_the_repositories(tables: Tables) -> None:
+    """Every facet without a decoder; a row with a wrong key or attribute would not be found."""
     client, settings = tables.client, tables.settings
     model = msgspec.json.decode(FILE.read_bytes(), type=Model)
     for table in model.DataModel:
         items = [item for facet in table.TableFacets for item in facet.TableData]
         for at in range(0, len(items), WRITES_MAX):
             name = settings.table_prefix + table.TableName
-            await put_items(client, name, items[at : at + WRITES_MAX])  # type: ignore[arg-type]  # the format is as loose
+            await put_items(client, name, items[at : at + WRITES_MAX])  # type: ignore[arg-type]  # JSON items
 
     reads = make_reads(tables)
 
@@ -72,7 +72,7 @@ async def test_rows_of_the_model_are_found_by_the_code_that_reads_them(tables: T
 
 
 def make_reads(tables: Tables) -> dict[str, Read]:
-    """A read of each facet; it returns something true if it finds the rows."""
+    """Return a read of each facet, whose result is true if it finds the rows."""
     client, settings = tables.client, tables.settings
     arguments = (client, settings)
     clock = FixedClock(NOW)
@@ -99,22 +99,22 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         return (await StreamRows(client, settings, 60).list_known(NOW)).readers
 
     return {
-        "Index sender: messages that a user sent, by time": lambda: listed(
+        "Index sender: messages that a user sent, by time": lambda: has_items(
             messages.list_sent("alice", limit=50), 11
         ),
-        "Index receiver: direct messages that a user received, by time": lambda: listed(
+        "Index receiver: direct messages that a user received, by time": lambda: has_items(
             messages.list_received("bob", limit=50), 5
         ),
-        "Index status: active messages of a chat, by time": lambda: listed(
+        "Index status: active messages of a chat, by time": lambda: has_items(
             messages.list_active("g-team", limit=50), 2
         ),
-        "Index files: messages of a chat with files, by time": lambda: listed(
+        "Index files: messages of a chat with files, by time": lambda: has_items(
             ChatFiles(client, settings, clock).list_with_files("d-alice-bob", limit=50), 1
         ),
         "Index GSI1_chat: the session of a chat": lambda: SessionRows(*arguments).find_by_chat(
             ChatId("01KAJ5W3N0TBJ8QW6X1V7ZC2YD")
         ),
-        "Index by_member: the chats of a user (m#<user>), and the reverse": lambda: listed(
+        "Index by_member: the chats of a user (m#<user>), and the reverse": lambda: has_items(
             Directory(*arguments).list_memberships("alice", limit=50), 3
         ),
         "Likecount": lambda: SocialLikes(*arguments).find_tally(POST),
@@ -127,7 +127,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         "Companion": lambda: CompanionRows(*arguments).get_newest(CompanionId(UserId("ai-ada"))),
         "Block": lambda: Moderation(*arguments).list_blocks("bob", None, 10),
         "Legal hold": lambda: Holds(*arguments).find("d-alice-bob"),
-        "Chats under a hold": lambda: listed(Holds(*arguments).list_chats(10), 1),
+        "Chats under a hold": lambda: has_items(Holds(*arguments).list_chats(10), 1),
         "Pins of a chat": lambda: PinRows(client, settings, shards).get_count("g-team"),
         "Report of a user": names("bob", REPORTED_PREFIX),
         "Open report": lambda: first(Moderation(*arguments).list_open_reports(None, 10)),
@@ -161,7 +161,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
     }
 
 
-async def listed(page: Awaitable[object], count: int) -> bool:
+async def has_items(page: Awaitable[object], count: int) -> bool:
     """Return whether a page has this many items."""
     return len((await page).items) == count  # type: ignore[attr-defined]  # pages of several types
 

@@ -1,6 +1,6 @@
-"""The reader of the Stream: shards, leases and places, on a server that does what AWS does.
+"""The stream reader: shards, leases and checkpoints, on a stub of DynamoDB Streams.
 
-What it does with what TTL removed is in `test_archive_ttl.py`.
+`tests/integration/workers/archive/test_ttl.py` tests the handling of deleted items.
 """
 
 from __future__ import annotations
@@ -36,66 +36,68 @@ LEASE_S = 60.0
 DAY_S = 86_400.0
 
 
-class Seen:
-    """Records the seqs that the readers report as removed by TTL, in order."""
+class RemovalRecorder:
+    """Records the seqs of the items that readers report as deleted by TTL, in order."""
 
     def __init__(self) -> None:
         self.seqs: list[int] = []
-        self.fails = 0
+        self.failures_left = 0
 
     async def handle(self, removed: Sequence[Item]) -> None:
-        if self.fails:
-            self.fails -= 1
-            raise Unavailable("told to")
+        if self.failures_left:
+            self.failures_left -= 1
+            raise Unavailable("simulated failure")
         self.seqs += [int(item["seq"]["N"]) for item in removed]
 
 
 @dataclasses.dataclass
-class Stage:
-    """A server of Streams, rows on a real DynamoDB, and what readers saw."""
+class StreamWorld:
+    """A stub server of Streams, checkpoints on a real DynamoDB, and the handled removals."""
 
     server: StreamServer
     tables: Tables
     streams: Streams
-    seen: Seen
+    recorder: RemovalRecorder
     clock: JumpClock
     sent: int = 0
 
     def reader(self, name: str = "r1", poll_s: float = 0.02) -> StreamReader:
-        """A reader process."""
-        return StreamReader(self.streams, self.rows, self.seen, name, self.clock, poll_s, LEASE_S)
+        """Create the reader of a worker process."""
+        return StreamReader(
+            self.streams, self.rows, self.recorder, name, self.clock, poll_s, LEASE_S
+        )
 
     @property
     def rows(self) -> StreamRows:
-        """The stored rows of the shards."""
+        """The stored checkpoints of the shards."""
         return StreamRows(self.tables.client, self.tables.settings, LEASE_S)
 
     def remove(self, count: int, shard: FakeShard | None = None) -> list[int]:
-        """Have TTL remove so many messages; return which."""
+        """Add `count` deletions by TTL to the stream; return the seqs."""
         first = self.sent + 1
         self.sent += count
         for seq in range(first, self.sent + 1):
             self.server.remove(encode_item(PersistItem(message(seq), None)), shard)
         return list(range(first, self.sent + 1))
 
-    async def until_seen(self, seqs: Sequence[int]) -> None:
-        """Wait until all these were handled."""
-        await eventually(lambda: set(seqs) <= set(self.seen.seqs), what=f"{seqs} are handled")
+    async def wait_until_handled(self, seqs: Sequence[int]) -> None:
+        """Wait until the deletions of all these seqs were handled."""
+        await eventually(lambda: set(seqs) <= set(self.recorder.seqs), what=f"{seqs} are handled")
 
-    async def until_done(self, *shards: FakeShard) -> None:
-        """Wait until shards are noted as wholly read."""
+    async def wait_until_read(self, *shards: FakeShard) -> None:
+        """Wait until shards are recorded as completely read."""
 
         async def are_done() -> bool:
             known = (await self.rows.list_known(self.clock.time())).standings
             done = {name.rpartition("/")[2] for name, each in known.items() if each.is_done}
             return {shard.id for shard in shards} <= done
 
-        await eventually(are_done, what="shards are done")
+        await eventually(are_done, what="all shards are read")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def stream_tables(dynamodb: str) -> AsyncIterator[Tables]:
-    """Tables for all tests here."""
+    """Tables for all tests of this module."""
     settings = settings_for(dynamodb)
     async with open_dynamodb(settings) as client:
         await apply_tables(client, settings, poll_s=0.01)
@@ -103,7 +105,7 @@ async def stream_tables(dynamodb: str) -> AsyncIterator[Tables]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def stage(stream_tables: Tables) -> AsyncIterator[Stage]:
+async def world(stream_tables: Tables) -> AsyncIterator[StreamWorld]:
     """A stream with one shard and no reader."""
     tables = stream_tables
     name = tables.settings.table_prefix + "directory"
@@ -116,12 +118,12 @@ async def stage(stream_tables: Tables) -> AsyncIterator[Stage]:
         settings = tables.settings.model_copy(update={"streams_endpoint": server.endpoint})
         async with open_dynamodb_streams(settings) as client:
             streams = Streams(client, settings)
-            yield Stage(server, tables, streams, Seen(), JumpClock())
+            yield StreamWorld(server, tables, streams, RemovalRecorder(), JumpClock())
 
 
 @contextlib.asynccontextmanager
 async def reading(*readers: StreamReader) -> AsyncIterator[None]:
-    """Let readers read beside the block; then end them in order."""
+    """Run readers during the block; then stop them gracefully."""
     tasks = [asyncio.create_task(reader.run()) for reader in readers]
     try:
         yield
@@ -135,32 +137,32 @@ async def reading(*readers: StreamReader) -> AsyncIterator[None]:
 
 
 async def kill(reader: StreamReader, task: asyncio.Task[None]) -> None:
-    """End a reader as a killed process ends: it gives nothing back."""
+    """Stop a reader like a killed process: it does not release its leases."""
     shards = list(reader._tasks.values())
     reader._tasks = {}
     for each in (*shards, task):
         each.cancel()
 
 
-async def test_removals_by_ttl_are_handled_in_order_and_others_passed_over(stage: Stage) -> None:
-    """A split shard before those that continue it, over several pages of the list."""
-    server = stage.server
+async def test_deletions_by_ttl_are_handled_in_order_and_others_ignored(world: StreamWorld) -> None:
+    """A parent shard is read before its children, over several pages of the shard list."""
+    server = world.server
     server.page_records = 3
-    first = stage.remove(7)
+    first = world.remove(7)
     server.remove({"seq": {"N": "999"}}, is_by_ttl=False)
     children = server.split(server.first)
-    second = stage.remove(4, children[1]) + stage.remove(4, children[0])
+    second = world.remove(4, children[1]) + world.remove(4, children[0])
     more = [child for parent in children for child in server.split(parent)]
-    third = [seq for shard in more for seq in stage.remove(2, shard)]
+    third = [seq for shard in more for seq in world.remove(2, shard)]
 
-    async with reading(stage.reader()):
-        await stage.until_seen(first + second + third)
-        await stage.until_done(*children, server.first)
-        late = stage.remove(2, more[3])
-        await stage.until_seen(late)
+    async with reading(world.reader()):
+        await world.wait_until_handled(first + second + third)
+        await world.wait_until_read(*children, server.first)
+        late = world.remove(2, more[3])
+        await world.wait_until_handled(late)
 
-    assert sorted(stage.seen.seqs) == list(range(1, stage.sent + 1))
-    seqs = stage.seen.seqs
+    assert sorted(world.recorder.seqs) == list(range(1, world.sent + 1))
+    seqs = world.recorder.seqs
     assert seqs[:7] == first
     for parent, child in zip(
         (children[0], children[0], children[1], children[1]), more, strict=True
@@ -178,92 +180,98 @@ async def test_removals_by_ttl_are_handled_in_order_and_others_passed_over(stage
 @pytest.mark.parametrize(
     "step", ["stream.after_read", "stream.before_record", "stream.after_record"]
 )
-async def test_reader_that_dies_at_a_step_is_followed_by_another(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, step: str
+async def test_reader_that_crashes_is_replaced_without_skipping_records(
+    world: StreamWorld, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Unrecorded items are handled again, recorded ones are not; none is skipped."""
-    stage.server.page_records = 4
-    sent = stage.remove(10)
-    reader, dead = stage.reader("r1"), asyncio.Event()
+    """Records after the last checkpoint are handled again, earlier ones are not."""
+    world.server.page_records = 4
+    sent = world.remove(10)
+    reader, crashed = world.reader("r1"), asyncio.Event()
     monkeypatch.setattr(stream_reader, "NOTE_S", 0.0)
 
     def failpoint(name: str) -> None:
-        if name == step and not dead.is_set() and (len(stage.seen.seqs) >= 4 or "read" in name):
-            dead.set()
+        if (
+            name == step
+            and not crashed.is_set()
+            and (len(world.recorder.seqs) >= 4 or "read" in name)
+        ):
+            crashed.set()
             reader._tasks.clear()
             raise asyncio.CancelledError
 
     with monkeypatch.context() as patch:
         patch.setattr(stream_reader, "failpoint", failpoint)
-        patch.setattr(stream_reader._Reading, "save", noting(dead))
+        patch.setattr(stream_reader._Reading, "save", save_until(crashed))
         task = asyncio.create_task(reader.run())
         async with asyncio.timeout(60):
-            await dead.wait()
+            await crashed.wait()
         await kill(reader, task)
         await asyncio.wait([task])
-    before = list(stage.seen.seqs)
-    stage.clock.ahead_s += LEASE_S + 1
-    async with reading(stage.reader("r2")):
-        await stage.until_seen(sent)
+    before = list(world.recorder.seqs)
+    world.clock.ahead_s += LEASE_S + 1
+    async with reading(world.reader("r2")):
+        await world.wait_until_handled(sent)
 
-    assert sorted(set(stage.seen.seqs)) == sent
-    again = stage.seen.seqs[len(before) :]
+    assert sorted(set(world.recorder.seqs)) == sent
+    again = world.recorder.seqs[len(before) :]
     assert again[0] == {"stream.after_read": 1, "stream.before_record": 1}.get(step, 5)
     assert again == list(range(again[0], 11))
 
 
-def noting(dead: asyncio.Event):  # type: ignore[no-untyped-def]  # stands for a method
-    """The method of before, until the process is dead."""
-    note = stream_reader._Reading.save
+def save_until(crashed: asyncio.Event):  # type: ignore[no-untyped-def]  # stands for a method
+    """Return the original method `save`, which does nothing after the crash."""
+    save = stream_reader._Reading.save
 
-    async def note_if_alive(self: stream_reader._Reading, *, keep: bool) -> None:
-        if not dead.is_set():
-            await note(self, keep=keep)
+    async def save_if_running(self: stream_reader._Reading, *, keep: bool) -> None:
+        if not crashed.is_set():
+            await save(self, keep=keep)
 
-    return note_if_alive
+    return save_if_running
 
 
-async def test_places_that_expire_and_calls_that_fail_lose_nothing(stage: Stage) -> None:
-    """Throttled, answered with 500, or asked too late: it goes on where it was."""
-    server = stage.server
-    first = stage.remove(3)
+async def test_expired_iterators_and_failed_calls_lose_nothing(world: StreamWorld) -> None:
+    """After throttling, a 500 or an expired iterator, the reader continues at its position."""
+    server = world.server
+    first = world.remove(3)
     server.fail("ListStreams", "InternalServerError", 1, 500)
     server.fail("DescribeStream", "InternalServerError", 2, 500)
     server.fail("GetShardIterator", "InternalServerError", 1, 500)
     server.fail("GetRecords", "LimitExceededException", 3)
 
-    async with reading(stage.reader()):
-        await stage.until_seen(first)
+    async with reading(world.reader()):
+        await world.wait_until_handled(first)
         for _ in range(3):
             server.expire_places()
-            await stage.until_seen(stage.remove(3))
-        stage.seen.fails = 2
-        await stage.until_seen(stage.remove(3))
+            await world.wait_until_handled(world.remove(3))
+        world.recorder.failures_left = 2
+        await world.wait_until_handled(world.remove(3))
 
-    assert stage.seen.seqs == list(range(1, stage.sent + 1))
+    assert world.recorder.seqs == list(range(1, world.sent + 1))
 
 
-async def test_readers_share_the_shards_and_one_that_ends_gives_its_own_back(stage: Stage) -> None:
-    """Two read about as many each; when one goes, the other has them all without a wait."""
-    shards = stage.server.split(stage.server.first, 6)
-    one, two = stage.reader("r1"), stage.reader("r2")
+async def test_readers_share_the_shards_and_a_stopped_one_releases_its_own(
+    world: StreamWorld,
+) -> None:
+    """Two readers have equal shares; when one stops, the other gets all shards at once."""
+    shards = world.server.split(world.server.first, 6)
+    one, two = world.reader("r1"), world.reader("r2")
 
     async with reading(one):
         await eventually(lambda: len(one._tasks) == 6)
         async with reading(two):
             await eventually(lambda: (len(one._tasks), len(two._tasks)) == (3, 3))
-            both = [seq for shard in shards for seq in stage.remove(2, shard)]
-            await stage.until_seen(both)
+            both = [seq for shard in shards for seq in world.remove(2, shard)]
+            await world.wait_until_handled(both)
         await eventually(lambda: len(one._tasks) == 6)
-        await stage.until_seen([seq for shard in shards for seq in stage.remove(2, shard)])
+        await world.wait_until_handled([seq for shard in shards for seq in world.remove(2, shard)])
 
-    assert sorted(stage.seen.seqs) == list(range(1, stage.sent + 1))
+    assert sorted(world.recorder.seqs) == list(range(1, world.sent + 1))
 
 
-async def test_reader_that_slept_past_its_lease_notes_nothing(stage: Stage) -> None:
-    """Its lease is lost; only its successor may record."""
-    (shard,) = await stage.streams.list_shards()
-    rows, now = stage.rows, stage.clock.time()
+async def test_reader_with_an_expired_lease_cannot_save(world: StreamWorld) -> None:
+    """Only the new lease holder may save a checkpoint."""
+    (shard,) = await world.streams.list_shards()
+    rows, now = world.rows, world.clock.time()
     old = await rows.claim(shard, "r1", now)
     assert old is not None
     assert await rows.claim(shard, "r2", now + 1) is None
@@ -280,77 +288,79 @@ async def test_reader_that_slept_past_its_lease_notes_nothing(stage: Stage) -> N
     assert await rows.claim(shard, "r3", now + DAY_S) is None
 
 
-async def lost_count() -> float:
-    """How often records may have been lost."""
+async def get_lost_count() -> float:
+    """Return the metric of shards whose records may be lost."""
     value: float = metrics.STREAM_LOST._value.get()
     return value
 
 
-async def test_reader_that_was_away_too_long_says_so_and_goes_on(stage: Stage) -> None:
-    """Never silence: an error and a metric, for a shard that was trimmed and one that is gone."""
-    server, shard = stage.server, stage.server.first
+async def test_records_lost_by_a_long_outage_are_counted_and_reading_continues(
+    world: StreamWorld,
+) -> None:
+    """A trimmed shard and a removed one are counted in a metric."""
+    server, shard = world.server, world.server.first
     (other,) = server.split(shard, 1)
-    async with reading(stage.reader()):
-        await stage.until_seen(stage.remove(2, other))
-    before = await lost_count()
-    stage.clock.ahead_s += 2 * DAY_S
-    stage.remove(3, other)
+    async with reading(world.reader()):
+        await world.wait_until_handled(world.remove(2, other))
+    before = await get_lost_count()
+    world.clock.ahead_s += 2 * DAY_S
+    world.remove(3, other)
     server.trim(other)
     server.forget(shard)
-    kept = stage.remove(2, other)
+    kept = world.remove(2, other)
 
-    async with reading(stage.reader("r2")):
-        await stage.until_seen(kept)
-    after_trim = await lost_count()
+    async with reading(world.reader("r2")):
+        await world.wait_until_handled(kept)
+    after_trim = await get_lost_count()
     (third,) = server.split(other, 1)
     server.forget(other)
-    stage.clock.ahead_s += 2 * DAY_S
-    async with reading(stage.reader("r3")):
-        await stage.until_seen(stage.remove(2, third))
+    world.clock.ahead_s += 2 * DAY_S
+    async with reading(world.reader("r3")):
+        await world.wait_until_handled(world.remove(2, third))
 
     assert after_trim == before + 1
-    # That shard, and the beginning of the one that continues it.
-    assert await lost_count() == before + 3
-    assert not {3, 4, 5} & set(stage.seen.seqs)
+    # The removed shard, and the first records of its child.
+    assert await get_lost_count() == before + 3
+    assert not {3, 4, 5} & set(world.recorder.seqs)
 
 
-async def test_quiet_shard_whose_last_record_is_gone_by_age_is_no_loss(stage: Stage) -> None:
-    """It was read to its end all the time; there is nothing behind what was trimmed."""
-    async with reading(stage.reader()):
-        await stage.until_seen(stage.remove(2))
-    before = await lost_count()
-    stage.server.trim(stage.server.first)
-    async with reading(stage.reader("r2")):
-        await stage.until_seen(stage.remove(1))
+async def test_idle_shard_with_a_trimmed_last_record_is_no_loss(world: StreamWorld) -> None:
+    """All its records were read before they were trimmed."""
+    async with reading(world.reader()):
+        await world.wait_until_handled(world.remove(2))
+    before = await get_lost_count()
+    world.server.trim(world.server.first)
+    async with reading(world.reader("r2")):
+        await world.wait_until_handled(world.remove(1))
 
-    assert await lost_count() == before
-    assert stage.seen.seqs == [1, 2, 3]
+    assert await get_lost_count() == before
+    assert world.recorder.seqs == [1, 2, 3]
 
 
-async def test_lag_is_the_age_of_what_is_not_handled(stage: Stage) -> None:
-    """Also while no reader can read the shard: the alert comes long before a day."""
-    async with reading(stage.reader()):
-        await stage.until_seen(stage.remove(1))
-    stage.seen.fails = 10_000
-    stage.remove(1)
-    stage.clock.ahead_s += 3600
+async def test_lag_metric_is_the_age_of_the_oldest_unhandled_record(world: StreamWorld) -> None:
+    """Also while no reader can read the shard, so that the alert comes within a day."""
+    async with reading(world.reader()):
+        await world.wait_until_handled(world.remove(1))
+    world.recorder.failures_left = 10_000
+    world.remove(1)
+    world.clock.ahead_s += 3600
 
-    reader = stage.reader("r2")
+    reader = world.reader("r2")
     await reader.rebalance()
     await reader._stop(list(reader._tasks))
     await reader.rebalance()
     await reader._stop(list(reader._tasks))
 
     assert 3500 < metrics.STREAM_LAG._value.get() < 3700
-    assert metrics.STREAM_LIST_TIME._value.get() > stage.clock.time() - 60
+    assert metrics.STREAM_LIST_TIME._value.get() > world.clock.time() - 60
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_stream_that_splits_under_readers_that_are_killed_is_handled_whole(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, seed: int
+async def test_stream_with_splits_and_killed_readers_is_handled_completely(
+    world: StreamWorld, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Each record at least once, in the order of its shard, parents before children."""
-    dice, server = random.Random(seed), stage.server
+    """Each record is handled at least once, in shard order, parents before children."""
+    dice, server = random.Random(seed), world.server
     server.page_records = 2
     monkeypatch.setattr(stream_reader, "NOTE_S", 0.0)
     parents: dict[str, str | None] = {server.first.id: None}
@@ -360,19 +370,19 @@ async def test_stream_that_splits_under_readers_that_are_killed_is_handled_whole
         shard = dice.choice(open_)
         match dice.choice(("put", "put", "split", "start", "kill", "expire", "fail")):
             case "put":
-                stage.remove(dice.randint(1, 4), shard)
+                world.remove(dice.randint(1, 4), shard)
             case "split" if len(parents) < 16:
                 open_.remove(shard)
                 made = server.split(shard, dice.randint(1, 3))
                 parents |= {child.id: shard.id for child in made}
                 open_ += made
             case "start" if len(tasks) < 3:
-                reader = stage.reader(f"r{number}", 0.01)
+                reader = world.reader(f"r{number}", 0.01)
                 tasks.append((reader, asyncio.create_task(reader.run())))
             case "kill" if tasks:
                 await kill(*tasks.pop(dice.randrange(len(tasks))))
                 if not tasks:
-                    stage.clock.ahead_s += LEASE_S + 1
+                    world.clock.ahead_s += LEASE_S + 1
             case "expire":
                 server.expire_places()
             case "fail":
@@ -380,12 +390,12 @@ async def test_stream_that_splits_under_readers_that_are_killed_is_handled_whole
         await asyncio.sleep(0.005)
     for reader, task in tasks:
         await kill(reader, task)
-    stage.clock.ahead_s += LEASE_S + 1
-    async with reading(stage.reader("last", 0.01)):
-        await stage.until_seen(range(1, stage.sent + 1))
+    world.clock.ahead_s += LEASE_S + 1
+    async with reading(world.reader("last", 0.01)):
+        await world.wait_until_handled(range(1, world.sent + 1))
 
-    assert stage.sent > 5
-    order = stage.seen.seqs
+    assert world.sent > 5
+    order = world.recorder.seqs
     of_shard = {
         shard.id: [int(r["dynamodb"]["OldImage"]["seq"]["N"]) for r in shard.records]
         for shard in server.shards.values()
@@ -397,27 +407,27 @@ async def test_stream_that_splits_under_readers_that_are_killed_is_handled_whole
             assert max(order.index(seq) for seq in of_shard[parent]) < first[0]
 
 
-async def test_table_without_a_stream_is_named(stage: Stage) -> None:
-    """It is a setting that is missing, not a server that is down."""
-    stage.server.table = "another"
+async def test_table_without_a_stream_raises_config_error(world: StreamWorld) -> None:
+    """The error names the missing setting."""
+    world.server.table = "another"
 
     with pytest.raises(ConfigError, match=r"Streams are off; set CHAT_WARM_STREAM"):
-        await stage.reader().rebalance()
+        await world.reader().rebalance()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def real(dynamodb: str) -> AsyncIterator[tuple[Tables, Warm]]:
-    """Tables whose stream is that of the real server."""
+    """Tables with a stream on the real server."""
     settings = settings_for(dynamodb, stream=True)
     async with open_dynamodb(settings) as client:
         await apply_tables(client, settings, poll_s=0.01)
         yield Tables(client, settings, Faults(client)), settings
 
 
-async def test_stream_of_the_real_server_is_read_and_removals_by_others_are_none_of_ours(
+async def test_stream_of_the_real_server_is_read_and_other_deletions_ignored(
     real: tuple[Tables, Warm], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Inserts, changes and deletions come in order; none of them was made by TTL."""
+    """Inserts and deletions come in order; none of them was made by TTL."""
     monkeypatch.setattr(stream_reader, "NOTE_S", 0.0)
     tables, settings = real
     name = MESSAGES.name_in(settings)
@@ -426,7 +436,7 @@ async def test_stream_of_the_real_server_is_read_and_removals_by_others_are_none
         await tables.client.call("put_item", {"TableName": name, "Item": item})
     key = {each: item[each] for each in MESSAGES.key.names}
     await tables.client.call("delete_item", {"TableName": name, "Key": key})
-    seen = Seen()
+    recorder = RemovalRecorder()
     async with open_dynamodb_streams(settings) as client:
         streams = Streams(client, settings)
         (shard,) = await streams.list_shards()
@@ -434,7 +444,7 @@ async def test_stream_of_the_real_server_is_read_and_removals_by_others_are_none
         middle = page.records[2].sequence
         rest = await streams.read(await streams.open_iterator(shard, middle))
         rows = StreamRows(tables.client, settings, LEASE_S)
-        reader = StreamReader(streams, rows, seen, "r1", JumpClock(), 0.02, LEASE_S)
+        reader = StreamReader(streams, rows, recorder, "r1", JumpClock(), 0.02, LEASE_S)
 
         async def is_read() -> bool:
             known = (await rows.list_known(JumpClock().time())).standings
@@ -446,4 +456,4 @@ async def test_stream_of_the_real_server_is_read_and_removals_by_others_are_none
     assert [each.removed for each in page.records] == [None] * 6
     assert rest.records == page.records[3:]
     assert all(each.created_s > 0 for each in page.records)
-    assert seen.seqs == []
+    assert recorder.seqs == []

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the archive: one set of stores for a run, a chat of each test's own.
+"""Fixtures of the archive tests: one set of stores for a run, a chat for each test.
 
 Import as a plugin: ``pytest_plugins = ["tests.integration.workers.archive.fixtures"]``.
 """
@@ -24,8 +24,8 @@ from tests.support.servers.processes import free_port, redis_url_of
 async def archive_world(
     tmp_path_factory: pytest.TempPathFactory, dynamodb: str, s3: str
 ) -> AsyncIterator[World]:
-    """The stores and a worker."""
-    # Its own Redis: others empty the one of the test run.
+    """The stores and the components of a worker."""
+    # A separate Redis: other tests empty that of the test run.
     redis = Server(redis_launch(tmp_path_factory.mktemp("archive"), free_port(), appendonly="no"))
     redis.start()
     try:
@@ -38,5 +38,5 @@ async def archive_world(
 
 @pytest.fixture
 def aging(archive_world: World) -> World:
-    """The same, with a chat that no other test knows."""
+    """The stores with a chat that no other test uses."""
     return dataclasses.replace(archive_world, chat=ChatId(f"d-{secrets.token_hex(8)}"))

@@ -1,4 +1,4 @@
-"""Support of the archive tests: a chat in the warm tier, and reads of every object."""
+"""Helpers of the archive tests: a chat in the warm tier, and reads of its objects."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ STEPS = (
 )
 
 
-class Died(Exception):
-    """The worker came to its end here."""
+class Crashed(Exception):
+    """Raised at a failpoint instead of a process crash."""
 
 
 @dataclasses.dataclass
 class World:
-    """The parts of a worker process, the bucket that it archives to, and a chat."""
+    """The components of a worker process, the bucket of the archive, and a chat."""
 
     container: StorageContainer
     client: DynamoClient
@@ -56,46 +56,46 @@ class World:
     chat: ChatId
 
     @property
-    def aged(self) -> ArchivableMessages:
-        """The warm tier, by time."""
+    def archivable(self) -> ArchivableMessages:
+        """The reader of archivable entries in the warm tier."""
         return ArchivableMessages(self.client, self.container.settings.warm, self.container.clock)
 
     def old(self, seq: int, **changes: Any) -> Message:
-        """A message of the chat, of 2020."""
+        """Create a message of the chat, sent in 2020."""
         fields = {"ts": OLD_TS + seq * 1000, "body": f"text {seq} ⟨é⟩", **changes}
         return message(seq, self.chat, **fields)
 
     def texts(self, count: int, start: int = 1) -> list[Message]:
-        """Messages of the chat, long past."""
+        """Create messages of the chat, sent in 2020."""
         return [self.old(seq) for seq in range(start, start + count)]
 
     async def visit(self) -> ArchiveResult:
-        """Archive what is old of the chat."""
+        """Archive the old entries of the chat."""
         return await self.container.get(ArchiveContainer).archiver.visit(self.chat)
 
-    def archiver(self, aged: ArchivableMessages | None = None, **settings: Any) -> Archiver:
-        """Another archiver, with settings of its own."""
+    def archiver(self, archivable: ArchivableMessages | None = None, **settings: Any) -> Archiver:
+        """Return another archiver with changed settings."""
         archive = self.container.settings.archive.model_copy(update=settings)
         objects = SegmentObjects(self.store, archive)
         clock = self.container.clock
         rows, users = self.container.restored, self.container.user_positions
-        items, manifests = aged or self.aged, self.container.manifests
+        items, manifests = archivable or self.archivable, self.container.manifests
         return Archiver(manifests, objects, items, archive, clock, rows, users)
 
-    def reader(self, aged: ArchivableMessages | None = None, **settings: Any) -> OlderTiers:
-        """Another reader, with a cache of its own."""
+    def reader(self, archivable: ArchivableMessages | None = None, **settings: Any) -> OlderTiers:
+        """Return another reader with a separate cache."""
         archive = self.container.settings.archive.model_copy(update=settings)
         objects = SegmentObjects(self.store, archive)
         cold = ColdLog(
             manifests=self.container.manifests,
             segments=objects,
-            items=aged or self.aged,
+            items=archivable or self.archivable,
             clock=self.container.clock,
         )
         return OlderTiers(self.container.messages, cold)
 
     async def put(self, *messages: Message) -> None:
-        """Write entries into the warm tier, as the persister does."""
+        """Write entries to the warm tier as the persist worker does."""
         await self.container.messages.put_batch([PersistItem(m, "bob") for m in messages], 20)
 
     async def walk_down(self, limit: int = 50, reader: OlderTiers | None = None) -> list[Message]:
@@ -121,11 +121,11 @@ class World:
                 return found
 
     async def warm_seqs(self) -> list[int]:
-        """The seqs of the items that the warm tier has of the chat."""
-        return [each.seq for each in await self.aged.list_between(self.chat, 0, 2**53 - 1)]
+        """Return the seqs of the chat's items in the warm tier."""
+        return [each.seq for each in await self.archivable.list_between(self.chat, 0, 2**53 - 1)]
 
     async def objects(self) -> dict[str, bytes]:
-        """All objects of the chat's archive, unpacked."""
+        """Return all objects of the chat's archive, decompressed."""
         listed = await self.store.call("list_objects_v2", Prefix=f"archive/v1/{self.chat}/")
         found = {}
         for each in listed.get("Contents", ()):
@@ -134,17 +134,17 @@ class World:
         return found
 
     async def segments(self) -> list[Segment]:
-        """The chat's segments in the manifest."""
+        """Return the chat's segments in the manifest."""
         return await self.container.manifests.list_covering(self.chat, 1, 10**9)
 
     async def assert_only_segments(self) -> None:
-        """See that the bucket holds what the manifest names of the chat, and nothing else."""
+        """Check that the chat's objects are exactly the segments in the manifest."""
         assert sorted(await self.objects()) == [each.key for each in await self.segments()]
 
 
 @contextlib.asynccontextmanager
 async def open_world(redis_url: str, warm: Warm, cold: Cold) -> AsyncIterator[World]:
-    """Put it together: what is older than a second moves, 40 entries a segment."""
+    """Open the stores; entries older than a second are archivable, 40 in a segment."""
     archive = config.Archive(retention_s=1, segment_entries_min=1, segment_entries_max=40, wait_s=0)
     async with (
         open_s3(cold) as store,
@@ -160,7 +160,7 @@ async def open_world(redis_url: str, warm: Warm, cold: Cold) -> AsyncIterator[Wo
 def at_step(
     monkeypatch: pytest.MonkeyPatch, step: str, act: Callable[[], None], times: int = 1
 ) -> Iterator[None]:
-    """Have something done when the archiver comes to a step for the first time."""
+    """Call `act` when the archiver reaches a failpoint, the first `times` times."""
     left = times
 
     def failpoint(name: str) -> None:
@@ -172,43 +172,43 @@ def at_step(
     with monkeypatch.context() as patch:
         patch.setattr(archiver, "failpoint", failpoint)
         yield
-    assert left == 0, f"never came to {step}"
+    assert left == 0, f"failpoint {step} was not reached"
 
 
-def die() -> None:
-    """End as a killed process does, as far as what it wrote goes."""
-    raise Died
+def crash() -> None:
+    """Abort like a killed process."""
+    raise Crashed
 
 
 def encoded(messages: list[Message]) -> list[bytes]:
-    """Return the messages that readers get, as bytes."""
+    """Return messages in their encoded form, for byte comparison."""
     return [codec.encode(each) for each in messages]
 
 
 class Interrupted(ArchivableMessages):
-    """The warm tier's old entries; something happens once, just before they are read or removed."""
+    """Archivable entries; an action runs once, just before they are read or removed."""
 
     def __init__(
         self,
         world: World,
-        meanwhile: Callable[[], Awaitable[Any]],
+        action: Callable[[], Awaitable[Any]],
         before: Literal["read", "remove"] = "remove",
     ) -> None:
         super().__init__(world.client, world.container.settings.warm, world.container.clock)
-        self._waiting: Callable[[], Awaitable[Any]] | None = meanwhile
+        self._action: Callable[[], Awaitable[Any]] | None = action
         self._before = before
 
-    async def _happen(self, now: str) -> None:
-        if self._waiting is not None and now == self._before:
-            waiting, self._waiting = self._waiting, None
-            await waiting()
+    async def _run_action(self, operation: str) -> None:
+        if self._action is not None and operation == self._before:
+            action, self._action = self._action, None
+            await action()
 
     async def list_between(
         self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
     ) -> list[Message]:
-        await self._happen("read")
+        await self._run_action("read")
         return await super().list_between(chat, from_ts, to_ts, limit)
 
     async def remove(self, entries: Sequence[Message], in_flight_max: int) -> int:
-        await self._happen("remove")
+        await self._run_action("remove")
         return await super().remove(entries, in_flight_max)

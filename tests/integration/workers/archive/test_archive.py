@@ -1,4 +1,4 @@
-"""Messages that are old enough move to S3, and nothing is lost, doubled or misread on the way."""
+"""Old messages are moved to S3 without loss, duplicates or changes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from chatserver.telemetry import metrics
 from tests.integration.warm.support import seqs
 from tests.integration.workers.archive.support import (
     STEPS,
-    Died,
+    Crashed,
     Interrupted,
     World,
     at_step,
-    die,
+    crash,
     encoded,
 )
 from workers.archive.container import ArchiveContainer
@@ -24,17 +24,17 @@ from workers.archive.container import ArchiveContainer
 pytest_plugins = ["tests.integration.workers.archive.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-NOW_TS = 4_000_000_000_000_000  # of what is not old
+NOW_TS = 4_000_000_000_000_000  # ts of messages that are not old
 
 
-async def assert_whole(aging: World, sent: list[Message]) -> None:
-    """See that readers in both directions get exactly this."""
+async def assert_history(aging: World, sent: list[Message]) -> None:
+    """Check that readers in both directions get exactly these messages."""
     assert encoded(await aging.walk_down(limit=33)) == encoded(sent)
     assert encoded(await aging.walk_up(limit=33)) == encoded(sent)
 
 
 async def test_old_messages_move_and_pages_cross_the_tiers(aging: World) -> None:
-    """Byte-equal and contiguous in both directions; what is young stays, pages name their tier."""
+    """History is contiguous and equal byte by byte; young messages stay; pages name their tier."""
     sent = [*aging.texts(90), *(aging.old(seq, ts=NOW_TS + seq) for seq in range(91, 101))]
     await aging.put(*sent)
 
@@ -44,7 +44,7 @@ async def test_old_messages_move_and_pages_cross_the_tiers(aging: World) -> None
     assert await aging.warm_seqs() == list(range(91, 101))
     await aging.assert_only_segments()
     assert len(await aging.objects()) == 3
-    await assert_whole(aging, sent)
+    await assert_history(aging, sent)
     newest = await aging.container.older_tiers.read_run(aging.chat, None, None, 10, None)
     across = await aging.container.older_tiers.read_run(aging.chat, 96, None, 10, None)
     assert (newest.tier, across.tier) == ("warm", "cold")
@@ -52,33 +52,33 @@ async def test_old_messages_move_and_pages_cross_the_tiers(aging: World) -> None
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_worker_that_dies_at_a_step_is_followed_by_one_that_finishes(
+async def test_archiving_that_crashed_at_a_step_is_completed_by_the_next_run(
     aging: World, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Readers see all of it at any time, and no object is left that no segment is made of."""
+    """Readers get all messages at any time, and no orphaned object is left."""
     sent = aging.texts(60)
     await aging.put(*sent)
 
-    with at_step(monkeypatch, step, die), pytest.raises(Died):
+    with at_step(monkeypatch, step, crash), pytest.raises(Crashed):
         await aging.visit()
     left_over = set(await aging.objects())
-    await assert_whole(aging, sent)
+    await assert_history(aging, sent)
     visit = await aging.visit()
 
     assert await aging.warm_seqs() == []
     assert visit.moved == (20 if step in {"archive.after_commit", "archive.after_remove"} else 60)
     await aging.assert_only_segments()
-    assert left_over <= set(await aging.objects())  # an orphan was adopted
-    await assert_whole(aging, sent)
+    assert left_over <= set(await aging.objects())  # orphans became segments
+    await assert_history(aging, sent)
 
 
-async def test_orphan_that_is_of_no_use_any_more_is_removed(
+async def test_orphan_with_outdated_content_is_removed(
     aging: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An orphan of a crash does not become a segment if a message changed since."""
+    """An object of a crashed run does not become a segment if a message has changed since."""
     sent = aging.texts(10)
     await aging.put(*sent)
-    with at_step(monkeypatch, "archive.after_object", die), pytest.raises(Died):
+    with at_step(monkeypatch, "archive.after_object", crash), pytest.raises(Crashed):
         await aging.visit()
     orphans = await aging.objects()
     await aging.container.message_changes.apply(aging.chat, sent[3].ts, [delete_of(aging, 4, 11)])
@@ -92,19 +92,19 @@ async def test_orphan_that_is_of_no_use_any_more_is_removed(
 
 
 def delete_of(aging: World, target: int, seq: int) -> Message:
-    """The entry that deletes a message for all."""
+    """Create the entry that deletes a message for everyone."""
     return aging.old(seq, kind="delete", body="", target=target)
 
 
 def edit_of(aging: World, target: int, seq: int, body: str) -> Message:
-    """The entry that edits a message."""
+    """Create the entry that edits a message."""
     return aging.old(seq, kind="edit", body=body, target=target)
 
 
-async def test_changes_of_archived_messages_are_read_at_once_and_reach_their_segment(
+async def test_changes_of_archived_messages_are_readable_at_once_and_written_to_s3(
     aging: World,
 ) -> None:
-    """Edited, deleted, reacted to: as now from the first read on; then also in S3."""
+    """An edit, a deletion and a reaction; the next run writes them to the segment."""
     sent = aging.texts(50)
     await aging.put(*sent)
     await aging.visit()
@@ -117,7 +117,7 @@ async def test_changes_of_archived_messages_are_read_at_once_and_reach_their_seg
     await changes.apply(aging.chat, sent[6].ts, [edit])
     await changes.apply(aging.chat, sent[7].ts, [delete_of(aging, 8, 52)])
     await changes.apply(aging.chat, sent[8].ts, [reaction])
-    await changes.apply(aging.chat, sent[6].ts, [edit])  # a repeat
+    await changes.apply(aging.chat, sent[6].ts, [edit])  # a retry
     at_once = await aging.walk_down()
     late = [each.chat for each in await aging.container.manifests.list_late()]
     await aging.container.get(ArchiveContainer).archiver.fold(aging.chat)
@@ -135,16 +135,16 @@ async def test_changes_of_archived_messages_are_read_at_once_and_reach_their_seg
 
 
 @pytest.mark.parametrize("step", [*STEPS[:4], "archive.before_discard", "archive.after_fold"])
-async def test_worker_that_dies_while_it_takes_a_text_out_leaves_none_in_the_end(
+async def test_deletion_from_a_segment_that_crashed_is_completed_by_the_next_run(
     aging: World, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """The next worker removes the replaced object."""
+    """The replaced object with the deleted text is removed."""
     sent = aging.texts(10)
     await aging.put(*sent)
     await aging.visit()
     await aging.container.message_changes.apply(aging.chat, sent[4].ts, [delete_of(aging, 5, 11)])
 
-    with at_step(monkeypatch, step, die), pytest.raises(Died):
+    with at_step(monkeypatch, step, crash), pytest.raises(Crashed):
         await aging.container.get(ArchiveContainer).archiver.fold(aging.chat)
     between = await aging.walk_down()
     await aging.container.get(ArchiveContainer).archiver.fold(aging.chat)
@@ -156,7 +156,7 @@ async def test_worker_that_dies_while_it_takes_a_text_out_leaves_none_in_the_end
 
 
 async def test_change_between_commit_and_removal_is_not_lost(aging: World) -> None:
-    """The item that changed stays, counts, and is written into the segment afterwards."""
+    """The changed item stays and is readable, and the next run writes it to the segment."""
     sent = aging.texts(10)
     await aging.put(*sent)
 
@@ -179,8 +179,8 @@ async def test_change_between_commit_and_removal_is_not_lost(aging: World) -> No
     assert b"text 3 " not in b"".join((await aging.objects()).values())
 
 
-async def test_deleted_text_does_not_come_back_while_its_segment_is_replaced(aging: World) -> None:
-    """A reader with an old manifest reads again after the warm tier."""
+async def test_deleted_text_is_not_returned_while_its_segment_is_replaced(aging: World) -> None:
+    """A reader with an outdated manifest reads it again after the warm tier."""
     sent = aging.texts(10)
     await aging.put(*sent)
     await aging.visit()
@@ -197,19 +197,19 @@ async def test_deleted_text_does_not_come_back_while_its_segment_is_replaced(agi
     assert (page.messages[4].deleted, page.messages[4].body) == (True, "")
 
 
-async def test_message_that_expires_is_never_written_to_s3(aging: World) -> None:
-    """It is readable until it expires, then a tombstone, whoever removes its item."""
+async def test_expiring_message_is_never_written_to_s3(aging: World) -> None:
+    """It is readable until it expires, and then a tombstone."""
     clock = aging.container.clock
-    fleeting = aging.old(2, expires_at=int(clock.time()) + 3600, body="for an hour")
-    over = aging.old(3, expires_at=int(clock.time()) - 10, body="over already")
-    await aging.put(aging.old(1), fleeting, over, aging.old(4))
+    expiring = aging.old(2, expires_at=int(clock.time()) + 3600, body="for an hour")
+    over = aging.old(3, expires_at=int(clock.time()) - 10, body="expired already")
+    await aging.put(aging.old(1), expiring, over, aging.old(4))
 
     visit = await aging.visit()
     alive = await aging.walk_down()
     again = await aging.visit()
     left = await aging.warm_seqs()
     table = aging.container.settings.warm.table_prefix + "messages"
-    key = {"chatid": {"S": aging.chat}, "ts": {"N": str(fleeting.ts)}}
+    key = {"chatid": {"S": aging.chat}, "ts": {"N": str(expiring.ts)}}
     await aging.client.call("delete_item", {"TableName": table, "Key": key})  # as TTL does
     ended = await aging.walk_up()
 
@@ -217,7 +217,7 @@ async def test_message_that_expires_is_never_written_to_s3(aging: World) -> None
     assert (visit.moved, again.moved, left) == (4, 0, [2])
     assert [each.body for each in alive] == ["text 1 ⟨é⟩", "for an hour", "", "text 4 ⟨é⟩"]
     assert b"for an hour" not in stored
-    assert b"over already" not in stored
+    assert b"expired already" not in stored
     assert [(each.seq, each.deleted) for each in ended] == [
         (1, False),
         (2, True),
@@ -226,8 +226,8 @@ async def test_message_that_expires_is_never_written_to_s3(aging: World) -> None
     ]
 
 
-async def test_two_workers_at_once_archive_each_message_once(aging: World) -> None:
-    """One worker continues, the other gets an error; segments do not overlap."""
+async def test_concurrent_workers_archive_each_message_once(aging: World) -> None:
+    """One worker continues, the others get a conflict; segments do not overlap."""
     sent = aging.texts(100)
     await aging.put(*sent)
 
@@ -240,11 +240,11 @@ async def test_two_workers_at_once_archive_each_message_once(aging: World) -> No
     segments = await aging.container.manifests.list_covering(aging.chat, 1, 1000)
     assert [(each.first, each.last) for each in segments] == [(1, 40), (41, 80), (81, 100)]
     assert sorted(await aging.objects()) == sorted(each.key for each in segments)
-    await assert_whole(aging, sent)
+    await assert_history(aging, sent)
 
 
-async def test_small_segment_is_filled_up_with_what_follows(aging: World) -> None:
-    """A few messages wait; those that waited long enough share an object with later ones."""
+async def test_small_segment_is_extended_by_later_messages(aging: World) -> None:
+    """Few messages wait; after the maximum wait they get a segment, which is extended later."""
     await aging.put(*aging.texts(15))
 
     waiting = await aging.archiver(segment_entries_min=20, wait_s=10**9).visit(aging.chat)
@@ -255,11 +255,11 @@ async def test_small_segment_is_filled_up_with_what_follows(aging: World) -> Non
     assert (waiting.moved, early.moved) == (0, 15)
     assert [(each.first, each.last) for each in await aging.segments()] == [(1, 30)]
     await aging.assert_only_segments()
-    await assert_whole(aging, aging.texts(30))
+    await assert_history(aging, aging.texts(30))
 
 
-async def test_gap_that_nothing_explains_is_named(aging: World) -> None:
-    """A lost object is `unavailable` and counted; what other segments and tiers have is served."""
+async def test_lost_segment_is_unavailable_and_counted(aging: World) -> None:
+    """Other segments and tiers are still readable."""
     await aging.put(*aging.texts(90))
     await aging.visit()
     key = (await aging.segments())[1].key
@@ -275,8 +275,8 @@ async def test_gap_that_nothing_explains_is_named(aging: World) -> None:
     assert seqs(served.messages) == list(range(31, 41))
 
 
-async def test_hole_in_the_warm_tier_stops_the_archive_and_is_counted(aging: World) -> None:
-    """An unexplained gap is not skipped: nothing beyond it is moved."""
+async def test_gap_in_the_warm_tier_stops_archiving_and_is_counted(aging: World) -> None:
+    """No message after an unexplained gap is moved."""
     await aging.put(*aging.texts(10), *aging.texts(5, start=12))
     before = metrics.HISTORY_GAPS.labels("archive")._value.get()
 
@@ -287,8 +287,8 @@ async def test_hole_in_the_warm_tier_stops_the_archive_and_is_counted(aging: Wor
     assert metrics.HISTORY_GAPS.labels("archive")._value.get() == before + 1
 
 
-async def test_cache_of_segments_stays_within_its_bytes(aging: World) -> None:
-    """Reading everything twice loads again what had no room, and what is there comes from it."""
+async def test_segment_cache_stays_within_its_size(aging: World) -> None:
+    """A second read loads evicted segments again; cached ones are not loaded."""
     await aging.put(*aging.texts(80))
     await aging.archiver(segment_entries_max=10).visit(aging.chat)
     loads, hits = (metrics.SEGMENT_READS.labels(source) for source in ("s3", "cache"))

@@ -1,4 +1,4 @@
-"""Queries of one chat read the warm tier and the archive as one, whatever moves between them."""
+"""Queries of a chat read the warm tier and the archive as one, while entries are archived."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ Kind = Literal["chat", "active", "files"]
 FILE = Attachment("f1", "plan.pdf", "application/pdf", 10)
 
 
-class Until(SystemClock):
-    """A clock at which all messages up to a ts are old enough."""
+class FixedArchiveClock(SystemClock):
+    """A clock at which all messages up to a ts are archivable."""
 
     def __init__(self, ts: int) -> None:
         self.ts = ts
@@ -52,7 +52,7 @@ class Until(SystemClock):
 
 @dataclasses.dataclass
 class Tiers:
-    """A direct chat of two users; a random prefix is archived whenever `move` is called."""
+    """A direct chat of two users; `move` archives a random prefix."""
 
     aging: World
     random: random.Random
@@ -62,16 +62,18 @@ class Tiers:
 
     async def archive_upto(self, seq: int) -> None:
         """Archive the chat up to an entry."""
-        clock = Until(self.entries[seq - 1].ts)
+        clock = FixedArchiveClock(self.entries[seq - 1].ts)
         archive = self.aging.container.settings.archive.model_copy(
             update={"segment_entries_max": self.random.choice([3, 7, 20])}
         )
-        aged = ArchivableMessages(self.aging.client, self.aging.container.settings.warm, clock)
+        archivable = ArchivableMessages(
+            self.aging.client, self.aging.container.settings.warm, clock
+        )
         core = self.aging.container
         archiver = Archiver(
             core.manifests,
             SegmentObjects(self.aging.store, archive),
-            aged,
+            archivable,
             archive,
             clock,
             core.restored,
@@ -80,19 +82,19 @@ class Tiers:
         await archiver.visit(self.aging.chat)
 
     async def move(self) -> None:
-        """Archive some more of the chat, or nothing."""
+        """Archive more of the chat, or nothing, at random."""
         top = (await self.aging.container.manifests.get_top(self.aging.chat)).seq
         last = min(top + 10, len(self.entries) - 3)
         if top < last and self.random.random() < 0.3:
             await self.archive_upto(self.random.randint(top + 1, last))
 
     def queries(self, older: OlderTiers | None = None, **changes: Any) -> MessageQueries:
-        """The use cases, with entries that move before and after each read of the warm tier."""
+        """Return the use cases; each read of the warm tier archives entries before and after."""
         core = self.aging.container
         client, warm = self.aging.client, core.settings.warm
         parts: dict[str, Any] = {
-            "messages": Moving(MessageIndexes(client, warm, core.clock), self.move),
-            "files": Moving(ChatFiles(client, warm, core.clock), self.move),
+            "messages": ArchivingQueries(MessageIndexes(client, warm, core.clock), self.move),
+            "files": ArchivingQueries(ChatFiles(client, warm, core.clock), self.move),
             "members": core.members,
             "memberships": core.memberships,
             "log": core.chat_log,
@@ -105,7 +107,7 @@ class Tiers:
         return MessageQueries(**parts | changes)
 
     def expected(self, kind: Kind, times: TimeRange) -> list[int]:
-        """The seqs that a query returns."""
+        """Return the expected seqs of a query."""
         found = [
             each.seq
             for each in self.entries
@@ -116,8 +118,8 @@ class Tiers:
         return found[::-1] if times.is_newest_first else found
 
 
-class Moving:
-    """Queries of the warm tier; entries move before and after each."""
+class ArchivingQueries:
+    """Queries of the warm tier; entries are archived before and after each."""
 
     def __init__(self, queries: Any, move: Callable[[], Awaitable[None]]) -> None:
         self._queries = queries
@@ -138,7 +140,7 @@ class Moving:
 
 
 async def make_tiers(aging: World, seed: int) -> Tiers:
-    """Messages of both users, some deleted, expired, edited, or with files; all in the table."""
+    """Write messages of both users, some deleted, expired, edited or with files."""
     rng, mark = random.Random(seed), secrets.token_hex(4)
     a, b = UserId(f"a-{mark}"), UserId(f"b-{mark}")
     for user in (a, b):
@@ -166,7 +168,7 @@ async def make_tiers(aging: World, seed: int) -> Tiers:
 async def walk(
     tiers: Tiers, reader: UserId | None, kind: Kind, times: TimeRange, limit: int | None = None
 ) -> list[int]:
-    """Read a list to its end, each page by this or by another process; return the seqs."""
+    """Read all pages of a list, each by the same or another process; return the seqs."""
     found: list[int] = []
     start: Token | None = None
     shared = tiers.aging.reader()
@@ -182,16 +184,14 @@ async def walk(
         found += [each.seq for each in page.items]
         if page.next is None:
             return found
-        assert len(page.items) == size, "a page is full while there are more"
+        assert len(page.items) == size, "a page before the last one is not full"
         start = page.next
         await tiers.move()
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_pages_lose_and_repeat_nothing_while_a_prefix_is_archived(
-    aging: World, seed: int
-) -> None:
-    """Any query, page size, range, direction and reader; also when nothing or all is archived."""
+async def test_pages_during_archiving_lose_and_repeat_nothing(aging: World, seed: int) -> None:
+    """For random queries, page sizes, ranges, directions and readers."""
     tiers = await make_tiers(aging, seed)
     for _ in range(5):
         ends = sorted(tiers.random.choices([each.ts for each in tiers.entries], k=2))
@@ -206,8 +206,8 @@ async def test_pages_lose_and_repeat_nothing_while_a_prefix_is_archived(
         assert found == tiers.expected(kind, times), (kind, times)
 
 
-async def test_archived_messages_are_returned_as_history_returns_them(aging: World) -> None:
-    """To the byte, in one page across both tiers."""
+async def test_queries_return_archived_messages_as_history_does(aging: World) -> None:
+    """A page across both tiers has the same messages as history."""
     tiers = await make_tiers(aging, 99)
     await tiers.archive_upto(COUNT // 2)
 
@@ -220,7 +220,7 @@ async def test_archived_messages_are_returned_as_history_returns_them(aging: Wor
 
 
 async def test_changes_of_archived_messages_are_included(aging: World) -> None:
-    """Stored ones, in the table again, and those that only Redis has; a hidden one for its user."""
+    """An edit, a deletion, and a message that one of the users has hidden."""
     tiers = await make_tiers(aging, 7)
     await tiers.archive_upto(COUNT - 3)
     core = aging.container
@@ -244,11 +244,11 @@ async def test_changes_of_archived_messages_are_included(aging: World) -> None:
     assert first.items[0].body == "edited"
 
 
-async def test_archive_that_is_down_is_named_and_the_warm_tier_is_served(aging: World) -> None:
-    """A page ends before the archive, and the next one fails: never silently less."""
+async def test_archive_outage_is_an_error_after_the_messages_of_the_warm_tier(aging: World) -> None:
+    """A page ends before the archive, and the next one fails instead of being silently short."""
     tiers = await make_tiers(aging, 3)
     await tiers.archive_upto(COUNT // 2)
-    down = NoArchive(aging)
+    down = UnavailableArchive(aging)
     queries = tiers.queries(cold=down)
 
     page = await queries.list_chat(tiers.a, aging.chat, TimeRange(), 200, None)
@@ -263,13 +263,16 @@ async def test_archive_that_is_down_is_named_and_the_warm_tier_is_served(aging: 
     assert both == tiers.expected("chat", TimeRange())
 
 
-class NoArchive(ColdLog):
+class UnavailableArchive(ColdLog):
     """An archive whose objects cannot be read."""
 
     def __init__(self, aging: World) -> None:
         core = aging.container
         super().__init__(
-            manifests=core.manifests, segments=core.segments, items=aging.aged, clock=core.clock
+            manifests=core.manifests,
+            segments=core.segments,
+            items=aging.archivable,
+            clock=core.clock,
         )
 
     async def read(self, chat: str, first: int, last: int) -> list[Message]:
@@ -279,7 +282,7 @@ class NoArchive(ColdLog):
 async def test_page_evaluates_a_bounded_number_of_archived_entries(
     aging: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends early, with a cursor, and nothing is left out."""
+    """A page may end early with a cursor; no message is missing."""
     tiers = await make_tiers(aging, 5)
     await tiers.archive_upto(COUNT - 3)
     monkeypatch.setattr(chat_query_pages, "ARCHIVED_ENTRIES_MAX", 10)
@@ -299,8 +302,8 @@ async def test_page_evaluates_a_bounded_number_of_archived_entries(
     assert min(sizes[:-1]) < 4
 
 
-async def test_lists_of_a_user_report_from_when_on_they_are_complete(aging: World) -> None:
-    """The newest archived message of the user decides, for each direction of its own."""
+async def test_lists_of_a_user_report_the_time_since_which_they_are_complete(aging: World) -> None:
+    """It is the ts after the newest archived message, sent or received."""
     tiers = await make_tiers(aging, 11)
     client, warm = aging.client, aging.container.settings.warm
     queries = tiers.queries(messages=MessageIndexes(client, warm, aging.container.clock))
@@ -326,8 +329,8 @@ async def test_lists_of_a_user_report_from_when_on_they_are_complete(aging: Worl
     assert [each.seq for each in sent.page.items] == visible
 
 
-async def test_positions_of_users_never_move_back(aging: World) -> None:
-    """Workers of several partitions archive chats of a user side by side."""
+async def test_user_positions_only_advance(aging: World) -> None:
+    """Workers of several partitions archive chats of a user concurrently."""
     users, user = aging.container.user_positions, f"u-{secrets.token_hex(4)}"
 
     await asyncio.gather(*(users.record("sent", {user: ts}) for ts in (30, 10, 20)))

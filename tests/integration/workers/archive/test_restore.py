@@ -1,4 +1,4 @@
-"""Archived messages come back to the warm tier for a while, and go again; nothing is lost by it."""
+"""Archived messages are restored to the warm tier for a time and removed from it again."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from chatserver.warm.dynamo.rate_limiter import RateLimiter
 from chatserver.warm.messages.store import PersistItem
 from tests.integration.operations.audit.support import audited, summary
 from tests.integration.operations.audit.test_live import command, environment_of
-from tests.integration.workers.archive.support import Died, World, at_step, die, encoded
-from tests.integration.workers.support import patterns_of, with_attributes
+from tests.integration.workers.archive.support import Crashed, World, at_step, crash, encoded
+from tests.integration.workers.support import queries_of, with_attributes
 from workers.archive.archiver import Archiver
 from workers.archive.container import ArchiveContainer
 from workers.archive.restorer import Bound, Restorer
@@ -38,26 +38,29 @@ DAY_S = 86_400
 COUNT = 12  # in segments of 5
 
 
-class Later(SystemClock):
-    """Eight days on."""
+class ClockAhead(SystemClock):
+    """A clock that is eight days ahead."""
 
     def time(self) -> float:
         return super().time() + 8 * DAY_S
 
 
 def restorer_of(aging: World) -> Restorer:
-    """The restorer under test."""
+    """Return the restorer under test."""
     container = aging.container
     objects = SegmentObjects(aging.store, container.settings.archive)
     cold = ColdLog(
-        manifests=container.manifests, segments=objects, items=aging.aged, clock=container.clock
+        manifests=container.manifests,
+        segments=objects,
+        items=aging.archivable,
+        clock=container.clock,
     )
     pace = RateLimiter(None, container.clock)
     return Restorer(
         container.manifests,
         container.restored,
         cold,
-        aging.aged,
+        aging.archivable,
         container.directory,
         pace,
         container.clock,
@@ -65,16 +68,16 @@ def restorer_of(aging: World) -> Restorer:
 
 
 def archiver_of(aging: World, clock: Clock) -> Archiver:
-    """An archiver with a clock of its own."""
+    """Return an archiver with another clock."""
     archive = aging.container.settings.archive.model_copy(update={"segment_entries_max": 5})
-    aged = ArchivableMessages(aging.client, aging.container.settings.warm, clock)
+    archivable = ArchivableMessages(aging.client, aging.container.settings.warm, clock)
     objects, rows = SegmentObjects(aging.store, archive), aging.container.restored
     users = aging.container.user_positions
-    return Archiver(aging.container.manifests, objects, aged, archive, clock, rows, users)
+    return Archiver(aging.container.manifests, objects, archivable, archive, clock, rows, users)
 
 
 async def make_archived(aging: World) -> list[Message]:
-    """A direct chat in the directory that is archived whole."""
+    """Create a direct chat and archive all its messages; return them."""
     mark = secrets.token_hex(4)
     a, b = UserId(f"a-{mark}"), UserId(f"b-{mark}")
     for user in (a, b):
@@ -100,7 +103,7 @@ async def restore(aging: World, first: int | None = None, last: int | None = Non
 
 
 async def tiers_of(aging: World) -> dict[str, list[int]]:
-    """From which tier each entry is read."""
+    """Return the seqs of the entries by the tier that they are read from."""
     found: dict[str, list[int]] = {"warm": [], "cold": []}
     reader = aging.reader()
     for seq in range(1, COUNT + 1):
@@ -110,12 +113,12 @@ async def tiers_of(aging: World) -> dict[str, list[int]]:
 
 
 def edit_of(aging: World, target: int, body: str, **more: Any) -> Message:
-    """The entry that edits a message."""
+    """Create the entry that edits a message."""
     return aging.old(COUNT + target, **{"kind": "edit", "body": body, "target": target, **more})
 
 
-async def test_restored_range_is_warm_for_history_and_every_access_pattern(aging: World) -> None:
-    """And the same to the byte; the archive leaves it there until its time is over."""
+async def test_restored_range_is_readable_by_history_and_all_queries(aging: World) -> None:
+    """Messages are unchanged, and the archive worker keeps them until the range expires."""
     sent = await make_archived(aging)
     a, b = sent[0].sender, sent[1].sender
 
@@ -124,13 +127,13 @@ async def test_restored_range_is_warm_for_history_and_every_access_pattern(aging
     await aging.container.get(ArchiveContainer).archiver.fold(aging.chat)
     is_over = await aging.container.get(ArchiveContainer).archiver.end_restored(aging.chat)
 
-    patterns = patterns_of(aging.container)
+    queries = queries_of(aging.container)
     pages: list[Page[Message]] = [
-        await patterns.list_chat(aging.chat, limit=50, newest_first=False),
-        await patterns.list_active(aging.chat, limit=50, newest_first=False),
-        await patterns.list_sent(a, limit=50, newest_first=False),
-        await patterns.list_received(a, limit=50, newest_first=False),
-        await patterns.list_received(b, sent[4].ts, sent[6].ts, limit=50, newest_first=False),
+        await queries.list_chat(aging.chat, limit=50, newest_first=False),
+        await queries.list_active(aging.chat, limit=50, newest_first=False),
+        await queries.list_sent(a, limit=50, newest_first=False),
+        await queries.list_received(a, limit=50, newest_first=False),
+        await queries.list_received(b, sent[4].ts, sent[6].ts, limit=50, newest_first=False),
     ]
     assert not is_over
     assert await tiers_of(aging) == {"warm": [*range(4, 10)], "cold": [1, 2, 3, 10, 11, 12]}
@@ -145,16 +148,16 @@ async def test_restored_range_is_warm_for_history_and_every_access_pattern(aging
     assert summary(await audited(aging)) == []
 
 
-async def test_restored_range_leaves_when_its_time_is_over(aging: World) -> None:
-    """Its items and its rows, but for what another range still keeps."""
+async def test_restored_range_is_removed_when_it_expires(aging: World) -> None:
+    """Items and the record of the range are removed, except for items of another range."""
     sent = await make_archived(aging)
     await restore(aging, 2, 7)
-    later = archiver_of(aging, Later())
+    later = archiver_of(aging, ClockAhead())
     longer = dataclasses.replace(
         await restorer_of(aging).find_range(
             aging.chat, Bound(6, is_time=False), Bound(8, is_time=False), 0
         ),
-        until=int(Later().time()) + DAY_S,
+        until=int(ClockAhead().time()) + DAY_S,
     )
     held = await restorer_of(aging).begin(aging.chat, longer)
     await restorer_of(aging).restore(aging.chat, held, lambda _: None)
@@ -169,8 +172,8 @@ async def test_restored_range_leaves_when_its_time_is_over(aging: World) -> None
     assert summary(await audited(aging)) == []
 
 
-async def test_archive_worker_ends_what_is_over_and_forgets_the_chat(aging: World) -> None:
-    """With its next pass, also where nothing moves; a chat that has a range yet stays noted."""
+async def test_archive_worker_removes_expired_ranges(aging: World) -> None:
+    """Also without archivable entries; a chat with another range stays recorded."""
     await make_archived(aging)
     await restore(aging, 2, 7)
     container = aging.container
@@ -187,12 +190,12 @@ async def test_archive_worker_ends_what_is_over_and_forgets_the_chat(aging: Worl
         return await aging.warm_seqs(), aging.chat in due
 
     assert await sweep(container.clock) == ([2, 3, 4, 5, 6, 7], True)
-    assert await sweep(Later()) == ([], False)
+    assert await sweep(ClockAhead()) == ([], False)
     assert (await container.manifests.get_top(aging.chat)).restored == ()
 
 
-async def test_changes_of_restored_messages_count_and_reach_their_segment(aging: World) -> None:
-    """At once in the warm tier; a deleted text leaves S3 with the next pass, the items stay."""
+async def test_changes_of_restored_messages_are_written_to_their_segment(aging: World) -> None:
+    """They are readable at once; the next run rewrites the segment and keeps the items."""
     sent = await make_archived(aging)
     changes = aging.container.message_changes
     await changes.apply(aging.chat, sent[4].ts, [edit_of(aging, 5, "before that")])
@@ -214,7 +217,7 @@ async def test_changes_of_restored_messages_count_and_reach_their_segment(aging:
     assert b"newer" in stored
     assert await aging.warm_seqs() == [*range(1, COUNT + 1)]
     assert summary(await audited(aging)) == []
-    assert await archiver_of(aging, Later()).end_restored(aging.chat)
+    assert await archiver_of(aging, ClockAhead()).end_restored(aging.chat)
     assert encoded(await aging.walk_up(5)) == encoded(seen)
     assert await aging.warm_seqs() == []
 
@@ -222,15 +225,15 @@ async def test_changes_of_restored_messages_count_and_reach_their_segment(aging:
 @pytest.mark.parametrize(
     "step", ["restore.before_removal", "archive.after_fold", "restore.after_removal"]
 )
-async def test_archiver_that_dies_while_it_takes_a_range_away_is_followed(
+async def test_removal_of_a_range_that_crashed_is_completed_by_the_next_run(
     aging: World, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """The range cannot be extended anymore; after its removal it can be restored again."""
+    """Meanwhile the range cannot be extended; after its removal it can be restored again."""
     sent = await make_archived(aging)
     await restore(aging, 1, 6)
-    later = archiver_of(aging, Later())
+    later = archiver_of(aging, ClockAhead())
 
-    with at_step(monkeypatch, step, die), pytest.raises(Died):
+    with at_step(monkeypatch, step, crash), pytest.raises(Crashed):
         await later.end_restored(aging.chat)
     with pytest.raises(Conflict):
         await restore(aging, 1, 6)
@@ -243,33 +246,33 @@ async def test_archiver_that_dies_while_it_takes_a_range_away_is_followed(
     assert await aging.warm_seqs() == [1, 2, 3, 4, 5, 6]
 
 
-async def test_archiver_that_slept_takes_nothing_from_a_range_that_came_anew(aging: World) -> None:
-    """An item knows until when it is to stay."""
+async def test_delayed_archiver_removes_no_items_of_a_restored_range(aging: World) -> None:
+    """A restored item contains the time until which it must stay."""
     await make_archived(aging)
     await restore(aging, 1, 6)
-    entries = await aging.aged.list_between(aging.chat, 0, 2**53 - 1)
+    entries = await aging.archivable.list_between(aging.chat, 0, 2**53 - 1)
 
-    left = await aging.aged.remove(entries, 4)
+    left = await aging.archivable.remove(entries, 4)
 
     assert left == 6
 
 
-async def test_range_is_prolonged_and_never_cut_short(aging: World) -> None:
-    """The same range again costs nothing where it is done."""
+async def test_range_can_be_extended_but_not_shortened(aging: World) -> None:
+    """Extending a restored range restores no entries again."""
     await make_archived(aging)
     held = await restore(aging, 2, 5)
     restorer, rows = restorer_of(aging), aging.container.restored
 
     shorter = await restorer.begin(aging.chat, dataclasses.replace(held, until=held.until - 5))
     longer = await restorer.begin(aging.chat, dataclasses.replace(held, until=held.until + 5))
-    over = await rows.mark_ending(aging.chat, held)  # as it was read before
+    over = await rows.mark_ending(aging.chat, held)  # with the outdated record
 
     assert (shorter.until, longer.until) == (held.until, held.until + 5)
     assert (shorter.done, longer.done, over) == (5, 5, False)
     assert (await restorer.estimate(aging.chat, longer)).entries == 0
 
 
-async def test_range_is_named_by_times_too(aging: World) -> None:
+async def test_range_can_be_given_by_times(aging: World) -> None:
     """Both ends are included; an unarchived range is an error."""
     sent = await make_archived(aging)
     restorer = restorer_of(aging)
@@ -290,10 +293,10 @@ async def test_range_is_named_by_times_too(aging: World) -> None:
             await found(*nothing)
 
 
-async def test_change_that_is_archived_between_reading_and_putting_is_not_undone(
+async def test_change_archived_during_a_restore_is_not_undone(
     aging: World,
 ) -> None:
-    """A deleted text does not come back by an item of before."""
+    """A restore does not write an outdated item with the deleted text."""
     sent = await make_archived(aging)
     restorer = restorer_of(aging)
     put_back, waiting = restorer._archivable.put_back, True
@@ -304,8 +307,8 @@ async def test_change_that_is_archived_between_reading_and_putting_is_not_undone
             waiting = False
             entry = edit_of(aging, 3, "", kind="delete")
             await aging.container.message_changes.apply(aging.chat, sent[2].ts, [entry])
-            # By an archiver that read the chat's rows before the range was there.
-            late = await aging.aged.list_between(aging.chat, sent[2].ts, sent[2].ts)
+            # By an archiver that read the chat's records before the range was created.
+            late = await aging.archivable.list_between(aging.chat, sent[2].ts, sent[2].ts)
             row = (await aging.container.manifests.list_covering(aging.chat, 3, 3))[0]
             top = dataclasses.replace(
                 await aging.container.manifests.get_top(aging.chat), restored=()
@@ -314,21 +317,21 @@ async def test_change_that_is_archived_between_reading_and_putting_is_not_undone
             assert 3 not in await aging.warm_seqs()
         return await put_back(item, until)
 
-    restorer._archivable.put_back = delete_first  # type: ignore[method-assign]  # of this one alone
+    restorer._archivable.put_back = delete_first  # type: ignore[method-assign]  # only of this instance
     until = int(aging.container.clock.time()) + DAY_S
     held = await restorer.begin(
         aging.chat, await restorer.find_range(aging.chat, None, None, until)
     )
     await restorer.restore(aging.chat, held, lambda _: None)
 
-    items = await aging.aged.list_between(aging.chat, 0, 2**53 - 1)
+    items = await aging.archivable.list_between(aging.chat, 0, 2**53 - 1)
     assert [(each.seq, each.deleted) for each in items][2] == (3, True)
     assert len(items) == COUNT
 
 
 @pytest.mark.timeout(300)
-async def test_command_that_is_killed_goes_on_where_it_was(aging: World) -> None:
-    """At each of its steps; then all of it is warm, once, and nothing is wrong."""
+async def test_killed_restore_command_continues_at_its_checkpoint(aging: World) -> None:
+    """After kills at two steps, all entries of the range are restored once."""
     sent = await make_archived(aging)
     plan = await command(aging, "restore", aging.chat, "--plan")
     planned = await aging.warm_seqs()
@@ -354,12 +357,12 @@ async def test_command_that_is_killed_goes_on_where_it_was(aging: World) -> None
     assert summary(await audited(aging)) == []
 
 
-async def test_command_refuses_what_makes_no_sense(aging: World) -> None:
-    """One sentence that names the option."""
-    for arguments, code, words in (
+async def test_restore_command_rejects_invalid_arguments(aging: World) -> None:
+    """The exit code is 2 for invalid arguments and 1 for an unarchived range."""
+    for arguments, code, message in (
         (("c1", "--from", "soon"), 2, "--from: must be a seq, or a time"),
         (("c1", "--for", "ever"), 2, "--for: must be hours or days"),
         (("c#1",), 2, "CHAT: must be 1 to 64 characters"),
         ((aging.chat,), 1, "this range is not archived"),
     ):
-        assert (await command(aging, "restore", *arguments))[0] == code, words
+        assert (await command(aging, "restore", *arguments))[0] == code, message

@@ -1,4 +1,4 @@
-"""Where TTL removes: all is copied before, nothing is looked at twice, and the net below holds."""
+"""Archiving with TTL: items are archived before TTL deletes them, or restored afterwards."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import pytest
 from chatserver.telemetry import metrics
 from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.ttl import ItemRetention
-from tests.integration.warm.messages.ttl_support import Timed, timed
+from tests.integration.warm.messages.ttl_support import TtlWorld, ttl_world
 from tests.integration.warm.support import Faults
-from tests.integration.workers.archive.support import Died, World, at_step, die, encoded
+from tests.integration.workers.archive.support import Crashed, World, at_step, crash, encoded
 from tests.integration.workers.support import variables_of
 from tests.support.servers.processes import eventually
 from tests.support.servers.stream_server import StreamServer
-from workers.archive import ttl_removals as removing
+from workers.archive import ttl_removals
 from workers.archive.container import ArchiveContainer
 from workers.archive.ttl_expiry import ExpirySweeper
 from workers.archive.ttl_removals import RemovalHandler
@@ -30,24 +30,24 @@ from workers.archive.worker import ArchiveWorker
 
 pytest_plugins = ["tests.integration.workers.archive.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-__all__ = ["timed"]
+__all__ = ["ttl_world"]
 
 
-def counted(found: str) -> float:
-    """How many removals were found to be of a kind."""
-    value: float = metrics.STREAM_REMOVALS.labels(found)._value.get()
+def get_removal_count(outcome: str) -> float:
+    """Return the metric of handled removals with an outcome."""
+    value: float = metrics.STREAM_REMOVALS.labels(outcome)._value.get()
     return value
 
 
-async def test_what_ttl_removes_is_copied_and_left_and_not_looked_at_again(timed: Timed) -> None:
-    """There is no moment in which a message is in no tier; and leftovers cost nothing."""
-    world, sent = timed.world, timed.texts(90)
-    await timed.put(*sent)
+async def test_archived_items_are_left_to_ttl_and_not_read_again(ttl_world: TtlWorld) -> None:
+    """Each message is in a tier at any time, and the next run does not read left items."""
+    world, sent = ttl_world.world, ttl_world.texts(90)
+    await ttl_world.put(*sent)
 
-    moved = await timed.visit()
+    moved = await ttl_world.visit()
     segments = await world.segments()
     faults = Faults(world.client)
-    again = await timed.visit()
+    again = await ttl_world.visit()
 
     read = [body for body in faults.bodies("Query") if body["TableName"].endswith("messages")]
 
@@ -59,25 +59,25 @@ async def test_what_ttl_removes_is_copied_and_left_and_not_looked_at_again(timed
     assert not faults.bodies("DeleteItem")
     assert await world.segments() == segments
     assert encoded(await world.walk_down()) == encoded(sent)
-    await timed.remove(*range(1, 61))
+    await ttl_world.delete_by_ttl(*range(1, 61))
     assert encoded(await world.walk_up()) == encoded(sent)
     assert encoded(await world.walk_down()) == encoded(sent)
 
 
-async def test_change_of_what_is_archived_and_not_removed_yet_reaches_its_segment(
-    timed: Timed,
+async def test_change_of_an_archived_item_before_its_deletion_is_written_to_the_segment(
+    ttl_world: TtlWorld,
 ) -> None:
-    """The item loses its `ttl`, is folded and removed; the leftovers beside it are not read."""
-    world, sent = timed.world, timed.texts(40)
-    await timed.put(*sent)
-    await timed.visit()
+    """The changed item loses its `ttl`; the worker archives and removes it."""
+    world, sent = ttl_world.world, ttl_world.texts(40)
+    await ttl_world.put(*sent)
+    await ttl_world.visit()
 
-    await timed.change("delete", sent[7], 41)
-    await timed.change("edit", sent[2], 42, "better")
-    changed = await timed.items()
-    await timed.archiver.fold(world.chat)
+    await ttl_world.change("delete", sent[7], 41)
+    await ttl_world.change("edit", sent[2], 42, "better")
+    changed = await ttl_world.items()
+    await ttl_world.archiver.fold(world.chat)
 
-    assert await timed.is_noted()
+    assert await ttl_world.is_recorded_late()
     assert ["ttl" in changed[seq] for seq in (3, 8, 9)] == [False, False, True]
     assert set(range(1, 43)) - set(await world.warm_seqs()) == {3, 8}
     stored = b"".join((await world.objects()).values())
@@ -87,117 +87,119 @@ async def test_change_of_what_is_archived_and_not_removed_yet_reaches_its_segmen
     assert (seen[2].body, seen[7].deleted) == ("better", True)
 
 
-async def test_item_without_ttl_is_removed_by_the_worker_whoever_dies(
-    timed: Timed, monkeypatch: pytest.MonkeyPatch
+async def test_item_without_ttl_is_removed_by_the_worker_after_a_crash(
+    ttl_world: TtlWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An old item, or one that was put back; a crash leaves a record."""
-    world, sent = timed.world, timed.texts(20)
-    await timed.put(*sent[:10])
+    """Items without `ttl` are old or restored; the crashed run has left a record of the chat."""
+    world, sent = ttl_world.world, ttl_world.texts(20)
+    await ttl_world.put(*sent[:10])
     await world.put(*sent[10:])
 
-    with at_step(monkeypatch, "archive.after_commit", die), pytest.raises(Died):
-        await timed.visit()
+    with at_step(monkeypatch, "archive.after_commit", crash), pytest.raises(Crashed):
+        await ttl_world.visit()
     assert len(await world.warm_seqs()) == 20
-    assert await timed.is_noted()
-    await timed.archiver.fold(world.chat)
+    assert await ttl_world.is_recorded_late()
+    await ttl_world.archiver.fold(world.chat)
 
     assert await world.warm_seqs() == list(range(1, 11))
     assert encoded(await world.walk_up()) == encoded(sent)
 
 
-async def test_item_of_a_longer_retention_is_removed_by_the_worker(timed: Timed) -> None:
-    """Its `ttl` is far off, and somebody wants it out of DynamoDB now."""
-    world, sent = timed.world, timed.texts(3)
-    await timed.put(*sent)
-    item = (await timed.items())[2]
+async def test_item_with_a_distant_ttl_is_removed_by_the_worker(ttl_world: TtlWorld) -> None:
+    """It was stored with a longer retention than the current setting."""
+    world, sent = ttl_world.world, ttl_world.texts(3)
+    await ttl_world.put(*sent)
+    item = (await ttl_world.items())[2]
     item["ttl"] = {"N": str(int(time.time()) + 400 * 86_400)}
     table = f"{world.container.settings.warm.table_prefix}messages"
     await world.client.call("put_item", {"TableName": table, "Item": item})
 
-    await timed.visit()
+    await ttl_world.visit()
 
     assert await world.warm_seqs() == [1, 3]
 
 
-async def test_message_that_ends_stays_with_its_text_until_ttl_takes_it(timed: Timed) -> None:
-    """The archive has its place alone; afterwards the place is all there is."""
-    world, now = timed.world, int(time.time())
-    fleeting = timed.text(2, expires_at=now + 3600, body="for an hour")
-    await timed.put(timed.text(1), fleeting, timed.text(3))
+async def test_expiring_message_keeps_its_text_until_ttl_deletes_it(ttl_world: TtlWorld) -> None:
+    """The archive has only a tombstone, which is read after the deletion."""
+    world, now = ttl_world.world, int(time.time())
+    expiring = ttl_world.text(2, expires_at=now + 3600, body="for an hour")
+    await ttl_world.put(ttl_world.text(1), expiring, ttl_world.text(3))
 
-    await timed.visit()
+    await ttl_world.visit()
 
-    assert (await timed.items())[2]["ttl"]["N"] == str(now + 3600)
+    assert (await ttl_world.items())[2]["ttl"]["N"] == str(now + 3600)
     assert (await world.walk_up())[1].body == "for an hour"
     assert b"for an hour" not in b"".join((await world.objects()).values())
-    await timed.remove(2)
+    await ttl_world.delete_by_ttl(2)
     assert (await world.walk_up())[1].deleted
 
 
-async def test_removal_of_what_is_archived_or_over_is_all_right(timed: Timed) -> None:
-    """The common case: nothing is written, and S3 is asked only for what had changed."""
-    world, now = timed.world, int(time.time())
-    sent = timed.texts(4)
-    over = timed.text(5, expires_at=now - 5)
-    await timed.put(*sent)
-    await timed.change("edit", sent[1], 6, "better")
-    await timed.put(over)
-    assert await timed.visit() == 6
-    await timed.archiver.fold(world.chat)
-    removed = list((await timed.items()).values())
-    before = {found: counted(found) for found in ("archived", "expired", "returned")}
-    await timed.remove(*(await timed.items()))
+async def test_deletion_of_archived_and_expired_items_needs_no_restore(ttl_world: TtlWorld) -> None:
+    """The common case: no item is written."""
+    world, now = ttl_world.world, int(time.time())
+    sent = ttl_world.texts(4)
+    over = ttl_world.text(5, expires_at=now - 5)
+    await ttl_world.put(*sent)
+    await ttl_world.change("edit", sent[1], 6, "better")
+    await ttl_world.put(over)
+    assert await ttl_world.visit() == 6
+    await ttl_world.archiver.fold(world.chat)
+    removed = list((await ttl_world.items()).values())
+    before = {found: get_removal_count(found) for found in ("archived", "expired", "returned")}
+    await ttl_world.delete_by_ttl(*(await ttl_world.items()))
 
-    await timed.removals.handle(removed)
+    await ttl_world.removals.handle(removed)
 
     assert await world.warm_seqs() == []
-    grown = {found: counted(found) - count for found, count in before.items()}
+    grown = {found: get_removal_count(found) - count for found, count in before.items()}
     assert grown == {"archived": len(removed) - 1, "expired": 1, "returned": 0}
 
 
-async def test_what_was_removed_before_it_was_copied_comes_back_and_is_archived(
-    timed: Timed,
+async def test_item_deleted_before_it_was_archived_is_restored_and_archived(
+    ttl_world: TtlWorld,
 ) -> None:
-    """As it is after all that happened meanwhile, and TTL does not take it again."""
-    world, sent = timed.world, timed.texts(6)
-    await timed.put(*sent)
-    removed = await timed.remove(1, 2, 3, 4)
-    await timed.change("delete", sent[1], 7)  # finds nothing to delete
-    await timed.change("edit", sent[2], 8, "better")
+    """Later changes are applied to it, and it has no `ttl`."""
+    world, sent = ttl_world.world, ttl_world.texts(6)
+    await ttl_world.put(*sent)
+    removed = await ttl_world.delete_by_ttl(1, 2, 3, 4)
+    await ttl_world.change("delete", sent[1], 7)  # the item does not exist
+    await ttl_world.change("edit", sent[2], 8, "better")
     hole = await world.container.older_tiers.read_run(world.chat, None, 2, 10, None)
-    assert not hole.messages  # nothing is passed over
+    assert not hole.messages  # a gap is not skipped
 
-    await timed.removals.handle(removed)
-    await timed.removals.handle(removed)
+    await ttl_world.removals.handle(removed)
+    await ttl_world.removals.handle(removed)
 
     seen = await world.walk_up()
     assert [each.seq for each in seen] == list(range(1, 9))
     assert (seen[0].body, seen[1].deleted, seen[2].body) == (sent[0].body, True, "better")
-    items = await timed.items()
+    items = await ttl_world.items()
     assert [seq for seq, item in items.items() if "ttl" not in item] == [1, 2, 3, 4]
     assert items[1]["receiver_id"]["S"] == "bob"
-    assert await timed.is_noted()
-    await timed.visit()
+    assert await ttl_world.is_recorded_late()
+    await ttl_world.visit()
     assert await world.warm_seqs() == [5, 6, 7, 8]
     assert encoded(await world.walk_down()) == encoded(seen)
 
 
-async def test_change_that_the_archive_lacks_comes_back_and_is_folded(timed: Timed) -> None:
-    """A server of another retention changed an item and left its `ttl`; then somebody reacted."""
-    world, sent = timed.world, timed.texts(5)
-    await timed.put(*sent)
-    await timed.visit()
+async def test_deleted_item_with_an_unarchived_change_is_restored_and_archived(
+    ttl_world: TtlWorld,
+) -> None:
+    """A server with a longer retention edited an archived item without removing its `ttl`."""
+    world, sent = ttl_world.world, ttl_world.texts(5)
+    await ttl_world.put(*sent)
+    await ttl_world.visit()
     longer = ItemRetention(10**9, 0, is_by_ttl=True)
     changes = MessageChanges(world.client, world.container.settings.warm, keeping=longer)
-    other = dataclasses.replace(timed, changes=changes)
+    other = dataclasses.replace(ttl_world, changes=changes)
     await other.change("edit", sent[1], 6, "better")
-    removed = await timed.remove(2)
+    removed = await ttl_world.delete_by_ttl(2)
     assert "ttl" in removed[0]
-    await timed.change("reaction", sent[1], 7, "+")  # lies over the archive, without the edit
+    await ttl_world.change("reaction", sent[1], 7, "+")  # overrides the archive, without the edit
 
-    await timed.removals.handle(removed)
+    await ttl_world.removals.handle(removed)
     seen = await world.walk_up()
-    await timed.archiver.fold(world.chat)
+    await ttl_world.archiver.fold(world.chat)
 
     assert (seen[1].body, seen[1].reactions) == ("better", {"alice": "+"})
     assert 2 not in await world.warm_seqs()
@@ -206,102 +208,102 @@ async def test_change_that_the_archive_lacks_comes_back_and_is_folded(timed: Tim
 
 
 @pytest.mark.parametrize("step", ["stream.before_put_back", "stream.after_put_back"])
-async def test_reader_that_dies_while_it_puts_back_is_followed(
-    timed: Timed, monkeypatch: pytest.MonkeyPatch, step: str
+async def test_restore_of_deleted_items_that_crashed_is_completed_by_a_retry(
+    ttl_world: TtlWorld, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Unrecorded items are handled again."""
-    world, sent = timed.world, timed.texts(3)
-    await timed.put(*sent)
-    removed = await timed.remove(1, 2, 3)
+    """Items after the last checkpoint are handled again."""
+    world, sent = ttl_world.world, ttl_world.texts(3)
+    await ttl_world.put(*sent)
+    removed = await ttl_world.delete_by_ttl(1, 2, 3)
 
     def failpoint(name: str) -> None:
         if name == step:
-            raise Died
+            raise Crashed
 
     with monkeypatch.context() as patch:
-        patch.setattr(removing, "failpoint", failpoint)
-        with pytest.raises(Died):
-            await timed.removals.handle(removed)
-    await timed.removals.handle(removed)
+        patch.setattr(ttl_removals, "failpoint", failpoint)
+        with pytest.raises(Crashed):
+            await ttl_world.removals.handle(removed)
+    await ttl_world.removals.handle(removed)
 
     assert encoded(await world.walk_up()) == encoded(sent)
-    assert await timed.is_noted()
+    assert await ttl_world.is_recorded_late()
 
 
-async def test_entry_that_comes_back_changes_its_message_if_it_has_not(timed: Timed) -> None:
-    """The deletion itself was missing when its message returned."""
-    world, sent = timed.world, timed.texts(3)
-    await timed.put(*sent)
-    removed = await timed.remove(1)
-    entry = timed.text(4, kind="delete", body="", target=1)
-    await timed.put(entry)
-    removed += await timed.remove(4)
+async def test_restored_deletion_is_applied_to_its_restored_message(ttl_world: TtlWorld) -> None:
+    """The entry of the deletion was missing when its message was restored."""
+    world, sent = ttl_world.world, ttl_world.texts(3)
+    await ttl_world.put(*sent)
+    removed = await ttl_world.delete_by_ttl(1)
+    entry = ttl_world.text(4, kind="delete", body="", target=1)
+    await ttl_world.put(entry)
+    removed += await ttl_world.delete_by_ttl(4)
 
-    await timed.removals.handle(removed[:1])
+    await ttl_world.removals.handle(removed[:1])
     before = (await world.walk_up())[0].deleted
-    await timed.removals.handle(removed[1:])
+    await ttl_world.removals.handle(removed[1:])
 
     assert not before
     assert (await world.walk_up())[0].deleted
 
 
-async def test_item_that_is_none_of_ours_does_not_stop_the_others(timed: Timed) -> None:
-    """It is counted and named."""
-    world, sent = timed.world, timed.texts(2)
-    await timed.put(*sent)
-    removed = await timed.remove(1)
-    before = counted("refused")
+async def test_invalid_item_does_not_prevent_the_handling_of_others(ttl_world: TtlWorld) -> None:
+    """It is counted in a metric."""
+    world, sent = ttl_world.world, ttl_world.texts(2)
+    await ttl_world.put(*sent)
+    removed = await ttl_world.delete_by_ttl(1)
+    before = get_removal_count("refused")
 
-    await timed.removals.handle([{"chatid": {"S": "x"}, "ts": {"N": "1"}}, *removed])
+    await ttl_world.removals.handle([{"chatid": {"S": "x"}, "ts": {"N": "1"}}, *removed])
 
-    assert counted("refused") == before + 1
+    assert get_removal_count("refused") == before + 1
     assert await world.warm_seqs() == [1, 2]
 
 
-async def test_message_whose_object_is_lost_comes_back(timed: Timed) -> None:
-    """If it had changed, the object is asked; what cannot be read there is not there."""
-    world, sent = timed.world, timed.texts(2)
-    await timed.put(*sent)
-    await timed.change("edit", sent[0], 3, "better")
-    await timed.visit()
-    await timed.put(dataclasses.replace(timed).text(1, body="better", rev=3, edited_seq=3))
-    removed = await timed.remove(1)
+async def test_deleted_item_with_a_lost_segment_object_is_restored(ttl_world: TtlWorld) -> None:
+    """A changed item is compared with its segment; if that is unreadable, the item is restored."""
+    world, sent = ttl_world.world, ttl_world.texts(2)
+    await ttl_world.put(*sent)
+    await ttl_world.change("edit", sent[0], 3, "better")
+    await ttl_world.visit()
+    await ttl_world.put(dataclasses.replace(ttl_world).text(1, body="better", rev=3, edited_seq=3))
+    removed = await ttl_world.delete_by_ttl(1)
     for segment in await world.segments():
         await world.store.call("delete_object", Key=segment.key)
     fresh = RemovalHandler(
         **{
             **{
-                each.name: getattr(timed.removals, each.name)
+                each.name: getattr(ttl_world.removals, each.name)
                 for each in dataclasses.fields(RemovalHandler)
             },
-            "judge": removing.RemovalCheck(
-                world.container.manifests, timed.archiver._objects, world.container.clock
+            "judge": ttl_removals.RemovalCheck(
+                world.container.manifests, ttl_world.archiver._objects, world.container.clock
             ),
         }
     )
-    timed.archiver._objects._cache.clear()
+    ttl_world.archiver._objects._cache.clear()
 
     await fresh.handle(removed)
 
     assert 1 in await world.warm_seqs()
 
 
-async def test_sweeper_removes_what_ttl_would_and_nothing_that_is_missing_then(
-    aging: World, timed: Timed
+async def test_sweeper_deletes_expired_and_archived_items_only(
+    aging: World, ttl_world: TtlWorld
 ) -> None:
-    """Where no DynamoDB does: what is over, and what the archive has; what it lacks stays."""
+    """The sweeper replaces TTL where DynamoDB does not delete; unarchived items stay."""
     now = int(time.time())
-    gone = dataclasses.replace(timed, start_us=(now - 400_000) * 1_000_000)
-    old = gone.texts(5)
-    fleeting = timed.text(6, expires_at=now - 1)
-    later = timed.text(7, expires_at=now + 900)
-    await gone.put(*old)
-    await timed.put(fleeting, later)
+    overdue = dataclasses.replace(ttl_world, start_us=(now - 400_000) * 1_000_000)
+    old = overdue.texts(5)
+    expiring = ttl_world.text(6, expires_at=now - 1)
+    later = ttl_world.text(7, expires_at=now + 900)
+    await overdue.put(*old)
+    await ttl_world.put(expiring, later)
     sweeper = ExpirySweeper(aging.container, "w1")
 
     await sweeper.sweep()
     first = await aging.warm_seqs()
-    await timed.visit()
+    await ttl_world.visit()
     await sweeper.sweep()
 
     assert first == [1, 2, 3, 4, 5, 7]
@@ -311,27 +313,31 @@ async def test_sweeper_removes_what_ttl_would_and_nothing_that_is_missing_then(
     assert [each.deleted for each in seen[5:]] == [True, False]
 
 
-async def test_sweeper_leaves_what_changed_since_it_was_read(aging: World, timed: Timed) -> None:
-    """Somebody has held it, or changed it."""
+async def test_sweeper_keeps_an_item_that_changed_since_it_was_read(
+    aging: World, ttl_world: TtlWorld
+) -> None:
+    """The first item has lost its `ttl` since the read, as by a change or a legal hold."""
     now = int(time.time())
-    await timed.put(timed.text(1, expires_at=now - 1), timed.text(2, expires_at=now - 1))
-    items = await timed.items()
+    await ttl_world.put(
+        ttl_world.text(1, expires_at=now - 1), ttl_world.text(2, expires_at=now - 1)
+    )
+    items = await ttl_world.items()
     held = {name: value for name, value in items[1].items() if name != "ttl"}
     table = f"{aging.container.settings.warm.table_prefix}messages"
     await aging.client.call("put_item", {"TableName": table, "Item": held})
 
-    removed = [await timed.removals.items.remove(items[seq]) for seq in (1, 2)]
+    removed = [await ttl_world.removals.items.remove(items[seq]) for seq in (1, 2)]
 
     assert removed == [False, True]
 
 
-async def test_worker_takes_what_came_back_above_what_is_archived(
-    aging: World, timed: Timed
+async def test_worker_archives_restored_items_above_the_archived_ones(
+    aging: World, ttl_world: TtlWorld
 ) -> None:
-    """Although nothing of the chat is due: the note leads there."""
-    sent = timed.texts(3)
-    await timed.put(*sent)
-    await timed.removals.handle(await timed.remove(1, 2, 3))
+    """The chat is not due; the worker finds it by its record of late changes."""
+    sent = ttl_world.texts(3)
+    await ttl_world.put(*sent)
+    await ttl_world.removals.handle(await ttl_world.delete_by_ttl(1, 2, 3))
 
     lease = aging.container.hot.keys.lease(0, "archive")
     await aging.container.hot.call(
@@ -347,7 +353,7 @@ async def test_worker_takes_what_came_back_above_what_is_archived(
 async def worker(
     aging: World, server: StreamServer, **env: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process of the archive worker that reads the Stream of a server."""
+    """Start an archive worker process that reads a stub of DynamoDB Streams."""
     cold = aging.container.settings.cold
     assert cold.secret_key is not None
     process = await asyncio.create_subprocess_exec(
@@ -382,42 +388,42 @@ async def worker(
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-        # Whoever archives next, here or in another test, must not have to wait for its end.
+        # The next archive worker must not wait until this lease expires.
         await aging.container.hot.call("DEL", aging.container.hot.keys.lease(0, "archive"))
 
 
 @pytest.mark.timeout(300)
-async def test_worker_process_that_is_killed_before_it_notes_its_place_is_followed(
-    aging: World, timed: Timed
+async def test_killed_worker_process_is_replaced_without_losing_deleted_items(
+    aging: World, ttl_world: TtlWorld
 ) -> None:
-    """Items that TTL removed too early are restored, archived, and removed once."""
-    sent = timed.texts(12)
-    await timed.put(*sent)
+    """Items that TTL deleted too early are restored, archived and removed."""
+    sent = ttl_world.texts(12)
+    await ttl_world.put(*sent)
     server = StreamServer(f"{aging.container.settings.warm.table_prefix}messages")
-    # Workers of other tests ended without giving it back.
+    # Workers of other tests did not release it.
     await aging.container.hot.call("DEL", aging.container.hot.keys.lease(0, "archive"))
-    for item in await timed.remove(*range(1, 13)):
+    for item in await ttl_world.delete_by_ttl(*range(1, 13)):
         last = server.remove(item)
 
-    async def place() -> str | None:
+    async def get_checkpoint() -> str | None:
         known = await aging.container.get(ArchiveContainer).stream_rows.list_known(time.time())
         return next((each.place for each in known.standings.values()), None)
 
     async def is_archived() -> bool:
         return [each.count for each in await aging.segments()] == [12]
 
-    async def is_noted() -> bool:
-        return await place() == last
+    async def is_checkpoint_saved() -> bool:
+        return await get_checkpoint() == last
 
     async with server.serve():
-        async with worker(aging, server, CHAT_FAILPOINT="stream.before_record:kill") as dying:
+        async with worker(aging, server, CHAT_FAILPOINT="stream.before_record:kill") as killed:
             async with asyncio.timeout(90):
-                assert await dying.wait() == -signal.SIGKILL
-        noted = await place()
+                assert await killed.wait() == -signal.SIGKILL
+        checkpoint = await get_checkpoint()
         async with worker(aging, server):
-            await eventually(is_noted, 90)
+            await eventually(is_checkpoint_saved, 90)
             await eventually(is_archived, 60)
 
-    assert noted is None
+    assert checkpoint is None
     assert encoded(await aging.walk_up()) == encoded(sent)
     await aging.assert_only_segments()

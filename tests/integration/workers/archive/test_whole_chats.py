@@ -1,4 +1,4 @@
-"""The archive of a whole stack: read while it is made, and rid of who wants to be gone."""
+"""The archive of a whole stack: history during archiving, erasure and queries."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from tests.support.rawchat import RawChat
 from tests.support.scan import iter_logs, iter_redis, iter_tables
 from tests.support.servers.processes import eventually
 
-# A whole stack is started within it.
+# The timeout includes the start of a whole stack.
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
 
 COUNT = 600
-WORKS_S = 90.0  # for what workers do to all of it, beside readers, on a machine with much to do
-KEPT_HOT = 10
+DEADLINE_S = 90.0  # for workers and readers on a slow machine
+HOT_ENTRIES_MAX = 10
 SETTINGS = {
-    "CHAT_REDIS_LOG_MAX": str(KEPT_HOT),
-    "CHAT_REDIS_INBOX_MAX": str(KEPT_HOT),
+    "CHAT_REDIS_LOG_MAX": str(HOT_ENTRIES_MAX),
+    "CHAT_REDIS_INBOX_MAX": str(HOT_ENTRIES_MAX),
     "CHAT_ARCHIVE_RETENTION_S": "1",
     "CHAT_ARCHIVE_SWEEP_INTERVAL_S": "0.1",
     "workers.archive.LEASE_S": "1",
     "CHAT_ARCHIVE_SEGMENT_ENTRIES_MIN": "1",
     "CHAT_ARCHIVE_SEGMENT_ENTRIES_MAX": "50",
     "CHAT_ARCHIVE_WAIT_S": "0",
-    # ARCHIVE_REMOVAL=ttl: the same where TTL removes, which a sweeper stands in for.
+    # With ARCHIVE_REMOVAL=ttl the tests run with TTL, which the product's sweeper replaces here.
     "CHAT_ARCHIVE_REMOVAL": os.environ.get("ARCHIVE_REMOVAL", "worker"),
     "CHAT_ARCHIVE_TTL_MARGIN_S": "2",
     "CHAT_ARCHIVE_TTL_SWEEP": "true",
 }
-# Where the first workers kill themselves, one after the other, once each has moved something.
+# Failpoints at which the first workers are killed, each after it has archived entries.
 KILLS = ("archive.after_object", "archive.after_commit")
 
 
@@ -58,8 +58,8 @@ async def vault(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vault
 
 
 @contextlib.asynccontextmanager
-async def people(vault: Vault, *stems: str) -> AsyncIterator[list[Person]]:
-    """People with accounts."""
+async def open_users(vault: Vault, *stems: str) -> AsyncIterator[list[Person]]:
+    """Create users with accounts."""
     async with httpx.AsyncClient(base_url=vault.api.endpoint, timeout=TIMEOUT_S) as client:
         made = [Person(client, f"{stem}-{secrets.token_hex(4)}") for stem in stems]
         for person in made:
@@ -68,19 +68,19 @@ async def people(vault: Vault, *stems: str) -> AsyncIterator[list[Person]]:
 
 
 def device_of(vault: Vault, person: Person) -> RawChat:
-    """A device, not connected yet."""
+    """Return a device that is not connected yet."""
     return RawChat(person.user, vault.stack.port, lambda _: person.token)
 
 
 def objects_of(vault: Vault, chat: str) -> dict[str, bytes]:
-    """The objects of a chat's archive, unpacked, read past all code of ours."""
+    """Return the objects of a chat's archive, decompressed without the product's code."""
     unpack = zstandard.ZstdDecompressor().decompress
     prefix = f"archive/v1/{chat}/"
     return {key: unpack(data) for key, data in vault.iter_objects() if key.startswith(prefix)}
 
 
-async def walk(device: RawChat, chat: str, *, is_down: bool) -> tuple[list[Any], set[str]]:
-    """Read a chat page by page; return its messages, oldest first, and the tiers of the pages."""
+async def read_pages(device: RawChat, chat: str, *, is_down: bool) -> tuple[list[Any], set[str]]:
+    """Read all pages of a chat; return its messages, oldest first, and the tiers of the pages."""
     found: list[Any] = []
     tiers: set[str] = set()
     window: dict[str, Any] = {} if is_down else {"after": 0}
@@ -94,13 +94,13 @@ async def walk(device: RawChat, chat: str, *, is_down: bool) -> tuple[list[Any],
         window = {"before" if is_down else "after": edge["seq"], "ts": edge["ts"]}
 
 
-def place_of(message: dict[str, Any]) -> tuple[Any, ...]:
-    """The fields of a message that never change."""
+def immutable_fields(message: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the fields of a message that never change."""
     return tuple(message[name] for name in ("seq", "ts", "mid", "sender", "ref", "body"))
 
 
 async def send_all(device: RawChat, chat: str, count: int) -> list[tuple[Any, ...]]:
-    """Send messages; return them as every reader must get them."""
+    """Send messages; return the immutable fields that every reader must get."""
     sent = []
     for start in range(0, count, 50):
         bodies = [f"message {n} ⟨é⟩ " + "x" * (n % 90) for n in range(start, start + 50)]
@@ -112,33 +112,33 @@ async def send_all(device: RawChat, chat: str, count: int) -> list[tuple[Any, ..
     return sorted(sent)
 
 
-async def test_history_is_one_while_the_archive_is_made_and_its_workers_are_killed(
+async def test_history_during_archiving_with_killed_workers_is_complete(
     vault: Vault,
 ) -> None:
-    """Both directions, over all three tiers: contiguous, each message once, as it was sent."""
-    async with people(vault, "ann", "ben") as (ann, ben):
+    """In both directions over all three tiers, each message comes once and unchanged."""
+    async with open_users(vault, "ann", "ben") as (ann, ben):
         chat = await ann.open_direct(ben.user)
         async with device_of(vault, ann) as sender, device_of(vault, ben) as reader:
             sent = await send_all(sender, chat, COUNT)
             tiers: set[str] = set()
-            walks = 0
+            reads = 0
 
             async def read_on() -> None:
-                nonlocal walks
+                nonlocal reads
                 while True:
                     for is_down in (True, False):
-                        found, seen = await walk(reader, chat, is_down=is_down)
+                        found, seen = await read_pages(reader, chat, is_down=is_down)
                         tiers.update(seen)
-                        assert [place_of(each) for each in found] == sent
-                        walks += 1
+                        assert [immutable_fields(each) for each in found] == sent
+                        reads += 1
 
             reading = asyncio.create_task(read_on())
             for kill in KILLS:
                 more = {"CHAT_FAILPOINT": f"{kill}:kill:3"}
-                dying = await vault.stack.bring_up_worker("archive", **more)
+                killed = await vault.stack.bring_up_worker("archive", **more)
                 await eventually(
-                    lambda dying=dying: reading.done() or dying.process.poll() is not None,
-                    WORKS_S,
+                    lambda killed=killed: reading.done() or killed.process.poll() is not None,
+                    DEADLINE_S,
                     what=kill,
                 )
             worker = await vault.stack.bring_up_worker("archive")
@@ -147,9 +147,9 @@ async def test_history_is_one_while_the_archive_is_made_and_its_workers_are_kill
                 left = await vault.stack.read_warm(chat)
                 return reading.done() or not left
 
-            await eventually(is_archived, WORKS_S, what="all of it is archived")
-            whole = walks + 2
-            await eventually(lambda: reading.done() or walks >= whole, WORKS_S)
+            await eventually(is_archived, DEADLINE_S, what="all messages are archived")
+            reads_after = reads + 2
+            await eventually(lambda: reading.done() or reads >= reads_after, DEADLINE_S)
             worker.kill()
             reading.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -162,20 +162,20 @@ async def test_history_is_one_while_the_archive_is_made_and_its_workers_are_kill
     assert sum(data.count(b"\n") - 1 for data in stored.values()) == COUNT
 
 
-async def test_erasure_reaches_the_archive_when_its_worker_is_killed_there(vault: Vault) -> None:
-    """Words and edits of a user are in no object; places and others' words stay."""
+async def test_erasure_with_a_killed_worker_removes_texts_from_the_archive(vault: Vault) -> None:
+    """No object has a text of the erased user; seqs and texts of others stay."""
     mark = f"canary{secrets.token_hex(8)}"
-    async with people(vault, "zoe", "bob") as (zoe, bob):
+    async with open_users(vault, "zoe", "bob") as (zoe, bob):
         chat = await zoe.open_direct(bob.user)
         for n in range(6):
             seq = await zoe.say(chat, f"word {n} {mark}")
             await bob.say(chat, f"answer {n}")
         await zoe.ask("PATCH", f"/v1/chats/{chat}/messages/{seq}", 200, {"body": f"edit {mark}"})
-        for n in range(KEPT_HOT):
+        for n in range(HOT_ENTRIES_MAX):
             await bob.say(chat, f"later {n}")
         worker = await vault.stack.bring_up_worker("archive")
         await eventually(
-            lambda: mark.encode() in b"".join(objects_of(vault, chat).values()), WORKS_S
+            lambda: mark.encode() in b"".join(objects_of(vault, chat).values()), DEADLINE_S
         )
 
         async def is_archived() -> bool:
@@ -184,16 +184,18 @@ async def test_erasure_reaches_the_archive_when_its_worker_is_killed_there(vault
         await eventually(is_archived)
         later = await zoe.say(chat, f"after that {mark}")
         receipt = await zoe.ask("DELETE", "/v1/me", 202, {"password": PASSWORD})
-        dying = await vault.stack.bring_up_worker(
+        killed = await vault.stack.bring_up_worker(
             "erasures", CHAT_FAILPOINT="erasure.in_archive:kill"
         )
-        await eventually(lambda: dying.process is None or dying.process.poll() is not None, WORKS_S)
-        helper = vault.start_worker("erasures")
+        await eventually(
+            lambda: killed.process is None or killed.process.poll() is not None, DEADLINE_S
+        )
+        second = vault.start_worker("erasures")
         zoe.token = ""
         await wait_for_erasure(bob.client, receipt["receipt"])
         await eventually(is_archived)
         page = await bob.ask("GET", f"/v1/chats/{chat}/messages?limit=100")
-        helper.kill()
+        second.kill()
         worker.kill()
 
     stacked = (iter_logs(vault.stack), iter_redis(vault.stack), iter_tables(vault.stack))
@@ -205,12 +207,12 @@ async def test_erasure_reaches_the_archive_when_its_worker_is_killed_there(vault
     assert [each["seq"] for each in page["messages"]] == list(
         range(1, page["messages"][-1]["seq"] + 1)
     )
-    gone = {each["seq"] for each in page["messages"] if each.get("deleted")}
-    assert {1, 3, 5, 7, 9, 11, later} <= gone
+    deleted = {each["seq"] for each in page["messages"] if each.get("deleted")}
+    assert {1, 3, 5, 7, 9, 11, later} <= deleted
 
 
 async def list_seqs(person: Person, path: str) -> tuple[list[int], int | None]:
-    """Read a list to its end; return the seqs, and its `archived_before`."""
+    """Read all pages of a list; return the seqs and `archived_before`."""
     found: list[int] = []
     cursor = ""
     while True:
@@ -221,9 +223,9 @@ async def list_seqs(person: Person, path: str) -> tuple[list[int], int | None]:
         cursor = f"&cursor={page['next']}"
 
 
-async def test_lists_of_an_archived_chat_keep_rights_and_changes(vault: Vault) -> None:
-    """Members read from where they joined; deleted, hidden and edited messages as elsewhere."""
-    async with people(vault, "ida", "joe", "kim") as (ida, joe, kim):
+async def test_queries_of_an_archived_chat_respect_membership_and_changes(vault: Vault) -> None:
+    """Members read from their join on; deleted, hidden and edited messages as in other tiers."""
+    async with open_users(vault, "ida", "joe", "kim") as (ida, joe, kim):
         chat = (await ida.ask("POST", "/v1/chats", 201, {"members": [kim.user]}))["chat"]
         await ida.ask("PATCH", f"/v1/chats/{chat}", 200, {"joining": "open"})
         early = [await ida.say(chat, f"early {n}") for n in range(4)]
@@ -234,7 +236,7 @@ async def test_lists_of_an_archived_chat_keep_rights_and_changes(vault: Vault) -
         async def is_archived() -> bool:
             return not await vault.stack.read_warm(chat)
 
-        await eventually(is_archived, WORKS_S)
+        await eventually(is_archived, DEADLINE_S)
         worker.kill()
         messages = f"/v1/chats/{chat}/messages"
         archived = await list_seqs(joe, f"{messages}/between")

@@ -1,4 +1,4 @@
-"""The archive worker finds what is due by itself, and what reads chats knows of the archive."""
+"""The archive worker: it finds due chats, and other features read archived chats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def make_chat(aging: World) -> tuple[UserId, UserId]:
-    """A direct chat in the directory, which is then the aging's; its users."""
+    """Create a direct chat as the chat of `aging`; return its users."""
     mark = secrets.token_hex(4)
     a, b = UserId(f"a-{mark}"), UserId(f"b-{mark}")
     for user in (a, b):
@@ -30,7 +30,7 @@ async def make_chat(aging: World) -> tuple[UserId, UserId]:
 
 
 async def due_chats(aging: World, parts: int = 1) -> list[str]:
-    """The chats that the worker would look at now."""
+    """Return the chats that the worker would archive now."""
     found: list[str] = []
     for part in range(parts):
         before = int(time.time() * 1_000_000)
@@ -40,8 +40,8 @@ async def due_chats(aging: World, parts: int = 1) -> list[str]:
     return found
 
 
-async def test_sweep_moves_what_is_due_and_looks_again_only_when_more_is(aging: World) -> None:
-    """Chats are found in every part of the directory; one that has nothing old is passed over."""
+async def test_sweep_archives_due_chats_and_skips_them_until_due_again(aging: World) -> None:
+    """Chats are found with any number of scan segments."""
     await make_chat(aging)
     sent = aging.texts(90)
     await aging.put(*sent)
@@ -59,8 +59,8 @@ async def test_sweep_moves_what_is_due_and_looks_again_only_when_more_is(aging: 
     assert (await aging.segments())[-1].last == 90
 
 
-async def test_sweep_brings_late_changes_into_their_segments(aging: World) -> None:
-    """Also where nothing is old enough to move any more."""
+async def test_sweep_writes_late_changes_to_their_segments(aging: World) -> None:
+    """Also if the chat has no more archivable entries."""
     await make_chat(aging)
     sent = aging.texts(10)
     await aging.put(*sent)
@@ -77,12 +77,12 @@ async def test_sweep_brings_late_changes_into_their_segments(aging: World) -> No
     await aging.container.manifests.record_late(aging.chat, 7)
     await aging.container.manifests.drop_late(late[aging.chat])
     assert aging.chat in [each.chat for each in await aging.container.manifests.list_late()]
-    await worker.sweep()  # of 1970: long settled
+    await worker.sweep()  # a record of 1970 is due
     assert aging.chat not in [each.chat for each in await aging.container.manifests.list_late()]
 
 
-async def test_chat_that_is_archived_whole_goes_on_where_it_was(aging: World) -> None:
-    """Loaded anew, its next message has the next seq; no place counts as lost."""
+async def test_completely_archived_chat_continues_with_the_next_seq(aging: World) -> None:
+    """After a load the head is the archived one, and no entry counts as lost."""
     await make_chat(aging)
     await aging.put(*aging.texts(60))
     await aging.visit()
@@ -99,8 +99,8 @@ async def test_chat_that_is_archived_whole_goes_on_where_it_was(aging: World) ->
     assert await aging.warm_seqs() == []
 
 
-async def test_all_that_a_user_said_is_found_in_both_tiers(aging: World) -> None:
-    """Erasures and exports include the archived messages in their current state."""
+async def test_messages_of_a_user_are_found_in_both_tiers(aging: World) -> None:
+    """Erasures and exports include archived messages in their current state."""
     user = f"u-{secrets.token_hex(4)}"
     by_user = [aging.old(seq, sender=user if seq % 3 == 0 else "alice") for seq in range(1, 91)]
     young = aging.old(91, sender=user, ts=int(time.time() + 3600) * 1_000_000)
@@ -109,17 +109,17 @@ async def test_all_that_a_user_said_is_found_in_both_tiers(aging: World) -> None
     entry = aging.old(92, kind="delete", body="", target=3)
     await aging.container.message_changes.apply(aging.chat, by_user[2].ts, [entry])
 
-    said = [
+    messages = [
         each
         async for page in aging.container.get(PrivacyContainer).user_messages.iter_entries(user)
         for each in page
     ]
-    found = {each.seq: each for each in said}
+    found = {each.seq: each for each in messages}
     archived = await aging.container.get(PrivacyContainer).user_messages.find_entry(
         aging.chat, by_user[5].ts
     )
 
-    assert sorted(each.seq for each in said) == [*range(3, 91, 3), 91]
+    assert sorted(each.seq for each in messages) == [*range(3, 91, 3), 91]
     assert [seq for seq, each in found.items() if not has_text(each)] == [3]
     assert archived == by_user[5]
     assert await aging.container.get(PrivacyContainer).user_messages.list_chats(user) == [
@@ -133,8 +133,8 @@ async def test_all_that_a_user_said_is_found_in_both_tiers(aging: World) -> None
     assert await aging.container.get(PrivacyContainer).user_messages.list_chats(user) == []
 
 
-async def test_chat_whose_archive_is_away_can_be_written_to(aging: World) -> None:
-    """Its place is in DynamoDB; what cannot be read is named when it is asked for."""
+async def test_chat_with_an_unavailable_archive_can_be_loaded(aging: World) -> None:
+    """The position is in DynamoDB; only reads of archived messages fail."""
     await make_chat(aging)
     await aging.put(*aging.texts(20))
     await aging.visit()

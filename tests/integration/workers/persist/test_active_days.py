@@ -1,4 +1,4 @@
-"""The day of a message is recorded before the message is stored, once per chat."""
+"""Active days of chats: each day is recorded before the first message of it is stored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DAY = 20_000
 
 
 def work(seq: int, day: int, chat: str = "d-1", kind: str = "text") -> Work:
-    """A message of a day."""
+    """Create the work item of a message sent on a day."""
     entry = message(seq, chat, ts=day * DAY_US + seq, kind=kind)
     raw = CommittedMessage(entry.seq, entry.ts, UserId("bob"), b"")
     return Work(GatewayId("gw"), raw, PersistItem(entry, "bob"))
@@ -43,10 +43,10 @@ async def find(container: StorageContainer, chat: str = "d-1") -> ActiveDays | N
     return (await container.active_days.find_many([chat])).get(chat)
 
 
-async def test_a_day_costs_one_write_per_chat(
+async def test_active_day_is_written_once_per_chat(
     container: StorageContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For any number of messages and batches; entries that are not messages add no day."""
+    """For any number of messages and batches; only messages count."""
     recorder, put, written = DayRecorder(container.active_days), container.active_days.put_many, 0
 
     async def count(changes: dict[str, ActiveDays]) -> None:
@@ -67,8 +67,8 @@ async def test_a_day_costs_one_write_per_chat(
     assert written == 2
 
 
-async def test_next_worker_keeps_the_days_of_its_predecessor(container: StorageContainer) -> None:
-    """It reads them before it adds its own; so does one that lost its lease meanwhile."""
+async def test_next_worker_keeps_recorded_days(container: StorageContainer) -> None:
+    """A worker reads the stored days first, also after it lost its lease."""
     recorder, other = DayRecorder(container.active_days), DayRecorder(container.active_days)
     await recorder.record([work(1, DAY)])
     await other.record([work(2, DAY + 1)])
@@ -80,7 +80,7 @@ async def test_next_worker_keeps_the_days_of_its_predecessor(container: StorageC
 
 
 async def test_chat_with_earlier_messages_has_unknown_days(container: StorageContainer) -> None:
-    """As of a release that did not record them."""
+    """Earlier releases did not record days."""
     await DayRecorder(container.active_days).record([work(7, DAY)])
 
     assert await find(container) == ActiveDays(DAY, 1, has_earlier=True)
@@ -89,36 +89,40 @@ async def test_chat_with_earlier_messages_has_unknown_days(container: StorageCon
 async def test_message_is_stored_only_after_its_day(
     container: StorageContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the day cannot be written, the worker tries again and stores nothing."""
+    """While the day cannot be written, the worker retries and stores no message."""
     audience, days = await make_direct(container, ALICE, BOB), container.active_days
-    put, tries = days.put_many, 0
+    put, attempts = days.put_many, 0
 
     async def put_late(changes: dict[str, ActiveDays]) -> None:
-        nonlocal tries
-        tries += 1
+        nonlocal attempts
+        attempts += 1
         assert await stored_of(container, audience.chat) == []
-        if tries < 3:
-            raise Unavailable("for now")
+        if attempts < 3:
+            raise Unavailable("temporarily")
         await put(changes)
 
     monkeypatch.setattr(days, "put_many", put_late)
     await Gateway(container.hot).send(audience, "hello", sender=ALICE)
 
     async with running(persister_of(container).run(), "persist"):
-        await eventually(lambda: is_drained(container), deadline_s=60, what="it is stored")
+        await eventually(
+            lambda: is_drained(container), deadline_s=60, what="all messages are stored"
+        )
 
-    assert tries == 3
+    assert attempts == 3
     assert [each.body for each in await stored_of(container, audience.chat)] == ["hello"]
     assert await find(container, audience.chat) is not None
 
 
 async def test_group_has_one_item_for_all_members(container: StorageContainer) -> None:
-    """None of them has a row for the message."""
+    """There are no items for each member."""
     audience = await make_group(container, ALICE, BOB, CAROL)
     await Gateway(container.hot).send(audience, "one", "two", sender=ALICE)
 
     async with running(persister_of(container).run(), "persist"):
-        await eventually(lambda: is_drained(container), deadline_s=60, what="it is stored")
+        await eventually(
+            lambda: is_drained(container), deadline_s=60, what="all messages are stored"
+        )
 
     found = await find(container, ChatId(audience.chat))
     assert found is not None and found.bits.bit_count() in (1, 2)  # two around midnight

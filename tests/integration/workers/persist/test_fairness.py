@@ -1,4 +1,4 @@
-"""One busy chat ahead of others in the backlog, with a crash of the persist worker."""
+"""Fairness of the persist worker: a busy or slow chat does not block the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chatserver.domain.ids import ChatId, GatewayId
 from chatserver.domain.messages import Audience
 from chatserver.hot.bus.gateway_stream import StoredUpdate
 from chatserver.hot.chats.backlog import Backlog, CommitEntry, CommittedMessage
-from tests.integration.workers.persist.test_faults import THROTTLED, behind
+from tests.integration.workers.persist.test_faults import THROTTLED, open_behind_proxy
 from tests.integration.workers.support import (
     ALICE,
     BOB,
@@ -38,25 +38,25 @@ FLOOD = 2_500
 
 @pytest.fixture
 async def fault_proxy(dynamodb: str) -> Any:
-    """A proxy before the test run's DynamoDB."""
+    """A fault-injecting proxy in front of DynamoDB."""
     async with DynamoProxy(dynamodb) as made:
         yield made
 
 
-async def upto(container: StorageContainer, chat: ChatId) -> int:
-    """The seq up to which a chat is stored."""
+async def get_stored_seq(container: StorageContainer, chat: ChatId) -> int:
+    """Return the seq up to which a chat is stored."""
     return int(await container.hot.call("HGET", container.hot.keys.chat(chat), "stored") or 0)
 
 
 def is_reported(gateway: Gateway, chat: Audience) -> bool:
     """Return True once the gateway has received `stored` for the chat's only message."""
-    return any(mail.chat == chat.chat for mail in gateway.received(StoredUpdate))
+    return any(record.chat == chat.chat for record in gateway.received(StoredUpdate))
 
 
-async def test_persist_of_a_busy_chat_lets_the_others_through(
+async def test_persist_of_a_busy_chat_does_not_block_others(
     container: StorageContainer, gateway: Gateway, fault_proxy: DynamoProxy
 ) -> None:
-    """A message behind thousands of another chat is stored before those are."""
+    """A message after thousands of another chat in the backlog is stored before them."""
     busy, other = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(busy, *texts(FLOOD))
     await gateway.send(other, "hi")
@@ -64,10 +64,13 @@ async def test_persist_of_a_busy_chat_lets_the_others_through(
 
     async def other_stored() -> bool:
         nonlocal written
-        written = await upto(container, busy.chat)
+        written = await get_stored_seq(container, busy.chat)
         return is_reported(gateway, other)
 
-    async with behind(fault_proxy, container) as others, running(persister_of(others).run()):
+    async with (
+        open_behind_proxy(fault_proxy, container) as others,
+        running(persister_of(others).run()),
+    ):
         await eventually(other_stored, 60)
         await eventually(lambda: is_drained(container), 120)
 
@@ -75,10 +78,10 @@ async def test_persist_of_a_busy_chat_lets_the_others_through(
     assert [m.body for m in await stored_of(container, busy.chat)] == texts(FLOOD)
 
 
-async def test_persist_knows_which_sends_wait_to_be_stored(
+async def test_persist_reads_which_sends_await_stored_durability(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """The backlog names them, and they are stored and read like any other."""
+    """They are marked in the backlog, and stored and read like others."""
     direct, group = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     for chat in (direct, group):
         await gateway.send(chat, "hot")
@@ -98,10 +101,10 @@ async def test_persist_knows_which_sends_wait_to_be_stored(
 @pytest.mark.constants(
     {"workers.persist.worker.AHEAD_BYTES_MAX": 10000, "workers.persist.worker.BATCH_MAX": 1}
 )
-async def test_persist_of_a_chat_that_waits_beyond_its_memory_lets_the_others_through(
+async def test_persist_of_a_slow_chat_above_the_memory_limit_does_not_block_others(
     container: StorageContainer, gateway: Gateway, fault_proxy: DynamoProxy
 ) -> None:
-    """A slow chat's backlog is not kept in memory and is stored in order later."""
+    """The backlog of a slow chat stays in Redis and is stored in order later."""
     slow, other = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(slow, *texts(600, "slow"))
     await gateway.send(other, "hi")
@@ -109,11 +112,11 @@ async def test_persist_of_a_chat_that_waits_beyond_its_memory_lets_the_others_th
     fault_proxy.rules.append(rule)
 
     async with (
-        behind(fault_proxy, container) as others,
+        open_behind_proxy(fault_proxy, container) as others,
         running(persister_of(others).run()),
     ):
         await eventually(lambda: is_reported(gateway, other), 60)
-        assert await upto(container, slow.chat) == 0
+        assert await get_stored_seq(container, slow.chat) == 0
         fault_proxy.rules.remove(rule)
         await eventually(lambda: is_drained(container), 60)
 
@@ -140,14 +143,14 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, int]]:
 @pytest.mark.constants(
     {"workers.persist.worker.AHEAD_BYTES_MAX": 30000, "workers.persist.worker.BATCH_MAX": 24}
 )
-async def test_persist_of_a_backlog_beyond_its_memory_decodes_each_entry_at_most_twice(
+async def test_persist_of_a_backlog_above_the_memory_limit_decodes_each_entry_at_most_twice(
     container: StorageContainer,
     gateway: Gateway,
     fault_proxy: DynamoProxy,
     decoded: Counter[tuple[str, int]],
     has_slow_chat: bool,
 ) -> None:
-    """The number of chats does not multiply the reads, even if a slow chat fills the memory."""
+    """The number of reads does not depend on the number of chats, even with a slow chat."""
     slow = await make_direct(container)
     groups = [await make_group(container, ALICE, BOB, ref=f"g{n}") for n in range(12)]
     if has_slow_chat:
@@ -158,9 +161,12 @@ async def test_persist_of_a_backlog_beyond_its_memory_decodes_each_entry_at_most
             await gateway.send(group, *texts(5))
 
     async def others_stored() -> bool:
-        return all([await upto(container, group.chat) == 75 for group in groups])
+        return all([await get_stored_seq(container, group.chat) == 75 for group in groups])
 
-    async with behind(fault_proxy, container) as others, running(persister_of(others).run()):
+    async with (
+        open_behind_proxy(fault_proxy, container) as others,
+        running(persister_of(others).run()),
+    ):
         await eventually(others_stored, 60)
         if has_slow_chat:
             fault_proxy.rules.remove(rule)
@@ -173,10 +179,10 @@ async def test_persist_of_a_backlog_beyond_its_memory_decodes_each_entry_at_most
 
 
 @pytest.mark.constants({"workers.persist.worker.BATCH_MAX": 2})
-async def test_persist_of_a_successor_goes_on_where_each_chat_was(
+async def test_next_persist_worker_continues_at_the_position_of_each_chat(
     container: StorageContainer, gateway: Gateway, fault_proxy: DynamoProxy
 ) -> None:
-    """A worker that is stopped in a flood leaves no message to be written a second time."""
+    """Messages that a stopped worker has stored are not written again."""
     slow, busy = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(slow, "slow")
     await gateway.send(busy, *texts(500))
@@ -184,9 +190,9 @@ async def test_persist_of_a_successor_goes_on_where_each_chat_was(
     fault_proxy.rules.append(rule)
 
     async def is_busy_stored() -> bool:
-        return await upto(container, busy.chat) == 500
+        return await get_stored_seq(container, busy.chat) == 500
 
-    async with behind(fault_proxy, container) as others:
+    async with open_behind_proxy(fault_proxy, container) as others:
         async with running(persister_of(others).run()):
             await eventually(is_busy_stored, 60)
         fault_proxy.rules.remove(rule)

@@ -1,4 +1,4 @@
-"""Changes of messages on their way to DynamoDB: the same outcome from wherever one starts."""
+"""Persistence of message changes: any retry and batch size has the same result."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from tests.integration.workers.support import (
     lose_redis,
     make_group,
     open_container,
-    patterns_of,
     persister_of,
+    queries_of,
     running,
 )
 from tests.support.constants import constants
@@ -56,7 +56,7 @@ async def amend(
 
 
 async def make_history(container: StorageContainer, gateway: Gateway, team: Audience) -> None:
-    """Eight messages and all that may happen to them, mixed, always the same."""
+    """Commit eight messages with random changes; the sequence is always the same."""
     dice = random.Random(7)
     for number in range(1, 9):
         await gateway.send(team, f"text {number}")
@@ -69,27 +69,27 @@ async def make_history(container: StorageContainer, gateway: Gateway, team: Audi
                 await amend(container, team.chat, sender, kind, target, dice.choice("xyz"))
 
 
-async def backlog_of(container: StorageContainer) -> list[Entry]:
-    """Entries that wait to be persisted."""
+async def list_backlog(container: StorageContainer) -> list[Entry]:
+    """Return the entries of the backlog."""
     found: list[Entry] = await container.hot.call("XRANGE", container.hot.keys.backlog(0), "-", "+")
     return found
 
 
-async def put_back(container: StorageContainer, entries: list[Entry]) -> None:
-    """Let what was persisted wait again, as if the checkpoint had never moved."""
-    # First, so that a persister that is quick does not count below nothing.
+async def restore_backlog(container: StorageContainer, entries: list[Entry]) -> None:
+    """Add persisted entries to the backlog again, as if the checkpoint had not moved."""
+    # First, so that a fast worker does not decrement the counter below 0.
     await container.hot.call("HINCRBY", container.hot.keys.checkpoint(0), "waiting", len(entries))
     for _, fields in entries:
         await container.hot.call("XADD", container.hot.keys.backlog(0), "*", *fields)
 
 
 async def items_of(tables: Tables) -> dict[str, Item]:
-    """All items, by seq."""
+    """Return all items by seq."""
     return {item["seq"]["N"]: item for item in await tables.scan(MESSAGES.name)}
 
 
 async def persist(container: StorageContainer) -> None:
-    """Let a persister do all that waits."""
+    """Run a persist worker until the backlog is empty."""
     async with running(persister_of(container).run()):
         await eventually(lambda: is_drained(container))
 
@@ -97,19 +97,19 @@ async def persist(container: StorageContainer) -> None:
 async def test_replay_from_every_point_ends_with_the_same_items(
     container: StorageContainer, gateway: Gateway, tables: Tables
 ) -> None:
-    """Whatever a dead worker left is repeated with the same result."""
+    """Entries after the checkpoint of a crashed worker are applied again."""
     team = await make_group(container, ALICE, BOB, CAROL)
     await make_history(container, gateway, team)
-    entries = await backlog_of(container)
+    entries = await list_backlog(container)
     await persist(container)
     first = await items_of(tables)
 
     async with running(persister_of(container).run()):
         for start in range(len(entries)):
-            await put_back(container, entries[start:])
+            await restore_backlog(container, entries[start:])
             await eventually(lambda: is_drained(container))
 
-            assert await items_of(tables) == first, f"from {start}"
+            assert await items_of(tables) == first, f"replayed from entry {start}"
 
     head = len(entries)
     assert sorted(map(int, first)) == list(range(1, head + 1))
@@ -118,18 +118,18 @@ async def test_replay_from_every_point_ends_with_the_same_items(
 
 
 async def test_batches_of_any_size_end_with_the_same_items(redis_url: str, tables: Tables) -> None:
-    """Folded into a message before it is written, or applied to it afterwards: no difference."""
+    """A change may be merged into its message before the write, or applied afterwards."""
     outcomes: list[dict[str, Item]] = []
     entries: list[Entry] = []
     for batch_max in (1, 3, 500):
         with constants({"workers.persist.worker.BATCH_MAX": batch_max}):
             async with open_container(redis_url, tables.settings) as container:
                 if entries:
-                    await put_back(container, entries)
+                    await restore_backlog(container, entries)
                 else:
                     team = await make_group(container, ALICE, BOB, CAROL)
                     await make_history(container, Gateway(container.hot), team)
-                    entries = await backlog_of(container)
+                    entries = await list_backlog(container)
                 await persist(container)
         outcomes.append(await items_of(tables))
         for item in outcomes[-1].values():
@@ -142,10 +142,10 @@ async def test_batches_of_any_size_end_with_the_same_items(redis_url: str, table
     assert max(stored) > 1
 
 
-async def test_items_are_what_the_overlay_says(
+async def test_items_equal_the_overlay(
     container: StorageContainer, gateway: Gateway, tables: Tables
 ) -> None:
-    """Redis and DynamoDB agree on every message, so a reader may take either."""
+    """Redis and DynamoDB have the same state of every changed message."""
     team = await make_group(container, ALICE, BOB, CAROL)
     await make_history(container, gateway, team)
     overlay = await container.hot.call("HGETALL", container.hot.keys.over(team.chat))
@@ -161,7 +161,7 @@ async def test_items_are_what_the_overlay_says(
 async def test_edit_is_applied_at_load_if_redis_was_lost_before_its_effect_was_stored(
     container: StorageContainer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The edit is stored first: its seq is never another entry's (P10)."""
+    """The entry of the edit is stored first, so its seq is not assigned again (P10)."""
     team = await make_group(container, ALICE, BOB, CAROL)
     chat = team.chat
     await gateway.send(team, "one")
@@ -170,7 +170,7 @@ async def test_edit_is_applied_at_load_if_redis_was_lost_before_its_effect_was_s
     await amend(container, chat, ALICE, "edit", 1, "three")
 
     async def fail(*_: object) -> None:
-        raise Unavailable("nothing is changed")
+        raise Unavailable("simulated failure")
 
     async def is_stored() -> bool:
         return len(await container.messages.list_after(chat, 0, 200)) == 3
@@ -196,10 +196,10 @@ async def test_edit_is_applied_at_load_if_redis_was_lost_before_its_effect_was_s
     assert (stored[0].edited_seq, stored[1].deleted) == (3, True)
 
 
-async def test_text_deleted_while_it_waits_is_never_written(
+async def test_text_deleted_before_it_was_persisted_is_never_written(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """A delete that comes in time leaves nothing to be deleted (I15)."""
+    """The deleted text is in no request to DynamoDB (I15)."""
     team = await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(team, "secret one")
     await amend(container, team.chat, ALICE, "edit", 1, "secret two")
@@ -218,10 +218,10 @@ async def test_text_deleted_while_it_waits_is_never_written(
     ]
 
 
-async def test_deleted_message_leaves_the_active_ones(
+async def test_deleted_message_is_not_active(
     container: StorageContainer, gateway: Gateway, tables: Tables
 ) -> None:
-    """Nor are changes among them: the status decides."""
+    """Entries of changes are not active either."""
     team = await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(team, "one", "two")
     await persist(container)
@@ -230,7 +230,7 @@ async def test_deleted_message_leaves_the_active_ones(
 
     await persist(container)
 
-    active = await patterns_of(container).list_active(team.chat, limit=10)
+    active = await queries_of(container).list_active(team.chat, limit=10)
     assert [m.seq for m in active.items] == [2]
     statuses = {seq: item["status_ts"]["S"] for seq, item in (await items_of(tables)).items()}
     assert {seq: text.partition("#")[0] for seq, text in statuses.items()} == {
@@ -238,10 +238,10 @@ async def test_deleted_message_leaves_the_active_ones(
     }  # fmt: skip
 
 
-async def test_change_of_an_item_that_is_gone_is_passed_over(
+async def test_change_of_a_deleted_item_is_ignored(
     container: StorageContainer, gateway: Gateway, tables: Tables
 ) -> None:
-    """TTL may have removed a message before a late change of it is applied."""
+    """TTL may have deleted the item before a change is applied."""
     team = await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(team, "one")
     await persist(container)
@@ -260,12 +260,12 @@ async def test_change_of_an_item_that_is_gone_is_passed_over(
 
 
 def entry_of(seq: int, kind: str, body: str = "", **more: Any) -> frames.Message:
-    """A change of message 1."""
+    """Create a change of message 1."""
     return message(seq, kind=kind, body=body, target=1, **more)
 
 
-async def test_changes_applied_twice_or_late_do_nothing(container: StorageContainer) -> None:
-    """An entry counts if it is newer than the item's `rev`."""
+async def test_change_applied_twice_or_late_has_no_effect(container: StorageContainer) -> None:
+    """An entry is applied only if it is newer than the item's `rev`."""
     one = message(1)
     await container.messages.put_batch(batch(one), 5)
     entries = [entry_of(2, "edit", "two"), entry_of(3, "reaction", "x", sender="bob")]
@@ -280,8 +280,8 @@ async def test_changes_applied_twice_or_late_do_nothing(container: StorageContai
     assert (changed.body, changed.rev, changed.reactions) == ("two", 3, {"bob": "x"})
 
 
-async def test_change_whose_answer_is_lost_is_applied_once(container: StorageContainer) -> None:
-    """The condition fails at the second try, and what stands there is right."""
+async def test_change_with_a_lost_response_is_applied_once(container: StorageContainer) -> None:
+    """The condition of the retry fails, and the item has the right state."""
     one = message(1)
     await container.messages.put_batch(batch(one), 5)
     Faults(container.messages._client).lose_answers("UpdateItem", 1)
@@ -293,31 +293,31 @@ async def test_change_whose_answer_is_lost_is_applied_once(container: StorageCon
 
 
 @pytest.mark.parametrize("count", [1, 1000])
-async def test_item_with_reactions_comes_back_whole(
+async def test_reactions_up_to_the_maximum_are_stored_and_removed(
     container: StorageContainer, count: int
 ) -> None:
-    """The maximum number of reactions per message; removed, none is left."""
+    """After the removal no reaction is left."""
     one = message(1)
     await container.messages.put_batch(batch(one), 5)
     added = [entry_of(2 + n, "reaction", "\U0001f600" * 8, sender=f"u{n}") for n in range(count)]
-    taken = [entry_of(2000 + n, "reaction", "", sender=f"u{n}") for n in range(count)]
+    removals = [entry_of(2000 + n, "reaction", "", sender=f"u{n}") for n in range(count)]
 
     await container.message_changes.apply(one.chat, one.ts, added)
     (full,) = await container.messages.list_after(one.chat, 0, 10)
-    await container.message_changes.apply(one.chat, one.ts, taken)
+    await container.message_changes.apply(one.chat, one.ts, removals)
     (empty,) = await container.messages.list_after(one.chat, 0, 10)
 
     assert len(full.reactions) == count
     assert (empty.reactions, empty.body, empty.rev) == ({}, one.body, 1999 + count)
 
 
-# for oneself
+# delete for oneself
 
 
-async def test_hidden_goes_to_the_directory_and_comes_back(
+async def test_hidden_messages_survive_a_loss_of_redis(
     container: StorageContainer, tables: Tables
 ) -> None:
-    """A message that a user deleted for themselves stays deleted after a loss of Redis."""
+    """They are stored in the directory and loaded with the user."""
     team = await make_group(container, ALICE, BOB)
     hidden = Hidden(container.hot)
     for seq in (5, 9):
@@ -333,10 +333,8 @@ async def test_hidden_goes_to_the_directory_and_comes_back(
     assert await hidden.list_hidden(ALICE, [team.chat]) == {}
 
 
-async def test_refs_are_known_again_when_redis_was_lost(
-    container: StorageContainer, gateway: Gateway
-) -> None:
-    """Of changed messages and of changes: a retry is not a second one (invariant I10)."""
+async def test_refs_survive_a_loss_of_redis(container: StorageContainer, gateway: Gateway) -> None:
+    """A retry of a changed message or of a change creates no duplicate (invariant I10)."""
     team = await make_group(container, ALICE, BOB, CAROL)
     await gateway.send(team, "one", "two", "three")  # r1, r2, r3
     await amend(container, team.chat, ALICE, "edit", 1, "uno")
@@ -351,11 +349,11 @@ async def test_refs_are_known_again_when_redis_was_lost(
         try:
             await container.chat_loader.load_chat(team.chat)
         except Unavailable:
-            return False  # the epoch that this process knows is over
+            return False  # until the process detects the new epoch
         return True
 
     await eventually(is_loaded)
-    assert container.hot.epoch_of(0) != lost, "the chat was opened in an epoch that is over"
+    assert container.hot.epoch_of(0) != lost, "the chat was loaded in the old epoch"
 
     async def digest_of_ref(message: frames.Message) -> str | None:
         membership = HotMembership(container.hot)

@@ -1,4 +1,4 @@
-"""The persist worker: everything once, in order, and only what the lease's holder may write."""
+"""The persist worker: every entry is stored once and in order, also after faults."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from tests.integration.workers.support import (
     CAROL,
     Gateway,
     bodies,
-    holder_of,
+    count_backlog,
     is_drained,
+    is_lease_holder,
     make_direct,
     make_group,
     open_container,
-    patterns_of,
     persister_of,
+    queries_of,
     running,
     stored_of,
     texts,
     variables_of,
-    waiting_in,
 )
 from tests.support.servers.processes import StartDynamodb, StartRedis, eventually, redis_url_of
 from workers.persist.worker import run_persist
@@ -45,13 +45,13 @@ from workers.persist.worker import run_persist
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
 
-# what it does
+# normal operation
 
 
-async def test_persist_five_hundred_messages_land_once_and_in_order(
+async def test_persist_stores_messages_once_and_in_order(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """Each with its place, its receiver if it has one, and its text."""
+    """Each message has its seq, text, sender and, in a direct chat, receiver."""
     direct, group = await make_direct(container), await make_group(container, ALICE, BOB, CAROL)
     async with running(persister_of(container).run()):
         for start in range(0, 250, 50):
@@ -65,14 +65,14 @@ async def test_persist_five_hundred_messages_land_once_and_in_order(
         expected = [text for start in range(0, 250, 50) for text in texts(50, f"{stem} {start}")]
         assert bodies(found) == expected
         assert {message.sender for message in found} == {sender}
-    received = await patterns_of(container).list_received(BOB, limit=200)
+    received = await queries_of(container).list_received(BOB, limit=200)
     assert {message.chat for message in received.items} == {direct.chat}
 
 
-async def test_persist_moves_the_checkpoint_and_empties_the_backlog(
+async def test_persist_advances_the_checkpoint_and_empties_the_backlog(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """The next worker begins behind it."""
+    """The next worker starts after the checkpoint."""
     team = await make_direct(container)
     await gateway.send(team, *texts(3))
     ((newest, _),) = await container.hot.call("XREVRANGE", container.hot.keys.backlog(0), "+", "-")
@@ -84,17 +84,17 @@ async def test_persist_moves_the_checkpoint_and_empties_the_backlog(
     assert checkpoint == newest
 
 
-async def test_persist_tells_the_gateway_how_far_each_sender_is_stored(
+async def test_persist_sends_the_stored_position_of_each_sender_to_the_gateway(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """The watermark that ends a client's doubt (promise P1)."""
+    """Clients get `stored` from it (promise P1)."""
     team = await make_direct(container)
     async with running(persister_of(container).run()):
         await gateway.send(team, *texts(3))
         await gateway.send(team, "mine", sender=BOB)
 
         def newest() -> set[tuple[str, int]]:
-            return {(mail.user, mail.upto) for mail in gateway.received(StoredUpdate)}
+            return {(record.user, record.upto) for record in gateway.received(StoredUpdate)}
 
         await eventually(lambda: {(ALICE, 3), (BOB, 4)} <= newest())
 
@@ -102,8 +102,8 @@ async def test_persist_tells_the_gateway_how_far_each_sender_is_stored(
     assert stored == b"4"
 
 
-async def test_persist_trims_the_log_behind_what_is_stored(redis_url: str, tables: Tables) -> None:
-    """The newest stay for readers, the rest is in the warm tier."""
+async def test_persist_trims_the_log_of_stored_messages(redis_url: str, tables: Tables) -> None:
+    """The newest entries stay in the hot tier for readers."""
     bounds = {"log_max": 20, "inbox_max": 20}
     async with open_container(redis_url, tables.settings, redis=bounds) as container:
         gateway, team = Gateway(container.hot), await make_direct(container)
@@ -128,7 +128,7 @@ async def test_persist_waits_for_entries_without_delay(
 
     async def is_idle() -> bool:
         found: bytes = await container.hot.call("INFO", "clients")
-        return b"blocked_clients:2\r" in found  # it and the gateway
+        return b"blocked_clients:2\r" in found  # the worker and the gateway
 
     async with running(persister_of(container).run()):
         for number in range(3):
@@ -137,10 +137,10 @@ async def test_persist_waits_for_entries_without_delay(
             await eventually(lambda: is_drained(container))
 
 
-async def test_persist_read_marks_reach_the_directory(
+async def test_persist_stores_read_marks_in_the_directory(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """The furthest one counts, whatever order they come in."""
+    """The highest marks are stored, in any order of arrival."""
     team, inboxes = await make_direct(container), Inboxes(container.hot)
     await inboxes.open_box(BOB, [ListedChat(team.chat, Seq(0), Seq(0))], container.hot.epoch_of(0))
     await gateway.send(team, *texts(9))
@@ -157,10 +157,10 @@ async def test_persist_read_marks_reach_the_directory(
 
 
 @pytest.mark.parametrize("sender", [ALICE, BOB])
-async def test_persist_lists_a_direct_chat_for_both_with_its_first_message(
+async def test_first_message_of_a_direct_chat_lists_it_for_both_users(
     container: StorageContainer, gateway: Gateway, sender: UserId
 ) -> None:
-    """Also for a sender who did not open it: else a loss of Redis takes it from their list."""
+    """Also for a sender who did not open it, so that the list survives a loss of Redis."""
     team = await make_direct(container)
     await gateway.send(team, "hello", sender=sender)
 
@@ -172,10 +172,10 @@ async def test_persist_lists_a_direct_chat_for_both_with_its_first_message(
         assert [row.chat.chat for row in page.items] == [team.chat]
 
 
-async def test_persist_again_after_a_death_changes_nothing(
+async def test_persist_of_the_same_entries_after_a_crash_changes_nothing(
     container: StorageContainer, tables: Tables, gateway: Gateway
 ) -> None:
-    """A crash between the write and the checkpoint is repeated by the next worker (fault F4)."""
+    """The next worker repeats writes after the checkpoint (fault F4)."""
     team = await make_direct(container)
     await gateway.send(team, *texts(30))
     saved = await container.hot.call("DUMP", container.hot.keys.backlog(0))
@@ -189,47 +189,47 @@ async def test_persist_again_after_a_death_changes_nothing(
         await eventually(lambda: is_drained(container))
 
     assert await rows_of(tables) == before
-    assert await waiting_in(container) == 0
+    assert await count_backlog(container) == 0
 
 
 async def rows_of(tables: Tables) -> list[str]:
-    """All stored messages, whatever the order in which the table gives them."""
+    """Return all stored messages in a stable order."""
     return sorted(json.dumps(row, sort_keys=True) for row in await tables.scan("messages"))
 
 
-# poison
+# messages that cannot be stored
 
 
 def swap(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
-    """Spoils a tail."""
+    """Return a function that replaces bytes in an encoded message."""
 
-    def spoil(tail: bytes) -> bytes:
+    def corrupt(tail: bytes) -> bytes:
         assert old in tail
         return tail.replace(old, new)
 
-    return spoil
+    return corrupt
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "corrupt",
     [
         lambda tail: b"not json",
         lambda tail: b"}",
         lambda tail: b"\xff\xfe",
         lambda tail: tail[:-5],
         swap(b'"sender":"alice",', b""),
-        swap(b'"body":"poison"', b'"body":7'),
-        swap(b'"body":"poison"', b'"body":"\\ud800"'),
+        swap(b'"body":"invalid"', b'"body":7'),
+        swap(b'"body":"invalid"', b'"body":"\\ud800"'),
         swap(b'"ref":', b'"ref":null,"x":'),
     ],
 )
-async def test_persist_message_that_cannot_be_read_is_buried_and_others_go_on(
-    container: StorageContainer, gateway: Gateway, spoil: Callable[[bytes], bytes]
+async def test_persist_unreadable_message_becomes_a_dead_letter_and_blocks_no_other(
+    container: StorageContainer, gateway: Gateway, corrupt: Callable[[bytes], bytes]
 ) -> None:
-    """A bad message blocks no other; it is kept with its reason (fault F38, invariant I21)."""
+    """The dead letter has the reason (fault F38, invariant I21)."""
     team = await make_direct(container)
     await gateway.send(team, *texts(3, "before"))
-    await gateway.send(team, "poison", tail=spoil)
+    await gateway.send(team, "invalid", tail=corrupt)
     await gateway.send(team, *texts(3, "after"))
 
     async with running(persister_of(container).run()):
@@ -243,14 +243,14 @@ async def test_persist_message_that_cannot_be_read_is_buried_and_others_go_on(
     assert dead[b"why"]
 
 
-async def test_persist_message_that_the_store_refuses_is_found_and_buried(
+async def test_persist_message_that_dynamodb_refuses_becomes_a_dead_letter(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """A refused batch is bisected until one message is left."""
+    """A refused batch is bisected until the message is found."""
     team = await make_direct(container)
     await gateway.send(team, *texts(20, "before"))
-    # An empty key: DynamoDB refuses the item, and with it the whole BatchWriteItem.
-    await gateway.send(team, "poison", tail=swap(b'"sender":"alice"', b'"sender":""'))
+    # With an empty key, DynamoDB refuses the whole BatchWriteItem.
+    await gateway.send(team, "invalid", tail=swap(b'"sender":"alice"', b'"sender":""'))
     await gateway.send(team, *texts(20, "after"))
 
     async with running(persister_of(container).run()):
@@ -262,17 +262,17 @@ async def test_persist_message_that_the_store_refuses_is_found_and_buried(
 
 
 @pytest.mark.parametrize(
-    "spoil",
-    [swap(b'"body":"poison"', b'"body":7'), swap(b'"sender":"alice"', b'"sender":""')],
+    "corrupt",
+    [swap(b'"body":"invalid"', b'"body":7'), swap(b'"sender":"alice"', b'"sender":""')],
     ids=["unreadable", "refused"],
 )
-async def test_persist_message_that_was_buried_leaves_a_tombstone(
-    container: StorageContainer, gateway: Gateway, spoil: Callable[[bytes], bytes]
+async def test_persist_dead_letter_leaves_a_tombstone(
+    container: StorageContainer, gateway: Gateway, corrupt: Callable[[bytes], bytes]
 ) -> None:
-    """A chat has no gaps: the seq gets an empty tombstone (invariant I4)."""
+    """The seq gets an empty tombstone, so that the chat has no gap (invariant I4)."""
     team = await make_direct(container)
     await gateway.send(team, "before")
-    await gateway.send(team, "poison", tail=spoil)
+    await gateway.send(team, "invalid", tail=corrupt)
     await gateway.send(team, "after")
 
     async with running(persister_of(container).run()):
@@ -283,31 +283,31 @@ async def test_persist_message_that_was_buried_leaves_a_tombstone(
     assert (found[1].body, found[1].deleted, found[1].ref) == ("", True, "r2")
 
 
-async def test_persist_message_that_was_buried_is_not_said_to_be_stored(
+async def test_persist_dead_letter_is_not_reported_as_stored(
     container: StorageContainer, gateway: Gateway
 ) -> None:
     """`stored` means that DynamoDB has it (promise P1)."""
     team = await make_direct(container)
     await gateway.send(team, "good")
-    await gateway.send(team, "poison", tail=swap(b'"sender":"alice"', b'"sender":""'))
+    await gateway.send(team, "invalid", tail=swap(b'"sender":"alice"', b'"sender":""'))
 
     async with running(persister_of(container).run()):
         await eventually(lambda: is_drained(container))
         await eventually(lambda: gateway.received(StoredUpdate))
 
-    assert {mail.upto for mail in gateway.received(StoredUpdate)} == {1}
+    assert {record.upto for record in gateway.received(StoredUpdate)} == {1}
     stored = await container.hot.call("HGET", container.hot.keys.chat(team.chat), "stored")
     assert stored == b"1"
 
 
-# the warm tier away
+# outages of DynamoDB
 
 
 @pytest.mark.constants({"chatserver.warm.dynamo.client.ATTEMPTS_MAX": 1})
 async def test_persist_catches_up_when_dynamodb_comes_back(
     redis_url: str, start_dynamodb: StartDynamodb
 ) -> None:
-    """Sends go on meanwhile, and nothing is lost or repeated (fault F24)."""
+    """Messages can be sent during the outage, and none is lost or repeated (fault F24)."""
     server = start_dynamodb()
     warm = settings_for(server.endpoint)
     async with open_dynamodb(warm) as client:
@@ -319,7 +319,7 @@ async def test_persist_catches_up_when_dynamodb_comes_back(
             await eventually(lambda: is_drained(container))
             server.kill()
             await gateway.send(team, *texts(40, "during"))
-            assert await waiting_in(container) == 40
+            assert await count_backlog(container) == 40
             server.start()
 
             await eventually(lambda: is_drained(container))
@@ -329,10 +329,10 @@ async def test_persist_catches_up_when_dynamodb_comes_back(
         assert bodies(found) == [*texts(5, "before"), *texts(40, "during")]
 
 
-async def test_persist_throttled_batches_are_written_all_the_same(
+async def test_persist_retries_unprocessed_items(
     container: StorageContainer, gateway: Gateway
 ) -> None:
-    """Unprocessed items are retried, and the checkpoint waits for them (F21, F22)."""
+    """The checkpoint waits for them (F21, F22)."""
     team = await make_direct(container)
     Faults(container.messages._client).leave_unprocessed(3, 0, 7)
     await gateway.send(team, *texts(60))
@@ -343,7 +343,7 @@ async def test_persist_throttled_batches_are_written_all_the_same(
     assert [m.seq for m in await stored_of(container, team.chat)] == list(range(1, 61))
 
 
-async def test_persist_write_whose_answer_was_lost_is_made_again(
+async def test_persist_retries_a_write_with_a_lost_response(
     container: StorageContainer, gateway: Gateway
 ) -> None:
     """The outcome is unknown, so the write is repeated (fault F23)."""
@@ -360,14 +360,14 @@ async def test_persist_write_whose_answer_was_lost_is_made_again(
 # processes
 
 
-async def test_persist_of_redis_that_goes_away_says_so(
+async def test_persist_raises_unavailable_when_redis_fails(
     start_redis: StartRedis, tables: Tables
 ) -> None:
-    """The caller restarts the worker; the message names the address."""
+    """The error names the address; the caller restarts the worker."""
     server = start_redis("always")
     async with open_container(redis_url_of(server), tables.settings) as container:
         task = asyncio.create_task(run_persist(container, "w1"))
-        await eventually(lambda: holder_of(container, b"w1"))
+        await eventually(lambda: is_lease_holder(container, b"w1"))
 
         server.kill()
 
@@ -375,10 +375,10 @@ async def test_persist_of_redis_that_goes_away_says_so(
             await asyncio.wait_for(task, 30)
 
 
-async def test_persist_of_many_partitions_writes_all_of_them(
+async def test_persist_of_several_partitions_writes_all_of_them(
     redis_url: str, tables: Tables
 ) -> None:
-    """One process takes every partition that is free."""
+    """One process claims every free partition."""
     async with open_container(redis_url, tables.settings, redis={"partitions": 4}) as container:
         gateway = Gateway(container.hot)
         teams = [await make_group(container, ALICE, BOB, ref=f"g{n}") for n in range(8)]
@@ -394,26 +394,27 @@ async def test_persist_of_many_partitions_writes_all_of_them(
 
 
 async def count_of(container: StorageContainer, chat: ChatId) -> int:
-    """How many messages of a chat are stored."""
+    """Return the number of stored messages of a chat."""
     return len(await stored_of(container, chat))
 
 
 @pytest.mark.parametrize(
-    "place", ["before_write", "after_write", "before_checkpoint", "after_checkpoint"]
+    "failpoint", ["before_write", "after_write", "before_checkpoint", "after_checkpoint"]
 )
-async def test_persist_killed_anywhere_leaves_nothing_undone(
-    container: StorageContainer, gateway: Gateway, place: str
+async def test_persist_killed_at_a_failpoint_is_completed_by_the_next_worker(
+    container: StorageContainer, gateway: Gateway, failpoint: str
 ) -> None:
-    """Whoever comes next finishes it: each message once, and every chat knows how far it is stored.
+    """Each message is stored once, and the chat has the right stored position.
 
-    A chat that nobody writes to any more must not wait for ever for its watermark.
+    The stored position must be set even if no more messages are sent to the chat.
     """
     team = await make_direct(container)
     await gateway.send(team, *texts(40))
 
+    kill = {"CHAT_FAILPOINT": f"persist.{failpoint}:kill"}
     worker = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "chatserver.cli.main", "worker", "persist",
-        env={**os.environ, **variables_of(container), "CHAT_FAILPOINT": f"persist.{place}:kill"},
+        env={**os.environ, **variables_of(container), **kill},
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     assert await asyncio.wait_for(worker.wait(), 90) == -signal.SIGKILL

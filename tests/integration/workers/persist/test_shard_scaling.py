@@ -1,7 +1,7 @@
-"""A busy chat is spread and drawn together under load, and whoever dies or sleeps: nothing is lost.
+"""A busy chat is sharded and unsharded under load, with suspended and killed workers.
 
-Two worker processes, real stores. What they measure is what the test commits: more than a
-partition may take by these settings, then hardly anything, then more again.
+Two worker processes on real stores measure the load of the test: above the limit of a partition,
+then far below it, then above it again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from chatserver.domain.write_sharding import Layout
 from chatserver.protocol.frames import Message
 from chatserver.warm.messages.message_queries import MessageIndexes
 from chatserver.warm.messages.store import MessageRepository
-from tests.integration.warm.messages.shard_support import layout_in, raw_seqs
+from tests.integration.warm.messages.shard_support import raw_seqs, read_layout
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import (
     ALICE,
@@ -54,34 +54,34 @@ SHARD_TIMES = {
 pytestmark = pytest.mark.constants(SHARD_TIMES)
 ENV = {f"CHAT_WARM_{name.upper()}": str(value) for name, value in SHARDS.items()} | {
     **{name: str(value) for name, value in SHARD_TIMES.items()},
-    "CHAT_PERSIST_LEASE_S": "4",  # whose holder stops is followed after
-    "CHAT_PERSIST_WRITE_TIMEOUT_S": "3",  # a slow machine writes, too
+    "CHAT_PERSIST_LEASE_S": "4",  # of a suspended holder
+    "CHAT_PERSIST_WRITE_TIMEOUT_S": "3",  # enough for a slow machine
     "workers.persist.worker.IDLE_MS": "50",
 }
-BUSY, CALM = (10, 0.05), (1, 0.6)  # messages at once, and the pause after them
+BUSY, CALM = (10, 0.05), (1, 0.6)  # messages sent together, and the pause after them
 
 
 @pytest.fixture
-async def spreading(redis_url: str, tables: Tables) -> AsyncIterator[StorageContainer]:
-    """The parts of a process with these settings; it reads, and commits for the chat."""
+async def sharding_container(redis_url: str, tables: Tables) -> AsyncIterator[StorageContainer]:
+    """The components of a process with these settings, which sends and reads."""
     warm = tables.settings.model_copy(update=SHARDS)
     async with open_container(redis_url, warm) as made:
         yield made
 
 
 class Load:
-    """Sends to a chat until the end, as fast as possible."""
+    """Sends to a chat at a pace until stopped."""
 
     def __init__(self, gateway: Gateway, team: Audience) -> None:
         self.pace = BUSY
         self.sent = 0
-        self.is_over = False
+        self.is_stopping = False
         self._gateway = gateway
         self._team = team
 
     async def run(self) -> None:
-        """Until it is over; what is sent is acked."""
-        while not self.is_over:
+        """Send until stopped; each message is acked."""
+        while not self.is_stopping:
             count, pause_s = self.pace
             sender = ALICE if self.sent % 3 else BOB
             await self._gateway.send(self._team, *texts(count), sender=sender)
@@ -90,7 +90,7 @@ class Load:
 
 
 class Follower:
-    """Reads what is stored of a chat, behind the workers: each message once, in order."""
+    """Reads stored messages of a chat after the workers; checks that each comes once, in order."""
 
     def __init__(self, messages: MessageRepository, chat: str) -> None:
         self.found: list[Message] = []
@@ -98,7 +98,7 @@ class Follower:
         self._chat = chat
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Read until cancelled."""
         while True:
             last = self.found[-1] if self.found else None
             after, ts = (last.seq, last.ts) if last else (0, None)
@@ -106,12 +106,12 @@ class Follower:
             assert [each.seq for each in page] == list(range(after + 1, after + 1 + len(page)))
             self.found += page
             if not page:
-                await asyncio.sleep(0.02)  # nothing tells what is stored
+                await asyncio.sleep(0.02)  # no notification of stored messages
 
 
 @contextlib.asynccontextmanager
 async def worker(container: StorageContainer, failpoint: str = "") -> AsyncIterator[Any]:
-    """A persist worker; killed at the end, if it still lives."""
+    """Start a persist worker; kill it at the end if it is still running."""
     env = {**os.environ, **variables_of(container), **ENV}
     if failpoint:
         env["CHAT_FAILPOINT"] = failpoint
@@ -127,78 +127,78 @@ async def worker(container: StorageContainer, failpoint: str = "") -> AsyncItera
         await process.wait()
 
 
-def is_stopped(process: Any) -> bool:
-    """Whether a process sleeps as SIGSTOP leaves it."""
+def is_suspended(process: Any) -> bool:
+    """Return whether a process is suspended by SIGSTOP."""
     stat = Path(f"/proc/{process.pid}/stat").read_text()
     return stat.rpartition(")")[2].split()[0] == "T"
 
 
-def is_at(
+def has_shards(
     container: StorageContainer, tables: Tables, team: Audience, shards: int
 ) -> Callable[[], Awaitable[bool]]:
-    """Whether the chat is on so many shards, and something was stored there."""
+    """Return a check that the chat has `shards` shards and that a message was stored on them."""
 
-    async def look() -> bool:
-        layout = await layout_in(tables.client, tables.settings, team.chat)
+    async def check() -> bool:
+        layout = await read_layout(tables.client, tables.settings, team.chat)
         head = await container.messages.find_head(team.chat)
         return layout.shards == shards and head is not None and head.ts > layout.from_ts
 
-    return look
+    return check
 
 
 @pytest.mark.timeout(400)
-async def test_chat_moves_up_and_down_under_load_and_loses_and_repeats_nothing(
-    spreading: StorageContainer, tables: Tables
+async def test_sharding_changes_under_load_lose_and_repeat_no_message(
+    sharding_container: StorageContainer, tables: Tables
 ) -> None:
-    """One worker stops in the middle of a move and wakes later, another is killed after one."""
-    container = spreading
+    """One worker is suspended during a change and resumed later, another is killed after one."""
+    container = sharding_container
     gateway = Gateway(container.hot)
     team = await make_direct(container)
     load, follower = Load(gateway, team), Follower(container.messages, team.chat)
     async with contextlib.AsyncExitStack() as stack:
-        sleeper = await stack.enter_async_context(worker(container, "shards.before_spread:stop"))
+        suspended = await stack.enter_async_context(worker(container, "shards.before_spread:stop"))
         lease = container.hot.keys.lease(0, "persist")
         await eventually(lambda: container.hot.call("HGET", lease, "owner"), 90)
         sending = await stack.enter_async_context(running(load.run(), "load"))
         await stack.enter_async_context(running(follower.run(), "follower"))
-        # It has reckoned where the stretch begins, and sleeps before it writes so.
-        await eventually(lambda: is_stopped(sleeper), 60)
-        doomed = await stack.enter_async_context(worker(container, "shards.after_spread:kill:2"))
-        await eventually(is_at(container, tables, team, 4), 90)
+        # It has computed the start of the period and is suspended before it writes it.
+        await eventually(lambda: is_suspended(suspended), 60)
+        killed = await stack.enter_async_context(worker(container, "shards.after_spread:kill:2"))
+        await eventually(has_shards(container, tables, team, 4), 90)
         load.pace = CALM
-        assert await asyncio.wait_for(doomed.wait(), 60) == -signal.SIGKILL
+        assert await asyncio.wait_for(killed.wait(), 60) == -signal.SIGKILL
 
-        sleeper.send_signal(signal.SIGCONT)
-        await eventually(is_at(container, tables, team, 1), 60)
+        suspended.send_signal(signal.SIGCONT)
+        await eventually(has_shards(container, tables, team, 1), 60)
         load.pace = BUSY
-        await eventually(is_at(container, tables, team, 4), 60)
-        load.is_over = True
+        await eventually(has_shards(container, tables, team, 4), 60)
+        load.is_stopping = True
         await sending
         await eventually(lambda: is_drained(container), 60)
         sent = int(await container.hot.call("HGET", container.hot.keys.chat(team.chat), "seq"))
         await eventually(lambda: len(follower.found) == sent, 30)
 
-    layout = await layout_in(tables.client, tables.settings, team.chat)
+    layout = await read_layout(tables.client, tables.settings, team.chat)
     assert len(layout.stretches) >= 3
-    await assert_whole(container, tables, team, layout, sent)
+    await assert_complete(container, tables, team, layout, sent)
 
 
-async def assert_whole(
+async def assert_complete(
     container: StorageContainer, tables: Tables, team: Audience, layout: Layout, sent: int
 ) -> None:
-    """See that each entry is in one place, its own, and that all ways to read give each once."""
+    """Check that each entry is stored once, in its shard, and that every query returns it once."""
     raw = await raw_seqs(tables.client, tables.settings, team.chat)
     every = list(range(1, sent + 1))
     assert sorted(seq for each in raw.values() for seq in each) == every
     assert set(raw) <= {team.chat, *(f"{team.chat}#{n}" for n in range(4))}
-    assert len(raw) > 2, "it was not spread"
+    assert len(raw) > 2, "the chat was not sharded"
 
     down: list[Message] = []
     while not down or down[0].seq > 1:
         before = down[0].seq if down else None
         down = [*await container.messages.list_before(team.chat, before, 150), *down]
     assert [each.seq for each in down] == every
-    patterns = MessageIndexes(tables.client, container.settings.warm)
+    queries = MessageIndexes(tables.client, container.settings.warm)
 
     async def seqs_of(read: Any, of: str, sender: UserId | None = None) -> None:
         found: list[int] = []
@@ -210,10 +210,10 @@ async def assert_whole(
                 break
         assert found == [m.seq for m in down if sender in (None, m.sender)]
 
-    await seqs_of(patterns.list_chat, team.chat)
-    await seqs_of(patterns.list_active, team.chat)
-    await seqs_of(patterns.list_sent, ALICE, ALICE)
-    await seqs_of(patterns.list_received, ALICE, BOB)
+    await seqs_of(queries.list_chat, team.chat)
+    await seqs_of(queries.list_active, team.chat)
+    await seqs_of(queries.list_sent, ALICE, ALICE)
+    await seqs_of(queries.list_received, ALICE, BOB)
     assert all(layout.shards_at(m.ts) == 1 or m.seq not in raw[team.chat] for m in down), (
-        "an entry of a wide stretch is in the chat's own partition"
+        "an entry of a sharded period is in the chat's own partition"
     )

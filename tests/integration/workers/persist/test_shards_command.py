@@ -1,4 +1,4 @@
-"""`chatserver shards set`: a chat is sharded before an event, and stays so for its time."""
+"""`chatserver shards set`: sharding of a chat ahead of an event, for a given time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from chatserver.cli.main import cli
 from chatserver.container.storage import StorageContainer
 from chatserver.warm.messages.sharded_chats import ShardList
-from tests.integration.warm.messages.shard_support import layout_in, raw_seqs
+from tests.integration.warm.messages.shard_support import raw_seqs, read_layout
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import (
     Gateway,
@@ -29,7 +29,7 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 US = 1_000_000
 
 
-async def command(container: StorageContainer, *arguments: str) -> tuple[int, str]:
+async def run_shards_set(container: StorageContainer, *arguments: str) -> tuple[int, str]:
     """Run the command in a thread; return its exit code and output."""
     run = CliRunner().invoke
     result = await asyncio.to_thread(
@@ -39,8 +39,10 @@ async def command(container: StorageContainer, *arguments: str) -> tuple[int, st
 
 
 @pytest.mark.constants({"workers.persist.shard_scaling.SHARD_CALM_S": 0.1})
-async def test_chat_is_sharded_before_an_event_and_stays_so(redis_url: str, tables: Tables) -> None:
-    """The next entries are on all shards, a calm chat keeps them, and all reads find each entry."""
+async def test_chat_is_sharded_by_command_for_the_given_time(
+    redis_url: str, tables: Tables
+) -> None:
+    """Later entries are on all shards, a chat with few messages keeps them, and reads find all."""
     async with open_container(redis_url, tables.settings) as container:
         team = await make_direct(container)
         gateway = Gateway(container.hot)
@@ -48,22 +50,23 @@ async def test_chat_is_sharded_before_an_event_and_stays_so(redis_url: str, tabl
             await gateway.send(team, *texts(5))
             await eventually(lambda: is_drained(container), 30)
 
-            code, output = await command(container, team.chat, "4", "--for", "2h")
-            layout = await layout_in(tables.client, tables.settings, team.chat)
+            code, output = await run_shards_set(container, team.chat, "4", "--for", "2h")
+            layout = await read_layout(tables.client, tables.settings, team.chat)
             now_ts = int(container.clock.time() * US)
-            await asyncio.sleep(max(0, layout.from_ts - now_ts) / US)  # the start, by Redis's clock
+            # Until sharding starts, by the clock of Redis.
+            await asyncio.sleep(max(0, layout.from_ts - now_ts) / US)
             for _ in range(6):
                 await gateway.send(team, *texts(5))
-                await asyncio.sleep(0.2)  # a calm pace, over several windows
+                await asyncio.sleep(0.2)  # few messages, over several windows
             await eventually(lambda: is_drained(container), 30)
 
-        after = await layout_in(tables.client, tables.settings, team.chat)
+        after = await read_layout(tables.client, tables.settings, team.chat)
         raw = await raw_seqs(tables.client, tables.settings, team.chat)
         found = await container.messages.list_before(team.chat, None, 100)
 
     assert (code, output.startswith(f"{team.chat}: 4 shards, until ")) == (0, True), output
     assert layout.shards == 4 and layout.from_ts - now_ts < US
-    assert after == layout, "a calm chat keeps its shards until the time is over"
+    assert after == layout, "the chat lost its shards before the time was over"
     assert raw[team.chat] == [1, 2, 3, 4, 5]
     assert {partition for partition in raw if "#" in partition} <= {
         f"{team.chat}#{n}" for n in range(4)
@@ -75,15 +78,15 @@ async def test_chat_is_sharded_before_an_event_and_stays_so(redis_url: str, tabl
 async def test_repeated_command_extends_the_time_or_changes_the_number(
     redis_url: str, tables: Tables
 ) -> None:
-    """A chat that is not there, and what is no number of shards, are refused."""
+    """A missing chat and invalid arguments are refused."""
     async with open_container(redis_url, tables.settings) as container:
         team = await make_direct(container)
 
         codes = [
-            (await command(container, team.chat, *arguments))[0]
+            (await run_shards_set(container, team.chat, *arguments))[0]
             for arguments in (["2"], ["2", "--for", "3d"], ["8"], ["3"], ["2", "--for", "soon"])
         ]
-        missing = await command(container, "nothing", "2")
+        missing = await run_shards_set(container, "nothing", "2")
         layouts = await ShardList(tables.client, tables.settings).get_for_keys(2**53)
 
     assert codes == [0, 0, 0, 2, 2]

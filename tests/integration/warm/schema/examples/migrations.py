@@ -1,4 +1,4 @@
-"""Two worked examples of schema changes, run by the tests of migrations on tables in use."""
+"""Two worked examples of schema changes, which the migration tests run on tables in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worked example 2: a new type of entity in an existing table.
+"""Worked example 2: a new entity in an existing table.
 
 Pinned messages are items of `directory` with the sort key prefix ``pin#``; their messages have the
 flag `pinned`. Both are written in one transaction.

@@ -26,7 +26,7 @@ READS = (Field.CHAT, Field.TS, Field.REV, Field.REPLY_TO, THREAD)
 
 
 def add_thread(item: Item) -> Repair | None:
-    """Return what makes `thread` agree with `reply_to`, or None if it does."""
+    """Return the repair that makes `thread` match `reply_to`, or None if it does."""
     if Field.REV not in item:  # not a message
         return None
     wanted = thread_of(item)
@@ -36,7 +36,7 @@ def add_thread(item: Item) -> Repair | None:
 
 
 def remove_reply_to(item: Item) -> Repair | None:
-    """Return what removes the old attribute, or None if the item has none."""
+    """Return the repair that removes the old attribute, or None if the item has none."""
     return Repair(removes=(Field.REPLY_TO,)) if Field.REPLY_TO in item else None
 
 
