@@ -1,6 +1,6 @@
-"""Accounts with passwords: in, on, and out (security.md 1 API2 and API6, 2 row 22, 4).
+"""Password accounts: registration, login, refresh and logout (API2, API6, row 22).
 
-DynamoDB is behind the limits of AWS.
+DynamoDB refuses requests as AWS does.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ UNAUTHENTICATED = 3500
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack whose DynamoDB refuses as AWS does."""
+    """A stack whose DynamoDB refuses requests as AWS does."""
     folder = tmp_path_factory.mktemp("limited")
     with open_stack(folder, fsync="no", env=PATIENT, is_limited=True) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
-def people_api(stack: Stack) -> Server:
-    """An API process of that stack whose accounts are quick."""
-    from tests.security.support.fixtures import WEAK  # a plugin: pytest loads it first
+def accounts_api(stack: Stack) -> Server:
+    """An API process of that stack with fast password hashes."""
+    from tests.security.support.fixtures import FAST_HASHES  # a plugin: pytest must load it first
 
-    return stack.start_api(**WEAK)
+    return stack.start_api(**FAST_HASHES)
 
 
 def device_of(stack: Stack, user: str, token: str, device: str = "d1") -> RawChat:
-    """A socket with a token of its own."""
+    """Return a device with this token."""
     return RawChat(user, stack.port, lambda _: token, device=device)
 
 
-async def test_account_registers_chats_and_logs_out(
+async def test_registered_account_connects_until_logout(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """Name and password make a token that the gateway takes; after log out it takes it no more."""
+    """The gateway accepts the token of a new account until the logout, then no longer."""
     user = new_name("zoe")
     granted = await register(client, user.upper(), name="Zoë", device="Laptop")
     chat = await device_of(stack, user, granted["token"]).start()
@@ -69,8 +69,10 @@ async def test_account_registers_chats_and_logs_out(
     assert (await client.post("/v1/auth/refresh", json=body)).status_code == 401
 
 
-async def test_name_is_one_persons_only(client: httpx.AsyncClient, new_name: NewName) -> None:
-    """Neither a taken name, of any kind of user, nor a reserved one can be registered."""
+async def test_register_with_taken_or_reserved_name_is_refused(
+    client: httpx.AsyncClient, new_name: NewName
+) -> None:
+    """Names that exist in any spelling, reserved names and lookalikes are refused."""
     user = new_name("zoe")
     await register(client, user)
 
@@ -98,20 +100,20 @@ async def test_name_is_one_persons_only(client: httpx.AsyncClient, new_name: New
         ("zoe-x", "ü" * 257),
     ],
 )
-async def test_bad_name_or_password_is_refused(
+async def test_register_with_invalid_name_or_password_is_refused(
     client: httpx.AsyncClient, user: str, password: str
 ) -> None:
     """An invalid id, or a password that is too easy or too long, creates no account."""
     answer = await client.post("/v1/auth/register", json={"user": user, "password": password})
 
     assert answer.status_code in (400, 413), answer.text
-    assert f'"{password}"' not in answer.text, "a password is never repeated"
+    assert f'"{password}"' not in answer.text, "the response contains the password"
 
 
-async def test_unknown_user_and_wrong_password_are_one_answer(
+async def test_login_unknown_user_and_wrong_password_get_the_same_response(
     client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """Body for body the same; and neither is the quick way out."""
+    """Status and body are equal, and both take the time of a password hash."""
     user = new_name("zoe")
     await register(client, user)
     answers: dict[str, list[float]] = {user: [], new_name("nobody"): []}
@@ -127,12 +129,14 @@ async def test_unknown_user_and_wrong_password_are_one_answer(
     assert len(seen) == 1
     assert next(iter(seen))[0] == 401
     known, unknown = (min(times) for times in answers.values())
-    # Both hash; what a slow machine adds to some of them is no tell.
+    # Both include a hash. The wide range allows for a slow machine.
     assert 0.05 < known / unknown < 20
 
 
-async def test_tries_of_a_name_are_bounded(client: httpx.AsyncClient, new_name: NewName) -> None:
-    """Guessing stops after a few tries, for a name that exists or not; others still log in."""
+async def test_login_attempts_per_name_are_limited(
+    client: httpx.AsyncClient, new_name: NewName
+) -> None:
+    """After five attempts a name, existing or not, is refused; others can still log in."""
     user, other = new_name("zoe"), new_name("yan")
     await register(client, user)
     await register(client, other)
@@ -149,10 +153,10 @@ async def test_tries_of_a_name_are_bounded(client: httpx.AsyncClient, new_name: 
     await log_in(client, other)
 
 
-async def test_refresh_rotates_and_a_lost_answer_is_given_again(
+async def test_refresh_rotates_and_concurrent_requests_get_the_same_token(
     client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """Each refresh token is spent by use; concurrent uses return the same next one."""
+    """A refresh token can be used once; concurrent requests get the same next token."""
     granted = await register(client, new_name("zoe"))
     body = {"refresh_token": granted["refresh_token"]}
 
@@ -166,29 +170,29 @@ async def test_refresh_rotates_and_a_lost_answer_is_given_again(
     assert first.json()["device"] == granted["device"]
 
 
-async def test_stolen_refresh_token_ends_the_login(
+async def test_reused_refresh_token_ends_the_login(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """A spent token that is used late means two holders: both are logged out at once."""
+    """Late use of a spent token indicates theft: the login ends for both holders."""
     user = new_name("zoe")
     stolen = (await register(client, user))["refresh_token"]
     granted = (await client.post("/v1/auth/refresh", json={"refresh_token": stolen})).json()
     third = await client.post("/v1/auth/refresh", json={"refresh_token": granted["refresh_token"]})
     chat = await device_of(stack, user, third.json()["token"]).start()
 
-    # Two generations old: no grace covers it.
-    thief = await client.post("/v1/auth/refresh", json={"refresh_token": stolen})
+    # Two generations old: outside of the grace period for retries.
+    reused = await client.post("/v1/auth/refresh", json={"refresh_token": stolen})
 
-    assert thief.status_code == 401
+    assert reused.status_code == 401
     await asyncio.wait_for(chat.ended.wait(), 30)
     rest = {"refresh_token": third.json()["refresh_token"]}
     assert (await client.post("/v1/auth/refresh", json=rest)).status_code == 401
 
 
-async def test_forged_refresh_token_ends_nothing(
+async def test_forged_refresh_token_does_not_end_the_login(
     client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """Knowing the name of a login is not enough to end it."""
+    """A token with a valid login id and a wrong MAC does not end the login."""
     granted = await register(client, new_name("zoe"))
     user, login, _, mac = granted["refresh_token"].split(".")
     forged = [
@@ -208,10 +212,10 @@ async def test_forged_refresh_token_ends_nothing(
     assert (await client.post("/v1/auth/refresh", json=body)).status_code == 200
 
 
-async def test_row_01_changed_password_ends_every_other_device(
+async def test_row_01_password_change_logs_out_every_other_device(
     stack: Stack, new_client: NewClient, new_name: NewName
 ) -> None:
-    """The device that changed it stays logged in; all others are out, with the old password."""
+    """The device that changed the password stays logged in; the old password is refused."""
     user, client = new_name("zoe"), new_client()
     here = await register(client, user)
     there = await log_in(client, user)
@@ -236,10 +240,10 @@ async def test_row_01_changed_password_ends_every_other_device(
     await log_in(client, user, "another long secret")
 
 
-async def test_devices_are_listed_and_ended_one_by_one(
+async def test_devices_are_listed_and_logged_out_individually(
     stack: Stack, new_client: NewClient, new_name: NewName
 ) -> None:
-    """A user lists their devices and ends one; nobody lists or ends another user's."""
+    """A user lists and logs out their own devices only."""
     user, client = new_name("zoe"), new_client()
     here = await register(client, user, device="Laptop")
     there = await log_in(client, user)
@@ -266,10 +270,10 @@ async def test_devices_are_listed_and_ended_one_by_one(
     assert (await client.get("/v1/me", headers=bearer(here["token"]))).status_code == 200
 
 
-async def test_device_beyond_the_limit_ends_the_one_used_longest_ago(
+async def test_login_beyond_the_device_limit_ends_the_least_recently_used(
     client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """Login always succeeds; the least recently used device makes room."""
+    """A login always succeeds; the least recently used device is logged out."""
     user = new_name("zoe")
     granted = [await register(client, user)]
     granted += [await log_in(client, user) for _ in range(4)]
@@ -281,10 +285,10 @@ async def test_device_beyond_the_limit_ends_the_one_used_longest_ago(
     assert codes == [401, 200, 200, 200, 200]
 
 
-async def test_row_22_banned_user_enters_by_no_way(
-    stack: Stack, people_api: Server, client: httpx.AsyncClient, new_name: NewName
+async def test_row_22_banned_user_cannot_log_in_refresh_or_connect(
+    stack: Stack, accounts_api: Server, client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """Password, refresh token, access token over HTTP and socket: all are shut, until unbanned."""
+    """Password, refresh token and access token are refused until the ban is lifted."""
     user = new_name("zoe")
     granted = await register(client, user)
     key = await make_key(stack, "users:write", "users:read")
@@ -299,16 +303,16 @@ async def test_row_22_banned_user_enters_by_no_way(
     refresh = {"refresh_token": granted["refresh_token"]}
     assert (await client.post("/v1/auth/refresh", json=refresh)).status_code == 403
     assert (await client.get("/v1/me", headers=bearer(granted["token"]))).status_code == 403
-    told = (await client.get(f"/v1/admin/users/{user}", headers=bearer(key))).json()
-    assert told["is_banned"]
+    account = (await client.get(f"/v1/admin/users/{user}", headers=bearer(key))).json()
+    assert account["is_banned"]
     await client.delete(f"/v1/admin/users/{user}/ban", headers=bearer(key))
     await log_in(client, user)
 
 
-async def test_cookie_of_a_browser_is_out_of_reach_of_scripts_and_other_sites(
+async def test_refresh_cookie_is_unusable_by_scripts_and_other_sites(
     client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """HttpOnly, Strict, for one path; and used only for requests that our own page can make."""
+    """It is HttpOnly, SameSite=Strict, for one path, and works only from our own origin."""
     ours = {"X-Chat-Client": "web", "Origin": str(client.base_url).rstrip("/")}
     body = {"user": new_name("zoe"), "password": PASSWORD, "cookie": True}
 
@@ -333,22 +337,22 @@ async def test_cookie_of_a_browser_is_out_of_reach_of_scripts_and_other_sites(
 
 
 @pytest.mark.parametrize("path", ["register", "login"])
-async def test_account_asked_for_again_under_its_key_is_one_login(
+async def test_login_repeated_with_its_idempotency_key_is_one_login(
     client: httpx.AsyncClient, new_name: NewName, path: str
 ) -> None:
-    """A client that lost the response gets it again, but nobody else: the key is no password."""
+    """A retry gets the same response, but the key does not replace the password."""
     user, key = new_name("zoe"), {"Idempotency-Key": new_name("k")}
     body = {"user": user, "password": PASSWORD, "device": "Laptop"}
     if path == "login":
         await register(client, user)
 
-    async def ask(**other: str) -> httpx.Response:
+    async def send(**other: str) -> httpx.Response:
         return await client.post(f"/v1/auth/{path}", json=body | other, headers=key)
 
-    first, second = await asyncio.gather(ask(), ask())
-    again = await ask()
-    guess = await ask(password="a wrong password")
-    other = await ask(device="Phone")
+    first, second = await asyncio.gather(send(), send())
+    again = await send()
+    guess = await send(password="a wrong password")
+    other = await send(device="Phone")
 
     assert [each.is_success for each in (first, second, again)] == [True] * 3
     tokens = {each.json()["refresh_token"] for each in (first, second, again)}
@@ -361,15 +365,15 @@ async def test_account_asked_for_again_under_its_key_is_one_login(
     assert [each["name"] for each in devices].count("Laptop") == 1
     spent = await client.post("/v1/auth/refresh", json={"refresh_token": tokens.pop()})
     assert spent.status_code == 200
-    assert (await ask()).status_code == 409
+    assert (await send()).status_code == 409
 
 
-async def test_banned_user_does_nothing_by_a_key_that_acts_as_them(
+async def test_key_acting_for_a_banned_user_is_refused(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """A key with `act_as` reads, sends and changes nothing for a banned user, until unbanned.
+    """A key with `act_as` cannot read, send or change anything for a banned user.
 
-    This also holds for a Redis that lost its marks.
+    Also if Redis has lost the data of the ban.
     """
     user, other = new_name("zoe"), new_name("yan")
     for each in (user, other):

@@ -1,4 +1,4 @@
-"""The host application's servers: API keys and what they may do (security.md 1 API5)."""
+"""API keys of the host application, and the admin routes (API5)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NewName = Callable[[str], str]
 
 
 async def admin_routes(client: httpx.AsyncClient) -> list[tuple[str, str, str]]:
-    """Method, path and scope of each admin route, from the document that the API gives out."""
+    """Return method, path and rule of each admin route, from the OpenAPI document."""
     document = (await client.get("/v1/openapi.json")).json()
     return [
         (
@@ -36,10 +36,10 @@ async def admin_routes(client: httpx.AsyncClient) -> list[tuple[str, str, str]]:
     ]
 
 
-async def test_api5_admin_routes_are_shut_to_people_and_to_keys_without_the_scope(
+async def test_api5_admin_routes_refuse_users_and_keys_without_the_scope(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """A user's token, no token, and a key with every scope but the right one are refused alike."""
+    """A user's token, no token, and a key with all scopes but the required one are refused."""
     token = (await register(client, new_name("zoe")))["token"]
     routes = await admin_routes(client)
     assert len(routes) >= 12
@@ -58,10 +58,10 @@ async def test_api5_admin_routes_are_shut_to_people_and_to_keys_without_the_scop
         assert key.status_code == 403, (method, path)
 
 
-async def test_key_is_made_listed_rotated_and_revoked_by_command(
+async def test_key_is_created_listed_rotated_and_revoked(
     stack: Stack, client: httpx.AsyncClient
 ) -> None:
-    """The whole life of a key; its secret is printed once and is stored nowhere."""
+    """A key works until it is revoked; its secret is printed once and never stored."""
     made = (
         await run_cli(stack, "keys", "create", "--name", "billing", "--scope", "users:read")
     ).strip()
@@ -75,12 +75,12 @@ async def test_key_is_made_listed_rotated_and_revoked_by_command(
     async with open_keys(stack) as keys:
         listed = str(await keys.list_all())
         rotated = await keys.rotate(key, 600)
-    await eventually_status(status, rotated, 404)
+    await wait_for_status(status, rotated, 404)
     assert await status(made) == 404
     await run_cli(stack, "keys", "revoke", key)
-    await eventually_status(status, rotated, 401)
-    await eventually_status(status, made, 401)
-    rows = str(await asyncio.to_thread(read_partition, *_place(stack)))
+    await wait_for_status(status, rotated, 401)
+    await wait_for_status(status, made, 401)
+    rows = str(await asyncio.to_thread(read_partition, *_key_partition(stack)))
     assert "billing" in listed
     for text in (made, rotated):
         secret = text.split("_", 2)[2]
@@ -88,45 +88,47 @@ async def test_key_is_made_listed_rotated_and_revoked_by_command(
         assert secret not in listed
 
 
-def _place(stack: Stack) -> tuple[str, str, str, str]:
+def _key_partition(stack: Stack) -> tuple[str, str, str, str]:
     return (stack.dynamodb.endpoint, "chat_directory", "PK", "keys")
 
 
-async def eventually_status(status: Callable[[str], Any], text: str, wanted: int) -> None:
-    """Processes with the old key get the new one within seconds."""
+async def wait_for_status(status: Callable[[str], Any], text: str, wanted: int) -> None:
+    """Wait until a request with a key has a status: processes cache keys for seconds."""
 
-    async def is_so() -> bool:
+    async def has_status() -> bool:
         return bool(await status(text) == wanted)
 
-    await eventually(is_so, deadline_s=60, what=f"the key answers {wanted}")
+    await eventually(has_status, deadline_s=60, what=f"a request with the key gets {wanted}")
 
 
-async def test_key_acts_on_behalf_only_with_the_scope(
+async def test_key_without_act_as_scope_cannot_act_for_a_user(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """`X-Chat-As` needs act_as, names somebody who exists, and is nothing for people."""
+    """`X-Chat-As` needs a key with scope `act_as` and an existing user."""
     user = new_name("zoe")
     token = (await register(client, user))["token"]
-    able, unable = (
+    with_scope, without_scope = (
         await make_key(stack, "act_as", "users:read"),
         await make_key(stack, "users:read"),
     )
 
-    async def me(shown: str, name: str) -> httpx.Response:
-        return await client.get("/v1/me", headers={**bearer(shown), "X-Chat-As": name})
+    async def me(credential: str, name: str) -> httpx.Response:
+        return await client.get("/v1/me", headers={**bearer(credential), "X-Chat-As": name})
 
-    assert (await me(able, user)).json()["user"] == user
-    assert (await me(unable, user)).status_code == 403
+    assert (await me(with_scope, user)).json()["user"] == user
+    assert (await me(without_scope, user)).status_code == 403
     assert (await me(token, user)).status_code == 403
-    assert (await me(able, new_name("nobody"))).status_code == 404
-    assert (await me(able, "a#b")).status_code == 400
+    assert (await me(with_scope, new_name("nobody"))).status_code == 404
+    assert (await me(with_scope, "a#b")).status_code == 400
     path = "/v1/me/devices"
-    assert (await client.get(path, headers={**bearer(able), "X-Chat-As": user})).status_code == 403
+    assert (
+        await client.get(path, headers={**bearer(with_scope), "X-Chat-As": user})
+    ).status_code == 403
 
 
 @pytest.mark.parametrize("key", ["ck_", "ck_x_y", "ck_" + "0" * 26 + "_" + "A" * 43, "ck_" * 40])
-async def test_made_up_key_is_refused(client: httpx.AsyncClient, key: str) -> None:
-    """An invalid key has no access, whatever its form."""
+async def test_invalid_api_key_is_refused(client: httpx.AsyncClient, key: str) -> None:
+    """Whatever its form, an invalid key is unauthenticated."""
     answer = await client.get("/v1/admin/users/zoe", headers=bearer(key))
 
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
@@ -135,7 +137,7 @@ async def test_made_up_key_is_refused(client: httpx.AsyncClient, key: str) -> No
 async def test_host_manages_users_sessions_and_messages(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """Create users and a chat, write into it, delete a message, see and close a session."""
+    """Create users and a chat, send and delete messages, list and close sessions."""
     ann, ben = new_name("ann"), new_name("ben")
     headers = bearer(await make_key(stack, *SCOPES))
 
@@ -144,7 +146,7 @@ async def test_host_manages_users_sessions_and_messages(
 
     made = [await post("/v1/admin/users", {"user": user, "name": user}) for user in (ann, ben)]
     again = await post("/v1/admin/users", {"user": ann})
-    password = {"password": "a password of hers"}
+    password = {"password": "a password of ann"}
     given = await client.put(f"/v1/admin/users/{ann}/password", json=password, headers=headers)
     login = await client.post("/v1/auth/login", json={"user": ann, **password})
     chat = (await post("/v1/admin/chats", {"members": [ann, ben], "name": "news"})).json()["chat"]
@@ -176,10 +178,10 @@ async def test_host_manages_users_sessions_and_messages(
     assert [device["device"] for device in devices] == [login.json()["device"]]
 
 
-async def test_system_message_reaches_a_group_that_the_system_user_is_not_in(
+async def test_system_message_reaches_a_group_without_membership(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """The host application writes into any group; nobody becomes a member by that."""
+    """The host application can send to any group; the system user does not become a member."""
     headers = bearer(await make_key(stack, *SCOPES))
     ben = new_name("ben")
     await stack.add_users([ben])
@@ -204,7 +206,7 @@ async def test_system_message_reaches_a_group_that_the_system_user_is_not_in(
 async def test_broadcast_reaches_each_user_once(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """Each user gets it once per ref, in the chat with the system user; failures are reported."""
+    """Each user gets it once per ref, in the direct chat with the system user."""
     users = [new_name("fan") for _ in range(12)]
     await stack.add_users(users)
     headers = bearer(await make_key(stack, "broadcast"))

@@ -1,7 +1,7 @@
-"""Attachments in hostile hands: rows 2 and 25 of the list, and its section on content.
+"""Attachments under attack: rows 2 and 25 of docs/security.md, and its section on content.
 
-Who gets what is tested on the use cases, with real stores. That routes ask them is for the matrix
-of authorization; that a browser runs nothing, for tests/security/test_browser_content.py.
+Access is tested on the use cases, with real stores. The authorization matrix covers the routes, and
+tests/security/test_browser_content.py covers browsers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.integration.features.attachments.support import FileStack, picture
 
 pytest_plugins = ["tests.integration.features.attachments.fixtures"]
 in_world = pytest.mark.asyncio(loop_scope="session")
-JUNK = b"*/=1;alert(document.domain)//"
+SCRIPT = b"*/=1;alert(document.domain)//"
 
 
 @in_world
@@ -34,10 +34,10 @@ JUNK = b"*/=1;alert(document.domain)//"
     ],
     ids=["larger", "smaller", "another type", "another key", "no checksum", "another policy"],
 )
-async def test_form_changed_by_its_client_is_refused_by_s3(
+async def test_upload_form_modified_by_the_client_is_refused_by_s3(
     store: FileStack, content: bytes, changes: dict[str, str | None]
 ) -> None:
-    """A form uploads the one file that it was made for."""
+    """A form accepts only the file that it was created for."""
     chat, alice, _bob, _carol = await store.open_chat()
     begun = await store.begin(alice, chat, b"0123456789", "a.txt", "text/plain")
 
@@ -46,8 +46,8 @@ async def test_form_changed_by_its_client_is_refused_by_s3(
 
 
 @in_world
-async def test_form_used_after_its_time_is_refused_by_s3(store: FileStack) -> None:
-    """Nothing can be uploaded with an old form."""
+async def test_upload_form_used_after_expiry_is_refused_by_s3(store: FileStack) -> None:
+    """An expired form cannot be used."""
     chat, alice, _bob, _carol = await store.open_chat()
     begun = await store.begin(alice, chat, b"0123456789")
     old = await store.store.sign_upload(f"uploads/{begun.file.id}", {}, 10, -1)
@@ -57,16 +57,16 @@ async def test_form_used_after_its_time_is_refused_by_s3(store: FileStack) -> No
 
 
 @in_world
-async def test_form_used_again_after_the_file_was_accepted_changes_nothing(
+async def test_upload_form_reused_after_completion_does_not_change_the_file(
     store: FileStack,
 ) -> None:
-    """Readers get the checked content, whatever is uploaded to the same place later."""
+    """Readers get the inspected content, whatever is uploaded to the same key later."""
     chat, alice, _bob, _carol = await store.open_chat()
     begun = await store.begin(alice, chat, b"0123456789")
     assert await store.post(begun, b"0123456789") == 204
     await store.uploads.finish(alice, begun.file.id)
 
-    # The S3 server of the tests takes it, AWS would see that the checksum is another.
+    # The test S3 server accepts it; AWS would refuse the wrong checksum.
     await store.post(begun, b"9876543210")
     await store.uploads.finish(alice, begun.file.id)
 
@@ -75,7 +75,7 @@ async def test_form_used_again_after_the_file_was_accepted_changes_nothing(
 
 @in_world
 @pytest.mark.parametrize(
-    ("announced", "uploaded", "type_", "error"),
+    ("declared", "uploaded", "type_", "error"),
     [
         (b"0123456789", b"9876543210", "text/plain", BadRequest),
         (b"<script>1</script>", b"<script>1</script>", "image/png", BadRequest),
@@ -85,12 +85,12 @@ async def test_form_used_again_after_the_file_was_accepted_changes_nothing(
     ],
     ids=["another content", "html as png", "gif as png", "html as pdf", "nothing"],
 )
-async def test_upload_that_is_not_what_was_announced_is_not_accepted(
-    store: FileStack, announced: bytes, uploaded: bytes | None, type_: str, error: type[ChatError]
+async def test_upload_with_undeclared_content_is_refused(
+    store: FileStack, declared: bytes, uploaded: bytes | None, type_: str, error: type[ChatError]
 ) -> None:
-    """Content is looked at before anybody can send it."""
+    """Content is inspected before the file can be sent."""
     chat, alice, _bob, _carol = await store.open_chat()
-    begun = await store.begin(alice, chat, announced, "picture.png", type_)
+    begun = await store.begin(alice, chat, declared, "picture.png", type_)
     if uploaded is not None:
         assert await store.post(begun, uploaded) == 204
 
@@ -102,8 +102,8 @@ async def test_upload_that_is_not_what_was_announced_is_not_accepted(
 
 
 @in_world
-async def test_page_uploaded_as_a_page_is_never_served_as_one(store: FileStack) -> None:
-    """HTML and SVG may be sent; a browser saves them as octets."""
+async def test_html_and_svg_uploads_are_served_as_octet_stream(store: FileStack) -> None:
+    """HTML and SVG can be sent; a browser downloads them as binary files."""
     chat, alice, _bob, _carol = await store.open_chat()
     for name, type_ in (("x.html", "text/html"), ("x.svg", "image/svg+xml")):
         file = await store.upload(alice, chat, b"<svg onload=alert(1)>", name, type_)
@@ -115,8 +115,8 @@ async def test_page_uploaded_as_a_page_is_never_served_as_one(store: FileStack) 
 
 
 @in_world
-async def test_file_of_another_is_not_to_be_had(store: FileStack) -> None:
-    """Neither an outsider, nor somebody who knows the id, nor another chat gets at a file."""
+async def test_file_of_another_user_is_not_found(store: FileStack) -> None:
+    """A non-member, a user who knows the id, and another chat cannot access a file."""
     chat, alice, bob, carol = await store.open_chat()
     other = ChatId((await store.api.chats.open_direct(bob, carol)).chat)
     file = await store.upload(alice, chat, b"secret")
@@ -128,24 +128,24 @@ async def test_file_of_another_is_not_to_be_had(store: FileStack) -> None:
     for sender, to in ((bob, chat), (bob, other), (carol, other)):
         with pytest.raises(NotFound):
             await store.send(sender, to, file.id)
-    # Not sent yet: only its owner sees it.
+    # Before it is sent, only its owner can access it.
     for reader in (bob, carol):
         with pytest.raises(NotFound):
             await store.download(reader, file.id)
     ack = await store.send(alice, chat, file.id)
     mine = await store.send(bob, other, body="I know an id")
-    for how in ({"seq": ack.seq}, {"seq": mine.seq}, {}):
+    for reference in ({"seq": ack.seq}, {"seq": mine.seq}, {}):
         with pytest.raises(NotFound):
-            await store.download(carol, file.id, **how)
+            await store.download(carol, file.id, **reference)
     with pytest.raises(NotFound):  # a message without it
         await store.download(bob, file.id, seq=ack.seq + 1)
 
 
 @in_world
-async def test_file_of_a_message_that_one_no_longer_sees_cannot_be_loaded(
+async def test_file_of_a_deleted_or_left_message_is_not_found(
     store: FileStack,
 ) -> None:
-    """Deleted for me, deleted for all, or left: the file goes where the message goes."""
+    """After a deletion for oneself or for everyone, or after leaving the chat."""
     _, alice, bob, carol = await store.open_chat()
     create = frames.CreateChat(0, "r", [bob, carol], "three")
     chat = ChatId((await store.api.chats.create_chat(alice, create)).chat)
@@ -167,17 +167,17 @@ async def test_file_of_a_message_that_one_no_longer_sees_cannot_be_loaded(
 
 
 @in_world
-async def test_image_that_is_also_a_script_gives_a_thumbnail_that_is_not(store: FileStack) -> None:
-    """Data appended to an image is in no thumbnail, and the file itself is only ever saved."""
+async def test_thumbnail_of_an_image_with_appended_script_has_no_script(store: FileStack) -> None:
+    """A thumbnail has no data appended to the image; the file itself is only downloaded."""
     chat, alice, bob, _ = await store.open_chat()
-    file = await store.upload(alice, chat, picture((8, 8), "GIF") + JUNK, "a.gif", "image/gif")
+    file = await store.upload(alice, chat, picture((8, 8), "GIF") + SCRIPT, "a.gif", "image/gif")
     await store.process_media(file.id)
 
     ack = await store.send(alice, chat, file.id)
 
     _, thumb = await store.download(bob, file.id, seq=ack.seq, is_thumb=True)
     headers, content = await store.download(bob, file.id, seq=ack.seq)
-    assert JUNK in content and JUNK not in thumb
+    assert SCRIPT in content and SCRIPT not in thumb
     assert headers["content-disposition"].startswith("attachment")
 
 
@@ -196,15 +196,15 @@ async def test_image_that_is_also_a_script_gives_a_thumbnail_that_is_not(store: 
         "a" * 121,
     ],
 )
-def test_file_name_that_leads_somewhere_or_deceives_is_refused(name: str) -> None:
-    """No path, no header, no direction mark: a name is only a name."""
+def test_file_name_with_path_or_deceptive_characters_is_refused(name: str) -> None:
+    """No path separators, control characters or direction marks, and no empty or long names."""
     with pytest.raises(ClientError):
         parse_file_name(name)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
-def test_disposition_of_any_name_is_one_plain_header(text: str) -> None:
-    """For any file name, the header is one line of ASCII."""
+def test_content_disposition_of_any_name_is_one_ascii_line(text: str) -> None:
+    """The header has no line breaks and no unescaped quotes."""
     try:
         name = parse_file_name(text)
     except ClientError:
@@ -220,6 +220,6 @@ def test_disposition_of_any_name_is_one_plain_header(text: str) -> None:
     "type_",
     ["text/html", "image/svg+xml", "text/xml", "application/xhtml+xml", "text/javascript", "x/y"],
 )
-def test_type_that_a_browser_would_run_is_served_as_octets(type_: str) -> None:
-    """Only types on a short list are sent to a browser."""
+def test_executable_content_type_is_served_as_octet_stream(type_: str) -> None:
+    """Only types on the allow list keep their content type."""
     assert served_type(type_) == "application/octet-stream"

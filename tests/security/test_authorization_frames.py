@@ -1,4 +1,4 @@
-"""Every frame and every kind of caller, from the types: a frame without a row fails."""
+"""Authorization of every frame for every kind of caller; a frame without a row fails."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ NewName = Callable[[str], str]
 OWN, MEMBER, MANAGER, SENDER = Kind.OWN, Kind.MEMBER, Kind.MANAGER, Kind.SENDER
 CHAT = {"chat": "{chat}", "ref": "r1"}
 ON_MESSAGE = {**CHAT, "seq": "{seq}"}
-SILENT = "silent"  # has no answer but a refusal
+NO_RESPONSE = "no response"  # these frames are answered only if they are refused
 MUTED = {"muted": "forbidden"}
 CURSOR = {"epoch": "none", "seq": 0}
 
 ROWS: dict[str, Row] = {
-    "hello": Row(OWN, "bad_request", {"v": 1, "token": "none", "device": "d"}),  # said already
+    "hello": Row(OWN, "bad_request", {"v": 1, "token": "none", "device": "d"}),  # a second hello
     "auth": Row(OWN, "ok"),
     "send": Row(MEMBER, "ack", {**CHAT, "body": "hello"}, MUTED),
     "edit": Row(SENDER, "ack", {**ON_MESSAGE, "body": "better"}, MUTED),
@@ -56,7 +56,7 @@ ROWS: dict[str, Row] = {
     "mute_member": Row(MANAGER, "ok", {**CHAT, "user": "{bystander}", "mute_s": 60}),
     "ban_member": Row(MANAGER, "ok", {**CHAT, "user": "{bystander}"}),
     "unban_member": Row(MANAGER, "ok", {**CHAT, "user": "{bystander}"}),
-    "block": Row(OWN, "ok", {"user": "{bystander}"}, is_about_accounts=True),
+    "block": Row(OWN, "ok", {"user": "{bystander}"}, changes_accounts=True),
     "unblock": Row(OWN, "ok", {"user": "{bystander}"}),
     "blocks": Row(OWN, "page", {}),
     "report": Row(MEMBER, "ok", {"chat": "{chat}", "seq": "{seq}", "reason": "spam"}),
@@ -70,13 +70,13 @@ ROWS: dict[str, Row] = {
     "search": Row(OWN, "not_found", {"q": "hello"}),  # no index here; results: test_frames.py
     "stop": Row(MEMBER, "ok", {"chat": "{chat}"}),
     "join_turn": Row(MEMBER, "turn", {"chat": "{chat}"}),
-    "typing": Row(MEMBER, SILENT, {"chat": "{chat}", "on": True}),
-    "watch": Row(OWN, SILENT, {"users": ["{bystander}"]}),
-    "unwatch": Row(OWN, SILENT, {"users": ["{bystander}"]}),
-    "state": Row(OWN, SILENT, {"state": "bg"}),
+    "typing": Row(MEMBER, NO_RESPONSE, {"chat": "{chat}", "on": True}),
+    "watch": Row(OWN, NO_RESPONSE, {"users": ["{bystander}"]}),
+    "unwatch": Row(OWN, NO_RESPONSE, {"users": ["{bystander}"]}),
+    "state": Row(OWN, NO_RESPONSE, {"state": "bg"}),
 }
 
-OUTSIDE = ("stranger", "removed", "banned")  # all the same: what was once is no right
+OUTSIDE = ("stranger", "removed", "banned")  # former members have no rights either
 CALLERS = (*OUTSIDE, "muted", "member", "admin", "owner")
 MEANING: dict[Kind, dict[str, str | None]] = {
     OWN: dict.fromkeys(CALLERS),
@@ -98,7 +98,7 @@ def all_tags() -> set[str]:
 
 @pytest.fixture
 async def client(api: Server) -> AsyncIterator[httpx.AsyncClient]:
-    """An HTTP client, to make the world with."""
+    """An HTTP client that prepares the world."""
     async with httpx.AsyncClient(base_url=api.endpoint, timeout=20) as made:
         yield made
 
@@ -109,34 +109,34 @@ def test_every_frame_has_a_row_in_the_matrix() -> None:
 
 
 @pytest.mark.parametrize("tag", sorted(ROWS))
-async def test_frame_is_answered_to_each_caller_as_its_row_says(
+async def test_frame_response_to_each_caller_matches_the_matrix(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName, tag: str
 ) -> None:
     """Three kinds of non-members, a muted member, a member, an admin, the owner."""
     row = ROWS[tag]
     world = await make_world(stack, client, row, new_name)
-    seq = await world.say("author")
-    # A frame without an answer is not refused either, but for one that is not valid.
-    expected = dict.fromkeys(CALLERS) if row.ok == SILENT else {**MEANING[row.kind], **row.but}
-    found = {}
+    seq = await world.send("author")
+    # A valid frame without a response is not refused either.
+    expected = dict.fromkeys(CALLERS) if row.ok == NO_RESPONSE else {**MEANING[row.kind], **row.but}
+    outcomes = {}
     for caller in CALLERS:
         if row.kind is SENDER:
             sender = "member" if caller == "member" else "author"
-            seq = world.own_seq if caller == "muted" else await world.say(sender)
+            seq = world.own_seq if caller == "muted" else await world.send(sender)
         fields = world.fill(row.fields or {}, seq)
         if tag == "auth":
             fields["token"] = stack.token(world.users[caller])
         if "ref" in fields:
             fields["ref"] = f"{fields['ref']}-{caller}"
         async with stack.chat_of(world.users[caller]) as device:
-            found[caller] = await outcome(device, tag, fields, row)
+            outcomes[caller] = await outcome(device, tag, fields, row)
 
-    assert found == {who: row.ok if code is None else code for who, code in expected.items()}
+    assert outcomes == {each: row.ok if code is None else code for each, code in expected.items()}
 
 
 async def outcome(device: RawChat, tag: str, fields: dict[str, Any], row: Row) -> str:
-    """Return the type of the answer, or the code of the refusal."""
-    if row.ok != SILENT:
+    """Return the type of the response, or the error code of the refusal."""
+    if row.ok != NO_RESPONSE:
         try:
             return str((await device.ask(tag, **fields))["type"])
         except Failed as refused:
@@ -145,12 +145,12 @@ async def outcome(device: RawChat, tag: str, fields: dict[str, Any], row: Row) -
     for _ in range(3):
         await device.ask("chats")
     refusals = [frame for frame in device.of_type("error") if "id" not in frame]
-    return str(refusals[0]["code"]) if refusals else SILENT
+    return str(refusals[0]["code"]) if refusals else NO_RESPONSE
 
 
 @pytest.mark.parametrize("tag", sorted(ROWS))
-async def test_frame_of_nobody_closes_the_socket(stack: Stack, tag: str) -> None:
-    """Before a good `hello` nothing is answered, whatever it is."""
+async def test_unauthenticated_frame_closes_the_socket(stack: Stack, tag: str) -> None:
+    """Any frame before a valid `hello` gets a `bye` and a close."""
     fields = {"id": 1, "chat": "c", "ref": "r", "seq": 1, "user": "u", "users": ["u"]}
     fields |= {"body": "x", "emoji": "👍", "members": ["u"], "role": "member", "on": True}
     fields |= {"q": "x", "companion": "ai-x", "state": "fg", "cursor": CURSOR}
@@ -158,35 +158,35 @@ async def test_frame_of_nobody_closes_the_socket(stack: Stack, tag: str) -> None
     ws = await RawSocket.open(stack.port)
     await ws.send_json({"type": tag, **fields})
 
-    said, code = await read_to_the_end(ws)
+    received, code = await read_until_close(ws)
 
-    assert [frame["type"] for frame in said] == ["bye"]
+    assert [frame["type"] for frame in received] == ["bye"]
     assert code == 3500
 
 
 async def test_hello_with_an_api_key_closes_the_socket(stack: Stack) -> None:
-    """Keys are for servers, by HTTP; a socket is a person's, whatever the key may do."""
+    """API keys are for HTTP only, whatever their scopes."""
     ws = await RawSocket.open(stack.port)
     key = await make_key(stack, *SCOPES)
     await ws.send_json({"type": "hello", "v": 1, "token": key, "device": "d"})
 
-    said, code = await read_to_the_end(ws)
+    received, code = await read_until_close(ws)
 
-    assert [frame["type"] for frame in said] == ["bye"]
+    assert [frame["type"] for frame in received] == ["bye"]
     assert code == 3500
-    assert key not in str(said)
+    assert key not in str(received)
 
 
-async def read_to_the_end(ws: RawSocket) -> tuple[list[dict[str, Any]], int]:
-    """Return the frames that come before the close, and its code."""
-    said: list[dict[str, Any]] = []
+async def read_until_close(ws: RawSocket) -> tuple[list[dict[str, Any]], int]:
+    """Return the frames before the close frame, and its code."""
+    received: list[dict[str, Any]] = []
     try:
         while True:
             frame = await ws.recv()
             if frame.opcode == 8:
-                return said, int.from_bytes(frame.payload[:2], "big")
-            said.append(msgspec.json.decode(frame.payload))
+                return received, int.from_bytes(frame.payload[:2], "big")
+            received.append(msgspec.json.decode(frame.payload))
     except Ended:
-        return said, 0
+        return received, 0
     finally:
         await ws.abort()

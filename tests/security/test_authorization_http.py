@@ -1,7 +1,7 @@
-"""Every route and every kind of caller, from the OpenAPI document: a route without a row fails.
+"""Authorization of every route for every kind of caller; a route without a row fails.
 
-What a route says of itself (`x-rule`) is not believed here: the rows say for whom it is, and each
-caller's answer is compared with that.
+The rule in the OpenAPI document (`x-rule`) is not trusted: each caller's response is compared with
+the row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WRONG_LOGIN = {"user": "{stranger}", "password": "a wrong password"}
 UPLOAD = {"name": "a.txt", "size": 1, "type": "text/plain", "sha256": "0" * 64}
 PICTURE = {**UPLOAD, "name": "a.png", "type": "image/png"}
 MUTED = {"muted": 403}
-# Refused for what it says, so that no row leaves a companion behind.
+# Invalid, so that no row creates a companion.
 PERSONA = {
     "name": "Ada",
     "provider": "scripted",
@@ -50,15 +50,15 @@ ROWS: dict[str, Row] = {
     "POST /v1/auth/logout": Row(OPEN, 204, {"refresh_token": "none"}),
     "POST /v1/auth/refresh": Row(OPEN, 401, {"refresh_token": "none"}),
     "POST /v1/auth/register": Row(OPEN, 400, {"user": "{stranger}", "password": "short"}),
-    "POST /v1/auth/logout-everywhere": Row(OWN, 204, is_about_accounts=True),
+    "POST /v1/auth/logout-everywhere": Row(OWN, 204, changes_accounts=True),
     "GET /v1/me": Row(OWN, 200),
     "GET /v1/me/sent": Row(OWN, 200),
     "GET /v1/me/messages": Row(OWN, 200),
     "GET /v1/me/received": Row(OWN, 200),
     "PATCH /v1/me": Row(OWN, 200, {"name": "Me"}),
-    "DELETE /v1/me": Row(OWN, 202, {}, is_about_accounts=True),
-    "POST /v1/me/export": Row(OWN, 202, is_about_accounts=True),
-    "GET /v1/me/export": Row(OWN, 404, is_about_accounts=True),
+    "DELETE /v1/me": Row(OWN, 202, {}, changes_accounts=True),
+    "POST /v1/me/export": Row(OWN, 202, changes_accounts=True),
+    "GET /v1/me/export": Row(OWN, 404, changes_accounts=True),
     "GET /v1/erasures/{receipt}": Row(OPEN, 404),
     "GET /v1/me/devices": Row(OWN, 200),
     "DELETE /v1/me/devices/{device}": Row(OWN, 404),
@@ -67,7 +67,7 @@ ROWS: dict[str, Row] = {
     "POST /v1/me/push-subscriptions": Row(OWN, 201, PUSH),
     "DELETE /v1/me/push-subscriptions/{subscription}": Row(OWN, 404),
     "GET /v1/me/blocks": Row(OWN, 200),
-    "PUT /v1/me/blocks/{user}": Row(OWN, 204, is_about_accounts=True),
+    "PUT /v1/me/blocks/{user}": Row(OWN, 204, changes_accounts=True),
     "DELETE /v1/me/blocks/{user}": Row(OWN, 204),
     "GET /v1/users/{user}": Row(OWN, 200),
     "GET /v1/users/{user}/followers": Row(OWN, 200),
@@ -79,9 +79,9 @@ ROWS: dict[str, Row] = {
     "DELETE /v1/users/{user}/posts/{post}/like": Row(OWN, 204),
     "GET /v1/users/{user}/posts/{post}/image": Row(OWN, 404),
     "GET /v1/users/{user}/avatar": Row(OWN, 404),
-    # A timeline is its owner's alone, and none of the callers is he.
+    # Only the owner may read a timeline, and no caller is the owner.
     "GET /v1/users/{user}/timeline": Row(OWN, 404),
-    "PUT /v1/me/following/{user}": Row(OWN, 204, is_about_accounts=True),
+    "PUT /v1/me/following/{user}": Row(OWN, 204, changes_accounts=True),
     "DELETE /v1/me/following/{user}": Row(OWN, 204),
     "GET /v1/me/favorites/posts": Row(OWN, 200),
     "PUT /v1/me/favorites/posts/{user}/{post}": Row(OWN, 404),
@@ -181,23 +181,23 @@ ROWS: dict[str, Row] = {
     "GET /v1/admin/chats/{chat}/held": Row(APPLICATION, 200),
     "GET /v1/admin/holds": Row(APPLICATION, 200),
     "GET /v1/admin/reports": Row(APPLICATION, 200),
-    # For admins of the installation, too; owners and admins of chats are none.
+    # Also for admins of the installation, which owners and admins of chats are not.
     "GET /v1/admin/overview": Row(APPLICATION, 200),
     "GET /v1/admin/audit": Row(APPLICATION, 200),
     "GET /v1/admin/cost": Row(APPLICATION, 200),
     "POST /v1/admin/users": Row(APPLICATION, 409, {"user": "{outsider}"}),
     "GET /v1/admin/users/{user}": Row(APPLICATION, 200),
-    "DELETE /v1/admin/users/{user}": Row(APPLICATION, 202, is_about_accounts=True),
-    "PUT /v1/admin/users/{user}/ban": Row(APPLICATION, 204, is_about_accounts=True),
+    "DELETE /v1/admin/users/{user}": Row(APPLICATION, 202, changes_accounts=True),
+    "PUT /v1/admin/users/{user}/ban": Row(APPLICATION, 204, changes_accounts=True),
     "DELETE /v1/admin/users/{user}/ban": Row(APPLICATION, 204),
     "PUT /v1/admin/users/{user}/password": Row(
-        APPLICATION, 204, {"password": "long enough"}, is_about_accounts=True
+        APPLICATION, 204, {"password": "long enough"}, changes_accounts=True
     ),
     "GET /v1/admin/users/{user}/sent": Row(APPLICATION, 200),
     "GET /v1/admin/users/{user}/messages": Row(APPLICATION, 200),
     "GET /v1/admin/users/{user}/received": Row(APPLICATION, 200),
     "GET /v1/admin/users/{user}/sessions": Row(APPLICATION, 200),
-    "DELETE /v1/admin/users/{user}/sessions": Row(APPLICATION, 204, is_about_accounts=True),
+    "DELETE /v1/admin/users/{user}/sessions": Row(APPLICATION, 204, changes_accounts=True),
     "GET /v1/admin/users/{user}/devices": Row(APPLICATION, 200),
     "DELETE /v1/admin/users/{user}/devices/{device}": Row(APPLICATION, 404),
 }
@@ -211,22 +211,31 @@ QUERIES: dict[str, dict[str, Any]] = {
     "GET /v1/user-search": {"q": "ann"},
 }
 
-# What each caller hears, by what a route is for. None: what the row calls ok.
-OUTSIDE = ("stranger", "removed", "banned")  # all the same: what was once is no right
-CALLERS = ("anonymous", *OUTSIDE, "muted", "member", "bare key", "wide key", "admin", "owner")
+# The expected status of each caller by the kind of a route. None: the status of the row.
+OUTSIDE = ("stranger", "removed", "banned")  # former members have no rights either
+CALLERS = (
+    "anonymous",
+    *OUTSIDE,
+    "muted",
+    "member",
+    "key without scope",
+    "key with scope",
+    "admin",
+    "owner",
+)
 MEANING: dict[Kind, dict[str, int | None]] = {
     OPEN: dict.fromkeys(CALLERS),
-    OWN: dict.fromkeys(CALLERS) | {"anonymous": 401, "bare key": 403},
+    OWN: dict.fromkeys(CALLERS) | {"anonymous": 401, "key without scope": 403},
     MEMBER: dict.fromkeys(CALLERS)
     | dict.fromkeys(OUTSIDE, 404)
-    | {"anonymous": 401, "bare key": 403},
+    | {"anonymous": 401, "key without scope": 403},
     MANAGER: dict.fromkeys(CALLERS, 403)
     | dict.fromkeys(OUTSIDE, 404)
     | {"anonymous": 401, "admin": None, "owner": None},
     SENDER: dict.fromkeys(CALLERS, 403)
     | dict.fromkeys(OUTSIDE, 404)
-    | {"anonymous": 401, "muted": None, "member": None, "wide key": None},
-    APPLICATION: dict.fromkeys(CALLERS, 403) | {"anonymous": 401, "wide key": None},
+    | {"anonymous": 401, "muted": None, "member": None, "key with scope": None},
+    APPLICATION: dict.fromkeys(CALLERS, 403) | {"anonymous": 401, "key with scope": None},
 }
 
 
@@ -244,7 +253,7 @@ RULES = rules()
 
 
 def scope_of(operation: str) -> str | None:
-    """Return the scope that a key needs; None: it is not for keys."""
+    """Return the scope that a key needs; None: keys are refused."""
     _, found, scope = RULES[operation].partition("key with scope ")
     return scope if found else None
 
@@ -261,7 +270,7 @@ _keys: dict[str, Keys] = {}
 
 @pytest.fixture
 async def keys(stack: Stack) -> Keys:
-    """API keys by the scope that they lack; "" lacks none. Made once for all rows."""
+    """API keys by the scope that they lack; "" lacks none. Created once for all rows."""
     if stack.secret not in _keys:
         made = {"": await make_key(stack, *SCOPES)}
         for scope in {scope_of(operation) for operation in ROWS if operation in RULES} - {None}:
@@ -276,46 +285,46 @@ def test_every_operation_has_a_row_in_the_matrix() -> None:
     assert set(ROWS) == set(RULES)
 
 
-def test_every_scope_that_a_route_wants_can_be_given() -> None:
-    """A key can be made for whatever is for keys."""
+def test_every_scope_required_by_a_route_exists() -> None:
+    """A key can be created for every route that accepts keys."""
     wanted = {scope for operation in RULES if (scope := scope_of(operation)) is not None}
 
     assert wanted <= set(SCOPES)
 
 
 @pytest.mark.parametrize("operation", sorted(ROWS))
-async def test_operation_answers_each_caller_as_its_row_says(
+async def test_operation_response_to_each_caller_matches_the_matrix(
     stack: Stack, client: httpx.AsyncClient, keys: Keys, new_name: NewName, operation: str
 ) -> None:
     """Anonymous, three kinds of non-members, members, keys with and without scope, the owner."""
     row, scope = ROWS[operation], scope_of(operation)
     world = await make_world(stack, client, row, new_name)
-    seq = await world.say("author")
+    seq = await world.send("author")
     expected = {**MEANING[row.kind], **row.but}
     if scope is None and row.kind is not OPEN:
-        expected["wide key"] = 403
-    found = {}
+        expected["key with scope"] = 403
+    statuses = {}
     for caller in CALLERS:
         headers, author = headers_of(world, keys, caller, scope)
         if row.kind is SENDER and caller != "muted":
-            seq = await world.say(author)
-        on = world.own_seq if row.kind is SENDER and caller == "muted" else seq
-        answer = await ask(client, operation, row, world, on, headers)
-        found[caller] = answer.status_code
-        assert answer.status_code < 500, (caller, answer.text)
+            seq = await world.send(author)
+        target = world.own_seq if row.kind is SENDER and caller == "muted" else seq
+        response = await request(client, operation, row, world, target, headers)
+        statuses[caller] = response.status_code
+        assert response.status_code < 500, (caller, response.text)
 
-    assert found == {who: row.ok if code is None else code for who, code in expected.items()}
+    assert statuses == {each: row.ok if code is None else code for each, code in expected.items()}
 
 
 def headers_of(
     world: World, keys: Keys, caller: str, scope: str | None
 ) -> tuple[dict[str, str], str]:
-    """Return what a caller sends, and who sent the message that the request is about."""
+    """Return a caller's headers, and the role that sends the message of the request."""
     match caller:
         case "anonymous":
             return {}, "second"
-        case "bare key" | "wide key":
-            key = keys[(scope or "") if caller == "bare key" else ""]
+        case "key without scope" | "key with scope":
+            key = keys[(scope or "") if caller == "key without scope" else ""]
             as_user = world.users["second"]
             return {"Authorization": f"Bearer {key}", "X-Chat-As": as_user}, "second"
         case "member":
@@ -324,7 +333,7 @@ def headers_of(
             return world.headers(caller), "author"
 
 
-async def ask(
+async def request(
     client: httpx.AsyncClient,
     operation: str,
     row: Row,
@@ -332,7 +341,7 @@ async def ask(
     seq: int,
     headers: dict[str, str],
 ) -> httpx.Response:
-    """Make the request of a row."""
+    """Send the request of a row."""
     method, template = operation.split(" ")
     names = {"chat": world.chat, "seq": seq, "user": world.users["bystander"], "mid": world.mid}
     names |= {"companion": "ai-absent", "version": 1, "entry": "0123456789abcdef"}

@@ -1,4 +1,4 @@
-"""Fields that clients may send and receive (API3, rows 12, 13 and 28), from the types."""
+"""Fields of request and response bodies (API3, rows 12, 13 and 28), checked on their types."""
 
 from __future__ import annotations
 
@@ -18,28 +18,39 @@ from tests.support.apiparts import open_offline_container
 
 Bodies = dict[str, type[msgspec.Struct]]
 DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text("utf-8"))
-# Browsers put more into a subscription than we read.
-OPEN = {"ChatNotifications", "NewPushSubscription", "PushKeys"}
-# Bounded by a parser and not by their type, in characters and bytes; its test is named in row 28 of
-# docs/security.md. The whole body has at most 64 KB.
-PARSED = {"auth", "body", "emoji", "endpoint", "name", "p256dh", "token", "tools", "topic", "until"}
-# What nobody but its owner, or the host application, is ever told: by the name of the field.
+# Browsers send more fields in a subscription than the server reads.
+WITH_UNKNOWN_FIELDS = {"ChatNotifications", "NewPushSubscription", "PushKeys"}
+# Bounded by a parser instead of their type, in characters and bytes; row 28 of docs/security.md
+# names its test. The whole body has at most 64 KB.
+BOUNDED_BY_PARSER = {
+    "auth",
+    "body",
+    "emoji",
+    "endpoint",
+    "name",
+    "p256dh",
+    "token",
+    "tools",
+    "topic",
+    "until",
+}
+# Names of fields that no response to other users may have.
 PRIVATE = {
     "api_key", "digest", "email", "generation", "hash", "hash_", "ip", "passphrase",
     "password", "refresh_token", "secret", "seed", "token",
 }  # fmt: skip
-# Who logs in is given tokens; a form for S3 has its own signature.
-GIVEN_TOKENS = {"Granted", "Login"}
+# A login response has tokens.
+WITH_TOKENS = {"Granted", "Login"}
 
 
 @pytest.fixture(scope="module")
 def bodies() -> Bodies:
-    """The type of each body that a route takes, by its name."""
+    """The type of each request body, by its name."""
     return asyncio.run(find_bodies())
 
 
 async def find_bodies() -> Bodies:
-    """Ask the routes of an API with default settings."""
+    """Return the request body types of an API with default settings."""
     settings = Settings(auth=Auth.model_validate({"secret": "0" * 32}))
     async with open_offline_container(settings) as container:
         app = create_litestar(settings, container.clock, container)
@@ -55,7 +66,7 @@ async def find_bodies() -> Bodies:
 
 
 def structs_in(cls: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
-    """The type and those of its fields."""
+    """Return the type and the struct types of its fields."""
     info = mi.type_info(cls)
     assert isinstance(info, mi.StructType)
     inner = [
@@ -67,32 +78,32 @@ def structs_in(cls: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
     return [cls, *(each for one in inner for each in structs_in(one))]
 
 
-def test_api3_body_with_a_field_that_it_does_not_have_is_refused(bodies: Bodies) -> None:
-    """Sender, seq, time and role cannot be set by naming them; typing errors are reported."""
+def test_api3_body_types_forbid_unknown_fields(bodies: Bodies) -> None:
+    """A misspelled field, or one such as `sender` or `role`, is refused."""
     assert len(bodies) > 20
     for body in bodies.values():
         for cls in structs_in(body):
             config = cls.__struct_config__
-            assert config.forbid_unknown_fields or cls.__name__ in OPEN, cls.__name__
+            assert config.forbid_unknown_fields or cls.__name__ in WITH_UNKNOWN_FIELDS, cls.__name__
 
 
-def test_api3_client_names_nothing_that_is_the_servers_to_give(bodies: Bodies) -> None:
-    """Neither a body nor a frame has a field for what a commit gives or a session is."""
-    ours = {"sender", "from", "mid", "cs", "edited", "is_admin", "scopes", "rev", "created"}
+def test_api3_clients_cannot_set_server_assigned_fields(bodies: Bodies) -> None:
+    """No body or frame has a field that the commit or the session determines."""
+    assigned = {"sender", "from", "mid", "cs", "edited", "is_admin", "scopes", "rev", "created"}
     frames_ = [cls for cls in get_args(frames.AnyClientFrame) if cls is not frames.Hello]
     for cls in (*bodies.values(), *frames_):
-        assert ours.isdisjoint(cls.__struct_encode_fields__), cls.__name__
+        assert assigned.isdisjoint(cls.__struct_encode_fields__), cls.__name__
 
 
-def test_api3_answers_have_no_field_that_is_private() -> None:
-    """Public fields are listed: no addresses, hashes, tokens or keys."""
+def test_api3_responses_have_no_private_fields() -> None:
+    """No response has addresses, hashes, tokens or keys, except login responses."""
     for name, schema in DOCUMENT["components"]["schemas"].items():
-        if name not in GIVEN_TOKENS and not _is_of_request(name):
+        if name not in WITH_TOKENS and not _is_in_request(name):
             assert PRIVATE.isdisjoint(schema.get("properties", {})), name
 
 
-def _is_of_request(name: str) -> bool:
-    """Tell whether a schema is of what clients send."""
+def _is_in_request(name: str) -> bool:
+    """Return whether a schema belongs to a request."""
     requests: set[str] = set()
     for item in DOCUMENT["paths"].values():
         for operation in item.values():
@@ -117,8 +128,8 @@ def _references(schema: Any) -> list[str]:
     return []
 
 
-def test_api3_what_is_told_of_a_person_is_exactly_this() -> None:
-    """A field more about a user is a decision, not an accident."""
+def test_api3_public_user_fields_are_exactly_as_listed() -> None:
+    """A new field about a user must be added here on purpose."""
     fields = {
         name: set(schema.get("properties", {}))
         for name, schema in DOCUMENT["components"]["schemas"].items()
@@ -137,7 +148,7 @@ def test_api3_what_is_told_of_a_person_is_exactly_this() -> None:
 
 
 def unbounded_in(cls: type[msgspec.Struct]) -> set[str]:
-    """The fields of a type whose values have no largest size."""
+    """Return the fields of a type whose values have no maximum size."""
     info = mi.type_info(cls)
     assert isinstance(info, mi.StructType)
     return {
@@ -149,7 +160,7 @@ def unbounded_in(cls: type[msgspec.Struct]) -> set[str]:
 
 
 def is_bounded(info: mi.Type) -> bool:
-    """Tell whether values of the type have a largest size."""
+    """Return whether values of the type have a maximum size."""
     match info:
         case (
             mi.IntType(ge=int(), le=int())
@@ -166,21 +177,21 @@ def is_bounded(info: mi.Type) -> bool:
         case mi.ListType(item_type=item, max_length=int()):
             return is_bounded(item)
         case mi.StructType():
-            return True  # looked at by itself
+            return True  # checked separately
     return False
 
 
 def test_row_28_every_field_of_a_body_has_a_bound(bodies: Bodies) -> None:
-    """By its type, or by a parser that a test knows; lists have a largest number, too (row 12)."""
+    """Each field is bounded by its type or by a tested parser; lists too (row 12)."""
     found = {
         name for body in bodies.values() for cls in structs_in(body) for name in unbounded_in(cls)
     }
 
-    assert found <= PARSED, found - PARSED
+    assert found <= BOUNDED_BY_PARSER, found - BOUNDED_BY_PARSER
 
 
-def test_row_13_no_field_takes_any_object(bodies: Bodies) -> None:
-    """`{"$gt": ""}` in place of a text is an error of type: no field is typed as anything."""
+def test_row_13_no_body_field_accepts_any_type(bodies: Bodies) -> None:
+    """`{"$gt": ""}` instead of a text is a type error: no field has type Any or Raw."""
     for body in bodies.values():
         for cls in structs_in(body):
             info = mi.type_info(cls)

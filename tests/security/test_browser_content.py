@@ -1,7 +1,7 @@
-"""What people say, call a group or call a file is text in a browser, whatever it is (section 5).
+"""User content in a browser is shown as text: messages, group names and file names (section 5).
 
-One page is loaded, and a hundred attacks of each kind are on it. They reach it past the rules of
-the API, which would refuse most names of files: the page has to be safe without them.
+One page shows a hundred attacks of each kind. File names bypass the checks of the API, which would
+refuse most of them: the page must be safe without these checks.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ ATTACKS = [text for text in PAYLOADS if text.isprintable()] + [
 
 
 async def send_files(web: WebStack, writer: RawChat, chat: str, names: list[str]) -> None:
-    """Send files of these names, ten in each message; the API is not asked what it thinks."""
+    """Send files with these names, ten per message, bypassing the checks of the API."""
     now = int(time.time())
     async with open_hot(Redis(url=web.stack.redis_url, call_timeout_s=20)) as hot:
         files = SendableFiles(hot)
         for at in range(0, len(names), FILES_AT_ONCE):
-            made = [
+            batch = [
                 File(
                     id=new_id(),
                     owner=UserId(writer.user),
@@ -84,13 +84,13 @@ async def send_files(web: WebStack, writer: RawChat, chat: str, names: list[str]
                 )
                 for name in names[at : at + FILES_AT_ONCE]
             ]
-            for file in made:
+            for file in batch:
                 await files.put(file, now, is_update=True)
-            attachments = [file.id for file in made]
+            attachments = [file.id for file in batch]
             await writer.say(chat, f"files from {at}", attachments=attachments)
 
 
-# What no code of the page does, it could not do: its policy requires Trusted Types.
+# The page cannot insert markup from text: its policy requires Trusted Types.
 MARKUP = """() => {
   const errorOf = (attempt) => {
     try { attempt(); return "none"; } catch (error) { return error.name; }
@@ -134,7 +134,7 @@ def letters_of(text: str) -> str:
 
 
 async def read_chat(person: Visitor, title: str, last: int) -> dict[int, str]:
-    """Open a chat; return letters of its messages by seq. Nothing in it was made from a text."""
+    """Open a chat; return the letters of its messages by seq. Check that no text became markup."""
     await person.open_chat(title)
     await expect(person.page.get_by_role("log").get_by_role("article").first).to_be_visible()
     texts, elements, attributes = await person.page.evaluate(READ_ALL, last)
@@ -143,10 +143,10 @@ async def read_chat(person: Visitor, title: str, last: int) -> dict[int, str]:
     return {int(seq): letters_of(text) for seq, text in texts.items()}
 
 
-async def test_section_5_a_hundred_attacks_in_texts_names_and_file_names_are_text(
+async def test_section_5_attacks_in_messages_names_and_file_names_are_shown_as_text(
     web: WebStack, visit: Visit
 ) -> None:
-    """Each is shown as it was written; none runs, adds an element, or is stopped by the policy."""
+    """Each is shown as written; none runs, adds an element, or triggers the policy."""
     ann, ben = web.new_users(2)
     attacks = list(dict.fromkeys(ATTACKS))
     names = [text for text in attacks if len(text) <= NAME_CHARS_MAX]
@@ -169,7 +169,7 @@ async def test_section_5_a_hundred_attacks_in_texts_names_and_file_names_are_tex
     for name in names[:GROUPS]:
         await expect(bob.page.get_by_role("link").filter(has_text=name).first).to_be_visible()
 
-    files = -(-len(attacks) // FILES_AT_ONCE)  # messages with files come first
+    files = -(-len(attacks) // FILES_AT_ONCE)  # the messages with files come first
     shown = await read_chat(bob, ann, ends[0])
     for number, text in enumerate(attacks):
         assert letters_of(text) in shown[files + number + 1]

@@ -1,4 +1,4 @@
-"""Secrets are kept nowhere (security.md 2, row 21): marked ones are sent through and looked for."""
+"""Secrets are not stored or logged (row 21): unique ones are sent, then searched everywhere."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ NewName = Callable[[str], str]
 async def test_row_21_no_secret_is_logged_or_stored(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName
 ) -> None:
-    """Passwords right and wrong, tokens, refresh tokens and keys leave no copy behind."""
+    """No log, Redis key or table has a password, token, refresh token, key or server secret."""
     user, mark = new_name("zoe"), secrets.token_hex(8)
-    words = {name: f"canary {name} {mark}" for name in ("first", "second", "wrong")}
+    passwords = {name: f"canary {name} {mark}" for name in ("first", "second", "wrong")}
     repeat = {"Idempotency-Key": f"key-{mark}"}
 
     async def post(path: str, body: dict[str, str], **headers: str) -> httpx.Response:
         return await client.post(path, json=body, headers={**repeat, **headers})
 
-    first = {"user": user, "password": words["first"]}
+    first = {"user": user, "password": passwords["first"]}
     granted = (await post("/v1/auth/register", first)).json()
-    wrong = await post("/v1/auth/login", {"user": user, "password": words["wrong"]})
-    odd = await post("/v1/auth/login", {"user": user, "passwort": words["wrong"]})
-    change = {"current": words["first"], "password": words["second"]}
+    wrong = await post("/v1/auth/login", {"user": user, "password": passwords["wrong"]})
+    misspelled = await post("/v1/auth/login", {"user": user, "passwort": passwords["wrong"]})
+    change = {"current": passwords["first"], "password": passwords["second"]}
     changed = await client.put("/v1/me/password", json=change, headers=bearer(granted["token"]))
     again = (await post("/v1/auth/refresh", {"refresh_token": granted["refresh_token"]})).json()
     key = await make_key(stack, "users:read")
@@ -46,11 +46,11 @@ async def test_row_21_no_secret_is_logged_or_stored(
     forged = again["token"][:-4] + "AAAA"
     with contextlib.suppress(Ended):
         await RawChat(user, stack.port, lambda _: forged).start()
-    codes = [each.status_code for each in (wrong, odd, changed, shown, query)]
+    codes = [each.status_code for each in (wrong, misspelled, changed, shown, query)]
     assert codes == [401, 400, 204, 200, 401]
 
     canaries = {
-        **words,
+        **passwords,
         "access token": granted["token"],
         "newer access token": again["token"],
         "forged token": forged,
@@ -60,7 +60,7 @@ async def test_row_21_no_secret_is_logged_or_stored(
         "auth.secret": stack.secret,
     }
 
-    def look() -> list[str]:
+    def find_canaries() -> list[str]:
         return [
             f"{name} in {where}"
             for found in (iter_logs(stack), iter_redis(stack), iter_tables(stack))
@@ -69,4 +69,4 @@ async def test_row_21_no_secret_is_logged_or_stored(
             if secret.encode() in content
         ]
 
-    assert await asyncio.to_thread(look) == []
+    assert await asyncio.to_thread(find_canaries) == []

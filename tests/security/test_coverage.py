@@ -1,6 +1,6 @@
-"""docs/security.md names, for each line of the list of holes, a test that exists or why not.
+"""docs/security.md names an existing test, or a reason, for each known vulnerability and rule.
 
-The names of the rows are kept here, so that none is lost from the document.
+The row names are repeated here, so that no row can be lost from the document.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ ROWS = re.findall(
 
 
 def existing_tests() -> set[str]:
-    """The names of all tests of the project."""
+    """Return the names of all tests of the project."""
     found: set[str] = set()
     for path in (ROOT / "tests").rglob("test_*.py"):
         found.update(re.findall(r"def (test_\w+)\(", path.read_text("utf-8")))
     return found
 
 
-def test_every_row_of_the_list_is_there_once() -> None:
-    """A missing row would be a gap that nobody looks for."""
+def test_every_required_row_is_present_once() -> None:
+    """The document has all rows of this module, each once."""
     assert Counter(name for name, _ in ROWS) == Counter(WANTED)
 
 
-@pytest.mark.parametrize(("row", "held_by"), ROWS, ids=[name for name, _ in ROWS])
-def test_row_is_held_by_tests_or_has_a_reason(row: str, held_by: str) -> None:
-    """Only tests, or one sentence that explains why there is none."""
-    names = re.findall(r"`(test_\w+)`", held_by)
-    is_reason = held_by.startswith(("Does not apply: ", "Not ours")) and held_by.endswith(".")
+@pytest.mark.parametrize(("row", "evidence"), ROWS, ids=[name for name, _ in ROWS])
+def test_row_names_tests_or_a_reason(row: str, evidence: str) -> None:
+    """The last column has only test names, or one sentence that explains why there are none."""
+    names = re.findall(r"`(test_\w+)`", evidence)
+    is_reason = evidence.startswith(("Does not apply: ", "Not ours")) and evidence.endswith(".")
 
-    assert is_reason or (names and not re.sub(r"`test_\w+` ?", "", held_by)), row
+    assert is_reason or (names and not re.sub(r"`test_\w+` ?", "", evidence)), row
 
 
-def test_every_test_that_is_named_exists() -> None:
-    """In tables and in words."""
+def test_every_named_test_exists() -> None:
+    """In tables and in the text."""
     named = set(re.findall(r"`(test_\w+)`", TEXT))
 
     assert len(named) > 150
@@ -67,7 +67,7 @@ def test_every_test_that_is_named_exists() -> None:
 
 
 def test_section_8_every_dependency_is_locked_by_hash() -> None:
-    """Installed packages are the reviewed ones: every line of a lock file has its hash."""
+    """Every requirement in a lock file has a version and a hash."""
     locks = [ROOT / "requirements.lock", *(ROOT / "deploy" / "dev").glob("*.lock")]
     for path in locks:
         lines = path.read_text("utf-8").replace("\\\n", " ").splitlines()
@@ -80,8 +80,8 @@ def test_section_8_every_dependency_is_locked_by_hash() -> None:
     assert "--require-hashes" in setup and "npm ci" in setup
 
 
-def test_section_8_report_has_an_address_and_times() -> None:
-    """A finder of a vulnerability knows where to report it and what to expect."""
+def test_section_8_security_policy_has_contact_and_response_times() -> None:
+    """SECURITY.md explains where to report a vulnerability and when to expect a response."""
     text = (ROOT / "SECURITY.md").read_text("utf-8")
 
     assert "Report a vulnerability" in text

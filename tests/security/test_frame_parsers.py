@@ -1,4 +1,4 @@
-"""Section 3 on the socket: anything but plain JSON in UTF-8 changes nothing."""
+"""Frames that are not valid JSON in UTF-8 are refused (section 3)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytest_plugins = ["tests.support.stack_fixtures"]
 
 NOT_UTF8, NOT_CHAT = 1007, 3501
 DEEP = 30_000
-# The place of CHAT is taken by a chat that the one who sends is a member of.
+# CHAT is replaced by a chat of the sender.
 SEND = b'{"type":"send","id":1,"chat":"CHAT","ref":"r","body":%b}'
 FRAMES = {
     "NaN": b'{"type":"mark","id":1,"chat":"CHAT","read":NaN}',
@@ -41,10 +41,10 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("name", FRAMES)
-async def test_section_3_frame_that_is_no_plain_json_is_refused(
+async def test_section_3_frame_with_invalid_json_is_refused(
     stack: Stack, alice: RawChat, bob: RawChat, pair: str, name: str
 ) -> None:
-    """The sender gets one error or a close; the next valid frame is the first that others get."""
+    """The sender gets an error or a close; others receive only the next valid message."""
     data = FRAMES[name].replace(b"CHAT", pair.encode())
     ws = await stack.open_live(stack.port, alice.user)
     try:
@@ -58,8 +58,8 @@ async def test_section_3_frame_that_is_no_plain_json_is_refused(
     if answer.opcode == CLOSE:
         assert answer.close_code == NOT_UTF8
     else:
-        said = msgspec.json.decode(answer.payload)
-        assert (said["type"], said["code"]) in (("error", "bad_request"), ("bye", NOT_CHAT))
+        error = msgspec.json.decode(answer.payload)
+        assert (error["type"], error["code"]) in (("error", "bad_request"), ("bye", NOT_CHAT))
     await alice.say(pair, "first")
     await bob.expect_bodies(pair, ["first"])
     assert not bob.of_type("event", kind="read")

@@ -1,9 +1,9 @@
-"""A gateway under nonsense: broken handshakes and frames, and JSON and msgpack almost right.
+"""Fuzzing of a gateway: malformed handshakes and frames, and almost valid JSON and MessagePack.
 
-Rows 6, 10, 11, 15 and 18 of the list of others' holes in one test: whatever comes in costs the one
-who sent it an error or the connection, and nobody else anything. Meanwhile a bystander sends, hears
-and reads; the latencies are printed. The cases follow from the seed, the same one every time unless
-`FUZZ_SEED` names another; `FUZZ_TIMES` multiplies their number.
+Covers rows 6, 10, 11, 15 and 18 of docs/security.md: malformed input costs its sender an error or
+the connection and affects nobody else. Meanwhile two bystanders send, receive and read; their
+latencies are printed. The seed is fixed unless `FUZZ_SEED` is set; `FUZZ_TIMES` multiplies the
+number of cases.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ HOSTILE: list[Any] = [
 SUBPROTOCOLS = [
     "", "chat", "chat.v0", "CHAT.V1", "chat.v1,", "chat.v1\x00", "chat.v1.msgpackx", "a" * 4000,
 ]  # fmt: skip
-# Lengths that nothing follows, extensions, timestamps, bytes, and a byte that is never used.
+# Lengths without content, extensions, timestamps, bytes, and an unassigned byte.
 PACKED_TAILS = [
     b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xdb\xff\xff\xff\xff",
     b"\xc6\xff\xff\xff\xff", b"\xc9\xff\xff\xff\xff\x01", b"\xd4\x01\x00", b"\xc7\x00\x05",
@@ -65,115 +65,115 @@ PACKED_TAILS = [
 
 @pytest.fixture
 async def fuzzed(stack: Stack) -> AsyncIterator[Server]:
-    """A gateway of its own, whose limits let nonsense through to where it is looked at."""
-    burst = {
+    """A separate gateway whose rate limits do not reject the input before it is parsed."""
+    unlimited = {
         f"CHAT_LIMITS_{kind}": "1000000/s burst 1000000"
         for kind in ("SENDS", "REQUESTS", "CONNECTIONS", "FAILURES")
     }
-    server = stack.start_gateway(**burst)
+    server = stack.start_gateway(**unlimited)
     yield server
     server.kill()
 
 
-def broken_handshake(chance: random.Random) -> bytes:
-    """Return bytes in place of a handshake: noise, or a good one with something changed."""
+def broken_handshake(rng: random.Random) -> bytes:
+    """Return random bytes, or a valid handshake with changes."""
     data, _ = wire.build_request("127.0.0.1")
-    if chance.random() < 0.3:
-        return chance.randbytes(chance.randint(0, 600)) + b"\r\n\r\n"
-    if chance.random() < 0.2:
-        names = chance.sample(SUBPROTOCOLS, chance.randint(1, 3))
-        return wire.build_request("127.0.0.1", subprotocols=names)[0] + broken_stream(chance)
-    return mutated(data, chance)
+    if rng.random() < 0.3:
+        return rng.randbytes(rng.randint(0, 600)) + b"\r\n\r\n"
+    if rng.random() < 0.2:
+        names = rng.sample(SUBPROTOCOLS, rng.randint(1, 3))
+        return wire.build_request("127.0.0.1", subprotocols=names)[0] + broken_stream(rng)
+    return mutated(data, rng)
 
 
-def mutated(data: bytes, chance: random.Random) -> bytes:
-    """Return data with some bytes flipped, lost, or there twice."""
-    for _ in range(chance.randint(1, 4)):
-        at = chance.randrange(len(data) or 1)
-        match chance.randrange(4):
+def mutated(data: bytes, rng: random.Random) -> bytes:
+    """Return data with some bytes changed, removed, repeated or inserted."""
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(data) or 1)
+        match rng.randrange(4):
             case 0:
-                data = data[:at] + bytes([chance.randrange(256)]) + data[at + 1 :]
+                data = data[:at] + bytes([rng.randrange(256)]) + data[at + 1 :]
             case 1:
-                data = data[:at] + data[at + chance.randint(1, 8) :]
+                data = data[:at] + data[at + rng.randint(1, 8) :]
             case 2:
                 data = data[:at] + data[max(0, at - 20) :]
             case _:
-                data = data[:at] + chance.randbytes(4) + data[at:]
+                data = data[:at] + rng.randbytes(4) + data[at:]
     return data
 
 
-def broken_stream(chance: random.Random) -> bytes:
-    """Return frames of any opcode, bits and length, whole or not."""
+def broken_stream(rng: random.Random) -> bytes:
+    """Return frames with random opcodes, bits and lengths, complete or not."""
     frames = [
         build_frame(
-            chance.randrange(16),
-            chance.randbytes(chance.choice([0, 1, 3, 125, 126, 300, 70_000])),
-            fin=chance.random() < 0.7,
-            rsv=chance.choice([0, 0, 0, 1, 4, 7]),
-            mask=chance.choice([b"\1\2\3\4", b"\1\2\3\4", b"\1\2\3\4", None]),
-            length_bytes=chance.choice([None, None, None, 8]),
+            rng.randrange(16),
+            rng.randbytes(rng.choice([0, 1, 3, 125, 126, 300, 70_000])),
+            fin=rng.random() < 0.7,
+            rsv=rng.choice([0, 0, 0, 1, 4, 7]),
+            mask=rng.choice([b"\1\2\3\4", b"\1\2\3\4", b"\1\2\3\4", None]),
+            length_bytes=rng.choice([None, None, None, 8]),
         )
-        for _ in range(chance.randint(1, 5))
+        for _ in range(rng.randint(1, 5))
     ]
-    return mutated(b"".join(frames), chance) if chance.random() < 0.5 else b"".join(frames)
+    return mutated(b"".join(frames), rng) if rng.random() < 0.5 else b"".join(frames)
 
 
-def hostile_frame(chance: random.Random) -> dict[str, Any]:
-    """Return a frame of the documentation with something hostile in it."""
-    frame: dict[str, Any] = copy.deepcopy(chance.choice(EXAMPLES))
-    for _ in range(chance.randint(1, 3)):
-        name = chance.choice([*frame, "nosuch"])
-        match chance.randrange(4):
+def hostile_frame(rng: random.Random) -> dict[str, Any]:
+    """Return an example frame of the documentation with hostile values."""
+    frame: dict[str, Any] = copy.deepcopy(rng.choice(EXAMPLES))
+    for _ in range(rng.randint(1, 3)):
+        name = rng.choice([*frame, "nosuch"])
+        match rng.randrange(4):
             case 0:
                 frame.pop(name, None)
             case 1 if isinstance(frame.get(name), dict) and frame[name]:
-                inner = chance.choice(list(frame[name]))
-                frame[name] = {**frame[name], inner: chance.choice(HOSTILE)}
+                inner = rng.choice(list(frame[name]))
+                frame[name] = {**frame[name], inner: rng.choice(HOSTILE)}
             case _:
-                frame[name] = chance.choice(HOSTILE)
+                frame[name] = rng.choice(HOSTILE)
     return frame
 
 
-def almost_right(chance: random.Random) -> bytes:
-    """Return the text of a hostile frame, now and then with the JSON itself broken."""
-    frame = hostile_frame(chance)
-    text = json.dumps(frame, ensure_ascii=chance.random() < 0.5)
-    match chance.randrange(12):
+def almost_valid_json(rng: random.Random) -> bytes:
+    """Return the JSON of a hostile frame, sometimes malformed."""
+    frame = hostile_frame(rng)
+    text = json.dumps(frame, ensure_ascii=rng.random() < 0.5)
+    match rng.randrange(12):
         case 0:
-            text = text.replace("{", '{"type":"send",', 1)  # a name twice
+            text = text.replace("{", '{"type":"send",', 1)  # a duplicate name
         case 1:
             text = text.replace(":", ": NaN,", 1)
         case 2:
             text = "[" * 5_000 + text
         case 3:
-            return mutated(text.encode("utf-8", "surrogatepass"), chance)
+            return mutated(text.encode("utf-8", "surrogatepass"), rng)
         case 4:
             text = text.replace(":", ":" + '{"a":' * 5_000 + "1" + "}" * 5_000 + ',"b":', 1)
         case 5:
-            text = text[: chance.randrange(len(text))]
+            text = text[: rng.randrange(len(text))]
         case 6:
             return text.encode("utf-16", "surrogatepass")
     return text.encode("utf-8", "surrogatepass")
 
 
-def almost_packed(chance: random.Random) -> bytes:
-    """Return a hostile frame as msgpack, whole, cut, mutated, or with a hostile value behind it."""
+def almost_valid_msgpack(rng: random.Random) -> bytes:
+    """Return a hostile frame in MessagePack: truncated, mutated, or with a hostile tail."""
     try:
-        data = msgspec.msgpack.encode(hostile_frame(chance))
-    except (OverflowError, UnicodeEncodeError):  # a number or text that msgpack has no form for
+        data = msgspec.msgpack.encode(hostile_frame(rng))
+    except (OverflowError, UnicodeEncodeError):  # not representable in MessagePack
         data = b"\x81\xa4type"
-    match chance.randrange(4):
+    match rng.randrange(4):
         case 0:
-            return data[: chance.randrange(len(data))] + chance.choice(PACKED_TAILS)
+            return data[: rng.randrange(len(data))] + rng.choice(PACKED_TAILS)
         case 1:
-            return mutated(data, chance)
+            return mutated(data, rng)
         case 2:
-            return b"\x82\xa4type\xa5chats\xa2id" + chance.choice(PACKED_TAILS)
+            return b"\x82\xa4type\xa5chats\xa2id" + rng.choice(PACKED_TAILS)
     return data
 
 
-async def throw(port: int, data: bytes) -> None:
-    """Send bytes to the port and hang up once something, or nothing, has come back."""
+async def send_bytes(port: int, data: bytes) -> None:
+    """Send bytes to the port, wait briefly for a response, and disconnect."""
     ws = await RawSocket.connect(port)
     try:
         await ws.write(data)
@@ -184,8 +184,8 @@ async def throw(port: int, data: bytes) -> None:
         await ws.abort()
 
 
-async def stream(port: int, data: bytes) -> None:
-    """Open a socket as one should, then send bytes."""
+async def send_stream(port: int, data: bytes) -> None:
+    """Complete the handshake, then send bytes."""
     async with await RawSocket.open(port) as ws:
         try:
             await ws.write(data)
@@ -194,28 +194,30 @@ async def stream(port: int, data: bytes) -> None:
             pass
 
 
-async def speak(open_live: Callable[[], Any], frames: list[bytes], opcode: int = wire.TEXT) -> int:
-    """Say frames on a live session; return how many there were before it was closed."""
+async def send_frames(
+    open_live: Callable[[], Any], frames: list[bytes], opcode: int = wire.TEXT
+) -> int:
+    """Send frames in a live session; return how many were sent before it was closed."""
     async with await open_live() as ws:
         try:
-            for said, frame in enumerate(frames, 1):
+            for sent, frame in enumerate(frames, 1):
                 await ws.send(opcode, frame)
-                if said % 10 == 0:
-                    await ws.send(wire.PING, b"%d" % said)
+                if sent % 10 == 0:
+                    await ws.send(wire.PING, b"%d" % sent)
                     while (await ws.recv()).opcode not in (wire.PONG, wire.CLOSE):
                         pass
         except Ended:
-            return said
+            return sent
     return len(frames)
 
 
 class Bystander:
-    """Two users who chat all the time; every message must be acked and delivered, in order."""
+    """Two users who chat continuously; every message must be acked and delivered, in order."""
 
     def __init__(self, sender: RawChat, reader: RawChat, chat: str) -> None:
         self._sender, self._reader, self._chat = sender, reader, chat
         self.bodies: list[str] = []
-        self.latencies: dict[str, list[float]] = {"send": [], "heard": [], "history": []}
+        self.latencies: dict[str, list[float]] = {"send": [], "delivery": [], "history": []}
 
     async def run(self) -> None:
         """Chat until cancelled, between two messages."""
@@ -227,25 +229,27 @@ class Bystander:
         """Send a message, wait for its delivery, and read it in the history."""
         body = f"message {len(self.bodies)}"
         self.bodies.append(body)
-        begun = time.perf_counter()
+        started = time.perf_counter()
         await self._sender.say(self._chat, body)
-        self._note("send", begun)
-        await self._reader.expect(lambda me: me.messages(self._chat)[-1:] and self.is_all_heard())
-        self._note("heard", begun)
-        begun = time.perf_counter()
+        self._record("send", started)
+        await self._reader.expect(
+            lambda me: me.messages(self._chat)[-1:] and self.has_last_message()
+        )
+        self._record("delivery", started)
+        started = time.perf_counter()
         page = await self._reader.ask("history", chat=self._chat, limit=1)
-        self._note("history", begun)
+        self._record("history", started)
         assert [message["body"] for message in page["messages"]] == [body]
 
-    def is_all_heard(self) -> bool:
-        """True once the reader has the last message."""
+    def has_last_message(self) -> bool:
+        """Return whether the reader has the last message."""
         return bool(self._reader.messages(self._chat)[-1]["body"] == self.bodies[-1])
 
-    def _note(self, what: str, begun: float) -> None:
-        self.latencies[what].append(time.perf_counter() - begun)
+    def _record(self, what: str, started: float) -> None:
+        self.latencies[what].append(time.perf_counter() - started)
 
     def take_report(self, phase: str) -> str:
-        """Return the latencies since the last report, in words."""
+        """Return the latencies since the last report as text, and reset them."""
         parts = []
         for what, found in self.latencies.items():
             ordered = sorted(found)
@@ -257,7 +261,7 @@ class Bystander:
 
 @contextlib.asynccontextmanager
 async def chatting(bystander: Bystander) -> AsyncIterator[asyncio.Task[None]]:
-    """Have a bystander chat until the block ends; what went wrong there is raised."""
+    """Let a bystander chat until the block ends; raise its errors."""
     task = asyncio.create_task(bystander.run())
     try:
         yield task
@@ -269,43 +273,43 @@ async def chatting(bystander: Bystander) -> AsyncIterator[asyncio.Task[None]]:
 
 
 @pytest.mark.timeout(600)
-async def test_nonsense_costs_only_who_sends_it(
+async def test_malformed_input_affects_only_its_sender(
     stack: Stack, fuzzed: Server, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
-    """Beside thousands of broken inputs two people chat; the process stays healthy and small."""
+    """Two users chat during thousands of malformed inputs; the gateway stays healthy and small."""
     assert fuzzed.process is not None
-    chance, port = random.Random(SEED), fuzzed.launch.port
+    rng, port = random.Random(SEED), fuzzed.launch.port
     process = psutil.Process(fuzzed.process.pid)
     numbers = iter(range(10**9))
 
     async def open_live() -> RawSocket:
-        return await stack.open_live(port, f"nonsense-{next(numbers)}")
+        return await stack.open_live(port, f"fuzz-{next(numbers)}")
 
     async def open_packed() -> RawSocket:
         ws = await RawSocket.open(port, subprotocols=(PACKED_SUBPROTOCOL,))
-        user = f"nonsense-{next(numbers)}"
+        user = f"fuzz-{next(numbers)}"
         hello = {"type": "hello", "v": 1, "token": stack.token(user), "device": "raw"}
         await ws.send(wire.BINARY, msgspec.msgpack.encode(hello))
         welcome = msgspec.msgpack.decode((await ws.recv()).payload)
         assert welcome["type"] == "welcome", welcome
         return ws
 
-    async def one_round(share: float) -> None:
-        for make, use, count in (
-            (broken_handshake, throw, HANDSHAKES),
-            (broken_stream, stream, STREAMS),
+    async def run_round(share: float) -> None:
+        for build, send, count in (
+            (broken_handshake, send_bytes, HANDSHAKES),
+            (broken_stream, send_stream, STREAMS),
         ):
-            cases = [make(chance) for _ in range(int(count * share))]
+            cases = [build(rng) for _ in range(int(count * share))]
             for at in range(0, len(cases), 20):
-                await asyncio.gather(*(use(port, case) for case in cases[at : at + 20]))
+                await asyncio.gather(*(send(port, case) for case in cases[at : at + 20]))
         left = int(FRAMES * share)
         while left > 0:
-            frames = [almost_right(chance) for _ in range(min(left, FRAMES_AT_ONCE))]
-            left -= await speak(open_live, frames)
+            frames = [almost_valid_json(rng) for _ in range(min(left, FRAMES_AT_ONCE))]
+            left -= await send_frames(open_live, frames)
         left = int(PACKED * share)
         while left > 0:
-            frames = [almost_packed(chance) for _ in range(min(left, FRAMES_AT_ONCE))]
-            left -= await speak(open_packed, frames, wire.BINARY)
+            frames = [almost_valid_msgpack(rng) for _ in range(min(left, FRAMES_AT_ONCE))]
+            left -= await send_frames(open_packed, frames, wire.BINARY)
 
     async with (
         stack.chat_of(alice.user, port=port, device="busy") as sender,
@@ -316,9 +320,9 @@ async def test_nonsense_costs_only_who_sends_it(
             await bystander.chat_once()
         print(bystander.take_report("calm"))  # noqa: T201  # shown by pytest -rP
         async with chatting(bystander):
-            await one_round(0.4)
+            await run_round(0.4)
             before = process.memory_info().rss
-            await one_round(0.6)
+            await run_round(0.6)
         print(bystander.take_report("fuzzed"))  # noqa: T201
         assert [m["body"] for m in reader.messages(pair)][: len(bystander.bodies) - 1] == (
             bystander.bodies[:-1]
@@ -331,6 +335,6 @@ async def test_nonsense_costs_only_who_sends_it(
     async with stack.chat_of(bob.user, port=port, device="late") as late:
         await alice.say(pair, "still here")
         await late.expect(lambda me: [m["body"] for m in me.messages(pair)][-1:] == ["still here"])
-    said = fuzzed.log_path.read_text(errors="replace")
-    assert "Traceback" not in said, said[said.index("Traceback") - 500 :][:3000]
-    assert '"level":"error"' not in said.replace(" ", "")
+    log = fuzzed.log_path.read_text(errors="replace")
+    assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:3000]
+    assert '"level":"error"' not in log.replace(" ", "")

@@ -1,6 +1,6 @@
-"""The HTTP server at its edges: rows 9, 15, 18, 25, 33, 34 and the parsers of section 3, over TCP.
+"""Malformed HTTP requests: rows 9, 15, 18, 25, 33, 34 and the parsers of section 3, over TCP.
 
-Requests are written byte by byte here: a client library would mend most of them.
+Requests are written as bytes, because a client library would correct most of them.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ DEADLINE_S = 20
 DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text("utf-8"))
 
 
-class Answer(NamedTuple):
-    """Everything received until the server closed."""
+class Received(NamedTuple):
+    """Everything received until the server closed the connection."""
 
     raw: bytes
 
     @property
     def statuses(self) -> list[int]:
-        """The statuses of the answers, one after the other."""
+        """The statuses of the responses, in order."""
         lines = [line for line in self.raw.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
         return [int(line.split()[1]) for line in lines]
 
     @property
     def head(self) -> bytes:
-        """The head of the first answer, in small letters."""
+        """The head of the first response, in lower case."""
         return self.raw.partition(b"\r\n\r\n")[0].lower()
 
 
-async def talk(server: Server, data: bytes) -> Answer:
-    """Send bytes and read until the server hangs up."""
+async def exchange(server: Server, data: bytes) -> Received:
+    """Send bytes and read until the server closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.launch.port)
     try:
         writer.write(data)
         async with asyncio.timeout(DEADLINE_S):
-            return Answer(await reader.read())
+            return Received(await reader.read())
     except ConnectionError:
-        return Answer(b"")
+        return Received(b"")
     finally:
         writer.close()
 
 
 def post(path: str, body: bytes, *headers: bytes) -> bytes:
-    """A plain request with a body of JSON, and the connection closed after it."""
+    """Return a request with a JSON body that closes the connection."""
     lines = [
         b"POST " + path.encode() + b" HTTP/1.1",
         b"Host: chat.example",
@@ -66,7 +66,7 @@ def post(path: str, body: bytes, *headers: bytes) -> bytes:
     return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
 
-HIDDEN = b"GET /v1/me HTTP/1.1\r\nHost: chat.example\r\n\r\n"
+SMUGGLED = b"GET /v1/me HTTP/1.1\r\nHost: chat.example\r\n\r\n"
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ HIDDEN = b"GET /v1/me HTTP/1.1\r\nHost: chat.example\r\n\r\n"
     ],
     ids=str,
 )
-async def test_row_34_request_with_two_ends_is_refused(
-    people_api: Server, lines: list[bytes]
+async def test_row_34_request_with_ambiguous_length_is_refused(
+    accounts_api: Server, lines: list[bytes]
 ) -> None:
-    """The end of a request is unambiguous; a smuggled request is never answered."""
+    """The request is refused and closes the connection; the smuggled request gets no response."""
     head = b"\r\n".join([b"POST /v1/auth/login HTTP/1.1", b"Host: chat.example", *lines])
 
-    answer = await talk(people_api, head + b"\r\n\r\n0\r\n\r\n" + HIDDEN)
+    answer = await exchange(accounts_api, head + b"\r\n\r\n0\r\n\r\n" + SMUGGLED)
 
     assert answer.statuses in ([400], [501]), answer.raw
     assert b"connection: close" in answer.head
@@ -112,11 +112,9 @@ async def test_row_34_request_with_two_ends_is_refused(
     ],
     ids=str,
 )
-async def test_row_33_header_that_is_more_than_one_line_is_refused(
-    people_api: Server, line: bytes
-) -> None:
-    """No bare CR, no NUL, no second Host. (A bare LF ends a line: RFC 9112 section 2.2.)"""
-    answer = await talk(people_api, b"GET / HTTP/1.1\r\nHost: a\r\n" + line + b"\r\n\r\n")
+async def test_row_33_malformed_header_line_is_refused(accounts_api: Server, line: bytes) -> None:
+    """No bare CR, NUL or second Host. (A bare LF ends a line: RFC 9112, section 2.2.)"""
+    answer = await exchange(accounts_api, b"GET / HTTP/1.1\r\nHost: a\r\n" + line + b"\r\n\r\n")
 
     assert answer.statuses == [400], answer.raw
     assert b"x=1" not in answer.head
@@ -136,14 +134,14 @@ BREAK = "%0d%0aSet-Cookie:%20x=1%0d%0a%0d%0a"
         f"/v1/chats?cursor={BREAK}",
     ],
 )
-async def test_row_33_line_break_in_a_path_is_in_no_header(
-    stack: Stack, people_api: Server, path: str
+async def test_row_33_line_break_in_a_path_is_not_in_response_headers(
+    stack: Stack, accounts_api: Server, path: str
 ) -> None:
-    """A client's input returns only in JSON bodies, escaped."""
+    """User input is returned only in JSON bodies, escaped."""
     token = stack.token("zoe-of-breaks").encode()
     request = f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n".encode()
 
-    answer = await talk(people_api, request + b"Authorization: Bearer " + token + b"\r\n\r\n")
+    answer = await exchange(accounts_api, request + b"Authorization: Bearer " + token + b"\r\n\r\n")
 
     assert len(answer.statuses) == 1 and answer.statuses[0] < 500, answer.raw
     assert b"x=1" not in answer.head
@@ -167,17 +165,17 @@ async def test_row_33_line_break_in_a_path_is_in_no_header(
         "/.git/config",
     ],
 )
-async def test_row_25_path_leads_to_no_file(people_api: Server, path: str) -> None:
-    """Pages are a list made at the start; a request never names a file."""
+async def test_row_25_path_traversal_serves_no_file(accounts_api: Server, path: str) -> None:
+    """Static files are listed at startup; a path never refers to the file system."""
     request = f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode()
 
-    answer = await talk(people_api, request)
+    answer = await exchange(accounts_api, request)
 
     assert answer.statuses in ([404], [400]), answer.raw
     assert b"root:" not in answer.raw
 
 
-DEEP = 30_000  # as deep as fits into a body
+DEEP = 30_000  # nearly the maximum depth in a body of 64 KB
 BODIES = {
     "NaN": b'{"user":NaN,"password":"x"}',
     "Infinity": b'{"user":"a","password":-Infinity}',
@@ -186,7 +184,7 @@ BODIES = {
     "lone surrogate": rb'{"user":"\ud800","password":"x"}',
     "surrogates in the wrong order": rb'{"user":"\udc00\ud800","password":"x"}',
     "nested arrays": b'{"user":' + b"[" * DEEP + b"]" * DEEP + b"}",
-    "nested arrays that stay open": b"[" * (2 * DEEP),
+    "unclosed nested arrays": b"[" * (2 * DEEP),
     "nested objects": b'{"a":' * 10_000 + b"1" + b"}" * 10_000,
     "NUL in a name": rb'{"user":"a\u0000b","password":"correct horse"}',
     "raw NUL": b'{"user":"a\x00b","password":"x"}',
@@ -195,34 +193,32 @@ BODIES = {
     "surrogate in UTF-8": b'{"user":"\xed\xa0\x80","password":"x"}',
     "beyond Unicode": b'{"user":"\xf4\x90\x80\x80","password":"x"}',
     "UTF-16": '{"user":"a"}'.encode("utf-16"),
-    "an object in place of a text": b'{"user":{"$gt":""},"password":{"$ne":""}}',
-    "an array in place of a text": b'{"user":["a"],"password":["x"]}',
-    "another field": b'{"user":"a","password":"x","role":"admin"}',
-    "nothing": b"",
-    "two texts": b'{"user":"a","password":"x"}{"user":"b","password":"x"}',
+    "object instead of string": b'{"user":{"$gt":""},"password":{"$ne":""}}',
+    "array instead of string": b'{"user":["a"],"password":["x"]}',
+    "unknown field": b'{"user":"a","password":"x","role":"admin"}',
+    "empty": b"",
+    "two documents": b'{"user":"a","password":"x"}{"user":"b","password":"x"}',
     "comment": b'{"user":"a"/**/,"password":"x"}',
 }
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_section_3_body_that_is_no_plain_json_is_refused(
-    people_api: Server, name: str
-) -> None:
-    """A problem document with status 400, whatever the parser reports, and never a failure."""
-    answer = await talk(people_api, post("/v1/auth/register", BODIES[name]))
+async def test_section_3_body_with_invalid_json_is_refused(accounts_api: Server, name: str) -> None:
+    """Every invalid body gets a problem document with status 400."""
+    answer = await exchange(accounts_api, post("/v1/auth/register", BODIES[name]))
 
     assert answer.statuses == [400], answer.raw
     assert b"application/problem+json" in answer.head
     assert b"Traceback" not in answer.raw and b"litestar" not in answer.raw.lower()
 
 
-async def test_section_3_name_that_is_there_twice_is_one_user(
-    client: httpx.AsyncClient, people_api: Server
+async def test_section_3_duplicate_json_name_has_its_last_value(
+    client: httpx.AsyncClient, accounts_api: Server
 ) -> None:
-    """The last value wins, for the check and for what is stored alike: there is one parser."""
+    """Validation and storage use the same value: the last one."""
     body = b'{"user":"Bad User!","user":"twice-named","password":"%s"}' % PASSWORD.encode()
 
-    answer = await talk(people_api, post("/v1/auth/register", body))
+    answer = await exchange(accounts_api, post("/v1/auth/register", body))
 
     assert answer.statuses == [201], answer.raw
     granted = json.loads(answer.raw.partition(b"\r\n\r\n")[2])
@@ -239,10 +235,10 @@ async def test_section_3_name_that_is_there_twice_is_one_user(
         ("application/x-msgpack", 400),
     ],
 )
-async def test_api6_form_of_another_page_is_no_request(
+async def test_api6_form_submission_from_another_site_is_refused(
     client: httpx.AsyncClient, type_: str, status: int
 ) -> None:
-    """A form that a browser sends without a preflight is not read as JSON."""
+    """Content types that a browser sends without a preflight are refused."""
     body = b"user=zoe&password=correct+horse+battery"
 
     answer = await client.post("/v1/auth/register", content=body, headers={"Content-Type": type_})
@@ -250,41 +246,41 @@ async def test_api6_form_of_another_page_is_no_request(
     assert answer.status_code == status, answer.text
 
 
-async def test_section_6_body_at_the_limit_is_read_and_beyond_it_refused(
+async def test_section_6_body_beyond_64_kb_is_refused(
     client: httpx.AsyncClient,
 ) -> None:
-    """64 KB, counted during the read, whatever the headers say."""
+    """The limit applies to the bytes read, also without a Content-Length header."""
 
     async def chunks(size: int) -> object:
         yield b'{"user":"'
         for _ in range(size // 4096):
             yield b"x" * 4096
 
-    at = b'{"user":"' + b"x" * (65_536 - 11) + b'"}'
-    assert len(at) == 65_536
+    at_limit = b'{"user":"' + b"x" * (65_536 - 11) + b'"}'
+    assert len(at_limit) == 65_536
 
-    read = await client.post("/v1/auth/register", content=at)
-    beyond = await client.post("/v1/auth/register", content=at + b" ")
+    accepted = await client.post("/v1/auth/register", content=at_limit)
+    beyond = await client.post("/v1/auth/register", content=at_limit + b" ")
     streamed = await client.post("/v1/auth/register", content=chunks(131_072))  # type: ignore[arg-type]
 
-    assert [each.status_code for each in (read, beyond, streamed)] == [400, 413, 413]
+    assert [each.status_code for each in (accepted, beyond, streamed)] == [400, 413, 413]
 
 
-def lines_of(number: int, size: int) -> bytes:
+def header_lines(number: int, size: int) -> bytes:
     return b"".join(b"X-%d: %b\r\n" % (each, b"a" * size) for each in range(number))
 
 
-async def test_section_6_head_beyond_16_kb_is_refused(people_api: Server) -> None:
-    """Many headers or long ones: a head has a bound."""
+async def test_section_6_head_beyond_16_kb_is_refused(accounts_api: Server) -> None:
+    """The limit applies to the length of a header and to their number."""
     small = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
 
-    good = await talk(people_api, small + lines_of(10, 1000) + b"\r\n")
-    long = await talk(people_api, small + lines_of(1, 200_000) + b"\r\n")
-    many = await talk(people_api, small + lines_of(20_000, 10) + b"\r\n")
+    good = await exchange(accounts_api, small + header_lines(10, 1000) + b"\r\n")
+    long = await exchange(accounts_api, small + header_lines(1, 200_000) + b"\r\n")
+    many = await exchange(accounts_api, small + header_lines(20_000, 10) + b"\r\n")
 
     assert good.statuses == [200]
     assert all(each.statuses in ([], [400], [431]) for each in (long, many))
-    assert (await talk(people_api, small + b"\r\n")).statuses == [200]
+    assert (await exchange(accounts_api, small + b"\r\n")).statuses == [200]
 
 
 PATHS = [
@@ -301,8 +297,10 @@ PATHS = [
 ]
 
 
-async def test_section_5_every_answer_is_fenced_in(client: httpx.AsyncClient) -> None:
-    """Each path, with each method: the policy, no sniffing, nothing for other origins."""
+async def test_section_5_every_response_has_the_browser_security_headers(
+    client: httpx.AsyncClient,
+) -> None:
+    """Every path and method: CSP, nosniff, no referrer, and no access from other origins."""
     for path in PATHS:
         for method in ("GET", "POST", "OPTIONS", "TRACE", "HEAD", "NOSUCH"):
             answer = await client.request(
@@ -331,11 +329,11 @@ async def test_section_5_every_answer_is_fenced_in(client: httpx.AsyncClient) ->
     "origin",
     ["null", "https://evil.example", "{here}.evil.example", "{here}:1", "http://u@{host}", "{up}"],
 )
-async def test_row_09_cookie_with_a_foreign_origin_is_of_no_use(
-    client: httpx.AsyncClient, people_api: Server, origin: str
+async def test_row_09_refresh_cookie_with_a_foreign_origin_is_refused(
+    client: httpx.AsyncClient, accounts_api: Server, origin: str
 ) -> None:
-    """An origin is compared as a whole: no suffix, no other port, no user before it."""
-    here = people_api.endpoint
+    """The complete origin is compared: no suffix, other port or user information is accepted."""
+    here = accounts_api.endpoint
     given = origin.format(here=here, host=here.removeprefix("http://"), up=here.upper() + "0")
     headers = {"X-Chat-Client": "web", "Origin": given, "Cookie": "chat_refresh=anything"}
 

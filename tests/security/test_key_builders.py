@@ -1,7 +1,7 @@
-"""Keys of all stores (security.md 7): two different things never share one.
+"""Key builders of all stores (section 7): different entities never have the same key.
 
-The builders are found by their signatures, so that a new one is tested as soon as it exists. Ids
-are of the grammar that the edge enforces; that it does, is for tests/unit/domain/test_ids.py.
+The builders are found by their signatures, so that new ones are tested, too. Ids follow the grammar
+that is validated at the edge (tests/unit/domain/test_ids.py).
 """
 
 from __future__ import annotations
@@ -33,23 +33,22 @@ _ROWS = {
 }
 
 
-def build(keys: Keys, name: str, words: list[str]) -> tuple[str, tuple[object, ...]]:
-    """Return a key, and what it stands for."""
+def build(keys: Keys, name: str, ids_: list[str]) -> tuple[str, tuple[object, ...]]:
+    """Return a key, and its builder with the arguments."""
     kinds = BUILDERS[name]
     given_: list[Any] = [
-        len(word) if kind == "int" else word for kind, word in zip(kinds, words, strict=False)
+        len(id_) if kind == "int" else id_ for kind, id_ in zip(kinds, ids_, strict=False)
     ]
     return getattr(keys, name)(*given_), (name, *given_)
 
 
-def test_section_7_builders_of_redis_keys_are_found() -> None:
-    """Each takes ids and numbers of partitions, nothing that could be any text."""
+def test_section_7_redis_key_builders_take_only_ids_and_numbers() -> None:
+    """The listed exceptions take internal names, addresses, file ids, networks, days or digests."""
     known = {"ChatId", "UserId", "Ref", "GatewayId", "int", "str"}
     texts = {name for name, kinds in BUILDERS.items() if "str" in kinds}
 
     assert len(BUILDERS) > 30
     assert {kind for kinds in BUILDERS.values() for kind in kinds} <= known
-    # A word of ours, an address, an id of a file, a network or device; a day; a digest.
     costs = {"cost_units", "cost_reads", "cost_writes", "cost_flushes"}
     assert texts == {"lease", "limit", "file", "login_attempts", "preview"} | costs
 
@@ -61,20 +60,20 @@ def test_section_7_builders_of_redis_keys_are_found() -> None:
     st.lists(close_ids, min_size=3, max_size=3),
     st.lists(close_ids, min_size=3, max_size=3),
 )
-def test_section_7_redis_keys_of_different_things_differ(
+def test_section_7_redis_key_builders_are_injective(
     partitions: int, one: str, other: str, first: list[str], second: list[str]
 ) -> None:
-    """Equal keys are of the same kind and the same ids, whatever builder there is."""
+    """Two keys are equal only if builder and arguments are equal."""
     keys = Keys(partitions)
 
-    (key, thing), (other_key, other_thing) = build(keys, one, first), build(keys, other, second)
+    (key, source), (other_key, other_source) = build(keys, one, first), build(keys, other, second)
 
-    assert (key == other_key) == (thing == other_thing)
+    assert (key == other_key) == (source == other_source)
 
 
 @given(st.text(max_size=12))
-def test_section_7_text_that_is_no_id_makes_no_key(text: str) -> None:
-    """Text that could end a hash tag or name another user or chat is refused at the edge."""
+def test_section_7_invalid_id_is_refused_before_building_a_key(text: str) -> None:
+    """A valid id cannot close a hash tag or add a part to a key."""
     try:
         name = ids.parse_id(text, "user")
     except BadRequest:
@@ -87,8 +86,8 @@ def test_section_7_text_that_is_no_id_makes_no_key(text: str) -> None:
 
 
 @pytest.mark.parametrize("character", [*"#{}:*?[]\\/.\"' \t\r\n\0", "\u202e", "é", "\ud800", ""])
-def test_section_7_character_that_means_something_is_in_no_id(character: str) -> None:
-    """Of Redis, DynamoDB, S3, paths, logs or headers."""
+def test_section_7_id_with_special_character_is_refused(character: str) -> None:
+    """Characters with a meaning in Redis, DynamoDB, S3, paths, logs or headers."""
     with pytest.raises(BadRequest):
         ids.parse_id(f"a{character}" if character else "", "user")
 
@@ -102,16 +101,16 @@ Builder = Callable[..., str]
     st.lists(close_ids, min_size=3, max_size=3),
     st.lists(close_ids, min_size=3, max_size=3),
 )
-def test_section_7_rows_of_different_things_differ(
+def test_section_7_directory_key_builders_are_injective(
     one: str, other: str, first: list[str], second: list[str]
 ) -> None:
-    """The same for keys of the directory: their words are closed by a delimiter."""
+    """The same for keys of the directory table, whose parts end with a delimiter."""
 
-    def row(name: str, words: list[str]) -> tuple[str, tuple[str, ...]]:
+    def row(name: str, ids_: list[str]) -> tuple[str, tuple[str, ...]]:
         builder: Builder = _ROWS[name]
-        used = words[: len(inspect.signature(builder).parameters)]
+        used = ids_[: len(inspect.signature(builder).parameters)]
         return builder(*used), (name, *used)
 
-    (key, thing), (other_key, other_thing) = row(one, first), row(other, second)
+    (key, source), (other_key, other_source) = row(one, first), row(other, second)
 
-    assert (str(key) == str(other_key)) == (thing == other_thing)
+    assert (str(key) == str(other_key)) == (source == other_source)

@@ -1,4 +1,4 @@
-"""Keys by URL: fetched by those who may, kept for all, renewed, and never asked for too often."""
+"""Key sets by URL: fetched by the worker, cached in Redis, refreshed, and rate limited."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from chatserver.outbound.document_fetch import fetch_document
 from chatserver.outbound.http_client import open_outbound
 from chatserver.service.access.host_keyring import KeyFetcher, KeyRing
 from chatserver.service.access.token_authentication import TokenAuthentication
-from tests.security.support.tokens import EC, ED, OURS, KeyServer, jwk, key_set, signed
+from tests.security.support.tokens import EC, ED, SERVER_SECRET, KeyServer, jwk, key_set, signed
 
 
 @pytest.fixture
 async def key_server() -> AsyncIterator[KeyServer]:
-    """A server of keys on loopback."""
+    """A key server on loopback."""
     made = KeyServer()
-    async with await asyncio.start_server(made.talk, "127.0.0.1", 0) as server:
+    async with await asyncio.start_server(made.handle, "127.0.0.1", 0) as server:
         made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
         yield made
 
 
-class Door:
-    """A process: its keys, and who may come in."""
+class Process:
+    """A process with a key ring and token authentication."""
 
     def __init__(
         self, hot: HotClient, auth: config.Auth, get: Callable[[], Awaitable[bytes]]
@@ -49,13 +49,15 @@ class Door:
             activate=tokens.use_key_set,
             clock=SystemClock(),
         )
-        self.entrance = TokenAuthentication(tokens, Revocations(hot, auth.token_s_max), self.ring)
+        self.authentication = TokenAuthentication(
+            tokens, Revocations(hot, auth.token_s_max), self.ring
+        )
 
 
 def settings(url: str, **more: int) -> config.Auth:
     return config.Auth.model_validate(
         {
-            "secret": OURS,
+            "secret": SERVER_SECRET,
             "local_accounts": False,
             "host_algorithm": "EdDSA",
             "host_jwks_url": url,
@@ -68,7 +70,7 @@ def settings(url: str, **more: int) -> config.Auth:
 async def open_fetcher(
     hot: HotClient, auth: config.Auth, *, allowed: str = "127.0.0.0/8"
 ) -> AsyncIterator[KeyFetcher]:
-    """The outbound client, as `workers.rpc` and the API have it."""
+    """Open the fetcher of `workers.rpc` and the API."""
     async with open_outbound(config.Outbound(allow_private=[allowed])) as outbound:
         yield KeyFetcher(
             settings=auth,
@@ -80,56 +82,60 @@ async def open_fetcher(
 
 
 @pytest.mark.constants({"chatserver.service.access.host_keyring.JWKS_REFETCH_S": 1})
-async def test_key_that_is_rotated_in_is_found_and_made_up_names_cost_nothing(
+async def test_rotated_key_is_fetched_and_unknown_key_ids_are_rate_limited(
     redis_url: str, key_server: KeyServer
 ) -> None:
-    """A new key is fetched when its first token comes; a flood of made-up names asks once."""
+    """A new key is fetched with its first token; unknown key ids cause one fetch per second."""
     auth = settings(key_server.url)
     key_server.body = key_set(jwk(ED, "k1"))
     async with (
         open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot,
         open_fetcher(hot, auth) as fetcher,
     ):
-        door, began = Door(hot, auth, fetcher.get), time.monotonic()
+        process, started = Process(hot, auth, fetcher.get), time.monotonic()
 
-        assert (await door.entrance.authenticate(signed(ED, "EdDSA", None, kid="k1"))).user == "zoe"
+        assert (
+            await process.authentication.authenticate(signed(ED, "EdDSA", None, kid="k1"))
+        ).user == "zoe"
         for number in range(50):
             with pytest.raises(Unauthenticated):
-                await door.entrance.authenticate(signed(ED, "EdDSA", None, kid=f"made-up-{number}"))
+                await process.authentication.authenticate(
+                    signed(ED, "EdDSA", None, kid=f"unknown-{number}")
+                )
 
-        # One for each second that it took, and one for the key that there is.
-        assert key_server.count <= 2 + (time.monotonic() - began)
+        # One fetch for each second of the test, and one for the existing key.
+        assert key_server.count <= 2 + (time.monotonic() - started)
 
 
-async def test_gateway_takes_keys_that_others_fetched(
+async def test_gateway_uses_the_key_set_fetched_by_a_worker(
     redis_url: str, key_server: KeyServer
 ) -> None:
-    """A process that may not call outside reads the copy, and asks those who may."""
+    """Gateways do not make outbound requests: they read the copy in Redis or ask the worker."""
     auth = settings(key_server.url)
     key_server.body = key_set(jwk(ED, "k1"), jwk(EC, "other"))
-    asked = 0
+    calls = 0
     async with (
         open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot,
         open_fetcher(hot, auth) as fetcher,
     ):
 
-        async def ask_worker() -> bytes:
-            nonlocal asked
-            asked += 1
+        async def call_worker() -> bytes:
+            nonlocal calls
+            calls += 1
             return await fetcher.get()
 
-        first, second = Door(hot, auth, ask_worker), Door(hot, auth, ask_worker)
+        first, second = Process(hot, auth, call_worker), Process(hot, auth, call_worker)
         token = signed(ED, "EdDSA", None, kid="k1")
-        assert (await first.entrance.authenticate(token)).user == "zoe"
-        assert (await second.entrance.authenticate(token)).user == "zoe"
+        assert (await first.authentication.authenticate(token)).user == "zoe"
+        assert (await second.authentication.authenticate(token)).user == "zoe"
 
-        assert (asked, key_server.count) == (1, 1)
+        assert (calls, key_server.count) == (1, 1)
 
 
 async def test_api7_key_set_at_a_private_address_is_not_fetched(
     redis_url: str, key_server: KeyServer
 ) -> None:
-    """The URL is the operator's, and still does not reach into the machine unless allowed."""
+    """Also for URLs set by the operator, private addresses must be allowed explicitly."""
     auth = settings(key_server.url)
     key_server.body = key_set(jwk(ED, "k1"))
     async with (
@@ -143,8 +149,10 @@ async def test_api7_key_set_at_a_private_address_is_not_fetched(
 
 
 @pytest.mark.constants({"chatserver.service.access.host_keyring.JWKS_REFETCH_S": 1})
-async def test_bad_key_set_replaces_no_good_one(redis_url: str, key_server: KeyServer) -> None:
-    """An error page at the URL locks nobody out."""
+async def test_invalid_key_set_does_not_replace_a_valid_one(
+    redis_url: str, key_server: KeyServer
+) -> None:
+    """An error page at the URL does not prevent logins."""
     auth = settings(key_server.url)
     key_server.body = key_set(jwk(ED, "k1"))
     async with (

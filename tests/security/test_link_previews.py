@@ -1,4 +1,4 @@
-"""Link previews and the server's own network: users choose the URLs that the server fetches."""
+"""Link previews do not reach the internal network, although users choose the URLs (SSRF)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.integration.features.link_previews.support import LOOPBACK, Site, fet
 NOTHING = PageSummary()
 PUBLIC = "93.184.215.14"
 # Spellings of 127.0.0.1 and of other addresses that only the server can reach.
-INSIDE = [
+PRIVATE = [
     "127.0.0.1",
     "127.1",
     "0",
@@ -53,9 +53,9 @@ def port_of(site: Site) -> int:
     return urlsplit(site.url).port or 0
 
 
-@pytest.mark.parametrize("host", INSIDE)
+@pytest.mark.parametrize("host", PRIVATE)
 async def test_private_address_in_any_spelling_is_never_fetched(site: Site, host: str) -> None:
-    """Neither a page nor a picture, even at a port that is allowed."""
+    """Neither a page nor a picture, also on an allowed port."""
     reader = fetcher(ports=[port_of(site)])
 
     assert await reader.fetch_page(f"http://{host}:{port_of(site)}/page") == NOTHING
@@ -64,7 +64,7 @@ async def test_private_address_in_any_spelling_is_never_fetched(site: Site, host
 
 
 async def test_redirect_from_a_public_site_to_loopback_is_not_followed(site: Site) -> None:
-    """The first address is allowed, the second is not: each is checked."""
+    """The address of every redirect is checked."""
 
     async def lookup(host: str, port: int) -> Sequence[str]:
         return ["127.0.0.1"] if host == "public.example" else ["127.0.0.2"]
@@ -76,8 +76,8 @@ async def test_redirect_from_a_public_site_to_loopback_is_not_followed(site: Sit
     assert [path.split("/")[1] for path in site.asked] == ["to"]
 
 
-async def test_name_that_changes_its_address_after_the_check_is_not_followed(site: Site) -> None:
-    """DNS rebinding: a name is resolved once, and the checked address is connected to."""
+async def test_dns_rebinding_to_a_private_address_is_not_followed(site: Site) -> None:
+    """Each fetch resolves the name once and connects to the address that was checked."""
     addresses = itertools.cycle([["127.0.0.1"], ["127.0.0.2"]])
     asked: list[str] = []
 
@@ -95,7 +95,7 @@ async def test_name_that_changes_its_address_after_the_check_is_not_followed(sit
 
 
 async def test_name_with_a_public_and_a_private_address_is_not_fetched(site: Site) -> None:
-    """Whichever the client would try first."""
+    """One private address among those of a name is enough to refuse it."""
 
     async def lookup(host: str, port: int) -> Sequence[str]:
         return [PUBLIC, "127.0.0.1"]
@@ -116,7 +116,7 @@ async def test_name_with_a_public_and_a_private_address_is_not_fetched(site: Sit
 async def test_redirect_to_another_scheme_or_with_a_password_is_not_followed(
     site: Site, location: str
 ) -> None:
-    """Only http(s), without credentials."""
+    """Only http and https without credentials are followed."""
     found = await fetcher(LOOPBACK).fetch_page(f"{site.url}/to/{location}")
 
     assert found == NOTHING

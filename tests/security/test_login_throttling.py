@@ -1,4 +1,4 @@
-"""Guesses of strangers keep no owner out (security.md 9: lock-out and password queue)."""
+"""Password guesses do not lock out the owner or block other logins."""
 
 from __future__ import annotations
 
@@ -24,40 +24,42 @@ TIMEOUT_S = 60
 BURSTS = 44
 BURST = 10
 ENV = {
-    "CHAT_API_TRUSTED_PROXIES": json.dumps(["127.0.0.0/8"]),  # the tests say whose address it is
+    "CHAT_API_TRUSTED_PROXIES": json.dumps(["127.0.0.0/8"]),  # tests set the client address
     "CHAT_AUTH_COOKIE_SECURE": "false",
     "CHAT_LIMITS_ENTRIES": "0.5/s burst 1000",
 }
-QUICK = {"CHAT_AUTH_ARGON2_MEMORY_KIB": "8", "chatserver.auth.passwords.ARGON2_PASSES": "1"}
+FAST_HASHES = {"CHAT_AUTH_ARGON2_MEMORY_KIB": "8", "chatserver.auth.passwords.ARGON2_PASSES": "1"}
 _networks = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def quick_api(stack: Stack) -> Iterator[Server]:
-    """An API process with quick hashes and a short delay."""
+def fast_api(stack: Stack) -> Iterator[Server]:
+    """An API process with fast password hashes and a short login delay."""
     yield (
-        api := stack.start_api(**ENV, **QUICK, **{"chatserver.auth.passwords.LOGIN_DELAY_S": "0.1"})
+        api := stack.start_api(
+            **ENV, **FAST_HASHES, **{"chatserver.auth.passwords.LOGIN_DELAY_S": "0.1"}
+        )
     )
     api.stop()
 
 
 @pytest.fixture(scope="module")
 def real_api(stack: Stack) -> Iterator[Server]:
-    """An API process whose hashes cost what they cost in production."""
+    """An API process with the password hashes of production."""
     yield (api := stack.start_api(**ENV))
     api.stop()
 
 
 @contextlib.asynccontextmanager
 async def client_of(api: Server) -> AsyncIterator[httpx.AsyncClient]:
-    """A client with connections for a whole crowd."""
+    """Open a client with many connections."""
     limits = httpx.Limits(max_connections=200)
     async with httpx.AsyncClient(base_url=api.endpoint, timeout=TIMEOUT_S, limits=limits) as client:
         yield client
 
 
 def new_network() -> str:
-    """An address in a network that no other test uses."""
+    """Return an address in an unused network."""
     number = next(_networks)
     return f"198.18.{number}.1" if number < 256 else f"198.19.{number - 256}.1"
 
@@ -71,14 +73,14 @@ async def log_in(
 
 
 async def guess(client: httpx.AsyncClient, user: str, address: str, times: int) -> list[int]:
-    """Guess so often at once; return the statuses."""
+    """Send wrong passwords concurrently; return the statuses."""
     answers = (log_in(client, user, "wrong password", address) for _ in range(times))
     return [answer.status_code for answer in await asyncio.gather(*answers)]
 
 
 @contextlib.asynccontextmanager
-async def bursts_going_on(client: httpx.AsyncClient, user: str) -> AsyncIterator[list[int]]:
-    """Have `BURSTS` networks guess at an account without end; each has begun."""
+async def continuous_guessing(client: httpx.AsyncClient, user: str) -> AsyncIterator[list[int]]:
+    """Guess the password of an account from `BURSTS` networks until the block ends."""
     networks, statuses = [new_network() for _ in range(BURSTS)], list[int]()
 
     async def attack() -> None:
@@ -97,15 +99,15 @@ async def bursts_going_on(client: httpx.AsyncClient, user: str) -> AsyncIterator
         await asyncio.gather(*attackers, return_exceptions=True)
 
 
-async def test_guesses_from_elsewhere_keep_the_owner_out_of_no_device(
-    quick_api: Server, new_name: NewName
+async def test_guesses_from_other_networks_do_not_lock_out_the_owner(
+    fast_api: Server, new_name: NewName
 ) -> None:
-    """44 networks guess; the right password is accepted 44 of 44 times, known device or new."""
+    """While 44 networks guess, the correct password always works, on known and new devices."""
     user = new_name("zoe")
-    async with client_of(quick_api) as client:
+    async with client_of(fast_api) as client:
         device = (await register(client, user))["device_token"]
         home = new_network()
-        async with bursts_going_on(client, user) as statuses:
+        async with continuous_guessing(client, user) as statuses:
             known, new = list[int](), list[int]()
             for _ in range(BURSTS):
                 answer = await log_in(client, user, PASSWORD, home, device_token=device)
@@ -122,12 +124,12 @@ async def test_guesses_from_elsewhere_keep_the_owner_out_of_no_device(
     assert new == [200] * BURSTS
 
 
-async def test_guesses_of_a_known_device_and_of_its_network_are_counted_apart(
-    quick_api: Server, new_name: NewName
+async def test_login_limits_of_known_device_and_its_network_are_separate(
+    fast_api: Server, new_name: NewName
 ) -> None:
-    """A network that guessed too often is refused; a device of it that is known is not."""
+    """A network over its limit is refused; a known device in it has a separate limit."""
     user, home = new_name("zoe"), new_network()
-    async with client_of(quick_api) as client:
+    async with client_of(fast_api) as client:
         device = (await register(client, user))["device_token"]
 
         statuses = await guess(client, user, home, 3 * BURST)
@@ -146,16 +148,16 @@ async def test_guesses_of_a_known_device_and_of_its_network_are_counted_apart(
 
 
 @pytest.mark.parametrize("is_one_network", [True, False])
-async def test_parallel_guesses_leave_room_for_the_login_of_another(
+async def test_parallel_guesses_do_not_block_the_login_of_another_user(
     real_api: Server, new_name: NewName, *, is_one_network: bool
 ) -> None:
-    """110 guesses at once: most are refused at once, and another user logs in meanwhile."""
+    """Most of 110 concurrent guesses are refused, and another user can log in meanwhile."""
     user, other = new_name("zoe"), new_name("yan")
-    async with client_of(real_api) as client, client_of(real_api) as apart:
+    async with client_of(real_api) as client, client_of(real_api) as separate:
         await register(client, other)
-        calm = time.monotonic()
-        assert (await log_in(apart, other, PASSWORD, new_network())).status_code == 200
-        calm_s = time.monotonic() - calm
+        started = time.monotonic()
+        assert (await log_in(separate, other, PASSWORD, new_network())).status_code == 200
+        baseline_s = time.monotonic() - started
         networks = [new_network() for _ in range(1 if is_one_network else 110)]
         body = {"user": user, "password": "wrong password"}
 
@@ -171,14 +173,14 @@ async def test_parallel_guesses_leave_room_for_the_login_of_another(
 
         await eventually(is_refusing, deadline_s=60, what="the first guess is refused")
         before = time.monotonic()
-        answer = await log_in(apart, other, PASSWORD, new_network())
+        answer = await log_in(separate, other, PASSWORD, new_network())
         took = time.monotonic() - before
         for each in guesses:
             each.cancel()
         await asyncio.gather(*guesses, return_exceptions=True)
 
     print(  # noqa: T201  # shown by pytest -rP
-        f"another user's login took {took:.3f} s, {calm_s:.3f} s when it was calm; "
-        f"asked for {before - started:.3f} s after the guesses"
+        f"another user's login took {took:.3f} s, {baseline_s:.3f} s before the guesses; "
+        f"it was sent {before - started:.3f} s after the guesses"
     )
     assert answer.status_code == 200

@@ -1,10 +1,10 @@
 """Calls to Redis and DynamoDB of the most expensive request of each frame and route.
 
-The table is complete: a frame or a route without a row fails. What is counted are the calls of all
-processes from a request until its answer; a script is one call, whatever it does, and so is a batch
-of DynamoDB. Rows of the authorization matrices say what is asked; `DEAREST` makes it as large as
-the protocol allows. Routes about things that no row makes (posts, companions, files, devices) are
-only counted up to their 404.
+A frame or a route without a bound fails. All calls of all processes between a request and its
+response are counted; a script is one call, and so is a batch request to DynamoDB. The requests are
+those of the authorization matrices; `MOST_EXPENSIVE` makes them as large as the protocol allows.
+Routes of resources that no row creates (posts, companions, files, devices) are only counted up to
+their 404.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from chatserver.auth.api_keys import SCOPES
 from chatserver.protocol.frames import INVITE_MAX, MEMBERS_MAX, PAGE_MAX, WATCH_MAX
 from tests.security import test_authorization_frames as frame_matrix
 from tests.security import test_authorization_http as http_matrix
-from tests.security.support.access_matrix import PEOPLE, Kind, Row, World
+from tests.security.support.access_matrix import ROLES, Kind, Row, World
 from tests.security.support.call_bounds import FRAME_CALLS, ROUTE_CALLS
 from tests.security.support.users import make_key
 from tests.support.rawchat import RawChat
@@ -35,39 +35,39 @@ from tests.support.wire import DEADLINE_S
 
 T = TypeVar("T")
 _numbers = itertools.count()
-CROWD = [f"crowd-{number}" for number in range(MEMBERS_MAX - 1)]
+OTHERS = [f"other-{number}" for number in range(MEMBERS_MAX - 1)]
 CHATS, MESSAGES = 25, 60
-TRIES = 8  # heartbeats may fall into a request; the first try within its bounds is the last
-IDLE_S, IDLE_TRIES = 0.05, 200
-SILENT = ("typing", "watch", "unwatch", "state")
-# Rows that leave a world in which others would be refused.
-SPOILING = (
+ATTEMPTS = 8  # heartbeats may be counted: the first attempt within the bounds is enough
+IDLE_S, IDLE_CHECKS_MAX = 0.05, 200
+NO_RESPONSE = ("typing", "watch", "unwatch", "state")
+# Rows after which the world cannot be used by other rows.
+DESTRUCTIVE = (
     "DELETE", "leave", "ban", "remove", "mute", "logout", "password", "hold", "retention", "/v1/me"
 )  # fmt: skip
-# Nothing is persisted, so these find nothing, or wait for it in vain.
+# Nothing is persisted, so these find nothing or time out.
 UNSTORED = {
     "GET /v1/chats/{chat}/messages/by-mid/{mid}": 404,
     "PUT /v1/chats/{chat}/pins/{seq}": 503,
 }
-DEAREST: dict[str, dict[str, Any]] = {
-    "create_chat": {"members": CROWD},
-    "invite": {"users": CROWD[:INVITE_MAX]},
-    "watch": {"users": CROWD[:WATCH_MAX]},
-    "unwatch": {"users": CROWD[:WATCH_MAX]},
+MOST_EXPENSIVE: dict[str, dict[str, Any]] = {
+    "create_chat": {"members": OTHERS},
+    "invite": {"users": OTHERS[:INVITE_MAX]},
+    "watch": {"users": OTHERS[:WATCH_MAX]},
+    "unwatch": {"users": OTHERS[:WATCH_MAX]},
     "history": {"limit": PAGE_MAX},
     "chats": {"limit": PAGE_MAX},
     "blocks": {"limit": PAGE_MAX},
     "invitations": {"limit": PAGE_MAX},
     "sync": {"limit": PAGE_MAX},
-    "POST /v1/chats": {"members": CROWD},
-    "POST /v1/admin/chats": {"members": CROWD},
-    "POST /v1/chats/{chat}/members": {"users": CROWD[:INVITE_MAX]},
-    "POST /v1/admin/broadcasts": {"users": CROWD[:100]},
+    "POST /v1/chats": {"members": OTHERS},
+    "POST /v1/admin/chats": {"members": OTHERS},
+    "POST /v1/chats/{chat}/members": {"users": OTHERS[:INVITE_MAX]},
+    "POST /v1/admin/broadcasts": {"users": OTHERS[:100]},
 }
 DOCUMENT = msgspec.json.decode(http_matrix.DOCUMENT.read_bytes())["paths"]
 
 
-class Counted(NamedTuple):
+class CallCounts(NamedTuple):
     """Calls to Redis and to DynamoDB."""
 
     redis: int
@@ -75,7 +75,7 @@ class Counted(NamedTuple):
 
 
 class Calls:
-    """Counts calls: of Redis by MONITOR, of DynamoDB at the proxy. Use `open_calls`."""
+    """Counts calls: to Redis by MONITOR, to DynamoDB at the proxy. Use `open_calls`."""
 
     def __init__(
         self, reader: asyncio.StreamReader, marker: asyncio.StreamWriter, proxy: DynamoProxy
@@ -87,22 +87,22 @@ class Calls:
         (host, port) = marker.get_extra_info("sockname")
         self._own = f"{host}:{port}".encode()
 
-    async def count(self, request: Awaitable[T]) -> tuple[Counted, T]:
-        """Make a request; return how many calls were made before it was answered.
+    async def count(self, request: Awaitable[T]) -> tuple[CallCounts, T]:
+        """Send a request; return the number of calls before its response, and the response.
 
-        The request begins when the stores have been idle for a moment, so that work that an earlier
-        request started in the background is not counted.
+        The request starts when the stores are idle, so that background work of earlier requests is
+        not counted.
         """
         await self._wait_until_idle()
         before = len(self._proxy.calls)
         answer = await request
         dynamodb = len(self._proxy.calls) - before
-        return Counted(await self._read_to_mark(), dynamodb), answer
+        return CallCounts(await self._read_to_mark(), dynamodb), answer
 
     async def _wait_until_idle(self) -> None:
-        """Return after a moment without calls, or after at most `IDLE_TRIES` moments."""
+        """Wait for an interval without calls, at most `IDLE_CHECKS_MAX` intervals."""
         await self._read_to_mark()
-        for _ in range(IDLE_TRIES):
+        for _ in range(IDLE_CHECKS_MAX):
             before = len(self._proxy.calls)
             await asyncio.sleep(IDLE_S)
             redis = await self._read_to_mark()
@@ -110,7 +110,7 @@ class Calls:
                 return
 
     async def _read_to_mark(self) -> int:
-        """Return how many calls Redis got since the last mark, scripts' own ones left out."""
+        """Return the number of calls to Redis since the last mark, except those of scripts."""
         self._marks += 1
         mark = b"mark-%d" % self._marks
         self._marker.write(b"ECHO %s\r\n" % mark)
@@ -124,7 +124,7 @@ class Calls:
 
 @contextlib.asynccontextmanager
 async def open_calls(port: int, proxy: DynamoProxy) -> AsyncIterator[Calls]:
-    """Begin to count."""
+    """Start counting the calls to Redis and DynamoDB."""
     reader, monitor = await asyncio.open_connection("127.0.0.1", port, limit=2**24)
     _, marker = await asyncio.open_connection("127.0.0.1", port)
     try:
@@ -159,27 +159,27 @@ async def open_counted_stack(folder: Path) -> AsyncIterator[tuple[Stack, httpx.A
             await asyncio.gather(
                 *map(bring_up, (stack.add_worker("rpc"), stack.add_gateway(), api))
             )
-            await stack.add_users(CROWD)
+            await stack.add_users(OTHERS)
             async with (
                 httpx.AsyncClient(base_url=api.endpoint, timeout=60) as client,
                 open_calls(stack.redis.port, proxy) as calls,
             ):
                 yield stack, client, calls
-            stack.stop()  # before the proxy, whose connections end by themselves then
+            stack.stop()  # first, so that the connections of the proxy end
     finally:
         stack.stop()
 
 
 def test_every_frame_and_route_has_a_bound_on_its_calls() -> None:
-    """Every new frame or route needs an upper bound of its cost here."""
+    """A new frame or route needs an upper bound of its calls."""
     assert set(FRAME_CALLS) == frame_matrix.all_tags()
     assert set(ROUTE_CALLS) == set(http_matrix.RULES)
 
 
-async def run_frame(stack: Stack, world: World, calls: Calls, tag: str) -> Counted:
-    """Send the dearest frame of a type as the owner of a group; return its calls."""
+async def run_frame(stack: Stack, world: World, calls: Calls, tag: str) -> CallCounts:
+    """Send the most expensive frame of a type as a group owner; return its calls."""
     row = frame_matrix.ROWS[tag]
-    fields = world.fill(row.fields or {}, await world.say("owner")) | DEAREST.get(tag, {})
+    fields = world.fill(row.fields or {}, await world.send("owner")) | MOST_EXPENSIVE.get(tag, {})
     if "ref" in fields:
         fields["ref"] = f"{tag}-{next(_numbers)}"
     if tag == "auth":
@@ -190,9 +190,11 @@ async def run_frame(stack: Stack, world: World, calls: Calls, tag: str) -> Count
 
 
 async def _send_frame(device: RawChat, tag: str, fields: dict[str, Any], row: Row) -> None:
-    if tag in SILENT:
+    if tag in NO_RESPONSE:
         await device.tell(tag, **fields)
-        await device.ask("chats")  # answered after it; its own calls are counted, too
+        await device.ask(
+            "chats"
+        )  # answered after the frame was handled; its own calls are counted, too
         return
     if row.but.get("owner", row.ok) in ("bad_request", "not_found"):
         with pytest.raises(frame_matrix.Failed):
@@ -203,18 +205,18 @@ async def _send_frame(device: RawChat, tag: str, fields: dict[str, Any], row: Ro
 
 async def run_route(
     world: World, calls: Calls, client: httpx.AsyncClient, key: str, operation: str
-) -> Counted:
-    """Make the dearest request of a route as the owner of a group; return its calls."""
+) -> CallCounts:
+    """Send the most expensive request of a route as a group owner; return its calls."""
     row = http_matrix.ROWS[operation]
-    seq = world.own_seq if row.kind is not Kind.SENDER else await world.say("owner")
-    if operation in DEAREST:
-        row = Row(row.kind, row.ok, {**(row.fields or {}), **DEAREST[operation]}, row.but)
+    seq = world.own_seq if row.kind is not Kind.SENDER else await world.send("owner")
+    if operation in MOST_EXPENSIVE:
+        row = Row(row.kind, row.ok, {**(row.fields or {}), **MOST_EXPENSIVE[operation]}, row.but)
     headers = world.headers("owner")
     if http_matrix.scope_of(operation) is not None and row.kind is Kind.APPLICATION:
         headers = {"Authorization": f"Bearer {key}", "X-Chat-As": world.users["owner"]}
     client.params = httpx.QueryParams(_limit_of(operation))
     counted, answer = await calls.count(
-        http_matrix.ask(client, operation, row, world, seq, headers)
+        http_matrix.request(client, operation, row, world, seq, headers)
     )
     client.params = httpx.QueryParams()
     wanted = UNSTORED.get(operation, row.but.get("owner", row.ok))
@@ -225,7 +227,7 @@ async def run_route(
 
 
 async def _wait_for_broadcast(client: httpx.AsyncClient, job: str, headers: dict[str, str]) -> None:
-    """Wait until a job is done, which sends in the background."""
+    """Wait until a broadcast, which runs in the background, is done."""
 
     async def is_done() -> bool:
         answer = await client.get(f"/v1/admin/broadcasts/{job}", headers=headers)
@@ -235,7 +237,7 @@ async def _wait_for_broadcast(client: httpx.AsyncClient, job: str, headers: dict
 
 
 def _limit_of(operation: str) -> dict[str, int]:
-    """Return the largest page that a route gives, as query."""
+    """Return the query for the largest page of a route."""
     method, path = operation.split(" ")
     for each in DOCUMENT[path][method.lower()].get("parameters", ()):
         if each["name"] == "limit":
@@ -244,58 +246,58 @@ def _limit_of(operation: str) -> dict[str, int]:
 
 
 class Worlds:
-    """Creates worlds: one is shared by all rows that leave it usable."""
+    """Creates worlds; all rows that are not destructive share one."""
 
     def __init__(self, stack: Stack, client: httpx.AsyncClient) -> None:
         self._stack = stack
         self._client = client
         self._shared: World | None = None
 
-    async def make(self, name: str) -> World:
+    async def get(self, name: str) -> World:
         """Return a world for a row."""
-        if any(word in name for word in SPOILING):
-            return await self._make()
+        if any(word in name for word in DESTRUCTIVE):
+            return await self._create()
         if self._shared is None:
-            self._shared = await self._make_full()
+            self._shared = await self._create_full()
         return self._shared
 
-    async def _make(self) -> World:
+    async def _create(self) -> World:
         world = World(self._stack, self._client, f"c{next(_numbers)}")
-        await self._stack.add_users(world.users[role] for role in PEOPLE)
-        await world.settle()
+        await self._stack.add_users(world.users[role] for role in ROLES)
+        await world.create()
         return world
 
-    async def _make_full(self) -> World:
-        """Return a world whose owner has chats and messages for whole pages."""
-        world = await self._make()
+    async def _create_full(self) -> World:
+        """Return a world whose owner has chats and messages for full pages."""
+        world = await self._create()
         headers = world.headers("owner")
-        for other in CROWD[:CHATS]:
+        for other in OTHERS[:CHATS]:
             answer = await self._client.put(f"/v1/direct-chats/{other}", headers=headers)
             assert answer.is_success, answer.text
         for _ in range(MESSAGES):
-            await world.say("owner")
+            await world.send("owner")
         return world
 
 
 @pytest.mark.timeout(600)
-async def test_dearest_request_of_each_frame_and_route_stays_within_its_calls(
+async def test_most_expensive_request_of_each_frame_and_route_is_within_its_bound(
     tmp_path: Path,
 ) -> None:
-    """None makes more calls to Redis or DynamoDB than its row allows, whatever its size."""
-    found: dict[str, Counted] = {}
+    """No request makes more calls to Redis or DynamoDB than its bound."""
+    found: dict[str, CallCounts] = {}
     async with open_counted_stack(tmp_path) as (stack, client, calls):
         key = await make_key(stack, *SCOPES)
         worlds = Worlds(stack, client)
 
         async def check(name: str, bound: tuple[int, int]) -> None:
-            for _ in range(TRIES):
-                world = await worlds.make(name)
+            for _ in range(ATTEMPTS):
+                world = await worlds.get(name)
                 if name in FRAME_CALLS:
                     counted = await run_frame(stack, world, calls, name)
                 else:
                     counted = await run_route(world, calls, client, key, name)
                 best = found.get(name, counted)
-                found[name] = Counted(
+                found[name] = CallCounts(
                     min(best.redis, counted.redis), min(best.dynamodb, counted.dynamodb)
                 )
                 if found[name].redis <= bound[0] and found[name].dynamodb <= bound[1]:

@@ -1,4 +1,4 @@
-"""Rows 3 and 19 of the security list: the internal way, and what goes beside the messages."""
+"""Rows 3 and 19: authorization of internal calls, and of markers, typing and reactions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytest_plugins = ["tests.support.stack_fixtures"]
 
 @pytest.fixture
 async def group(alice: RawChat, bob: RawChat) -> str:
-    """A group that alice owns and bob is in."""
+    """A group owned by alice with bob as a member."""
     answer = await alice.ask("create_chat", ref="g", members=[bob.user])
     chat: str = answer["chat"]["chat"]
     await bob.expect_frame("event", kind="chat", chat=chat)
@@ -30,42 +30,42 @@ async def group(alice: RawChat, bob: RawChat) -> str:
 
 
 @pytest.fixture
-async def inside(stack: Stack) -> AsyncIterator[WarmCalls]:
-    """Calls to the workers as a gateway makes them, without a session before them."""
+async def warm_calls(stack: Stack) -> AsyncIterator[WarmCalls]:
+    """Calls to the workers like those of a gateway, without a session."""
     gateway = GatewayId(f"gw-{new_id().lower()}")
     async with open_hot(Redis(url=stack.redis_url, call_timeout_s=20)) as hot:
         calls = WarmCalls(hot, gateway, 30.0)
         gateway_stream = GatewayStream(hot, gateway, 60)
         await gateway_stream.renew()
-        heard = asyncio.Event()
-        reading = asyncio.create_task(_read(gateway_stream, calls, heard))
-        # What comes before the first look into the stream is nobody's.
+        is_reading = asyncio.Event()
+        reading = asyncio.create_task(_read(gateway_stream, calls, is_reading))
+        # Records before the first read of the stream are skipped.
         async with asyncio.timeout(20):
-            while not heard.is_set():
+            while not is_reading.is_set():
                 gateway_stream.send_to_self(Echo(1))
                 await asyncio.sleep(0.05)
         yield calls
         reading.cancel()
 
 
-async def _read(gateway_stream: GatewayStream, calls: WarmCalls, heard: asyncio.Event) -> None:
+async def _read(gateway_stream: GatewayStream, calls: WarmCalls, is_reading: asyncio.Event) -> None:
     async for records in gateway_stream.iter_records():
         for record in records or ():
             if isinstance(record, Echo):
-                heard.set()
+                is_reading.set()
             if isinstance(record, Answer):
                 calls.answered(record)
 
 
-async def test_row_3_calls_between_processes_are_authorized_again(
-    alice: RawChat, bob: RawChat, group: str, inside: WarmCalls
+async def test_row_3_internal_calls_are_authorized_by_the_worker(
+    alice: RawChat, bob: RawChat, group: str, warm_calls: WarmCalls
 ) -> None:
-    """A call names its user, and the worker checks the permission again."""
+    """The worker checks the permissions of the user in a call."""
     bob_id, stranger = UserId(bob.user), UserId("a-stranger")
 
     async def refused(user: UserId, change: frames.AnyChange) -> type[ClientError]:
         with pytest.raises(ClientError) as caught:
-            await inside.change_chat(user, change)
+            await warm_calls.change_chat(user, change)
         return type(caught.value)
 
     assert await refused(bob_id, frames.BanMember(1, group, "r1", alice.user)) is Forbidden
@@ -74,19 +74,19 @@ async def test_row_3_calls_between_processes_are_authorized_again(
     assert await refused(stranger, frames.BanMember(1, group, "r4", bob.user)) is NotFound
     assert await refused(stranger, frames.UnbanMember(1, group, "r5", bob.user)) is NotFound
     with pytest.raises(NotFound):
-        await inside.report(stranger, ChatId(group), 1, "")
+        await warm_calls.report(stranger, ChatId(group), 1, "")
     assert [each["kind"] for each in (await alice.ask("history", chat=group))["messages"]] == []
 
 
-async def test_row_19_marks_typing_and_reactions_of_strangers_reach_nobody(
+async def test_row_19_marks_typing_and_reactions_of_non_members_reach_nobody(
     stack: Stack, alice: RawChat, bob: RawChat, group: str
 ) -> None:
-    """Refused, and nothing is fanned out; the same for a banned former member."""
+    """Requests of a non-member and of a banned member are refused; members receive nothing."""
     await alice.say(group, "hello")
     async with stack.chat_of(f"eve-{new_id().lower()}") as eve:
         await alice.ask("ban_member", chat=group, ref="b", user=bob.user)
         await bob.expect(lambda me: me.of_type("event", kind="member", chat=group))
-        for who in (eve, bob):
+        for device in (eve, bob):
             for type_, fields in (
                 ("mark", {"read": 1}),
                 ("react", {"ref": "r", "seq": 1, "emoji": "👍"}),
@@ -95,13 +95,13 @@ async def test_row_19_marks_typing_and_reactions_of_strangers_reach_nobody(
                 ("report", {"seq": 1}),
             ):
                 with pytest.raises(Failed) as caught:
-                    await who.ask(type_, chat=group, **fields)
-                assert caught.value.code == "not_found", (type_, who.user)
-            await who.tell("typing", chat=group, on=True)
-            await who.tell("watch", users=[alice.user])
-            await who.ask("chats")  # what was sent before it has been judged
+                    await device.ask(type_, chat=group, **fields)
+                assert caught.value.code == "not_found", (type_, device.user)
+            await device.tell("typing", chat=group, on=True)
+            await device.tell("watch", users=[alice.user])
+            await device.ask("chats")  # the frames before it have been handled
 
-        # The chat's next message comes after anything that they might have caused.
+        # The next message of the chat is delivered after anything that they may have caused.
         await alice.say(group, "end")
         await alice.expect(lambda me: len(me.messages(group)) == 2)
 

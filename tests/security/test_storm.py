@@ -1,4 +1,4 @@
-"""Four attacks at once, a short run of `tests.benchmarks.attack_storm`: every answer is correct."""
+"""A short run of `tests.benchmarks.attack_storm`: four concurrent attacks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.support.stack import PATIENT
 
 
 @pytest.mark.timeout(600)
-async def test_bystander_in_a_storm_of_attacks_is_answered_correctly(tmp_path: Path) -> None:
-    """Half-open requests, guesses, large groups and images at once cost others time at most."""
+async def test_bystander_during_concurrent_attacks_gets_correct_responses(tmp_path: Path) -> None:
+    """Half-open requests, guesses, large groups and images may only slow down other users."""
     size = Size(calm_s=2, storm_s=6, half_open=300, images=3)
 
     result = await run_storm(tmp_path, size, **PATIENT)

@@ -1,4 +1,4 @@
-"""Tokens of ours and of the host application, line by line of security.md 2 and 4."""
+"""Tokens of the server and of the host application (rows 14, 23, 24, 31, section 4)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from chatserver.errors import ConfigError, CorruptData, Unauthenticated, Unknown
 from tests.security.support.tokens import (
     EC,
     ED,
-    HOSTS,
-    OURS,
+    HOST_SECRET,
     RSA,
+    SERVER_SECRET,
     claims,
     jwk,
     key_set,
@@ -39,7 +39,7 @@ from tests.security.support.tokens import (
 SOURCE = Path(__file__).parents[2] / "chatserver"
 
 CASES = {
-    "HS256": (HOSTS, {"host_secret": HOSTS}),
+    "HS256": (HOST_SECRET, {"host_secret": HOST_SECRET}),
     "RS256": (RSA, {"host_public_keys": pem(RSA)}),
     "ES256": (EC, {"host_public_keys": pem(EC)}),
     "EdDSA": (ED, {"host_public_keys": pem(ED)}),
@@ -47,19 +47,19 @@ CASES = {
 
 
 @pytest.mark.parametrize("algorithm", CASES)
-def test_token_of_the_host_application_is_taken(algorithm: str) -> None:
-    """Each algorithm, with the claims that any library makes; ours are taken beside it."""
+def test_token_of_the_host_application_is_accepted(algorithm: str) -> None:
+    """Each algorithm is accepted with its key; tokens of the server remain valid."""
     key, host = CASES[algorithm]
-    using = tokens(host_algorithm=algorithm, **host)
+    verifier = tokens(host_algorithm=algorithm, **host)
 
-    found = using.verify(signed(key, algorithm))
+    found = verifier.verify(signed(key, algorithm))
 
     assert (found.user, found.is_from_host, found.login) == ("zoe", True, None)
-    assert using.verify(using.mint(UserId("yan"), 60)).user == "yan"
+    assert verifier.verify(verifier.mint(UserId("yan"), 60)).user == "yan"
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "reason"),
     [
         ({"exp": ...}, "lacks exp"),
         ({"iat": ...}, "lacks iat"),
@@ -85,25 +85,29 @@ def test_token_of_the_host_application_is_taken(algorithm: str) -> None:
     ],
     ids=str,
 )
-def test_section_4_claims_of_the_host_are_checked_all(change: dict[str, Any], why: str) -> None:
-    """Claims that are missing, of another type, audience or time are refused."""
-    using = tokens(host_algorithm="HS256", host_secret=HOSTS, host_issuer="https://host.example")
+def test_section_4_host_token_with_invalid_claim_is_refused(
+    change: dict[str, Any], reason: str
+) -> None:
+    """A claim that is missing, of the wrong type, for another audience or expired."""
+    verifier = tokens(
+        host_algorithm="HS256", host_secret=HOST_SECRET, host_issuer="https://host.example"
+    )
     payload = claims(**{"iss": "https://host.example"} | change)
-    head, body, _ = signed(HOSTS, "HS256", claims(iss="https://host.example")).split(".")
+    head, body, _ = signed(HOST_SECRET, "HS256", claims(iss="https://host.example")).split(".")
     body = base64.urlsafe_b64encode(json.dumps(payload).encode()).rstrip(b"=").decode()
     mac = jwt.algorithms.HMACAlgorithm(jwt.algorithms.HMACAlgorithm.SHA256)
-    sign = mac.sign(f"{head}.{body}".encode(), HOSTS.encode())
+    sign = mac.sign(f"{head}.{body}".encode(), HOST_SECRET.encode())
     token = f"{head}.{body}.{base64.urlsafe_b64encode(sign).rstrip(b'=').decode()}"
 
-    with pytest.raises(Unauthenticated, match=why):
-        using.verify(token)
+    with pytest.raises(Unauthenticated, match=reason):
+        verifier.verify(token)
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
-def test_row_31_public_key_is_no_hmac_secret(algorithm: str) -> None:
-    """The oldest trick: sign with the public key as if it were a secret (CVE-2022-29217)."""
+def test_row_31_token_signed_with_the_public_key_as_secret_is_refused(algorithm: str) -> None:
+    """Algorithm confusion: the public key is used as an HMAC secret (CVE-2022-29217)."""
     _, host = CASES[algorithm]
-    using = tokens(host_algorithm=algorithm, **host)
+    verifier = tokens(host_algorithm=algorithm, **host)
     head = base64.urlsafe_b64encode(b'{"alg":"HS256"}').rstrip(b"=").decode()
     body = base64.urlsafe_b64encode(json.dumps(claims()).encode()).rstrip(b"=").decode()
     mac = jwt.algorithms.HMACAlgorithm(jwt.algorithms.HMACAlgorithm.SHA256)
@@ -111,34 +115,34 @@ def test_row_31_public_key_is_no_hmac_secret(algorithm: str) -> None:
     forged = f"{head}.{body}.{base64.urlsafe_b64encode(sign).rstrip(b'=').decode()}"
 
     with pytest.raises(Unauthenticated):
-        using.verify(forged)
+        verifier.verify(forged)
 
 
 @pytest.mark.parametrize(
     ("algorithm", "other"),
     [(one, other) for one in CASES for other in (*CASES, "none", "HS512") if one != other],
 )
-def test_row_31_algorithm_is_ours_to_choose(algorithm: str, other: str) -> None:
-    """A token that is signed well, in another way than the setting's, is refused."""
+def test_row_31_token_with_another_algorithm_is_refused(algorithm: str, other: str) -> None:
+    """A valid signature by an algorithm other than the configured one is refused."""
     _, host = CASES[algorithm]
-    using = tokens(host_algorithm=algorithm, **host)
-    key = {"none": None, "HS512": HOSTS * 2}.get(other, CASES.get(other, (None, {}))[0])
+    verifier = tokens(host_algorithm=algorithm, **host)
+    key = {"none": None, "HS512": HOST_SECRET * 2}.get(other, CASES.get(other, (None, {}))[0])
 
     with pytest.raises(Unauthenticated):
-        using.verify(signed(key, other))
+        verifier.verify(signed(key, other))
 
 
-def test_row_31_key_of_the_host_signs_nothing_of_ours() -> None:
-    """The host's secret is not ours: neither makes the other's tokens."""
-    using = tokens(host_algorithm="HS256", host_secret=HOSTS)
-    ours = claims(jti="x", login="l1")
+def test_row_31_host_secret_cannot_sign_server_tokens() -> None:
+    """Neither secret signs tokens of the other kind."""
+    verifier = tokens(host_algorithm="HS256", host_secret=HOST_SECRET)
+    server_claims = claims(jti="x", login="l1")
 
     with pytest.raises(Unauthenticated):
-        using.verify(signed(HOSTS, "HS256", ours, typ="chat+jwt"))
+        verifier.verify(signed(HOST_SECRET, "HS256", server_claims, typ="chat+jwt"))
     with pytest.raises(Unauthenticated):
-        using.verify(signed(OURS, "HS256"))
-    found = using.verify(signed(HOSTS, "HS256", ours))
-    assert found.login is None  # a login is for us to name
+        verifier.verify(signed(SERVER_SECRET, "HS256"))
+    found = verifier.verify(signed(HOST_SECRET, "HS256", server_claims))
+    assert found.login is None  # only the server assigns logins
 
 
 @pytest.mark.parametrize(
@@ -156,18 +160,18 @@ def test_row_31_key_of_the_host_signs_nothing_of_ours() -> None:
     ],
     ids=str,
 )
-def test_row_14_header_says_nothing_about_where_keys_come_from(header: dict[str, Any]) -> None:
-    """No URL, key or path in a token is ever followed, before or after the signature."""
-    using = tokens(host_algorithm="HS256", host_secret=HOSTS)
+def test_row_14_key_location_in_the_token_header_is_refused(header: dict[str, Any]) -> None:
+    """URLs, keys and paths in the token header are never used."""
+    verifier = tokens(host_algorithm="HS256", host_secret=HOST_SECRET)
 
     with contextlib.suppress(TypeError, jwt.InvalidTokenError):
-        token = signed(HOSTS, "HS256", None, **header)
+        token = signed(HOST_SECRET, "HS256", None, **header)
         with pytest.raises(Unauthenticated):
-            using.verify(token)
+            verifier.verify(token)
 
 
-def test_row_14_key_set_gives_only_keys_for_the_one_algorithm() -> None:
-    """Keys for other uses, other algorithms, too short or private ones are left out."""
+def test_row_14_key_set_ignores_unsuitable_keys() -> None:
+    """Keys for other uses or algorithms, short keys and private keys are ignored."""
     weak = rsa.generate_private_key(public_exponent=65_537, key_size=1024)
     private = json.loads(RSAAlgorithm.to_jwk(RSA))
     others = [
@@ -178,18 +182,18 @@ def test_row_14_key_set_gives_only_keys_for_the_one_algorithm() -> None:
         private | {"kid": "private"},
         {"kty": "oct", "k": "AAAA", "kid": "oct"},
     ]
-    using = tokens(host_algorithm="RS256", host_jwks_url="https://host.example/keys")
-    using.use_key_set(key_set(jwk(RSA, "good"), *others))
+    verifier = tokens(host_algorithm="RS256", host_jwks_url="https://host.example/keys")
+    verifier.use_key_set(key_set(jwk(RSA, "good"), *others))
 
-    assert using.verify(signed(RSA, "RS256", None, kid="good")).user == "zoe"
+    assert verifier.verify(signed(RSA, "RS256", None, kid="good")).user == "zoe"
     for kid in ("enc", "ps", "private", "oct", "ec"):
         with pytest.raises(UnknownKey):
-            using.verify(signed(RSA, "RS256", None, kid=kid))
+            verifier.verify(signed(RSA, "RS256", None, kid=kid))
     for bad in (key_set(*others), key_set(jwk(weak, "w")), b"{}", b"[", b"[" * 100_000, b""):
         with pytest.raises(CorruptData):
             parse_jwks(bad, "RS256")
-    # The keys of before serve on: what is no key set replaces none.
-    assert using.verify(signed(RSA, "RS256", None, kid="good")).user == "zoe"
+    # The previous keys stay in use: an invalid key set does not replace them.
+    assert verifier.verify(signed(RSA, "RS256", None, kid="good")).user == "zoe"
 
 
 @pytest.mark.parametrize(
@@ -197,49 +201,69 @@ def test_row_14_key_set_gives_only_keys_for_the_one_algorithm() -> None:
     [
         {"secret": ""},
         {"secret": "short"},
-        {"secret": OURS, "local_accounts": False, "host_algorithm": "HS256", "host_secret": "x"},
-        {"secret": OURS, "local_accounts": False, "host_algorithm": "HS256", "host_secret": OURS},
-        {"secret": OURS, "local_accounts": False, "host_algorithm": "RS256"},
-        {"secret": OURS, "local_accounts": False, "host_algorithm": "RS256", "host_secret": HOSTS},
         {
-            "secret": OURS,
+            "secret": SERVER_SECRET,
+            "local_accounts": False,
+            "host_algorithm": "HS256",
+            "host_secret": "x",
+        },
+        {
+            "secret": SERVER_SECRET,
+            "local_accounts": False,
+            "host_algorithm": "HS256",
+            "host_secret": SERVER_SECRET,
+        },
+        {"secret": SERVER_SECRET, "local_accounts": False, "host_algorithm": "RS256"},
+        {
+            "secret": SERVER_SECRET,
+            "local_accounts": False,
+            "host_algorithm": "RS256",
+            "host_secret": HOST_SECRET,
+        },
+        {
+            "secret": SERVER_SECRET,
             "local_accounts": False,
             "host_algorithm": "RS256",
             "host_public_keys": "not a key",
         },
         {
-            "secret": OURS,
+            "secret": SERVER_SECRET,
             "local_accounts": False,
             "host_algorithm": "RS256",
             "host_public_keys": pem(EC),
         },
-        {"secret": OURS, "host_algorithm": "HS256", "host_secret": HOSTS},
-        {"secret": OURS, "local_accounts": False, "host_secret": HOSTS},
-        {"secret": OURS, "local_accounts": False, "host_algorithm": "none", "host_secret": HOSTS},
+        {"secret": SERVER_SECRET, "host_algorithm": "HS256", "host_secret": HOST_SECRET},
+        {"secret": SERVER_SECRET, "local_accounts": False, "host_secret": HOST_SECRET},
+        {
+            "secret": SERVER_SECRET,
+            "local_accounts": False,
+            "host_algorithm": "none",
+            "host_secret": HOST_SECRET,
+        },
     ],
     ids=lambda fields: ",".join(fields),
 )
-def test_row_23_weak_missing_or_shared_secret_refuses_to_start(fields: dict[str, Any]) -> None:
-    """There is no default key, no short one, and none that two sides share."""
+def test_row_23_weak_missing_or_shared_secret_prevents_start(fields: dict[str, Any]) -> None:
+    """A default, short or shared secret is a configuration error."""
     with pytest.raises((ConfigError, ValidationError)):
         Tokens(Auth.model_validate(fields), SystemClock())
 
 
-def test_row_23_settings_show_no_secret() -> None:
-    """Printed settings have asterisks in place of secrets."""
+def test_row_23_printed_settings_contain_no_secret() -> None:
+    """The repr of the settings shows asterisks instead of secrets."""
     auth = Auth(
-        secret=SecretStr(OURS),
+        secret=SecretStr(SERVER_SECRET),
         local_accounts=False,
         host_algorithm="HS256",
-        host_secret=SecretStr(HOSTS),
+        host_secret=SecretStr(HOST_SECRET),
     )
 
-    assert OURS not in repr(auth)
-    assert HOSTS not in repr(auth)
+    assert SERVER_SECRET not in repr(auth)
+    assert HOST_SECRET not in repr(auth)
 
 
-def test_row_24_tokens_come_from_secrets_never_from_random() -> None:
-    """`random` is for spreading waits; nothing that names or lets in anybody imports it."""
+def test_row_24_auth_modules_do_not_import_random() -> None:
+    """Tokens and keys are generated by `secrets`."""
     for path in sorted((SOURCE / "auth").glob("*.py")):
         tree = ast.parse(path.read_text("utf-8"))
         names = {
@@ -251,20 +275,20 @@ def test_row_24_tokens_come_from_secrets_never_from_random() -> None:
         assert "random" not in names, path
 
 
-def test_row_24_ids_of_tokens_do_not_repeat() -> None:
-    """128 random bits and more in each."""
-    using = tokens()
-    seen = {using.verify(using.mint(UserId("zoe"), 60)).jti for _ in range(200)}
+def test_row_24_token_ids_are_unique() -> None:
+    """Each id has at least 128 random bits."""
+    verifier = tokens()
+    ids = {verifier.verify(verifier.mint(UserId("zoe"), 60)).jti for _ in range(200)}
 
-    assert len(seen) == 200
-    assert min(map(len, seen)) >= 22
+    assert len(ids) == 200
+    assert min(map(len, ids)) >= 22
 
 
 _COMPARED = re.compile(r"(digest|mac|secret|password|signature|hash)\b", re.IGNORECASE)
 
 
 def test_row_08_secrets_are_compared_in_constant_time() -> None:
-    """No `==` on a secret, digest or signature where somebody is let in."""
+    """No authentication module uses `==` on a secret, digest or signature."""
     found = []
     for path in [
         *(SOURCE / "auth").glob("*.py"),
@@ -279,5 +303,5 @@ def test_row_08_secrets_are_compared_in_constant_time() -> None:
                 text = ast.unparse(node)
                 if _COMPARED.search(text):
                     found.append(f"{path.name}: {text}")
-    # One compares two settings with each other at the start, where nobody can measure.
+    # This compares two settings at startup: no timing attack is possible.
     assert found == ["host_keys.py: secret == settings.secret.get_secret_value().encode()"]

@@ -298,8 +298,8 @@ class Stack:
         """Return a token as issued for a password login."""
         return self._tokens.mint(UserId(user), 600, login)
 
-    def forget_marks(self, user: str) -> None:
-        """Delete all data of a user from Redis, as in an empty one."""
+    def delete_user_state(self, user: str) -> None:
+        """Delete all data of a user from Redis, like a data loss."""
         with redis_client(self.redis_url) as client:
             for key in client.scan_iter(f"*:{user}"):
                 client.delete(key)

@@ -1,10 +1,10 @@
-"""What the authorization matrices share: a small world of callers around one group.
+"""Shared parts of the authorization matrices: a group and its callers.
 
-Each row of a matrix gets a group of its own, so that no row sees what another one did: an owner
-makes it of an admin and plain members: two who ask, an author of messages and a bystander to whom
-things are done. One of them is muted, after he has said something, one was removed and one banned.
-A stranger and an outsider are in none of it. The people are the same in all rows but those that do
-something to accounts.
+Each row of a matrix gets its own group, so that rows do not affect each other. The owner creates it
+with an admin and plain members: `member` and `second` send requests, `author` sends the messages
+that requests refer to, `bystander` is the user that requests refer to. `muted` was muted after
+sending a message; `removed` and `banned` are former members. `stranger` and `outsider` were never
+members. All rows share the same users, except rows that change accounts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MEMBERS = (
     "removed",
     "banned",
 )
-PEOPLE = (*MEMBERS, "stranger", "outsider")
+ROLES = (*MEMBERS, "stranger", "outsider")
 
 
 class Kind(enum.Enum):
@@ -50,69 +50,71 @@ class Row:
     kind: Kind
     ok: Any
     fields: Mapping[str, Any] | None = None
-    # Answers that differ from what the kind says.
+    # Responses that differ from those of the kind.
     but: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    is_about_accounts: bool = False
+    changes_accounts: bool = False
 
 
-_settled: set[str] = set()  # owners of those whose accounts were made in this run
+_registered: set[str] = set()  # owners of the user sets whose accounts exist in this run
 
 
 async def make_world(
     stack: Stack, client: httpx.AsyncClient, row: Row, new_name: Callable[[str], str]
 ) -> World:
-    """Return the world of a row, settled."""
-    world = World(stack, client, new_name("x") if row.is_about_accounts else stack.secret[:8])
-    await world.settle()
+    """Return the world of a row, with its accounts and group created."""
+    world = World(stack, client, new_name("x") if row.changes_accounts else stack.secret[:8])
+    await world.create()
     return world
 
 
 class World:
-    """The people, by role, and the group."""
+    """The users, by role, and the group."""
 
     def __init__(self, stack: Stack, client: httpx.AsyncClient, stem: str) -> None:
         self._client = client
-        self.users = {role: f"{role}-{stem}" for role in PEOPLE}
+        self.users = {role: f"{role}-{stem}" for role in ROLES}
         self.chat = "no-chat"
-        self.own_seq = 0  # of what the muted member said before
-        self.mid = "no-message"  # of the newest one
+        self.own_seq = 0  # the message of the muted member
+        self.mid = "no-message"  # the newest message
         self._tokens = {role: stack.token(user) for role, user in self.users.items()}
 
     def headers(self, role: str) -> dict[str, str]:
-        """Return what one of the people sends with a request."""
+        """Return the request headers of a user."""
         return {"Authorization": f"Bearer {self._tokens[role]}"}
 
-    async def settle(self) -> None:
-        """Make the accounts, those that are not there yet, and the group."""
-        if self.users["owner"] not in _settled:
-            for role in PEOPLE:
-                await self._ask("GET", "/v1/me", role)
-            _settled.add(self.users["owner"])
+    async def create(self) -> None:
+        """Create the accounts that do not exist yet, and the group."""
+        if self.users["owner"] not in _registered:
+            for role in ROLES:
+                await self._request("GET", "/v1/me", role)
+            _registered.add(self.users["owner"])
         members = [self.users[role] for role in MEMBERS[1:]]
-        self.chat = (await self._ask("POST", "/v1/chats", "owner", {"members": members}))["chat"]
+        self.chat = (await self._request("POST", "/v1/chats", "owner", {"members": members}))[
+            "chat"
+        ]
         path = f"/v1/chats/{self.chat}/members/{self.users['admin']}"
-        await self._ask("PATCH", path, "owner", {"role": "admin"})
-        self.own_seq = await self.say("muted")
+        await self._request("PATCH", path, "owner", {"role": "admin"})
+        self.own_seq = await self.send("muted")
         members = f"/v1/chats/{self.chat}/members"
-        await self._ask("PUT", f"{members}/{self.users['muted']}/mute", "owner", {})
-        await self._ask("DELETE", f"{members}/{self.users['removed']}", "owner")
-        await self._ask("PUT", f"/v1/chats/{self.chat}/bans/{self.users['banned']}", "owner")
+        await self._request("PUT", f"{members}/{self.users['muted']}/mute", "owner", {})
+        await self._request("DELETE", f"{members}/{self.users['removed']}", "owner")
+        await self._request("PUT", f"/v1/chats/{self.chat}/bans/{self.users['banned']}", "owner")
 
-    async def say(self, role: str) -> int:
-        """Have somebody send a message; return its seq."""
+    async def send(self, role: str) -> int:
+        """Send a message as a user; return its seq."""
         path = f"/v1/chats/{self.chat}/messages"
-        placed = await self._ask("POST", path, role, {"body": "hello"})
+        placed = await self._request("POST", path, role, {"body": "hello"})
         self.mid = placed["mid"]
         seq: int = placed["seq"]
         return seq
 
-    async def _ask(self, method: str, path: str, role: str, json: Any = None) -> Any:
+    async def _request(self, method: str, path: str, role: str, json: Any = None) -> Any:
         answer = await self._client.request(method, path, headers=self.headers(role), json=json)
         assert answer.is_success, (method, path, answer.text)
         return answer.json()
 
     def fill(self, value: Any, seq: int) -> Any:
-        """Return a value with the names of this world in it."""
+        """Replace the placeholders of a value with the ids of this world."""
         if isinstance(value, str):
             names = {**self.users, "chat": self.chat}
             return seq if value == "{seq}" else value.format(**names)

@@ -1,11 +1,10 @@
-"""Bounds on the calls that the dearest request makes: (to Redis, to DynamoDB), by frame and route.
+"""Bounds on the calls of the most expensive request: (to Redis, to DynamoDB), by frame and route.
 
-Measured by `test_request_calls`, and about a quarter more; pages whose calls depend on what the
-processes have in memory get more. A row that has to grow is a decision:
-see `chatserver.protocol.request_costs`, whose tokens should follow. The frames without an answer
-include a `chats` request that shows that they were handled. Whoever adds members whose groups were
-not counted for a day makes one call more to DynamoDB for each of them: `test_request_calls` repeats
-a request that exceeds its bound.
+Each bound is the value measured by `test_request_calls` plus about 25 %, and more for pages whose
+calls depend on the caches of the processes. Increase a bound only on purpose, together with the
+costs in `chatserver.protocol.request_costs`. Frames without a response include a `chats` request,
+whose response shows that they were handled. Adding a member whose groups were not counted for a day
+makes one more call to DynamoDB: `test_request_calls` repeats a request that exceeds its bound.
 """
 
 FRAME_CALLS: dict[str, tuple[int, int]] = {
@@ -149,8 +148,8 @@ ROUTE_CALLS: dict[str, tuple[int, int]] = {
     "DELETE /v1/chats/{chat}/messages/{seq}": (15, 1),
     "PUT /v1/chats/{chat}/messages/{seq}/reaction": (11, 1),
     "GET /v1/chats/{chat}/pins": (6, 2),
-    # Nothing is persisted here, so it polls Redis until its deadline.
-    "PUT /v1/chats/{chat}/pins/{seq}": (450, 9),  # with a move of the horizon of write sharding
+    # No persist worker runs here, so it polls Redis until its deadline.
+    "PUT /v1/chats/{chat}/pins/{seq}": (450, 9),  # may advance the write-sharding horizon
     "DELETE /v1/chats/{chat}/pins/{seq}": (13, 6),
     "GET /v1/link-preview": (9, 2),
     "GET /v1/link-preview/picture": (9, 2),

@@ -1,6 +1,6 @@
-"""An API process with quick password hashes, and what tests do with accounts.
+"""Fixtures with an API process that has fast password hashes, and HTTP clients.
 
-Import as a plugin, beside ``tests.support.stack_fixtures``.
+Import as a plugin, together with ``tests.support.stack_fixtures``.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from tests.security.support.users import NewClient
 from tests.support.stack import Stack
 
 TIMEOUT_S = 20
-WEAK = {
-    # As weak as the library lets it be: a test is about who comes in, not about what it costs.
+FAST_HASHES = {
+    # The lowest cost that the library allows: these tests do not cover the cost of hashing.
     "CHAT_AUTH_ARGON2_MEMORY_KIB": "8",
     "chatserver.auth.passwords.ARGON2_PASSES": "1",
     "CHAT_AUTH_COOKIE_SECURE": "false",
     "chatserver.features.accounts.service.logins.DEVICES_MAX": "4",
-    "CHAT_LIMITS_LOGINS": "0.001/s burst 5",  # none comes back within a test
+    "CHAT_LIMITS_LOGINS": "0.001/s burst 5",  # no refill within a test
     "CHAT_LIMITS_ENTRIES": "0.5/s burst 100000",
     "CHAT_LIMITS_CALLS": "200/s burst 100000",
 }
 
 
 @pytest.fixture(scope="session")
-def people_api(stack: Stack) -> Server:
-    """An API process of the stack whose accounts are quick."""
-    return stack.start_api(**WEAK)
+def accounts_api(stack: Stack) -> Server:
+    """An API process of the stack with fast password hashes."""
+    return stack.start_api(**FAST_HASHES)
 
 
 @pytest.fixture
-async def new_client(people_api: Server) -> AsyncIterator[NewClient]:
-    """Makes HTTP clients, each with cookies of its own."""
+async def new_client(accounts_api: Server) -> AsyncIterator[NewClient]:
+    """Return a function that creates HTTP clients, each with its own cookies."""
     async with contextlib.AsyncExitStack() as clients:
 
-        def make() -> httpx.AsyncClient:
-            client = httpx.AsyncClient(base_url=people_api.endpoint, timeout=TIMEOUT_S)
+        def create() -> httpx.AsyncClient:
+            client = httpx.AsyncClient(base_url=accounts_api.endpoint, timeout=TIMEOUT_S)
             clients.push_async_callback(client.aclose)
             return client
 
-        yield make
+        yield create
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The host's hand in tests: ends logins and bans users of a running stack."""
+"""Session revocation on a running stack: ends logins and bans users."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.stack import Stack
 
 @contextlib.asynccontextmanager
 async def open_revoking(stack: Stack) -> AsyncIterator[Revoking]:
-    """The use cases, on the stores of a stack."""
+    """Open the revocation use cases on the stores of a stack."""
     auth = config.Auth.model_validate({"secret": stack.secret})
     redis = config.Redis(url=stack.redis_url, call_timeout_s=20)
     async with open_hot(redis) as hot, open_dynamodb(stack.warm) as dynamodb:
@@ -33,7 +33,7 @@ async def open_revoking(stack: Stack) -> AsyncIterator[Revoking]:
 
 
 async def store_login(stack: Stack, user: str, login: str) -> None:
-    """Store a login, as a log in with a password does."""
+    """Store a login as created by a password login."""
     now = SystemClock().time()
     row = Login(user, login, None, int(now * 1000), int(now * 1000), "c2VlZA==", int(now) + 600)
     async with open_dynamodb(stack.warm) as dynamodb:

@@ -1,4 +1,4 @@
-"""Tokens, keys and key sets as a host application makes them, and a server of keys."""
+"""Tokens, keys and key sets of a host application, and a key server."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from chatserver.auth.tokens import Tokens
 from chatserver.config import Auth
 from chatserver.domain.clock import SystemClock
 
-OURS = "0123456789abcdef0123456789abcdef"
-HOSTS = "fedcba9876543210fedcba9876543210"
+SERVER_SECRET = "0123456789abcdef0123456789abcdef"
+HOST_SECRET = "fedcba9876543210fedcba9876543210"
 RSA = rsa.generate_private_key(public_exponent=65_537, key_size=2048)
 EC = ec.generate_private_key(ec.SECP256R1())
 ED = ed25519.Ed25519PrivateKey.generate()
@@ -28,7 +28,7 @@ def now() -> int:
 
 
 def pem(key: Key) -> str:
-    """A public key as the settings hold it."""
+    """Return the public key in PEM, as in the settings."""
     made: bytes = key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
@@ -36,24 +36,24 @@ def pem(key: Key) -> str:
 
 
 def tokens(**host: Any) -> Tokens:
-    """The token checks, with the host application's settings."""
-    fields = {"secret": OURS, "local_accounts": not host, **host}
+    """Return a token verifier with the host application's settings."""
+    fields = {"secret": SERVER_SECRET, "local_accounts": not host, **host}
     return Tokens(Auth.model_validate(fields), SystemClock())
 
 
 def claims(**changes: Any) -> dict[str, Any]:
-    """Claims of the host application, changed; `...` removes one."""
-    whole = {"sub": "zoe", "aud": "chatserver", "iat": now(), "exp": now() + 600} | changes
-    return {name: value for name, value in whole.items() if value is not ...}
+    """Return host application claims with changes; `...` removes a claim."""
+    complete = {"sub": "zoe", "aud": "chatserver", "iat": now(), "exp": now() + 600} | changes
+    return {name: value for name, value in complete.items() if value is not ...}
 
 
 def signed(key: Key, algorithm: str, payload: dict[str, Any] | None = None, **header: Any) -> str:
-    """A token as the host application makes it."""
+    """Return a token signed by the host application."""
     return jwt.encode(payload or claims(), key, algorithm, headers=header or None)
 
 
 def jwk(key: Key, kid: str | None, **more: Any) -> dict[str, Any]:
-    """A key of a key set."""
+    """Return a key in the JWK format."""
     makers: dict[type, Any] = {
         rsa.RSAPrivateKey: RSAAlgorithm,
         ec.EllipticCurvePrivateKey: ECAlgorithm,
@@ -70,15 +70,15 @@ def key_set(*keys: dict[str, Any]) -> bytes:
 
 
 class KeyServer:
-    """A key set by HTTP, and how often it was asked for."""
+    """HTTP server of a key set; `count` is the number of requests."""
 
     def __init__(self) -> None:
         self.body = b"{}"
         self.count = 0
         self.url = ""
 
-    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request."""
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Handle one request."""
         await reader.readuntil(b"\r\n\r\n")
         self.count += 1
         head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(self.body)}\r\nConnection: close\r\n\r\n"

@@ -1,4 +1,4 @@
-"""Account and API key operations of the tests."""
+"""Account, API key and command line helpers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Fields = dict[str, Any]
 
 
 async def register(client: httpx.AsyncClient, user: str, **more: Any) -> Fields:
-    """Make an account; return what was granted."""
+    """Register an account; return the response with its tokens."""
     body = {"user": user, "password": PASSWORD, **more}
     answer = await client.post("/v1/auth/register", json=body)
     assert answer.status_code == 201, answer.text
@@ -35,7 +35,7 @@ async def register(client: httpx.AsyncClient, user: str, **more: Any) -> Fields:
 
 
 async def log_in(client: httpx.AsyncClient, user: str, password: str = PASSWORD) -> Fields:
-    """Log in; return what was granted."""
+    """Log in; return the response with the tokens."""
     answer = await client.post("/v1/auth/login", json={"user": user, "password": password})
     assert answer.status_code == 200, answer.text
     granted: Fields = answer.json()
@@ -43,16 +43,15 @@ async def log_in(client: httpx.AsyncClient, user: str, password: str = PASSWORD)
 
 
 def bearer(token: str) -> dict[str, str]:
-    """The header that shows a token."""
+    """Return the authorization header of a token."""
     return {"Authorization": f"Bearer {token}"}
 
 
 async def run_cli(stack: Stack, *args: str) -> str:
-    """Run a command of the command line to its end; return what it printed."""
-
+    """Run a `chatserver` command; return its output."""
     env = {**os.environ, **stack.environment()}
 
-    def work() -> str:
+    def run() -> str:
         done = subprocess.run(
             [sys.executable, "-m", "chatserver.cli.main", *args],
             env=env,
@@ -64,18 +63,18 @@ async def run_cli(stack: Stack, *args: str) -> str:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    return await asyncio.to_thread(work)
+    return await asyncio.to_thread(run)
 
 
 @contextlib.asynccontextmanager
 async def open_keys(stack: Stack) -> AsyncIterator[ApiKeys]:
-    """The use cases of API keys, on the directory of a stack."""
+    """Open the API key use cases on the directory of a stack."""
     settings = Settings.model_validate({"warm": stack.warm.model_dump()})
     async with open_dynamodb(stack.warm) as dynamodb:
         yield make_api_keys(dynamodb, settings, SystemClock())
 
 
 async def make_key(stack: Stack, *scopes: str) -> str:
-    """Make an API key."""
+    """Create an API key with these scopes; return it."""
     async with open_keys(stack) as keys:
         return (await keys.create("test", scopes))[1]

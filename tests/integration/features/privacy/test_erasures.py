@@ -195,7 +195,7 @@ async def test_erased_user_has_no_access_and_the_name_stays_taken(
     assert wrong["code"] == "forbidden"
     assert early.status_code == 403
     await zoe.ask("GET", "/v1/me", 403)
-    vault.stack.forget_marks(zoe.user)
+    vault.stack.delete_user_state(zoe.user)
     await zoe.ask("GET", "/v1/me", 403)  # also after Redis lost its data
     with pytest.raises(Ended):
         await RawChat(zoe.user, vault.stack.port, lambda _: zoe.token).start()
