@@ -105,7 +105,7 @@ async def measure_heap(page: Page) -> float:
 async def measure_scroll(page: Page, end: int) -> dict[str, Any]:
     """Scroll to a message; return the measurements."""
     started = time.perf_counter()
-    found = await scroll_to(page, end, STEP_PX, is_patient=False)
+    found = await scroll_to(page, end, STEP_PX, wait_for_rows=False)
     return {
         "seconds": round(time.perf_counter() - started, 1),
         "frames": len(found["frames"]),

@@ -145,7 +145,7 @@ async def test_changes_marks_and_signals_reach_all_devices_on_a_cluster(
     assert stored["durability"] == "stored"
 
 
-async def test_group_turns_large_and_small_on_a_cluster(stack: Stack, trio: list[RawChat]) -> None:
+async def test_group_becomes_large_and_small_again_on_a_cluster(stack: Stack, trio: list[RawChat]) -> None:
     """In both directions, for a device that is offline meanwhile, and for an SDK application."""
     alice, bob, laptop = trio
     guests = [f"guest-{number}-{secrets.token_hex(3)}" for number in range(SMALL_MAX - 1)]
@@ -180,7 +180,7 @@ async def test_group_turns_large_and_small_on_a_cluster(stack: Stack, trio: list
     assert caught.value.code == "not_found"
 
 
-async def test_gateway_that_dies_before_it_delivered_is_followed_by_repair_on_a_cluster(
+async def test_gateway_killed_before_fan_out_is_completed_by_repair_on_a_cluster(
     stack: Stack, trio: list[RawChat]
 ) -> None:
     """The acked message is in a chat on one node and in no inbox on the others."""
@@ -200,7 +200,7 @@ async def test_gateway_that_dies_before_it_delivered_is_followed_by_repair_on_a_
     dying.kill()
 
 
-async def test_slots_that_move_under_traffic_show_to_nobody(
+async def test_slot_migration_under_traffic_loses_and_repeats_nothing(
     world: World, stack: Stack, cluster: RedisCluster
 ) -> None:
     """A slot migration costs only a pause: no loss, no repeat, no reset (F13)."""
@@ -220,7 +220,7 @@ async def test_slots_that_move_under_traffic_show_to_nobody(
     assert resets(world) == []
 
 
-async def test_master_killed_alone_with_messages_loses_none_that_were_stored(
+async def test_master_killed_with_unreplicated_messages_loses_no_stored_message(
     stack: Stack, cluster: RedisCluster
 ) -> None:
     """A lagging replica restores an older state: DynamoDB has the rest, and seqs continue above it.

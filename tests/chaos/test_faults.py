@@ -19,7 +19,7 @@ from tests.support.stack import Stack, bring_up
 LEASE_S = 2.0  # as set in conftest
 
 
-async def test_persist_worker_asleep_beyond_its_lease_writes_nothing_late(
+async def test_persist_worker_paused_beyond_its_lease_writes_nothing_late(
     world: World, stack: Stack
 ) -> None:
     """A worker that resumes after another took over causes no harm (fault F5)."""
@@ -35,7 +35,7 @@ async def test_persist_worker_asleep_beyond_its_lease_writes_nothing_late(
         await world.settle()
 
 
-async def test_gateway_asleep_for_a_while_is_caught_up_by_its_people(
+async def test_gateway_paused_and_resumed_repeats_nothing(
     world: World, stack: Stack
 ) -> None:
     """A gateway that is paused and resumed (a paused machine) delivers nothing twice (fault F3)."""
@@ -59,7 +59,7 @@ async def patient(stack: Stack) -> AsyncIterator[Server]:
     stack.gateways.remove(gateway)
 
 
-async def test_redis_that_forgets_its_scripts_is_told_them_again(
+async def test_redis_script_flush_is_invisible_to_clients(
     world: World, stack: Stack, patient: Server
 ) -> None:
     """Users do not notice a SCRIPT FLUSH (fault F20)."""
@@ -75,7 +75,7 @@ async def test_redis_that_forgets_its_scripts_is_told_them_again(
     assert world.recorder.count(Refused) == 0
 
 
-async def test_redis_that_stalls_refuses_for_now_and_loses_nothing(
+async def test_redis_stall_refuses_temporarily_and_loses_nothing(
     world: World, stack: Stack
 ) -> None:
     """If Redis stalls for longer than a call timeout, all unknown outcomes are resolved later."""
@@ -88,7 +88,7 @@ async def test_redis_that_stalls_refuses_for_now_and_loses_nothing(
         await world.settle()
 
 
-async def test_dynamodb_killed_and_restarted_delays_storing_only(
+async def test_dynamodb_killed_and_restarted_only_delays_persistence(
     world: World, stack: Stack
 ) -> None:
     """While the warm tier is down, users keep chatting; it catches up afterwards (fault F24)."""
@@ -170,7 +170,7 @@ async def test_broken_links_to_redis_lose_and_repeat_nothing(
     assert link.connections_made > len(FAULTS) / 2
 
 
-async def test_gateway_without_redis_says_so_and_keeps_its_sockets(
+async def test_gateway_without_redis_answers_unavailable_and_keeps_its_sockets(
     world: World, stack: Stack, link: TcpProxy, linked: Server
 ) -> None:
     """A send gets `unavailable` in time; the sockets stay open, and work again afterwards (F14)."""

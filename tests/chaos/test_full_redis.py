@@ -72,7 +72,7 @@ async def is_sent(who: RawChat, chat: str, body: str) -> bool:
     return True
 
 
-async def test_full_redis_drains_by_itself_when_dynamodb_is_back(stack: Stack) -> None:
+async def test_full_redis_drains_when_dynamodb_recovers(stack: Stack) -> None:
     """Sends are refused, all processes report "full"; then the backlog drains and sends work again.
 
     Until there is room again, history is served from DynamoDB, and devices can reconnect.
@@ -138,7 +138,7 @@ async def is_status(port: int, status: int) -> bool:
     return (await status_of(port))[0] == status
 
 
-async def test_full_redis_drains_without_a_change_of_its_settings(stack: Stack) -> None:
+async def test_full_redis_drains_without_a_settings_change(stack: Stack) -> None:
     """The backlog is trimmed as it is persisted, without operator action."""
     stack.start_worker("persist", "repair", "rpc")
     await stack.add_users(["carol", "dave"])

@@ -33,7 +33,7 @@ def cut(path: Path, size: int) -> None:
 
 
 @in_partitions
-async def test_redis_that_lost_its_tail_gives_no_place_twice(world: World, stack: Stack) -> None:
+async def test_redis_log_truncation_never_reassigns_a_seq(world: World, stack: Stack) -> None:
     """Entries in DynamoDB that Redis has lost keep their seqs: seq and ts continue above them."""
     async with world:
         await world.see_acks(60)
@@ -47,7 +47,7 @@ async def test_redis_that_lost_its_tail_gives_no_place_twice(world: World, stack
         await world.settle()
 
 
-async def test_messages_acked_and_not_stored_are_offered_again_after_a_lost_tail(
+async def test_unstored_messages_are_sent_again_after_log_truncation(
     world: World, stack: Stack
 ) -> None:
     """Their senders still have them: no message is lost or duplicated."""
@@ -92,7 +92,7 @@ async def lose_the_disk(stack: Stack) -> None:
 
 
 @pytest.mark.parametrize("lose", [flush, lose_the_disk])
-async def test_redis_that_lost_everything_is_filled_again_under_running_clients(
+async def test_redis_data_loss_with_connected_clients_is_recovered(
     world: World, stack: Stack, lose: Callable[[Stack], Awaitable[None]]
 ) -> None:
     """Every client converges, and every persisted message is read (issue part 4)."""

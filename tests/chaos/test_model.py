@@ -307,7 +307,7 @@ def perform(stack: tuple[Stack, Fleet], folder: Path, script: list[Action]) -> N
 
 
 @pytest.mark.timeout(600 + 2 * SOAK_S + 120 * SEEDS)  # a started town runs to its end
-def test_people_and_fate_at_random_keep_all_promises(
+def test_random_actions_and_faults_keep_all_promises(
     town_stack: tuple[Stack, Fleet], tmp_path: Path
 ) -> None:
     """Each acked entry once, in order, at every member and in DynamoDB; none at a non-member."""

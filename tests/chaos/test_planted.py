@@ -43,7 +43,7 @@ def key_of(item: dict[str, Any]) -> dict[str, Any]:
     [(lose, "I1"), (duplicate, "I3"), (swap, "I5")],
     ids=["loss", "duplicate", "swap"],
 )
-async def test_fault_planted_into_the_warm_tier_fails_the_run(
+async def test_fault_injected_into_the_warm_tier_fails_the_run(
     world: World, stack: Stack, plant: Callable[[Any, list[dict[str, Any]]], None], rule: str
 ) -> None:
     """A loss, a duplicate and a swap are each detected and reported under their rule."""

@@ -54,7 +54,7 @@ async def subscribe(stack: Stack, service: PushService, users: list[str]) -> dic
     return browsers
 
 
-async def test_push_reaches_once_each_user_who_has_just_gone_and_nobody_who_is_there(
+async def test_push_is_sent_once_to_disconnected_users_and_not_to_connected_ones(
     push_stack: Stack, push_service: PushService
 ) -> None:
     """A closed or half-open session that is still counted as present suppresses no push."""

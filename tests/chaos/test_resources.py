@@ -152,7 +152,7 @@ async def is_said(who: RawChat, chat: str, body: str) -> bool:
 
 
 @faults
-async def test_disk_that_takes_nothing_refuses_sends_and_serves_the_rest(
+async def test_full_or_failing_disk_refuses_sends_and_serves_reads(
     stack: Stack, fault: Fault
 ) -> None:
     """Sends are `unavailable`, /readyz gives the cause, history works; all recovers (F8, F9)."""
@@ -182,7 +182,7 @@ async def test_disk_that_takes_nothing_refuses_sends_and_serves_the_rest(
 
 
 @faults
-async def test_redis_that_ends_because_of_its_disk_loses_nothing_acked(
+async def test_redis_exit_on_disk_error_loses_no_acked_message(
     stack: Stack, fault: Fault
 ) -> None:
     """With AOF `always` Redis exits at once: gateways wait for it and do not exit (F8, F9)."""
@@ -206,7 +206,7 @@ async def test_redis_that_ends_because_of_its_disk_loses_nothing_acked(
         assert gateway.poll() is None
 
 
-async def test_gateway_without_descriptors_serves_who_is_there_and_recovers(stack: Stack) -> None:
+async def test_gateway_without_file_descriptors_serves_connected_clients_and_recovers(stack: Stack) -> None:
     """New clients wait or are rejected, others are unaffected, and no core is fully used (F37)."""
     process = stack.gateways[0].process
     assert process is not None

@@ -60,7 +60,7 @@ async def test_rolling_restart_under_load_loses_and_repeats_nothing(
 
 
 @pytest.mark.parametrize("stack", [4], indirect=True)
-async def test_rolling_restart_under_load_is_not_seen_by_applications_on_the_sdk(
+async def test_rolling_restart_under_load_is_invisible_to_sdk_clients(
     stack: Stack, fleet: Fleet, tmp_path: Path
 ) -> None:
     """Each of 36 SDK clients receives each entry once, in order, and reconnects as advised."""
@@ -87,7 +87,7 @@ async def test_rolling_restart_under_load_is_not_seen_by_applications_on_the_sdk
     assert len(set(waits)) > len(waits) / 2, "people come back all at once"
 
 
-async def test_rolling_restart_cut_short_by_a_kill_loses_and_repeats_nothing(
+async def test_rolling_restart_interrupted_by_a_kill_loses_and_repeats_nothing(
     world: World, stack: Stack, fleet: Fleet
 ) -> None:
     """A process is killed in the middle of a rolling restart: it continues, or is given up.

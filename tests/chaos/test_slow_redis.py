@@ -26,7 +26,7 @@ async def proxy(tmp_path: Path) -> AsyncIterator[tuple[TcpProxy, Stack]]:
             yield proxy, stack
 
 
-async def test_everything_works_with_a_redis_that_is_a_quarter_of_a_second_away(
+async def test_stack_with_redis_latency_of_250_ms_works(
     proxy: tuple[TcpProxy, Stack],
 ) -> None:
     """Gateway, worker and API start, messages are delivered and stored, and leases are kept."""

@@ -1,7 +1,7 @@
-"""The README, step by step, and a `make run` of it on ports of its own.
+"""The steps of the README, and a `make run` on separate ports.
 
-What a test does is taken from what the README says: its commands are run as they stand, in a folder
-that looks like a checkout, and only what it has in **bold** is clicked on or waited for.
+The tests follow the text of the README: its commands are run unchanged, in a folder like a
+checkout, and tests click only on labels that it has in **bold**.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ COMMAND_S = 90.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """A step of the README's first hour, or a section: what is written there."""
+    """The text of a step of the README's first hour, or of a section."""
 
     text: str
 
     def bold(self, label: str) -> str:
-        """Return the label of a README step's link or button; the step has to name it."""
-        assert f"**{label}**" in " ".join(self.text.split()), f"the README does not name {label!r}"
+        """Return a label of a link or button; the step must have it in bold."""
+        assert f"**{label}**" in " ".join(self.text.split()), f"the README does not have {label!r}"
         return label
 
-    def code(self, words: str) -> str:
-        """Return words that the step quotes as code."""
-        assert f"`{words}`" in " ".join(self.text.split()), f"the README does not quote {words!r}"
-        return words
+    def code(self, text: str) -> str:
+        """Return a text; the step must have it as code."""
+        assert f"`{text}`" in " ".join(self.text.split()), f"the README does not have {text!r}"
+        return text
 
     @property
     def commands(self) -> list[str]:
-        """The blocks of commands, in their order."""
+        """The blocks of commands, in order."""
         return re.findall(r"^```(?:sh)?\n(.*?)^```$", self.text, re.MULTILINE | re.DOTALL)
 
 
 def section(heading: str) -> Step:
-    """Return what is below a heading of the README."""
+    """Return the text below a heading of the README."""
     _, found, rest = README.partition(f"\n## {heading}\n")
     assert found, f"the README has no section {heading}"
     return Step(re.split(r"\n## ", rest)[0])
 
 
-def step_of_the_hour(title: str) -> Step:
-    """Return a step by the words with which it begins."""
+def first_hour_step(title: str) -> Step:
+    """Return the step of the first hour with this title."""
     steps = re.split(r"^\*\*\d+\. ", section("The first hour").text, flags=re.MULTILINE)[1:]
     (found,) = [step for step in steps if step.startswith(f"{title}.**")]
     return Step(found)
 
 
 class MakeRun(DevRun):
-    """A run of the README's first command. `home` is where its other commands are run.
+    """A run of the README's first command. `home` is the folder of the other commands.
 
-    Nothing is fetched for it: the environment that the tests run in is the one that make would
-    have made, and `.dev` and `.venv/bin` of `home` lead to our data and to its programs.
+    Nothing is downloaded: make uses the environment of the tests, and `.dev` and `.venv/bin` in
+    `home` refer to the data of the run and to the programs of that environment.
     """
 
     def __init__(self, home: Path) -> None:
@@ -74,16 +74,16 @@ class MakeRun(DevRun):
         (home / ".venv" / "bin").symlink_to(Path(sys.executable).parent)
 
     def command(self, *options: str) -> list[str]:
-        """Return the README's first command, with the paths of the test."""
+        """Return the README's first command with the paths of the test."""
         first, *_ = section("Two people chatting in sixty seconds").commands
         make, *goals = shlex.split(first)
         assert (make, goals) == ("make", ["run"])
-        made = ["--old-file=.venv/.ready", "--old-file=.tools/.ready"]  # so they are not made anew
+        unchanged = ["--old-file=.venv/.ready", "--old-file=.tools/.ready"]  # not rebuilt
         arguments = shlex.join([*self.flags, *options])
         return [
             make,
             f"--directory={ROOT}",
-            *made,
+            *unchanged,
             *goals,
             f"BIN={self.home}/.venv/bin",
             f"ARGS={arguments}",
@@ -91,22 +91,22 @@ class MakeRun(DevRun):
 
     @property
     def pid(self) -> int:
-        """The process of `chatserver dev` itself, which make waits for."""
+        """The process id of `chatserver dev`, the child process of make."""
         (dev,) = psutil.Process(super().pid).children()
         return dev.pid
 
     def press_ctrl_c(self, deadline_s: float = DEADLINE_S) -> None:
-        """Do what a terminal does then: everybody in it gets the signal."""
+        """Send SIGINT to the process group, like a terminal."""
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGINT)
         self.process.wait(deadline_s)
 
     def find_process(self, pattern: str) -> list[int]:
-        """Return the numbers of processes that it has printed in lines of a kind, in order."""
+        """Return the process ids in the output lines that match a pattern, in order."""
         return [int(number) for number in re.findall(rf"{pattern}, process (\d+)", self.text())]
 
     async def shell(self, commands: str) -> str:
-        """Run lines of the README as one types them, and return all that they print."""
+        """Run commands of the README in a shell; return their output."""
         process = await asyncio.create_subprocess_exec(
             "sh",
             "-euc",

@@ -1,4 +1,4 @@
-"""Analytics from outside: people chat over HTTP, an operator exports, asks and erases."""
+"""Analytics end to end: users chat over HTTP, an operator exports and queries the messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ARCHIVE = {
 
 @pytest_asyncio.fixture
 async def vault(tmp_path: Path) -> AsyncIterator[Vault]:
-    """A stack whose files have texts."""
+    """A stack that exports message texts."""
     async with open_vault(tmp_path, CHAT_ANALYTICS_EXPORT="texts", **ARCHIVE) as made:
         yield made
 
@@ -52,7 +52,7 @@ async def run(vault: Vault, *args: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-async def ask(vault: Vault, sql: str) -> list[dict[str, object]]:
+async def query(vault: Vault, sql: str) -> list[dict[str, object]]:
     """Run a query; return its rows."""
     done = await run(vault, "query", "--format", "json", sql)
     assert done.returncode == 0, done.stderr
@@ -72,18 +72,18 @@ def find_in_bucket(vault: Vault, mark: str) -> list[str]:
     return found
 
 
-async def test_messages_are_exported_asked_about_and_erased(vault: Vault) -> None:
+async def test_messages_are_exported_queried_and_erased(vault: Vault) -> None:
     """Messages are counted; the texts and the id of an erased user leave the files."""
     mark = f"canary{secrets.token_hex(8)}"
-    nothing = await run(vault, "query", "SELECT 1")
+    not_exported = await run(vault, "query", "SELECT 1")
     async with httpx.AsyncClient(base_url=vault.api.endpoint, timeout=TIMEOUT_S) as client:
         zoe, bob = (Person(client, f"{name}-{secrets.token_hex(4)}") for name in ("zoe", "bob"))
         await zoe.register()
         await bob.register()
         direct = await zoe.open_direct(bob.user)
-        for turn in range(3):
-            await zoe.say(direct, f"ask {turn} {mark}")
-            await bob.say(direct, f"answer {turn}")
+        for number in range(3):
+            await zoe.say(direct, f"ask {number} {mark}")
+            await bob.say(direct, f"answer {number}")
         edited = await zoe.say(direct, f"first {mark}")
         group = (await zoe.ask("POST", "/v1/chats", 201, {"members": [bob.user]}))["chat"]
         await zoe.say(group, f"to all {mark}")
@@ -92,7 +92,7 @@ async def test_messages_are_exported_asked_about_and_erased(vault: Vault) -> Non
 
         # From DynamoDB first; then the same messages are archived, and one is edited.
         first = await run(vault, "export", "--warm")
-        by_kind = await ask(
+        by_kind = await query(
             vault,
             "SELECT chat_kind, count(*) AS n FROM messages GROUP BY chat_kind ORDER BY chat_kind",
         )
@@ -103,7 +103,7 @@ async def test_messages_are_exported_asked_about_and_erased(vault: Vault) -> Non
         )
         await eventually(lambda: _is_archived(vault, f"second {mark}", direct))
         second = await run(vault, "export")
-        texts = await ask(
+        texts = await query(
             vault,
             f"SELECT body, receiver FROM messages WHERE chat = '{direct}' AND sender = "
             f"'{zoe.user}' ORDER BY seq",
@@ -115,18 +115,18 @@ async def test_messages_are_exported_asked_about_and_erased(vault: Vault) -> Non
         done = await wait_for_erasure(client, receipt["receipt"])
         worker.kill()
         archiver.kill()
-        kept = await ask(
+        kept = await query(
             vault, "SELECT body, sender, receiver FROM messages WHERE NOT is_deleted ORDER BY ts"
         )
-        deleted = await ask(vault, "SELECT count(*) AS n FROM messages WHERE is_deleted")
+        deleted = await query(vault, "SELECT count(*) AS n FROM messages WHERE is_deleted")
 
-    assert nothing.returncode == 1
-    assert "nothing is exported yet; run `chatserver analytics export`" in nothing.stderr
+    assert not_exported.returncode == 1
+    assert "nothing is exported yet; run `chatserver analytics export`" in not_exported.stderr
     assert first.returncode == 0, first.stderr
     assert by_kind == [{"chat_kind": "direct", "n": 7}, {"chat_kind": "group", "n": 1}]
     assert second.returncode == 0, second.stderr
     assert [row["body"] for row in texts] == [
-        *(f"ask {turn} {mark}" for turn in range(3)), f"second {mark}",
+        *(f"ask {number} {mark}" for number in range(3)), f"second {mark}",
     ]  # fmt: skip
     assert {row["receiver"] for row in texts} == {bob.user}
     assert any(key.endswith(".parquet") for key in before)
@@ -134,7 +134,7 @@ async def test_messages_are_exported_asked_about_and_erased(vault: Vault) -> Non
     assert find_in_bucket(vault, mark) == []
     assert [key for key in find_in_bucket(vault, zoe.user) if key.endswith(".parquet")] == []
     assert kept == [
-        {"body": f"answer {turn}", "sender": bob.user, "receiver": None} for turn in range(3)
+        {"body": f"answer {number}", "sender": bob.user, "receiver": None} for number in range(3)
     ]
     assert deleted == [{"n": 5}]
 
@@ -151,7 +151,7 @@ async def _is_archived(vault: Vault, text: str, chat: str) -> bool:
     return any(key.startswith(f"archive/v1/{chat}/") for key in keys)
 
 
-async def test_query_prints_tables_csv_and_the_bound(vault: Vault) -> None:
+async def test_query_prints_table_and_csv_and_reports_truncation(vault: Vault) -> None:
     """A truncated result is reported on standard error; an invalid statement is an error."""
     async with httpx.AsyncClient(base_url=vault.api.endpoint, timeout=TIMEOUT_S) as client:
         dan, eve = (Person(client, f"{name}-{secrets.token_hex(4)}") for name in ("dan", "eve"))

@@ -32,29 +32,29 @@ def refused(server: Server, code: str) -> int:
 
 
 def test_follows_and_likes_of_many_users_at_once_are_counted_exactly(server: Server) -> None:
-    """One star, one post; counts are exact once quiet."""
-    star, *fans = server.add_users(USERS + 1)
-    post = star.post("/v1/me/posts", {"content": "Hello"})["id"]
+    """Concurrent follows of one user and likes of one post are all counted."""
+    author, *fans = server.add_users(USERS + 1)
+    post = author.post("/v1/me/posts", {"content": "Hello"})["id"]
 
     def act(fan: User) -> None:
-        fan.put(f"/v1/me/following/{star.id}")
-        fan.put(f"/v1/users/{star.id}/posts/{post}/like")
+        fan.put(f"/v1/me/following/{author.id}")
+        fan.put(f"/v1/users/{author.id}/posts/{post}/like")
 
     with ThreadPoolExecutor(USERS) as pool:
         list(pool.map(act, fans))
 
     wait_for(
         lambda: (
-            star.get(f"/v1/users/{star.id}")["followers"] == USERS
-            and star.get(f"/v1/users/{star.id}/posts/{post}")["likes"] == USERS
+            author.get(f"/v1/users/{author.id}")["followers"] == USERS
+            and author.get(f"/v1/users/{author.id}/posts/{post}")["likes"] == USERS
         ),
         "the counts",
     )
-    followers = star.pages(f"/v1/users/{star.id}/followers")
+    followers = author.pages(f"/v1/users/{author.id}/followers")
     assert len(followers) == USERS
 
 
-def test_renewals_of_one_session_at_once_leave_one_active_session(server: Server) -> None:
+def test_concurrent_session_renewals_leave_one_active_session(server: Server) -> None:
     """DynamoDB cancels overlapping transactions; every request gets a session."""
     (user,) = server.add_users(1)
     companion = server.add_companion()
@@ -73,7 +73,7 @@ def test_renewals_of_one_session_at_once_leave_one_active_session(server: Server
     assert refused(server, "TransactionCanceledException") > 0
 
 
-def test_new_chat_is_listed_although_the_index_is_late(server: Server) -> None:
+def test_new_chat_is_listed_despite_index_lag(server: Server) -> None:
     """Both members find it, and its messages, after the lag."""
     ann, ben = server.add_users(2)
     chat = ann.put(f"/v1/direct-chats/{ben.id}")["chat"]

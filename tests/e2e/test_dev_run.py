@@ -1,4 +1,4 @@
-"""`chatserver dev` from outside: starts, serves, ends in order, leaves nothing, keeps its data."""
+"""`chatserver dev` end to end: start, service, crashes, shutdown and stored data."""
 
 from __future__ import annotations
 
@@ -27,15 +27,13 @@ def dev(tmp_path: Path) -> Iterator[DevRun]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevRun]:
-    """A run that goes on through the tests that leave it as it was."""
+    """A run shared by the tests that do not change its state."""
     with dev_run(tmp_path_factory.mktemp("dev") / "data") as run:
         yield run.start()
 
 
-async def test_dev_started_serves_page_login_and_two_people_chatting(
-    shared: DevRun, tmp_path: Path
-) -> None:
-    """One command, and two people chat and send files; their messages reach the warm tier."""
+async def test_dev_serves_page_login_and_chat(shared: DevRun, tmp_path: Path) -> None:
+    """After one command, two users chat and send files; the messages are stored."""
     dev = shared
     (tmp_path / "notes.txt").write_text("some notes")
 
@@ -46,18 +44,18 @@ async def test_dev_started_serves_page_login_and_two_people_chatting(
     assert config["gateway_url"] == dev.gateway_url
     assert config["demo_users"] == ["alice", "bob", "carol"]
     async with TerminalChat(dev, "alice", "bob") as alice:
-        alice.say("Hello Bob")
-        await alice.heard("(stored) Hello Bob")
+        alice.send_line("Hello Bob")
+        await alice.wait_for_line("(stored) Hello Bob")
         async with TerminalChat(dev, "bob", "alice") as bob:
-            await bob.heard("alice: Hello Bob")
-            bob.say("Hello Alice")
-            await alice.heard("bob: Hello Alice")
-            await bob.heard("(read) Hello Alice")
-            alice.say(f"/file {tmp_path / 'notes.txt'}")
-            await bob.heard("alice: [notes.txt, 10 bytes]")
+            await bob.wait_for_line("alice: Hello Bob")
+            bob.send_line("Hello Alice")
+            await alice.wait_for_line("bob: Hello Alice")
+            await bob.wait_for_line("(read) Hello Alice")
+            alice.send_line(f"/file {tmp_path / 'notes.txt'}")
+            await bob.wait_for_line("alice: [notes.txt, 10 bytes]")
 
 
-async def test_dev_brings_a_companion_that_answers(shared: DevRun) -> None:
+async def test_dev_has_a_companion_that_answers(shared: DevRun) -> None:
     """Without a model or an account, the companion repeats the message."""
     _, login = shared.get("/v1/dev/login", {"user": "carol"})
 
@@ -74,8 +72,8 @@ async def test_dev_brings_a_companion_that_answers(shared: DevRun) -> None:
         assert find_answer() == ["You said: one two three"]
 
 
-def test_dev_whose_terminal_is_closed_ends_everything(dev: DevRun) -> None:
-    """No process and no taken port is left, of two gateways either."""
+def test_dev_with_closed_terminal_stops_all_processes(dev: DevRun) -> None:
+    """No process and no port remains in use, also with two gateways."""
     dev.start("--gateways", "2")
     assert len(dev.children) == 8
 
@@ -86,8 +84,8 @@ def test_dev_whose_terminal_is_closed_ends_everything(dev: DevRun) -> None:
     assert "killed" not in dev.text()
 
 
-def test_dev_stopped_while_starting_leaves_nothing(dev: DevRun) -> None:
-    """An early Ctrl-C is obeyed as a late one."""
+def test_dev_interrupted_while_starting_leaves_no_process(dev: DevRun) -> None:
+    """Ctrl-C works during startup."""
     dev.spawn()
     process = psutil.Process(dev.pid)
     while not process.children():
@@ -100,7 +98,7 @@ def test_dev_stopped_while_starting_leaves_nothing(dev: DevRun) -> None:
 
 
 def test_dev_killed_leaves_no_orphan(dev: DevRun) -> None:
-    """kill -9 of the parent takes every child along."""
+    """After kill -9 of `chatserver dev`, all child processes end."""
     dev.start()
 
     dev.end(signal.SIGKILL)
@@ -108,12 +106,12 @@ def test_dev_killed_leaves_no_orphan(dev: DevRun) -> None:
     assert dev.leftovers() == []
 
 
-def test_dev_of_a_parent_that_dies_stops_in_order(tmp_path: Path) -> None:
-    """`make run` killed by force leaves nothing either."""
+def test_dev_with_killed_parent_stops_all_processes(tmp_path: Path) -> None:
+    """After kill -9 of make, all processes end."""
     with dev_run(tmp_path / "data") as dev:
         reader, writer = os.pipe()
         parent = os.fork()
-        if parent == 0:  # stands for make
+        if parent == 0:  # simulates make
             os.close(reader)
             dev.spawn("--stop-with-parent")
             os.write(writer, str(dev.pid).encode())
@@ -133,12 +131,12 @@ def test_dev_of_a_parent_that_dies_stops_in_order(tmp_path: Path) -> None:
 
 
 async def test_dev_restarted_has_the_same_messages_and_logins(dev: DevRun) -> None:
-    """Data and secret survive a Ctrl-C, which leaves no process and no taken port."""
+    """Data and secret are kept after Ctrl-C; `--fresh` deletes them."""
     dev.start()
     assert len(dev.children) == 6
     async with TerminalChat(dev, "alice", "bob") as alice:
-        alice.say("remember this")
-        await alice.heard("(sent) remember this")
+        alice.send_line("remember this")
+        await alice.wait_for_line("(sent) remember this")
     secret = (dev.folder / "auth-secret").read_text()
     assert dev.end() == 0, dev.text()
     assert dev.leftovers() == []
@@ -147,35 +145,35 @@ async def test_dev_restarted_has_the_same_messages_and_logins(dev: DevRun) -> No
     with dev_run(dev.folder, dev.ports) as again:
         again.start()
         async with TerminalChat(again, "bob", "alice") as bob:
-            await bob.heard("alice: remember this")
+            await bob.wait_for_line("alice: remember this")
         assert (again.folder / "auth-secret").read_text() == secret
         again.end()
 
     with dev_run(dev.folder, dev.ports) as fresh:
         fresh.start("--fresh")
         async with TerminalChat(fresh, "bob", "alice") as bob:
-            bob.say("anyone?")
-            lines = await bob.heard("(sent) anyone?")
+            bob.send_line("anyone?")
+            lines = await bob.wait_for_line("(sent) anyone?")
         assert "alice: remember this" not in lines
         assert (fresh.folder / "auth-secret").read_text() != secret
 
 
-async def test_gateway_that_dies_is_named_and_started_again(shared: DevRun) -> None:
-    """A crash of the gateway costs a reconnect: the terminal client resumes by itself."""
+async def test_dev_gateway_crash_is_reported_and_restarted(shared: DevRun) -> None:
+    """After a gateway crash, the terminal client reconnects automatically."""
     dev = shared
     async with TerminalChat(dev, "alice", "bob") as alice:
-        alice.say("before")
-        await alice.heard("(sent) before")
+        alice.send_line("before")
+        await alice.wait_for_line("(sent) before")
 
         dev.child("gateway").kill()
-        await eventually(lambda: "gateway ended with -9" in dev.text(), what="its end is told")
-        alice.say("after")
+        await eventually(lambda: "gateway ended with -9" in dev.text(), what="its end is reported")
+        alice.send_line("after")
 
-        await alice.heard("(sent) after")
+        await alice.wait_for_line("(sent) after")
     await eventually(lambda: answers_http(dev.ports[1], "/healthz"), DEADLINE_S, "the new gateway")
 
 
-async def test_api_that_dies_is_named_and_started_again(shared: DevRun) -> None:
+async def test_dev_api_crash_is_reported_and_restarted(shared: DevRun) -> None:
     """A crash of the API does not stop the gateway, the workers or the stores."""
     dev = shared
 
@@ -186,8 +184,8 @@ async def test_api_that_dies_is_named_and_started_again(shared: DevRun) -> None:
     assert answers_http(dev.ports[1], "/healthz")
 
 
-def test_server_that_dies_is_named_and_stops_everything(dev: DevRun) -> None:
-    """Without Redis there is no going on: its name, its last lines, exit code 1."""
+def test_dev_redis_crash_is_reported_and_stops_all_processes(dev: DevRun) -> None:
+    """Its name and last output are printed, and the exit code is 1."""
     dev.start()
 
     dev.child("redis-server").kill()
@@ -200,8 +198,8 @@ def test_server_that_dies_is_named_and_stops_everything(dev: DevRun) -> None:
     assert dev.leftovers() == []
 
 
-def test_busy_port_is_named_with_its_flag_and_nothing_starts(dev: DevRun) -> None:
-    """The message names the port, its purpose and the remedy."""
+def test_dev_port_in_use_is_reported_with_its_option(dev: DevRun) -> None:
+    """The message has the port, its purpose and the option; nothing is started."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", dev.ports[1]))
         taken.listen()
@@ -216,8 +214,8 @@ def test_busy_port_is_named_with_its_flag_and_nothing_starts(dev: DevRun) -> Non
     assert not dev.folder.exists()
 
 
-def test_bad_settings_are_all_named_before_any_server_starts(dev: DevRun) -> None:
-    """Every wrong setting of every process in one list, without a traceback."""
+def test_dev_invalid_settings_are_reported_before_any_server_starts(dev: DevRun) -> None:
+    """All invalid settings of all processes are listed, without a traceback."""
     wrong = {
         "CHAT_GATEWAY_PING_INTERVAL_S": "no",
         "CHAT_API_WORKERS": "4",
@@ -233,8 +231,8 @@ def test_bad_settings_are_all_named_before_any_server_starts(dev: DevRun) -> Non
     assert "redis" not in dev.text()
 
 
-def test_second_run_on_the_same_folder_is_refused(shared: DevRun) -> None:
-    """Even with `--fresh`, it neither shares nor empties a folder in use."""
+def test_dev_second_run_on_the_same_folder_is_refused(shared: DevRun) -> None:
+    """Also with `--fresh`, a folder in use is neither used nor deleted."""
     dev = shared
     with dev_run(dev.folder) as second:
         second.output = dev.folder.parent / "second.out"
@@ -247,7 +245,7 @@ def test_second_run_on_the_same_folder_is_refused(shared: DevRun) -> None:
     assert (dev.folder / "auth-secret").exists()
 
 
-def test_demo_login_of_an_unknown_user_is_a_problem(shared: DevRun) -> None:
+def test_demo_login_of_an_unknown_user_is_not_found(shared: DevRun) -> None:
     """Only the demo users can log in this way, and the response lists them."""
     with pytest.raises(urllib.error.HTTPError) as caught:
         shared.get("/v1/dev/login", {"user": "mallory"})

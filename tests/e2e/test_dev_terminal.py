@@ -1,4 +1,4 @@
-"""`chatserver chat` on a terminal: typed, seen, marked, resumed, and the terminal given back."""
+"""`chatserver chat` in a terminal: input, output, status marks, reconnect, and terminal restore."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.support.servers.processes import eventually
 
 
 class Terminal:
-    """A terminal of 80 by 24 in which one command runs."""
+    """A terminal of 80 by 24 characters that runs one command."""
 
     def __init__(self, command: list[str]) -> None:
         self._main, self._other = pty.openpty()
         fcntl.ioctl(self._other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        self._seen = b""
+        self._output = b""
         self.process = subprocess.Popen(
             command, stdin=self._other, stdout=self._other, stderr=self._other
         )
@@ -34,26 +34,26 @@ class Terminal:
 
     def _read(self) -> None:
         try:
-            self._seen += os.read(self._main, 65_536)
+            self._output += os.read(self._main, 65_536)
         except OSError:
             asyncio.get_running_loop().remove_reader(self._main)
 
     def type(self, keys: str) -> None:
-        """Press keys. What was seen before is forgotten."""
-        self._seen = b""
+        """Press keys, and discard the earlier output."""
+        self._output = b""
         os.write(self._main, keys.encode())
 
-    async def shows(self, text: str, deadline_s: float = DEADLINE_S) -> None:
-        """Wait until `text` is drawn; Ctrl-L draws the whole screen, not what changed alone."""
+    async def wait_for_text(self, text: str, deadline_s: float = DEADLINE_S) -> None:
+        """Wait until `text` is drawn; Ctrl-L redraws the whole screen."""
 
         def is_drawn() -> bool:
             os.write(self._main, b"\x0c")
-            return text.encode() in self._seen
+            return text.encode() in self._output
 
         await eventually(is_drawn, deadline_s, f"{text!r} on screen")
 
     def echoes(self) -> bool:
-        """Say whether the terminal is in its usual mode."""
+        """Return whether the terminal echoes input, which is its normal mode."""
         return bool(termios.tcgetattr(self._other)[3] & termios.ECHO)
 
     def close(self) -> None:
@@ -77,25 +77,25 @@ async def test_terminal_chat_shows_messages_marks_and_the_connection(dev: DevRun
     command = [*CLI, "chat", "--as", "alice", "--with", "bob", "--api", dev.page_url]
     alice = Terminal(command)
     try:
-        await alice.shows("alice with bob")
+        await alice.wait_for_text("alice with bob")
         async with TerminalChat(dev, "bob", "alice") as bob:
             alice.type("Hello Bxb\x7f\x7fob\r")
-            await bob.heard("alice: Hello Bob")
-            await alice.shows("✓")
-            bob.say("I am \N{RIGHT-TO-LEFT OVERRIDE}here")
-            await alice.shows("I am \N{REPLACEMENT CHARACTER}here")
+            await bob.wait_for_line("alice: Hello Bob")
+            await alice.wait_for_text("✓")
+            bob.send_line("I am \N{RIGHT-TO-LEFT OVERRIDE}here")
+            await alice.wait_for_text("I am \N{REPLACEMENT CHARACTER}here")
 
             alice.type("")
             gateway = dev.child("gateway").pid
-            os.kill(dev.pid, signal.SIGSTOP)  # nobody starts another one before she has written
+            os.kill(dev.pid, signal.SIGSTOP)  # so that it restarts no gateway
             try:
                 os.kill(gateway, signal.SIGKILL)
-                await alice.shows("offline")
-                alice.type("written while away\r")
-                await alice.shows("  …")  # beside the message: it is on its way
+                await alice.wait_for_text("offline")
+                alice.type("written offline\r")
+                await alice.wait_for_text("  …")  # the mark of an unsent message
             finally:
                 os.kill(dev.pid, signal.SIGCONT)
-            await bob.heard("alice: written while away")
+            await bob.wait_for_line("alice: written offline")
 
         assert not alice.echoes()
         alice.type("\x03")
@@ -105,8 +105,8 @@ async def test_terminal_chat_shows_messages_marks_and_the_connection(dev: DevRun
         alice.close()
 
 
-async def test_terminal_chat_with_nobody_says_so(dev: DevRun) -> None:
-    """An unknown user ends it with a message."""
+async def test_terminal_chat_with_unknown_user_exits_with_1(dev: DevRun) -> None:
+    """The command prints that the user does not exist."""
     done = await asyncio.create_subprocess_exec(
         sys.executable,
         *CLI[1:],
@@ -121,27 +121,27 @@ async def test_terminal_chat_with_nobody_says_so(dev: DevRun) -> None:
     assert b"nobody: there is no such user" in output
 
 
-async def test_terminal_chat_with_a_cache_opens_and_takes_messages_offline(
-    dev: DevRun, tmp_path: Path
-) -> None:
+async def test_terminal_chat_with_a_cache_works_offline(dev: DevRun, tmp_path: Path) -> None:
     """Earlier messages are shown without a gateway; a new message is sent once later."""
     cached = ("--cache", str(tmp_path / "alice.db"), "--url", dev.gateway_url)
     async with TerminalChat(dev, "bob", "alice") as bob:
         async with TerminalChat(dev, "alice", "bob", *cached) as alice:
-            alice.say("kept")
-            await alice.heard("alice: kept")
-        await bob.heard("alice: kept")
+            alice.send_line("kept")
+            await alice.wait_for_line("alice: kept")
+        await bob.wait_for_line("alice: kept")
         gateway = dev.child("gateway").pid
-        os.kill(dev.pid, signal.SIGSTOP)  # it starts no gateway before she has written
+        os.kill(dev.pid, signal.SIGSTOP)  # so that it restarts no gateway
         try:
             os.kill(gateway, signal.SIGKILL)
             async with TerminalChat(dev, "alice", "bob", *cached) as alice:
-                await alice.heard("alice: kept")
-                alice.say("written offline")
+                await alice.wait_for_line("alice: kept")
+                alice.send_line("written offline")
         finally:
             os.kill(dev.pid, signal.SIGCONT)
         async with TerminalChat(dev, "alice", "bob", *cached) as alice:
-            assert (await bob.heard("alice: written offline")).count("alice: written offline") == 1
-            alice.say("done")
-            lines = await bob.heard("alice: done")
+            assert (await bob.wait_for_line("alice: written offline")).count(
+                "alice: written offline"
+            ) == 1
+            alice.send_line("done")
+            lines = await bob.wait_for_line("alice: done")
             assert "alice: written offline" not in lines

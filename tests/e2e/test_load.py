@@ -1,4 +1,4 @@
-"""`chatserver load` as an operator runs it: against a server, one that breaks, one that is slow."""
+"""`chatserver load` against a server with a fault, a slow server, and no server."""
 
 from __future__ import annotations
 
@@ -27,41 +27,41 @@ SECRET = "0123456789abcdef0123456789abcdef"
 
 
 class Run:
-    """A run of the command. Its output so far is in `said`."""
+    """A run of the command. `output` is its output so far."""
 
     def __init__(self, process: asyncio.subprocess.Process, out: Path, report: Path) -> None:
         self.process, self.out, self.report = process, out, report
-        self.said = b""
+        self.output = b""
 
-    async def see(self, text: bytes) -> None:
-        """Wait until it has printed something."""
+    async def wait_for_output(self, text: bytes) -> None:
+        """Wait until the output contains a text."""
         assert self.process.stderr is not None
         async with asyncio.timeout(DEADLINE_S):
-            while text not in self.said:
+            while text not in self.output:
                 line = await self.process.stderr.readline()
-                assert line, f"it ended: {self.said!r}"
-                self.said += line
+                assert line, f"it ended: {self.output!r}"
+                self.output += line
 
     async def end(self) -> tuple[int, dict[str, Any]]:
         """Wait for its end; return its exit code and its result, empty if there is none."""
         async with asyncio.timeout(DEADLINE_S):
             out, err = await self.process.communicate()
-        self.said += out + err
+        self.output += out + err
         code = self.process.returncode
         assert code is not None
         return code, json.loads(self.out.read_text()) if self.out.exists() else {}
 
 
 @contextlib.asynccontextmanager
-async def loading(
-    tmp_path: Path, url: str, *words: str, secret: str = SECRET
+async def run_load(
+    tmp_path: Path, url: str, *args: str, secret: str = SECRET
 ) -> AsyncIterator[Run]:
-    """Run the command, and end it with the test."""
+    """Run the command until the block ends."""
     out, report = tmp_path / "result.json", tmp_path / "report.html"
     files = ["--out", str(out), "--report", str(report), "--no-ceiling"]
     process = await asyncio.create_subprocess_exec(
         *CLI,
-        *words,
+        *args,
         *("--url", url, *files),
         env={**os.environ, "CHAT_AUTH_SECRET": secret},
         stdout=asyncio.subprocess.PIPE,
@@ -77,7 +77,7 @@ async def loading(
 
 @pytest.fixture
 async def stub_url() -> AsyncIterator[str]:
-    """The address of a server that only pretends."""
+    """The URL of a stub server."""
     pipe = asyncio.subprocess.PIPE
     stub = await asyncio.create_subprocess_exec(*STUB, stdin=pipe, stdout=pipe)
     assert stub.stdout is not None
@@ -86,20 +86,18 @@ async def stub_url() -> AsyncIterator[str]:
     await stub.wait()
 
 
-async def test_load_while_a_gateway_is_killed_loses_nothing_and_reports(
-    stack: Stack, tmp_path: Path
-) -> None:
-    """A mixed load from two processes; a gateway dies, its users reconnect, all is verified."""
+async def test_load_with_a_killed_gateway_reports_no_loss(stack: Stack, tmp_path: Path) -> None:
+    """A mixed load from two processes: after a gateway is killed, its users reconnect."""
     fleet = stack.add_fleet(2)
     await bring_up(fleet)
-    # Long, so that the kill is in the middle even if we hear late that it has begun.
-    words = ["mixed", "--processes", "2", "--users", "32", "--rate", "40", "--duration", "12"]
-    words += ["--large-members", "16", "--settle", "60"]
+    # Long enough that the kill is within the load even if its first line is read late.
+    args = ["mixed", "--processes", "2", "--users", "32", "--rate", "40", "--duration", "12"]
+    args += ["--large-members", "16", "--settle", "60"]
     try:
-        async with loading(
-            tmp_path, f"ws://127.0.0.1:{fleet.port}/", *words, secret=stack.secret
+        async with run_load(
+            tmp_path, f"ws://127.0.0.1:{fleet.port}/", *args, secret=stack.secret
         ) as run:
-            await run.see(b"   1 s  offered")
+            await run.wait_for_output(b"   1 s  offered")
             fleet.children[0].kill()
             code, result = await run.end()
     finally:
@@ -107,7 +105,7 @@ async def test_load_while_a_gateway_is_killed_loses_nothing_and_reports(
         stack.gateways.remove(fleet)
 
     counts = result["counts"]
-    assert code == 0, run.said
+    assert code == 0, run.output
     assert result["verdict"] == {"is_ok": True, "broken": []} and result["ended"] == "done"
     assert (counts["lost"], counts["unacked"], counts["unsent"]) == (0, 0, 0)
     assert counts["delivered"] >= counts["expected"] > 0
@@ -117,37 +115,37 @@ async def test_load_while_a_gateway_is_killed_loses_nothing_and_reports(
     assert run.report.read_text().startswith("<!doctype html>")
 
 
-async def test_load_that_is_interrupted_and_slow_exits_with_1_and_reports(
+async def test_load_interrupted_and_too_slow_exits_with_1_and_reports(
     stub_url: str, tmp_path: Path
 ) -> None:
-    """Ctrl-C ends the load; what was under way is waited for, judged and reported."""
-    words = ["direct", "--users", "4", "--duration", "600", "--max-p99-ms", "0.000001"]
+    """After Ctrl-C, pending messages are awaited, and the thresholds are checked and reported."""
+    args = ["direct", "--users", "4", "--duration", "600", "--max-p99-ms", "0.000001"]
 
-    async with loading(tmp_path, stub_url, *words) as run:
-        await run.see(b"   1 s  offered")
+    async with run_load(tmp_path, stub_url, *args) as run:
+        await run.wait_for_output(b"   1 s  offered")
         run.process.send_signal(signal.SIGINT)
         code, result = await run.end()
 
-    assert code == 1, run.said
+    assert code == 1, run.output
     assert result["ended"] == "interrupted"
     assert result["counts"]["acked"] == result["counts"]["sent"]
-    assert b"BROKEN  " in run.said and not result["verdict"]["is_ok"]
+    assert b"BROKEN  " in run.output and not result["verdict"]["is_ok"]
     assert run.report.read_text().startswith("<!doctype html>")
 
 
-async def test_load_of_nobody_exits_with_2(tmp_path: Path) -> None:
-    """Where no server is, nothing was measured, and there is nothing to report."""
-    async with loading(tmp_path, "ws://127.0.0.1:9/", "direct", "--users", "4") as run:
+async def test_load_without_server_exits_with_2(tmp_path: Path) -> None:
+    """Without a server, nothing is measured or reported."""
+    async with run_load(tmp_path, "ws://127.0.0.1:9/", "direct", "--users", "4") as run:
         code, result = await run.end()
 
     assert code == 2
-    assert b"no gateway at ws://127.0.0.1:9/" in run.said and b"Traceback" not in run.said
-    assert b"ceiling" not in run.said, "it looks for the gateway before it measures anything"
+    assert b"no gateway at ws://127.0.0.1:9/" in run.output and b"Traceback" not in run.output
+    assert b"ceiling" not in run.output, "the ceiling is measured before the gateway is checked"
     assert result == {}
 
 
-def test_load_finds_what_dev_writes(tmp_path: Path) -> None:
-    """Beside `make run` no option is needed: both name the same folder, file, form and port."""
+def test_load_defaults_match_those_of_dev(tmp_path: Path) -> None:
+    """With `make run` no option is needed: both use the same folder, file, format and port."""
     defaults = {one.name: one.default for one in command.dev.params}
     written = {"CHAT_AUTH_SECRET": SECRET, "CHAT_COLD_ORIGINS": """["it's # = one"]"""}
     data = data_folder.DataFolder.open(tmp_path / "data")

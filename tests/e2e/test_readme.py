@@ -1,6 +1,6 @@
-"""A newcomer's hour: what the README tells one to try, tried as it stands there.
+"""The first hour of the README, performed as written.
 
-One run of `make run` serves all steps. They do not build on each other, so any order will do.
+One run of `make run` serves all steps. The steps are independent.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from playwright.async_api import Browser, expect
 
 from chatserver.dev.command import dev as dev_command
 from chatserver.dev.plan import DEMO_USERS
-from tests.e2e.newcomer import MakeRun, section, step_of_the_hour
+from tests.e2e.newcomer import MakeRun, first_hour_step, section
 from tests.e2e.web.client_support import Visitor
-from tests.e2e.web.stack_support import PATIENCE_MS, listen
+from tests.e2e.web.stack_support import PATIENCE_MS, record_console
 from tests.support.devrun import DEADLINE_S, TerminalChat
 from tests.support.servers.processes import eventually
 
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(400
 
 @pytest.fixture(scope="module")
 def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeRun]:
-    """The README's first command, while its steps are tried; Ctrl-C ends it, and all of it."""
+    """A run of the README's first command; Ctrl-C at the end stops all processes."""
     run = MakeRun(tmp_path_factory.mktemp("newcomer"))
     try:
         run.start()
@@ -47,17 +47,17 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeRun]:
 @contextlib.asynccontextmanager
 async def two_windows(browser: Browser, run: MakeRun) -> AsyncIterator[tuple[Visitor, Visitor]]:
     """Open the page twice and log in as in the README."""
-    step = step_of_the_hour("Two people")
+    step = first_hour_step("Two people")
     async with contextlib.AsyncExitStack() as windows:
         people = []
         for user in DEMO_USERS[:2]:
-            # High enough for all messages: others are not in the page.
+            # High enough for all messages: the page has only visible ones.
             context = await browser.new_context(viewport={"width": 1280, "height": 1400})
             context.set_default_timeout(PATIENCE_MS)
             windows.push_async_callback(context.close)
             page = await context.new_page()
             person = Visitor(user, run.page_url, context, page, [])
-            listen(page, person.complaints)
+            record_console(page, person.console_errors)
             people.append(person)
             await page.goto(run.page_url)
             label = step.bold(f"Continue as {user}")
@@ -68,7 +68,7 @@ async def two_windows(browser: Browser, run: MakeRun) -> AsyncIterator[tuple[Vis
 
 async def begin_chat(alice: Visitor, bob: Visitor) -> None:
     """Start the chat in one window and open it in the other."""
-    step = step_of_the_hour("Two people")
+    step = first_hour_step("Two people")
     await alice.page.get_by_role("button", name=step.bold("New chat")).first.click()
     await alice.page.get_by_role("menuitem", name=step.bold("New chat")).click()
     await alice.page.get_by_label("Username").fill(step.code("bob"))
@@ -79,35 +79,35 @@ async def begin_chat(alice: Visitor, bob: Visitor) -> None:
     await expect(bob.messages(hello)).to_be_visible()
 
 
-async def test_readme_first_command_runs_everything_and_says_where_to_click(
+async def test_readme_first_command_starts_everything_and_prints_the_address(
     newcomer: MakeRun,
 ) -> None:
-    """The addresses are those of the README, but for the ports."""
-    said = newcomer.text()
+    """The printed addresses are those of the README, except for the ports."""
+    output = newcomer.text()
 
     defaults = {one.name: one.default for one in dev_command.params}
-    words = section("Two people chatting in sixty seconds").text
-    assert f"<http://127.0.0.1:{defaults['port']}/>" in words
+    text = section("Two people chatting in sixty seconds").text
+    assert f"<http://127.0.0.1:{defaults['port']}/>" in text
     assert str(defaults["data"]) == ".dev"
-    assert newcomer.page_url in said
+    assert newcomer.page_url in output
     assert newcomer.get("/healthz")[0] == 200
     assert b"<!doctype html>" in newcomer.get("/")[1].lower()
 
 
 async def test_readme_terminal_chat_connects(newcomer: MakeRun) -> None:
-    """The command of the first section, with a line typed into it."""
+    """The command of the first section sends a line."""
     (command,) = section("Two people chatting in sixty seconds").commands[1:]
     *program, as_, user, with_, peer = shlex.split(command)
     assert (*program, as_, with_) == (".venv/bin/chatserver", "chat", "--as", "--with")
 
     async with TerminalChat(newcomer, user, peer) as person:
-        person.say("Hello from a terminal")
-        await person.heard("(sent) Hello from a terminal")
+        person.send_line("Hello from a terminal")
+        await person.wait_for_line("(sent) Hello from a terminal")
 
 
 async def test_readme_two_people_chat_in_two_browsers(newcomer: MakeRun, browser: Browser) -> None:
-    """Each has what the other writes, and sees how far the own message has come."""
-    step = step_of_the_hour("Two people")
+    """Each sees the other's messages and the status of their own."""
+    step = first_hour_step("Two people")
     async with two_windows(browser, newcomer) as (alice, bob):
         await begin_chat(alice, bob)
 
@@ -122,8 +122,8 @@ async def test_readme_two_people_chat_in_two_browsers(newcomer: MakeRun, browser
 
 
 async def test_readme_companion_answers(newcomer: MakeRun, browser: Browser) -> None:
-    """Without a model and without an account anywhere."""
-    step = step_of_the_hour("A companion")
+    """No model and no account are needed."""
+    step = first_hour_step("A companion")
     async with two_windows(browser, newcomer) as (_, bob):
         await bob.page.get_by_role("link", name=step.bold("Companions")).click()
         chat = f"{step.bold('Chat')}: {step.bold('Echo')}"
@@ -136,29 +136,29 @@ async def test_readme_companion_answers(newcomer: MakeRun, browser: Browser) -> 
 async def test_readme_load_tool_writes_a_report_that_opens_in_the_browser(
     newcomer: MakeRun, browser: Browser
 ) -> None:
-    """No message is lost, repeated or out of order, and the page reports that."""
-    step = step_of_the_hour("Run a load test")
+    """The report shows that all thresholds are met."""
+    step = first_hour_step("Run a load test")
     (command,) = step.commands
 
     await newcomer.shell(f"{command.strip()} --url {newcomer.gateway_url}")
 
     page = await browser.new_page()
     page.set_default_timeout(PATIENCE_MS)
-    complaints: list[str] = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
+    console_errors: list[str] = []
+    page.on("pageerror", lambda error: console_errors.append(str(error)))
     await page.goto((newcomer.home / step.code("report.html")).as_uri())
     await expect(page.get_by_role("heading", level=1)).to_contain_text("direct")
     await expect(page.get_by_text(step.bold("All thresholds met"), exact=True)).to_be_visible()
     await expect(page.locator("figure svg").first).to_be_visible()
     await page.close()
-    assert complaints == []
+    assert console_errors == []
 
 
-async def test_readme_gateway_is_killed_and_back_without_a_lost_message(
+async def test_readme_killed_gateway_restarts_without_message_loss(
     newcomer: MakeRun, browser: Browser
 ) -> None:
-    """Messages from before, during and after the outage are there once, in one order for both."""
-    step = step_of_the_hour("Kill the gateway")
+    """Messages before, during and after the outage arrive once, in the same order for both."""
+    step = first_hour_step("Kill the gateway")
     (command,) = step.commands
     (number,) = re.findall(r"\bkill -9 (\d+)$", command.strip())
     assert f"process {number}`" in " ".join(step.text.split())
@@ -174,7 +174,7 @@ async def test_readme_gateway_is_killed_and_back_without_a_lost_message(
             await bob.send(f"meanwhile {index + 1}")
         await alice.send("meanwhile 4")
         end = step.code("gateway ended with -9")
-        await eventually(lambda: end in newcomer.text(), DEADLINE_S, "its end is told")
+        await eventually(lambda: end in newcomer.text(), DEADLINE_S, "its end is reported")
         for person in (alice, bob):
             await expect(person.banner).to_have_count(0)
         await bob.send(*(f"after {index}" for index in range(5)))
@@ -186,7 +186,7 @@ async def test_readme_gateway_is_killed_and_back_without_a_lost_message(
 
 
 async def texts_of(person: Visitor, texts: set[str]) -> list[str]:
-    """Return those of the texts that a window shows, in its order, once each is there and sent."""
+    """Wait until a window shows each text once and sent; return them in its order."""
     for text in texts:
         message = person.messages(text)
         await expect(message).to_have_count(1)
@@ -196,10 +196,10 @@ async def texts_of(person: Visitor, texts: set[str]) -> list[str]:
 
 
 async def test_readme_audit_finds_nothing_wrong(newcomer: MakeRun) -> None:
-    """The settings of the run are read as in the README, and the tiers agree."""
-    step = step_of_the_hour("Check what is stored")
+    """With the settings of the run, the audit finds all tiers consistent."""
+    step = first_hour_step("Check what is stored")
     (commands,) = step.commands
 
-    said = await newcomer.shell(commands)
+    output = await newcomer.shell(commands)
 
-    assert step.code("nothing is wrong") in said
+    assert step.code("nothing is wrong") in output

@@ -1,4 +1,4 @@
-"""The API's own documentation: the page /docs in a real browser, and the README's commands."""
+"""The API documentation at /docs in a browser, and the curl commands of the README."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_docs_page_shows_every_operation_and_loads_nothing_from_elsewhere(
+async def test_docs_page_shows_every_operation_without_external_resources(
     web: WebStack, browser: Browser
 ) -> None:
-    """The document that the server serves, readable, without a foreign script or a broken rule."""
+    """The page renders the OpenAPI document on a phone, without console errors."""
     context = await browser.new_context(viewport={"width": 360, "height": 740})
     context.set_default_timeout(PATIENCE_MS)
     page = await context.new_page()
-    said: list[str] = []
-    asked: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
+    console: list[str] = []
+    requested: list[str] = []
+    page.on("console", lambda message: console.append(message.text))
+    page.on("pageerror", lambda error: console.append(str(error)))
+    page.on("request", lambda request: requested.append(request.url))
 
     await page.goto(f"{web.url}docs")
     await expect(page.get_by_role("heading", level=1)).to_contain_text("HTTP API")
@@ -43,14 +43,14 @@ async def test_docs_page_shows_every_operation_and_loads_nothing_from_elsewhere(
     width = await page.evaluate("document.documentElement.scrollWidth")
     await context.close()
 
-    assert said == []
-    assert {url.startswith(web.url) for url in asked} == {True}
-    assert width <= 360  # nothing sticks out of a phone
+    assert console == []
+    assert {url.startswith(web.url) for url in requested} == {True}
+    assert width <= 360  # nothing is wider than the phone
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
-async def test_readme_lines_of_curl_do_what_they_say(web: WebStack) -> None:
-    """The README's commands work against what `make run` starts."""
+async def test_readme_curl_commands_work(web: WebStack) -> None:
+    """The commands work against a running server."""
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"```sh\n(api=.*?)```", readme, re.DOTALL)
     script = script.replace("http://127.0.0.1:8080", web.url.rstrip("/"))

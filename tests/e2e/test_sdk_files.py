@@ -1,4 +1,4 @@
-"""Files in the Python SDK, with the whole stack: S3, thumbnails, and who may load what."""
+"""Files in the Python SDK with the whole stack: S3, thumbnails and authorization."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def picture(color: str = "teal") -> bytes:
     return out.getvalue()
 
 
-async def test_program_uploads_and_loads_files_with_the_sdk(web: WebStack) -> None:
-    """`upload` gives what `send` takes; `download` gives it back to members alone."""
+async def test_sdk_uploads_and_downloads_files(web: WebStack) -> None:
+    """A file from `upload` can be sent; only members can `download` it."""
     a, b, c = web.new_users(3)
     stack, api = web.stack, web.url
     url = f"ws://127.0.0.1:{stack.port}/"
@@ -45,7 +45,7 @@ async def test_program_uploads_and_loads_files_with_the_sdk(web: WebStack) -> No
 
         entry = (await ben.history(chat)).entries[-1]
         assert entry.attachments == [file]
-        for text in ("with it", "without it", "with it again"):  # none waits for an answer
+        for text in ("with it", "without it", "with it again"):  # without waiting for acks
             ann.post(chat, text, attachments=[file] if text != "without it" else [])
         last = await ann.send(chat, "the last")
         bodies = [each.body for each in (await ben.history(chat, limit=4)).entries]
@@ -84,7 +84,7 @@ async def send_at_once(web: WebStack, sender: str, chat: str, content: bytes) ->
     return file
 
 
-async def test_thumbnail_that_comes_after_its_message_is_described(web: WebStack) -> None:
+async def test_sdk_describes_thumbnail_created_after_its_message(web: WebStack) -> None:
     """`describe` returns the dimensions and the thumbnail as soon as a worker has made it."""
     a, b = web.new_users(2)
     url = f"ws://127.0.0.1:{web.stack.port}/"

@@ -1,4 +1,4 @@
-"""Traces and metrics of real processes: what they contain of a message, and what not."""
+"""Traces and metrics of real processes, which contain no message text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WANTED = {"send", "commit", "deliver", "persist", "write"}
 
 
 class Collector:
-    """An OTLP/HTTP receiver: all that was posted, as bytes and decoded."""
+    """An OTLP/HTTP receiver: the received requests, as bytes and decoded."""
 
     def __init__(self) -> None:
         self.raw: list[bytes] = []
@@ -48,7 +48,7 @@ class Collector:
                 self.end_headers()
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Print nothing."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
@@ -58,7 +58,7 @@ class Collector:
         return f"http://127.0.0.1:{self.server.server_port}/v1/traces"
 
     def spans_of(self, trace: int) -> list[tuple[str, Any]]:
-        """The spans of a trace, each with its process."""
+        """Return the spans of a trace, each with its process."""
         found = []
         for raw in list(self.raw):
             for some in ExportTraceServiceRequest.FromString(raw).resource_spans:
@@ -72,7 +72,7 @@ class Collector:
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    """One that runs."""
+    """A running collector."""
     made = Collector()
     threading.Thread(target=made.server.serve_forever, daemon=True).start()
     yield made
@@ -80,12 +80,12 @@ def collector() -> Iterator[Collector]:
     made.server.server_close()
 
 
-async def test_one_message_is_told_of_by_gateway_and_worker_in_one_trace_and_in_metrics(
+async def test_message_is_recorded_in_one_trace_and_in_metrics(
     tmp_path: Path, collector: Collector
 ) -> None:
-    """Send, commit, deliver, persist and write hang together, in order, and hold no text.
+    """One trace has the send, commit, deliver, persist and write spans, and no message text.
 
-    The metrics of the same processes count it; the age of the backlog rises while DynamoDB is away.
+    The processes also count the message, and the backlog age increases while DynamoDB is down.
     """
     env = {
         "CHAT_TELEMETRY_TRACES": "otlp",
@@ -95,7 +95,7 @@ async def test_one_message_is_told_of_by_gateway_and_worker_in_one_trace_and_in_
     }
     ports = {name: free_port() for name in ("worker", "gateway")}
 
-    async def shows(name: str, process: str = "gateway") -> bool:
+    async def is_counted(name: str, process: str = "gateway") -> bool:
         return await read_metric(ports[process], name) > 0
 
     with open_stack(tmp_path, gateways=0, workers=(), fsync="no", env=env) as stack:
@@ -111,21 +111,21 @@ async def test_one_message_is_told_of_by_gateway_and_worker_in_one_trace_and_in_
             ack = await alice.say(chat, BODY)
             ids = trace_ids_of(ack["mid"])
 
-            async def is_told() -> bool:
+            async def has_all_spans() -> bool:
                 return {span.name for _, span in collector.spans_of(ids.trace)} >= WANTED
 
-            await eventually(is_told, deadline_s=60, what="all spans are told")
+            await eventually(has_all_spans, deadline_s=60, what="all spans are exported")
             for name in MEASURED:
-                await eventually(lambda name=name: shows(name), deadline_s=60, what=name)
+                await eventually(lambda name=name: is_counted(name), deadline_s=60, what=name)
             stack.dynamodb.kill()
             await alice.say(chat, BODY)
             age = 'backlog_age_seconds{partition="0"}'
-            await eventually(lambda: shows(age, "worker"), deadline_s=60, what=age)
+            await eventually(lambda: is_counted(age, "worker"), deadline_s=60, what=age)
             with pytest.raises(Failed, match="too many sends"):
                 for _ in range(5):
                     await alice.say(chat, BODY)
             refused = 'rate_limited_total{limit="sends"}'
-            await eventually(lambda: shows(refused), deadline_s=60, what=refused)
+            await eventually(lambda: is_counted(refused), deadline_s=60, what=refused)
 
     spans = {span.name: (process, span) for process, span in collector.spans_of(ids.trace)}
     assert {name: spans[name][0] for name in WANTED} == {

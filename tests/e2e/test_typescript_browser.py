@@ -1,4 +1,4 @@
-"""The TypeScript SDK in Chromium: what survives a reload, and one connection for all tabs."""
+"""The TypeScript SDK in Chromium: state after a reload, and one connection for all tabs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PAGE = """<!doctype html><title>SDK</title><script type="module">
 import { ChatClient, IndexedDbStore } from "/dist/index.js";
-window.heard = [];
+window.received = [];
 window.start = async (options) => {
   window.client = new ChatClient({
     ...options,
@@ -31,16 +31,16 @@ window.start = async (options) => {
     isOfflineFirst: true,
   });
   client.on((event) => {
-    if (event.type === "messageAdded") heard.push(event.message.body);
+    if (event.type === "messageAdded") received.push(event.message.body);
   });
   await client.connect();
 };
-window.look = (id) => {
+window.getState = (id) => {
   const chat = client.chat(id);
   return {
     isOnline: client.isOnline,
     isLeader: client.isLeader,
-    heard,
+    received,
     bodies: chat.messages.map(({ body }) => body),
     pending: chat.pending.map(({ fields }) => fields.body),
     draft: chat.draft,
@@ -112,16 +112,16 @@ class Tab:
         return await self.page.evaluate(script, list(args))
 
     async def wait(self, chat: str, is_done: Callable[[dict[str, Any]], bool], what: str) -> Any:
-        """Return what the client knows of a chat when a condition is true."""
+        """Wait until the client's state of a chat meets a condition; return the state."""
         state: dict[str, Any] = {}
 
-        async def look() -> bool:
+        async def read_state() -> bool:
             nonlocal state
-            state = await self.page.evaluate("(chat) => look(chat)", chat)
+            state = await self.page.evaluate("(chat) => getState(chat)", chat)
             return is_done(state)
 
         try:
-            await eventually(look, what=what)
+            await eventually(read_state, what=what)
         except AssertionError as exc:
             raise AssertionError(f"{exc}: {state}") from None
         return state
@@ -157,7 +157,7 @@ POST = "([chat, text]) => void client.chat(chat).send({ text })"
 async def test_messages_draft_and_outbox_survive_a_reload_without_a_gateway(
     stack: Stack, open_tab: Open
 ) -> None:
-    """The page opens offline, and what was written offline is sent exactly once."""
+    """The page opens offline; messages written offline are sent exactly once."""
     await stack.add_users(["ann", "ben"])
     tab = await open_tab("ann")
     chat = await tab.run(OPEN, "ben")
@@ -211,8 +211,8 @@ async def is_saved(tab: Tab, chat: str) -> bool:
     return bool(await tab.run(read, chat))
 
 
-async def test_tabs_share_a_connection_and_another_takes_over(stack: Stack, open_tab: Open) -> None:
-    """One device on the server; when the leader closes, nothing is lost, and all is sent once."""
+async def test_tabs_share_a_connection_and_elect_a_new_leader(stack: Stack, open_tab: Open) -> None:
+    """The tabs are one device; when the leader closes, no message is lost or repeated."""
     await stack.add_users(["cat", "dan"])
     first = await open_tab("cat", shareTabs="cat")
     second = await open_tab("cat", shareTabs="cat")
@@ -246,12 +246,12 @@ async def test_tabs_share_a_connection_and_another_takes_over(stack: Stack, open
             lambda s: (
                 sorted(s["bodies"]) == sorted(["one", "two", "last", *burst])
                 and s["pending"] == []
-                and len(s["heard"]) == 23
+                and len(s["received"]) == 23
             ),
             "all messages are in all tabs, and stored",
         )
         assert [body for body in state["bodies"] if body in burst] == burst
-        assert state["heard"] == state["bodies"]
+        assert state["received"] == state["bodies"]
     leaders = [await tab.run("() => client.isLeader") for tab in (second, third)]
     assert sorted(leaders) == [False, True]
     page = await third.run("async ([chat]) => (await client.chat(chat).history()).messages", chat)

@@ -57,7 +57,7 @@ UPLOAD = """async ([user, options, size]) => {
   }).catch(({ name }) => name);
   return { shares, isSame, reason, canceled: canceled.at(-1) };
 }"""
-# Debian's Chromium has no push service: what a browser would return is made here.
+# Debian's Chromium has no push service: the test creates the subscription.
 PUSH = """async ([user, options]) => {
   const client = await window.open(user, options);
   const { push_key: key } = await client.http.call("get_client_config", {});
@@ -85,17 +85,17 @@ PREFERENCES = """async ([user, options]) => {
   await phone.preferences.pin(work.id);
   await tablet.preferences.load();
   const loaded = { ...tablet.preferences.get(work.id), pinned: [...tablet.preferences.pinned] };
-  const heard = new Promise((resolve) => {
-    const look = () => {
+  const changed = new Promise((resolve) => {
+    const check = () => {
       const { draft } = tablet.preferences.get(home.id);
       if (draft !== null && tablet.preferences.pinned.length === 2) resolve(draft.text);
     };
-    tablet.preferences.onChange(look);
+    tablet.preferences.onChange(check);
   });
   tablet.on(() => {});
   await phone.preferences.change(home.id, { draft: { text: "half", version: Date.now() } });
   await Promise.all([phone.preferences.pin(home.id), tablet.preferences.pin(home.id)]);
-  const text = await heard;
+  const text = await changed;
   await phone.preferences.unpin(work.id);
   const pinned = [...phone.preferences.pinned];
   return { loaded, text, pinned, work: work.id, home: home.id };
@@ -166,7 +166,7 @@ async def page(browser: Browser, server: DevRun) -> AsyncIterator[Page]:
         kind = mimetypes.guess_type(path)[0] or "text/javascript"
         await route.fulfill(body=(package / path).read_bytes(), content_type=kind)
 
-    # The page does not come from the network, so that it may not call this machine by itself.
+    # The page is not loaded from the network, so it needs permission for loopback requests.
     context = await browser.new_context(permissions=["local-network-access"])
     await context.route(f"{server.page_url}/sdk/**", serve)
     made = await context.new_page()
@@ -183,7 +183,7 @@ def options_of(server: DevRun) -> dict[str, Any]:
 
 
 async def test_upload_reports_progress_and_can_be_canceled(server: DevRun, page: Page) -> None:
-    """The share rises to 1 on the way; a canceled upload ends with the reason of its signal."""
+    """The progress rises to 1; a canceled upload rejects with AbortError."""
     devtools = await page.context.new_cdp_session(page)
     line = {"offline": False, "latency": 0, "downloadThroughput": -1}
     await devtools.send("Network.enable")
@@ -202,8 +202,8 @@ async def test_upload_reports_progress_and_can_be_canceled(server: DevRun, page:
     assert 0 < found["canceled"] < 1
 
 
-async def test_push_registration_is_listed_and_ends(server: DevRun, page: Page) -> None:
-    """The same subscription again is the same registration."""
+async def test_push_registration_is_listed_and_removed(server: DevRun, page: Page) -> None:
+    """Registering the same subscription twice gives one registration."""
     found = await page.evaluate(PUSH, ["push-ann", options_of(server)])
 
     assert found["hasKey"]
@@ -213,7 +213,7 @@ async def test_push_registration_is_listed_and_ends(server: DevRun, page: Page) 
 
 
 async def test_drafts_are_the_same_on_all_devices(server: DevRun, page: Page) -> None:
-    """A text that was changed here is not replaced by that of another device."""
+    """A draft edited on this device is not replaced by that of another device."""
     assert await page.evaluate(DRAFTS, ["draft-ann", options_of(server)]) == 4_001
 
 

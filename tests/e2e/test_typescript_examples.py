@@ -109,7 +109,7 @@ def write_quick_start(project: Path) -> str:
 
 
 async def test_quick_start_of_the_readme_sends_a_message(server: DevRun, project: Path) -> None:
-    """The program as it stands in the README."""
+    """The program of the README, unchanged."""
     for user in ("quick-a", "quick-b"):
         register(server, user)
     name = write_quick_start(project)
@@ -121,7 +121,7 @@ async def test_quick_start_of_the_readme_sends_a_message(server: DevRun, project
 
 
 async def test_bot_answers_and_continues_after_a_kill(server: DevRun, project: Path) -> None:
-    """Twenty lines; a message that it missed is answered once."""
+    """The bot has 20 lines; after a restart it answers missed messages once."""
     source = (PACKAGE / "examples" / "bot.mjs").read_text("utf-8")
     assert len([line for line in source.splitlines() if line and not line.startswith("//")]) <= 20
     (project / "bot.mjs").write_text(source)
@@ -138,7 +138,7 @@ async def test_bot_answers_and_continues_after_a_kill(server: DevRun, project: P
         await wait_for_texts(server, "Hello", "You said: Hello")
         saved = project / "parrot.json"
         await eventually(lambda: '"shown":2' in saved.read_text(), what="the position is saved")
-    await run(project, *send)  # nobody answers
+    await run(project, *send)  # the bot is not running
     async with program(project, *start):
         answers = ["You said: Hello", "You said: Hello"]
         await wait_for_texts(server, "Hello", answers[0], "Hello", answers[1])
@@ -152,11 +152,11 @@ async def wait_for_texts(server: DevRun, *texts: str) -> None:
         http.headers["Authorization"] = f"Bearer {token}"
         chat = (await http.put("/v1/direct-chats/parrot")).json()["chat"]
 
-        async def are_there() -> bool:
+        async def has_texts() -> bool:
             page = (await http.get(f"/v1/chats/{chat}/messages")).json()
             return [message["body"] for message in page["messages"]] == list(texts)
 
-        await eventually(are_there, what=f"messages {texts}")
+        await eventually(has_texts, what=f"messages {texts}")
 
 
 async def test_account_upload_pins_and_push_over_http(server: DevRun, project: Path) -> None:

@@ -1,4 +1,4 @@
-"""A complete `chatserver dev`, started like by a user, for end-to-end tests."""
+"""`chatserver dev` as a separate process, for end-to-end tests."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class DevRun:
 
     @property
     def flags(self) -> list[str]:
-        """The options that select our ports and folder."""
+        """The options that select the ports and the folder of the run."""
         pairs = zip(_PORT_FLAGS, map(str, self.ports), strict=True)
         return [*(word for pair in pairs for word in pair), "--data", str(self.folder)]
 
@@ -90,7 +90,7 @@ class DevRun:
         assert self.process is not None
         give_up = time.monotonic() + READY_S
         while "chatserver is running" not in self.text():
-            assert self.process.poll() is None, f"it ended:\n{self.text()}"
+            assert self.process.poll() is None, f"chatserver dev ended:\n{self.text()}"
             assert time.monotonic() < give_up, f"not ready in {READY_S:g} s:\n{self.text()}"
             time.sleep(0.05)
         self.children = psutil.Process(self.pid).children(recursive=True)
@@ -112,13 +112,13 @@ class DevRun:
                 return [" ".join(one.cmdline()) for one in alive] + ports
             time.sleep(0.02)
 
-    def child(self, word: str) -> psutil.Process:
-        """Return the child process whose program, or one of whose arguments, is `word`."""
+    def child(self, name: str) -> psutil.Process:
+        """Return the child process with this program or argument."""
         for one in psutil.Process(self.pid).children():
             program, *arguments = one.cmdline()
-            if word in arguments or Path(program).name.split()[0] == word:
+            if name in arguments or Path(program).name.split()[0] == name:
                 return one
-        raise AssertionError(f"there is no child {word}")
+        raise AssertionError(f"there is no child process {name}")
 
     def get(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
         """Call the API; return status and body, decoded if it is JSON."""
@@ -146,7 +146,7 @@ def dev_run(folder: Path, ports: list[int] | None = None) -> Iterator[DevRun]:
 
 
 class TerminalChat:
-    """`chatserver chat` through pipes: `say` writes a line, `heard` waits for one."""
+    """`chatserver chat` with standard input and output connected to pipes."""
 
     def __init__(self, run: DevRun, user: str, peer: str, *options: str) -> None:
         self._argv = [*CLI, "chat", "--as", user, "--with", peer, "--api", run.page_url, *options]
@@ -170,12 +170,12 @@ class TerminalChat:
             self._process.kill()
             await self._process.communicate()
 
-    def say(self, text: str) -> None:
+    def send_line(self, text: str) -> None:
         """Write a message to standard input."""
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.write(f"{text}\n".encode())
 
-    async def heard(self, line: str, deadline_s: float = DEADLINE_S) -> list[str]:
+    async def wait_for_line(self, line: str, deadline_s: float = DEADLINE_S) -> list[str]:
         """Return the lines printed up to and including `line`."""
         assert self._process is not None and self._process.stdout is not None
         lines: list[str] = []
@@ -183,7 +183,7 @@ class TerminalChat:
             async with asyncio.timeout(deadline_s):
                 while line not in lines:
                     data = await self._process.stdout.readline()
-                    assert data, f"it ended before {line!r}: {lines}"
+                    assert data, f"the command ended before {line!r}: {lines}"
                     lines.append(data.decode().rstrip("\n"))
         except TimeoutError:
             raise AssertionError(f"{line!r} was not printed in time, but {lines}") from None

@@ -36,7 +36,7 @@ SETTINGS = {
     "CHAT_ARCHIVE_WAIT_S": "0",
     "CHAT_AUTH_COOKIE_SECURE": "false",
     "CHAT_WEBHOOKS_SECRET": "s" * 32,
-    # Nobody answers there, so that events wait in Redis.
+    # No server listens on this port, so that events wait in Redis.
     "CHAT_WEBHOOKS_EVENTS_URL": f"http://{HOST}:9/events",
 }
 
@@ -65,7 +65,7 @@ class Deployment(Server):
 
     def start(self, folder: Path) -> None:
         """Start a gateway, the API and all workers; wait until they are ready."""
-        for name, words in {
+        for name, command in {
             "worker": ("worker", "all"),
             "api": ("api",),
             "gateway": ("gateway",),
@@ -74,7 +74,7 @@ class Deployment(Server):
             self.logs.append(log)
             with log.open("wb") as output:
                 process = subprocess.Popen(
-                    [*CLI, *words], env=self.environment, stdout=output, stderr=output
+                    [*CLI, *command], env=self.environment, stdout=output, stderr=output
                 )
             self._processes.append(process)
         for port in (self.addresses.api, self.addresses.gateway):
@@ -88,10 +88,10 @@ class Deployment(Server):
             process.wait(DEADLINE_S)
         self._processes.clear()
 
-    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *args: str, **more: str) -> subprocess.CompletedProcess[str]:
         """Run `chatserver` and return the ended process, whatever its exit code."""
         return subprocess.run(
-            [*CLI, *words],
+            [*CLI, *args],
             env={**self.environment, **more},
             capture_output=True,
             text=True,
@@ -99,9 +99,9 @@ class Deployment(Server):
             check=False,
         )
 
-    def run_killed(self, failpoint: str, *words: str) -> None:
+    def run_killed(self, failpoint: str, *args: str) -> None:
         """Run `chatserver` until it kills itself at a failpoint."""
-        done = self.run(*words, CHAT_FAILPOINT=f"{failpoint}:kill")
+        done = self.run(*args, CHAT_FAILPOINT=f"{failpoint}:kill")
         assert done.returncode == -signal.SIGKILL, (failpoint, done.returncode, done.stderr)
 
     # stored data of the tenant
@@ -126,7 +126,7 @@ class Deployment(Server):
 def open_deployment(
     shared: Server, tenant: str, database: int, folder: Path, **settings: str
 ) -> Iterator[Deployment]:
-    """Create the tenant, start its processes with more settings, and end them."""
+    """Create a tenant and run its processes until the block ends."""
     with Deployment(shared, tenant, database, **settings) as deployment:
         deployment.database.flushdb()
         deployment.command("tables", "apply")
@@ -146,12 +146,12 @@ def _is_ready(port: int) -> bool:
         return False
 
 
-# Data everywhere
+# Data in all features
 
 
 @dataclasses.dataclass(slots=True)
-class Town:
-    """Users of a tenant with data in all features; `marks` is in all names and texts."""
+class TenantData:
+    """Users of a tenant with data in all features; all names and texts contain one of `marks`."""
 
     ann: User
     ben: User
@@ -161,47 +161,47 @@ class Town:
     post: str
 
 
-def settle(place: Deployment, mark: str) -> Town:
-    """Create users, and have them use everything, with `mark` in each name and text."""
-    ann, ben = place.add_user(f"ann-{mark}"), place.add_user(f"ben-{mark}")
+def create_data(deployment: Deployment, mark: str) -> TenantData:
+    """Create users with data in all features; each name and text contains `mark`."""
+    ann, ben = deployment.add_user(f"ann-{mark}"), deployment.add_user(f"ben-{mark}")
     ann.patch("/v1/me", {"name": f"Ann {mark}", "about": f"about {mark}"})
     direct, group = ann.open_direct(ben), ann.create_group(ben, name=f"Team {mark}")
     for chat in (direct, group):
         first = ann.send(chat, f"first {mark}")
         ann.patch(f"/v1/chats/{chat}/messages/{first['seq']}", {"body": f"edited {mark}"})
-        file = place.upload(ann, chat, f"content {mark}".encode(), f"file {mark}.txt")
+        file = deployment.upload(ann, chat, f"content {mark}".encode(), f"file {mark}.txt")
         ann.send(chat, f"with a file {mark}", attachments=[file])
         ben.send(chat, f"long {mark} " * 100)
         ann.send(chat, f"for a while {mark}", expires_s=3600)
         ann.put(f"/v1/chats/{chat}/pins/{first['seq']}")
         ben.put(f"/v1/me/favorites/messages/{chat}/{first['seq']}")
         ben.put(f"/v1/chats/{chat}/messages/{first['seq']}/report", {"reason": f"why {mark}"})
-    place.upload(ann, direct, f"unsent {mark}".encode(), f"unsent {mark}.txt")
+    deployment.upload(ann, direct, f"unsent {mark}".encode(), f"unsent {mark}.txt")
     ben.post("/v1/me/push-subscriptions", {"token": f"token-{mark}"})
     post = ann.post("/v1/me/posts", {"content": f"post {mark}"})["id"]
     ben.put(f"/v1/me/following/{ann.id}")
     ben.put(f"/v1/users/{ann.id}/posts/{post}/like")
     ben.put(f"/v1/me/favorites/posts/{ann.id}/{post}")
-    companion = place.add_companion()
+    companion = deployment.add_companion()
     session = ann.post(f"/v1/companions/{companion}/session")["chat"]["chat"]
     ann.send(session, f"question {mark}")
     with ben.connect() as device:
         device.ask("mark", chat=direct, read=1)
         wait_for(lambda: len(ann.get(f"/v1/chats/{session}/messages")["messages"]) > 1, "an answer")
-    return Town(ann, ben, direct, group, [mark, ann.id, ben.id], post)
+    return TenantData(ann, ben, direct, group, [mark, ann.id, ben.id], post)
 
 
-def wait_for_all_tiers(place: Deployment) -> None:
+def wait_for_all_tiers(deployment: Deployment) -> None:
     """Wait until the archive has segments; then write the Parquet files."""
-    wait_for(lambda: place.objects_of("archive/"), f"{place.tenant} has archive segments")
-    wait_for(lambda: _try_export(place), "the messages are exported", COMMAND_S)
-    prefixes = {key.partition("/")[0] for key in place.objects_of()}
+    wait_for(lambda: deployment.objects_of("archive/"), f"{deployment.tenant} has archive segments")
+    wait_for(lambda: _try_export(deployment), "the messages are exported", COMMAND_S)
+    prefixes = {key.partition("/")[0] for key in deployment.objects_of()}
     assert prefixes >= {"analytics", "archive", "attachments"}, prefixes
 
 
-def _try_export(place: Deployment) -> bool:
-    """Write the Parquet files; return False while the worker does, or messages change."""
-    done = place.run("analytics", "export", "--warm")
+def _try_export(deployment: Deployment) -> bool:
+    """Write the Parquet files; return False if the worker is writing or messages are changing."""
+    done = deployment.run("analytics", "export", "--warm")
     is_busy = "another process is exporting" in done.stderr or "postponed" in done.stderr
     assert done.returncode == 0 or is_busy, done.stderr
     return done.returncode == 0
@@ -216,9 +216,9 @@ def find_marks(
     marks: Iterable[str],
     folders: Iterable[Path] = (),
 ) -> list[str]:
-    """Return every place with one of the marks: Redis, DynamoDB, S3 and search indexes, decoded.
+    """Return all keys, tables and files that contain a mark: Redis, DynamoDB, S3, search indexes.
 
-    `folders`: those of embedded search indexes.
+    Contents are also searched decoded. `folders`: those of embedded search indexes.
     """
     wanted = [mark.encode() for mark in marks]
     stores = (
@@ -310,7 +310,7 @@ def _iter_bucket(server: Server) -> Iterator[tuple[str, bytes]]:
 
 
 def _iter_indexes(folders: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of SQLite indexes, as bytes and as the rows and words in them."""
+    """Yield the files of SQLite indexes: as bytes, and decoded to rows and words."""
     for folder in folders:
         for file in folder.rglob("*"):
             with contextlib.suppress(FileNotFoundError):
@@ -321,7 +321,7 @@ def _iter_indexes(folders: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
 
 
 def _read_database(file: Path) -> bytes:
-    """Return all rows; FTS5 stores a word as the part that the one before it does not have."""
+    """Return all rows and terms: FTS5 stores terms prefix-compressed, so bytes are not enough."""
     with contextlib.closing(sqlite3.connect(file, timeout=DEADLINE_S)) as database:
         tables = [
             name
@@ -335,5 +335,5 @@ def _read_database(file: Path) -> bytes:
 
 
 def new_mark() -> str:
-    """Return a text that is nowhere else."""
+    """Return a unique text."""
     return f"mark{secrets.token_hex(6)}"

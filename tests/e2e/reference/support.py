@@ -1,7 +1,7 @@
-"""Clients of a running server, as somebody outside of the project would write them.
+"""Clients of a running server that do not use the code of the project.
 
-Only HTTP, WebSocket, the command line, `boto3` and `redis`; `tests/unit/docs` checks that nothing
-in this folder but the fixture imports the product.
+They use only HTTP, WebSocket, the command line, `boto3` and `redis`; `tests/unit/docs` checks that
+only the fixture in this folder imports the product.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from websockets.sync.client import ClientConnection, connect
 from tests.support.servers.ports import free_port
 
 HOST = "127.0.0.1"
-DEADLINE_S = 60.0  # only a failure takes so long
-COMMAND_S = 300.0  # so does a command
+DEADLINE_S = 60.0  # only a failure takes that long
+COMMAND_S = 300.0  # deadline of a command
 PASSWORD = "correct horse 7 battery"
-# Settings that make events happen within a test that take a day or a crowd otherwise.
+# Settings for events within a test that otherwise need a day or many users.
 ARCHIVED_MIN = 200  # messages that make an archive segment: only one test sends so many to a chat
 IN_FLIGHT_MAX = 50  # sends of a device
 LARGE_ABOVE = 6  # members
@@ -72,10 +72,10 @@ T = TypeVar("T")
 
 
 def wait_for(find: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -> T:
-    """Call `find` until it returns something true, and return that."""
+    """Call `find` until it returns a true value, and return it."""
     give_up = time.monotonic() + deadline_s
     while not (found := find()):
-        assert time.monotonic() < give_up, f"not in {deadline_s:g} s: {what}"
+        assert time.monotonic() < give_up, f"not within {deadline_s:g} s: {what}"
         time.sleep(0.02)
     return found
 
@@ -313,17 +313,17 @@ class Server:
         pairs = (shlex.split(line)[1].split("=", 1) for line in lines)
         return {**os.environ, **dict(pairs)}
 
-    def command(self, *words: str, **settings: str) -> str:
-        """Run `chatserver` and return what it printed."""
+    def command(self, *args: str, **settings: str) -> str:
+        """Run `chatserver` and return its output."""
         done = subprocess.run(
-            [sys.executable, "-m", "chatserver.cli.main", *words],
+            [sys.executable, "-m", "chatserver.cli.main", *args],
             env={**self.environment, **settings},
             capture_output=True,
             text=True,
             timeout=COMMAND_S,
             check=False,
         )
-        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+        assert done.returncode == 0, f"{args}: {done.stdout}{done.stderr}"
         return done.stdout
 
     def redis_url(self, database: int) -> str:
@@ -370,13 +370,13 @@ class Server:
         return found
 
     def expiry_of(self, table: str) -> str:
-        """Return the attribute by which DynamoDB removes expired items of a table."""
+        """Return the TTL attribute of a table."""
         client = self.dynamodb.meta.client
         answer = client.describe_time_to_live(TableName=f"chat_{table}")
         return str(answer["TimeToLiveDescription"].get("AttributeName", ""))
 
     def removed(self, table: str) -> list[dict[str, Any]]:
-        """Return the items whose removal is in the Stream of a table, in the DynamoDB format."""
+        """Return the removed items in the Stream of a table, in the DynamoDB format."""
         streams = boto3.client(
             "dynamodbstreams", endpoint_url=f"http://{HOST}:{self.addresses.dynamodb}", **AWS
         )

@@ -143,14 +143,14 @@ def test_sparse_index_has_only_messages_with_files(server: Server) -> None:
     chat = ann.open_direct(ben)
     ann.send(chat, "no file")
     file = server.upload(ann, chat, b"escalated", "report.txt")
-    place = ann.send(chat, "a file", attachments=[file])
+    ack = ann.send(chat, "a file", attachments=[file])
     ann.send(chat, "no file either")
 
     rows = wait_for(
         lambda: server.query("messages", Key("files_of").eq(chat), index="files"), "the index row"
     )
 
-    assert rows == [{"chatid": chat, "ts": place["ts"], "files_of": chat}]
+    assert rows == [{"chatid": chat, "ts": ack["ts"], "files_of": chat}]
     assert ben.texts(f"/v1/chats/{chat}/messages/with-files") == ["a file"]
     assert ["files_of" in item for item in server.messages(chat)] == [False, True, False]
 
@@ -159,19 +159,19 @@ def test_sparse_partition_lists_open_reports_newest_first(server: Server) -> Non
     """Reports that need a reaction are in a partition of their own until they are resolved."""
     host, (ann, ben) = server.host_application, server.add_users(2)
     chat = ann.open_direct(ben)
-    places = [ann.send(chat, f"spam {number}")["seq"] for number in (1, 2)]
+    seqs = [ann.send(chat, f"spam {number}")["seq"] for number in (1, 2)]
     before_ms = int(time.time() * 1000) - 60_000
-    for seq in places:
+    for seq in seqs:
         ben.put(f"/v1/chats/{chat}/messages/{seq}/report", {"reason": "spam"})
 
     since = Key("PK").eq("reports") & Key("SK").gt(f"{before_ms:020d}")
     rows = server.query("directory", since, ScanIndexForward=False)
     mine = [row["SK"].split("#")[1:] for row in rows if f"#{chat}#" in row["SK"]]
-    assert mine == [[chat, f"{seq:020d}", ben.id] for seq in reversed(places)]
+    assert mine == [[chat, f"{seq:020d}", ben.id] for seq in reversed(seqs)]
     listed = host.pages("/v1/admin/reports", order="newest")
-    assert [each["seq"] for each in listed if each["chat"] == chat] == places[::-1]
+    assert [each["seq"] for each in listed if each["chat"] == chat] == seqs[::-1]
 
-    for seq in places:
+    for seq in seqs:
         host.post(f"/v1/chats/{chat}/reports/{seq}/{ben.id}/resolve")
     assert not any(f"#{chat}#" in key for key in server.sort_keys("directory", "reports"))
     kept = server.rows("directory", f"c#{chat}", "report#")
@@ -186,11 +186,11 @@ def test_message_of_a_week_has_a_time_to_live(server: Server) -> None:
     ann, ben = server.add_users(2)
     chat = ann.open_direct(ben)
 
-    place = ann.send(chat, "gone in a week", expires_s=WEEK_S)
+    ack = ann.send(chat, "gone in a week", expires_s=WEEK_S)
     ann.send(chat, "stays")
 
     first, second = server.messages(chat)
-    due = place["ts"] // 1_000_000 + WEEK_S
+    due = ack["ts"] // 1_000_000 + WEEK_S
     assert isinstance(first["ttl"], Decimal) and abs(first["ttl"] - due) <= 1
     assert "ttl" not in second
     (message, _) = ben.get(f"/v1/chats/{chat}/messages")["messages"]
@@ -245,7 +245,7 @@ def test_removals_are_in_the_stream_with_the_old_item(server: Server) -> None:
     """DynamoDB Streams of the messages: a reader can keep what was removed."""
     ann, ben = server.add_users(2)
     chat = ann.open_direct(ben)
-    place = ann.send(chat, "short", expires_s=1)
+    ack = ann.send(chat, "short", expires_s=1)
 
     def removed() -> list[dict[str, Any]]:
         return [item for item in server.removed("messages") if item["chatid"]["S"] == chat]
@@ -256,7 +256,7 @@ def test_removals_are_in_the_stream_with_the_old_item(server: Server) -> None:
         "StreamEnabled": True,
         "StreamViewType": "OLD_IMAGE",
     }
-    assert (item["mid"]["S"], int(item["ts"]["N"])) == (place["mid"], place["ts"])
+    assert (item["mid"]["S"], int(item["ts"]["N"])) == (ack["mid"], ack["ts"])
     assert int(item["ttl"]["N"]) <= time.time()
 
 
@@ -286,9 +286,9 @@ def test_long_body_is_an_object_and_its_item_stays_small(server: Server) -> None
     ann, ben = server.add_users(2)
     chat = ann.open_direct(ben)
     text = "long " * INLINE_BYTES_MAX
-    place = ann.send(chat, text[:3900])
+    ack = ann.send(chat, text[:3900])
 
-    ben.put(f"/v1/chats/{chat}/messages/{place['seq']}/reaction", {"emoji": "👍"})
+    ben.put(f"/v1/chats/{chat}/messages/{ack['seq']}/reaction", {"emoji": "👍"})
 
     def item() -> dict[str, Any]:
         return server.messages(chat)[0]
@@ -298,7 +298,7 @@ def test_long_body_is_an_object_and_its_item_stays_small(server: Server) -> None
     (name,) = server.objects(f"bodies/{chat}/")
     assert server.read_object(name).decode() == text[:3900]
     assert hashlib.sha256(server.read_object(name)).hexdigest() == item()["body_sha256"]
-    assert ben.get(f"/v1/chats/{chat}/messages/{place['seq']}")["body"] == text[:3900]
+    assert ben.get(f"/v1/chats/{chat}/messages/{ack['seq']}")["body"] == text[:3900]
 
 
 # write sharding

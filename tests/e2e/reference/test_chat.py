@@ -25,7 +25,7 @@ from tests.e2e.reference.support import (
 
 pytest_plugins = ["tests.e2e.reference.fixtures"]
 
-# A public key of a browser: the base point of P-256, as good as any other. And 16 bytes of secret.
+# A valid browser key pair: the base point of P-256 as the public key, and a 16-byte secret.
 P256DH = "BGsX0fLhLEJH-Lzm5WOkQPJ3A32BLeszoPShOUXYmMKWT-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU"
 AUTH = "AAAAAAAAAAAAAAAAAAAAAA"
 
@@ -93,7 +93,7 @@ def test_users_are_items_and_not_rows_of_a_relational_database(server: Server) -
 def test_status_of_a_user_is_online_while_a_device_is_connected(
     server: Server, pair: tuple[User, User, str]
 ) -> None:
-    """The status server is Redis: who shares a chat sees the status, live and on request."""
+    """The status server is Redis: users who share a chat get the status, live and on request."""
     ann, ben, chat = pair
     ann.send(chat, "Hi")
     ben.send(chat, "Hello")
@@ -189,11 +189,11 @@ def test_direct_message_is_in_both_inboxes_and_stored_once(
     """Write fan-out to the inboxes in Redis; one item in DynamoDB."""
     ann, ben, chat = pair
 
-    place = ann.send(chat, "Hi")
+    ack = ann.send(chat, "Hi")
 
     for user in (ann, ben):
         wait_for(lambda user=user: {chat: "1"} in server.inbox(user), "the inbox")  # type: ignore[misc]
-    assert [item["seq"] for item in server.messages(chat)] == [place["seq"]] == [1]
+    assert [item["seq"] for item in server.messages(chat)] == [ack["seq"]] == [1]
     assert server.redis.type(server.redis_key(f"inbox:{ben.id}")) == "stream"
 
 
@@ -211,15 +211,15 @@ def test_message_of_a_small_group_is_in_the_inbox_of_each_member(server: Server)
     assert others[0].texts(f"/v1/chats/{chat}/messages/between") == ["Hi all"]
 
 
-def test_message_of_a_large_group_is_in_the_log_of_the_group_alone(server: Server) -> None:
+def test_message_of_a_large_group_is_only_in_the_group_log(server: Server) -> None:
     """A group above the fan-out limit has one mailbox, which all members read."""
     ann, *others = server.add_users(LARGE_ABOVE + 1)
     chat = ann.create_group(*others)
     with others[0].connect() as device:
-        place = ann.send(chat, "Hi all")
+        ack = ann.send(chat, "Hi all")
         event = device.wait_for(type="event", chat=chat, kind="message")
 
-    assert (event["seq"], event["cs"]) == (0, place["seq"])
+    assert (event["seq"], event["cs"]) == (0, ack["seq"])
     log = server.redis.xrange(server.redis_key(f"log:{chat}"))
     assert [number for number, _ in log] == ["1-0"]
     assert not any(chat in entry for user in others for entry in server.inbox(user))
@@ -246,7 +246,7 @@ def test_offline_messages_are_delivered_in_order(
     assert numbers == sorted(numbers, key=lambda n: int(n.split("-")[0]))
 
 
-def test_devices_of_a_user_are_in_step(pair: tuple[User, User, str]) -> None:
+def test_all_devices_of_a_user_receive_each_message_once(pair: tuple[User, User, str]) -> None:
     """Message roaming: each device, also the sender's other one, gets each message once."""
     ann, ben, chat = pair
     with ann.connect("phone") as phone, ann.connect("laptop") as laptop, ben.connect() as other:
@@ -369,22 +369,22 @@ def test_message_item_has_the_attributes_of_the_document(
     """One item a message: id, chat, sender, receiver, time, body, status and `status_ts`."""
     ann, ben, chat = pair
 
-    place = ann.send(chat, "Hi", ref="r1")
+    ack = ann.send(chat, "Hi", ref="r1")
 
     (item,) = server.messages(chat)
     assert re.fullmatch(r"[0-9a-zA-Z.]+", str(item.pop("sum")))
     assert item == {
         "chatid": chat,
-        "ts": place["ts"],
+        "ts": ack["ts"],
         "seq": 1,
-        "mid": place["mid"],
+        "mid": ack["mid"],
         "ref": "r1",
         "sender_id": ann.id,
         "receiver_id": ben.id,
         "kind": "text",
         "body": "Hi",
         "status": "active",
-        "status_ts": f"active#{place['ts']:020d}",
+        "status_ts": f"active#{ack['ts']:020d}",
         "rev": 1,
     }
 
@@ -430,8 +430,8 @@ def test_messages_of_a_sender_or_receiver_and_those_of_a_time_range(
     """Query of index `sender` or `receiver`, for the user and for the host application."""
     ann, ben, cleo = server.add_users(3)
     chats = [ann.open_direct(ben), ann.open_direct(cleo)]
-    places = [ann.send(chats[number % 2], f"text {number}") for number in range(4)]
-    times = [place["ts"] for place in places]
+    acks = [ann.send(chats[number % 2], f"text {number}") for number in range(4)]
+    times = [ack["ts"] for ack in acks]
     user, expected = (ann, [0, 1, 2, 3]) if index == "sender" else (ben, [0, 2])
     texts = [f"text {number}" for number in expected]
     admin = f"/v1/admin/users/{user.id}/{mine.rsplit('/', 1)[1]}"
@@ -451,10 +451,10 @@ def test_messages_of_a_user_over_all_chats_are_one_list_by_time(server: Server) 
     """Direct and group messages, sent and received; an item per chat, none per member."""
     ann, ben, cleo = server.add_users(3)
     chats = [ann.open_direct(ben), ann.create_group(ben, cleo), cleo.open_direct(ann)]
-    talk = [(ann, 0), (ben, 1), (cleo, 2), (cleo, 1), (ben, 0), (ann, 1)]
-    places = [who.send(chats[n], f"text {at}") for at, (who, n) in enumerate(talk)]
-    texts = [f"text {at}" for at in range(len(talk))]
-    times = [place["ts"] for place in places]
+    sends = [(ann, 0), (ben, 1), (cleo, 2), (cleo, 1), (ben, 0), (ann, 1)]
+    acks = [user.send(chats[n], f"text {at}") for at, (user, n) in enumerate(sends)]
+    texts = [f"text {at}" for at in range(len(sends))]
+    times = [ack["ts"] for ack in acks]
     mine, admin = "/v1/me/messages", f"/v1/admin/users/{ann.id}/messages"
 
     received = ann.texts(mine, order="oldest", direction="received")
@@ -475,16 +475,16 @@ def test_messages_of_a_user_over_all_chats_are_one_list_by_time(server: Server) 
 def test_active_messages_of_a_chat(server: Server, pair: tuple[User, User, str]) -> None:
     """Query of `chatid` with `status_ts` that begins with `active`; a deletion changes it."""
     ann, ben, chat = pair
-    places = [ann.send(chat, text) for text in ("stays", "goes", "stays too")]
-    ann.delete(f"/v1/chats/{chat}/messages/{places[1]['seq']}")
+    acks = [ann.send(chat, text) for text in ("kept", "deleted", "also kept")]
+    ann.delete(f"/v1/chats/{chat}/messages/{acks[1]['seq']}")
 
     active = Key("chatid").eq(chat) & Key("status_ts").begins_with("active")
     wait_for(lambda: len(server.query("messages", active, "status")) == 2, "the index")
 
-    assert ben.texts(f"/v1/chats/{chat}/messages/active", order="oldest") == ["stays", "stays too"]
+    assert ben.texts(f"/v1/chats/{chat}/messages/active", order="oldest") == ["kept", "also kept"]
     admin = f"/v1/admin/chats/{chat}/messages/active"
-    assert server.host_application.texts(admin, order="oldest") == ["stays", "stays too"]
+    assert server.host_application.texts(admin, order="oldest") == ["kept", "also kept"]
     deleted = Key("chatid").eq(chat) & Key("status_ts").begins_with("deleted#")
     rows = server.query("messages", deleted, "status")
-    assert [row["ts"] for row in rows] == [places[1]["ts"]]
+    assert [row["ts"] for row in rows] == [acks[1]["ts"]]
     assert server.messages(chat)[1]["body"] == ""

@@ -24,8 +24,8 @@ from tests.e2e.reference.support import PASSWORD, Server, User, wait_for
 
 pytest_plugins = ["tests.e2e.reference.fixtures"]
 
-ERASURE_S = 300.0  # a step that a slow machine interrupts is taken up again after its lease
-# Where a user's texts are before the erasure, besides Redis, without and with encryption of bodies.
+ERASURE_S = 300.0  # a step interrupted on a slow machine is retried after its lease
+# Stores with the user's texts before the erasure, besides Redis, without and with encryption.
 PLAIN = {
     "dynamodb chat_chat_session", "dynamodb chat_directory", "dynamodb chat_messages",
     "dynamodb chat_social", "index", "s3 analytics", "s3 archive", "s3 attachments", "s3 exports",
@@ -33,15 +33,15 @@ PLAIN = {
 ENCRYPTED = PLAIN - {
     "dynamodb chat_chat_session", "dynamodb chat_messages", "s3 analytics", "s3 archive",
 }  # fmt: skip
-# Where not even the id of an erased user may be. Elsewhere, it may be in the tombstone and in the
-# places of messages: docs/privacy.md, "Data that remains".
+# Stores that may not contain the id of an erased user. Elsewhere it may remain in the tombstone
+# and at the positions of messages: docs/privacy.md, "Data that remains".
 WITHOUT_ID = {"dynamodb chat_chat_session", "index", "s3 analytics", "s3 attachments", "s3 exports"}
 
 
-def use_everything(place: Deployment, ann: User, ben: User, word: str) -> dict[str, str]:
-    """Have ann leave a word wherever a user can; return the ids of the chats."""
+def use_everything(deployment: Deployment, ann: User, ben: User, word: str) -> dict[str, str]:
+    """Let ann write a word in every field a user can set; return the ids of the chats."""
     login = {"user": ann.id, "password": PASSWORD, "device": f"device {word}"}
-    place.public.post("/v1/auth/login", login)
+    deployment.public.post("/v1/auth/login", login)
     ann.patch("/v1/me", {"name": f"Ann {word}", "about": f"about {word}"})
     ann.post("/v1/me/push-subscriptions", {"token": f"token-{word}"})
     theirs = ben.post("/v1/me/posts", {"content": "ben posts"})["id"]
@@ -54,26 +54,26 @@ def use_everything(place: Deployment, ann: User, ben: User, word: str) -> dict[s
         ann.patch(f"/v1/chats/{chat}/messages/{first['seq']}", {"body": f"edited {word}"})
         ann.put(f"/v1/chats/{chat}/pins/{first['seq']}")
         ben.put(f"/v1/me/favorites/messages/{chat}/{first['seq']}")
-        file = place.upload(ann, chat, f"content {word}".encode(), f"file {word}.txt")
+        file = deployment.upload(ann, chat, f"content {word}".encode(), f"file {word}.txt")
         ann.send(chat, f"with a file {word}", attachments=[file])
         ann.send(chat, f"long {word} " * 100)
         ann.send(chat, f"for a while {word}", expires_s=3600)
         draft = {"text": f"draft {word}", "version": 1}
         ann.patch(f"/v1/chats/{chat}/preferences", {"draft": draft})
     ann.put("/v1/me/pinned-chats", {"chats": list(chats.values())})
-    place.upload(ann, chats["direct"], f"unsent {word}".encode(), f"unsent {word}.txt")
-    remembered, too = {"Idempotency-Key": "once"}, {"Idempotency-Key": "again"}
+    deployment.upload(ann, chats["direct"], f"unsent {word}".encode(), f"unsent {word}.txt")
+    first_key, second_key = {"Idempotency-Key": "once"}, {"Idempotency-Key": "again"}
     path, sent = f"/v1/chats/{chats['direct']}/messages", {"body": f"once {word}"}
-    assert ann.call("POST", path, sent, headers=remembered).is_success
+    assert ann.call("POST", path, sent, headers=first_key).is_success
     post = {"content": f"post {word}"}
-    mine = ann.call("POST", "/v1/me/posts", post, headers=too).json()["id"]
+    mine = ann.call("POST", "/v1/me/posts", post, headers=second_key).json()["id"]
     ann.patch(f"/v1/me/posts/{mine}", {"content": f"edited {word}"})
     ann.put(f"/v1/me/following/{ben.id}")
     ben.put(f"/v1/me/following/{ann.id}")
     for user, author, liked in ((ben, ann, mine), (ann, ben, theirs)):
         user.put(f"/v1/users/{author.id}/posts/{liked}/like")
         user.put(f"/v1/me/favorites/posts/{author.id}/{liked}")
-    chats["companion"] = _talk_to_a_companion(place, ann, word)
+    chats["companion"] = _use_companion(deployment, ann, word)
     with ann.connect(device=f"device-{word}") as device:
         sent = device.ask("send", chat=chats["group"], ref=f"ref-{word[:4]}", body=f"socket {word}")
         assert sent["type"] == "ack", sent
@@ -82,9 +82,9 @@ def use_everything(place: Deployment, ann: User, ben: User, word: str) -> dict[s
     return chats
 
 
-def _talk_to_a_companion(place: Deployment, ann: User, word: str) -> str:
-    """Have a companion answer and remember the word; return the chat of the ended session."""
-    companion = place.add_companion("memory")
+def _use_companion(deployment: Deployment, ann: User, word: str) -> str:
+    """Let a companion answer and remember the word; return the chat of the ended session."""
+    companion = deployment.add_companion("memory")
     session = str(ann.post(f"/v1/companions/{companion}/session")["chat"]["chat"])
     ann.send(session, f"My name is {word}")
     messages = f"/v1/chats/{session}/messages"
@@ -112,9 +112,9 @@ def kinds_of(places: list[str]) -> set[str]:
     return kinds
 
 
-def find_in_logs(place: Deployment, word: str) -> list[str]:
+def find_in_logs(deployment: Deployment, word: str) -> list[str]:
     """Return the logs of the processes that contain a word."""
-    return [log.name for log in place.logs if word.encode() in log.read_bytes()]
+    return [log.name for log in deployment.logs if word.encode() in log.read_bytes()]
 
 
 def encrypt(server: Server, folder: Path) -> Mapping[str, str]:
@@ -133,7 +133,7 @@ def encrypt(server: Server, folder: Path) -> Mapping[str, str]:
 def test_erased_user_and_deleted_tenant_are_found_in_no_store(
     server: Server, tmp_path: Path, is_encrypted: bool
 ) -> None:
-    """A word of an erased user, then the name and all ids of a deleted tenant, are nowhere.
+    """No store has the texts of an erased user, or any data of a deleted tenant.
 
     Of the erased user, only the documented uses of the id remain until the tenant is deleted.
     """
@@ -143,16 +143,16 @@ def test_erased_user_and_deleted_tenant_are_found_in_no_store(
     settings = dict(encrypt(server, tmp_path)) if is_encrypted else {}
     with open_deployment(
         server, tenant, number, tmp_path, CHAT_SEARCH_INDEX=str(index), **settings
-    ) as place:
+    ) as deployment:
 
         def find(*marks: str) -> list[str]:
-            return find_marks(server, [place.database], marks, [index])
+            return find_marks(server, [deployment.database], marks, [index])
 
-        ann, ben = place.add_user("ann"), place.add_user(f"ben-{mark}")
-        chats = use_everything(place, ann, ben, word)
+        ann, ben = deployment.add_user("ann"), deployment.add_user(f"ben-{mark}")
+        chats = use_everything(deployment, ann, ben, word)
         late = ben.send(chats["group"], f"said by ben {mark}")
         wait_for(lambda: ann.get("/v1/search", q=word)["items"], "the messages are indexed")
-        wait_for_all_tiers(place)
+        wait_for_all_tiers(deployment)
         ann.post("/v1/me/export")
         wait_for(lambda: ann.get("/v1/me/export")["state"] == "ready", "the export is ready")
         found = kinds_of(find(word))
@@ -161,32 +161,34 @@ def test_erased_user_and_deleted_tenant_are_found_in_no_store(
 
         receipt = ann.call("DELETE", "/v1/me", {"password": PASSWORD}).json()["receipt"]
         wait_for(
-            lambda: place.public.get(f"/v1/erasures/{receipt}")["state"] == "done",
+            lambda: deployment.public.get(f"/v1/erasures/{receipt}")["state"] == "done",
             "the user is erased",
             ERASURE_S,
         )
 
         assert find(word) == []
-        assert find_in_logs(place, word) == []
+        assert find_in_logs(deployment, word) == []
         remaining = find(ann.id)
         assert not kinds_of(remaining) & WITHOUT_ID
         own = tuple(f":{key}:{ann.id}" for key in ("box", "inbox", "hidden", "seen", "large"))
-        assert [place for place in remaining if place.endswith(own)] == []
+        assert [key for key in remaining if key.endswith(own)] == []
         assert ben.get("/v1/search", q=word)["items"] == []
         texts = [
             each["body"] for each in ben.get(f"/v1/chats/{chats['group']}/messages")["messages"]
         ]
         assert [text for text in texts if text] == ["said by ben", f"said by ben {mark}"]
-        assert texts[late["seq"] - 1] == f"said by ben {mark}", "places of messages stay"
+        assert texts[late["seq"] - 1] == f"said by ben {mark}", "positions of messages are kept"
 
-        done = place.run("tenants", "delete", tenant, "--confirm", tenant)
+        done = deployment.run("tenants", "delete", tenant, "--confirm", tenant)
 
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["left"] == 0
         assert find(word, mark, ann.id, ben.id, *chats.values()) == []
-        assert place.objects_of() == []
-        assert [item.keys() for _, item in place.iter_items()] == [{"PK", "SK", "blocked"}]
-        assert set(place.database.keys()) == {b"{p0}:epoch"}
+        assert deployment.objects_of() == []
+        assert [item.keys() for _, item in deployment.iter_items()] == [{"PK", "SK", "blocked"}]
+        assert set(deployment.database.keys()) == {b"{p0}:epoch"}
         assert [file for file in index.rglob("*") if file.is_file()] == []
-        refused = place.public.call("POST", "/v1/auth/login", {"user": ben.id, "password": "x"})
+        refused = deployment.public.call(
+            "POST", "/v1/auth/login", {"user": ben.id, "password": "x"}
+        )
         assert refused.status_code == httpx.codes.FORBIDDEN

@@ -20,8 +20,8 @@ def test_tables_share_the_generic_keys(server: Server) -> None:
     assert keys_of(server.describe("messages")) == ["chatid", "ts"]
 
 
-def test_prefixes_tell_the_entities_of_a_partition_apart(server: Server) -> None:
-    """An order and a favorite of the document: here a user, logins, blocks and memberships."""
+def test_sort_key_prefixes_distinguish_the_entities_of_a_partition(server: Server) -> None:
+    """Order and favorite in the document; here user, credentials, devices and blocks."""
     ann, ben = server.add_users(2)
     ann.put(f"/v1/me/blocks/{ben.id}")
 
@@ -33,24 +33,24 @@ def test_prefixes_tell_the_entities_of_a_partition_apart(server: Server) -> None
 
 
 def test_attribute_of_a_newer_release_survives_changes(server: Server) -> None:
-    """A gradual update: processes leave what they do not know as it is."""
+    """During a rolling update, processes keep attributes that they do not know."""
     ann, ben = server.add_users(2)
     chat = ann.open_direct(ben)
-    place = ann.send(chat, "first")
+    ack = ann.send(chat, "first")
     server.dynamodb.Table("chat_messages").update_item(
-        Key={"chatid": chat, "ts": place["ts"]},
+        Key={"chatid": chat, "ts": ack["ts"]},
         UpdateExpression="SET delivery_date = :date",
         ExpressionAttributeValues={":date": "2025-03-21"},
     )
 
-    ann.patch(f"/v1/chats/{chat}/messages/{place['seq']}", {"body": "second"})
+    ann.patch(f"/v1/chats/{chat}/messages/{ack['seq']}", {"body": "second"})
 
     def item() -> dict[str, Any]:
         return server.messages(chat)[0]
 
     wait_for(lambda: item()["body"] == "second", "the edit is stored")
     assert item()["delivery_date"] == "2025-03-21"
-    assert ben.get(f"/v1/chats/{chat}/messages/{place['seq']}")["body"] == "second"
+    assert ben.get(f"/v1/chats/{chat}/messages/{ack['seq']}")["body"] == "second"
 
 
 def test_migrations_are_planned_and_run_while_the_server_runs(server: Server) -> None:
@@ -148,7 +148,7 @@ def test_indexes_are_few_and_project_only_keys(server: Server) -> None:
     }
 
 
-def test_inverted_index_answers_the_reverse_question(server: Server) -> None:
+def test_inverted_index_lists_the_chats_of_a_user(server: Server) -> None:
     """Members of a chat are a partition; the chats of a user are the same items by `by_member`."""
     ann, ben = server.add_users(2)
     chats = sorted([ann.create_group(ben), ann.create_group(ben, name="Other")])

@@ -56,7 +56,7 @@ def _is_open(port: int) -> bool:
 
 @contextlib.contextmanager
 def open_table(server: Server) -> Iterator[str]:
-    """Create a table of the test's own, and delete it."""
+    """Create a separate table and delete it at the end."""
     name = f"limits-{secrets.token_hex(4)}"
     server.raw_dynamodb.create_table(
         TableName=name,
@@ -80,7 +80,7 @@ def error_of(call: Any, **request: Any) -> str:
 
 
 def test_dynamodb_refuses_as_aws_does(server: Server) -> None:
-    """Overlapping transactions, a hot partition, and batches that are only partly done."""
+    """Conflicting transactions, a hot partition, and partially processed batches."""
     with open_table(server) as table, open_limits(server) as client:
         put = {"Put": {"TableName": table, "Item": {"PK": {"S": "contended"}}}}
 

@@ -214,7 +214,7 @@ def test_posts_of_an_author_with_many_followers_are_merged_on_read(server: Serve
     assert server.item("directory", PK="merged", SK=f"merged#{author.id}") is not None
 
 
-def test_workbench_model_is_that_of_the_tables(server: Server) -> None:
+def test_workbench_model_matches_the_tables(server: Server) -> None:
     """`deploy/dynamodb/nosql-workbench.json` can be imported into NoSQL Workbench."""
     model = json.loads(WORKBENCH.read_text("utf-8"))
 

@@ -16,18 +16,18 @@ from websockets.frames import Close
 
 from tests.e2e.reference.deployments import (
     Deployment,
-    Town,
+    TenantData,
+    create_data,
     find_marks,
     new_mark,
     open_deployment,
-    settle,
     wait_for_all_tiers,
 )
 from tests.e2e.reference.support import DEADLINE_S, PASSWORD, Client, Server, User, wait_for
 
 pytest_plugins = ["tests.e2e.reference.fixtures"]
 
-# Where the deletion kills itself, in this order: each run gets further than the one before.
+# The deletion is killed at these points, in this order: each run continues the previous one.
 FAILPOINTS = (
     "tenants.delete.recorded",
     "tenants.block.schema",
@@ -53,8 +53,8 @@ FAILPOINTS = (
 class Listener:
     """Reads a device's frames until its connection is closed."""
 
-    def __init__(self, town: Town) -> None:
-        self._town = town
+    def __init__(self, data: TenantData) -> None:
+        self._data = data
         self.closed: Close | None = None
         self._thread = threading.Thread(target=self._run, name="listener")
 
@@ -65,26 +65,26 @@ class Listener:
         self._thread.join(DEADLINE_S)
 
     def _run(self) -> None:
-        with self._town.ben.connect() as device:
+        with self._data.ben.connect() as device:
             try:
                 device.wait_for(type="nothing")
             except ConnectionClosed as exc:
                 self.closed = exc.rcvd
 
 
-class Chatter:
-    """Sends messages without a pause until the server refuses them for good."""
+class Sender:
+    """Sends messages continuously until the server refuses them permanently."""
 
-    def __init__(self, town: Town, mark: str) -> None:
-        self._town = town
+    def __init__(self, data: TenantData, mark: str) -> None:
+        self._data = data
         self._mark = mark
         self.refusal: dict[str, Any] = {}
         self.sent = 0
-        self._thread = threading.Thread(target=self._run, name="chatter")
+        self._thread = threading.Thread(target=self._run, name="sender")
         self._stop = threading.Event()
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[Chatter]:
+    def running(self) -> Iterator[Sender]:
         self._thread.start()
         try:
             yield self
@@ -93,26 +93,27 @@ class Chatter:
             self._thread.join(DEADLINE_S)
 
     def _run(self) -> None:
-        path = f"/v1/chats/{self._town.group}/messages"
+        path = f"/v1/chats/{self._data.group}/messages"
         while not self._stop.is_set() and not self.refusal:
-            # Every second body is an object in S3, until the message is archived.
+            # Every second body is long enough for S3.
             body = f"late {self._mark} " * (self.sent % 2 * 100 + 1)
-            response = self._town.ann.call("POST", path, {"body": body})
+            response = self._data.ann.call("POST", path, {"body": body})
             if response.is_success:
                 self.sent += 1
             elif response.status_code == httpx.codes.FORBIDDEN:
                 self.refusal = response.json()
 
 
-def snapshot(place: Deployment) -> tuple[list[str], dict[str, int]]:
+def snapshot(deployment: Deployment) -> tuple[list[str], dict[str, int]]:
     """Return the messages of a tenant, and its objects with their sizes."""
     messages = sorted(
         json.dumps(item, sort_keys=True)
-        for table, item in place.iter_items()
+        for table, item in deployment.iter_items()
         if table == "chat_messages"
     )
     return messages, {
-        key: len(place.read_object(f"{place.tenant}/{key}")) for key in place.objects_of()
+        key: len(deployment.read_object(f"{deployment.tenant}/{key}"))
+        for key in deployment.objects_of()
     }
 
 
@@ -128,31 +129,29 @@ def history(user: Client, chat: str) -> list[tuple[int, str]]:
         before = {"before": min(each["seq"] for each in page)}
 
 
-def try_export(place: Deployment, folder: str) -> bool:
+def try_export(deployment: Deployment, folder: str) -> bool:
     """Export a tenant; return False while messages are not in DynamoDB yet."""
-    done = place.run("tenants", "export", place.tenant, "--to", folder)
+    done = deployment.run("tenants", "export", deployment.tenant, "--to", folder)
     assert done.returncode == 0 or "not in DynamoDB yet" in done.stderr, done.stderr
     return done.returncode == 0
 
 
-@pytest.mark.timeout(1200)  # two dozen commands, each a process of its own
-def test_deleted_tenant_leaves_nothing_wherever_the_command_is_killed(
-    server: Server, tmp_path: Path
-) -> None:
-    """Deletion of a tenant: sessions are closed, writes refused, every byte found nowhere.
+@pytest.mark.timeout(1200)  # two dozen commands, each a separate process
+def test_tenant_deletion_killed_at_any_step_leaves_no_data(server: Server, tmp_path: Path) -> None:
+    """Sessions are closed, writes are refused, and no store has any data of the tenant.
 
-    The other tenant of the same tables and bucket keeps all it has.
+    The other tenant of the same tables and bucket keeps all of its data.
     """
     mark, others = new_mark(), new_mark()
     with (
         open_deployment(server, "acme-1", 2, tmp_path) as acme,
         open_deployment(server, "globex-1", 3, tmp_path) as globex,
     ):
-        town, other = settle(acme, mark), settle(globex, others)
+        data, other = create_data(acme, mark), create_data(globex, others)
         wait_for_all_tiers(acme)
         wait_for_all_tiers(globex)
         databases = [acme.database, globex.database]
-        places = find_marks(server, databases, town.marks)
+        places = find_marks(server, databases, data.marks)
         kinds = {place.split("/")[1] if place.startswith("s3") else place for place in places}
         kept, kept_history = snapshot(globex), history(other.ann, other.group)
         assert kinds >= {"analytics", "archive", "attachments"}
@@ -165,11 +164,11 @@ def test_deleted_tenant_leaves_nothing_wherever_the_command_is_killed(
         assert "is the Redis of tenant globex-1" in stranger.stderr
 
         delete = ("tenants", "delete", "acme-1", "--confirm", "acme-1")
-        with Listener(town).running() as listener, Chatter(town, mark).running() as chatter:
-            wait_for(lambda: chatter.sent > 3, "messages are sent")
+        with Listener(data).running() as listener, Sender(data, mark).running() as sender:
+            wait_for(lambda: sender.sent > 3, "messages are sent")
             for failpoint in FAILPOINTS:
                 acme.run_killed(failpoint, *delete)
-            wait_for(lambda: chatter.refusal, "messages are refused")
+            wait_for(lambda: sender.refusal, "messages are refused")
         done = acme.run(*delete)
         assert done.returncode == 0, done.stderr
         receipt = json.loads(done.stdout)
@@ -177,22 +176,22 @@ def test_deleted_tenant_leaves_nothing_wherever_the_command_is_killed(
         assert listener.closed is not None
         assert listener.closed.code == 3504
         assert "tenant acme-1 is blocked" in listener.closed.reason
-        assert chatter.refusal["code"] == "forbidden"
-        assert "tenant acme-1 is blocked" in chatter.refusal["detail"]
-        with pytest.raises(InvalidStatus) as refused, town.ann.connect():
+        assert sender.refusal["code"] == "forbidden"
+        assert "tenant acme-1 is blocked" in sender.refusal["detail"]
+        with pytest.raises(InvalidStatus) as refused, data.ann.connect():
             pass
         assert refused.value.response.status_code == 403
-        assert find_marks(server, databases, town.marks) == []
+        assert find_marks(server, databases, data.marks) == []
         assert acme.objects_of() == []
         assert [item.keys() for _, item in acme.iter_items()] == [{"PK", "SK", "blocked"}]
         assert set(acme.database.keys()) == {b"{p0}:epoch"}
         audited = acme.run("tenants", "audit", "acme-1", "--contents", "--find", mark)
         assert audited.returncode == 0, audited.stdout
         assert receipt["left"] == 0
-        assert not any(text in done.stdout for text in town.marks)
+        assert not any(text in done.stdout for text in data.marks)
         assert json.loads(acme.command("tenants", "receipt", "acme-1")) == receipt
-        for words in (("worker", "all"), ("tables", "apply")):
-            late = acme.run(*words)
+        for command in (("worker", "all"), ("tables", "apply")):
+            late = acme.run(*command)
             assert late.returncode == 2
             assert "tenant acme-1 is blocked: it was deleted at" in late.stderr
 
@@ -207,40 +206,40 @@ def test_deleted_tenant_leaves_nothing_wherever_the_command_is_killed(
 def test_restored_tenant_has_accounts_history_members_and_files(
     server: Server, tmp_path: Path
 ) -> None:
-    """Backup of a tenant: export, deletion and restore; users log in and read what they had."""
-    mark, place = new_mark(), str(tmp_path / "export")
+    """After export, deletion and restore, users log in and read their data."""
+    mark, folder = new_mark(), str(tmp_path / "export")
     with open_deployment(server, "initech", 4, tmp_path) as initech:
-        town = settle(initech, mark)
+        data = create_data(initech, mark)
         wait_for_all_tiers(initech)
-        before = {chat: history(town.ann, chat) for chat in (town.direct, town.group)}
-        pinned = town.ann.pins(town.group)
-        wait_for(lambda: try_export(initech, place), "all messages are in DynamoDB")
-        verify = ("tenants", "export", "initech", "--to", place, "--verify")
+        before = {chat: history(data.ann, chat) for chat in (data.direct, data.group)}
+        pinned = data.ann.pins(data.group)
+        wait_for(lambda: try_export(initech, folder), "all messages are in DynamoDB")
+        verify = ("tenants", "export", "initech", "--to", folder, "--verify")
         assert "complete and unchanged" in initech.command(*verify)
         initech.command("tenants", "delete", "initech", "--confirm", "initech")
-        assert find_marks(server, [initech.database], town.marks) == []
+        assert find_marks(server, [initech.database], data.marks) == []
         initech.stop()
 
-        initech.command("tenants", "restore", "initech", "--from", place)
+        initech.command("tenants", "restore", "initech", "--from", folder)
         initech.start(tmp_path)
 
-        login = {"user": town.ann.id, "password": PASSWORD}
+        login = {"user": data.ann.id, "password": PASSWORD}
         ann = User(initech.addresses, initech.public.post("/v1/auth/login", login))
-        assert {chat: history(ann, chat) for chat in (town.direct, town.group)} == before
-        assert ann.pins(town.group) == pinned
-        members = {each["user"] for each in ann.pages(f"/v1/chats/{town.group}/members")}
-        assert members == {town.ann.id, town.ben.id}
-        with_files = ann.pages(f"/v1/chats/{town.direct}/messages/with-files")
+        assert {chat: history(ann, chat) for chat in (data.direct, data.group)} == before
+        assert ann.pins(data.group) == pinned
+        members = {each["user"] for each in ann.pages(f"/v1/chats/{data.group}/members")}
+        assert members == {data.ann.id, data.ben.id}
+        with_files = ann.pages(f"/v1/chats/{data.direct}/messages/with-files")
         assert with_files
         file, seq = with_files[0]["attachments"][0]["id"], with_files[0]["seq"]
         link = ann.get(f"/v1/attachments/{file}/link", seq=seq)
         assert initech.download(link["url"]) == f"content {mark}".encode()
-        place_of_new = ann.send(town.group, f"after the restore {mark}")
-        assert place_of_new["seq"] == max(seq for seq, _ in before[town.group]) + 1
+        after = ann.send(data.group, f"after the restore {mark}")
+        assert after["seq"] == max(seq for seq, _ in before[data.group]) + 1
 
 
 def test_tenants_are_listed_measured_and_blocked(server: Server, tmp_path: Path) -> None:
-    """An operator sees who uses how much, and stops one tenant for a while."""
+    """An operator sees the usage of each tenant and blocks one temporarily."""
     mark = new_mark()
     with open_deployment(server, "hooli", 5, tmp_path) as hooli:
         ann, ben = hooli.add_user(f"ann-{mark}"), hooli.add_user(f"ben-{mark}")

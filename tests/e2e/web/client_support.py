@@ -1,4 +1,4 @@
-"""People who use the web client through a browser."""
+"""Users of the web client in a browser."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ from typing import Any
 
 from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
 
-from tests.e2e.web.stack_support import PATIENCE_MS, WATCH, WIDE, WebStack, listen
+from tests.e2e.web.stack_support import (
+    PATIENCE_MS,
+    RECORD_VIOLATIONS,
+    WIDE,
+    WebStack,
+    record_console,
+)
 from tests.support.servers.processes import eventually
 
-# What the browser says about a network that the test took away.
+# Console messages about network faults caused by the test.
 _NETWORK = re.compile(
     r"WebSocket connection to .* failed|net::ERR_|Failed to load resource"
     r"|can.t establish a connection to the server at ws:"  # Firefox
     r"|The connection to ws:.* was interrupted while the page was loading"
 )
-# The page is not controlled at its first load; its files are stored by then.
+# The first load is not controlled by the worker; when it is ready, the files are cached.
 WORKER_READY = "navigator.serviceWorker.ready.then(() => true)"
-# The texts of all stored messages of the open chat, in order: the list is scrolled to its end, then
-# to its beginning. What screen readers do not read is left out, and breaks are newlines.
+# The texts of all stored messages of the open chat, in order: scrolls to the end of the list, then
+# to its beginning. Leaves out what is hidden from screen readers; breaks are newlines.
 READ_ALL = """async (deadlineMs) => {
   const list = document.querySelector('[role="log"]');
   const found = new Map();
@@ -73,13 +79,13 @@ IS_STORED = """(text) => new Promise((resolve) => {
 
 @dataclasses.dataclass
 class Visitor:
-    """Somebody with a window of the client."""
+    """A user with a window of the client."""
 
     user: str
     url: str
     context: BrowserContext
     page: Page
-    complaints: list[str]
+    console_errors: list[str]
 
     async def log_in(self) -> None:
         """Open the page and continue as the demo user."""
@@ -98,7 +104,7 @@ class Visitor:
         await self.wait_for_list()
 
     async def wait_for_list(self) -> None:
-        """Wait until the chat list is there."""
+        """Wait until the chat list is shown."""
         await expect(self.page.get_by_role("heading", name="Chats", exact=True)).to_be_visible()
 
     async def start_chat(self, other: str) -> None:
@@ -131,13 +137,13 @@ class Visitor:
     async def expect_texts(self, *texts: str) -> None:
         """Wait until the open chat has exactly these messages, in this order."""
 
-        async def is_there() -> bool:
+        async def has_texts() -> bool:
             found = await self.read_all()
             if found != list(texts):
-                raise AssertionError(f"these are there: {found}")
+                raise AssertionError(f"the chat has: {found}")
             return True
 
-        await eventually(is_there, PATIENCE_MS / 1000, f"{self.user} has {len(texts)} messages")
+        await eventually(has_texts, PATIENCE_MS / 1000, f"{self.user} has {len(texts)} messages")
 
     async def choose(self, text: str, item: str) -> None:
         """Choose an item in the menu of a message."""
@@ -146,20 +152,20 @@ class Visitor:
         await self.page.get_by_role("menuitem", name=item, exact=True).press("Enter")
         await expect(self.page.get_by_role("menuitem")).to_have_count(0)
 
-    async def look_away(self) -> None:
-        """Leave the window without closing it."""
+    async def leave_window(self) -> None:
+        """Remove the focus from the window."""
         await self.page.evaluate(
             "document.hasFocus = () => false; window.dispatchEvent(new Event('blur'))"
         )
 
-    async def look_back(self) -> None:
-        """Come back to the window."""
+    async def return_to_window(self) -> None:
+        """Give the focus back to the window."""
         await self.page.evaluate(
             "delete document.hasFocus; window.dispatchEvent(new Event('focus'))"
         )
 
-    async def notice_network(self) -> None:
-        """Let the browser report that the network is back, so that the client retries at once."""
+    async def report_online(self) -> None:
+        """Dispatch the `online` event, so that the client reconnects at once."""
         await self.page.evaluate("window.dispatchEvent(new Event('online'))")
 
     async def wait_until_stored(self, text: str) -> None:
@@ -186,15 +192,15 @@ class Visitor:
         return self.page.get_by_role("log").get_by_role("article").filter(has_text=text)
 
     def mark(self, text: str, status: str | re.Pattern[str]) -> Locator:
-        """The status of one of the own messages, if it is this one."""
+        """The image with this status of one of the user's own messages."""
         return self.messages(text).get_by_role("img", name=status)
 
     async def check_is_clean(self, *, had_outage: bool = False) -> None:
-        """Check that no script failed and that the policy blocked nothing."""
-        complaints = [
-            text for text in self.complaints if not (had_outage and _NETWORK.search(text))
+        """Check that no script failed and that the content security policy blocked nothing."""
+        console_errors = [
+            text for text in self.console_errors if not (had_outage and _NETWORK.search(text))
         ]
-        assert not complaints, complaints
+        assert not console_errors, console_errors
         assert await self.page.evaluate("window.__violations") == []
         assert await self.page.evaluate("window.__xss") is None
 
@@ -204,7 +210,7 @@ Visit = Callable[..., Awaitable[Visitor]]
 
 @contextlib.asynccontextmanager
 async def open_visits(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
-    """Open windows; each call is a person of their own. `is_far`: behind the link.
+    """Open windows: each call opens a separate browser profile. `is_far`: behind the link.
 
     Tests that hold requests with `route` pass `service_workers="block"`: Playwright may miss the
     requests of a page that a worker has just begun to control.
@@ -220,12 +226,12 @@ async def open_visits(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
         )
         contexts.append(context)
         context.set_default_timeout(PATIENCE_MS)
-        await context.add_init_script(WATCH)
+        await context.add_init_script(RECORD_VIOLATIONS)
         page = await context.new_page()
-        complaints: list[str] = []
-        listen(page, complaints)
+        console_errors: list[str] = []
+        record_console(page, console_errors)
         base = web.far_url if is_far else web.url
-        return Visitor(user, base, context, page, complaints)
+        return Visitor(user, base, context, page, console_errors)
 
     try:
         yield visit

@@ -1,4 +1,4 @@
-"""Long chats, and somebody who scrolls in one, in the web client."""
+"""Long chats and scrolling in the web client."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.support.rawchat import RawChat
 IN_FLIGHT_MAX = 48
 NODES_MAX = 1_500
 # Scrolls by `stepPx` in each frame until message `end` is at the edge. Returns the times of the
-# frames, the most nodes, and the seqs that were seen. If `isPatient`, it waits for the rows of each
-# place, as a reader does, at most ten frames: there are none at the ends of the chat.
-SCROLL = """async ({ end, stepPx, isPatient }) => {
+# frames, the maximum number of nodes, and the seqs that were shown. With `waitForRows`, it waits at
+# each position until rows are drawn, at most ten frames: there are none at the ends of the chat.
+SCROLL = """async ({ end, stepPx, waitForRows }) => {
   const list = document.querySelector('[role="log"]');
   const seqs = () => [...list.querySelectorAll("[data-seq]")].map((row) => Number(row.dataset.seq));
   const { left, top, bottom } = list.getBoundingClientRect();
@@ -27,7 +27,7 @@ SCROLL = """async ({ end, stepPx, isPatient }) => {
   while (still < 10) {
     const before = list.scrollTop;
     list.scrollTop += direction * stepPx;
-    for (let tries = 0; tries === 0 || (isPatient && tries < 10 && isBlank()); tries += 1) {
+    for (let tries = 0; tries === 0 || (waitForRows && tries < 10 && isBlank()); tries += 1) {
       await new Promise(requestAnimationFrame);
       const now = performance.now();
       frames.push(now - last);
@@ -62,9 +62,9 @@ async def fill_chat(sender: RawChat, chat: str, count: int, text_of: Callable[[i
 
 
 async def scroll_to(
-    page: Page, end: int, step_px: int = 600, *, is_patient: bool = True
+    page: Page, end: int, step_px: int = 600, *, wait_for_rows: bool = True
 ) -> dict[str, Any]:
     """Scroll to message `end`, the first or the last one, as fast as the page draws frames."""
-    options = {"end": end, "stepPx": step_px, "isPatient": is_patient}
+    options = {"end": end, "stepPx": step_px, "waitForRows": wait_for_rows}
     found: dict[str, Any] = await page.evaluate(SCROLL, options)
     return found

@@ -1,7 +1,7 @@
 """The stack, the browser and the windows of the browser tests, as fixtures.
 
 Import as a plugin: ``pytest_plugins = ["tests.e2e.web.fixtures"]``. One stack and one browser serve
-a whole run; each test takes users of its own, so that tests do not meet.
+a whole run; each test uses its own users.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ async def firefox(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bro
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def visit_in_firefox(web: WebStack, firefox: Browser) -> AsyncIterator[Visit]:
-    """Open windows of the web client in Firefox: each call is a device of its own."""
+    """Open windows of the web client in Firefox: each call opens a separate device."""
     async with open_visits(web, firefox) as made:
         yield made
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def visit(web: WebStack, browser: Browser) -> AsyncIterator[Visit]:
-    """Open windows of the web client: each call is a person of their own."""
+    """Open windows of the web client: each call opens a separate browser profile."""
     async with open_visits(web, browser) as made:
         yield made

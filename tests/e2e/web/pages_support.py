@@ -1,4 +1,4 @@
-"""Pages of the web client: who opens them, their data, and the checks of a page."""
+"""Pages of the web client: opening them, their data, and accessibility checks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.web.client_support import session_of
-from tests.e2e.web.stack_support import PATIENCE_MS, WATCH, WIDE, WebStack
+from tests.e2e.web.stack_support import PATIENCE_MS, RECORD_VIOLATIONS, WIDE, WebStack
 from tests.support.web_client import ROOT
 
 SMALL = (390, 844)
@@ -81,13 +81,13 @@ async def open_page(
     size: tuple[int, int] = WIDE,
     **options: Any,
 ) -> AsyncIterator[Page]:
-    """Open a page as a user who is logged in; scripts that failed fail the test at the end."""
+    """Open a page as a logged-in user; script errors fail the test at the end."""
     width, height = size
     context = await browser.new_context(
         viewport={"width": width, "height": height}, reduced_motion="reduce", **options
     )
     context.set_default_timeout(PATIENCE_MS)
-    await context.add_init_script(WATCH)
+    await context.add_init_script(RECORD_VIOLATIONS)
     await context.add_init_script(session_of(user, await read_config(web)))
     page = await context.new_page()
     errors: list[str] = []
@@ -110,7 +110,7 @@ async def read_config(web: WebStack) -> dict[str, Any]:
 
 
 async def check_page(page: Page) -> None:
-    """Check the page as it is, in light and dark: no violation of axe, nothing too wide."""
+    """Check the current page in light and dark: no axe violation, nothing wider than the window."""
     await page.evaluate(AXE.read_text())
     for scheme in SCHEMES:
         await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m tests.e2e.web.pictures
 
-A stack, two windows, a conversation; nothing in the pictures is drawn.
+The pictures are screenshots of a real stack with several users.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ PEOPLE = ("alice", "bob", "carol", "dmitri", "emma")
 SIZE = (1200, 800)
 CHATTING_S = 150  # as long as the charts of the operations page show
 
-# Who says what, in the chat that is open in the picture.
-TALK = [
+# Senders and texts of the chat in the picture.
+MESSAGES = [
     ("carol", "Release candidate is tagged. Two gateways, three workers, all green."),
     ("bob", "I pulled the plug on one of them while four hundred people were writing."),
     ("bob", "Nobody noticed. Every message is there once, and in order."),
@@ -48,13 +48,13 @@ REPLY = ("bob", "Agreed. Ship it.")
 
 
 async def main() -> None:
-    """Start everything, talk, and take the pictures."""
+    """Start the stack, send the messages and take the pictures."""
     expect.set_options(timeout=PATIENCE_MS)
     with tempfile.TemporaryDirectory() as folder:
         async with open_web_stack(Path(folder), PEOPLE) as web, async_playwright() as playwright:
             chromium = str(find_binary("chromium"))
             browser = await playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGS)
-            await _talk(web)
+            await _send_messages(web)
             async with open_visits(web, browser) as visit:
                 await _take_chat(await _open(visit, "alice"), await _open(visit, "carol"))
                 await _take_companion(web, await _open(visit, "emma"))
@@ -62,25 +62,25 @@ async def main() -> None:
             await browser.close()
 
 
-async def _talk(web: WebStack) -> None:
+async def _send_messages(web: WebStack) -> None:
     people = {name: await web.stack.chat_of(name).start() for name in PEOPLE}
     alice, bob, carol, emma = (people[name] for name in ("alice", "bob", "carol", "emma"))
-    await _say_directly(alice, "emma", "Thank you for the train tickets!")
-    await _say_directly(emma, "alice", "See you at the station on Friday.")
-    await _say_directly(alice, "dmitri", "The invoice went out this morning.")
+    await _send_direct(alice, "emma", "Thank you for the train tickets!")
+    await _send_direct(emma, "alice", "See you at the station on Friday.")
+    await _send_direct(alice, "dmitri", "The invoice went out this morning.")
     group = await _create(carol, "Book club", ["alice", "emma", "dmitri"])
     await carol.say(group, "Chapter nine by Thursday?")
     await emma.say(group, "Only if there is cake.")
-    await _say_directly(bob, "alice", "Lunch at one?")
+    await _send_direct(bob, "alice", "Lunch at one?")
     group = await _create(carol, "Release crew", ["alice", "bob", "dmitri"])
-    for name, text in TALK:
+    for name, text in MESSAGES:
         last = await people[name].say(group, text)
     await people[REPLY[0]].say(group, REPLY[1], reply_to=last["seq"])
     for person in people.values():
         await person.stop()
 
 
-async def _say_directly(person: RawChat, other: str, text: str) -> None:
+async def _send_direct(person: RawChat, other: str, text: str) -> None:
     answer = await person.ask("open_direct", user=other)
     await person.say(answer["chat"]["chat"], text)
 
@@ -101,13 +101,13 @@ async def _take_chat(alice: Visitor, carol: Visitor) -> None:
         await alice.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         await carol.field.press_sequentially("Now")
         await expect(alice.page.get_by_text("carol is typing…").first).to_be_visible()
-        await _shoot(alice, f"web-{scheme}.png")
+        await _take_screenshot(alice, f"web-{scheme}.png")
         await carol.field.fill("")
         await expect(alice.page.get_by_text("carol is typing…")).to_have_count(0)
 
 
 async def _take_operations(web: WebStack, admin: Visitor) -> None:
-    """Chat for a while, more and less, then take the operations page."""
+    """Chat at a changing rate, then take a picture of the operations page."""
     people = [await web.stack.chat_of(name).start() for name in PEOPLE]
     chats = []
     for one, other in itertools.combinations(range(len(people)), 2):
@@ -123,7 +123,7 @@ async def _take_operations(web: WebStack, admin: Visitor) -> None:
         await asyncio.sleep(rng.random() * 0.1)
     await admin.page.goto(f"{web.url}operations")
     await expect(admin.page.locator("canvas").first).to_be_visible()
-    await _shoot(admin, "web-operations.png")
+    await _take_screenshot(admin, "web-operations.png")
     for person in people:
         await person.stop()
 
@@ -138,10 +138,10 @@ async def _take_companion(web: WebStack, emma: Visitor) -> None:
     await emma.send(ASKED)
     answer = emma.page.locator("[aria-busy=true]").filter(has_text="word by word")
     await expect(answer).to_be_visible()
-    await _shoot(emma, "web-companion.png")
+    await _take_screenshot(emma, "web-companion.png")
 
 
-async def _shoot(person: Visitor, name: str) -> None:
+async def _take_screenshot(person: Visitor, name: str) -> None:
     picture = FOLDER / name
     await person.page.screenshot(path=picture, animations="disabled")
     assert picture.stat().st_size < BYTES_MAX, f"{picture} is too large"

@@ -45,13 +45,13 @@ CHROMIUM_ARGS = [
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
 ]
-# Only a failure takes so long: a page that lost its line waits up to ten seconds before it tries
-# again, and on a machine that is full a gateway, a log in or a picture takes as long.
+# Only a failure takes that long: a page waits up to ten seconds before it reconnects, and on a busy
+# machine starting a gateway, a login or a picture take similar times.
 PATIENCE_MS = 60_000
 WIDE = (1280, 800)
 PHONE = (360, 740)
-INBOX_MAX = 60  # events that a device may miss and still be told one by one
-ADMIN = "operator"  # who sees the page of figures
+INBOX_MAX = 60  # events that a device may miss before it restarts from a snapshot
+ADMIN = "operator"  # may open the operations page
 USERS = [f"user-{number}" for number in range(300)]
 PUSH_VAPID = derive_vapid_pair("the browser tests")
 PUSH_SUBJECT = "mailto:ops@chat.example"
@@ -63,9 +63,9 @@ PUSH_ENV = {
     "chatserver.features.push.worker.notify.POLL_MS": "50",
     "CHAT_OUTBOUND_ALLOW_PRIVATE": '["127.0.0.0/8"]',
     "chatserver.features.link_previews.model.PRIVATE_NETWORKS": "127.0.0.0/8",
-    # An answer of some hundred words takes longer than whatever a busy machine does meanwhile.
+    # A response of some hundred words takes longer than the test, also on a busy machine.
     "chatserver.features.companions.providers.registry.SCRIPTED_DELTA_MS": "400",
-    # The page waits ten seconds for an answer; a process that the machine holds up is no fault.
+    # The page waits ten seconds for a response; a slow machine is not a fault.
     "CHAT_REDIS_CALL_TIMEOUT_S": "9",
     "CHAT_WARM_CALL_TIMEOUT_S": "9",
     "CHAT_GATEWAY_RPC_TIMEOUT_S": "9",
@@ -73,8 +73,8 @@ PUSH_ENV = {
     "chatserver.features.privacy.worker.jobs.POLL_S": "0.2",
     "chatserver.features.privacy.worker.erasure.SETTLE_S": "0.3",
 }
-# Runs before the page's own scripts: notes what a hostile text managed to do.
-WATCH = """
+# Runs before the page's own scripts: records violations of the content security policy.
+RECORD_VIOLATIONS = """
 window.__violations = [];
 document.addEventListener("securitypolicyviolation", (event) =>
   window.__violations.push(`${event.violatedDirective} ${event.blockedURI}`));
@@ -82,7 +82,7 @@ document.addEventListener("securitypolicyviolation", (event) =>
 
 
 class Ports(NamedTuple):
-    """Where the page, the page behind the link and the gateway listen."""
+    """The ports of the page, of the page behind the link, and of the gateway."""
 
     api: int
     far_api: int
@@ -90,7 +90,7 @@ class Ports(NamedTuple):
 
 
 class WebStack:
-    """A stack with the page, at `url`. At `far_url`, one loads and chats through the two links."""
+    """A stack with the page at `url`. At `far_url`, page and gateway are behind breakable links."""
 
     def __init__(
         self, stack: Stack, link: TcpProxy, page_link: TcpProxy, ports: Ports, users: Sequence[str]
@@ -105,7 +105,7 @@ class WebStack:
         self._users = iter(users)
 
     def start_api(self, port: int, gateway_port: int) -> Server:
-        """Start an API whose page connects to a port."""
+        """Start an API whose page connects to this gateway port."""
         launch = Launch(
             f"api-{port}",
             [sys.executable, "-m", "tests.support.cli", "api"],
@@ -125,12 +125,12 @@ class WebStack:
         return start(Server(launch))
 
     def new_users(self, count: int) -> list[str]:
-        """Return users that no other test has."""
+        """Return unused users."""
         return list(itertools.islice(self._users, count))
 
     @contextlib.contextmanager
     def outage(self) -> Iterator[None]:
-        """Make the page and the gateway unreachable for those at `far_url`."""
+        """Make page and gateway unreachable at `far_url` until the block ends."""
         links = (self.page_link, self.link)
         for link in links:
             link.refuse()
@@ -145,7 +145,7 @@ class WebStack:
         self.stack.gateways.pop().kill()
 
     def start_gateway(self) -> None:
-        """Start a gateway where the last one was."""
+        """Start a gateway on the port of the previous one."""
         pages = [self._ports.api, self._ports.far_api]
         origins = json.dumps([f"http://{HOST}:{port}" for port in pages])
         self.stack.start_gateway(self._ports.gateway, CHAT_GATEWAY_ORIGINS=origins)
@@ -153,7 +153,7 @@ class WebStack:
 
 @contextlib.asynccontextmanager
 async def open_web_stack(folder: Path, users: Sequence[str]) -> AsyncIterator[WebStack]:
-    """Start everything that the page needs, through the command line; `users` log in by a click."""
+    """Start the stack through the command line; `users` can log in without a password."""
     async with contextlib.AsyncExitStack() as servers:
         link = await servers.enter_async_context(TcpProxy(free_port()))
         page_link = await servers.enter_async_context(TcpProxy(free_port()))
@@ -187,7 +187,7 @@ async def open_web_stack(folder: Path, users: Sequence[str]) -> AsyncIterator[We
 
 
 def cold_of(endpoint: str, ports: Ports) -> Cold:
-    """Return the settings of the bucket that the pages upload to."""
+    """Return the settings of the bucket for uploads."""
     return Cold(
         endpoint=endpoint,
         access_key=ACCESS_KEY,
@@ -206,12 +206,12 @@ def environment_of(cold: Cold) -> dict[str, str]:
     }
 
 
-def listen(page: Page, complaints: list[str]) -> None:
-    """Keep what the console and the scripts complain about."""
+def record_console(page: Page, console_errors: list[str]) -> None:
+    """Record console errors, warnings and uncaught exceptions."""
 
     def on_console(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning") and "blocked by Playwright" not in message.text:
-            complaints.append(message.text)
+            console_errors.append(message.text)
 
     page.on("console", on_console)
-    page.on("pageerror", lambda error: complaints.append(f"uncaught: {error}"))
+    page.on("pageerror", lambda error: console_errors.append(f"uncaught: {error}"))

@@ -1,4 +1,4 @@
-"""The web client without a mouse, on a phone, for a screen reader, in the dark, right to left."""
+"""Accessibility of the web client: keyboard, phone, screen reader, themes, right to left."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.e2e.web.stack_support import PHONE, WebStack
 pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-GROUND = "getComputedStyle(document.body).backgroundColor"
+BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 # Elements with a part outside of the window; a list may scroll, what is outside of it is hidden.
-STICKING_OUT = """() => [...document.querySelectorAll(
+OVERFLOWING = """() => [...document.querySelectorAll(
     "header, [role=article], [role=menu], dialog")]
   .filter((element) => element.checkVisibility())
   .filter((element) => {
@@ -38,15 +38,13 @@ COVERED = """() => [...document.querySelectorAll(
 
 
 async def check_width(page: Page) -> None:
-    """Check that nothing is wider than the window."""
-    assert await page.evaluate(STICKING_OUT) == []
+    """Check that no element is wider than the window."""
+    assert await page.evaluate(OVERFLOWING) == []
     assert not await page.evaluate(WIDER_THAN_WINDOW)
 
 
-async def test_keyboard_alone_starts_finds_answers_and_leaves_chats(
-    web: WebStack, visit: Visit
-) -> None:
-    """Everything can be done without a mouse, and the focus is always somewhere sensible."""
+async def test_chats_are_usable_by_keyboard_alone(web: WebStack, visit: Visit) -> None:
+    """Starting, finding, answering and leaving chats without a mouse, with a visible focus."""
     ann, ben, cy = web.new_users(3)
     alice, bob = await visit(ann), await visit(ben)
     await alice.log_in()
@@ -107,10 +105,10 @@ async def test_keyboard_alone_starts_finds_answers_and_leaves_chats(
         await person.check_is_clean()
 
 
-async def test_phone_shows_one_screen_at_a_time_and_reads_it_aloud(
+async def test_phone_shows_one_screen_at_a_time_with_accessible_names(
     web: WebStack, visit: Visit
 ) -> None:
-    """At 360 pixels the list and the chat are two screens; nothing sticks out; names are clear."""
+    """At 360 pixels list and chat are separate screens; nothing overflows."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
         chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
@@ -154,24 +152,24 @@ async def test_phone_shows_one_screen_at_a_time_and_reads_it_aloud(
     await alice.check_is_clean(had_outage=True)  # the link has no preview
 
 
-async def test_theme_is_that_of_the_system_until_one_is_chosen(web: WebStack, visit: Visit) -> None:
-    """Light and dark follow the system; a choice wins, and is remembered by this browser."""
+async def test_theme_follows_the_system_until_one_is_chosen(web: WebStack, visit: Visit) -> None:
+    """Light and dark follow the system; a choice overrides it and is kept by this browser."""
     alice = await visit(web.new_users(1)[0], color_scheme="dark")
     await alice.log_in()
     page = alice.page
-    dark = await page.evaluate(GROUND)
+    dark = await page.evaluate(BACKGROUND)
     await page.emulate_media(color_scheme="light")
-    light = await page.evaluate(GROUND)
+    light = await page.evaluate(BACKGROUND)
     assert light != dark
 
     await page.goto(f"{alice.url}settings/appearance")
     await page.get_by_label("Theme").select_option("dark")
-    assert await page.evaluate(GROUND) == dark
+    assert await page.evaluate(BACKGROUND) == dark
     await page.reload()
     await expect(page.get_by_label("Theme")).to_have_value("dark")
-    assert await page.evaluate(GROUND) == dark
+    assert await page.evaluate(BACKGROUND) == dark
     await page.get_by_label("Theme").select_option("system")
-    assert await page.evaluate(GROUND) == light
+    assert await page.evaluate(BACKGROUND) == light
 
 
 async def test_layout_is_mirrored_right_to_left(web: WebStack, visit: Visit) -> None:

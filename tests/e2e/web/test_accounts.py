@@ -17,8 +17,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PASSWORD = "correct horse battery"
 NEW_PASSWORD = "another long secret"
-# All that scripts of the page can read without the server: storage and cookies.
-IN_REACH = "JSON.stringify([{...sessionStorage}, {...localStorage}, document.cookie])"
+# Everything that scripts of the page can read: storage and cookies.
+READABLE = "JSON.stringify([{...sessionStorage}, {...localStorage}, document.cookie])"
 STORES = "indexedDB.databases().then((found) => found.map(({ name }) => name))"
 ENDED = re.compile(r"^Your session has ended\.")
 
@@ -41,17 +41,17 @@ async def open_setting(person: Visitor, name: str) -> None:
     assert not await person.page.evaluate(WIDER_THAN_WINDOW)
 
 
-async def test_login_lasts_without_a_token_in_reach_and_ends_everywhere(
+async def test_login_survives_reload_without_readable_token_and_ends_everywhere(
     web: WebStack, visit: Visit
 ) -> None:
-    """Reload, new tab, other devices: a new password and "Log out everywhere" end their login."""
+    """The login survives reloads; a new password and "Log out everywhere" end other logins."""
     user = f"zoe-{secrets.token_hex(4)}"
     here, there = await visit(user), await visit(user, PHONE)
     await here.register(PASSWORD)
     await there.page.goto(there.url)
     await log_in(there, PASSWORD)
 
-    assert "eyJ" not in await here.page.evaluate(IN_REACH)
+    assert "eyJ" not in await here.page.evaluate(READABLE)
     assert await here.page.evaluate("document.cookie") == ""
     assert not await here.page.evaluate(IS_STORED, "eyJ")
     await here.page.reload()
@@ -88,13 +88,13 @@ async def test_login_lasts_without_a_token_in_reach_and_ends_everywhere(
     await there.page.reload()
     await expect(there.page.get_by_text("Use a password")).to_be_visible()
     for person in (here, there):
-        await person.check_is_clean(had_outage=True)  # a refusal is a line in the console
+        await person.check_is_clean(had_outage=True)  # refusals are logged in the console
 
 
 async def test_profile_is_shown_to_others_until_the_account_is_deleted(
     web: WebStack, visit: Visit
 ) -> None:
-    """Name, text and picture; an export; the deletion asks for the password and takes all."""
+    """Name, about text and picture; an export; deletion needs the password and removes all data."""
     (other_user,) = web.new_users(1)
     user, name = f"zoe-{secrets.token_hex(4)}", "Zoë <b>Z</b>"
     person, other = await visit(user, PHONE), await visit(other_user)

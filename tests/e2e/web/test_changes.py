@@ -55,17 +55,17 @@ async def test_changes_are_seen_by_both_and_after_a_reload(web: WebStack, visit:
         await person.check_is_clean()
 
 
-async def test_changes_by_others_are_not_unread_and_expired_texts_go(
+async def test_changes_by_others_are_not_unread_and_expired_messages_disappear(
     web: WebStack, visit: Visit
 ) -> None:
-    """Only messages count; what one deletes for oneself stays with the others."""
+    """Only messages count as unread; a message deleted for oneself stays for others."""
     ann, ben = web.new_users(2)
     alice = await visit(ann)
     await alice.log_in()
     await alice.start_chat(ben)
     await alice.send("One", "Two")
     await expect(alice.mark("Two", "Sent")).to_be_visible()
-    await alice.look_away()
+    await alice.leave_window()
     async with web.stack.chat_of(ben) as bob:
         chat = (await bob.ask("open_direct", user=ann))["chat"]["chat"]
         await bob.ask("react", chat=chat, seq=1, ref="r1", emoji="😂")
@@ -73,7 +73,7 @@ async def test_changes_by_others_are_not_unread_and_expired_texts_go(
         await expect(reaction(alice, "One", "😂 1")).to_be_visible()
         await expect(alice.row(ben)).not_to_contain_text("unread")
         await expect(alice.row(ben)).to_contain_text("Two")
-        await alice.look_back()
+        await alice.return_to_window()
         await reaction(alice, "One", "😂 1").click()
         await expect(reaction(alice, "One", "😂 2")).to_have_attribute("aria-pressed", "true")
         await reaction(alice, "One", "😂 2").click()

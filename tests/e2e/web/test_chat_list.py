@@ -18,7 +18,7 @@ pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 CHATS = 240  # five pages of the list
-OWNERS = 8  # a user may not create so many at once
+OWNERS = 8  # the rate limit does not allow one user to create all
 # Scrolls through the list as fast as the page draws frames, until the last chat is there. Returns
 # the titles that passed by, the most rows and the most nodes.
 SCROLL_LIST = """async (count) => {
@@ -55,7 +55,7 @@ async def wait_for_focus(person: Visitor, position: int) -> None:
 async def test_hundreds_of_chats_scroll_filter_and_open_by_keyboard(
     web: WebStack, visit: Visit
 ) -> None:
-    """Every chat passes by, in few nodes; the arrow keys reach all of them; axe is content."""
+    """All chats can be scrolled to and focused with a bounded number of nodes."""
     ann, *owners = web.new_users(1 + OWNERS)
     names = [f"Topic {number:03}" for number in range(CHATS)]
 
@@ -106,7 +106,7 @@ async def test_hundreds_of_chats_scroll_filter_and_open_by_keyboard(
 async def test_cleared_chat_stays_empty_on_all_devices_and_offline(
     web: WebStack, visit: Visit
 ) -> None:
-    """No earlier message returns: neither from the server nor from the store."""
+    """Earlier messages return neither from the server nor from the local store."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
         chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]

@@ -1,4 +1,4 @@
-"""People who chat in the web client: the main job, in real Chromium, on real servers."""
+"""Chatting in the web client, in Chromium with real servers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.e2e.web.client_support import Visit, Visitor
-from tests.e2e.web.stack_support import WebStack, listen
+from tests.e2e.web.stack_support import WebStack, record_console
 
 pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 @contextlib.asynccontextmanager
 async def typing(person: Visitor) -> AsyncIterator[None]:
-    """Let somebody type until the block ends."""
+    """Type in a window until the block ends."""
     has_ended = asyncio.Event()
 
     async def write() -> None:
@@ -35,7 +35,7 @@ async def typing(person: Visitor) -> AsyncIterator[None]:
 
 
 async def test_two_people_see_what_the_other_does(web: WebStack, visit: Visit) -> None:
-    """Delivered, read, typing; a wrong name; after a reload, the same chat, marks and draft."""
+    """Delivered, read, typing; an unknown name; the same chat, marks and draft after a reload."""
     ann, ben = web.new_users(2)
     alice, bob = await visit(ann), await visit(ben)
     await alice.log_in()
@@ -127,14 +127,14 @@ async def test_unread_messages_are_counted_and_divided(web: WebStack, visit: Vis
 
     await bob.send("two", "three")
     await expect(alice.row(ben)).to_contain_text("2 unread messages")
-    await alice.look_away()
+    await alice.leave_window()
     await carol.send("psst")
     await expect(alice.row(cal)).to_contain_text("1 unread message")
     await expect(alice.page).to_have_title("(3) tierchat")
     await expect(carol.mark("psst", "Delivered")).to_be_visible()
     await expect(alice.messages("psst")).to_contain_text("New messages")
 
-    await alice.look_back()
+    await alice.return_to_window()
     await expect(alice.row(cal)).not_to_contain_text("unread")
     await expect(carol.mark("psst", "Read")).to_be_visible()
     await alice.open_chat(ben)
@@ -148,7 +148,7 @@ async def test_unread_messages_are_counted_and_divided(web: WebStack, visit: Vis
 
 
 async def test_windows_and_devices_of_one_user_show_the_same(web: WebStack, visit: Visit) -> None:
-    """A duplicated window shares the connection and outlives the first; another device agrees."""
+    """A second window shares the connection and works without the first one."""
     ann, ben = web.new_users(2)
     first, device, bob = await visit(ann), await visit(ann), await visit(ben)
     for person in (first, device, bob):
@@ -156,7 +156,7 @@ async def test_windows_and_devices_of_one_user_show_the_same(web: WebStack, visi
     async with first.context.expect_page() as opening:
         await first.page.evaluate("window.open(location.href)")  # copies the session storage
     second = Visitor(ann, first.url, first.context, await opening.value, [])
-    listen(second.page, second.complaints)
+    record_console(second.page, second.console_errors)
     await second.wait_for_list()
     await bob.start_chat(ann)
     await bob.send("to all")

@@ -112,7 +112,7 @@ async def test_reload_offline_shows_the_chats_and_sends_once(web: WebStack, visi
 
 
 async def test_chat_is_started_read_and_left_by_keyboard(web: WebStack, visit: Visit) -> None:
-    """No pointer: new chat, message, chat list, menu of a chat, settings."""
+    """New chat, message, chat list and chat menu without a mouse."""
     ann, ben = web.new_users(2)
     person = await visit(ann)
     await person.log_in()

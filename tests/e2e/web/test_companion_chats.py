@@ -14,7 +14,7 @@ from tests.integration.features.companions.support import make_companion
 pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-LONG = "story:400"  # minutes, unless somebody stops it
+LONG = "story:400"  # takes minutes unless it is stopped
 
 
 async def start_session(person: Visitor, name: str) -> None:
@@ -37,13 +37,13 @@ def response_of(person: Visitor, name: str) -> Locator:
 
 
 async def count_words(response: Locator) -> int:
-    """Return how many words of the story are there; they are in order."""
+    """Return the number of words of the story; check their order."""
     numbers = [int(number) for number in re.findall(r"word(\d+)", await response.inner_text())]
     assert numbers == list(range(1, len(numbers) + 1))
     return len(numbers)
 
 
-async def test_response_grows_in_two_windows_outlives_a_reload_and_is_stopped(
+async def test_response_in_two_windows_survives_a_reload_and_is_stopped(
     web: WebStack, visit: Visit
 ) -> None:
     """A second window joins in the middle; the text until the stop is one message in both."""
@@ -81,7 +81,7 @@ async def test_response_grows_in_two_windows_outlives_a_reload_and_is_stopped(
     assert "word400" not in texts[0]
 
 
-async def test_session_is_ended_and_others_are_started(web: WebStack, visit: Visit) -> None:
+async def test_session_is_ended_and_new_ones_started(web: WebStack, visit: Visit) -> None:
     """On a phone: an ended session is read-only; the next one is empty."""
     (ann,) = web.new_users(1)
     await make_companion(web.stack, "ai-new-mirror", "Mirror Two", "echo")
@@ -140,7 +140,7 @@ async def test_memory_is_shown_deleted_and_turned_off(web: WebStack, visit: Visi
         await expect(remember).to_be_visible()
         return await items.count()
 
-    while await open_memory() == 0:  # until the session was read; the test has a deadline
+    while await open_memory() == 0:  # until the session has been read
         await dialog.get_by_role("button", name="Close").click()
     await expect(items).to_have_count(2)
     await dialog.get_by_role("button", name="Forget: The user wrote: Lin").click()

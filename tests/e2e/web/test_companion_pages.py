@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_session_is_started_continued_and_ended(web: WebStack, browser: Browser) -> None:
-    """Start a session from the card, come back to it, see its memory, end it."""
+    """Start a session from the card, continue it, show its memory and end it."""
     (ann,) = web.new_users(1)
     await make_companion(web.stack, "ai-next-ada", "Ada Next", "echo")
 

@@ -1,4 +1,4 @@
-"""Conversations in the web client: what two people do with messages and files."""
+"""Messages and files in the web client, with two users."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_messages_by_keyboard(web: WebStack, visit: Visit) -> None:
-    """Mention, reply, react, edit and delete without a pointer; the other one sees each."""
+async def test_message_actions_work_by_keyboard(web: WebStack, visit: Visit) -> None:
+    """Mention, reply, react, edit and delete without a mouse; the other user sees each."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as owner:
         fields = {"members": [ann], "ref": "group", "name": "Trip"}
@@ -73,7 +73,7 @@ async def test_messages_by_keyboard(web: WebStack, visit: Visit) -> None:
         await person.check_is_clean()
 
 
-async def test_pictures_and_files(web: WebStack, visit: Visit) -> None:
+async def test_pictures_and_files_are_viewed_and_forwarded(web: WebStack, visit: Visit) -> None:
     """Pictures are a gallery with a viewer; other files are rows; both can be forwarded."""
     ann, ben, cy = web.new_users(3)
     async with web.stack.chat_of(ben) as writer:
@@ -144,8 +144,8 @@ async def pick(page: Page, name: str) -> None:
     await expect(picker).to_have_count(0)
 
 
-async def test_emoji_code_and_link_previews(web: WebStack, visit: Visit) -> None:
-    """Any emoji by keyboard, in the text and as a reaction; code is copied; a link has a card."""
+async def test_emoji_code_and_link_previews_are_shown(web: WebStack, visit: Visit) -> None:
+    """Emoji by keyboard in texts and reactions; code can be copied; a link has a preview."""
     a, b = web.new_users(2)
     ann, ben = await visit(a), await visit(b)
     await ann.log_in()

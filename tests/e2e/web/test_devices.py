@@ -18,23 +18,23 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 class Hold:
-    """Requests of a page that wait until `release`."""
+    """Holds the requests of a page until `release`."""
 
     def __init__(self, method: str) -> None:
         self._method = method
-        self._may_go = asyncio.Event()
+        self._is_released = asyncio.Event()
         self.count = 0
 
     async def __call__(self, route: Route) -> None:
         """Handle a request."""
         if route.request.method == self._method:
             self.count += 1
-            await self._may_go.wait()
+            await self._is_released.wait()
         await route.continue_()
 
     def release(self) -> None:
-        """Let all requests go on."""
-        self._may_go.set()
+        """Continue all held requests."""
+        self._is_released.set()
 
 
 def watch_frames(person: Visitor) -> list[str]:
@@ -53,8 +53,8 @@ def is_draft_deleted(response: Response) -> bool:
     return '"draft":{"text":""' in (response.request.post_data or "")
 
 
-async def test_draft_follows_the_user_from_device_to_device(web: WebStack, visit: Visit) -> None:
-    """Typed here, seen there; what is being typed is never replaced; sent once, gone on both."""
+async def test_draft_is_synchronized_between_devices(web: WebStack, visit: Visit) -> None:
+    """A draft appears on the other device, is not replaced while typing, and is sent once."""
     ann, ben = web.new_users(2)
     one, peer = await visit(ann), await visit(ben)
     two = await visit(ann, service_workers="block")
@@ -79,7 +79,7 @@ async def test_draft_follows_the_user_from_device_to_device(web: WebStack, visit
     await expect(two.field).to_have_value("half a thought here")
     await expect(one.field).to_have_value("half a thought there")
     held.release()
-    await expect(two.field).to_have_value("half a thought there")  # the text that was typed last
+    await expect(two.field).to_have_value("half a thought there")  # the last edit wins
 
     await one.field.press("Enter")
     await expect(one.field).to_have_value("")
@@ -87,23 +87,23 @@ async def test_draft_follows_the_user_from_device_to_device(web: WebStack, visit
     await expect(peer.row(ann)).to_contain_text("half a thought there")
     await expect(two.messages("half a thought there")).to_have_count(1)
 
-    await one.field.fill("sent during the absence")
-    await expect(two.field).to_have_value("sent during the absence")
-    await two.wait_until_stored("sent during the absence")
+    await one.field.fill("sent while closed")
+    await expect(two.field).to_have_value("sent while closed")
+    await two.wait_until_stored("sent while closed")
     await two.page.goto("about:blank")
     async with one.page.expect_response(is_draft_deleted):
         await one.field.press("Enter")
     await two.page.goto(two.url)
     await two.open_chat(ben)
-    await expect(two.messages("sent during the absence")).to_have_count(1)
+    await expect(two.messages("sent while closed")).to_have_count(1)
     await expect(two.field).to_have_value("")
     await expect(two.row(ben)).not_to_contain_text("Draft")
     for person in (one, two, peer):
         await person.check_is_clean()
 
 
-async def test_two_devices_pin_chats_at_once(web: WebStack, visit: Visit) -> None:
-    """The change that comes second is made again in the list of the first one."""
+async def test_concurrent_pins_from_two_devices_are_both_kept(web: WebStack, visit: Visit) -> None:
+    """The second change gets a conflict and is applied again to the new list."""
     ann, ben, cy = web.new_users(3)
     async with open_caller(web, ann) as caller:
         for other in (ben, cy):
@@ -127,16 +127,16 @@ async def test_two_devices_pin_chats_at_once(web: WebStack, visit: Visit) -> Non
             await expect(rows).to_have_count(2)
         found = await caller.call("GET", "/v1/me/pinned-chats")
         assert len(found["chats"]) == 2
-    assert sum(held.count for held in holds) > 2  # one of them again
+    assert sum(held.count for held in holds) > 2  # one was retried
     for person in (one, two):
-        person.complaints[:] = [text for text in person.complaints if "409" not in text]
+        person.console_errors[:] = [text for text in person.console_errors if "409" not in text]
         await person.check_is_clean()
 
 
 async def test_refused_message_survives_a_reload_and_is_edited_and_sent_again(
     web: WebStack, visit: Visit
 ) -> None:
-    """With its text and its files, until the user sends or deletes it."""
+    """It keeps its text and files until the user sends or deletes it."""
     ann, ben = web.new_users(2)
     alice, bob = await visit(ann), await visit(ben)
     await alice.log_in()
@@ -181,6 +181,8 @@ async def test_refused_message_survives_a_reload_and_is_edited_and_sent_again(
     await expect(alice.messages("still without one")).to_have_count(1)
     await expect(notices).to_have_count(0)
     await expect(alice.messages(re.compile("^without one"))).to_have_count(0)
-    alice.complaints[:] = [text for text in alice.complaints if "403 (Forbidden)" not in text]
+    alice.console_errors[:] = [
+        text for text in alice.console_errors if "403 (Forbidden)" not in text
+    ]
     for person in (alice, bob):
         await person.check_is_clean()

@@ -1,4 +1,4 @@
-"""Files in the web client: chosen, dropped, pasted and recorded, seen, played and saved."""
+"""Files in the web client: choosing, dropping, pasting, recording, viewing and saving."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.servers.processes import eventually
 pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-# Gives the page a file as a drag or the clipboard would.
+# Gives the page a file like a drag or the clipboard.
 GIVE = """([kind, name, type, data]) => {
   const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
   const transfer = new DataTransfer();
@@ -40,7 +40,7 @@ GIVE_LARGE = """(size) => {
   const drop = { dataTransfer: transfer, bubbles: true, cancelable: true };
   document.querySelector('[role="log"]').dispatchEvent(new DragEvent("drop", drop));
 }"""
-# Records a canvas that changes, until there is a second of it; returns the file in base64.
+# Records a changing canvas for about a second; returns the file in base64.
 RECORD_VIDEO = """async () => {
   const canvas = Object.assign(document.createElement("canvas"), { width: 64, height: 48 });
   const context = canvas.getContext("2d");
@@ -63,7 +63,7 @@ IS_PLAYED = "(kind) => document.querySelector(kind)?.currentTime > 0"
 
 
 def payload(name: str, type_: str, content: bytes) -> FilePayload:
-    """A file to choose."""
+    """Return a file for a file chooser."""
     return {"name": name, "mimeType": type_, "buffer": content}
 
 
@@ -98,10 +98,10 @@ async def save(page: Page, button: str, name: str) -> bytes:
     return (await download.path()).read_bytes()
 
 
-async def test_picture_is_seen_zoomed_and_saved_by_both_and_refused_to_outsiders(
+async def test_picture_is_viewed_and_saved_by_members_and_refused_to_others(
     web: WebStack, visit: Visit
 ) -> None:
-    """A thumbnail in the chat and the whole picture in the viewer, by keyboard."""
+    """A thumbnail in the chat and the full picture in the viewer, by keyboard."""
     a, b, c = web.new_users(3)
     ann, ben = await visit(a), await visit(b)
     await ann.log_in()
@@ -164,20 +164,20 @@ async def check_refused(web: WebStack, a: str, b: str, outsider: str) -> None:
         assert (await ask(None)).status_code == 401
 
 
-async def test_dropped_and_pasted_files_wait_are_removed_and_told_in_words(
+async def test_dropped_and_pasted_files_are_uploaded_removed_or_refused(
     web: WebStack, visit: Visit
 ) -> None:
-    """A message waits for its files; a file can be taken back; a refusal has a reason."""
+    """A message waits for its uploads; a file can be removed; a refusal shows the reason."""
     a, b = web.new_users(2)
     ann, ben = await visit(a, service_workers="block"), await visit(b)
     await ann.log_in()
     await ben.log_in()
     await ann.start_chat(b)
-    page, may_go = ann.page, asyncio.Event()
+    page, is_released = ann.page, asyncio.Event()
     uploads = page.get_by_role("button", name="Remove")
 
     async def hold(route: Route) -> None:
-        await may_go.wait()
+        await is_released.wait()
         await route.continue_()
 
     await page.route("**/v1/chats/*/attachments", hold)
@@ -196,7 +196,7 @@ async def test_dropped_and_pasted_files_wait_are_removed_and_told_in_words(
     await expect(waiting).to_have_count(0)
     await ann.field.press("Enter")
     await expect(waiting).to_be_visible()
-    may_go.set()
+    is_released.set()
     await expect(uploads).to_have_count(0)
     await expect(ann.field).to_have_value("")
 
@@ -220,7 +220,7 @@ async def test_dropped_and_pasted_files_wait_are_removed_and_told_in_words(
     await ann.send("without it")
     await expect(ben.messages("without it")).to_have_count(1)
     await ben.check_is_clean()
-    ann.complaints[:] = [text for text in ann.complaints if "400 (Bad Request)" not in text]
+    ann.console_errors[:] = [text for text in ann.console_errors if "400 (Bad Request)" not in text]
     await ann.check_is_clean()
 
 
@@ -234,7 +234,7 @@ async def open_details(person: Visitor, tab: str) -> None:
 async def test_voice_message_and_video_are_played_and_in_the_gallery(
     web: WebStack, visit: Visit
 ) -> None:
-    """Recorded with the microphone, sent by itself, and played by the other one."""
+    """A recorded voice message and a video are played in the chat and in the details."""
     a, b = web.new_users(2)
     ann, ben = await visit(a), await visit(b)
     await ann.log_in()
@@ -298,7 +298,7 @@ async def send_at_once(web: WebStack, sender: str, other: str, content: bytes) -
     return file
 
 
-async def test_thumbnail_that_comes_after_its_message_is_shown(web: WebStack, visit: Visit) -> None:
+async def test_thumbnail_created_after_its_message_is_shown(web: WebStack, visit: Visit) -> None:
     """The picture has its size and its thumbnail without a reload, in the page and in the SDK."""
     a, b = web.new_users(2)
     ben = await visit(b)

@@ -52,11 +52,11 @@ async def test_two_people_chat_on_three_devices_and_one_reloads_offline(
         await laptop.expect_texts(*texts)
         await type_and_send(laptop, "written offline")
         await type_and_send(peer, "missed")
-        await expect(chromium.messages("missed")).to_have_count(1)  # so it comes first
+        await expect(chromium.messages("missed")).to_have_count(1)  # so that it gets a lower seq
         await laptop.wait_until_stored("written offline")
         await laptop.page.reload()
         await expect(laptop.messages("written offline")).to_have_count(1)
-    await laptop.notice_network()
+    await laptop.report_online()
 
     await expect(laptop.banner).to_have_count(0)
     for device in devices:

@@ -78,7 +78,7 @@ async def test_owner_manages_members_settings_bans_and_reports(
 async def test_member_mutes_notifications_finds_links_and_pins_and_leaves(
     web: WebStack, browser: Browser
 ) -> None:
-    """A member can do this much; managing is not offered."""
+    """A member does not see the management tab."""
     ann, ben = web.new_users(2)
     async with open_caller(web, ann) as a:
         group = await a.create_group("Readers", ben)

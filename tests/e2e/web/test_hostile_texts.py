@@ -1,4 +1,4 @@
-"""Texts and names that try to be more than texts and names, and texts at the limits."""
+"""Hostile texts and names are shown as text; texts at the limits arrive unchanged."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ LINKS = """() => [...document.querySelectorAll('[role="log"] a[target]')].map((l
 
 
 async def test_hostile_texts_are_shown_as_written(web: WebStack, visit: Visit) -> None:
-    """Eighty attacks as messages: each is text, none runs, the policy has nothing to stop."""
+    """Eighty attacks as messages: each is shown as text, none runs or violates the policy."""
     ann, ben = web.new_users(2)
     texts = [*PAYLOADS, *FORMATTED]
     async with web.stack.chat_of(ann) as writer:
@@ -124,7 +124,7 @@ async def test_hostile_names_are_shown_as_written(web: WebStack, visit: Visit) -
     field = page.get_by_label("Search messages")
     results = page.get_by_role("list", name="Search results").get_by_role("listitem")
     await field.fill("zeppelin")
-    for _ in range(PATIENCE_MS // 1_000):  # the index follows within seconds
+    for _ in range(PATIENCE_MS // 1_000):  # indexing takes seconds
         if await results.count():
             break
         await page.wait_for_timeout(1_000)

@@ -1,4 +1,4 @@
-"""A long chat in the web client: bounded, complete, and where it was."""
+"""A long chat in the web client: bounded DOM, all messages, and the scroll position."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MESSAGES = 2_500  # more than the SDK keeps (1,000), and four windows
 async def test_scrolling_to_the_first_message_and_back_shows_all_in_bounded_nodes(
     web: WebStack, visit: Visit
 ) -> None:
-    """Every message passes by, in both directions; the page never has more than 1,500 nodes."""
+    """All messages are shown in both directions; the page never has more than 1,500 nodes."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
         chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
@@ -43,8 +43,10 @@ async def test_scrolling_to_the_first_message_and_back_shows_all_in_bounded_node
     await person.check_is_clean()
 
 
-async def test_unread_messages_divider_jump_and_markers(web: WebStack, visit: Visit) -> None:
-    """A chat opens at the first unread message; reading to the end marks all as read."""
+async def test_chat_opens_at_the_first_unread_message_and_is_marked_as_read(
+    web: WebStack, visit: Visit
+) -> None:
+    """Reading to the end marks all messages as read."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
         chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
@@ -72,10 +74,10 @@ async def test_unread_messages_divider_jump_and_markers(web: WebStack, visit: Vi
     await person.check_is_clean()
 
 
-async def test_reply_quote_jumps_to_its_message_and_the_button_back(
+async def test_quote_jumps_to_its_message_and_the_button_returns(
     web: WebStack, visit: Visit
 ) -> None:
-    """The quote of a message far above leads there; the reader can return to the old position."""
+    """A quote opens its message far above; the button returns to the newest message."""
     ann, ben = web.new_users(2)
     async with web.stack.chat_of(ben) as writer:
         chat = (await writer.ask("open_direct", user=ann))["chat"]["chat"]
@@ -90,9 +92,9 @@ async def test_reply_quote_jumps_to_its_message_and_the_button_back(
         await person.messages("see above").get_by_role("button", name="message 7").click()
 
         await expect(person.messages("message 7").first).to_be_in_viewport()
-        await writer.say(chat, "while away")
+        await writer.say(chat, "meanwhile")
         await expect(person.messages("message 7").first).to_be_in_viewport()
-        await expect(person.messages("while away")).to_have_count(0)
+        await expect(person.messages("meanwhile")).to_have_count(0)
         await person.page.get_by_role("button", name="Jump to the newest message").click()
-        await expect(person.messages("while away")).to_be_in_viewport()
+        await expect(person.messages("meanwhile")).to_be_in_viewport()
     await person.check_is_clean()

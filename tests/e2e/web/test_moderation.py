@@ -21,7 +21,7 @@ async def choose_for(page: Page, user: str, action: str) -> None:
 
 
 async def test_invitation_is_accepted_and_another_declined(web: WebStack, visit: Visit) -> None:
-    """They appear at once, add no chat, and go with the answer."""
+    """Invitations appear at once, are not in the chat list, and disappear after the answer."""
     ann, ben = web.new_users(2)
     api = web.stack.start_api(CHAT_CHATS_INVITATIONS="ask_strangers")
     alice = await visit(ann, PHONE)

@@ -1,4 +1,4 @@
-"""The web client when servers or the network fail: nothing is lost, nothing comes twice."""
+"""The web client during server and network outages: no message is lost or repeated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_outage_is_caught_up_once_and_in_order(web: WebStack, visit: Visit) -> None:
+async def test_messages_missed_in_an_outage_arrive_once_and_in_order(
+    web: WebStack, visit: Visit
+) -> None:
     """Missed and offline messages; unread counts; a connection that only looks alive."""
     ann, ben, cal = web.new_users(3)
     alice, bob = await visit(ann), await visit(ben, is_far=True)
@@ -38,9 +40,9 @@ async def test_outage_is_caught_up_once_and_in_order(web: WebStack, visit: Visit
             await carol.say(other, text)
         await bob.send("written offline", "and this too")
         await expect(bob.mark("written offline", "Sending")).to_be_visible()
-        await expect(alice.mark(missed[-1], "Sent")).to_be_visible()  # so they come first
+        await expect(alice.mark(missed[-1], "Sent")).to_be_visible()  # so that they get lower seqs
         web.link.heal()
-        await bob.notice_network()
+        await bob.report_online()
         await expect(bob.row(cal)).to_contain_text("4 unread messages")
 
         everything = ["before", *missed, "written offline", "and this too"]
@@ -48,18 +50,18 @@ async def test_outage_is_caught_up_once_and_in_order(web: WebStack, visit: Visit
             await person.expect_texts(*everything)
         await expect(bob.banner).to_have_count(0)
         web.link.blackhole("up", "down")
-        await carol.say(other, "into the void?")
+        await carol.say(other, "while the link drops bytes")
         web.link.heal()
-        await bob.notice_network()
+        await bob.report_online()
         await expect(bob.row(cal)).to_contain_text("5 unread messages")
         await bob.open_chat(cal)
-        await bob.expect_texts("zero", "one", "two", "three", "into the void?")
+        await bob.expect_texts("zero", "one", "two", "three", "while the link drops bytes")
     await alice.check_is_clean()
     await bob.check_is_clean(had_outage=True)
 
 
-async def test_long_outage_starts_again_from_a_snapshot(web: WebStack, visit: Visit) -> None:
-    """A device that missed more than the inbox holds shows all of it, and sends its own."""
+async def test_long_outage_restarts_from_a_snapshot(web: WebStack, visit: Visit) -> None:
+    """A device that missed more events than the inbox holds gets all messages, once."""
     ann, ben = web.new_users(2)
     bob = await visit(ben, is_far=True)
     await bob.log_in()
@@ -75,7 +77,7 @@ async def test_long_outage_starts_again_from_a_snapshot(web: WebStack, visit: Vi
         await fill_chat(writer, chat, len(missed), lambda number: missed[number - 1])
         await bob.send("and mine")
         web.link.heal()
-        await bob.notice_network()
+        await bob.report_online()
 
         await writer.expect_frame("event", kind="message", cs=len(missed) + 2)
         await bob.expect_texts("before", *missed, "and mine")
@@ -83,7 +85,7 @@ async def test_long_outage_starts_again_from_a_snapshot(web: WebStack, visit: Vi
 
 
 async def test_gateway_killed_in_a_burst_sends_everything_once(web: WebStack, visit: Visit) -> None:
-    """Nothing is lost or doubled, in both windows and in the store; the draft stays."""
+    """Both windows and DynamoDB have each message once; the draft is kept."""
     ann, ben = web.new_users(2)
     alice, bob = await visit(ann), await visit(ben)
     await alice.log_in()
@@ -100,7 +102,7 @@ async def test_gateway_killed_in_a_burst_sends_everything_once(web: WebStack, vi
     await expect(alice.banner).to_be_visible()
     web.start_gateway()
     for person in (alice, bob):
-        await person.notice_network()
+        await person.report_online()
 
     await expect(alice.mark(texts[-1], "Read")).to_be_visible()
     for person in (alice, bob):
@@ -112,14 +114,14 @@ async def test_gateway_killed_in_a_burst_sends_everything_once(web: WebStack, vi
     async def is_stored() -> bool:
         return len(await web.stack.read_warm(chat)) >= len(texts)
 
-    await eventually(is_stored, what="the worker has stored what was sent")
+    await eventually(is_stored, what="all messages are stored")
     assert [row.body for row in await web.stack.read_warm(chat)] == texts
     for person in (alice, bob):
         await person.check_is_clean(had_outage=True)
 
 
-async def test_refused_token_leads_to_the_login(web: WebStack, visit: Visit) -> None:
-    """A wrong token gets an explanation, and a second attempt works."""
+async def test_refused_token_shows_the_login_page(web: WebStack, visit: Visit) -> None:
+    """An invalid token gets an error message; a valid one works afterwards."""
     (ann,) = web.new_users(1)
     alice = await visit(ann)
     page = alice.page

@@ -1,4 +1,4 @@
-"""People, profiles and the timeline of the web client, as two people use them."""
+"""People, profiles and the timeline of the web client, with two users."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.e2e.web.stack_support import WebStack
 pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-# The clock of the page jumps over the time in which people are not loaded again.
-JUMP = "(() => { const now = Date.now; Date.now = () => now() + 61_000; })()"
+# Advances the clock of the page beyond the cache time of profiles.
+ADVANCE_CLOCK = "(() => { const now = Date.now; Date.now = () => now() + 61_000; })()"
 
 
 def post_of(page: Page, text: str) -> Locator:
@@ -34,7 +34,7 @@ async def write_post(page: Page, text: str) -> None:
 async def test_post_reaches_a_follower_who_likes_it_and_the_author_sees_the_count(
     web: WebStack, browser: Browser
 ) -> None:
-    """Find, follow, post, the pill of new posts, like, likers, edit, delete, message."""
+    """Find, follow, post, load new posts, like, list likes, edit, delete and message."""
     ann, ben = web.new_users(2)
     async with (
         open_page(web, browser, ann, "timeline") as alice,
@@ -129,7 +129,7 @@ async def test_saved_posts_and_messages_are_listed_opened_and_removed(
         await expect(page.get_by_text("No saved messages")).to_be_visible()
 
 
-async def test_block_is_asked_for_and_shown_on_the_profile(web: WebStack, browser: Browser) -> None:
+async def test_block_is_confirmed_and_shown_on_the_profile(web: WebStack, browser: Browser) -> None:
     """A blocked user's profile shows it; unblocking is one step."""
     ann, ben = web.new_users(2)
     async with open_page(web, browser, ann, f"people/{ben}") as page:
@@ -165,7 +165,7 @@ async def test_people_profile_and_timeline_pass_axe(
         await check_page(page)
 
 
-async def test_person_who_allows_it_is_found_by_name(web: WebStack, browser: Browser) -> None:
+async def test_discoverable_user_is_found_by_name(web: WebStack, browser: Browser) -> None:
     """Switched on in the settings; found in the new chat and on the people page; then off."""
     ann, ben, cy = web.new_users(3)
     async with open_caller(web, ann) as caller:
@@ -239,16 +239,16 @@ async def test_changed_name_and_picture_reach_open_windows(web: WebStack, visit:
     await bob.page.get_by_role("button", name="Save", exact=True).click()
     await expect(bob.page.get_by_text("Saved", exact=True)).to_be_visible()
     for person in (alice, other):
-        await person.look_away()
-        await person.page.evaluate(JUMP)
-        await person.look_back()
+        await person.leave_window()
+        await person.page.evaluate(ADVANCE_CLOCK)
+        await person.return_to_window()
     await expect(alice.row("Benedict").locator("img")).to_be_visible()
     await expect(own).to_contain_text("Benedict")
     await expect(own.locator("img")).to_be_visible()
 
     async with open_caller(web, ben) as caller:
         await caller.call("PATCH", "/v1/me", {"name": "Benny"})
-        await alice.page.evaluate(JUMP)
+        await alice.page.evaluate(ADVANCE_CLOCK)
         await caller.send(await caller.open_direct(ann), "a new name")
         await expect(alice.row("Benny")).to_contain_text("a new name")
     for person in (alice, bob, other):

@@ -1,4 +1,4 @@
-"""Pinned messages in the web client, near and far."""
+"""Pinned messages in the web client."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.e2e.web.stack_support import PATIENCE_MS, WebStack
 pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-# Scrolls up until all pages are there. Returns how far the message in the middle has moved on the
-# screen each time that a page has come in above it.
+# Scrolls up until all pages are loaded. Returns how far the message in the middle moved on the
+# screen each time that a page was added above it.
 SCROLL_UP = """async (waitMs) => {
   const end = performance.now() + waitMs;
   const list = document.querySelector('[role="log"]');
@@ -85,7 +85,7 @@ async def test_pins_are_shown_to_members_and_changed_by_managers(
             await person.check_is_clean()
 
 
-async def test_pinned_message_far_above_is_reached_and_scrolling_keeps_the_place(
+async def test_pinned_message_far_above_is_reached_and_scrolling_keeps_the_position(
     web: WebStack, visit: Visit
 ) -> None:
     """In a direct chat both may pin; the bar leads to a message that is not loaded."""

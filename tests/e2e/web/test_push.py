@@ -1,4 +1,4 @@
-"""Push notifications in the web client: turned on in the settings, shown by its worker."""
+"""Push notifications in the web client: settings, service worker and notifications."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.servers.push_service import PushService, open_push_service
 pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-# Debian's Chromium has no push service: subscribing is the only thing that is replaced.
+# Debian's Chromium has no push service: only subscribing is replaced.
 SUBSCRIBE = """
 (() => {
   const form = %s;
@@ -43,13 +43,13 @@ SHOWN = """async () => {
   const shown = await registration.getNotifications();
   return shown.map(({ title, body, tag }) => ({ title, body, tag }));
 }"""
-# Counts how often the worker has looked for windows: then it has decided about a push.
-COUNT_LOOKS = """() => {
+# Counts how often the worker has listed the windows, which it does for each push.
+COUNT_CHECKS = """() => {
   const list = clients.matchAll.bind(clients);
-  self.looks = 0;
+  self.checks = 0;
   clients.matchAll = async (options) => {
     const found = await list(options);
-    setTimeout(() => (self.looks += 1));
+    setTimeout(() => (self.checks += 1));
     return found;
   };
 }"""
@@ -79,7 +79,7 @@ HOSTILE_PUSHES = [
     *('{"chat":"https://evil.example/","name":"x"}', '{"chat":"..","name":"x"}'),
     *(json.dumps(each) for each in (LONG, MARKUP, {**TYPES, "badge": "many"})),
 ]
-LOOK_AWAY = """Object.defineProperty(document, "visibilityState", {
+HIDE_WINDOW = """Object.defineProperty(document, "visibilityState", {
   get: () => "hidden", configurable: true,
 });
 document.dispatchEvent(new Event("visibilitychange"));"""
@@ -90,7 +90,7 @@ Deliver = Callable[[str], Awaitable[None]]
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def service() -> AsyncIterator[PushService]:
-    """The push service that the stack's pushes go to."""
+    """The push service of the stack."""
     async with open_push_service() as made:
         made.vapid_private, made.vapid_public = PUSH_VAPID
         yield made
@@ -141,7 +141,7 @@ async def open_push(person: Visitor) -> tuple[Worker, Deliver]:
     return script, deliver
 
 
-async def test_push_reaches_a_user_who_looks_away_except_from_muted_chats(
+async def test_push_is_shown_to_a_background_user_except_from_muted_chats(
     web: WebStack, visit: Visit, service: PushService
 ) -> None:
     """From the switch that turns it on, through the worker and a push service, to a notification
@@ -154,7 +154,7 @@ async def test_push_reaches_a_user_who_looks_away_except_from_muted_chats(
     await switch.click()
     await expect(switch).to_be_checked()
     await bob.page.get_by_role("link", name="Chats").click()
-    await bob.page.evaluate(LOOK_AWAY)
+    await bob.page.evaluate(HIDE_WINDOW)
     async with open_caller(web, ann) as caller:
         direct = await caller.open_direct(ben)
         group = await caller.create_group("Trip", ben)
@@ -163,31 +163,31 @@ async def test_push_reaches_a_user_who_looks_away_except_from_muted_chats(
             await caller.send(direct, "Are you there?")
             (notice,) = await browser.wait_for(1)
             await mute(bob, ann, "Mute")
-            await caller.send(direct, "You won't hear of this")
+            await caller.send(direct, "This is muted")
             await caller.send(group, "To all")
             await browser.wait_for(2)
             await mute(bob, ann, "Unmute")
-            await caller.send(direct, "Now you do")
+            await caller.send(direct, "This is not muted")
             notices = await browser.wait_for(3)
         finally:
             worker.kill()
-    assert [each["text"] for each in notices] == ["Are you there?", "To all", "Now you do"]
+    assert [each["text"] for each in notices] == ["Are you there?", "To all", "This is not muted"]
     assert (notices[1]["chat"], notices[1]["title"]) == (group, "Trip")
 
     script, deliver = await open_push(bob)
 
-    # The first one comes while the window has the focus, the second one when it is gone.
-    await script.evaluate(COUNT_LOOKS)
+    # The first push arrives while the window has the focus, the second one when it is closed.
+    await script.evaluate(COUNT_CHECKS)
     await bob.page.bring_to_front()
     await eventually(lambda: script.evaluate(IS_FOCUSED), WAIT_S)
     await deliver(json.dumps({**notice, "chat": "another-chat"}))
-    await eventually(lambda: script.evaluate("() => looks > 0"), WAIT_S)
+    await eventually(lambda: script.evaluate("() => checks > 0"), WAIT_S)
     await bob.page.goto("about:blank")
 
-    async def is_gone() -> bool:
+    async def is_closed() -> bool:
         return not await script.evaluate(IS_FOCUSED)
 
-    await eventually(is_gone, WAIT_S)
+    await eventually(is_closed, WAIT_S)
     shown = [{"title": ann, "body": "Are you there?", "tag": direct}]
 
     # The browser's tools do not report whether the worker took a push; a second one of the same
@@ -218,10 +218,10 @@ async def mute(person: Visitor, title: str, action: str) -> None:
         await person.page.get_by_role("menuitem", name=action, exact=True).click()
 
 
-async def test_subscription_is_renewed_and_ends_with_the_switch_and_the_logout(
+async def test_push_subscription_is_renewed_and_removed_by_switch_and_logout(
     web: WebStack, visit: Visit, service: PushService
 ) -> None:
-    """The server has it while, and only while, this browser wants notifications."""
+    """The server has the subscription only while notifications are on."""
     (ann,) = web.new_users(1)
     person = await visit(ann)
     await log_in(person, service.new_browser())
@@ -262,7 +262,7 @@ async def test_subscription_is_renewed_and_ends_with_the_switch_and_the_logout(
 async def test_hostile_push_is_plain_text_and_opens_no_foreign_page(
     web: WebStack, visit: Visit
 ) -> None:
-    """Wrong types, markup, and characters that hide or reorder; or nothing is shown."""
+    """Wrong types, markup and control characters are shown as plain text or not at all."""
     (ann,) = web.new_users(1)
     person = await visit(ann)
     await person.context.grant_permissions(["notifications"])

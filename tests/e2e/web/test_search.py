@@ -1,4 +1,4 @@
-"""Search in the web client: words, filters as chips, and the found message in its chat."""
+"""Search in the web client: words, filters, and opening a result in its chat."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_search_finds_narrows_by_chips_and_jumps_to_the_message(
+async def test_search_is_narrowed_by_filters_and_opens_the_message(
     web: WebStack, browser: Browser
 ) -> None:
-    """A typed qualifier becomes a chip; a hit is marked; the message opens beside the results."""
+    """A typed qualifier becomes a filter chip; a match is marked; a result opens its message."""
     ann, ben, cy = web.new_users(3)
     async with open_caller(web, ann) as a, open_caller(web, ben) as b, open_caller(web, cy) as c:
         with_ben, with_cy = await a.open_direct(ben), await a.open_direct(cy)
@@ -30,7 +30,7 @@ async def test_search_finds_narrows_by_chips_and_jumps_to_the_message(
         results = page.get_by_role("list", name="Search results").get_by_role("listitem")
         field = page.get_by_label("Search messages")
         await field.fill("zeppelin")
-        # The index follows within seconds: the search is asked again until then.
+        # Indexing takes seconds: the search is repeated until then.
         for _ in range(PATIENCE_MS // 1_000):
             try:
                 await expect(results).to_have_count(2, timeout=1_000)
@@ -55,7 +55,7 @@ async def test_search_finds_narrows_by_chips_and_jumps_to_the_message(
 
 
 async def test_search_by_filter_menu_on_a_phone(web: WebStack, browser: Browser) -> None:
-    """A filter of the menu, no hit, and the way back."""
+    """A filter from the menu without results can be cleared."""
     ann, ben = web.new_users(2)
     async with open_caller(web, ann) as a:
         await a.open_direct(ben)
@@ -71,7 +71,7 @@ async def test_search_by_filter_menu_on_a_phone(web: WebStack, browser: Browser)
 
 
 async def test_search_finds_far_messages_page_by_page(web: WebStack, browser: Browser) -> None:
-    """Parts and accents of words, more results, and a jump far out of the loaded messages."""
+    """Prefixes and accents of words, further result pages, and opening a message not loaded."""
     ann, ben = web.new_users(2)
     async with open_caller(web, ann) as a:
         chat = await a.create_group("Recipes", ben)

@@ -17,7 +17,7 @@ from tests.support.servers.processes import eventually
 pytest_plugins = ["tests.e2e.web.fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-# Posts what an application shares, as the system does: from outside of the client.
+# Posts a form like the system does when an application shares content.
 SHARE = """([action, texts, files]) => {
   const form = document.createElement("form");
   Object.assign(form, { method: "post", action, enctype: "multipart/form-data" });
@@ -35,7 +35,7 @@ SHARE = """([action, texts, files]) => {
   document.body.append(form);
   form.submit();
 }"""
-IS_TAKEN = "caches.has('shared-content').then((isWaiting) => !isWaiting)"
+IS_CONSUMED = "caches.has('shared-content').then((isWaiting) => !isWaiting)"
 
 
 async def share(person: Visitor) -> None:
@@ -67,10 +67,10 @@ async def expect_content(person: Visitor) -> None:
     """Wait until the composer of the open chat has the content, and nothing is waiting."""
     await expect(person.field).to_have_value("A page\nRead https://page.example/")
     await expect(person.page.get_by_role("button", name="Remove shared.png")).to_be_visible()
-    await eventually(lambda: person.page.evaluate(IS_TAKEN), PATIENCE_MS / 1000)
+    await eventually(lambda: person.page.evaluate(IS_CONSUMED), PATIENCE_MS / 1000)
 
 
-async def test_share_of_another_application_goes_to_the_chosen_chat(
+async def test_share_from_another_application_goes_to_the_chosen_chat(
     web: WebStack, visit: Visit
 ) -> None:
     """The manifest's share target; text and files are in the composer of the chat."""
@@ -94,10 +94,8 @@ async def test_share_of_another_application_goes_to_the_chosen_chat(
     await bob.check_is_clean()
 
 
-async def test_share_that_a_chat_cannot_take_is_kept_for_another_one(
-    web: WebStack, visit: Visit
-) -> None:
-    """Also after a reload: the user chooses again, and nothing is lost."""
+async def test_share_refused_by_a_chat_is_kept_for_another_one(web: WebStack, visit: Visit) -> None:
+    """The user can choose another chat, also after a reload; the content is kept."""
     ann, ben = web.new_users(2)
     alice = await visit(ann)
     await alice.log_in()
@@ -126,7 +124,7 @@ async def test_share_that_a_chat_cannot_take_is_kept_for_another_one(
 async def test_share_before_the_service_worker_runs_asks_to_share_again(
     web: WebStack, visit: Visit
 ) -> None:
-    """The server receives it then; it explains what to do, and stores nothing."""
+    """The server receives the request then; it stores nothing and shows what to do."""
     (ann,) = web.new_users(1)
     alice = await visit(ann, service_workers="block")
     await alice.log_in()
