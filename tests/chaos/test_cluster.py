@@ -145,7 +145,9 @@ async def test_changes_marks_and_signals_reach_all_devices_on_a_cluster(
     assert stored["durability"] == "stored"
 
 
-async def test_group_becomes_large_and_small_again_on_a_cluster(stack: Stack, trio: list[RawChat]) -> None:
+async def test_group_becomes_large_and_small_again_on_a_cluster(
+    stack: Stack, trio: list[RawChat]
+) -> None:
     """In both directions, for a device that is offline meanwhile, and for an SDK application."""
     alice, bob, laptop = trio
     guests = [f"guest-{number}-{secrets.token_hex(3)}" for number in range(SMALL_MAX - 1)]

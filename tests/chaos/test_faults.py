@@ -35,9 +35,7 @@ async def test_persist_worker_paused_beyond_its_lease_writes_nothing_late(
         await world.settle()
 
 
-async def test_gateway_paused_and_resumed_repeats_nothing(
-    world: World, stack: Stack
-) -> None:
+async def test_gateway_paused_and_resumed_repeats_nothing(world: World, stack: Stack) -> None:
     """A gateway that is paused and resumed (a paused machine) delivers nothing twice (fault F3)."""
     async with world:
         sleeper = world.random.choice(stack.gateways)

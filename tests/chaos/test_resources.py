@@ -182,9 +182,7 @@ async def test_full_or_failing_disk_refuses_sends_and_serves_reads(
 
 
 @faults
-async def test_redis_exit_on_disk_error_loses_no_acked_message(
-    stack: Stack, fault: Fault
-) -> None:
+async def test_redis_exit_on_disk_error_loses_no_acked_message(stack: Stack, fault: Fault) -> None:
     """With AOF `always` Redis exits at once: gateways wait for it and do not exit (F8, F9)."""
     gateway = stack.gateways[0].process
     async with pair_on(stack, f"{fault.__name__}-always") as (alice, bob, chat):
@@ -206,7 +204,9 @@ async def test_redis_exit_on_disk_error_loses_no_acked_message(
         assert gateway.poll() is None
 
 
-async def test_gateway_without_file_descriptors_serves_connected_clients_and_recovers(stack: Stack) -> None:
+async def test_gateway_without_file_descriptors_serves_connected_clients_and_recovers(
+    stack: Stack,
+) -> None:
     """New clients wait or are rejected, others are unaffected, and no core is fully used (F37)."""
     process = stack.gateways[0].process
     assert process is not None

@@ -40,7 +40,9 @@ async def test_fault_schedule_keeps_all_promises(full: FullStack, seed: int) -> 
     assert result.acks > 100, "hardly anything was acknowledged"
 
 
-async def test_fault_injected_into_a_full_stack_is_reported(full: FullStack, tmp_path: Path) -> None:
+async def test_fault_injected_into_a_full_stack_is_reported(
+    full: FullStack, tmp_path: Path
+) -> None:
     """A mark beyond the chat and a duplicate push are each detected."""
     async with FullTown(full, tmp_path, 0) as town:
         nemesis = Nemesis(town)

@@ -37,7 +37,7 @@ TOOL_TIMEOUT_S: Final = 100
 EXAMPLE_VALUES: Final = ("small", "eks")
 VALUE_SETS: Final = ("default", *EXAMPLE_VALUES)
 SECRETS: Final = {"CHAT_AUTH_SECRET": "a" * 64, "CHAT_COLD_SECRET_KEY": "b" * 64}
-BOXES: Final[dict[str, tuple[tuple[str, ...], dict[str, str]]]] = {
+COMPOSE_CASES: Final[dict[str, tuple[tuple[str, ...], dict[str, str]]]] = {
     "compose-1": (("compose.yaml",), SECRETS),
     "compose-3-https": (
         ("compose.yaml", "compose.https.yaml"),
@@ -53,7 +53,7 @@ _ACCOUNT: Final = {
     "redis_password": "0123456789abcdef",
     "origins": ["https://chat.example.com"],
 }
-CLOUDS: Final[dict[str, dict[str, Any]]] = {
+TERRAFORM_CASES: Final[dict[str, dict[str, Any]]] = {
     "terraform-default": _ACCOUNT,
     "terraform-provisioned": {
         **_ACCOUNT,
@@ -81,12 +81,12 @@ def find_tool(name: str) -> Path:
     return Path(found)
 
 
-def run_tool(name: str, *args: str | Path, given: str = "") -> subprocess.CompletedProcess[str]:
+def run_tool(name: str, *args: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run a tool without this machine's settings; the caller checks the exit code."""
     environment = {"PATH": os.environ["PATH"], "HOME": tempfile.gettempdir()}
     return subprocess.run(
         [find_tool(name), *args],
-        input=given,
+        input=stdin,
         capture_output=True,
         text=True,
         check=False,
@@ -218,9 +218,9 @@ def _plain(value: Any, addresses: Mapping[str, str]) -> Any:
 def golden_files() -> dict[str, str]:
     """Return the expected content of each golden file, by name."""
     files = {f"chart-{each}.yaml": render_chart(each) for each in EXAMPLE_VALUES}
-    for name, box in BOXES.items():
-        files[f"{name}.yaml"] = dump_yaml(render_compose(*box))
-    for name, variables in CLOUDS.items():
+    for name, case in COMPOSE_CASES.items():
+        files[f"{name}.yaml"] = dump_yaml(render_compose(*case))
+    for name, variables in TERRAFORM_CASES.items():
         files[f"{name}.yaml"] = dump_yaml(evaluate_terraform(variables))
     return files
 

@@ -10,8 +10,8 @@ import pytest
 
 from chatserver.config import Settings, load_settings
 from tests.support.deployments import (
-    BOXES,
     COMPOSE,
+    COMPOSE_CASES,
     DEPLOY,
     SECRETS,
     dump_yaml,
@@ -39,24 +39,24 @@ def settings_of(service: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Set
         return load_settings()
 
 
-@pytest.mark.parametrize("name", BOXES)
+@pytest.mark.parametrize("name", COMPOSE_CASES)
 def test_compose_file_is_valid(name: str) -> None:
     """An unknown field makes the validation fail."""
-    compose = render_compose(*BOXES[name])
+    compose = render_compose(*COMPOSE_CASES[name])
 
-    done = run_tool("python", "-c", CHECK, given=dump_yaml(compose))
+    done = run_tool("python", "-c", CHECK, stdin=dump_yaml(compose))
     compose["services"]["api"]["cap_dorp"] = ["ALL"]
-    invalid = run_tool("python", "-c", CHECK, given=dump_yaml(compose))
+    invalid = run_tool("python", "-c", CHECK, stdin=dump_yaml(compose))
 
     assert done.returncode == 0, done.stderr
     assert invalid.returncode != 0
     assert "cap_dorp" in invalid.stderr
 
 
-@pytest.mark.parametrize("name", BOXES)
+@pytest.mark.parametrize("name", COMPOSE_CASES)
 def test_containers_have_minimal_rights(name: str) -> None:
     """They write only to volumes and /tmp; only the proxy may use ports below 1024."""
-    for service, definition in render_compose(*BOXES[name])["services"].items():
+    for service, definition in render_compose(*COMPOSE_CASES[name])["services"].items():
         assert definition["read_only"] is True, service
         assert definition["cap_drop"] == ["ALL"]
         assert definition.get("cap_add", []) == (["NET_BIND_SERVICE"] if service == "front" else [])
@@ -78,10 +78,10 @@ def test_scale_variable_scales_gateways_apis_and_workers() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", BOXES)
+@pytest.mark.parametrize("name", COMPOSE_CASES)
 def test_search_index_is_one_volume_of_apis_and_workers(name: str) -> None:
     """The path of the setting is that of the volume, and the image contains the folder."""
-    compose = render_compose(*BOXES[name])
+    compose = render_compose(*COMPOSE_CASES[name])
     image = (DEPLOY / "docker" / "Dockerfile").read_text(encoding="utf-8").rpartition("\nFROM ")[2]
 
     for service in ("api", "worker"):
@@ -100,10 +100,10 @@ def test_compose_without_a_secret_fails(missing: str) -> None:
         render_compose(("compose.yaml",), variables)
 
 
-@pytest.mark.parametrize("name", BOXES)
+@pytest.mark.parametrize("name", COMPOSE_CASES)
 def test_services_that_others_wait_for_have_a_health_check(name: str) -> None:
     """A container without a health check is never healthy, and Compose would wait forever."""
-    services = render_compose(*BOXES[name])["services"]
+    services = render_compose(*COMPOSE_CASES[name])["services"]
     stages = (DEPLOY / "docker" / "Dockerfile").read_text(encoding="utf-8").split("\nFROM ")
     (objects,) = (stage for stage in stages if " AS objects\n" in stage)
     has_check = {"objects": "HEALTHCHECK" in objects, "ours": "HEALTHCHECK" in stages[-1]}
@@ -120,12 +120,12 @@ def test_services_that_others_wait_for_have_a_health_check(name: str) -> None:
                 assert other.get("healthcheck", {}).get("test") or checked, (service, needed)
 
 
-@pytest.mark.parametrize("name", BOXES)
+@pytest.mark.parametrize("name", COMPOSE_CASES)
 def test_addresses_of_the_compose_file_are_consistent(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pages, sockets and files are reached through the proxy, and its address is trusted."""
-    compose = render_compose(*BOXES[name])
+    compose = render_compose(*COMPOSE_CASES[name])
     front = compose["services"]["front"]
     is_local = name == "compose-1"
     page = "http://localhost:8080" if is_local else "https://chat.example.com"

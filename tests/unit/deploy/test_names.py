@@ -12,7 +12,7 @@ import yaml
 
 from chatserver.cli.main import cli
 from chatserver.config import Settings, list_variables
-from tests.support.deployments import BOXES, DEPLOY, ROOT, render_chart, render_compose
+from tests.support.deployments import COMPOSE_CASES, DEPLOY, ROOT, render_chart, render_compose
 
 # Variables that are read before the settings (chatserver/config/).
 NOT_SETTINGS = {"CHAT_CONFIG", "CHAT_SECRETS_DIR"}
@@ -63,7 +63,7 @@ def check_command(args: list[str]) -> None:
 def test_every_used_command_exists() -> None:
     """The chart, the Compose file and the documents are checked."""
     used = [args for file in TEXTS for args in commands_in(file)]
-    for box in BOXES.values():
+    for box in COMPOSE_CASES.values():
         services = render_compose(*box)["services"]
         used += [services[name]["command"] for name in ("gateway", "api", "worker", "tables")]
     for each in yaml.safe_load_all(render_chart("eks")):

@@ -22,10 +22,10 @@ from chatserver.warm.schema.iam_policies import POLICIES, policy
 from chatserver.warm.schema.provisioning import creation_of
 from chatserver.warm.schema.tables import TABLES, Table
 from tests.support.deployments import (
-    CLOUDS,
     PROVIDER,
     ROOT,
     TERRAFORM,
+    TERRAFORM_CASES,
     evaluate_terraform,
     given_settings,
 )
@@ -35,7 +35,7 @@ STREAM_IS_ON = {"terraform-default": False, "terraform-provisioned": True}
 
 @functools.cache
 def evaluated(name: str) -> Mapping[str, dict[str, Any]]:
-    return evaluate_terraform(CLOUDS[name])
+    return evaluate_terraform(TERRAFORM_CASES[name])
 
 
 def as_list(value: Any) -> list[Any]:
@@ -105,7 +105,7 @@ def create_request_of(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-@pytest.mark.parametrize("name", CLOUDS)
+@pytest.mark.parametrize("name", TERRAFORM_CASES)
 def test_tables_equal_those_of_the_server(name: str, table: Table) -> None:
     """Keys, indexes, types, projections, capacity, stream and TTL equal the server's request."""
     units = 25 if name == "terraform-provisioned" else 100
@@ -127,7 +127,7 @@ def test_tables_equal_those_of_the_server(name: str, table: Table) -> None:
     assert arguments["point_in_time_recovery"]["enabled"] is True
 
 
-@pytest.mark.parametrize("name", CLOUDS)
+@pytest.mark.parametrize("name", TERRAFORM_CASES)
 def test_resources_have_valid_arguments(name: str) -> None:
     """No argument is unknown and no required one is missing; see aws-provider.json here."""
     provider = json.loads(PROVIDER.read_text(encoding="utf-8"))
@@ -160,7 +160,9 @@ def test_resources_have_valid_arguments(name: str) -> None:
 
 def test_every_resource_is_in_a_tested_configuration() -> None:
     """Optional resources are in at least one of the two configurations."""
-    found = {re.sub(r"\[.*", "", address) for name in CLOUDS for address in evaluated(name)}
+    found = {
+        re.sub(r"\[.*", "", address) for name in TERRAFORM_CASES for address in evaluated(name)
+    }
     declared = re.findall(r'^resource "(\w+)" "(\w+)"', source(), re.MULTILINE)
 
     assert found == {f"{kind}.{name}" for kind, name in declared}
