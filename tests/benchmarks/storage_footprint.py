@@ -30,14 +30,14 @@ from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.warm.support import settings_for
 from tests.integration.workers.support import make_direct, open_container
 from tests.support.footprint import (
-    Held,
+    RedisUsage,
     Run,
     body_of,
     index_bytes,
     item_bytes,
     items_of,
-    look_at_redis,
     make_chats,
+    measure_redis,
 )
 from tests.support.servers.processes import free_port, redis_url_of
 
@@ -55,7 +55,7 @@ class Bench:
 
     async def count(
         self, directs: int, groups: int, members: int, messages: int, size: int
-    ) -> tuple[Held, list[dict[str, Any]]]:
+    ) -> tuple[RedisUsage, list[dict[str, Any]]]:
         """Return the memory of chats with messages in Redis, and the items of one chat."""
         redis.Redis.from_url(self.url).flushall()
         settings = settings_for(self.dynamodb)
@@ -64,7 +64,7 @@ class Bench:
             async with open_container(self.url, settings) as container:
                 chats = await make_chats(container, directs, groups, members)
                 await Run(container, chats, messages, size).talk()
-                held = await look_at_redis(container)
+                held = await measure_redis(container)
                 table = settings.table_prefix + "messages"
                 return held, await items_of(client, table, ChatId(chats[0].chat))
 
@@ -78,7 +78,7 @@ class Bench:
             for n in range(chats):
                 await make_direct(container, UserId("user000000"), UserId(f"peer{n:06}"))
             await container.user_loader.load_user(UserId("user000000"))
-            held = await look_at_redis(container)
+            held = await measure_redis(container)
         return float(held.bytes["box"])
 
 

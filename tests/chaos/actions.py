@@ -1,4 +1,4 @@
-"""Actions of a script in a `Town`: user activity and process faults, one method each.
+"""Actions of a script in a `Simulation`: user activity and process faults, one method each.
 
 The effect of an action depends on the script and on the current state of the devices. Actions run
 in the background, so the next action starts while earlier ones are in progress.
@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from tests.chaos.devices import RawDevice, SdkDevice
-from tests.chaos.town import Action, Town
+from tests.chaos.simulation import Action, Simulation
 from tests.support.stack import bring_up
 from tests.support.story import Asked
 
@@ -22,10 +22,10 @@ EMOJI = ("👍", "❤", "🎉", "")
 
 
 class Actions:
-    """Performs scripts in a town and records the performed actions."""
+    """Performs the actions of scripts in a simulation, and records them."""
 
-    def __init__(self, town: Town) -> None:
-        self._town = town
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
 
     @classmethod
     def names(cls) -> set[str]:
@@ -34,45 +34,45 @@ class Actions:
 
     async def perform(self, action: Action) -> None:
         """Start an action; most of its work happens while the script continues."""
-        self._town.script.append(action)
+        self._simulation.script.append(action)
         await getattr(self, f"_do_{action.name}")(*action.args)
         await asyncio.sleep(0.01)
 
     def _ask(self, user: int, chat: int, kind: Any, device: int = 0, **more: Any) -> None:
-        ref = f"{kind}-{next(self._town.refs)}"
-        names = (self._town.users[user], self._town.chats[chat])
-        asked = Asked(self._town.now(), *names, ref, kind, **more)
-        doer = self._town.devices[user][device]
-        if isinstance(doer, RawDevice) and (kind != "send" or not doer.is_online):
-            doer = self._town.first(user)
-        self._town.story.scenes.append(asked)
-        self._town.spawn(doer.do(asked), f"{ref} of {doer.name}")
+        ref = f"{kind}-{next(self._simulation.refs)}"
+        names = (self._simulation.users[user], self._simulation.chats[chat])
+        asked = Asked(self._simulation.now(), *names, ref, kind, **more)
+        chosen = self._simulation.devices[user][device]
+        if isinstance(chosen, RawDevice) and (kind != "send" or not chosen.is_online):
+            chosen = self._simulation.first(user)
+        self._simulation.story.scenes.append(asked)
+        self._simulation.spawn(chosen.perform(asked), f"{ref} of {chosen.name}")
 
     # user actions
 
     async def _do_say(self, user: int, device: int, chat: int, count: int) -> None:
         for _ in range(count):
-            body = f"{user} says {self._town.round}.{next(self._town.refs)}"
+            body = f"{user} says {self._simulation.round}.{next(self._simulation.refs)}"
             self._ask(user, chat, "send", device, body=body)
 
     async def _do_chorus(self, chat: int, count: int) -> None:
-        names = self._town.story.chats[self._town.chats[chat]]
-        for user, name in enumerate(self._town.users):
+        names = self._simulation.story.chats[self._simulation.chats[chat]]
+        for user, name in enumerate(self._simulation.users):
             if name in names:
                 await self._do_say(user, user % 2, chat, count)
 
     def _target(self, user: int, chat: int, which: int, *, is_own: bool) -> int | None:
         found = [
             entry.seq
-            for entry in self._town.first(user).targets(self._town.chats[chat])
-            if not is_own or entry.sender == self._town.users[user]
+            for entry in self._simulation.first(user).targets(self._simulation.chats[chat])
+            if not is_own or entry.sender == self._simulation.users[user]
         ]
         return found[which % len(found)] if found else None
 
     async def _do_edit(self, user: int, device: int, chat: int, which: int) -> None:
         target = self._target(user, chat, which, is_own=True)
         if target is not None:
-            body = f"{user} means {self._town.round}.{next(self._town.refs)}"
+            body = f"{user} means {self._simulation.round}.{next(self._simulation.refs)}"
             self._ask(user, chat, "edit", device, body=body, target=target)
 
     async def _do_delete(self, user: int, device: int, chat: int, which: int) -> None:
@@ -95,53 +95,62 @@ class Actions:
         self._ask(user, chat, "edit", body="mine now", target=which + 1)
 
     async def _do_join(self, user: int, chat: int) -> None:
-        self._town.spawn(self._town.change(user, self._town.chats[chat], "join"), "join")
+        self._simulation.spawn(
+            self._simulation.change(user, self._simulation.chats[chat], "join"), "join"
+        )
 
     async def _do_leave(self, user: int, chat: int) -> None:
-        self._town.spawn(self._town.change(user, self._town.chats[chat], "leave"), "leave")
+        self._simulation.spawn(
+            self._simulation.change(user, self._simulation.chats[chat], "leave"), "leave"
+        )
 
     async def _do_invite(self, owner: int, chat: int, user: int) -> None:
-        self._town.spawn(
-            self._town.change(owner, self._town.chats[chat], "invite", subject=user), "invite"
+        self._simulation.spawn(
+            self._simulation.change(owner, self._simulation.chats[chat], "invite", subject=user),
+            "invite",
         )
 
     async def _do_remove(self, owner: int, chat: int, user: int) -> None:
-        self._town.spawn(
-            self._town.change(owner, self._town.chats[chat], "remove", subject=user), "remove"
+        self._simulation.spawn(
+            self._simulation.change(owner, self._simulation.chats[chat], "remove", subject=user),
+            "remove",
         )
 
     async def _do_rename(self, owner: int, chat: int) -> None:
-        name = f"Name {next(self._town.refs)}"
-        self._town.spawn(self._town.change(owner, self._town.chats[chat], "update", name), "rename")
+        name = f"Name {next(self._simulation.refs)}"
+        self._simulation.spawn(
+            self._simulation.change(owner, self._simulation.chats[chat], "update", name), "rename"
+        )
 
     async def _do_look(self, user: int, chat: int, before: int) -> None:
-        self._town.spawn(
-            self._town.first(user).look(self._town.chats[chat], before or None), "look"
+        self._simulation.spawn(
+            self._simulation.first(user).read_page(self._simulation.chats[chat], before or None),
+            "look",
         )
 
     async def _do_mark(self, user: int, chat: int) -> None:
-        self._town.spawn(self._mark(user, self._town.chats[chat]), "mark")
+        self._simulation.spawn(self._mark(user, self._simulation.chats[chat]), "mark")
 
     async def _mark(self, user: int, chat: str) -> None:
-        device = self._town.first(user)
+        device = self._simulation.first(user)
         top = device.newest(chat)
         if top:
-            await device.insist(lambda client: client.mark(chat, read=top))
+            await device.retry(lambda client: client.mark(chat, read=top))
 
     async def _do_type(self, user: int, chat: int) -> None:
-        device = self._town.first(user)
+        device = self._simulation.first(user)
         if device.is_online:
-            (await device.ready()).typing(self._town.chats[chat], is_on=True)
+            (await device.ready()).typing(self._simulation.chats[chat], is_on=True)
 
     # faults
 
     async def _do_cut(self) -> None:
-        self._town.line.reset()
+        self._simulation.client_link.reset()
 
     async def _do_restart_device(self, user: int, device: int) -> None:
-        found = self._town.devices[user][device]
+        found = self._simulation.devices[user][device]
         if isinstance(found, SdkDevice):
-            self._town.spawn(found.restart(), f"restart of {found.name}")
+            self._simulation.spawn(found.restart(), f"restart of {found.name}")
 
     async def _do_kill_gateway(self, which: int) -> None:
         self._signal_gateway(which, signal.SIGKILL)
@@ -150,27 +159,27 @@ class Actions:
         self._signal_gateway(which, signal.SIGTERM)
 
     def _signal_gateway(self, which: int, number: int) -> None:
-        children = self._town.fleet.children
+        children = self._simulation.fleet.children
         if children:
             with contextlib.suppress(psutil.NoSuchProcess):  # already replaced
                 children[which % len(children)].send_signal(number)
 
     async def _do_renew_gateways(self) -> None:
-        self._town.fleet.send_signal(signal.SIGHUP)
+        self._simulation.fleet.send_signal(signal.SIGHUP)
 
     async def _do_kill_worker(self, which: int, pause_ms: int) -> None:
-        worker = list(self._town.stack.workers.values())[which]
+        worker = list(self._simulation.stack.workers.values())[which]
         if worker.process is not None:
             worker.kill()
-            self._town.spawn(
+            self._simulation.spawn(
                 self._revive(worker, pause_ms / 1000), f"revival of {worker.launch.name}"
             )
 
     async def _do_end_worker(self, which: int, pause_ms: int) -> None:
-        worker = list(self._town.stack.workers.values())[which]
+        worker = list(self._simulation.stack.workers.values())[which]
         if worker.process is not None:
             worker.send_signal(signal.SIGTERM)
-            self._town.spawn(
+            self._simulation.spawn(
                 self._revive(worker, pause_ms / 1000), f"revival of {worker.launch.name}"
             )
 

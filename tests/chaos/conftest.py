@@ -1,4 +1,4 @@
-"""Chaos test stacks, shared by all scenarios until a test breaks one."""
+"""Stacks of the chaos tests, shared by all scenarios until a test breaks one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int]
         current: dict[int, tuple[ExitStack, Stack]] = {}
 
         def get(partitions: int) -> Stack:
-            if partitions in current and current[partitions][1].is_spoiled:
+            if partitions in current and current[partitions][1].is_broken:
                 current.pop(partitions)[0].close()
             if partitions not in current:
                 settings = SETTINGS | {"CHAT_REDIS_PARTITIONS": str(partitions)}

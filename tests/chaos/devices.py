@@ -1,4 +1,4 @@
-"""Devices of the users in a story: most use the Python SDK, some the bare protocol.
+"""Devices of the users in a story: most use the Python SDK, some the protocol directly.
 
 A device performs each requested operation, retrying under the same ref until there is a definite
 answer, and records everything it receives.
@@ -39,7 +39,7 @@ from tests.support.story import (
 from tests.support.wire import Ended
 
 OPEN_S = 60.0  # all gateways may be starting on a busy machine
-AGAIN_S = 0.3
+RETRY_S = 0.3
 PAGE = 100
 TEMPORARY = {"unavailable", "overloaded", "rate_limited"}
 
@@ -49,13 +49,13 @@ def shown_of(entry: Entry) -> Shown:
     return Shown(*(getattr(entry, name) for name in Shown.__struct_fields__))
 
 
-class Teller(Protocol):
+class SceneRecorder(Protocol):
     """Records the scenes of a story."""
 
     def now(self) -> float:
         """Return the seconds since the story began."""
 
-    def tell(self, scene: Scene) -> None:
+    def record(self, scene: Scene) -> None:
         """Record a scene."""
 
 
@@ -65,13 +65,13 @@ class SdkDevice:
     is_sdk = True
 
     def __init__(
-        self, teller: Teller, user: str, name: str, url: str, token: Callable[[], str]
+        self, scenes: SceneRecorder, user: str, name: str, url: str, token: Callable[[], str]
     ) -> None:
         self.user = user
         self.name = name
         self.problems: list[str] = []
         self.waits: list[float] = []  # the reconnect delay of each disconnect
-        self._teller = teller
+        self._scenes = scenes
         self._url = url
         self._get_token = token
         self._store = MemoryStore()
@@ -90,7 +90,7 @@ class SdkDevice:
 
         client = ChatClient(self._url, token, device=self.name, store=self._store, open_s=OPEN_S)
         self._client = await client.__aenter__()
-        self._listening = asyncio.create_task(self._listen(client), name=f"ears of {self.name}")
+        self._listening = asyncio.create_task(self._listen(client), name=f"events of {self.name}")
         self._is_open.set()
 
     async def close(self) -> None:
@@ -134,8 +134,8 @@ class SdkDevice:
                 self.problems.append(f"{self.name} ended: {exc!r}")
 
     def _take(self, event: events.Event) -> None:
-        now, names = self._teller.now(), (self.user, self.name)
-        add = self._teller.tell
+        now, names = self._scenes.now(), (self.user, self.name)
+        add = self._scenes.record
         match event:
             case events.MessageAdded(chat, entry) | events.MemberChanged(chat, entry):
                 add(Told(now, *names, chat, shown_of(entry)))
@@ -175,8 +175,8 @@ class SdkDevice:
 
         async def read() -> None:
             for entry in await self.read_whole(chat):
-                now = self._teller.now()
-                self._teller.tell(Told(now, self.user, self.name, chat, entry, is_read=True))
+                now = self._scenes.now()
+                self._scenes.record(Told(now, self.user, self.name, chat, entry, is_read=True))
 
         task = asyncio.create_task(read(), name=f"{self.name} reads {chat}")
         self._reading.add(task)
@@ -184,7 +184,7 @@ class SdkDevice:
 
     # operations
 
-    async def do(self, asked: Asked) -> None:
+    async def perform(self, asked: Asked) -> None:
         """Perform a message operation. The answer arrives as an event."""
         client = await self.ready()
         chat, ref = asked.chat, asked.ref
@@ -203,21 +203,21 @@ class SdkDevice:
                 case other:
                     raise AssertionError(other)
 
-    async def insist(self, ask: Callable[[ChatClient], Awaitable[object]]) -> str:
+    async def retry(self, request: Callable[[ChatClient], Awaitable[object]]) -> str:
         """Retry a request until there is a definite answer; return the error code, or ""."""
         while True:
             client = await self.ready()
             try:
-                await ask(client)
+                await request(client)
             except ChatError as exc:
                 if not exc.temporary:
                     return exc.code
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
             else:
                 return ""
 
-    async def look(self, chat: str, before: int | None) -> None:
-        """Read a page during the run. It may fail: tiers may be unavailable."""
+    async def read_page(self, chat: str, before: int | None) -> None:
+        """Read a history page during the run. It may fail: tiers may be unavailable."""
         client = await self.ready()
         known = client.find_chat(chat)
         if known is None or known.log.shown is None:
@@ -225,8 +225,8 @@ class SdkDevice:
         with contextlib.suppress(ChatError):
             page = await client.history(chat, before=before, limit=20)
             seqs = tuple(entry.seq for entry in page.entries)
-            now = self._teller.now()
-            self._teller.tell(Page(now, self.user, chat, seqs))
+            now = self._scenes.now()
+            self._scenes.record(Page(now, self.user, chat, seqs))
 
     # end of the run
 
@@ -273,7 +273,7 @@ class SdkDevice:
                 entries.extend(page.entries)
                 more = page.has_more and bool(page.entries)
 
-        code = await self.insist(read)
+        code = await self.retry(read)
         return () if code else tuple(map(shown_of, entries))
 
     async def read_counts(self) -> list[tuple[str, int, int]]:
@@ -290,25 +290,25 @@ class SdkDevice:
                 if after is None:
                     break
 
-        await self.insist(read)
+        await self.retry(read)
         return counts
 
     async def list_marks(self) -> None:
         """Record the user's read marks from the server. It may fail."""
         client = await self.ready()
-        asked = self._teller.now()
+        asked = self._scenes.now()
         try:
             page = await client.chats(limit=PAGE)
         except ChatError:
             return
-        now = self._teller.now()
+        now = self._scenes.now()
         for chat in page.chats:
-            self._teller.tell(ReadMark(asked, now, self.user, chat.id, chat.read))
+            self._scenes.record(ReadMark(asked, now, self.user, chat.id, chat.read))
 
     def unstored(self, chat: str) -> Unstored:
-        """Return the device's operations in a chat that are not known to be stored."""
+        """Return the device's operations in a chat that it does not know to be stored."""
         assert self._client is not None
-        refs = tuple(deed.ref for deed in self._client.deeds(chat))
+        refs = tuple(operation.ref for operation in self._client.deeds(chat))
         return Unstored(self.user, self.name, chat, refs)
 
     async def read_lines(self, chats: set[str]) -> list[Line]:
@@ -325,7 +325,7 @@ class SdkDevice:
                 if after is None:
                     break
 
-        await self.insist(read)
+        await self.retry(read)
         return [line for line in lines if line.chat in chats]
 
 
@@ -334,11 +334,11 @@ class RawDevice:
 
     is_sdk = False
 
-    def __init__(self, teller: Teller, chat: RawChat) -> None:
+    def __init__(self, scenes: SceneRecorder, chat: RawChat) -> None:
         self.user = chat.user
         self.name = chat.device
         self.chat = chat
-        self._teller = teller
+        self._scenes = scenes
         self._reading: set[asyncio.Task[None]] = set()
         self.problems: list[str] = []
         self._frames_taken = 0
@@ -355,19 +355,19 @@ class RawDevice:
         """True while connected."""
         return self.chat.is_connected
 
-    def turns(self) -> int:
+    def count_transitions(self) -> int:
         """Return the number of large-chat transitions that it received."""
         chats = self.chat.of_type("event", kind="chat")
         return sum("since" in event.get("info", {}) for event in chats)
 
-    async def do(self, asked: Asked) -> None:
+    async def perform(self, asked: Asked) -> None:
         """Send a message; all other operations are left to the SDK devices."""
         assert asked.kind == "send", asked
         await self.chat.post(asked.chat, asked.body, asked.ref)
 
     def collect(self) -> None:
         """Record what arrived since the last call."""
-        add, now = self._teller.tell, self._teller.now()
+        add, now = self._scenes.record, self._scenes.now()
         seen = self.recorder.run.seen
         recorded, self._recorded = seen[self._recorded :], len(seen)
         # Acks come first: a watermark of the same batch may cover them, and never an earlier one.
@@ -404,7 +404,7 @@ class RawDevice:
                 pass
 
     def unstored(self, chat: str) -> Unstored:
-        """Return the device's operations in a chat that are not known to be stored."""
+        """Return the device's operations in a chat that it does not know to be stored."""
         waiting = [*self.chat.unstored.items()]
         refs = tuple(ref for ref, (pending, _) in waiting if pending.chat == chat)
         return Unstored(self.user, self.name, chat, refs)
@@ -440,12 +440,12 @@ class RawDevice:
                 else:
                     for fields in page["messages"]:
                         entry = msgspec.convert(fields, Shown)
-                        names = (self._teller.now(), self.user, self.name, chat)
-                        self._teller.tell(Told(*names, entry, is_read=True))
+                        names = (self._scenes.now(), self.user, self.name, chat)
+                        self._scenes.record(Told(*names, entry, is_read=True))
                         place = entry.seq
                     more = page["more"]
                     continue
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
 
         task = asyncio.create_task(read(), name=f"{self.name} reads {chat}")
         self._reading.add(task)
@@ -457,7 +457,7 @@ class RawDevice:
             try:
                 lines = await self.chat.read_list()
             except (Failed, Ended, OSError, TimeoutError):
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
                 continue
             return [
                 Line(self.user, self.name, chat, line.get("top", 0), line.get("unread", 0))

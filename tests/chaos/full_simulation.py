@@ -1,7 +1,7 @@
-"""A `Town` on a `FullStack`, with absent users, a hall, and the archive as reference data.
+"""A `Simulation` on a `FullStack`, with absent users, a large group, and the archive as reference.
 
-Besides the chats of a town there are direct chats with users who never connect and receive pushes,
-and a hall with more members than a gateway ever has devices for.
+There are also direct chats with users who never connect and receive pushes, and a large group in
+which most members have no device.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from tests.chaos.devices import RawDevice, SdkDevice
-from tests.chaos.full_stack import CROWD_MAX, FullStack
-from tests.chaos.town import GROUPS, PAIRS, SETTLE_S, Town, shown_of_item
+from tests.chaos.full_stack import PASSIVE_USERS_MAX, FullStack
+from tests.chaos.simulation import GROUPS, PAIRS, SETTLE_S, Simulation, shown_of_item
 from tests.support.checker import Violation
 from tests.support.links import BareLink
 from tests.support.servers.push_service import Browser
@@ -33,15 +33,15 @@ from tests.support.story import (
     Unstored,
 )
 
-ABSENT = 3  # users without a device, each in a direct chat with one user and in the last group
-HALL_USERS = 14  # initial members from the town; its other users join later
-SURELY_SMALL = 6  # members; a large chat with fewer becomes small
+ABSENT = 3  # users without a device, each in a direct chat and in the last small group
+LARGE_USERS = 14  # initial members with devices; the other users join later
+SMALL_MEMBERS_MAX = 6  # a chat with at most this many members is never large
 COLLECT_S = 0.02
 PUSH_S = 20.0
 
 FIRST_ABSENT_CHAT = len(GROUPS) + PAIRS
-HALL = FIRST_ABSENT_CHAT + ABSENT
-CHATS = HALL + 1
+LARGE_GROUP = FIRST_ABSENT_CHAT + ABSENT
+CHATS = LARGE_GROUP + 1
 
 
 @dataclasses.dataclass
@@ -52,17 +52,17 @@ class Absent:
     browser: Browser
 
 
-class FullTown(Town):
-    """The users of one seed. Use as an async context manager; it has one round."""
+class FullSimulation(Simulation):
+    """The users of one seed, for one round. Use as an async context manager."""
 
     def __init__(self, full: FullStack, folder: Path, seed: int) -> None:
         super().__init__(full.stack, full.fleet, folder, seed)
         self.full = full
-        self.clients = BareLink(self.line)
+        self.clients = BareLink(self.client_link)
         self.absent: list[Absent] = []
         self._collector: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> FullTown:
+    async def __aenter__(self) -> FullSimulation:
         await super().__aenter__()
         names = [f"absent{number}-{self._stem}" for number in range(ABSENT)]
         await self.stack.add_users(names)
@@ -78,7 +78,7 @@ class FullTown(Town):
         await super().__aexit__(*args)
 
     async def _collect(self) -> None:
-        """Record early what bare devices received: losses are distinguished by time."""
+        """Record received frames promptly: losses are distinguished by time."""
         while True:
             for device in self._raw():
                 device.collect()
@@ -89,7 +89,7 @@ class FullTown(Town):
         start = self.now()
         await super().begin()
         self.chats += await asyncio.gather(
-            *(self._open_absent(number) for number in range(ABSENT)), self._open_hall()
+            *(self._open_absent(number) for number in range(ABSENT)), self._open_large_group()
         )
         self._slowest["all chats are open"] = self.now() - start
 
@@ -100,11 +100,13 @@ class FullTown(Town):
     async def _open_absent(self, number: int) -> str:
         return await self._open_direct_with(number, self.absent[number].user)
 
-    async def _open_hall(self) -> str:
-        members = self.users[:HALL_USERS]
-        members += self.full.crowd[: CROWD_MAX + 1 - len(members)]
-        chat = await self._create(0, members, f"hall-{self._stem}")
-        joins = (self.change(number, chat, "join") for number in range(HALL_USERS, len(self.users)))
+    async def _open_large_group(self) -> str:
+        members = self.users[:LARGE_USERS]
+        members += self.full.passive_users[: PASSIVE_USERS_MAX + 1 - len(members)]
+        chat = await self._create(0, members, f"large-{self._stem}")
+        joins = (
+            self.change(number, chat, "join") for number in range(LARGE_USERS, len(self.users))
+        )
         await asyncio.gather(*joins)
         return chat
 
@@ -114,25 +116,25 @@ class FullTown(Town):
         """Wait until all tasks are done and nothing is in progress."""
         last = ""
 
-        def is_over() -> bool:
+        def is_done() -> bool:
             nonlocal last
-            going = [task.get_name() for task in self._tasks if not task.done()]
-            last = going[0] if going else last
-            return not going
+            running = [task.get_name() for task in self._tasks if not task.done()]
+            last = running[0] if running else last
+            return not running
 
         start = self.now()
         try:
-            await self._wait(is_over, "all is over")
+            await self._wait(is_done, "all tasks are done")
         except AssertionError as exc:
-            going = [task.get_name() for task in self._tasks if not task.done()]
-            raise self._failure(f"{exc}: {', '.join(going)}") from exc
-        self._slowest[f"all is over, at last {last},"] = self.now() - start
-        self._slowest.pop("all is over", None)
+            running = [task.get_name() for task in self._tasks if not task.done()]
+            raise self._failure(f"{exc}: {', '.join(running)}") from exc
+        self._slowest[f"all tasks are done, last {last},"] = self.now() - start
+        self._slowest.pop("all tasks are done", None)
         self.full.heal()
-        await self._come_to_rest()
-        await self._wait(self._has_everybody_restarted, "everybody was reset")
+        await self._wait_until_idle()
+        await self._wait(self._have_all_restarted, "all devices are reset")
 
-    def _has_everybody_restarted(self) -> bool:
+    def _have_all_restarted(self) -> bool:
         last = max((s.t for s in self.story.scenes if isinstance(s, Lost)), default=None)
         if last is None:
             return True
@@ -157,11 +159,11 @@ class FullTown(Town):
         start = self.now()
         await self._count_unread(logs)
         await super()._read_all(logs)
-        self._slowest["all was read"] = self.now() - start
+        self._slowest["everything is read"] = self.now() - start
         start = self.now()
         await self._read_marks(logs)
         await self._read_watermarks(logs)
-        await self._read_pushes(logs)
+        await self._record_pushes(logs)
         self._slowest["marks, watermarks and pushes"] = self.now() - start
 
     async def _count_unread(self, logs: dict[str, tuple[Shown, ...]]) -> None:
@@ -190,7 +192,7 @@ class FullTown(Town):
     async def _read_watermarks(self, logs: dict[str, tuple[Shown, ...]]) -> None:
         """Read the operations that devices do not know to be stored.
 
-        The SDK probes after some seconds; a bare device is notified when it reconnects.
+        The SDK probes after some seconds; a protocol-level device is notified when it reconnects.
         """
         give_up = self.now() + SETTLE_S / 4
         stays = {chat: Stays(self.story.chats[chat], log) for chat, log in logs.items()}
@@ -205,16 +207,16 @@ class FullTown(Town):
 
         resuming = [device for device in self._raw() if waiting([device])]
         for device in resuming:
-            await device.chat.abort()  # its `live` reconnects
+            await device.chat.abort()  # its `live` loop reconnects
         while waiting(self._all()) and self.now() < give_up:
             await asyncio.sleep(0.1)
         self.story.scenes += waiting(self._all())
 
-    async def _read_pushes(self, logs: dict[str, tuple[Shown, ...]]) -> None:
+    async def _record_pushes(self, logs: dict[str, tuple[Shown, ...]]) -> None:
         large = tuple(
             chat
             for chat, log in logs.items()
-            if len(Stays(self.story.chats[chat], log).members()) > SURELY_SMALL
+            if len(Stays(self.story.chats[chat], log).members()) > SMALL_MEMBERS_MAX
         )
         seen = {one.user: 0 for one in self.absent}
         give_up = self.now() + PUSH_S
@@ -242,9 +244,9 @@ class FullTown(Town):
                     return False
         return True
 
-    def _judge(self) -> list[Violation]:
+    def _find_violations(self) -> list[Violation]:
         problems = [text for device in self._raw() for text in device.problems]
-        return [*super()._judge(), *(Violation("P5", text) for text in problems)]
+        return [*super()._find_violations(), *(Violation("P5", text) for text in problems)]
 
     def acks(self) -> int:
         """Return the number of successful operations."""

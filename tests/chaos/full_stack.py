@@ -36,7 +36,9 @@ from tests.support.stack import Fleet, Stack, bring_up
 LINKS = ("gateways-redis", "workers-redis", "dynamodb", "s3")
 CLOCKS = ("gateways", "persist", "others")
 GATEWAYS = 3
-CROWD_MAX = 255  # users without a device: the most members of a new chat beside its owner
+PASSIVE_USERS_MAX = (
+    255  # users without a device: the maximum number of initial members besides the owner
+)
 SMALL = {  # so that logs and inboxes overflow, and chats become large and small again
     "CHAT_REDIS_PARTITIONS": "4",
     "CHAT_REDIS_LOG_MAX": "80",
@@ -55,7 +57,7 @@ SMALL = {  # so that logs and inboxes overflow, and chats become large and small
     "CHAT_REDIS_CALL_TIMEOUT_S": "2",
     "CHAT_GATEWAY_PING_INTERVAL_S": "7",
     "CHAT_GATEWAY_PONG_TIMEOUT_S": "6",
-    "CHAT_GATEWAY_RPC_TIMEOUT_S": "8",  # the hall is created in one call
+    "CHAT_GATEWAY_RPC_TIMEOUT_S": "8",  # the large group is created in one call
 }
 
 
@@ -92,8 +94,8 @@ class FullStack:
             "CHAT_COLD_ACCESS_KEY": ACCESS_KEY,
             "CHAT_COLD_SECRET_KEY": SECRET_KEY,
         }
-        self.crowd = [f"crowd{number}" for number in range(CROWD_MAX)]
-        self.reviving: set[str] = set()  # names of processes that a fault restarts itself
+        self.passive_users = [f"passive{number}" for number in range(PASSIVE_USERS_MAX)]
+        self.restarting: set[str] = set()  # processes that are restarted by their fault
         self.fleet: Fleet
 
     def _redis_url(self, link: str) -> str:
@@ -104,7 +106,7 @@ class FullStack:
         self.s3.start()
         await self.apply_bucket()
         self.stack.start_servers()
-        await self.stack.add_users(self.crowd)
+        await self.stack.add_users(self.passive_users)
         notify = {
             f"CHAT_NOTIFY_{name}".upper(): str(value)
             for name, value in self.pushes.settings().items()
@@ -127,7 +129,7 @@ class FullStack:
         variables = self.clocks[clock].variables()
         redis = {
             "CHAT_REDIS_URL": self._redis_url("workers-redis"),
-            "CHAT_REDIS_CALL_TIMEOUT_S": "4",  # not as short as for gateways, which refuse in time
+            "CHAT_REDIS_CALL_TIMEOUT_S": "4",  # longer than for gateways, which must refuse in time
         }
         server = self.stack.add_worker(*kinds, **redis, **variables, **more)
         del self.stack.workers["-".join(kinds)]
@@ -141,7 +143,7 @@ class FullStack:
         """
         while True:
             for server in (*self.stack.workers.values(), self.fleet):
-                if server.launch.name in self.reviving:
+                if server.launch.name in self.restarting:
                     continue
                 if server.process is not None and server.process.poll() is not None:
                     server.process = None

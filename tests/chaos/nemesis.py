@@ -20,29 +20,29 @@ import redis.asyncio
 
 from chatserver.dev.servers import Server
 from tests.chaos.actions import Actions
+from tests.chaos.full_simulation import FullSimulation
 from tests.chaos.full_stack import CLOCKS, LINKS, cut_log
-from tests.chaos.full_town import FullTown
-from tests.chaos.town import Action
+from tests.chaos.simulation import Action
 from tests.support.servers.tcp_proxy import Direction
 from tests.support.stack import START_S, bring_up
 from tests.support.story import Lost
 
-CANARY = "chaos:canary"  # a counter in Redis: if it was lost, so were earlier writes
+PROBE = "chaos:probe"  # a counter in Redis: if its last write is lost, others may be, too
 Args = tuple[int, ...]
 Draw = Callable[[random.Random], Args]
 
 
 def _ms(low: int, high: int) -> Draw:
-    return lambda dice: (dice.randint(low, high),)
+    return lambda rng: (rng.randint(low, high),)
 
 
 def _link(low: int, high: int, *more: tuple[int, int]) -> Draw:
-    def draw(dice: random.Random) -> Args:
+    def draw(rng: random.Random) -> Args:
         # The last link is that of the clients.
         return (
-            dice.randrange(len(LINKS) + 1),
-            dice.randint(low, high),
-            *(dice.randint(*one) for one in more),
+            rng.randrange(len(LINKS) + 1),
+            rng.randint(low, high),
+            *(rng.randint(*one) for one in more),
         )
 
     return draw
@@ -51,7 +51,7 @@ def _link(low: int, high: int, *more: tuple[int, int]) -> Draw:
 # The argument generator of each kind of fault.
 FAULTS: dict[str, Draw] = {
     "kill_redis": _ms(0, 800),
-    "cut_redis_log": lambda dice: (dice.randint(0, 500), dice.choice((200, 2_000, 12_000, 40_000))),
+    "cut_redis_log": lambda rng: (rng.randint(0, 500), rng.choice((200, 2_000, 12_000, 40_000))),
     "flush_redis": lambda _: (),
     "fill_redis": _ms(500, 2_500),
     "kill_dynamodb": _ms(0, 2_500),
@@ -59,20 +59,20 @@ FAULTS: dict[str, Draw] = {
     "delay_link": _link(300, 2_500, (5, 250)),
     "throttle_link": _link(300, 2_500, (4, 64)),
     "deafen_link": _link(300, 2_500, (0, 1)),
-    "reset_link": lambda dice: (dice.randrange(len(LINKS) + 1),),
+    "reset_link": lambda rng: (rng.randrange(len(LINKS) + 1),),
     "refuse_link": _link(300, 2_000),
-    "pause_gateway": lambda dice: (dice.randrange(3), dice.randint(300, 4_000)),
-    "pause_worker": lambda dice: (dice.randrange(5), dice.randint(300, 4_000)),
-    "skew_clock": lambda dice: (
-        dice.randrange(len(CLOCKS)),
-        dice.randint(1_000, 4_000),
-        dice.choice((-20, -5, 5, 20)),
+    "pause_gateway": lambda rng: (rng.randrange(3), rng.randint(300, 4_000)),
+    "pause_worker": lambda rng: (rng.randrange(5), rng.randint(300, 4_000)),
+    "skew_clock": lambda rng: (
+        rng.randrange(len(CLOCKS)),
+        rng.randint(1_000, 4_000),
+        rng.choice((-20, -5, 5, 20)),
     ),
-    "kill_gateway": lambda dice: (dice.randrange(3),),
-    "end_gateway": lambda dice: (dice.randrange(3),),
+    "kill_gateway": lambda rng: (rng.randrange(3),),
+    "end_gateway": lambda rng: (rng.randrange(3),),
     "renew_gateways": lambda _: (),
-    "kill_worker": lambda dice: (dice.randrange(5), dice.randint(0, 1_000)),
-    "end_worker": lambda dice: (dice.randrange(5), dice.randint(0, 1_000)),
+    "kill_worker": lambda rng: (rng.randrange(5), rng.randint(0, 1_000)),
+    "end_worker": lambda rng: (rng.randrange(5), rng.randint(0, 1_000)),
     "cut": lambda _: (),
 }
 
@@ -80,11 +80,11 @@ FAULTS: dict[str, Draw] = {
 class Nemesis(Actions):
     """Performs scripts with all kinds of faults; `counts` has the number of each."""
 
-    def __init__(self, town: FullTown) -> None:
-        super().__init__(town)
+    def __init__(self, simulation: FullSimulation) -> None:
+        super().__init__(simulation)
         self.counts: Counter[str] = Counter()
-        self._full = town.full
-        self._full_town = town
+        self._full = simulation.full
+        self._full_simulation = simulation
         self._broken: set[str] = set()
 
     async def perform(self, action: Action) -> None:
@@ -110,7 +110,7 @@ class Nemesis(Actions):
             async with self._breaking(target):
                 await work()
 
-        self._town.spawn(run(), f"fault of {target}")
+        self._simulation.spawn(run(), f"fault of {target}")
 
     # Redis
 
@@ -119,13 +119,13 @@ class Nemesis(Actions):
 
         async def kill() -> None:
             async with self._redis() as client:
-                written = await client.incr(CANARY)
-            killed = self._town.now()
+                written = await client.incr(PROBE)
+            killed = self._simulation.now()
             await self._restart(server, pause_ms)
             # During a long fsync, Redis holds back what it acknowledged (AOF `everysec`).
             async with self._redis() as client:
-                if int(await client.get(CANARY) or 0) < written:
-                    self._lose("kill", killed)
+                if int(await client.get(PROBE) or 0) < written:
+                    self._record_loss("kill", killed)
 
         self._spawn("redis", kill)
 
@@ -135,7 +135,7 @@ class Nemesis(Actions):
         async def cut() -> None:
             server.kill()
             if cut_log(server.launch.folder, size):
-                self._lose("cut log")
+                self._record_loss("cut log")
             await asyncio.sleep(pause_ms / 1000)
             await bring_up(server)
 
@@ -145,7 +145,7 @@ class Nemesis(Actions):
         async def flush() -> None:
             async with self._redis() as client:
                 await client.ping()  # the flush takes milliseconds: its time is known
-                self._lose("flush")
+                self._record_loss("flush")
                 await client.flushall()
 
         self._spawn("redis", flush)
@@ -164,8 +164,8 @@ class Nemesis(Actions):
         url = self._full.stack.redis_url
         return redis.asyncio.Redis.from_url(url, socket_timeout=60)
 
-    def _lose(self, what: str, t: float | None = None) -> None:
-        self._town.story.scenes.append(Lost(self._town.now() if t is None else t, what))
+    def _record_loss(self, what: str, t: float | None = None) -> None:
+        self._simulation.story.scenes.append(Lost(self._simulation.now() if t is None else t, what))
 
     # other servers
 
@@ -189,14 +189,14 @@ class Nemesis(Actions):
 
     def _link(self, which: int) -> tuple[str, Any]:
         if which == len(LINKS):
-            return "clients", self._full_town.clients
+            return "clients", self._full_simulation.clients
         return LINKS[which], self._full.links[LINKS[which]]
 
-    def _break_link(self, which: int, pause_ms: int, spoil: Callable[[Any], None]) -> None:
+    def _break_link(self, which: int, pause_ms: int, inject: Callable[[Any], None]) -> None:
         name, link = self._link(which)
 
         async def work() -> None:
-            spoil(link)
+            inject(link)
             await asyncio.sleep(pause_ms / 1000)
             link.heal()
 
@@ -254,13 +254,13 @@ class Nemesis(Actions):
 
     async def _revive(self, worker: Any, pause_s: float) -> None:
         """Restart a worker, repeatedly if it exits because a server is down."""
-        self._full.reviving.add(worker.launch.name)
+        self._full.restarting.add(worker.launch.name)
         try:
-            await self._start_again(worker, pause_s)
+            await self._restart_worker(worker, pause_s)
         finally:
-            self._full.reviving.discard(worker.launch.name)
+            self._full.restarting.discard(worker.launch.name)
 
-    async def _start_again(self, worker: Any, pause_s: float) -> None:
+    async def _restart_worker(self, worker: Any, pause_s: float) -> None:
         if worker.process is not None:
             await asyncio.to_thread(worker.stop)
         await asyncio.sleep(pause_s)
@@ -280,8 +280,8 @@ class Nemesis(Actions):
 
     async def _do_rest(self) -> None:
         """Wait until all faults are over and the system is quiescent."""
-        await self._full_town.rest()
+        await self._full_simulation.rest()
 
     async def _do_list(self, user: int) -> None:
         """Read the chat list, including read marks."""
-        self._town.spawn(self._full_town.first(user).list_marks(), "list")
+        self._simulation.spawn(self._full_simulation.first(user).list_marks(), "list")

@@ -1,7 +1,7 @@
 """Seeded fault schedules: `.venv/bin/python -m tests.chaos.schedules --seeds 200 --jobs 2`.
 
 A seed is one schedule of about 30 seconds: users chat on a `FullStack` while faults happen, then
-the system comes to rest and the checkers run. Each job is a process with its own stack that serves
+the system becomes idle and the checkers run. Each job is a process with its own stack that serves
 one seed after the other, with new users and chats for each; after a violation it starts a new
 stack. It prints one line for each seed; for a failed seed the folder keeps the report, the story,
 the script and all logs. Exits with 1 if a seed failed.
@@ -23,12 +23,12 @@ from pathlib import Path
 
 import msgspec
 
+from tests.chaos.full_simulation import FullSimulation
 from tests.chaos.full_stack import FullStack, clear_folder, open_full_stack
-from tests.chaos.full_town import FullTown
 from tests.chaos.nemesis import FAULTS, Nemesis
 from tests.chaos.script import write_script
 
-SEED_S = 420.0  # a schedule that takes longer never comes to rest
+SEED_S = 420.0  # deadline of a schedule
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -69,18 +69,18 @@ async def run_seed(full: FullStack, seed: int, kinds: set[str]) -> Result:
     asyncio.get_running_loop().call_later(SEED_S - 1, lambda: stuck.extend(list_tasks()))
     keeper = asyncio.create_task(full.keep_running(), name="keeper")
     try:
-        async with asyncio.timeout(SEED_S), FullTown(full, folder, seed) as town:
-            nemesis = Nemesis(town)
-            await town.begin()
+        async with asyncio.timeout(SEED_S), FullSimulation(full, folder, seed) as simulation:
+            nemesis = Nemesis(simulation)
+            await simulation.begin()
             try:
                 for action in script:
                     await nemesis.perform(action)
-                await town.settle()
+                await simulation.settle()
             finally:
                 counts = dict(nemesis.counts)
-                asked, acks, slow = town.asked(), town.acks(), town.slowest()
+                asked, acks, slow = simulation.asked(), simulation.acks(), simulation.slowest()
     except (Exception, TimeoutError) as exc:
-        # Any error belongs to this seed.
+        # Any error is the result of this seed.
         problem = "\n".join([f"{type(exc).__name__}: {exc}", *stuck])
     finally:
         keeper.cancel()
@@ -90,7 +90,7 @@ async def run_seed(full: FullStack, seed: int, kinds: set[str]) -> Result:
 
 
 def list_tasks() -> list[str]:
-    """Return where each task waits, for the report of a schedule that does not end."""
+    """Return the current position of each task, for the report of a schedule that does not end."""
     lines = []
     for task in asyncio.all_tasks():
         where = (f"{frame.f_code.co_name}:{frame.f_lineno}" for frame in task.get_stack())

@@ -1,8 +1,8 @@
-"""Script generator: user actions and faults in a `FullTown` from a seed, in periods.
+"""Script generator: user actions and faults in a `FullSimulation` from a seed, in periods.
 
 About a quarter of the periods are calm. Each seed uses a random subset of the kinds of faults, so
-that these are frequent. The end is calm: the system comes to rest, then each chat gets one more
-message, which proves that it works again and leads to a push for users without a device.
+that these are frequent. The end is calm: the system becomes idle, then each chat gets one more
+message, which shows that it works and causes a push for users without a device.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 from collections.abc import Collection
 
-from tests.chaos.full_town import ABSENT, CHATS, HALL
+from tests.chaos.full_simulation import ABSENT, CHATS, LARGE_GROUP
 from tests.chaos.nemesis import FAULTS
-from tests.chaos.town import GROUPS, USERS, Action, pairs_of
+from tests.chaos.simulation import GROUPS, USERS, Action, pairs_of
 
 PERIODS = 8
 PERIOD_MS = (800, 2_200)
@@ -20,12 +20,12 @@ STEP_MS = (10, 120)
 CALM = 0.25
 FAULTS_IN_PERIOD = (1, 2)
 KINDS_OF_SEED = 0.6
-CROWD, FEW = 10, 5  # members: more than `fanout_members_max`, and clearly below it
+MANY_MEMBERS, FEW_MEMBERS = 10, 5  # more than `fanout_members_max`, and clearly below it
 RARE = {"kill_redis", "cut_redis_log", "flush_redis", "renew_gateways", "kill_dynamodb"}
 RARE_MAX = 2  # of a kind in a script: recovery from each takes seconds
 
 # User actions and their weights.
-PEOPLE = {
+USER_ACTIONS = {
     "say": 30,
     "chorus": 3,
     "intrude": 2,
@@ -54,9 +54,9 @@ class _Writer:
     """Generates actions from the expected membership of each chat."""
 
     def __init__(self, seed: int, kinds: list[str]) -> None:
-        self._dice = random.Random(seed)
+        self._rng = random.Random(seed)
         count = max(1, round(len(kinds) * KINDS_OF_SEED)) if kinds else 0
-        self._kinds = self._dice.sample(kinds, count)
+        self._kinds = self._rng.sample(kinds, count)
         self._script: list[Action] = []
         self._members = [list(users) for users in GROUPS]
         self._members += [list(pair) for pair in pairs_of(1)]
@@ -67,16 +67,16 @@ class _Writer:
 
     def write(self) -> list[Action]:
         for chat in range(CHATS):
-            if chat != HALL:
+            if chat != LARGE_GROUP:
                 self._act("chorus", chat, 1)
         for _ in range(PERIODS):
-            left = self._dice.randint(*PERIOD_MS)
-            if self._kinds and self._dice.random() >= CALM:
-                for _ in range(self._dice.randint(*FAULTS_IN_PERIOD)):
-                    self._break()
+            left = self._rng.randint(*PERIOD_MS)
+            if self._kinds and self._rng.random() >= CALM:
+                for _ in range(self._rng.randint(*FAULTS_IN_PERIOD)):
+                    self._add_fault()
             while left > 0:
-                self._live()
-                step = self._dice.randint(*STEP_MS)
+                self._add_user_action()
+                step = self._rng.randint(*STEP_MS)
                 self._act("wait", step)
                 left -= step
         self._act("rest")
@@ -87,47 +87,47 @@ class _Writer:
     def _act(self, name: str, *args: int) -> None:
         self._script.append(Action(name, args))
 
-    def _break(self) -> None:
-        kind = self._dice.choice(self._kinds)
+    def _add_fault(self) -> None:
+        kind = self._rng.choice(self._kinds)
         self._faults[kind] = self._faults.get(kind, 0) + 1
         if kind not in RARE or self._faults[kind] <= RARE_MAX:
-            self._act(kind, *FAULTS[kind](self._dice))
+            self._act(kind, *FAULTS[kind](self._rng))
 
     def _chat(self) -> int:
-        # The hall has 260 members, of whom 20 are connected: an event in it is expensive.
-        return self._dice.randrange(CHATS) if self._dice.random() < 0.3 else self._few_chat()
+        # An event in the large group is expensive: it has 260 members, of whom 20 are connected.
+        return self._rng.randrange(CHATS) if self._rng.random() < 0.3 else self._small_chat()
 
-    def _few_chat(self) -> int:
-        return self._dice.randrange(HALL)
+    def _small_chat(self) -> int:
+        return self._rng.randrange(LARGE_GROUP)
 
     def _member(self, chat: int) -> int:
-        return self._dice.choice(self._members[chat])
+        return self._rng.choice(self._members[chat])
 
-    def _live(self) -> None:
-        dice = self._dice
-        what = dice.choices(list(PEOPLE), list(PEOPLE.values()))[0]
-        chat, which, device = self._chat(), dice.randint(0, 40), dice.randint(0, 1)
-        user, who = dice.randrange(USERS), self._member(chat)
-        group = dice.randrange(len(GROUPS))
+    def _add_user_action(self) -> None:
+        rng = self._rng
+        what = rng.choices(list(USER_ACTIONS), list(USER_ACTIONS.values()))[0]
+        chat, which, device = self._chat(), rng.randint(0, 40), rng.randint(0, 1)
+        user, member = rng.randrange(USERS), self._member(chat)
+        group = rng.randrange(len(GROUPS))
         match what:
             case "say":
-                self._act("say", who, device, chat, dice.choice((1, 1, 1, 2, 8)))
+                self._act("say", member, device, chat, rng.choice((1, 1, 1, 2, 8)))
             case "chorus":
-                self._act("chorus", self._few_chat(), 1)
+                self._act("chorus", self._small_chat(), 1)
             case "intrude":
                 self._act("say", user, 0, chat, 1)
             case "edit":
-                self._act("edit", who, device, chat, which)
+                self._act("edit", member, device, chat, which)
             case "react":
-                self._act("react", who, device, chat, which, dice.randint(0, 3))
+                self._act("react", member, device, chat, which, rng.randint(0, 3))
             case "remove_message":
-                self._act(dice.choice(("hide", "delete")), who, device, chat, which)
+                self._act(rng.choice(("hide", "delete")), member, device, chat, which)
             case "meddle":
                 self._act("meddle", user, chat, which)
             case "join_or_leave":
-                self._join_or_leave(dice.choice((group, group, HALL)), user)
+                self._join_or_leave(rng.choice((group, group, LARGE_GROUP)), user)
             case "invite_or_remove":
-                self._invite_or_remove(dice.choice((group, group, HALL)), user)
+                self._invite_or_remove(rng.choice((group, group, LARGE_GROUP)), user)
             case "surge":
                 self._surge(group)
             case "rename":
@@ -135,9 +135,9 @@ class _Writer:
             case "look":
                 self._act("look", user, chat, which)
             case "mark":
-                self._act("mark", who, chat)
+                self._act("mark", member, chat)
             case "type":
-                self._act("type", who, chat)
+                self._act("type", member, chat)
             case "list":
                 self._act("list", user)
             case _:
@@ -164,11 +164,11 @@ class _Writer:
     def _surge(self, chat: int) -> None:
         members = self._members[chat]
         others = [user for user in range(USERS) if user not in members]
-        if len(members) > (CROWD + FEW) // 2:
-            for user in members[FEW:]:
+        if len(members) > (MANY_MEMBERS + FEW_MEMBERS) // 2:
+            for user in members[FEW_MEMBERS:]:
                 members.remove(user)
                 self._act("leave", user, chat)
         else:
-            for user in others[: CROWD - len(members)]:
+            for user in others[: MANY_MEMBERS - len(members)]:
                 members.append(user)
                 self._act("join", user, chat)

@@ -1,7 +1,8 @@
-"""A town: twenty users with two devices each, three gateways, and the story of their chats.
+"""A simulation: twenty users with two devices each, three gateways, and the story of their chats.
 
-`Actions` performs a script in a `Town`, one action after the other, without waiting for its
-effects. A round ends with `settle`: the system comes to rest, everything is read, the checkers run.
+`Actions` performs a script in a `Simulation`, one action after the other, without waiting for its
+effects. A round ends with `settle`: it waits until the system is idle, reads everything and runs
+the checkers.
 Each round has its own chats; users, devices and processes are kept.
 """
 
@@ -37,13 +38,13 @@ from tests.support.story import (
     Story,
     dump_story,
 )
-from tests.support.storycheck import check_story, find_untold
+from tests.support.storycheck import check_story, find_undelivered_entries
 
 USERS = 20
 GROUPS = (range(14), range(6, 14), range(10, 15))  # the first of each owns it
 PAIRS = 4
-RAW_EVERY = 5  # the second device of every fifth user is bare
-WEAK_EVERY = 4  # the first device of every fourth user is behind a breakable line
+RAW_EVERY = 5  # the second device of every fifth user is at the protocol level
+WEAK_EVERY = 4  # the first device of every fourth user is behind a breakable link
 SETTLE_S = 120.0  # changes of one chat are serialized: slow on a busy machine
 
 
@@ -61,7 +62,7 @@ class Action(msgspec.Struct, frozen=True, array_like=True):
     args: tuple[int, ...] = ()
 
 
-class Town:
+class Simulation:
     """The users of a run. Use as an async context manager."""
 
     def __init__(self, stack: Stack, fleet: Fleet, folder: Path, seed: int) -> None:
@@ -82,15 +83,15 @@ class Town:
         self._stem = f"{time.time_ns():x}"
         self.users = [f"u{number}-{self._stem}" for number in range(USERS)]
         self.devices: list[list[SdkDevice | RawDevice]] = []
-        self.line = TcpProxy(fleet.port)
+        self.client_link = TcpProxy(fleet.port)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._lives: list[asyncio.Task[None]] = []
+        self._loops: list[asyncio.Task[None]] = []
 
     def now(self) -> float:
-        """Return the seconds since the town was created."""
+        """Return the seconds since the simulation was created."""
         return time.monotonic() - self._start
 
-    def tell(self, scene: Scene) -> None:
+    def record(self, scene: Scene) -> None:
         """Record a scene; late marks of chats of earlier rounds are dropped."""
         if getattr(scene, "chat", "") not in self._former:
             self.story.scenes.append(scene)
@@ -101,29 +102,29 @@ class Town:
 
     # lifecycle
 
-    async def __aenter__(self) -> Town:
+    async def __aenter__(self) -> Simulation:
         await self.stack.add_users(self.users)
-        await self.line.__aenter__()
+        await self.client_link.__aenter__()
         for number, user in enumerate(self.users):
-            first = self._new_sdk(user, 0, self.line if number % WEAK_EVERY == 0 else None)
+            first = self._new_sdk(user, 0, self.client_link if number % WEAK_EVERY == 0 else None)
             is_raw = number % RAW_EVERY == RAW_EVERY - 1
             second = self._new_raw(user, number) if is_raw else self._new_sdk(user, 1, None)
             self.devices.append([first, second])
             self.story.devices[user] = [first.name, second.name]
         await asyncio.gather(*(device.open() for device in self.sdk()))
-        await eventually(self._is_everybody_online, SETTLE_S, "everybody is online")
+        await eventually(self._are_all_online, SETTLE_S, "all devices are online")
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for task in (*self._tasks, *self._lives):
+        for task in (*self._tasks, *self._loops):
             task.cancel()
-        await asyncio.gather(*self._tasks, *self._lives, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._loops, return_exceptions=True)
         await asyncio.gather(*(device.close() for device in self.sdk()))
         await asyncio.gather(*(device.chat.abort() for device in self._raw()))
-        await self.line.__aexit__()
+        await self.client_link.__aexit__()
 
-    def _new_sdk(self, user: str, number: int, line: TcpProxy | None) -> SdkDevice:
-        port = self.fleet.port if line is None else line.port
+    def _new_sdk(self, user: str, number: int, link: TcpProxy | None) -> SdkDevice:
+        port = self.fleet.port if link is None else link.port
         url = f"ws://127.0.0.1:{port}/"
         token = functools.partial(self.stack.token, user)
         return SdkDevice(self, user, f"{user}-{number}", url, token)
@@ -132,9 +133,9 @@ class Town:
         chat = self.stack.chat_of(
             user, port=self.fleet.port, device=f"{user}-raw", recorder=Recorder()
         )
-        person = Person(self, chat, number)  # type: ignore[arg-type]  # enough of it
-        self._lives.append(asyncio.create_task(person.live(), name=f"life of {chat.device}"))
-        self._lives.append(asyncio.create_task(person.insist(), name=f"will of {chat.device}"))
+        person = Person(self, chat, number)  # type: ignore[arg-type]  # has the attributes that it uses
+        self._loops.append(asyncio.create_task(person.live(), name=f"connection of {chat.device}"))
+        self._loops.append(asyncio.create_task(person.retry(), name=f"retries of {chat.device}"))
         return RawDevice(self, chat)
 
     def _all(self) -> list[SdkDevice | RawDevice]:
@@ -153,14 +154,14 @@ class Town:
         assert isinstance(device, SdkDevice)
         return device
 
-    def _is_everybody_online(self) -> bool:
+    def _are_all_online(self) -> bool:
         return all(device.is_online for device in self._all())
 
-    def figures(self) -> str:
+    def statistics(self) -> str:
         """Return the statistics of the run, for the test's output."""
-        turns = sum(device.turns() for device in self._raw())
+        transitions = sum(device.count_transitions() for device in self._raw())
         slow = ", ".join(f"{what} {seconds:.1f} s" for what, seconds in self._slowest.items())
-        done = f"{self.round} rounds, {self._done} acked, {turns} turns seen by bare devices"
+        done = f"{self.round} rounds, {self._done} acked, {transitions} large-chat transitions"
         return f"{done}, longest until {slow}"
 
     # round
@@ -190,7 +191,7 @@ class Town:
             found.append((await client.create_chat(names[1:], ref=ref)).id)
 
         device = self.first(owner)
-        assert not await device.insist(create)
+        assert not await device.retry(create)
         self.story.chats[found[-1]] = names
         await self.change(owner, found[-1], "update", "open")
         return found[-1]
@@ -204,7 +205,7 @@ class Town:
         async def open_it(client: Any) -> None:
             found.append((await client.open_direct(other)).id)
 
-        assert not await self.first(a).insist(open_it)
+        assert not await self.first(a).retry(open_it)
         self.story.chats[found[-1]] = [self.users[a], other]
         return found[-1]
 
@@ -241,32 +242,36 @@ class Town:
                 case _:
                     await client.update_chat(chat, name=body, ref=ref)
 
-        code = await self.first(user).insist(ask)
+        code = await self.first(user).retry(ask)
         story.scenes.append(Answered(self.now(), name, chat, ref, code))
 
     # end of a round
 
     async def settle(self) -> None:
-        """Wait until the system is at rest, read everything, and check it.
+        """Wait until the system is idle, read everything, and check it.
 
         Raises:
-            AssertionError: a promise was broken, or the system never came to rest.
+            AssertionError: a promise was broken, or the system did not become idle.
         """
         try:
-            await self._come_to_rest()
+            await self._wait_until_idle()
             logs = await self._read_logs()
-            await self._wait(lambda: not self._untold(logs), "everything was told")
+            await self._wait(
+                lambda: not self._find_missing_deliveries(logs), "everything is delivered"
+            )
             await self._read_all(logs)
         except Exception as exc:
             # After any failure, report the violations that can be checked so far.
-            unread = [v for v in self._judge() if v.rule != "VOID"]  # the end was not read
+            unread = [
+                v for v in self._find_violations() if v.rule != "VOID"
+            ]  # the end was not read
             raise self._failure(f"{exc!r}\n{report(unread)}") from exc
-        violations = self._judge()
+        violations = self._find_violations()
         if violations:
             raise self._failure(report(violations))
         self._done += sum(isinstance(s, Answered) and not s.code for s in self.story.scenes)
 
-    def _judge(self) -> list[Violation]:
+    def _find_violations(self) -> list[Violation]:
         # At protocol level only the inbox is checked; the rest of that checker does not apply.
         wire = [v for device in self._raw() for v in check(Run({}, device.recorder.run.seen))]
         problems = [text for device in self.sdk() for text in device.problems]
@@ -286,23 +291,25 @@ class Town:
                 device.collect()
         self._slowest[what] = max(self._slowest.get(what, 0.0), time.monotonic() - start)
 
-    async def _come_to_rest(self) -> None:
-        await self._wait(lambda: all(task.done() for task in self._tasks), "everything was asked")
+    async def _wait_until_idle(self) -> None:
+        await self._wait(lambda: all(task.done() for task in self._tasks), "all requests are sent")
         for task in self._tasks:
             task.result()  # only failed ones are left
-        await self.hear_answers()
+        await self.wait_for_answers()
         await self._wait(lambda: len(self.fleet.children) == 3, "there are three gateways")
-        await self._wait(self._is_everybody_online, "everybody is online")
+        await self._wait(self._are_all_online, "all devices are online")
         async with redis.asyncio.Redis.from_url(self.stack.redis_url, socket_timeout=60) as client:
             start = time.monotonic()
-            await eventually(functools.partial(_is_quiet, client), SETTLE_S, "all is persisted")
-            self._slowest["all was persisted"] = max(
-                self._slowest.get("all was persisted", 0.0), time.monotonic() - start
+            await eventually(
+                functools.partial(_is_idle, client), SETTLE_S, "everything is persisted"
+            )
+            self._slowest["everything is persisted"] = max(
+                self._slowest.get("everything is persisted", 0.0), time.monotonic() - start
             )
 
-    async def hear_answers(self) -> None:
+    async def wait_for_answers(self) -> None:
         """Wait until every request so far has a definite answer."""
-        await self._wait(lambda: not self._open_refs(), "everything was answered")
+        await self._wait(lambda: not self._open_refs(), "all requests are answered")
 
     def _open_refs(self) -> set[str]:
         asked = {scene.ref for scene in self.story.scenes if isinstance(scene, Asked)}
@@ -319,8 +326,8 @@ class Town:
         """Read the reference log of a chat."""
         return tuple(map(shown_of_item, await self.stack.read_items(chat)))
 
-    def _untold(self, logs: dict[str, tuple[Shown, ...]]) -> list[Violation]:
-        return find_untold(self.story, logs)
+    def _find_missing_deliveries(self, logs: dict[str, tuple[Shown, ...]]) -> list[Violation]:
+        return find_undelivered_entries(self.story, logs)
 
     async def _read_all(self, logs: dict[str, tuple[Shown, ...]]) -> None:
         hidden = [s for s in self.story.scenes if isinstance(s, Asked) and s.kind == "hide"]
@@ -335,7 +342,7 @@ class Town:
                 if device.user == asked.user and asked.ref not in refused
             )
 
-        await self._wait(is_hidden, "what users deleted for themselves is gone")
+        await self._wait(is_hidden, "messages deleted for oneself are hidden")
         self.story.scenes += [device.kept(chat) for device in sdk for chat in self.story.chats]
         async with asyncio.TaskGroup() as readers:
             for number in range(USERS):
@@ -349,12 +356,14 @@ class Town:
             self.story.scenes.append(Final(user, chat, await first.read_whole(chat)))
             top = len(logs[chat])
             if top:
-                await first.insist(lambda client, c=chat, t=top: client.mark(c, read=t))
+                await first.retry(lambda client, c=chat, t=top: client.mark(c, read=t))
         devices = self.devices[number]
         sdk = [device for device in devices if isinstance(device, SdkDevice)]
         for chat in mine:
             for device in sdk:
-                await self._wait(lambda d=device, c=chat: d.unread(c) == 0, "all marks are heard")
+                await self._wait(
+                    lambda d=device, c=chat: d.unread(c) == 0, "all read marks are received"
+                )
         for device in devices:
             self.story.scenes += await device.read_lines(set(logs))
 
@@ -365,15 +374,15 @@ class Town:
         script.write_bytes(msgspec.json.encode(self.script))
         last = max(n for n, action in enumerate(self.script) if action.name == "begin")
         return AssertionError(
-            f"seed {self.seed}, round {self.round}: CHAOS_SCRIPT={script} performs it again, and"
-            f" CHAOS_SEED={self.seed} chooses it again, with CHAOS_SECONDS if that was set;"
+            f"seed {self.seed}, round {self.round}: CHAOS_SCRIPT={script} repeats the script,"
+            f" CHAOS_SEED={self.seed} repeats the seed, with CHAOS_SECONDS if it was set;"
             f" story in {story}\n{text}\n"
-            f"the round's script: {msgspec.json.encode(self.script[last:]).decode()}\n"
+            f"script of the round: {msgspec.json.encode(self.script[last:]).decode()}\n"
             f"{self.stack.logs()}"
         )
 
 
-async def _is_quiet(client: redis.asyncio.Redis) -> bool:
+async def _is_idle(client: redis.asyncio.Redis) -> bool:
     """Return whether nothing waits to be delivered or persisted."""
     sizes = [await client.xlen(key) for key in await client.keys("*:backlog")]
     sizes += [await client.zcard(key) for key in await client.keys("*:undelivered")]

@@ -32,7 +32,7 @@ from tests.support.wire import Ended
 PARTITIONS = 64
 KEYS = Keys(PARTITIONS)
 SMALL_MAX = 7  # members: with one more the chat is a large one
-LATE_S = 60.0
+DEADLINE_S = 60.0
 # At rest, a second node timeout passes before the first send after a failover succeeds.
 FAILOVER_S = 90.0
 
@@ -41,7 +41,7 @@ FAILOVER_S = 90.0
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
     """Three masters, each with a replica; failover is disabled until a test enables it."""
     with open_redis_cluster(tmp_path_factory.mktemp("cluster"), replicas=True) as made:
-        made.be_patient()
+        made.use_long_node_timeout()
         yield made
 
 
@@ -65,8 +65,8 @@ def stack(_stack: Stack) -> Stack:
     return _stack
 
 
-def homes(world: World) -> list[str]:
-    """Return the slots, named by a key, of the chats and users of a world."""
+def slots_of(world: World) -> list[str]:
+    """Return one key for each slot of the chats and users of a world."""
     names = [*world.run.members, *{person.chat.user for person in world.people}]
     partitions = {KEYS.partition_of(name) for name in names}  # type: ignore[arg-type]  # plain
     return [KEYS.backlog(partition) for partition in sorted(partitions)]
@@ -98,7 +98,7 @@ async def trio(stack: Stack) -> AsyncIterator[list[RawChat]]:
 async def make_group(owner: RawChat, *others: str) -> str:
     """Create a group; return its id."""
     members, ref = list(others), secrets.token_hex(4)
-    answer = await owner.ask("create_chat", LATE_S, ref=ref, members=members)
+    answer = await owner.ask("create_chat", DEADLINE_S, ref=ref, members=members)
     chat: str = answer["chat"]["chat"]
     return chat
 
@@ -111,37 +111,37 @@ async def test_changes_marks_and_signals_reach_all_devices_on_a_cluster(
     chat = await make_group(alice, bob.user)
     first = (await alice.say(chat, "frist"))["seq"]
     stored = await alice.say(chat, "keep", durability="stored")
-    await alice.ask("edit", LATE_S, chat=chat, seq=first, ref="e1", body="first")
-    await bob.ask("react", LATE_S, chat=chat, seq=first, ref="r1", emoji="👍")
-    await alice.ask("delete", LATE_S, chat=chat, seq=stored["seq"], ref="d1")
+    await alice.ask("edit", DEADLINE_S, chat=chat, seq=first, ref="e1", body="first")
+    await bob.ask("react", DEADLINE_S, chat=chat, seq=first, ref="r1", emoji="👍")
+    await alice.ask("delete", DEADLINE_S, chat=chat, seq=stored["seq"], ref="d1")
     await alice.say(chat, "short", expires_s=1)
     last = (await alice.say(chat, "last"))["seq"]
     kinds = ["message", "message", "edit", "reaction", "delete", "message", "message"]
     for device in trio:
-        await device.expect_frame("event", LATE_S, chat=chat, cs=last)
-        told = [event["kind"] for event in device.of_type("event", chat=chat) if "cs" in event]
-        assert told == kinds
+        await device.expect_frame("event", DEADLINE_S, chat=chat, cs=last)
+        received = [event["kind"] for event in device.of_type("event", chat=chat) if "cs" in event]
+        assert received == kinds
 
-    await bob.ask("mark", LATE_S, chat=chat, read=last)
+    await bob.ask("mark", DEADLINE_S, chat=chat, read=last)
     for device in trio:
         marks = {"user": bob.user, "read": last, "received": last}
-        await device.expect_frame("event", LATE_S, kind="read", chat=chat, read=marks)
+        await device.expect_frame("event", DEADLINE_S, kind="read", chat=chat, read=marks)
     await bob.tell("typing", chat=chat, on=True)
-    await alice.expect_frame("signal", LATE_S, kind="typing", chat=chat)
+    await alice.expect_frame("signal", DEADLINE_S, kind="typing", chat=chat)
     await alice.tell("watch", users=[bob.user])
-    await alice.expect_frame("signal", LATE_S, kind="presence", state="online")
+    await alice.expect_frame("signal", DEADLINE_S, kind="presence", state="online")
     for device in (bob, laptop):
         await device.tell("state", state="bg")
-    await alice.expect_frame("signal", LATE_S, kind="presence", state="away")
+    await alice.expect_frame("signal", DEADLINE_S, kind="presence", state="away")
 
     async def bodies() -> list[str]:
-        page = await laptop.ask("history", LATE_S, chat=chat)
+        page = await laptop.ask("history", DEADLINE_S, chat=chat)
         return [row["body"] for row in page["messages"] if row["kind"] == "text"]
 
     async def is_expired() -> bool:
         return await bodies() == ["first", "", "", "last"]
 
-    await eventually(is_expired, LATE_S, "history as it is now")
+    await eventually(is_expired, DEADLINE_S, "the expired message is deleted in history")
     assert stored["durability"] == "stored"
 
 
@@ -155,28 +155,28 @@ async def test_group_becomes_large_and_small_again_on_a_cluster(
     chat = await make_group(alice, bob.user)
     await alice.say(chat, "small")
     for device in trio:
-        await device.expect_frame("event", LATE_S, chat=chat, cs=1)
+        await device.expect_frame("event", DEADLINE_S, chat=chat, cs=1)
     address = f"ws://127.0.0.1:{bob.port}/"
-    client = ChatClient(address, stack.token(bob.user), device=f"{bob.user}-sdk", open_s=LATE_S)
+    client = ChatClient(address, stack.token(bob.user), device=f"{bob.user}-sdk", open_s=DEADLINE_S)
     async with client:
         await client.history(chat)
         await laptop.abort()
-        await alice.ask("invite", LATE_S, chat=chat, ref="i1", users=guests)
+        await alice.ask("invite", DEADLINE_S, chat=chat, ref="i1", users=guests)
         large = (await alice.say(chat, "large"))["seq"]
-        await bob.expect_frame("event", LATE_S, chat=chat, cs=large, seq=0)
+        await bob.expect_frame("event", DEADLINE_S, chat=chat, cs=large, seq=0)
         for guest in guests:
-            await alice.ask("remove", LATE_S, chat=chat, ref=f"out-{guest}", user=guest)
+            await alice.ask("remove", DEADLINE_S, chat=chat, ref=f"out-{guest}", user=guest)
         end = (await alice.say(chat, "small again"))["seq"]
         await laptop.start()
         for device in trio:
-            await device.expect_frame("event", LATE_S, chat=chat, cs=end)
+            await device.expect_frame("event", DEADLINE_S, chat=chat, cs=end)
             events = [event for event in device.of_type("event", chat=chat) if "cs" in event]
             assert [event["cs"] for event in events] == list(range(1, end + 1))
             assert events[-1]["seq"] > 0
         wanted = ["small", "large", "small again"]
-        await eventually(lambda: [m.body for m in client.messages(chat)] == wanted, LATE_S)
+        await eventually(lambda: [m.body for m in client.messages(chat)] == wanted, DEADLINE_S)
 
-    await alice.ask("remove", LATE_S, chat=chat, ref="out", user=bob.user)
+    await alice.ask("remove", DEADLINE_S, chat=chat, ref="out", user=bob.user)
     with pytest.raises(Failed) as caught:
         await bob.say(chat, "still here?")
     assert caught.value.code == "not_found"
@@ -185,21 +185,21 @@ async def test_group_becomes_large_and_small_again_on_a_cluster(
 async def test_gateway_killed_before_fan_out_is_completed_by_repair_on_a_cluster(
     stack: Stack, trio: list[RawChat]
 ) -> None:
-    """The acked message is in a chat on one node and in no inbox on the others."""
+    """The acked message is in the chat on one node, but in no inbox on the other nodes."""
     alice, bob, _ = trio
     chat = await make_group(alice, bob.user)
-    await bob.expect_frame("event", LATE_S, chat=chat)
-    dying = stack.add_gateway(CHAT_FAILPOINT="send.before_deliver:kill")
-    await bring_up(dying)
-    async with stack.chat_of(alice.user, port=dying.port, device=f"{alice.user}-2") as phone:
+    await bob.expect_frame("event", DEADLINE_S, chat=chat)
+    gateway = stack.add_gateway(CHAT_FAILPOINT="send.before_deliver:kill")
+    await bring_up(gateway)
+    async with stack.chat_of(alice.user, port=gateway.port, device=f"{alice.user}-2") as phone:
         with contextlib.suppress(Ended, TimeoutError):
             await phone.say(chat, "last words")
-        assert dying.process is not None
-        await eventually(lambda: dying.process and dying.process.poll() is not None, LATE_S)
+        assert gateway.process is not None
+        await eventually(lambda: gateway.process and gateway.process.poll() is not None, DEADLINE_S)
         for device in trio:
-            await device.expect_bodies(chat, ["last words"], LATE_S)
-    stack.gateways.remove(dying)
-    dying.kill()
+            await device.expect_bodies(chat, ["last words"], DEADLINE_S)
+    stack.gateways.remove(gateway)
+    gateway.kill()
 
 
 async def test_slot_migration_under_traffic_loses_and_repeats_nothing(
@@ -208,7 +208,7 @@ async def test_slot_migration_under_traffic_loses_and_repeats_nothing(
     """A slot migration costs only a pause: no loss, no repeat, no reset (F13)."""
     async with world:
         await world.see_acks()
-        for key in homes(world)[:6]:
+        for key in slots_of(world)[:6]:
             source = await asyncio.to_thread(cluster.owner_of, key)
             target = await asyncio.to_thread(other_than, cluster, source)
             assert await asyncio.to_thread(cluster.move_slot, key, target) > 0
@@ -216,7 +216,9 @@ async def test_slot_migration_under_traffic_loses_and_repeats_nothing(
             await world.see_acks(5)
         refused = world.recorder.count(Refused)
         await world.see_acks(20)
-        assert world.recorder.count(Refused) == refused, "an error lasted"
+        assert world.recorder.count(Refused) == refused, (
+            "sends are still refused after the migration"
+        )
         await world.settle()
 
     assert resets(world) == []
@@ -230,7 +232,7 @@ async def test_master_killed_with_unreplicated_messages_loses_no_stored_message(
     Only the chat is on the node that dies; its members are on others. They are reset nevertheless,
     so the sender sends the unstored message again, and no message is lost (P1).
     """
-    users, chat, victim = find_chat_apart_from_its_members(cluster)
+    users, chat, victim = find_chat_on_another_node(cluster)
     await stack.add_users(users)
     async with (
         stack.chat_of(users[0]) as alice,
@@ -247,7 +249,7 @@ async def test_master_killed_with_unreplicated_messages_loses_no_stored_message(
         await alice.expect_frame("stored", chat=chat, upto=6)
         stack.workers["persist"].send_signal(signal.SIGSTOP)
         await alice.say(chat, "acked only")
-        await asyncio.to_thread(cluster.be_hasty)
+        await asyncio.to_thread(cluster.use_short_node_timeout)
         victim.server.kill()
         await eventually(lambda: asyncio.to_thread(lambda: replica.is_master), FAILOVER_S)
 
@@ -271,13 +273,13 @@ async def test_master_killed_with_unreplicated_messages_loses_no_stored_message(
         assert [row.seq for row in rows] == list(range(1, 9))
         assert sorted(row.body for row in rows) == sorted(bodies)
     await bring_up(victim.server)
-    await asyncio.to_thread(cluster.be_patient)
+    await asyncio.to_thread(cluster.use_long_node_timeout)
 
 
-def find_chat_apart_from_its_members(
+def find_chat_on_another_node(
     cluster: RedisCluster,
 ) -> tuple[list[UserId], ChatId, ClusterNode]:
-    """Return two users and their direct chat, which is on a node where they are not."""
+    """Return two users, their direct chat on a node without them, and that node."""
     for number in itertools.count():
         users = [UserId(f"{name}-{number}-{secrets.token_hex(3)}") for name in ("alice", "bob")]
         chat = direct_chat_id(*users)
@@ -290,18 +292,18 @@ def find_chat_apart_from_its_members(
 async def test_master_killed_is_replaced_by_its_replica(
     world: World, stack: Stack, cluster: RedisCluster
 ) -> None:
-    """Its partitions start a new epoch, and every device starts over (F12, promises P1, P5)."""
+    """Its partitions start a new epoch, and every device restarts (F12, promises P1, P5)."""
     async with world:
         await world.see_acks()
-        homes_of = {key: cluster.owner_of(key) for key in homes(world)}
-        victim = homes_of[homes(world)[0]]
+        owners = {key: cluster.owner_of(key) for key in slots_of(world)}
+        victim = owners[slots_of(world)[0]]
         replica = cluster.replica_of(victim)
-        await asyncio.to_thread(cluster.be_hasty)
+        await asyncio.to_thread(cluster.use_short_node_timeout)
         victim.server.kill()
         await eventually(lambda: asyncio.to_thread(lambda: replica.is_master), FAILOVER_S)
         await world.see_acks(40)
         await bring_up(victim.server)
-        await asyncio.to_thread(cluster.be_patient)
+        await asyncio.to_thread(cluster.use_long_node_timeout)
         await world.settle()
 
     users = {person.chat.user for person in world.people}

@@ -23,33 +23,33 @@ async def test_persist_worker_paused_beyond_its_lease_writes_nothing_late(
     world: World, stack: Stack
 ) -> None:
     """A worker that resumes after another took over causes no harm (fault F5)."""
-    sleeper = stack.workers["persist"]
+    paused = stack.workers["persist"]
     async with world:
         await world.see_acks()
-        sleeper.send_signal(signal.SIGSTOP)
+        paused.send_signal(signal.SIGSTOP)
         await stack.bring_up_worker("persist")
         await world.chat_for(LEASE_S * 1.5)
-        sleeper.send_signal(signal.SIGCONT)
+        paused.send_signal(signal.SIGCONT)
         await world.see_acks()
-        sleeper.stop()
+        paused.stop()
         await world.settle()
 
 
 async def test_gateway_paused_and_resumed_repeats_nothing(world: World, stack: Stack) -> None:
-    """A gateway that is paused and resumed (a paused machine) delivers nothing twice (fault F3)."""
+    """A gateway that is paused and resumed delivers nothing twice (fault F3)."""
     async with world:
-        sleeper = world.random.choice(stack.gateways)
+        paused = world.random.choice(stack.gateways)
         await world.see_acks()
-        sleeper.send_signal(signal.SIGSTOP)
+        paused.send_signal(signal.SIGSTOP)
         await world.chat_for(SECONDS)
-        sleeper.send_signal(signal.SIGCONT)
+        paused.send_signal(signal.SIGCONT)
         await world.see_acks()
         await world.settle()
 
 
 @pytest.fixture
-async def patient(stack: Stack) -> AsyncIterator[Server]:
-    """A gateway that refuses nothing merely because the machine has stalled Redis."""
+async def long_timeout_gateway(stack: Stack) -> AsyncIterator[Server]:
+    """A gateway with a long Redis timeout, so that a slow machine causes no refusals."""
     gateway = stack.add_gateway(CHAT_REDIS_CALL_TIMEOUT_S="30")
     await bring_up(gateway)
     yield gateway
@@ -58,11 +58,11 @@ async def patient(stack: Stack) -> AsyncIterator[Server]:
 
 
 async def test_redis_script_flush_is_invisible_to_clients(
-    world: World, stack: Stack, patient: Server
+    world: World, stack: Stack, long_timeout_gateway: Server
 ) -> None:
     """Users do not notice a SCRIPT FLUSH (fault F20)."""
     client = redis.asyncio.Redis.from_url(stack.redis_url, socket_timeout=60)
-    world.ports = lambda: [patient.port]
+    world.ports = lambda: [long_timeout_gateway.port]
     async with world:
         for _ in range(5):
             await world.see_acks(10)
@@ -171,7 +171,7 @@ async def test_broken_links_to_redis_lose_and_repeat_nothing(
 async def test_gateway_without_redis_answers_unavailable_and_keeps_its_sockets(
     world: World, stack: Stack, link: TcpProxy, linked: Server
 ) -> None:
-    """A send gets `unavailable` in time; the sockets stay open, and work again afterwards (F14)."""
+    """Sends are refused within the deadline; the sockets stay open and work afterwards (F14)."""
     world.ports = lambda: [linked.port]
     async with world:
         await world.see_acks()
@@ -203,7 +203,7 @@ async def test_random_faults_one_after_another_lose_and_repeat_nothing(
 ) -> None:
     """Random kills, pauses and restarts; a quarter of the time is calm (F1 to F24)."""
 
-    async def bounce(server: Server) -> None:
+    async def kill_and_restart(server: Server) -> None:
         server.kill()
         await world.chat_for(world.random.uniform(0.1, 1.0))
         await bring_up(server)
@@ -220,7 +220,7 @@ async def test_random_faults_one_after_another_lose_and_repeat_nothing(
     rounds = max(3, int(SECONDS))
     async with world:
         for _ in range(rounds):
-            action = world.random.choice([bounce, bounce, pause, calm])
+            action = world.random.choice([kill_and_restart, kill_and_restart, pause, calm])
             await action(world.random.choice(victims))
             await asyncio.sleep(0)
         await world.see_acks()

@@ -47,25 +47,25 @@ async def status_of(port: int) -> tuple[int, str]:
     return await asyncio.to_thread(ask)
 
 
-async def send_until_full(who: RawChat, chat: str) -> list[str]:
+async def send_until_full(device: RawChat, chat: str) -> list[str]:
     """Send until refused because Redis is full; return the acked bodies."""
     acked: list[str] = []
     while len(acked) < 2000:
         body = f"{len(acked)} {BODY}"
         try:
-            await who.say(chat, body)
+            await device.say(chat, body)
         except Failed as exc:
             assert (exc.code, exc.is_temporary) == ("overloaded", True), exc
             assert "maxmemory" in str(exc)
             return acked
         acked.append(body)
-    raise AssertionError("Redis was never full")
+    raise AssertionError("Redis never became full")
 
 
-async def is_sent(who: RawChat, chat: str, body: str) -> bool:
+async def is_sent(device: RawChat, chat: str, body: str) -> bool:
     """Send under a fixed ref; False while it is refused because Redis is full."""
     try:
-        await who.say(chat, body, ref=body)
+        await device.say(chat, body, ref=body)
     except Failed as exc:
         assert exc.code == "overloaded", exc
         return False
@@ -96,7 +96,7 @@ async def test_full_redis_drains_when_dynamodb_recovers(stack: Stack) -> None:
                 limit = admin.info("memory")["used_memory"] + ROOM_BYTES
                 admin.config_set("maxmemory", limit)
                 acked = await send_until_full(alice, chat)
-                await say_full(stack, api.port, probe)
+                await wait_until_full_is_reported(stack, api.port, probe)
                 findings = await check_redis(Redis(url=stack.redis_url), SystemClock())
                 assert any(f.level == "problem" and "is full" in f.what for f in findings)
                 # No deletion frees enough memory now: all of these operations must work on full
@@ -121,16 +121,16 @@ async def test_full_redis_drains_when_dynamodb_recovers(stack: Stack) -> None:
                 await eventually(lambda port=port: is_status(port, 200), DEADLINE_S)
 
 
-async def say_full(stack: Stack, api: int, worker: int) -> None:
+async def wait_until_full_is_reported(stack: Stack, api: int, worker: int) -> None:
     """Wait until each process is unready and reports that Redis is full."""
     ports = {"gateway": stack.port, "api": api, "worker": worker}
     for name, port in ports.items():
 
-        async def is_said(port: int = port) -> bool:
+        async def is_reported(port: int = port) -> bool:
             status, text = await status_of(port)
             return status == 503 and "redis is full" in text and stack.redis.launch.address in text
 
-        await eventually(is_said, DEADLINE_S, f"{name} says that Redis is full")
+        await eventually(is_reported, DEADLINE_S, f"{name} reports that Redis is full")
 
 
 async def is_status(port: int, status: int) -> bool:

@@ -39,12 +39,12 @@ def key_of(item: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("plant", "rule"),
+    ("inject", "rule"),
     [(lose, "I1"), (duplicate, "I3"), (swap, "I5")],
     ids=["loss", "duplicate", "swap"],
 )
 async def test_fault_injected_into_the_warm_tier_fails_the_run(
-    world: World, stack: Stack, plant: Callable[[Any, list[dict[str, Any]]], None], rule: str
+    world: World, stack: Stack, inject: Callable[[Any, list[dict[str, Any]]], None], rule: str
 ) -> None:
     """A loss, a duplicate and a swap are each detected and reported under their rule."""
     async with world:
@@ -53,7 +53,7 @@ async def test_fault_injected_into_the_warm_tier_fails_the_run(
         await world.wait_until_stored()
         acks = [seen.chat for seen in world.run.seen if isinstance(seen, Acked)]
         chat = max(set(acks), key=acks.count)
-        plant(dynamodb_client(stack.dynamodb.endpoint), await stack.read_items(chat))
+        inject(dynamodb_client(stack.dynamodb.endpoint), await stack.read_items(chat))
 
         with pytest.raises(AssertionError) as caught:
             await world.settle()

@@ -15,7 +15,7 @@ in_partitions = pytest.mark.parametrize("stack", [1, 4], indirect=True)
 
 @in_partitions
 async def test_run_without_faults_keeps_all_promises(world: World, stack: Stack) -> None:
-    """The harness itself is sound: a calm run passes."""
+    """Self-test of the harness: a run without faults passes."""
     async with world:
         await world.chat_for(SECONDS)
         await world.settle()
@@ -49,10 +49,10 @@ async def test_persist_worker_killed_at_any_step_loses_and_repeats_nothing(
     """The worker dies between two of its steps; the next one continues from the checkpoint."""
     await asyncio.to_thread(stack.workers["persist"].stop)
     times = world.random.randint(1, 4)
-    doomed = await stack.bring_up_worker("persist", CHAT_FAILPOINT=f"{point}:kill:{times}")
-    assert doomed.process is not None
+    worker = await stack.bring_up_worker("persist", CHAT_FAILPOINT=f"{point}:kill:{times}")
+    assert worker.process is not None
     async with world:
-        code = await asyncio.to_thread(doomed.process.wait, DEADLINE_S)
+        code = await asyncio.to_thread(worker.process.wait, DEADLINE_S)
         assert code == -signal.SIGKILL
         await world.see_acks()
         await stack.bring_up_worker("persist")

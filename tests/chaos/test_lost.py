@@ -17,7 +17,7 @@ from tests.support.stack import Stack, bring_up
 in_partitions = pytest.mark.parametrize("stack", [1, 4], indirect=True)
 
 
-def log_of(stack: Stack) -> Path:
+def find_aof(stack: Stack) -> Path:
     """Return Redis's current append-only file."""
     files = [
         *stack.redis.launch.folder.rglob("*.incr.aof"),
@@ -26,7 +26,7 @@ def log_of(stack: Stack) -> Path:
     return max(files, key=lambda path: path.stat().st_mtime_ns)
 
 
-def cut(path: Path, size: int) -> None:
+def truncate(path: Path, size: int) -> None:
     """Truncate a file, as after a power loss."""
     with path.open("r+b") as file:
         file.truncate(size)
@@ -34,15 +34,15 @@ def cut(path: Path, size: int) -> None:
 
 @in_partitions
 async def test_redis_log_truncation_never_reassigns_a_seq(world: World, stack: Stack) -> None:
-    """Entries in DynamoDB that Redis has lost keep their seqs: seq and ts continue above them."""
+    """Entries lost by Redis but stored in DynamoDB keep their seqs; new ones get higher seqs."""
     async with world:
         await world.see_acks(60)
-        await world.be_calm()
+        await world.rest_until_stored()
         stack.redis.kill()
-        path = log_of(stack)
-        cut(path, path.stat().st_size - 12_000)
+        path = find_aof(stack)
+        truncate(path, path.stat().st_size - 12_000)
         await bring_up(stack.redis)
-        world.wake()
+        world.resume()
         await world.see_acks(40)
         await world.settle()
 
@@ -50,8 +50,8 @@ async def test_redis_log_truncation_never_reassigns_a_seq(world: World, stack: S
 async def test_unstored_messages_are_sent_again_after_log_truncation(
     world: World, stack: Stack
 ) -> None:
-    """Their senders still have them: no message is lost or duplicated."""
-    path = log_of(stack)
+    """The senders still have them, so no message is lost or duplicated."""
+    path = find_aof(stack)
     async with world:
         await world.see_acks(30)
         stack.workers["persist"].send_signal(signal.SIGSTOP)
@@ -60,7 +60,7 @@ async def test_unstored_messages_are_sent_again_after_log_truncation(
         await world.see_acks(60)
         stack.redis.kill()
         acked = world.recorder.count(Acked)
-        cut(path, (start + path.stat().st_size) // 2)
+        truncate(path, (start + path.stat().st_size) // 2)
         await bring_up(stack.redis)
         stack.workers["persist"].send_signal(signal.SIGCONT)
         await world.see_acks(40)
@@ -68,8 +68,8 @@ async def test_unstored_messages_are_sent_again_after_log_truncation(
 
     acks = [seen for seen in world.run.seen if isinstance(seen, Acked)]
     mids = {(seen.user, seen.ref): seen.mid for seen in acks[:acked]}
-    moved = [ack for ack in acks[acked:] if mids.get((ack.user, ack.ref), ack.mid) != ack.mid]
-    assert moved, "nothing was lost and offered again: the test is void"
+    resent = [ack for ack in acks[acked:] if mids.get((ack.user, ack.ref), ack.mid) != ack.mid]
+    assert resent, "no message was lost and sent again: the run proves nothing"
 
 
 async def flush(stack: Stack) -> None:
@@ -79,7 +79,7 @@ async def flush(stack: Stack) -> None:
     await client.aclose()
 
 
-async def lose_the_disk(stack: Stack) -> None:
+async def restart_without_data(stack: Stack) -> None:
     """Kill Redis, and start it again without its data."""
     stack.redis.kill()
     folder = stack.redis.launch.folder
@@ -91,17 +91,17 @@ async def lose_the_disk(stack: Stack) -> None:
     await bring_up(stack.redis)
 
 
-@pytest.mark.parametrize("lose", [flush, lose_the_disk])
+@pytest.mark.parametrize("lose", [flush, restart_without_data])
 async def test_redis_data_loss_with_connected_clients_is_recovered(
     world: World, stack: Stack, lose: Callable[[Stack], Awaitable[None]]
 ) -> None:
-    """Every client converges, and every persisted message is read (issue part 4)."""
+    """All clients converge, and all persisted messages are read."""
     async with world:
         await world.see_acks(60)
-        await world.be_calm()
+        await world.rest_until_stored()
         before = world.epochs()
         await lose(stack)
-        await world.everybody_restarts(before)
-        world.wake()
+        await world.wait_for_restarts(before)
+        world.resume()
         await world.see_acks(40)
         await world.settle()

@@ -2,9 +2,9 @@
 
 Three gateways, two persist workers, repair and rpc, twenty users with two devices each (most on the
 Python SDK), on a real Redis (AOF `always`) and the DynamoDB API server. `ModelMachine` tracks the
-members of each chat and chooses the next action; a `Town` performs it without waiting for its
+members of each chat and chooses the next action; a `Simulation` performs it without waiting for its
 effects, so everything happens concurrently. One example of the machine is one round, and ends with
-`Town.settle`, which checks all requests, deliveries, reads and stored data.
+`Simulation.settle`, which checks all requests, deliveries, reads and stored data.
 
 It is a state machine rather than a plain random script, because the valid next actions depend on
 earlier ones, and hypothesis omits some kinds of action from a round on purpose, so that the others
@@ -33,12 +33,12 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 
 from tests.chaos.actions import Actions
 from tests.chaos.conftest import SETTINGS
-from tests.chaos.town import GROUPS, PAIRS, USERS, Action, Town, pairs_of
+from tests.chaos.simulation import GROUPS, PAIRS, USERS, Action, Simulation, pairs_of
 from tests.chaos.world import new_seed
 from tests.support.stack import Fleet, Stack, open_stack, start
 
-SEED = 15  # chosen for a script that includes every kind of action
-ROUNDS = 4  # of one town; the first is hypothesis's simplest: one user repeats one action
+SEED = 15  # its script includes every kind of action
+ROUNDS = 4  # of one simulation; the first is hypothesis's simplest: one user repeats one action
 STEPS = 60
 SOAK_S = float(os.environ.get("CHAOS_SECONDS", "0"))
 SEEDS = int(os.environ.get("CHAOS_SEEDS", "0"))
@@ -50,8 +50,8 @@ SMALL = {  # so that logs and inboxes overflow, and chats become large and small
     "CHAT_REDIS_INBOX_MAX": "100",
     "CHAT_CHATS_FANOUT_MEMBERS_MAX": "8",
 }
-CROWD = 10  # members: more than the above
-FEW = 5  # less than four fifths of it
+MANY_MEMBERS = 10  # more than `fanout_members_max`
+FEW_MEMBERS = 5  # less than four fifths of it
 FAULTS_MAX = 2  # of a kind in a round: restarts take a second or two
 
 chats = st.integers(0, len(GROUPS) + PAIRS - 1)
@@ -65,23 +65,23 @@ pauses = st.integers(0, 1_000)
 class ModelMachine(RuleBasedStateMachine):
     """Chooses actions by the expected members of each chat."""
 
-    town: Town
+    simulation: Simulation
     runner: asyncio.Runner
     failure: BaseException | None = None  # after a failure, further actions are skipped
 
     def __init__(self) -> None:
         super().__init__()
-        self.actions = Actions(self.town)
-        self._run(self.town.begin())
+        self.actions = Actions(self.simulation)
+        self._run(self.simulation.begin())
         self.members: list[list[int]] = [list(users) for users in GROUPS]
-        self.members += [list(pair) for pair in pairs_of(self.town.round)]
+        self.members += [list(pair) for pair in pairs_of(self.simulation.round)]
         self.faults: dict[str, int] = {}
         for chat in range(len(self.members)):
-            self.act("chorus", chat, 1)  # something to edit, to read and to be removed from
+            self.act("chorus", chat, 1)  # so that there are messages to edit and read
 
     def teardown(self) -> None:
         """End the round."""
-        self._run(self.town.settle())
+        self._run(self.simulation.settle())
         if type(self).failure is not None:
             raise type(self).failure
 
@@ -175,12 +175,12 @@ class ModelMachine(RuleBasedStateMachine):
         """Many users join or leave at once, so that the chat becomes large, or small again."""
         members = self.members[chat]
         others = [user for user in range(USERS) if user not in members]
-        if len(members) > (CROWD + FEW) // 2:
-            for user in members[FEW:]:
+        if len(members) > (MANY_MEMBERS + FEW_MEMBERS) // 2:
+            for user in members[FEW_MEMBERS:]:
                 members.remove(user)
                 self.act("leave", user, chat)
         else:
-            for user in others[: CROWD - len(members)]:
+            for user in others[: MANY_MEMBERS - len(members)]:
                 members.append(user)
                 self.act("join", user, chat)
 
@@ -245,9 +245,9 @@ class ModelMachine(RuleBasedStateMachine):
 
 
 @pytest.fixture(scope="module")
-def town_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, Fleet]]:
+def simulation_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, Fleet]]:
     """Redis with AOF `always`, DynamoDB, two persist workers, repair and rpc, three gateways."""
-    folder = tmp_path_factory.mktemp("town")
+    folder = tmp_path_factory.mktemp("simulation")
     settings_ = SETTINGS | {"CHAT_REDIS_PARTITIONS": "4", **SMALL}
     with open_stack(folder, gateways=0, workers=(), fsync="always", env=settings_) as stack:
         for name in ("persist-one", "persist-two"):  # both belong to the stack, which ends them
@@ -259,13 +259,15 @@ def town_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack
         yield stack, fleet
 
 
-def play(stack: tuple[Stack, Fleet], folder: Path, number: int, rounds: int, steps: int) -> Town:
-    """Run a town with a seed, and return it."""
+def play(
+    stack: tuple[Stack, Fleet], folder: Path, number: int, rounds: int, steps: int
+) -> Simulation:
+    """Run a simulation with a seed, and return it."""
     with asyncio.Runner() as runner:
-        town = Town(*stack, folder, number)
-        runner.run(town.__aenter__())
+        simulation = Simulation(*stack, folder, number)
+        runner.run(simulation.__aenter__())
         try:
-            machine = type("Machine", (ModelMachine,), {"town": town, "runner": runner})
+            machine = type("Machine", (ModelMachine,), {"simulation": simulation, "runner": runner})
             limits = settings(
                 max_examples=rounds,
                 stateful_step_count=steps,
@@ -282,48 +284,50 @@ def play(stack: tuple[Stack, Fleet], folder: Path, number: int, rounds: int, ste
                 raise
             raise AssertionError(str(machine.failure)) from machine.failure.__cause__
         finally:
-            runner.run(town.__aexit__(None, None, None))
-    print(f"seed {number}: {town.figures()}, all promises kept")  # noqa: T201
-    return town
+            runner.run(simulation.__aexit__(None, None, None))
+    print(f"seed {number}: {simulation.statistics()}, all promises kept")  # noqa: T201
+    return simulation
 
 
 def perform(stack: tuple[Stack, Fleet], folder: Path, script: list[Action]) -> None:
-    """Run a town with a script."""
+    """Run a simulation with a script."""
 
-    async def live() -> None:
-        async with Town(*stack, folder, 0) as town:
-            actions = Actions(town)
+    async def run() -> None:
+        async with Simulation(*stack, folder, 0) as simulation:
+            actions = Actions(simulation)
             for number, action in enumerate(script):
                 if action.name != "begin":
                     await actions.perform(action)
                     continue
                 if number:
-                    await town.settle()
-                await town.begin()
-            await town.settle()
-        print(f"script: {town.figures()}, all promises kept")  # noqa: T201  # the run's statistics
+                    await simulation.settle()
+                await simulation.begin()
+            await simulation.settle()
+        print(f"script: {simulation.statistics()}, all promises kept")  # noqa: T201  # the run's statistics
 
-    asyncio.run(live())
+    asyncio.run(run())
 
 
-@pytest.mark.timeout(600 + 2 * SOAK_S + 120 * SEEDS)  # a started town runs to its end
+@pytest.mark.timeout(600 + 2 * SOAK_S + 120 * SEEDS)  # a started simulation is not interrupted
 def test_random_actions_and_faults_keep_all_promises(
-    town_stack: tuple[Stack, Fleet], tmp_path: Path
+    simulation_stack: tuple[Stack, Fleet], tmp_path: Path
 ) -> None:
     """Each acked entry once, in order, at every member and in DynamoDB; none at a non-member."""
     script = os.environ.get("CHAOS_SCRIPT")
     if script:
         actions = msgspec.json.decode(Path(script).read_bytes(), type=list[Action])
-        perform(town_stack, tmp_path, actions)
+        perform(simulation_stack, tmp_path, actions)
     elif SEEDS:
         first = int(os.environ.get("CHAOS_SEED", "1"))
         for number in range(first, first + SEEDS):
-            play(town_stack, tmp_path, number, SEED_ROUNDS, STEPS)
+            play(simulation_stack, tmp_path, number, SEED_ROUNDS, STEPS)
     elif not SOAK_S:
         number = int(os.environ.get("CHAOS_SEED", SEED))
-        town = play(town_stack, tmp_path, number, ROUNDS, STEPS)
-        performed = {action.name for action in town.script}
-        assert number != SEED or performed >= Actions.names(), "another hypothesis: choose a seed"
+        simulation = play(simulation_stack, tmp_path, number, ROUNDS, STEPS)
+        performed = {action.name for action in simulation.script}
+        assert number != SEED or performed >= Actions.names(), (
+            "the seed no longer covers all actions: choose another one"
+        )
     give_up = time.monotonic() + (0 if script else SOAK_S)
     while time.monotonic() < give_up:
-        play(town_stack, tmp_path, new_seed(), SOAK_ROUNDS, SOAK_STEPS)
+        play(simulation_stack, tmp_path, new_seed(), SOAK_ROUNDS, SOAK_STEPS)

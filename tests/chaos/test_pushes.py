@@ -1,4 +1,4 @@
-"""Pushes to users whose devices have just disconnected, with real gateways and workers."""
+"""Push notifications to users whose devices have just disconnected, with real processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTINGS = {
     "CHAT_GATEWAY_PONG_TIMEOUT_S": "1.5",
     "CHAT_GATEWAY_ONLINE_TTL_S": "6",
 }
-LEAVERS = [f"leaver-{n}" for n in range(4)]
+DISCONNECTED = [f"disconnected-{n}" for n in range(4)]
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ async def subscribe(stack: Stack, service: PushService, users: list[str]) -> dic
 async def test_push_is_sent_once_to_disconnected_users_and_not_to_connected_ones(
     push_stack: Stack, push_service: PushService
 ) -> None:
-    """A closed or half-open session that is still counted as present suppresses no push."""
+    """A closed or half-open session that still counts as online does not suppress a push."""
     stack = push_stack
-    users = [*LEAVERS, "half-open", "present"]
+    users = [*DISCONNECTED, "half-open", "present"]
     await stack.add_users(["sender", *users])
     browsers = await subscribe(stack, push_service, users)
     async with AsyncExitStack() as opened:
@@ -75,15 +75,15 @@ async def test_push_is_sent_once_to_disconnected_users_and_not_to_connected_ones
 
         proxy.blackhole()
         for user in users:
-            if user in LEAVERS:
+            if user in DISCONNECTED:
                 await devices[user].stop()
             await sender.say(chats[user], f"to {user}")
-        for user in [*LEAVERS, "half-open"]:
+        for user in [*DISCONNECTED, "half-open"]:
             (notice,) = await browsers[user].wait_for(1)
             assert notice["text"] == f"to {user}"
         with redis_client(stack.redis_url) as client:
             await eventually(lambda: client.zcard("{p0}:due") == 0, what="no push is due")
     assert {user: len(browser.taken) for user, browser in browsers.items()} == {
-        **dict.fromkeys([*LEAVERS, "half-open"], 1),
+        **dict.fromkeys([*DISCONNECTED, "half-open"], 1),
         "present": 0,
     }

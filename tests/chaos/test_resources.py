@@ -40,7 +40,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture(autouse=True)
-async def redis_is_up(stack: Stack) -> None:
+async def running_redis(stack: Stack) -> None:
     """Ensure that the gateway has a running Redis, whatever the previous test did to it."""
     process = stack.redis.process
     if process is None or process.poll() is not None:
@@ -50,7 +50,7 @@ async def redis_is_up(stack: Stack) -> None:
     async def is_served() -> bool:
         return (await readiness_of(stack))[0] == 200
 
-    await eventually(is_served, DEADLINE_S, "the gateway has Redis")
+    await eventually(is_served, DEADLINE_S, "the gateway is ready")
 
 
 @contextlib.contextmanager
@@ -126,14 +126,14 @@ async def pair_on(stack: Stack, name: str) -> AsyncIterator[tuple[RawChat, RawCh
         yield alice, bob, answer["chat"]["chat"]
 
 
-async def say_until_refused(who: RawChat, chat: str) -> tuple[list[str], Failed]:
+async def send_until_refused(device: RawChat, chat: str) -> tuple[list[str], Failed]:
     """Send until refused; return the acked bodies and the refusal."""
     acked: list[str] = []
     give_up = time.monotonic() + DEADLINE_S
     while time.monotonic() < give_up:
         body = f"{len(acked)} " + "x" * 100
         try:
-            await who.say(chat, body)
+            await device.say(chat, body)
         except Failed as exc:
             return acked, exc
         acked.append(body)
@@ -141,10 +141,10 @@ async def say_until_refused(who: RawChat, chat: str) -> tuple[list[str], Failed]
     raise AssertionError("nothing was refused")
 
 
-async def is_said(who: RawChat, chat: str, body: str) -> bool:
+async def is_sent(device: RawChat, chat: str, body: str) -> bool:
     """Send under a fixed ref; False while it is refused temporarily."""
     try:
-        await who.say(chat, body, ref=body)
+        await device.say(chat, body, ref=body)
     except Failed as exc:
         assert exc.is_temporary, exc
         return False
@@ -158,20 +158,20 @@ async def test_full_or_failing_disk_refuses_sends_and_serves_reads(
     """Sends are `unavailable`, /readyz gives the cause, history works; all recovers (F8, F9)."""
     async with pair_on(stack, fault.__name__) as (alice, bob, chat):
         with fault(stack):
-            acked, refusal = await say_until_refused(alice, chat)
+            acked, refusal = await send_until_refused(alice, chat)
             assert (refusal.code, refusal.is_temporary) == ("unavailable", True)
             assert "MISCONF" in str(refusal)
 
-            async def says_why() -> bool:
+            async def reports_cause() -> bool:
                 status, text = await readiness_of(stack)
                 return status == 503 and b"MISCONF" in text
 
-            await eventually(says_why, DEADLINE_S)
+            await eventually(reports_cause, DEADLINE_S)
             assert [row["body"] for row in (await bob.read_page(chat))["messages"]][-1:] == acked[
                 -1:
             ]
 
-        await eventually(lambda: is_said(alice, chat, "again"), DEADLINE_S)
+        await eventually(lambda: is_sent(alice, chat, "again"), DEADLINE_S)
         rows = await bob.read_final(chat)
         assert [row.body for row in rows if row.body != "again"] == acked
 
@@ -191,13 +191,13 @@ async def test_redis_exit_on_disk_error_loses_no_acked_message(stack: Stack, fau
             admin.config_set("appendfsync", "always")
         process = redis_of(stack)
         with fault(stack):
-            acked, refusal = await say_until_refused(alice, chat)
+            acked, refusal = await send_until_refused(alice, chat)
             await eventually(lambda: not process.is_running() or process.status() == "zombie")
         assert refusal.is_temporary
         stack.redis.kill()
         await bring_up(stack.redis)
 
-        await eventually(lambda: is_said(alice, chat, "again"), DEADLINE_S)
+        await eventually(lambda: is_sent(alice, chat, "again"), DEADLINE_S)
         bodies = [row.body for row in await bob.read_final(chat)]
         assert set(acked) <= set(bodies)
         assert gateway is not None
@@ -207,7 +207,7 @@ async def test_redis_exit_on_disk_error_loses_no_acked_message(stack: Stack, fau
 async def test_gateway_without_file_descriptors_serves_connected_clients_and_recovers(
     stack: Stack,
 ) -> None:
-    """New clients wait or are rejected, others are unaffected, and no core is fully used (F37)."""
+    """New clients wait or are rejected; others are unaffected; no CPU core is saturated (F37)."""
     process = stack.gateways[0].process
     assert process is not None
     gateway = psutil.Process(process.pid)
@@ -231,11 +231,11 @@ async def test_gateway_without_file_descriptors_serves_connected_clients_and_rec
             resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE, (soft, hard))
         await held.aclose()
 
-        async def can_come() -> bool:
+        async def can_connect() -> bool:
             try:
                 async with stack.chat_of(alice.user, device="new"):
                     return True
             except (OSError, Ended, Refused, TimeoutError):
                 return False
 
-        await eventually(can_come, DEADLINE_S)
+        await eventually(can_connect, DEADLINE_S)

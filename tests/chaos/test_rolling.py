@@ -12,7 +12,7 @@ import pytest
 
 from tests.chaos.actions import Actions
 from tests.chaos.conftest import PATIENT
-from tests.chaos.town import Action, Town
+from tests.chaos.simulation import Action, Simulation
 from tests.chaos.world import SECONDS, World, new_seed
 from tests.support.servers.processes import eventually
 from tests.support.stack import Fleet, Stack, bring_up
@@ -32,7 +32,7 @@ async def fleet(stack: Stack) -> AsyncIterator[Fleet]:
 
 def has_ended_restarting(fleet: Fleet) -> bool:
     """Return whether the restart is complete, or was given up."""
-    return b"gateways.restarted" in fleet.said() or b"gateways.restart_given_up" in fleet.said()
+    return b"gateways.restarted" in fleet.output() or b"gateways.restart_given_up" in fleet.output()
 
 
 @pytest.mark.parametrize("stack", [4], indirect=True)
@@ -46,7 +46,7 @@ async def test_rolling_restart_under_load_loses_and_repeats_nothing(
         await world.see_acks()
         fleet.send_signal(signal.SIGHUP)
         await eventually(
-            lambda: b"gateways.restarted" in fleet.said(), RESTART_S, "all are replaced"
+            lambda: b"gateways.restarted" in fleet.output(), RESTART_S, "all processes are replaced"
         )
         await world.see_acks()
         after = {child.pid for child in fleet.children}
@@ -56,7 +56,7 @@ async def test_rolling_restart_under_load_loses_and_repeats_nothing(
     assert len(after) == 3 and not after & before
     assert len(byes) >= len(world.people)
     waits = [bye["retry_after_ms"] for bye in byes if bye["code"] == 3000]
-    assert len(set(waits)) > len(waits) / 2, "people come back all at once"
+    assert len(set(waits)) > len(waits) / 2, "clients reconnect all at once"
 
 
 @pytest.mark.parametrize("stack", [4], indirect=True)
@@ -64,27 +64,29 @@ async def test_rolling_restart_under_load_is_invisible_to_sdk_clients(
     stack: Stack, fleet: Fleet, tmp_path: Path
 ) -> None:
     """Each of 36 SDK clients receives each entry once, in order, and reconnects as advised."""
-    async with Town(stack, fleet, tmp_path, new_seed()) as town:
-        people = Actions(town)
-        await town.begin()
+    async with Simulation(stack, fleet, tmp_path, new_seed()) as simulation:
+        actions = Actions(simulation)
+        await simulation.begin()
         before = {child.pid for child in fleet.children}
         fleet.send_signal(signal.SIGHUP)
 
         async def is_restarted() -> bool:
-            is_over = b"gateways.restarted" in fleet.said()
-            for chat in range(len(town.chats)):
-                await people.perform(Action("chorus", (chat, 1)))
-            await town.hear_answers()  # do not run ahead of a slow machine
-            return is_over
+            is_done = b"gateways.restarted" in fleet.output()
+            for chat in range(len(simulation.chats)):
+                await actions.perform(Action("chorus", (chat, 1)))
+            await (
+                simulation.wait_for_answers()
+            )  # limits the number of pending sends on a slow machine
+            return is_done
 
-        await eventually(is_restarted, RESTART_S, "all are replaced while people chat")
-        await town.settle()
+        await eventually(is_restarted, RESTART_S, "all processes are replaced")
+        await simulation.settle()
         after = {child.pid for child in fleet.children}
 
     assert len(after) == 3 and not after & before
-    waits = [wait for device in town.sdk() for wait in device.waits]
-    assert all(device.waits for device in town.sdk()), "somebody was not sent away"
-    assert len(set(waits)) > len(waits) / 2, "people come back all at once"
+    waits = [wait for device in simulation.sdk() for wait in device.waits]
+    assert all(device.waits for device in simulation.sdk()), "a device was not disconnected"
+    assert len(set(waits)) > len(waits) / 2, "clients reconnect all at once"
 
 
 async def test_rolling_restart_interrupted_by_a_kill_loses_and_repeats_nothing(
@@ -103,5 +105,7 @@ async def test_rolling_restart_interrupted_by_a_kill_loses_and_repeats_nothing(
             world.random.choice(fleet.children).kill()
         await eventually(lambda: has_ended_restarting(fleet), RESTART_S, "the restart has ended")
         await world.see_acks()
-        await eventually(lambda: len(fleet.children) == 3, RESTART_S, "there are three again")
+        await eventually(
+            lambda: len(fleet.children) == 3, RESTART_S, "there are three gateways again"
+        )
         await world.settle()

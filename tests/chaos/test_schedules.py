@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.chaos.full_simulation import FIRST_ABSENT_CHAT, FullSimulation
 from tests.chaos.full_stack import FullStack, open_full_stack
-from tests.chaos.full_town import FIRST_ABSENT_CHAT, FullTown
 from tests.chaos.nemesis import FAULTS, Nemesis
 from tests.chaos.schedules import run_seed
-from tests.chaos.town import Action
+from tests.chaos.simulation import Action
 from tests.support.stack import dynamodb_client
 
 pytestmark = [
@@ -33,33 +33,33 @@ async def full(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FullSt
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_fault_schedule_keeps_all_promises(full: FullStack, seed: int) -> None:
-    """Kills, losses, slow links, pauses and wrong clocks in all tiers: no promise is broken."""
+    """Kills, data losses, slow links, pauses and skewed clocks in all tiers break no promise."""
     result = await run_seed(full, seed, set(FAULTS))
 
     assert not result.problem, result.problem
-    assert result.acks > 100, "hardly anything was acknowledged"
+    assert result.acks > 100, "too few operations were acknowledged"
 
 
 async def test_fault_injected_into_a_full_stack_is_reported(
     full: FullStack, tmp_path: Path
 ) -> None:
-    """A mark beyond the chat and a duplicate push are each detected."""
-    async with FullTown(full, tmp_path, 0) as town:
-        nemesis = Nemesis(town)
-        await town.begin()
+    """A read mark beyond the chat and a duplicate push are each reported."""
+    async with FullSimulation(full, tmp_path, 0) as simulation:
+        nemesis = Nemesis(simulation)
+        await simulation.begin()
         await nemesis.perform(Action("say", (0, 0, FIRST_ABSENT_CHAT, 1)))
         await nemesis.perform(Action("rest"))
-        mark_beyond(full, town.chats[FIRST_ABSENT_CHAT], town.users[0])
-        await push_again(town)
+        set_mark_beyond_head(full, simulation.chats[FIRST_ABSENT_CHAT], simulation.users[0])
+        await repeat_push(simulation)
 
         with pytest.raises(AssertionError) as caught:
-            await town.settle()
+            await simulation.settle()
 
-    assert f"\nI14: read mark of {town.users[0]}" in str(caught.value)
-    assert f"\nI13: {town.absent[0].user} was pushed" in str(caught.value)
+    assert f"\nI14: read mark of {simulation.users[0]}" in str(caught.value)
+    assert f"\nI13: {simulation.absent[0].user} was pushed" in str(caught.value)
 
 
-def mark_beyond(full: FullStack, chat: str, user: str) -> None:
+def set_mark_beyond_head(full: FullStack, chat: str, user: str) -> None:
     """Set a read mark in DynamoDB above the chat's newest entry."""
     dynamodb_client(full.stack.dynamodb.endpoint).update_item(
         TableName="chat_directory",
@@ -70,9 +70,9 @@ def mark_beyond(full: FullStack, chat: str, user: str) -> None:
     )
 
 
-async def push_again(town: FullTown) -> None:
+async def repeat_push(simulation: FullSimulation) -> None:
     """Deliver a push to the push service a second time."""
-    browser = town.absent[0].browser
+    browser = simulation.absent[0].browser
     await browser.wait_for(1)
     first = browser.taken[0]
-    town.full.pushes.taken.append(dataclasses.replace(first, t=first.t + 0.01))
+    simulation.full.pushes.taken.append(dataclasses.replace(first, t=first.t + 0.01))

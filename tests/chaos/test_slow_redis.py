@@ -31,7 +31,7 @@ async def test_stack_with_redis_latency_of_250_ms_works(
 ) -> None:
     """Gateway, worker and API start, messages are delivered and stored, and leases are kept."""
     link, stack = proxy
-    # First: it blocks this event loop, and with it the proxy.
+    # Before the proxy is used: this call blocks its event loop.
     await stack.add_users(["alice", "bob"])
     far = {"CHAT_REDIS_URL": f"redis://{HOST}:{link.port}/0"}
     await bring_up(stack.add_gateway(**far))

@@ -1,4 +1,4 @@
-"""Users who chat during faults, and the check of the result.
+"""Users who chat during faults, and the checks of the result.
 
 A `World` has a few users with devices and chats on a stack. Each device sends, reads, marks and
 reconnects automatically, through any available gateway, as the protocol requires. A scenario
@@ -78,10 +78,10 @@ def forget_lost(run: Run) -> Run:
     starts = [seen for seen in run.seen if isinstance(seen, Started)]
     old = {seen.epoch for seen in starts if seen.t <= last}
     # Until it starts in the new epoch, a device may receive marks that Redis then loses, too.
-    begun_at: dict[tuple[str, str], float] = {}
+    started_at: dict[tuple[str, str], float] = {}
     for seen in starts:
         if seen.epoch not in old:
-            begun_at.setdefault((seen.user, seen.device), seen.t)
+            started_at.setdefault((seen.user, seen.device), seen.t)
     kept: list[AnyObservation] = []
     for seen in run.seen:
         match seen:
@@ -89,7 +89,7 @@ def forget_lost(run: Run) -> Run:
                 continue
             case Acked() if is_lost(seen.row):
                 continue
-            case Marked() if seen.t < begun_at.get((seen.user, seen.device), last):
+            case Marked() if seen.t < started_at.get((seen.user, seen.device), last):
                 continue  # a read mark of lost messages
             case PageRead() if any(map(is_lost, seen.rows)):
                 continue
@@ -134,11 +134,11 @@ class Person:
             if not self.chat.is_connected:
                 continue
             chat = self._random.choice(self.chats)
-            dice = self._random.random()
+            value = self._random.random()
             try:
-                if dice < 0.03:
+                if value < 0.03:
                     await self._read(chat)
-                elif dice < 0.10:
+                elif value < 0.10:
                     await self._mark(chat)
                 elif len(self.chat.pending) < PENDING_MAX:
                     self._count += 1
@@ -163,7 +163,7 @@ class Person:
         if messages:
             await self.chat.tell("mark", chat=chat, read=messages[-1]["seq"])
 
-    async def insist(self) -> None:
+    async def retry(self) -> None:
         """Retry sends that were refused temporarily, unanswered, or lost with their epoch."""
         while True:
             await asyncio.sleep(RETRY_S)
@@ -171,7 +171,7 @@ class Person:
                 continue
             if self.chat.lost:
                 try:
-                    await self.chat.offer_unstored()
+                    await self.chat.resend_unstored()
                 except _BROKEN:
                     continue
             now = self.chat.recorder.now()
@@ -179,7 +179,7 @@ class Person:
                 pending
                 for pending in self.chat.pending.values()
                 if (pending.attempt is not None and pending.attempt.done())
-                or now - pending.tried_at > UNANSWERED_S
+                or now - pending.attempted_at > UNANSWERED_S
             ]
             if overdue:
                 try:
@@ -213,15 +213,17 @@ class World:
         self._add_device(users[0], f"{users[0]}-tablet")
         for person in self.people:
             self._start(person.live(), f"live of {person.chat.device}")
-        await self._wait(lambda: all(p.chat.welcome for p in self.people), "everybody is in")
+        await self._wait(
+            lambda: all(p.chat.welcome for p in self.people), "all devices are connected"
+        )
         await self._open_chats(users)
         for person in self.people:
-            self._start(person.insist(), f"insist of {person.chat.device}")
+            self._start(person.retry(), f"retry of {person.chat.device}")
             self._talks.append(self._start(person.talk(), f"talk of {person.chat.device}"))
         return self
 
     async def __aexit__(self, kind: object, *_: object) -> None:
-        self.stack.is_spoiled = self.stack.is_spoiled or kind is not None
+        self.stack.is_broken = self.stack.is_broken or kind is not None
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -242,12 +244,14 @@ class World:
         groups = [users[:4], users]
         for number, members in enumerate(groups):
             create = {"ref": f"g-{number}", "members": members[1:]}
-            answer = await self._insist_on(functools.partial(first.ask, "create_chat", **create))
+            answer = await self._retry_until_answered(
+                functools.partial(first.ask, "create_chat", **create)
+            )
             self._join(answer["chat"]["chat"], members)
         for a, b in ((0, 1), (2, 3), (4, 5), (0, 5)):
             device = next(p.chat for p in self.people if p.chat.user == users[a])
             open_it = functools.partial(device.ask, "open_direct", user=users[b])
-            answer = await self._insist_on(open_it)
+            answer = await self._retry_until_answered(open_it)
             self._join(answer["chat"]["chat"], [users[a], users[b]])
 
     def _join(self, chat: str, members: list[str]) -> None:
@@ -310,10 +314,10 @@ class World:
         """Stop all users, and wait until every send has a definite answer."""
         self.is_resting = True
         await asyncio.gather(*self._talks)
-        await self._wait(self._is_answered, "every send is answered for good", SETTLE_S)
+        await self._wait(self._is_answered, "every send has a definite answer", SETTLE_S)
 
-    async def be_calm(self) -> None:
-        """Stop all users, and wait until the warm tier has everything, marks too."""
+    async def rest_until_stored(self) -> None:
+        """Stop all users, and wait until the warm tier has all messages and marks."""
         await self.rest()
         await self._wait(self._is_delivered, "every device has every event", SETTLE_S)
         client = redis.asyncio.Redis.from_url(self.stack.redis_url, socket_timeout=60)
@@ -326,16 +330,16 @@ class World:
         """Return the current epoch of each device."""
         return [person.chat.cursor[0] if person.chat.cursor else "" for person in self.people]
 
-    async def everybody_restarts(self, since: list[str]) -> None:
+    async def wait_for_restarts(self, since: list[str]) -> None:
         """Wait until every device is in another epoch than before."""
 
-        def has_everybody() -> bool:
+        def have_all_restarted() -> bool:
             return all(map(operator.ne, self.epochs(), since))
 
-        await self._wait(has_everybody, "every device starts again", SETTLE_S)
+        await self._wait(have_all_restarted, "every device has restarted", SETTLE_S)
 
-    def wake(self) -> None:
-        """Start the users again."""
+    def resume(self) -> None:
+        """Let the users chat again."""
         self.is_resting = False
         self._store_wait_s = SETTLE_S
         self._talks = [
@@ -364,15 +368,15 @@ class World:
         await self.wait_until_stored()
         for chat in sorted(self.run.members):
             for device in self._one_device_each(chat):
-                await self._insist_on(functools.partial(device.read_final, chat))
+                await self._retry_until_answered(functools.partial(device.read_final, chat))
             self.recorder.add(WarmRows(self.recorder.now(), chat, await self.stack.read_warm(chat)))
         for person in self.people:
-            await self._insist_on(person.chat.read_list)
+            await self._retry_until_answered(person.chat.read_list)
 
     def _one_device_each(self, chat: str) -> list[RawChat]:
         return list({p.chat.user: p.chat for p in self.people if chat in p.chats}.values())
 
-    async def _insist_on(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _retry_until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Retry until there is an answer; tiers may still be recovering or stalled."""
         give_up = time.monotonic() + SETTLE_S
         while True:
@@ -380,7 +384,7 @@ class World:
                 return await ask()
             except (*_BROKEN, Failed) as exc:
                 if time.monotonic() > give_up:
-                    raise self._failure(f"it was not answered: {exc!r}") from exc
+                    raise self._failure(f"the request was not answered: {exc!r}") from exc
             await asyncio.sleep(0.2)
 
     def _failure(self, text: str) -> AssertionError:

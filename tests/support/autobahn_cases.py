@@ -45,19 +45,19 @@ def text(payload: bytes, **bits: object) -> bytes:
     return build_frame(TEXT, payload, **bits)  # type: ignore[arg-type]
 
 
-def more(payload: bytes, **bits: object) -> bytes:
+def continuation(payload: bytes, **bits: object) -> bytes:
     """Build a continuation frame."""
     return build_frame(CONTINUATION, payload, **bits)  # type: ignore[arg-type]
 
 
-def chops(data: bytes, size: int = 1) -> tuple[bytes, ...]:
+def split(data: bytes, size: int = 1) -> tuple[bytes, ...]:
     """Split bytes into writes of one size."""
     return tuple(data[at : at + size] for at in range(0, len(data), size))
 
 
 def fragments_of(opcode: int, payload: bytes, size: int) -> tuple[bytes, ...]:
     """Split a message into frames of one size."""
-    pieces = chops(payload, size) or (b"",)
+    pieces = split(payload, size) or (b"",)
     last = len(pieces) - 1
     return tuple(
         build_frame(CONTINUATION if at else opcode, piece, fin=at == last)
@@ -65,10 +65,10 @@ def fragments_of(opcode: int, payload: bytes, size: int) -> tuple[bytes, ...]:
     )
 
 
-def three_ways(frames: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], ...]:
+def write_variants(frames: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], ...]:
     """Return the frames in one write, one write per frame, and octet by octet."""
     joined = b"".join(frames)
-    return (joined,), frames, chops(joined)
+    return (joined,), frames, split(joined)
 
 
 def framing_cases() -> Iterator[Case]:
@@ -82,7 +82,7 @@ def framing_cases() -> Iterator[Case]:
                 f"1.{part}.{number}", (frame,), ((opcode, payload),), is_binary=opcode == BINARY
             )
         yield Case(
-            f"1.{part}.8", chops(frame, 997), ((opcode, payload),), is_binary=opcode == BINARY
+            f"1.{part}.8", split(frame, 997), ((opcode, payload),), is_binary=opcode == BINARY
         )
 
 
@@ -94,7 +94,7 @@ def ping_cases() -> Iterator[Case]:
     yield Case("2.3", (build_frame(PING, bytes_),), ((PONG, bytes_),))
     yield Case("2.4", (build_frame(PING, longest),), ((PONG, longest),))
     yield Case("2.5", (build_frame(PING, b"\xfe" * 126),), (), (PROTOCOL_ERROR,))
-    yield Case("2.6", chops(build_frame(PING, longest)), ((PONG, longest),))
+    yield Case("2.6", split(build_frame(PING, longest)), ((PONG, longest),))
     yield Case("2.7", (build_frame(PONG),))
     yield Case("2.8", (build_frame(PONG, b"unsolicited"),))
     pong_then_ping = (build_frame(PONG, b"unsolicited"), build_frame(PING, b"ping"))
@@ -103,16 +103,16 @@ def ping_cases() -> Iterator[Case]:
     pings = tuple(build_frame(PING, payload) for payload in payloads)
     pongs = tuple((PONG, payload) for payload in payloads)
     yield Case("2.10", pings, pongs)
-    yield Case("2.11", chops(b"".join(pings)), pongs)
+    yield Case("2.11", split(b"".join(pings)), pongs)
 
 
 def reserved_bit_cases() -> Iterator[Case]:
     """Group 3: reserved bits without an extension."""
     fails, echo = (PROTOCOL_ERROR,), ((TEXT, HELLO),)
     yield Case("3.1", (text(HELLO, rsv=1),), (), fails)
-    for number, rsv, way in ((2, 2, 0), (3, 3, 1), (4, 4, 2)):
+    for number, rsv, variant in ((2, 2, 0), (3, 3, 1), (4, 4, 2)):
         frames = (text(HELLO), text(HELLO, rsv=rsv), build_frame(PING))
-        yield Case(f"3.{number}", three_ways(frames)[way], echo, fails)
+        yield Case(f"3.{number}", write_variants(frames)[variant], echo, fails)
     yield Case("3.5", (build_frame(BINARY, b"\x00\xff", rsv=5),), (), fails, is_binary=True)
     yield Case("3.6", (build_frame(PING, HELLO, rsv=6),), (), fails)
     yield Case("3.7", (build_frame(CLOSE, rsv=7),), (), fails)
@@ -125,9 +125,9 @@ def opcode_cases() -> Iterator[Case]:
         bare, filled = build_frame(first), build_frame(first + 1, b"reserved")
         yield Case(f"4.{part}.1", (bare,), (), fails)
         yield Case(f"4.{part}.2", (filled,), (), fails)
-        for number, payload, way in ((3, b"", 0), (4, b"reserved", 1), (5, b"reserved", 2)):
+        for number, payload, variant in ((3, b"", 0), (4, b"reserved", 1), (5, b"reserved", 2)):
             frames = (text(HELLO), build_frame(first + number - 1, payload), build_frame(PING))
-            yield Case(f"4.{part}.{number}", three_ways(frames)[way], echo, fails)
+            yield Case(f"4.{part}.{number}", write_variants(frames)[variant], echo, fails)
 
 
 def fragment_cases() -> Iterator[Case]:
@@ -135,23 +135,26 @@ def fragment_cases() -> Iterator[Case]:
     fails = (PROTOCOL_ERROR,)
     one, two = b"fragment1", b"fragment2"
     whole = ((TEXT, one + two),)
-    yield Case("5.1", (build_frame(PING, one, fin=False), more(two)), (), fails)
-    yield Case("5.2", (build_frame(PONG, one, fin=False), more(two)), (), fails)
-    parts = (text(one, fin=False), more(two))
-    for number, writes in enumerate(three_ways(parts), 3):
+    yield Case("5.1", (build_frame(PING, one, fin=False), continuation(two)), (), fails)
+    yield Case("5.2", (build_frame(PONG, one, fin=False), continuation(two)), (), fails)
+    parts = (text(one, fin=False), continuation(two))
+    for number, writes in enumerate(write_variants(parts), 3):
         yield Case(f"5.{number}", writes, whole)
     pinged = (parts[0], build_frame(PING, b"ping"), parts[1])
-    for number, writes in enumerate(three_ways(pinged), 6):
+    for number, writes in enumerate(write_variants(pinged), 6):
         yield Case(f"5.{number}", writes, ((PONG, b"ping"), *whole))
     for first, fin in ((9, True), (12, False)):
-        stray = (more(b"non-continuation", fin=fin), text(HELLO))
-        for number, writes in enumerate(three_ways(stray), first):
+        stray = (continuation(b"non-continuation", fin=fin), text(HELLO))
+        for number, writes in enumerate(write_variants(stray), first):
             yield Case(f"5.{number}", writes, (), fails)
     yield Case(
-        "5.15", (b"".join((*parts, more(b"three", fin=False), text(b"four"))),), whole, fails
+        "5.15",
+        (b"".join((*parts, continuation(b"three", fin=False), text(b"four"))),),
+        whole,
+        fails,
     )
     for number, fin in ((16, False), (17, True)):
-        frames = (more(one, fin=fin), text(two, fin=False), more(b"fragment3"))
+        frames = (continuation(one, fin=fin), text(two, fin=False), continuation(b"fragment3"))
         yield Case(f"5.{number}", frames * 2, (), fails)
     yield Case("5.18", (text(one, fin=False), text(two)), (), fails)
     five = fragments_of(TEXT, b"fragment1fragment2fragment3fragment4fragment5", 9)
@@ -203,14 +206,14 @@ def utf8_cases() -> Iterator[Case]:
     """Group 6: valid and invalid UTF-8; 6.4 fails before the message is complete."""
     bad = (BAD_DATA,)
     yield Case("6.1.1", (text(b""),), ((TEXT, b""),))
-    empty = (text(b"", fin=False), more(b"", fin=False), more(b""))
+    empty = (text(b"", fin=False), continuation(b"", fin=False), continuation(b""))
     yield Case("6.1.2", empty, ((TEXT, b""),))
-    middle = (text(b"", fin=False), more(b"middle", fin=False), more(b""))
+    middle = (text(b"", fin=False), continuation(b"middle", fin=False), continuation(b""))
     yield Case("6.1.3", middle, ((TEXT, b"middle"),))
     one, two = "Hello-µ@ßöä".encode(), "üàá-UTF-8!!".encode()
     echo = ((TEXT, one + two),)
     yield Case("6.2.1", (text(one + two),), echo)
-    yield Case("6.2.2", (text(one, fin=False), more(two)), echo)
+    yield Case("6.2.2", (text(one, fin=False), continuation(two)), echo)
     yield Case("6.2.3", fragments_of(TEXT, one + two, 1), echo)
     yield Case("6.2.4", fragments_of(TEXT, GREEK, 1), ((TEXT, GREEK),))
     surrogate = GREEK + b"\xed\xa0\x80edited"
@@ -218,9 +221,9 @@ def utf8_cases() -> Iterator[Case]:
     yield Case("6.3.2", fragments_of(TEXT, surrogate, 1), (), bad)
     # The rest of the message is never sent: a server that waits for it fails these cases.
     beyond = (GREEK, b"\xf4\x90\x80\x80", b"edited")
-    early = (text(beyond[0], fin=False), more(beyond[1], fin=False))
+    early = (text(beyond[0], fin=False), continuation(beyond[1], fin=False))
     yield Case("6.4.1", early, (), bad)
-    cut = (text(GREEK + b"\xf4", fin=False), more(b"\x90", fin=False))
+    cut = (text(GREEK + b"\xf4", fin=False), continuation(b"\x90", fin=False))
     yield Case("6.4.2", cut, (), bad)
     # Within one frame the suite accepts a failure at its end ("non-strict"), as do we.
     frame = text(b"".join(beyond))
@@ -248,7 +251,7 @@ def close_cases() -> Iterator[Case]:
     yield Case("7.1.2", (close, close), (), ends)
     yield Case("7.1.3", (close, build_frame(PING)), (), ends)
     yield Case("7.1.4", (close, text(HELLO)), (), ends)
-    begun = (text(b"fragment1", fin=False), close, more(b"fragment2"))
+    begun = (text(b"fragment1", fin=False), close, continuation(b"fragment2"))
     yield Case("7.1.5", begun, (), ends)
     big = b"BAsd7&jh23" * 26_214
     yield Case(
@@ -277,7 +280,7 @@ def close_cases() -> Iterator[Case]:
 
 
 def bulk_cases() -> Iterator[Case]:
-    """Groups 9 and 10: large messages, whole, fragmented and chopped, and many small ones."""
+    """Groups 9 and 10: large messages, whole, fragmented or in small writes; many small ones."""
     kib, whole = 1024, 4 * 2**20 // SCALE
     for shift, opcode, byte in ((0, TEXT, b"\xce\xba"), (1, BINARY, b"\x00\xfe")):
         binary = opcode == BINARY
@@ -292,7 +295,7 @@ def bulk_cases() -> Iterator[Case]:
             yield Case(f"9.{3 + shift}.{number}", frames, ((opcode, payload),), (), binary)
         payload = byte * (2**20 // SCALE // 2)
         for number, size in enumerate((64, 128, 256, 512, 1024, 2048), 1):
-            writes = chops(build_frame(opcode, payload), size)
+            writes = split(build_frame(opcode, payload), size)
             yield Case(f"9.{5 + shift}.{number}", writes, ((opcode, payload),), (), binary)
         for number, size in enumerate((0, 16, 64, 256, 1024, 4096), 1):
             payload, count = byte[-1:] * size if binary else b"*" * size, 1000 // SCALE

@@ -172,7 +172,7 @@ def _name(row: Row) -> str:
     return f"{row.sender}/{row.ref} at {row.chat}#{row.seq}"
 
 
-def _is_void(index: _Index) -> Iterator[Violation]:
+def _find_void(index: _Index) -> Iterator[Violation]:
     if not index.acked:
         yield Violation("VOID", "no message was acked")
     for chat, members in sorted(index.run.members.items()):
@@ -219,13 +219,13 @@ def _is_duplicate(index: _Index) -> Iterator[Violation]:
         seqs[row.sender, row.chat, row.ref].add(row.seq)
     for (sender, chat, ref), places in sorted(seqs.items()):
         if len(places) > 1:
-            yield Violation("I3", f"{sender}/{ref} stands in {chat} at {sorted(places)}")
+            yield Violation("I3", f"{sender}/{ref} has several seqs in {chat}: {sorted(places)}")
     lists: list[tuple[str, FinalHistory | WarmRows]]
     lists = [(f"final history of {user}", final) for (user, _), final in index.finals.items()]
     lists += [("warm tier", warm) for warm in index.warm.values()]
     for where, final in lists:
         for seq in repeated(row.seq for row in final.rows):
-            yield Violation("I3", f"{where}: {final.chat}#{seq} comes twice")
+            yield Violation("I3", f"{where}: {final.chat}#{seq} is repeated")
 
 
 def _has_hole(index: _Index) -> Iterator[Violation]:
@@ -233,10 +233,10 @@ def _has_hole(index: _Index) -> Iterator[Violation]:
     for (user, chat), final in sorted(index.finals.items()):
         for seq in missing_seqs([row.seq for row in final.rows]):
             if (chat, seq) not in acked:
-                yield Violation("I4", f"final history of {user}: {chat} has no {chat}#{seq}")
+                yield Violation("I4", f"final history of {user}: {chat}#{seq} is missing")
         order = [row.seq for row in final.rows]
         if order != sorted(order):
-            yield Violation("I4", f"final history of {user}: {chat} is not in rising seq")
+            yield Violation("I4", f"final history of {user}: {chat} is not sorted by seq")
 
 
 def _is_rewritten(index: _Index) -> Iterator[Violation]:
@@ -265,13 +265,13 @@ def _is_out_of_order_at_device(index: _Index) -> Iterator[Violation]:
             key = (step.epoch, step.chat)
             if step.row.seq <= last[key]:
                 yield Violation(
-                    "I6", f"{user}/{device} was shown {_name(step.row)} after #{last[key]}"
+                    "I6", f"{user}/{device} received {_name(step.row)} after #{last[key]}"
                 )
             last[key] = max(last[key], step.row.seq)
 
 
 def _breaks_session_order(index: _Index) -> Iterator[Violation]:
-    # Only commits of the attempt on this connection: a `dup` got its seq earlier.
+    # Only sends committed on this connection: a `dup` got its seq earlier.
     place: dict[tuple[int, str, str], Acked] = {}
     for acks in index.acked.values():
         for ack in acks:
@@ -309,7 +309,8 @@ def _breaks_real_time(index: _Index) -> Iterator[Violation]:
         known = earliest.get(row.chat)
         if known is not None and sent_at is not None and known[0] < sent_at:
             yield Violation(
-                "I8", f"{_name(known[1])} was known before {_name(row)} was sent, yet is behind it"
+                "I8",
+                f"{_name(known[1])} was known before {_name(row)} was sent, but has a higher seq",
             )
         if known is None or index.known_at[place] < known[0]:
             earliest[row.chat] = (index.known_at[place], row)
@@ -327,17 +328,17 @@ def _has_bad_page(index: _Index) -> Iterator[Violation]:
         seqs = [row.seq for row in page.rows]
         if not is_contiguous(seqs):
             yield Violation("I9", f"{name}: {seqs} is not contiguous")
-        elif (lack := _lack_of_page(page, seqs, head)) is not None:
-            yield Violation("I9", f"{name}: {lack}, head then known {head}")
+        elif (missing := _missing_in_page(page, seqs, head)) is not None:
+            yield Violation("I9", f"{name}: {missing}; the head known at the request was {head}")
 
 
-def _lack_of_page(page: PageRead, seqs: list[int], head: int) -> str | None:
+def _missing_in_page(page: PageRead, seqs: list[int], head: int) -> str | None:
     """Return a description of missing entries, given that `head` was known before the request."""
     if page.after is not None:
         if head > page.after and (not seqs or seqs[0] != page.after + 1):
             return f"does not begin at {page.after + 1}"
         if not page.more and max(seqs, default=page.after) < head:
-            return "says there is no more"
+            return "reports no further entries"
         return None
     wanted = head if page.before is None else min(head, page.before - 1)
     if wanted > 0 and (not seqs or seqs[-1] < wanted):
@@ -345,7 +346,7 @@ def _lack_of_page(page: PageRead, seqs: list[int], head: int) -> str | None:
     if page.before is not None and seqs and seqs[-1] >= page.before:
         return f"goes beyond {page.before}"
     if not page.more and seqs and seqs[0] != 1:
-        return "says there is no more"
+        return "reports no further entries"
     return None
 
 
@@ -367,7 +368,9 @@ def _leaks(index: _Index) -> Iterator[Violation]:
             continue
         is_empty = isinstance(seen, PageRead | FinalHistory) and not seen.rows
         if not is_empty and seen.user not in index.run.members.get(seen.chat, set()):
-            yield Violation("I12", f"{type(seen).__name__} of {seen.chat} reached {seen.user}")
+            yield Violation(
+                "I12", f"{type(seen).__name__} of {seen.chat} reached the non-member {seen.user}"
+            )
     for row, _, where in index.sightings:
         if row.sender not in index.run.members.get(row.chat, set()):
             yield Violation("I12", f"{where}: {_name(row)} is from a non-member")
@@ -407,7 +410,7 @@ def _is_undelivered(index: _Index) -> Iterator[Violation]:
             for seq in sorted(places[chat]):
                 row = index.places[chat, seq].row
                 if (chat, seq) not in shown and _is_due(row, starts, index.first_sent(row)):
-                    yield Violation("I18", f"{user}/{device} was never shown {_name(row)}")
+                    yield Violation("I18", f"{user}/{device} never received {_name(row)}")
 
 
 def _is_due(row: Row, starts: list[Started], sent_at: float | None) -> bool:
@@ -423,7 +426,7 @@ def _is_due(row: Row, starts: list[Started], sent_at: float | None) -> bool:
     return True
 
 
-def _time_does_not_rise(index: _Index) -> Iterator[Violation]:
+def _ts_does_not_increase(index: _Index) -> Iterator[Violation]:
     last: dict[str, Row] = {}
     for place in sorted(index.places):
         row = index.places[place].row
@@ -433,7 +436,7 @@ def _time_does_not_rise(index: _Index) -> Iterator[Violation]:
         last[row.chat] = row
 
 
-def _inbox_is_torn(index: _Index) -> Iterator[Violation]:
+def _inbox_has_gap(index: _Index) -> Iterator[Violation]:
     for (user, device), steps in sorted(index.devices.items()):
         epoch, seq = "", -1
         for step in steps:
@@ -460,7 +463,7 @@ def _warm_differs(index: _Index) -> Iterator[Violation]:
 
 
 _RULES = (
-    _is_void,
+    _find_void,
     _is_lost,
     _is_phantom,
     _is_duplicate,
@@ -474,7 +477,7 @@ _RULES = (
     _leaks,
     _marks_are_wrong,
     _is_undelivered,
-    _time_does_not_rise,
-    _inbox_is_torn,
+    _ts_does_not_increase,
+    _inbox_has_gap,
     _warm_differs,
 )

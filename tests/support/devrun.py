@@ -20,7 +20,7 @@ import psutil
 from chatserver.dev.ports import is_port_free
 from tests.support.servers.processes import free_port, is_running
 
-READY_S = 180.0  # seven processes
+READY_S = 180.0  # seven processes start one after the other
 DEADLINE_S = 60.0  # deadline of expected events; only a failure takes that long
 CLI = [sys.executable, "-m", "chatserver.cli.main"]
 _PORT_FLAGS = ("--port", "--gateway-port", "--redis-port", "--dynamodb-port", "--s3-port")

@@ -49,7 +49,7 @@ def body_of(number: int, size: int) -> str:
 
 
 @dataclasses.dataclass
-class Held:
+class RedisUsage:
     """Bytes, keys, and entries of streams and references in Redis, by kind of key."""
 
     bytes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
@@ -58,24 +58,24 @@ class Held:
     used: int = 0
 
 
-async def look_at_redis(container: StorageContainer) -> Held:
+async def measure_redis(container: StorageContainer) -> RedisUsage:
     """Count the keys of the whole server. References of both generations are of kind `refs`."""
-    held, hot = Held(), container.hot
+    usage, hot = RedisUsage(), container.hot
     for key in await hot.call("KEYS", "{p0}:*"):
         kind = key.decode().split(":")[1].removesuffix("-even").removesuffix("-odd")
-        held.bytes[kind] += int(await hot.call("MEMORY", "USAGE", key, "SAMPLES", 0))
-        held.keys[kind] += 1
+        usage.bytes[kind] += int(await hot.call("MEMORY", "USAGE", key, "SAMPLES", 0))
+        usage.keys[kind] += 1
         if kind == "inbox":  # an entry may have several messages
-            held.entries[kind] += sum(
+            usage.entries[kind] += sum(
                 len(parse_entry(*entry)) for entry in await hot.call("XRANGE", key, "-", "+")
             )
         elif kind in ("log", "backlog"):
-            held.entries[kind] += int(await hot.call("XLEN", key))
+            usage.entries[kind] += int(await hot.call("XLEN", key))
         elif kind == "refs":
-            held.entries[kind] += int(await hot.call("HLEN", key))
+            usage.entries[kind] += int(await hot.call("HLEN", key))
     info: bytes = await hot.call("INFO", "memory")
-    held.used = int(dict(_lines(info))["used_memory"])
-    return held
+    usage.used = int(dict(_lines(info))["used_memory"])
+    return usage
 
 
 def _lines(info: bytes) -> list[tuple[str, str]]:

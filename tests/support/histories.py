@@ -32,7 +32,7 @@ Call = list[Any]  # method, arguments, result
 
 @dataclasses.dataclass
 class History:
-    """One recorded life of a device."""
+    """The recorded calls of one device, from its creation."""
 
     name: str
     device: str
@@ -83,10 +83,13 @@ def event_of(event: Event) -> dict[str, Any]:
 
 
 def describe(state: ClientState) -> dict[str, Any]:
-    """Return what an application sees of a client."""
+    """Return the state of a client that an application can see."""
     return {
         "cursor": plain(state.cursor),
-        "outbox": [[deed.ref, camel(deed.stage.value.replace(" ", "_"))] for deed in state.outbox],
+        "outbox": [
+            [operation.ref, camel(operation.stage.value.replace(" ", "_"))]
+            for operation in state.outbox
+        ],
         "chats": [
             {
                 "chat": chat.id,
@@ -185,7 +188,7 @@ class RecordedState(ClientState):
         self._depth = 0
 
     def describe(self) -> None:
-        """Record what an application sees now."""
+        """Record the state that an application can see."""
         self.history.calls.append(["describe", [], describe(self)])
 
     def restart(self, bounds: Bounds, untaken: list[QueuedEvent]) -> RecordedState:
@@ -281,8 +284,8 @@ def replay(history: History) -> Iterator[tuple[Call, Any]]:
 
 def _call(state: ClientState, method: str, args: list[Any]) -> Any:
     match method, args:
-        case "do", [deed, now]:
-            return state.do(OutboxEntry(**deed), now)
+        case "do", [operation, now]:
+            return state.do(OutboxEntry(**operation), now)
         case "pause", [now, is_paused]:
             return state.pause(now, is_paused=is_paused)
         case "takeHistory", [page, is_newest, *before]:

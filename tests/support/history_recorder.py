@@ -44,13 +44,13 @@ class RecordingMachine(ClientMachine):
         self.session.to_client.append({**frame, **more})
 
     def reconnect(self) -> None:
-        """Lose the connection and all that was on its way."""
+        """Drop the connection with all frames in transit."""
         if self.session is not None:
             self.disconnect(is_late=False)
             self.flow(0, 0)
 
     def end(self) -> History:
-        """Heal everything, check the promises, and return the history."""
+        """End all faults, check the promises, and return the history."""
         self.teardown()
         assert isinstance(self.client, RecordedState)
         self.client.describe()
@@ -112,7 +112,7 @@ def record_random(seed: int) -> History:
     return machine.end()
 
 
-STEPS_OF_A_DAY: list[Callable[[RecordingMachine], Any]] = [
+FIXED_STEPS: list[Callable[[RecordingMachine], Any]] = [
     lambda m: m.send("a", "hot"),
     lambda m: m.flow(1, 0),
     lambda m: m.flow(0, 8),
@@ -140,7 +140,7 @@ STEPS_OF_A_DAY: list[Callable[[RecordingMachine], Any]] = [
 def record_reconnect(step: int, *, is_reload: bool) -> History:
     """Record a fixed sequence with a reconnect, or a reload, after one of its steps."""
     machine = RecordingMachine(f"{'reload' if is_reload else 'reconnect'} after step {step}")
-    for number, action in enumerate(STEPS_OF_A_DAY):
+    for number, action in enumerate(FIXED_STEPS):
         action(machine)
         machine.move_frames()
         if number == step:
@@ -154,7 +154,7 @@ def record_reconnect(step: int, *, is_reload: bool) -> History:
 
 def record_all() -> dict[str, str]:
     """Return the text of each file by its name."""
-    steps = range(len(STEPS_OF_A_DAY))
+    steps = range(len(FIXED_STEPS))
     return {
         "random.jsonl": dump([record_random(seed) for seed in range(SEEDS)]),
         "reconnects.jsonl": dump([record_reconnect(step, is_reload=False) for step in steps]),

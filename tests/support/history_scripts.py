@@ -1,4 +1,4 @@
-"""Scripted histories: what the server's model does not play, such as companions and moderation."""
+"""Scripted histories for features outside of the server model, such as companions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SESSION = "01KAJ5W3N0TBJ8QW6X1V7ZC2YD"
 
 
 class Script:
-    """A connected device that takes frames one by one."""
+    """A connected device that receives frames one by one."""
 
     def __init__(self, name: str, **bounds: int) -> None:
         self.state: RecordedState = start(name, **bounds)
@@ -93,9 +93,9 @@ def companions() -> History:
     script.connect()
     piece(4, "ld", end="done")
     piece(0, "", turn="t2")
-    piece(0, "", turn="t1")  # of the response before
+    piece(0, "", turn="t1")  # of the previous response
     piece(2, "b", turn="t2")
-    script.wait(11.0)  # nobody answers
+    script.wait(11.0)  # no response arrives
     piece(1, "a", turn="t2")
     script.take(type="turn", chat=SESSION, turn="", seq=0, index=0, text="", id=99)
     return script.end()

@@ -46,14 +46,14 @@ _CHANGES = {"edit", "delete", "react"}
 def forget_lost(story: Story) -> Story:
     """Return the story without the scenes excused by its losses."""
     losses = [scene.t for scene in story.scenes if isinstance(scene, Lost)]
-    if not losses:  # a new epoch alone withdraws entries read in an earlier stay; rule E checks it
+    if not losses:  # withdrawals without a loss are checked by rule E
         return Story(story.chats, story.devices, _without_withdrawn(story.scenes))
-    eras = _Eras(story, losses)
-    kept = [scene for old in story.scenes if (scene := eras.judge(old)) is not None]
+    losses_filter = _LossFilter(story, losses)
+    kept = [scene for old in story.scenes if (scene := losses_filter.apply(old)) is not None]
     return Story(story.chats, story.devices, _without_withdrawn(kept))
 
 
-class _Eras:
+class _LossFilter:
     """Reset times of each device after a loss, and the final history."""
 
     def __init__(self, story: Story, losses: list[float]) -> None:
@@ -120,11 +120,11 @@ class _Eras:
         final = self._of.get((answer.chat, answer.user, answer.ref))
         return final is None or final.mid != answer.mid
 
-    def judge(self, scene: Scene) -> Scene | None:
+    def apply(self, scene: Scene) -> Scene | None:
         """Return the scene, corrected if necessary, or None if a loss excuses it."""
         match scene:
             case Answered(code="") if scene.seq and self._is_moved(scene):
-                return self._judge_answer(scene)
+                return self._apply_to_answer(scene)
             case Told() if scene.t < self._end_of(scene.device):
                 return None if self._is_gone(scene.chat, scene.entry) else scene
             case Heard() if scene.t < self._end_of(scene.device):
@@ -136,7 +136,7 @@ class _Eras:
             case _:
                 return scene
 
-    def _judge_answer(self, answer: Answered) -> Answered | None:
+    def _apply_to_answer(self, answer: Answered) -> Answered | None:
         end = next((t for t in self._ends.get(answer.device, ()) if t > answer.t), None)
         if end is None or self._is_known_stored(answer, end):
             return answer
@@ -145,7 +145,7 @@ class _Eras:
         if final is not None:
             return msgspec.structs.replace(answer, seq=final.seq, ts=final.ts, mid=final.mid)
         code, asked = self._refused.get(key), self._asked.get(key)
-        if code == "not_found" and self._has_been_out(answer.user, answer.chat):
+        if code == "not_found" and self._was_removed(answer.user, answer.chat):
             return None
         is_change = asked is not None and asked.kind in _CHANGES
         target = self._at.get((answer.chat, asked.target)) if asked is not None else None
@@ -155,7 +155,7 @@ class _Eras:
             return None
         return answer
 
-    def _has_been_out(self, user: str, chat: str) -> bool:
+    def _was_removed(self, user: str, chat: str) -> bool:
         stays = self._stays.get(chat)
         return stays is not None and any(end is not None for _, end in stays.of.get(user, ()))
 

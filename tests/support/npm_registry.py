@@ -72,7 +72,7 @@ def open_registry(modules: Path, packed: dict[str, Path]) -> Iterator[Registry]:
     registry = Registry(modules, packed)
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        """Answers npm."""
+        """Answers requests of npm."""
 
         def do_GET(self) -> None:
             path = unquote(self.path).removeprefix("/")

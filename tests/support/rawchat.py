@@ -4,8 +4,7 @@
 protocol requires of a client: its cursor and the unanswered sends. `reconnect` resumes by cursor
 and retries the unanswered sends, in order, under the same `ref`.
 
-It is one long class because requests, received frames and kept state form one state that tests
-inspect.
+Connection, requests and kept state are one class, because they share the state that tests inspect.
 """
 
 from __future__ import annotations
@@ -33,10 +32,9 @@ from tests.support.observations import (
     Signalled,
     Started,
 )
+from tests.support.received_frames import Fields, ReceivedFrames
 from tests.support.recorder import Recorder, row_of
-from tests.support.wire import DEADLINE_S, Ended, Frame, RawSocket, close_payload, describe
-
-Fields = dict[str, Any]
+from tests.support.wire import DEADLINE_S, Ended, RawSocket, close_payload, describe
 
 
 class Failed(Exception):
@@ -60,10 +58,10 @@ class Pending:
     extra: Fields
     answer: asyncio.Future[Fields]  # the definite one
     attempt: asyncio.Future[Fields] | None = None  # of the last attempt
-    tried_at: float = 0.0
+    attempted_at: float = 0.0
 
 
-class RawChat:
+class RawChat(ReceivedFrames):
     """One device of a user. Use `start` or ``async with``; `stop` ends it."""
 
     def __init__(
@@ -76,26 +74,22 @@ class RawChat:
         recorder: Recorder | None = None,
         host: str = "127.0.0.1",
     ) -> None:
+        super().__init__(device or f"{user}-1")
         self.user = user
-        self.device = device or f"{user}-1"
         self.port = port
         self.host = host
         self.recorder = recorder or Recorder()
         self.cursor: tuple[str, int] | None = None
         self.large: dict[str, int] = {}  # chats without inbox events: chat → last seq
         self.welcome: Fields = {}
-        self.frames: list[Fields] = []  # all frames from the server, in order
         self.pending: dict[str, Pending] = {}  # by ref, in sending order
         self.unstored: dict[str, tuple[Pending, int]] = {}  # acked at a seq, not stored yet
         self.lost: list[Pending] = []  # acked in a previous epoch, not stored in it
-        self.ended: asyncio.Event = asyncio.Event()
-        self.close_frame: Frame | None = None
         self._token_of = token_of
         self._ws: RawSocket | None = None
         self._reader: asyncio.Task[None] | None = None
         self._ids = itertools.count(1)
         self._requests: dict[int, tuple[asyncio.Future[Fields], str | None]] = {}
-        self._news = asyncio.Condition()
         self._conn = 0
 
     # connection
@@ -174,9 +168,9 @@ class RawChat:
         """Retry every unanswered send, in order, under the same `ref`."""
         for pending in list(self.pending.values()):
             if pending.ref in self.pending:
-                await self._try(pending)
+                await self._send_attempt(pending)
 
-    async def offer_unstored(self) -> None:
+    async def resend_unstored(self) -> None:
         """Resend the messages that a reset found acked but not stored, under the same `ref`."""
         lost, self.lost = self.lost, []
         for old in lost:
@@ -246,7 +240,7 @@ class RawChat:
         answer = asyncio.get_running_loop().create_future()
         answer.add_done_callback(lambda future: future.cancelled() or future.exception())
         pending = self.pending[ref] = Pending(chat, ref, body, extra, answer)
-        await self._try(pending)
+        await self._send_attempt(pending)
         return pending
 
     async def say(self, chat: str, body: str, ref: str | None = None, **extra: Any) -> Fields:
@@ -276,15 +270,15 @@ class RawChat:
             frames += wire.build_frame(wire.TEXT, msgspec.json.encode(fields))
         await self._ws.write(frames)
 
-    async def _try(self, pending: Pending) -> None:
+    async def _send_attempt(self, pending: Pending) -> None:
         number = next(self._ids)
         future = asyncio.get_running_loop().create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._requests[number] = (future, pending.ref)
         pending.attempt = future
-        pending.tried_at = self.recorder.now()
+        pending.attempted_at = self.recorder.now()
         names = (self.user, self.device, self._conn, pending.chat, pending.ref, pending.body)
-        self.recorder.add(Sent(pending.tried_at, *names))
+        self.recorder.add(Sent(pending.attempted_at, *names))
         fields = {"chat": pending.chat, "ref": pending.ref, "body": pending.body, **pending.extra}
         try:
             await self.tell("send", id=number, **fields)
@@ -298,14 +292,13 @@ class RawChat:
             while True:
                 frame = await ws.recv(deadline_s=3600)
                 if frame.opcode == wire.TEXT:
-                    self._take(msgspec.json.decode(frame.payload))
+                    self._handle(msgspec.json.decode(frame.payload))
                 elif frame.opcode == wire.PING:
                     await ws.send(wire.PONG, frame.payload)
                 elif frame.opcode == wire.CLOSE:
                     self.close_frame = frame
                     await ws.send_ignoring_end(wire.CLOSE, frame.payload[:2])
-                async with self._news:
-                    self._news.notify_all()
+                await self.notify_waiters()
         except Ended:
             pass
         finally:
@@ -315,14 +308,13 @@ class RawChat:
                 if not future.done():
                     future.set_exception(Ended("the connection ended"))
             self.ended.set()
-            async with self._news:
-                self._news.notify_all()
+            await self.notify_waiters()
 
-    def _take(self, fields: Fields) -> None:
+    def _handle(self, fields: Fields) -> None:
         self.frames.append(fields)
         match fields["type"]:
             case "event":
-                self._take_event(fields)
+                self._handle_event(fields)
             case "signal" if "chat" in fields:
                 now = self.recorder.now()
                 self.recorder.add(Signalled(now, self.user, fields["chat"], fields["from"]))
@@ -352,11 +344,11 @@ class RawChat:
         now = self.recorder.now()
         self.recorder.add(Started(now, self.user, self.device, epoch, seq, tops))
 
-    def _take_event(self, event: Fields) -> None:
+    def _handle_event(self, event: Fields) -> None:
         if event["seq"] == 0:
             self.large[event["chat"]] = event["cs"]
             return
-        self._take_turn(event)
+        self._apply_transition(event)
         self.cursor = (event["epoch"], event["seq"])
         now, chat = self.recorder.now(), event["chat"]
         names = (self.user, self.device, event["epoch"], event["seq"], chat)
@@ -367,7 +359,7 @@ class RawChat:
             levels = (marks.get("read", 0), marks.get("received", 0))
             self.recorder.add(Marked(now, self.user, self.device, chat, marks["user"], *levels))
 
-    def _take_turn(self, event: Fields) -> None:
+    def _apply_transition(self, event: Fields) -> None:
         """Apply a large-chat transition: the chat became large for the user, or small again."""
         info = event.get("info", {})
         if info.get("large") and "since" in info:
@@ -412,67 +404,6 @@ class RawChat:
             else:
                 pending.answer.set_exception(Failed(fields))
 
-    # received frames
-
-    def of_type(self, type_: str, **wanted: Any) -> list[Fields]:
-        """Return the received frames of a type that have these fields."""
-        return [
-            frame
-            for frame in self.frames
-            if frame["type"] == type_ and all(frame.get(k) == v for k, v in wanted.items())
-        ]
-
-    def messages(self, chat: str | None = None) -> list[Fields]:
-        """Return the messages pushed so far, of one chat or of all."""
-        events = self.of_type("event", kind="message")
-        return [event["message"] for event in events if chat in (None, event["chat"])]
-
-    async def expect(
-        self,
-        condition: Callable[[RawChat], Any],
-        deadline_s: float = DEADLINE_S,
-        what: str = "",
-    ) -> Any:
-        """Wait until the condition, evaluated after each frame, is true; return its value."""
-        try:
-            async with asyncio.timeout(deadline_s), self._news:
-                await self._news.wait_for(lambda: condition(self))
-        except TimeoutError:
-            last = "\n  ".join(repr(frame)[:300] for frame in self.frames[-8:])
-            end = f", ended ({self.close_frame})" if self.ended.is_set() else ""
-            raise AssertionError(
-                f"{self.device}{end}: {what or 'condition'} not true in {deadline_s:g} s;"
-                f" the last frames were\n  {last}"
-            ) from None
-        return condition(self)
-
-    async def expect_frame(
-        self, type_: str, deadline_s: float = DEADLINE_S, **wanted: Any
-    ) -> Fields:
-        """Wait for a frame of a type with these fields, and return the first."""
-        found: list[Fields] = await self.expect(
-            lambda chat: chat.of_type(type_, **wanted), deadline_s, f"{type_} {wanted}"
-        )
-        return found[0]
-
-    async def expect_bodies(
-        self, chat: str, bodies: list[str], deadline_s: float = DEADLINE_S
-    ) -> None:
-        """Wait until a chat has exactly the messages with these bodies, in this order."""
-        await self.expect(lambda me: len(me.messages(chat)) >= len(bodies), deadline_s)
-        assert [message["body"] for message in self.messages(chat)] == bodies
-
-    async def expect_close(self, code: int, deadline_s: float = DEADLINE_S) -> Fields | None:
-        """Wait for the server's close with this code; return the `bye` before it, if any."""
-        try:
-            async with asyncio.timeout(deadline_s):
-                await self.ended.wait()
-        except TimeoutError:
-            raise AssertionError(f"{self.device}: no close {code} in {deadline_s:g} s") from None
-        assert self.close_frame is not None, "the connection ended without a close frame"
-        assert self.close_frame.close_code == code, describe(self.close_frame)
-        return self.frames[-1] if self.frames and self.frames[-1]["type"] == "bye" else None
-
     # reads for the checker
 
     async def read_page(self, chat: str, **window: Any) -> Fields:
@@ -490,15 +421,15 @@ class RawChat:
         """Read a chat's whole history, page by page, and record it as final."""
         rows: list[Row] = []
         while True:
-            page = await self._read_page_patiently(chat, rows[-1].seq if rows else 0, limit)
+            page = await self._read_page_with_retries(chat, rows[-1].seq if rows else 0, limit)
             rows += [row_of(message) for message in page["messages"]]
             if not page["more"]:
                 break
-            assert page["messages"], "a page with more behind it is empty"
+            assert page["messages"], "a page is empty although there are more"
         self.recorder.add(FinalHistory(self.recorder.now(), self.user, chat, tuple(rows)))
         return tuple(rows)
 
-    async def _read_page_patiently(self, chat: str, after: int, limit: int) -> Fields:
+    async def _read_page_with_retries(self, chat: str, after: int, limit: int) -> Fields:
         """Request a history page; retry temporary errors until the deadline, as clients do."""
         async with asyncio.timeout(DEADLINE_S):
             while True:

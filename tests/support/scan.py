@@ -1,4 +1,4 @@
-"""All data stored by a stack, read without our own code: to search for leaked secrets."""
+"""All data stored by a stack, read without the product's code, to search for leaked secrets."""
 
 from __future__ import annotations
 

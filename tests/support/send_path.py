@@ -1,7 +1,7 @@
 """The gateway's send path without sockets, event loop and Redis: bytes in, bytes out.
 
 The classes from the connection to the script call are real. `Loop`, `Transport` and `Hot` replace
-what is around them by the least that works.
+their environment by minimal stubs.
 
     python -m tests.support.send_path SEEDS STEPS
 
@@ -74,18 +74,18 @@ class Timer:
     """A timer that never fires."""
 
     def cancel(self) -> None:
-        """There is nothing to cancel."""
+        """Do nothing."""
 
 
 class Task:
     """A task that never runs."""
 
     def add_done_callback(self, call: object) -> None:
-        """It never ends."""
+        """Do nothing: the task never ends."""
 
 
 class Transport:
-    """A socket that keeps what was written since `take`."""
+    """A socket that buffers written data until `take`."""
 
     def __init__(self) -> None:
         self._written: list[bytes] = []
@@ -100,7 +100,7 @@ class Transport:
         return False
 
     def close(self) -> None:
-        """The peer gets the reason in the close frame."""
+        """Do nothing."""
 
     def take(self) -> bytes:
         """Return what was written since the last call."""

@@ -1,7 +1,7 @@
 """Lifetime of the servers that session fixtures start: until the last test of their folder.
 
-Idle servers of finished folders took 80 % of a core by the middle of a run. The tests are ordered
-by folder (`tests/conftest.py`), so none of them is needed again.
+Tests are ordered by folder (`tests/conftest.py`), so the servers of a finished folder are not
+needed again. Without this, idle servers took 80 % of a core by the middle of a run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def group_of(item: pytest.Item) -> tuple[str, ...]:
 
 
 class ServerLifetime:
-    """A plugin: pytest calls the hooks of a conftest for no session fixture."""
+    """Pytest plugin: hooks in a conftest are not called for session fixtures."""
 
     def __init__(self) -> None:
         self._started: dict[pytest.FixtureDef[object], pytest.FixtureRequest] = {}

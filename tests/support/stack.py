@@ -86,9 +86,9 @@ class _Logged(Server):
     @property
     def is_ready(self) -> bool:
         """True once this start has completed."""
-        return self.ready_line in self.said()
+        return self.ready_line in self.output()
 
-    def said(self) -> bytes:
+    def output(self) -> bytes:
         """Return the output since the last start."""
         return self.log_path.read_bytes()[self._log_start :]
 
@@ -120,7 +120,7 @@ class Stack:
         options = ("--index-lag-ms", "0", "0")
         self.limits = Server(aws_limits_launch(folder / "limits", free_port(), target, *options))
         self.is_limited = is_limited  # processes reach DynamoDB through the limits of AWS
-        self.is_spoiled = False  # a test broke it permanently: the next test needs a new one
+        self.is_broken = False  # broken permanently by a test: the next test needs a new stack
         self.gateways: list[Server] = []
         self.apis: list[Server] = []
         self.workers: dict[str, Server] = {}
@@ -370,13 +370,13 @@ def start(server: Server) -> Server:
         try:
             return server.start()
         except ConfigError:
-            if time.monotonic() > give_up or not _was_held_up(server):
+            if time.monotonic() > give_up or not _has_timed_out(server):
                 raise
 
 
-def _was_held_up(server: Server) -> bool:
-    said = server.tail(lines_max=3)
-    return "no response" in said or "timed out" in said
+def _has_timed_out(server: Server) -> bool:
+    output = server.tail(lines_max=3)
+    return "no response" in output or "timed out" in output
 
 
 async def bring_up(server: Server) -> None:
@@ -396,20 +396,20 @@ async def bring_up(server: Server) -> None:
 
     has_ended = False
 
-    async def is_over() -> bool:
+    async def is_ready_or_ended() -> bool:
         nonlocal has_ended
         # Checked first: a process that was ready may have ended since, as intended by a test.
         if await asyncio.to_thread(launch.is_ready):
             return True
         process = server.process
         if process is None or process.poll() is not None:
-            has_ended = not _was_held_up(server)
+            has_ended = not _has_timed_out(server)
             if not has_ended:
                 begin()
         return has_ended
 
     begin()
-    await eventually(is_over, deadline_s=START_S, what=f"{launch.name} is ready")
+    await eventually(is_ready_or_ended, deadline_s=START_S, what=f"{launch.name} is ready")
     assert not has_ended, f"{launch.name} ended:\n{server.tail()}"
 
 
@@ -431,7 +431,7 @@ def _with_env(launch: Launch, env: dict[str, str]) -> Launch:
 
 
 def dynamodb_client(endpoint: str) -> Any:
-    """Return a database client that shares no code with ours."""
+    """Return a database client without the product's code."""
     return boto3.client(
         "dynamodb",
         endpoint_url=endpoint,
@@ -443,7 +443,7 @@ def dynamodb_client(endpoint: str) -> Any:
 
 
 def read_partition(endpoint: str, table: str, key: str, value: str) -> list[dict[str, Any]]:
-    """Return all items under a partition key, read without our own code."""
+    """Return all items under a partition key, read without the product's code."""
     client = dynamodb_client(endpoint)
     pages = client.get_paginator("query").paginate(
         TableName=table,
@@ -483,7 +483,7 @@ def open_stack(
     `is_limited`: DynamoDB refuses as AWS does (`chatserver.dev.aws_limits`).
     """
     leaked = [name for name in os.environ if name.startswith("CHAT_")]
-    assert not leaked, f"settings leak in: {leaked}"
+    assert not leaked, f"the environment has settings: {leaked}"
     stack = Stack(folder, fsync, env or {}, is_limited=is_limited)
     try:
         stack.start_servers()

@@ -66,18 +66,18 @@ def check_story(story: Story) -> list[Violation]:
     return [*found, *(violation for rule in _RULES_OF_ALL for violation in rule(whole))]
 
 
-def find_untold(story: Story, logs: dict[str, tuple[Shown, ...]]) -> list[Violation]:
+def find_undelivered_entries(story: Story, logs: dict[str, tuple[Shown, ...]]) -> list[Violation]:
     """Return the deliveries that are still missing, for polling."""
     scenes = [*story.scenes, *(Stored(chat, log) for chat, log in logs.items())]
     index = StoryIndex(forget_lost(Story(story.chats, story.devices, scenes)))
-    return list(_is_untold(index))
+    return list(_is_undelivered(index))
 
 
 def _name(chat: str, entry: Shown) -> str:
     return f"{entry.kind} {entry.sender}/{entry.ref} at {chat}#{entry.seq}"
 
 
-def _is_void(index: StoryIndex) -> Iterator[Violation]:
+def _find_void(index: StoryIndex) -> Iterator[Violation]:
     if not index.done:
         yield Violation("VOID", "nothing was acked")
     finals = {(s.user, s.chat) for s in index.story.scenes if isinstance(s, Final)}
@@ -140,9 +140,9 @@ def _is_not_once(index: StoryIndex) -> Iterator[Violation]:
             key = (chat, entry.sender, entry.ref)
             asked = index.asked.get(key)
             if asked is None:
-                yield Violation("P2", f"{_name(chat, entry)} was never asked for")
+                yield Violation("P2", f"{_name(chat, entry)} was never requested")
             elif ENTRY_OF.get(asked.kind) != entry.kind:
-                yield Violation("P2", f"{_name(chat, entry)} was asked for as {asked.kind}")
+                yield Violation("P2", f"{_name(chat, entry)} was requested as {asked.kind}")
             elif (asked.target or None) != entry.target:
                 yield Violation("P2", f"{_name(chat, entry)} has another target: {entry.target}")
             if (
@@ -151,10 +151,10 @@ def _is_not_once(index: StoryIndex) -> Iterator[Violation]:
                 and not _may_be_both(index, entry, chat)
             ):
                 code = index.refused[key].code
-                yield Violation("P2", f"{_name(chat, entry)} was refused for good ({code})")
+                yield Violation("P2", f"{_name(chat, entry)} was refused permanently ({code})")
             before = places.setdefault(key[1:], entry.seq)
             if before != entry.seq:
-                yield Violation("P2", f"{_name(chat, entry)} stands at #{before}, too")
+                yield Violation("P2", f"{_name(chat, entry)} is also at #{before}")
 
 
 def _may_be_both(index: StoryIndex, entry: Shown, chat: str) -> bool:
@@ -163,9 +163,9 @@ def _may_be_both(index: StoryIndex, entry: Shown, chat: str) -> bool:
     A former member receives no confirmation of a change: the chat does not exist for them.
     """
     log, stays = index.logs[chat], index.of(chat)
-    went = any(not stays.covers(entry.sender, e.seq) for e in log[entry.seq :])
+    was_removed = any(not stays.covers(entry.sender, e.seq) for e in log[entry.seq :])
     has_left = stays.open_since(entry.sender) is None
-    return entry.kind in {"member", "update"} and (went or has_left)
+    return entry.kind in {"member", "update"} and (was_removed or has_left)
 
 
 def _is_out_of_order(index: StoryIndex) -> Iterator[Violation]:
@@ -173,7 +173,7 @@ def _is_out_of_order(index: StoryIndex) -> Iterator[Violation]:
         seqs = [entry.seq for entry in log]
         if not is_contiguous([0, *seqs]):
             holes = missing_seqs(seqs)
-            yield Violation("P3", f"DynamoDB: {chat} is not 1..{max(seqs)}, it lacks {holes}")
+            yield Violation("P3", f"DynamoDB: {chat} is not 1..{max(seqs)}, {holes} are missing")
         for at in not_rising(entry.ts for entry in log):
             yield Violation("P3", f"{_name(chat, log[at])} is not later than {log[at - 1].seq}")
     for where, chat, entry in _sightings(index):
@@ -189,7 +189,7 @@ def _sightings(index: StoryIndex) -> Iterator[tuple[str, str, Shown]]:
     for scene in index.story.scenes:
         match scene:
             case Told():
-                yield f"told to {scene.device}", scene.chat, scene.entry
+                yield f"delivery to {scene.device}", scene.chat, scene.entry
             case Final():
                 for entry in scene.entries:
                     yield f"history of {scene.user}", scene.chat, entry
@@ -200,7 +200,7 @@ def _sightings(index: StoryIndex) -> Iterator[tuple[str, str, Shown]]:
                 pass
 
 
-def _is_told_wrongly(index: StoryIndex) -> Iterator[Violation]:
+def _is_delivered_wrongly(index: StoryIndex) -> Iterator[Violation]:
     for (user, device, chat), steps in sorted(index.told.items()):
         last, seen = 0, set[int]()
         for step in steps:
@@ -215,28 +215,30 @@ def _is_told_wrongly(index: StoryIndex) -> Iterator[Violation]:
             elif not step.is_read:
                 seq = step.entry.seq
                 is_again = seq in seen
-                if is_again and _may_come_again(index, user, device, step.entry, chat):
+                if is_again and _may_be_repeated(index, user, device, step.entry, chat):
                     continue
                 if is_again:
-                    yield Violation("P4", f"{device} was told {_name(chat, step.entry)} twice")
+                    yield Violation("P4", f"{device} received {_name(chat, step.entry)} twice")
                 elif seq < last:
-                    text = f"{device} was told {_name(chat, step.entry)} after #{last}"
+                    text = f"{device} received {_name(chat, step.entry)} after #{last}"
                     yield Violation("P4", text)
                 seen.add(seq)
                 last = max(last, seq)
 
 
-def _may_come_again(index: StoryIndex, user: str, device: str, entry: Shown, chat: str) -> bool:
-    """Return whether a bare device may receive an entry of an ended membership again after a reset.
+def _may_be_repeated(index: StoryIndex, user: str, device: str, entry: Shown, chat: str) -> bool:
+    """Return whether a device may receive an entry again after a reset.
 
-    Redis may have lost that the entry by which the user left was delivered, with those before it.
-    No snapshot names a chat that one is not in, so the device has no place there to compare with.
+    This applies to devices at the protocol level and entries of an ended membership.
+
+    Redis may have lost that the entry that removed the user and those before it were delivered. A
+    snapshot has no position in a chat that the user is not in, so the device cannot detect repeats.
     """
-    is_bare = device.endswith("-raw") and device in index.restarted
-    return is_bare and index.of(chat).has_ended(user, entry.seq)
+    is_raw = device.endswith("-raw") and device in index.restarted
+    return is_raw and index.of(chat).has_ended(user, entry.seq)
 
 
-def _is_untold(index: StoryIndex) -> Iterator[Violation]:
+def _is_undelivered(index: StoryIndex) -> Iterator[Violation]:
     for chat, log in index.logs.items():
         stays = index.of(chat)
         for user, devices in sorted(index.story.devices.items()):
@@ -248,14 +250,16 @@ def _is_untold(index: StoryIndex) -> Iterator[Violation]:
                     # from history.
                     since = stays.open_since(user)
                     wanted = {seq for seq in due if since is not None and seq >= since}
-                told = {s.entry.seq for s in index.told[user, device, chat] if isinstance(s, Told)}
-                for seq in sorted(wanted - told):
+                delivered = {
+                    s.entry.seq for s in index.told[user, device, chat] if isinstance(s, Told)
+                }
+                for seq in sorted(wanted - delivered):
                     entry = index.at(chat, seq)
                     assert entry is not None
-                    yield Violation("P4", f"{device} was never told {_name(chat, entry)}")
+                    yield Violation("P4", f"{device} never received {_name(chat, entry)}")
 
 
-def _is_torn(index: StoryIndex) -> Iterator[Violation]:
+def _has_incomplete_history(index: StoryIndex) -> Iterator[Violation]:
     for scene in index.story.scenes:
         if isinstance(scene, Final):
             stays = index.of(scene.chat)
@@ -264,8 +268,8 @@ def _is_torn(index: StoryIndex) -> Iterator[Violation]:
             wanted = [e.seq for e in log if is_member and stays.covers(scene.user, e.seq)]
             got = [entry.seq for entry in scene.entries]
             if got != wanted:
-                lack, surplus = sorted(set(wanted) - set(got)), sorted(set(got) - set(wanted))
-                text = f"history of {scene.chat} for {scene.user}: lacks {lack}, has {surplus}"
+                missing, surplus = sorted(set(wanted) - set(got)), sorted(set(got) - set(wanted))
+                text = f"history of {scene.chat} for {scene.user}: lacks {missing}, has {surplus}"
                 yield Violation("P6", text)
 
 
@@ -287,13 +291,15 @@ def _is_leaked(index: StoryIndex) -> Iterator[Violation]:
         stays = index.of(scene.chat)
         for seq in seqs:
             if not stays.covers(scene.user, seq):
-                yield Violation("P7", f"{scene.chat}#{seq} reached {where}, no member there")
+                yield Violation(
+                    "P7", f"{scene.chat}#{seq} reached {where}, who was not a member then"
+                )
     for chat, log in index.logs.items():
         for entry in log:
             if not index.of(chat).covers(entry.sender, entry.seq):
-                yield Violation("P7", f"{_name(chat, entry)} is from one who is no member there")
+                yield Violation("P7", f"{_name(chat, entry)} is from a non-member")
             if entry.kind in {"edit", "delete"} and not _may_change(index, chat, entry):
-                yield Violation("P7", f"{_name(chat, entry)} changes what is not the sender's")
+                yield Violation("P7", f"{_name(chat, entry)} changes a message of another user")
 
 
 def _may_change(index: StoryIndex, chat: str, entry: Shown) -> bool:
@@ -303,7 +309,7 @@ def _may_change(index: StoryIndex, chat: str, entry: Shown) -> bool:
     return is_own or (entry.kind == "delete" and entry.sender == owner)
 
 
-def _is_folded_wrongly(index: StoryIndex) -> Iterator[Violation]:
+def _has_wrong_content(index: StoryIndex) -> Iterator[Violation]:
     wanted = {chat: index.messages(chat) for chat in index.logs}
     for scene in index.story.scenes:
         match scene:
@@ -375,7 +381,7 @@ def _is_watermark_wrong(index: StoryIndex) -> Iterator[Violation]:
                     yield Violation("S", f"{text} of {len(index.logs[scene.chat])}")
             # Former members receive nothing more from the chat.
             case Unstored(refs=refs) if refs and index.of(scene.chat).open_since(scene.user):
-                text = f"{scene.device} never heard that {list(refs[:5])} of {scene.chat}"
+                text = f"{scene.device} was never notified that {list(refs[:5])} of {scene.chat}"
                 yield Violation("S", f"{text} are stored ({len(refs)})")
             case _:
                 pass
@@ -432,7 +438,9 @@ def _is_pushed_wrongly(index: StoryIndex) -> Iterator[Violation]:
         entry = index.at(push.chat, push.seq)
         if entry is None or entry.ts != push.ts:
             if not losses:
-                yield Violation("I13", f"{push.user} was pushed {push.chat}#{push.seq}: not there")
+                yield Violation(
+                    "I13", f"{push.user} was pushed {push.chat}#{push.seq}, which does not exist"
+                )
             continue
         pushed.add((push.user, push.chat, push.seq))
         if entry.sender == push.user or not index.of(push.chat).covers(push.user, push.seq):
@@ -456,7 +464,7 @@ def _is_pushed_wrongly(index: StoryIndex) -> Iterator[Violation]:
                 yield Violation("I13", f"{scene.user} was never pushed {chat}#{newest[-1]}")
 
 
-def _is_page_torn(index: StoryIndex) -> Iterator[Violation]:
+def _has_incomplete_page(index: StoryIndex) -> Iterator[Violation]:
     for scene in index.story.scenes:
         if isinstance(scene, Page):
             seqs = list(scene.seqs)
@@ -465,19 +473,19 @@ def _is_page_torn(index: StoryIndex) -> Iterator[Violation]:
 
 
 _RULES = (
-    _is_void,
+    _find_void,
     _is_lost,
     _is_not_once,
     _is_out_of_order,
-    _is_told_wrongly,
-    _is_untold,
-    _is_torn,
+    _is_delivered_wrongly,
+    _is_undelivered,
+    _has_incomplete_history,
     _is_leaked,
-    _is_folded_wrongly,
+    _has_wrong_content,
     _is_unread,
     _is_mark_wrong,
     _is_count_wrong,
     _is_pushed_wrongly,
 )
 # These rules need the losses as well.
-_RULES_OF_ALL = (_is_page_torn, _is_never_restarted, _is_watermark_wrong)
+_RULES_OF_ALL = (_has_incomplete_page, _is_never_restarted, _is_watermark_wrong)

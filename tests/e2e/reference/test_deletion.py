@@ -47,7 +47,7 @@ def use_everything(deployment: Deployment, ann: User, ben: User, word: str) -> d
     theirs = ben.post("/v1/me/posts", {"content": "ben posts"})["id"]
     chats = {"direct": ann.open_direct(ben), "group": ann.create_group(ben)}
     for chat in chats.values():
-        bens = ben.send(chat, "said by ben")
+        bens = ben.send(chat, "sent by ben")
         ann.put(f"/v1/chats/{chat}/messages/{bens['seq']}/report", {"reason": f"why {word}"})
         ann.put(f"/v1/me/favorites/messages/{chat}/{bens['seq']}")
         first = ann.send(chat, f"first {word}")
@@ -150,7 +150,7 @@ def test_erased_user_and_deleted_tenant_are_found_in_no_store(
 
         ann, ben = deployment.add_user("ann"), deployment.add_user(f"ben-{mark}")
         chats = use_everything(deployment, ann, ben, word)
-        late = ben.send(chats["group"], f"said by ben {mark}")
+        late = ben.send(chats["group"], f"sent by ben {mark}")
         wait_for(lambda: ann.get("/v1/search", q=word)["items"], "the messages are indexed")
         wait_for_all_tiers(deployment)
         ann.post("/v1/me/export")
@@ -176,8 +176,8 @@ def test_erased_user_and_deleted_tenant_are_found_in_no_store(
         texts = [
             each["body"] for each in ben.get(f"/v1/chats/{chats['group']}/messages")["messages"]
         ]
-        assert [text for text in texts if text] == ["said by ben", f"said by ben {mark}"]
-        assert texts[late["seq"] - 1] == f"said by ben {mark}", "positions of messages are kept"
+        assert [text for text in texts if text] == ["sent by ben", f"sent by ben {mark}"]
+        assert texts[late["seq"] - 1] == f"sent by ben {mark}", "positions of messages are kept"
 
         done = deployment.run("tenants", "delete", tenant, "--confirm", tenant)
 

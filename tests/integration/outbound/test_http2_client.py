@@ -200,7 +200,7 @@ async def test_http2_dead_connection_is_detected_before_the_next_request(
     monkeypatch.setattr("chatserver.outbound.http2_connection.PING_S", 0.2)
     async with open_http2(service.url, SETTINGS) as client:
         await post(client)
-        service.go_deaf()
+        service.ignore_data()
         with pytest.raises(Unavailable) as failed:
             await post(client, timeout_s=0.2)
         assert not isinstance(failed.value, NotReached)

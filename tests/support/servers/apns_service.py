@@ -49,9 +49,9 @@ class _Connection(asyncio.Protocol):
         self.service = service
         self.core = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
         self.requests: dict[int, tuple[dict[str, str], bytearray]] = {}
-        self.answering: set[asyncio.Task[None]] = set()
+        self.reply_tasks: set[asyncio.Task[None]] = set()
         self.transport: asyncio.Transport
-        self.is_deaf = False
+        self.is_ignoring_data = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -63,11 +63,11 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.service.connections.remove(self)
-        for task in self.answering:
+        for task in self.reply_tasks:
             task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        if self.is_deaf:
+        if self.is_ignoring_data:
             return
         for event in self.core.receive_data(data):
             match event:
@@ -80,8 +80,8 @@ class _Connection(asyncio.Protocol):
                         self.core.acknowledge_received_data(size, event.stream_id)
                 case events.StreamEnded():
                     task = asyncio.create_task(self.answer(event.stream_id))
-                    self.answering.add(task)
-                    task.add_done_callback(self.answering.discard)
+                    self.reply_tasks.add(task)
+                    task.add_done_callback(self.reply_tasks.discard)
         self.flush()
 
     async def answer(self, stream: int) -> None:
@@ -148,10 +148,10 @@ class ApnsService:
             if is_over:
                 one.transport.close()
 
-    def go_deaf(self) -> None:
+    def ignore_data(self) -> None:
         """Ignore all data of the open connections, like a broken network path."""
         for one in self.connections:
-            one.is_deaf = True
+            one.is_ignoring_data = True
 
     def drop(self) -> None:
         """Abort all connections."""

@@ -94,7 +94,7 @@ class DynamoProxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def met(self, kind: type[Any]) -> list[Call]:
+    def calls_with(self, kind: type[Any]) -> list[Call]:
         """Return the calls that got a fault of this kind."""
         return [call for call, fault in self.calls if isinstance(fault, kind)]
 

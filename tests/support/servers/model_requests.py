@@ -60,12 +60,14 @@ def check_completion_request(body: dict[str, Any]) -> None:
     checked = _completion().validate_python(body)
     _iterate(checked)
     assert set(body) <= set(CompletionCreateParamsStreaming.__annotations__)
-    calls = [call["id"] for said in body["messages"] for call in said.get("tool_calls", ())]
-    assert calls == [said["tool_call_id"] for said in body["messages"] if said["role"] == "tool"]
+    calls = [call["id"] for message in body["messages"] for call in message.get("tool_calls", ())]
+    assert calls == [
+        message["tool_call_id"] for message in body["messages"] if message["role"] == "tool"
+    ]
 
 
 def _iterate(value: Any) -> None:
-    """Iterate what pydantic validates only then."""
+    """Consume iterators, which pydantic validates lazily."""
     if isinstance(value, dict):
         for each in value.values():
             _iterate(each)

@@ -17,7 +17,7 @@ from chatserver.hot.redis.keys import SLOTS, slot_of
 from tests.support.servers.processes import free_port
 
 NODE_TIMEOUT_MS = 800
-PATIENT_MS = 30_000
+LONG_NODE_TIMEOUT_MS = 30_000
 _OPTIONS = {
     "cluster-enabled": "yes",
     "cluster-config-file": "nodes.conf",
@@ -39,8 +39,8 @@ class ClusterNode:
         while not (port + 10_000 < 32_000 and is_port_free(port + 10_000)):
             port = free_port()  # the cluster bus is 10,000 above
         launch = redis_launch(folder / f"redis-{port}", port, appendonly="no")
-        more = [word for name, value in _OPTIONS.items() for word in (f"--{name}", value)]
-        self.server = Server(dataclasses.replace(launch, argv=[*launch.argv, *more]))
+        options = [arg for name, value in _OPTIONS.items() for arg in (f"--{name}", value)]
+        self.server = Server(dataclasses.replace(launch, argv=[*launch.argv, *options]))
         self.port = port
         self.admin: Any = redis.Redis(host=HOST, port=port, socket_timeout=20)
         self.admin.response_callbacks.clear()
@@ -50,9 +50,9 @@ class ClusterNode:
         """Its node id in the cluster."""
         return str(self.ask("CLUSTER", "MYID").decode())
 
-    def ask(self, *words: Any) -> Any:
+    def ask(self, *args: Any) -> Any:
         """Send a command and return the raw answer."""
-        return self.admin.execute_command(*words)
+        return self.admin.execute_command(*args)
 
     def info(self, section: str) -> dict[str, str]:
         """Return a section of INFO."""
@@ -94,17 +94,19 @@ class RedisCluster:
             node.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
             for other in self.nodes[:number]:
                 node.ask("CLUSTER", "MEET", HOST, other.port)
-        self.wait(lambda: all(self._is_known(node) for node in self.nodes), "all have met")
+        self.wait(
+            lambda: all(self._is_known(node) for node in self.nodes), "all nodes know each other"
+        )
         for master, replica in zip(masters, replicas, strict=False):
             replica.ask("CLUSTER", "REPLICATE", master.id)
-        self.wait_whole()
+        self.wait_until_whole()
 
     def _is_known(self, node: ClusterNode) -> bool:
         lines = node.ask("CLUSTER", "NODES").decode().splitlines()
         met = [line for line in lines if "handshake" not in line and " connected" in line]
         return len(met) == len(self.nodes)
 
-    def wait_whole(self) -> None:
+    def wait_until_whole(self) -> None:
         """Wait until every slot is served and every replica is connected."""
         self.wait(lambda: all(self._is_whole(node) for node in self.nodes), "the cluster is whole")
 
@@ -183,17 +185,17 @@ class RedisCluster:
 
     # failover
 
-    def be_hasty(self) -> None:
-        """Use the short node timeout: a dead master is replaced quickly, as is a stalled one."""
-        self._take_for_dead_after(NODE_TIMEOUT_MS)
+    def use_short_node_timeout(self) -> None:
+        """Use the short node timeout: a dead or stalled master is replaced quickly."""
+        self._set_node_timeout(NODE_TIMEOUT_MS)
 
-    def be_patient(self) -> None:
-        """Use a long node timeout: no stalled node is declared dead, and the cluster is healthy."""
-        self.wait_whole()
-        self._take_for_dead_after(PATIENT_MS)
-        self.wait_whole()
+    def use_long_node_timeout(self) -> None:
+        """Use a long node timeout, so that a stalled node is not declared dead."""
+        self.wait_until_whole()
+        self._set_node_timeout(LONG_NODE_TIMEOUT_MS)
+        self.wait_until_whole()
 
-    def _take_for_dead_after(self, timeout_ms: int) -> None:
+    def _set_node_timeout(self, timeout_ms: int) -> None:
         for node in self.nodes:
             node.ask("CONFIG", "SET", "cluster-node-timeout", timeout_ms)
 
@@ -202,12 +204,15 @@ class RedisCluster:
         master.ask("ACL", "SETUSER", "default", "-psync", "-sync")
         replica = self.replica_of(master)
         master.ask("CLIENT", "KILL", "TYPE", "replica")
-        self.wait(lambda: replica.info("replication")["master_link_status"] == "down", "cut off")
+        self.wait(
+            lambda: replica.info("replication")["master_link_status"] == "down",
+            "the replica is disconnected",
+        )
 
-    def mend_replication(self, master: ClusterNode) -> None:
+    def restore_replication(self, master: ClusterNode) -> None:
         """Restore replication from a master, and wait until it is connected."""
         master.ask("ACL", "SETUSER", "default", "+psync")
-        self.wait_whole()
+        self.wait_until_whole()
         # Last: a replica that was just refused PSYNC would use SYNC, like before Redis 2.8. Such a
         # replica acknowledges nothing, and WAIT would block forever.
         master.ask("ACL", "SETUSER", "default", "+sync")
@@ -219,7 +224,8 @@ class RedisCluster:
             int(master.info("replication")["master_repl_offset"]),
         )
         self.wait(
-            lambda: int(replica.info("replication")["slave_repl_offset"]) >= sent, "replicated"
+            lambda: int(replica.info("replication")["slave_repl_offset"]) >= sent,
+            "the replica has all data",
         )
 
     def replica_of(self, master: ClusterNode) -> ClusterNode:

@@ -112,7 +112,7 @@ class StreamServer:
         """Answer the next calls of an operation with an error."""
         self._faults.setdefault(operation, []).extend([Refused(code, status)] * times)
 
-    def expire_places(self) -> None:
+    def expire_iterators(self) -> None:
         """Expire all iterators issued so far."""
         self._age += 1
 
@@ -206,7 +206,10 @@ class StreamServer:
             }[operation]
             status, answer = 200, handle(body)
         except Refused as exc:
-            status, answer = exc.status, {"__type": ERRORS + exc.code, "message": "told to"}
+            status, answer = (
+                exc.status,
+                {"__type": ERRORS + exc.code, "message": "requested by the test"},
+            )
         return web.Response(
             body=json.dumps(answer).encode(),
             status=status,

@@ -29,7 +29,7 @@ from tests.support.story import (
     dump_story,
     load_story,
 )
-from tests.support.storycheck import check_story, find_untold
+from tests.support.storycheck import check_story, find_undelivered_entries
 from tests.unit.support.good_story import CHOICES, make_story
 from tests.unit.support.planted_faults import (
     FAULTS,
@@ -152,11 +152,11 @@ def test_story_dumped_and_loaded_is_equal(good: Story) -> None:
 def test_find_untold_reports_undelivered_entries(good: Story) -> None:
     """Tests use it to wait until every entry is delivered."""
     logs = {scene.chat: scene.entries for scene in all_of(good, Stored)}
-    assert not find_untold(good, logs)
+    assert not find_undelivered_entries(good, logs)
 
     good.scenes.remove(delivery_in(good))
 
-    assert [violation.rule for violation in find_untold(good, logs)] == ["P4"]
+    assert [violation.rule for violation in find_undelivered_entries(good, logs)] == ["P4"]
 
 
 def test_check_device_that_started_over_may_read_instead_of_receive(good: Story) -> None:

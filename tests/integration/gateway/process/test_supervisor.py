@@ -165,7 +165,7 @@ async def test_killed_process_is_replaced_and_others_are_not_affected(
 
 def find_process(fleet: Fleet, gateway: str) -> psutil.Process:
     """Return the process with a name, from its `gateway.ready` log event."""
-    for line in fleet.said().splitlines():
+    for line in fleet.output().splitlines():
         if b'"gateway.ready"' in line and gateway.encode() in line:
             return psutil.Process(json.loads(line)["pid"])
     raise AssertionError(f"no process logged gateway.ready as {gateway}")
@@ -218,12 +218,12 @@ async def test_sighup_replaces_every_process_without_downtime(
     before = await get_gateway_names(fleet.port)
     connections = ConnectionLoop(fleet.port)
     connecting = asyncio.create_task(connections.run())
-    restarts = fleet.said().count(b"gateways.restarted")
+    restarts = fleet.output().count(b"gateways.restarted")
 
     fleet.send_signal(signal.SIGHUP)
 
     await eventually(
-        lambda: fleet.said().count(b"gateways.restarted") > restarts, START_DEADLINE_S, "restarted"
+        lambda: fleet.output().count(b"gateways.restarted") > restarts, START_DEADLINE_S, "restarted"
     )
     served_meanwhile = connections.served
     await eventually(lambda: connections.served > 20)
@@ -257,10 +257,10 @@ async def test_rolling_restart_with_an_invalid_setting_keeps_the_running_process
 
     file.write_text("[gateway]\nsessions_per_user_max = 'many'\n")
     fleet.send_signal(signal.SIGHUP)
-    await eventually(lambda: b"gateways.restart_given_up" in fleet.said(), START_DEADLINE_S)
+    await eventually(lambda: b"gateways.restart_given_up" in fleet.output(), START_DEADLINE_S)
     assert await get_gateway_names(fleet.port) == before
     find_process(fleet, before.pop()).kill()
-    await eventually(lambda: b"gateways.start_failed" in fleet.said(), START_DEADLINE_S)
+    await eventually(lambda: b"gateways.start_failed" in fleet.output(), START_DEADLINE_S)
     assert await get_gateway_names(fleet.port, 1) == before
 
     file.write_text("[gateway]\nsessions_per_user_max = 20\n")
@@ -345,7 +345,7 @@ async def test_killed_supervisor_leaves_no_process_on_its_port(stack: Stack) -> 
     fleet = stack.add_fleet(2, CHAT_GATEWAY_PORT="0")
     stack.gateways.remove(fleet)
     await bring_up(fleet)
-    (line,) = (line for line in fleet.said().splitlines() if b"gateways.ready" in line)
+    (line,) = (line for line in fleet.output().splitlines() if b"gateways.ready" in line)
     port = json.loads(line)["port"]
     assert len(await get_gateway_names(port)) == 2
     children = fleet.children

@@ -47,7 +47,7 @@ GATEWAY = GatewayId("gw1")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
     """Three masters, each with a replica."""
     with open_redis_cluster(tmp_path_factory.mktemp("cluster"), replicas=True) as made:
-        made.be_patient()
+        made.use_long_node_timeout()
         yield made
 
 
@@ -318,7 +318,7 @@ async def test_commit_that_waits_for_replicas_fails_without_them(
             with pytest.raises(Unavailable, match="0 of 1 replicas"):
                 await claim(short_client)
         finally:
-            await asyncio.to_thread(empty.mend_replication, master)
+            await asyncio.to_thread(empty.restore_replication, master)
         assert await claim(long_client) == 1
 
 
@@ -446,5 +446,5 @@ async def test_killed_node_affects_only_its_partitions_which_get_a_new_epoch(
         assert notifications.epochs == 1
         assert notifications.reloads >= 1
         victim.server.start()
-        await asyncio.to_thread(empty.be_patient)
+        await asyncio.to_thread(empty.use_long_node_timeout)
         await hot.call("SET", "{p0}:x", "back")

@@ -31,8 +31,8 @@ from tests.support.footprint import (
     index_bytes,
     item_bytes,
     items_of,
-    look_at_redis,
     make_chats,
+    measure_redis,
 )
 from tests.support.servers.processes import eventually
 from workers.archive.container import ArchiveContainer
@@ -114,7 +114,7 @@ async def test_plan_predicts_what_a_run_used(
         usage.drain()
 
         await Run(container, chats, MESSAGES, SIZE).talk()
-        persisted, held = drain_units(usage), await look_at_redis(container)
+        persisted, held = drain_units(usage), await measure_redis(container)
         table = tables.settings.table_prefix + "messages"
         items = [await items_of(tables.client, table, chat.chat) for chat in chats]
         marks = await mark_all(container, chats)

@@ -22,7 +22,7 @@ CALL_TIMEOUT_S = 5.0
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
     """A cluster of three masters."""
     with open_redis_cluster(tmp_path_factory.mktemp("cluster"), replicas=False) as made:
-        made.be_patient()
+        made.use_long_node_timeout()
         yield made
 
 

@@ -241,7 +241,7 @@ async def test_expired_iterators_and_failed_calls_lose_nothing(world: StreamWorl
     async with reading(world.reader()):
         await world.wait_until_handled(first)
         for _ in range(3):
-            server.expire_places()
+            server.expire_iterators()
             await world.wait_until_handled(world.remove(3))
         world.recorder.failures_left = 2
         await world.wait_until_handled(world.remove(3))
@@ -384,7 +384,7 @@ async def test_stream_with_splits_and_killed_readers_is_handled_completely(
                 if not tasks:
                     world.clock.ahead_s += LEASE_S + 1
             case "expire":
-                server.expire_places()
+                server.expire_iterators()
             case "fail":
                 server.fail("GetRecords", "InternalServerError", 1, 500)
         await asyncio.sleep(0.005)

@@ -218,7 +218,7 @@ async def test_persist_with_random_faults_and_kills_loses_and_repeats_nothing(
     for chat, top in expected_messages.tops.items():
         stored = await container.hot.call("HGET", container.hot.keys.chat(ChatId(chat)), "stored")
         assert int(stored) == top
-    met = {kind.__name__ for kind in (Refuse, Partly, Hang, Cut) if fault_proxy.met(kind)}
+    met = {kind.__name__ for kind in (Refuse, Partly, Hang, Cut) if fault_proxy.calls_with(kind)}
     assert len(met) > 1, met  # which kinds is random
 
 
@@ -332,7 +332,7 @@ async def test_persist_with_too_many_slow_chats_waits_for_them(
     ):
         for chat in chats:
             await gateway.send(chat, *texts(3))
-        await eventually(lambda: len(fault_proxy.met(Refuse)) > 12)
+        await eventually(lambda: len(fault_proxy.calls_with(Refuse)) > 12)
         assert await count_backlog(container) == 15
 
         fault_proxy.rules.clear()
