@@ -22,16 +22,16 @@ from tests.support.recorder import Recorder
 from tests.support.story import (
     Answered,
     Asked,
-    Heard,
+    Delivered,
     Kept,
     Line,
+    Notified,
     Page,
     ReadMark,
+    Restarted,
     Scene,
     Shown,
     Skipped,
-    StartedOver,
-    Told,
     Unstored,
     Watermark,
     Withdrawn,
@@ -138,19 +138,19 @@ class SdkDevice:
         add = self._scenes.record
         match event:
             case events.MessageAdded(chat, entry) | events.MemberChanged(chat, entry):
-                add(Told(now, *names, chat, shown_of(entry)))
+                add(Delivered(now, *names, chat, shown_of(entry)))
             case events.MessageChanged(chat, entry, _):
-                add(Told(now, *names, chat, shown_of(entry)))
+                add(Delivered(now, *names, chat, shown_of(entry)))
             case events.PinsChanged(chat, entry):
-                add(Told(now, *names, chat, shown_of(entry)))
+                add(Delivered(now, *names, chat, shown_of(entry)))
             case events.ChatChanged(chat, Entry() as entry):
-                add(Told(now, *names, chat, shown_of(entry)))
+                add(Delivered(now, *names, chat, shown_of(entry)))
             case events.ChatChanged(chat, None):
-                add(Heard(now, *names, chat, "the chat"))
+                add(Notified(now, *names, chat, "the chat"))
             case events.Marked(chat):
-                add(Heard(now, *names, chat, "a mark"))
+                add(Notified(now, *names, chat, "a mark"))
             case events.SignalReceived(_, _, str() as chat, _):
-                add(Heard(now, *names, chat, "a signal"))
+                add(Notified(now, *names, chat, "a signal"))
             case events.Acked(ref, chat, seq, ts, mid):
                 add(Answered(now, self.user, chat, ref, "", seq, ts, mid, self.name))
             case events.Refused(ref, chat, error):
@@ -160,7 +160,7 @@ class SdkDevice:
             case events.Skipped(chat, after, upto):
                 add(Skipped(now, *names, chat, after, upto))
             case events.Restarted(is_new_epoch, chats):
-                add(StartedOver(now, *names, is_new_epoch))
+                add(Restarted(now, *names, is_new_epoch))
                 for chat in chats:
                     self._catch_up(chat)
             case events.Disconnected(_, retry_in_s):
@@ -176,7 +176,7 @@ class SdkDevice:
         async def read() -> None:
             for entry in await self.read_whole(chat):
                 now = self._scenes.now()
-                self._scenes.record(Told(now, self.user, self.name, chat, entry, is_read=True))
+                self._scenes.record(Delivered(now, self.user, self.name, chat, entry, is_read=True))
 
         task = asyncio.create_task(read(), name=f"{self.name} reads {chat}")
         self._reading.add(task)
@@ -414,11 +414,11 @@ class RawDevice:
         match frame:
             case {"type": "event", "message": entry, "chat": chat}:
                 shown = msgspec.convert(entry, Shown)
-                return [Told(*names, chat, shown, event=frame.get("seq", 0))]
+                return [Delivered(*names, chat, shown, event=frame.get("seq", 0))]
             case {"type": "event" | "signal", "chat": chat, "kind": what}:
-                return [Heard(*names, chat, what, frame.get("seq", 0))]
+                return [Notified(*names, chat, what, frame.get("seq", 0))]
             case {"type": "too_long"} | {"type": "reset"}:
-                return [StartedOver(*names, frame["type"] == "reset")]
+                return [Restarted(*names, frame["type"] == "reset")]
             case {"type": "stored", "chat": chat, "upto": upto}:
                 return [Watermark(*names, chat, upto)]
             case _:
@@ -441,7 +441,7 @@ class RawDevice:
                     for fields in page["messages"]:
                         entry = msgspec.convert(fields, Shown)
                         names = (self._scenes.now(), self.user, self.name, chat)
-                        self._scenes.record(Told(*names, entry, is_read=True))
+                        self._scenes.record(Delivered(*names, entry, is_read=True))
                         place = entry.seq
                     more = page["more"]
                     continue

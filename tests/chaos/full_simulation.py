@@ -23,12 +23,12 @@ from tests.support.story import (
     Answered,
     Asked,
     Lost,
+    MembershipPeriods,
     PushesRead,
     PushSent,
     ReadMark,
+    Restarted,
     Shown,
-    StartedOver,
-    Stays,
     Unread,
     Unstored,
 )
@@ -140,7 +140,7 @@ class FullSimulation(Simulation):
             return True
         scenes = self.story.scenes
         starts = {
-            s.device for s in scenes if isinstance(s, StartedOver) and s.is_new_epoch and s.t > last
+            s.device for s in scenes if isinstance(s, Restarted) and s.is_new_epoch and s.t > last
         }
         return starts >= {device.name for device in self._all()}
 
@@ -175,7 +175,9 @@ class FullSimulation(Simulation):
     async def _read_marks(self, logs: dict[str, tuple[Shown, ...]]) -> None:
         """Read the marks of all users from DynamoDB, once they are stored."""
         for chat, log in logs.items():
-            members = set(Stays(self.story.chats[chat], log).members()) & set(self.users)
+            members = set(MembershipPeriods(self.story.chats[chat], log).members()) & set(
+                self.users
+            )
             give_up = self.now() + SETTLE_S / 4
             while True:
                 now = self.now()
@@ -195,7 +197,7 @@ class FullSimulation(Simulation):
         The SDK probes after some seconds; a protocol-level device is notified when it reconnects.
         """
         give_up = self.now() + SETTLE_S / 4
-        stays = {chat: Stays(self.story.chats[chat], log) for chat, log in logs.items()}
+        stays = {chat: MembershipPeriods(self.story.chats[chat], log) for chat, log in logs.items()}
 
         def waiting(devices: Sequence[SdkDevice | RawDevice]) -> list[Unstored]:
             return [
@@ -216,7 +218,7 @@ class FullSimulation(Simulation):
         large = tuple(
             chat
             for chat, log in logs.items()
-            if len(Stays(self.story.chats[chat], log).members()) > SMALL_MEMBERS_MAX
+            if len(MembershipPeriods(self.story.chats[chat], log).members()) > SMALL_MEMBERS_MAX
         )
         seen = {one.user: 0 for one in self.absent}
         give_up = self.now() + PUSH_S
@@ -237,7 +239,7 @@ class FullSimulation(Simulation):
         sent = {(s.user, s.chat, s.seq) for s in self.story.scenes if isinstance(s, PushSent)}
         for one in self.absent:
             for chat, log in logs.items():
-                since = Stays(self.story.chats[chat], log).open_since(one.user)
+                since = MembershipPeriods(self.story.chats[chat], log).open_since(one.user)
                 newest = [e.seq for e in log if e.kind == "text" and not e.deleted]
                 is_due = since is not None and bool(newest) and newest[-1] >= since
                 if is_due and chat not in large and (one.user, chat, newest[-1]) not in sent:

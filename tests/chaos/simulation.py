@@ -31,9 +31,9 @@ from tests.support.story import (
     Answered,
     Asked,
     Final,
+    MembershipPeriods,
     Scene,
     Shown,
-    Stays,
     Stored,
     Story,
     dump_story,
@@ -351,7 +351,11 @@ class Simulation:
     async def _read_as(self, number: int, logs: dict[str, tuple[Shown, ...]]) -> None:
         """Read everything as a user, mark it all as read, and read the lists of both devices."""
         user, first = self.users[number], self.first(number)
-        mine = [c for c in logs if Stays(self.story.chats[c], logs[c]).open_since(user) is not None]
+        mine = [
+            c
+            for c in logs
+            if MembershipPeriods(self.story.chats[c], logs[c]).open_since(user) is not None
+        ]
         for chat in mine:
             self.story.scenes.append(Final(user, chat, await first.read_whole(chat)))
             top = len(logs[chat])

@@ -25,17 +25,17 @@ import msgspec
 from tests.support.story import (
     Answered,
     Asked,
-    Heard,
+    Delivered,
     Lost,
+    MembershipPeriods,
+    Notified,
     Page,
     ReadMark,
+    Restarted,
     Scene,
     Shown,
-    StartedOver,
-    Stays,
     Stored,
     Story,
-    Told,
     Watermark,
     Withdrawn,
 )
@@ -61,13 +61,15 @@ class _LossFilter:
         self._of: dict[tuple[str, str, str], Shown] = {}
         self._asked: dict[tuple[str, str, str], Asked] = {}
         self._refused: dict[tuple[str, str, str], str] = {}  # the code
-        self._stays: dict[str, Stays] = {}
+        self._stays: dict[str, MembershipPeriods] = {}
         self._marks: dict[tuple[str, str], list[Watermark]] = defaultdict(list)
         resets: dict[str, list[float]] = defaultdict(list)
         for scene in story.scenes:
             match scene:
                 case Stored():
-                    self._stays[scene.chat] = Stays(story.chats.get(scene.chat, ()), scene.entries)
+                    self._stays[scene.chat] = MembershipPeriods(
+                        story.chats.get(scene.chat, ()), scene.entries
+                    )
                     for entry in scene.entries:
                         self._at[scene.chat, entry.seq] = entry
                         self._of[scene.chat, entry.sender, entry.ref] = entry
@@ -77,7 +79,7 @@ class _LossFilter:
                     self._refused[scene.chat, scene.user, scene.ref] = code
                 case Watermark():
                     self._marks[scene.device, scene.chat].append(scene)
-                case StartedOver(is_new_epoch=True):
+                case Restarted(is_new_epoch=True):
                     resets[scene.device].append(scene.t)
                 case _:
                     pass
@@ -101,7 +103,7 @@ class _LossFilter:
         places = []
         for scene in story.scenes:
             match scene:
-                case Told() if self._is_gone(scene.chat, scene.entry):
+                case Delivered() if self._is_gone(scene.chat, scene.entry):
                     places.append((scene.chat, scene.entry.seq))
                 case Answered(code="") if scene.seq and self._is_moved(scene):
                     places.append((scene.chat, scene.seq))
@@ -125,9 +127,9 @@ class _LossFilter:
         match scene:
             case Answered(code="") if scene.seq and self._is_moved(scene):
                 return self._apply_to_answer(scene)
-            case Told() if scene.t < self._end_of(scene.device):
+            case Delivered() if scene.t < self._end_of(scene.device):
                 return None if self._is_gone(scene.chat, scene.entry) else scene
-            case Heard() if scene.t < self._end_of(scene.device):
+            case Notified() if scene.t < self._end_of(scene.device):
                 return None
             case Page() if scene.t < self._user_ends.get(scene.user, 0.0):
                 return None
@@ -175,7 +177,7 @@ def _without_withdrawn(scenes: list[Scene]) -> list[Scene]:
             case Withdrawn():
                 key = (scene.device, scene.chat)
                 withdrawn[key] = min(scene.after, withdrawn.get(key, scene.after))
-            case Told() if scene.entry.seq > withdrawn.get((scene.device, scene.chat), 2**53):
+            case Delivered() if scene.entry.seq > withdrawn.get((scene.device, scene.chat), 2**53):
                 continue
             case _:
                 kept.append(scene)

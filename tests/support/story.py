@@ -77,7 +77,7 @@ class Answered(msgspec.Struct, frozen=True, tag="answered"):
     device: str = ""
 
 
-class Told(msgspec.Struct, frozen=True, tag="told"):
+class Delivered(msgspec.Struct, frozen=True, tag="delivered"):
     """A device received an entry, or its application read one that is never pushed."""
 
     t: float
@@ -89,7 +89,7 @@ class Told(msgspec.Struct, frozen=True, tag="told"):
     event: int = 0  # seq of the inbox event, for devices at the protocol level
 
 
-class Heard(msgspec.Struct, frozen=True, tag="heard"):
+class Notified(msgspec.Struct, frozen=True, tag="notified"):
     """A device received an event of a chat that is not an entry: `what` names it."""
 
     t: float
@@ -111,7 +111,7 @@ class Skipped(msgspec.Struct, frozen=True, tag="skipped"):
     upto: int
 
 
-class StartedOver(msgspec.Struct, frozen=True, tag="started over"):
+class Restarted(msgspec.Struct, frozen=True, tag="restarted"):
     """A device was offline for too long and restarts from a snapshot."""
 
     t: float
@@ -244,10 +244,10 @@ class Stored(msgspec.Struct, frozen=True, tag="stored"):
 Scene = (
     Asked
     | Answered
-    | Told
-    | Heard
+    | Delivered
+    | Notified
     | Skipped
-    | StartedOver
+    | Restarted
     | Lost
     | Withdrawn
     | Watermark
@@ -287,7 +287,7 @@ def load_story(data: bytes) -> Story:
     return story
 
 
-class Stays:
+class MembershipPeriods:
     """Membership periods of a chat's users, as seq ranges derived from its log.
 
     A stay goes from the entry that adds a user, or from 1, to the entry that removes the user; both

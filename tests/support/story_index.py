@@ -8,13 +8,13 @@ from collections import defaultdict
 from tests.support.story import (
     Answered,
     Asked,
+    Delivered,
+    MembershipPeriods,
+    Restarted,
     Shown,
     Skipped,
-    StartedOver,
-    Stays,
     Stored,
     Story,
-    Told,
 )
 
 
@@ -39,11 +39,11 @@ class StoryIndex:
     def __init__(self, story: Story) -> None:
         self.story = story
         self.logs: dict[str, tuple[Shown, ...]] = {}
-        self.stays: dict[str, Stays] = {}
+        self.stays: dict[str, MembershipPeriods] = {}
         self.asked: dict[tuple[str, str, str], Asked] = {}
         self.done: dict[tuple[str, str, str], Answered] = {}
         self.refused: dict[tuple[str, str, str], Answered] = {}
-        self.told: dict[tuple[str, str, str], list[Told | Skipped]] = defaultdict(list)
+        self.delivered: dict[tuple[str, str, str], list[Delivered | Skipped]] = defaultdict(list)
         self.restarted: set[str] = set()  # devices
         for scene in story.scenes:
             match scene:
@@ -52,9 +52,9 @@ class StoryIndex:
                 case Answered():
                     answers = self.refused if scene.code else self.done
                     answers.setdefault((scene.chat, scene.user, scene.ref), scene)
-                case Told() | Skipped():
-                    self.told[scene.user, scene.device, scene.chat].append(scene)
-                case StartedOver():
+                case Delivered() | Skipped():
+                    self.delivered[scene.user, scene.device, scene.chat].append(scene)
+                case Restarted():
                     self.restarted.add(scene.device)
                 case Stored():
                     self.take_log(scene.chat, scene.entries)
@@ -64,11 +64,11 @@ class StoryIndex:
     def take_log(self, chat: str, log: tuple[Shown, ...]) -> None:
         """Set the reference log of a chat."""
         self.logs[chat] = log
-        self.stays[chat] = Stays(self.story.chats.get(chat, ()), log)
+        self.stays[chat] = MembershipPeriods(self.story.chats.get(chat, ()), log)
 
-    def of(self, chat: str) -> Stays:
+    def of(self, chat: str) -> MembershipPeriods:
         """Return the membership periods of a chat; empty for an unknown one."""
-        return self.stays.get(chat) or Stays((), ())
+        return self.stays.get(chat) or MembershipPeriods((), ())
 
     def at(self, chat: str, seq: int) -> Shown | None:
         """Return the entry of the log at a seq."""

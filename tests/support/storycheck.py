@@ -36,21 +36,21 @@ from tests.support.story import (
     ENTRY_OF,
     Answered,
     Asked,
+    Delivered,
     Final,
-    Heard,
     Kept,
     Line,
     Lost,
+    Notified,
     Page,
     PushesRead,
     PushSent,
     ReadMark,
+    Restarted,
     Shown,
     Skipped,
-    StartedOver,
     Stored,
     Story,
-    Told,
     Unread,
     Unstored,
     Watermark,
@@ -120,7 +120,7 @@ def _is_change_done(index: StoryIndex, asked: Asked, answer: Answered) -> bool:
     # It was applied after the entries known at the request, and before later requests. Entries that
     # a device received and Redis lost prove nothing about seqs in the log.
     places = {(entry.seq, entry.mid) for entry in log}
-    told = (s for s in index.story.scenes if isinstance(s, Told) and s.chat == asked.chat)
+    told = (s for s in index.story.scenes if isinstance(s, Delivered) and s.chat == asked.chat)
     seen = (s.entry for s in told if s.t < asked.t)
     first = max((e.seq for e in seen if (e.seq, e.mid) in places), default=0)
     asks = {entry.seq: index.asked.get((asked.chat, entry.sender, entry.ref)) for entry in log}
@@ -188,7 +188,7 @@ def _is_out_of_order(index: StoryIndex) -> Iterator[Violation]:
 def _sightings(index: StoryIndex) -> Iterator[tuple[str, str, Shown]]:
     for scene in index.story.scenes:
         match scene:
-            case Told():
+            case Delivered():
                 yield f"delivery to {scene.device}", scene.chat, scene.entry
             case Final():
                 for entry in scene.entries:
@@ -201,7 +201,7 @@ def _sightings(index: StoryIndex) -> Iterator[tuple[str, str, Shown]]:
 
 
 def _is_delivered_wrongly(index: StoryIndex) -> Iterator[Violation]:
-    for (user, device, chat), steps in sorted(index.told.items()):
+    for (user, device, chat), steps in sorted(index.delivered.items()):
         last, seen = 0, set[int]()
         for step in steps:
             if isinstance(step, Skipped):
@@ -251,7 +251,9 @@ def _is_undelivered(index: StoryIndex) -> Iterator[Violation]:
                     since = stays.open_since(user)
                     wanted = {seq for seq in due if since is not None and seq >= since}
                 delivered = {
-                    s.entry.seq for s in index.told[user, device, chat] if isinstance(s, Told)
+                    s.entry.seq
+                    for s in index.delivered[user, device, chat]
+                    if isinstance(s, Delivered)
                 }
                 for seq in sorted(wanted - delivered):
                     entry = index.at(chat, seq)
@@ -276,13 +278,13 @@ def _has_incomplete_history(index: StoryIndex) -> Iterator[Violation]:
 def _is_leaked(index: StoryIndex) -> Iterator[Violation]:
     for scene in index.story.scenes:
         match scene:
-            case Told():
+            case Delivered():
                 where, seqs = scene.device, (scene.entry.seq,)
             case Page():
                 where, seqs = scene.user, scene.seqs
             case Final():
                 where, seqs = scene.user, tuple(entry.seq for entry in scene.entries)
-            case Heard() if not index.of(scene.chat).of.get(scene.user):
+            case Notified() if not index.of(scene.chat).of.get(scene.user):
                 text = f"{scene.what} of {scene.chat} reached {scene.device}, never a member"
                 yield Violation("P7", text)
                 continue
@@ -354,7 +356,7 @@ def _is_never_restarted(index: StoryIndex) -> Iterator[Violation]:
     starts: dict[str, float] = {}
     for scene in index.story.scenes:
         match scene:
-            case StartedOver(is_new_epoch=True):
+            case Restarted(is_new_epoch=True):
                 starts[scene.device] = scene.t
             case Withdrawn() if last is None:
                 # After a new epoch a client cannot read entries outside of the user's last stay.

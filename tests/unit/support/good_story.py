@@ -16,11 +16,12 @@ from tests.support.story import (
     ENTRY_OF,
     Answered,
     Asked,
+    Delivered,
     Final,
-    Heard,
     Kept,
     Kind,
     Line,
+    Notified,
     Page,
     PushesRead,
     PushSent,
@@ -28,7 +29,6 @@ from tests.support.story import (
     Shown,
     Stored,
     Story,
-    Told,
     Unread,
     Watermark,
 )
@@ -198,8 +198,8 @@ class GoodStory:
         if not inbox:
             return False
         chat, entry = inbox.pop(0)
-        self.story.scenes.append(Told(self._time(), user, device, chat, entry))
-        self.story.scenes.append(Heard(self._time(), user, device, chat, "a mark"))
+        self.story.scenes.append(Delivered(self._time(), user, device, chat, entry))
+        self.story.scenes.append(Notified(self._time(), user, device, chat, "a mark"))
         return True
 
     def _seen(self, user: str, chat: str, *, is_whole: bool = False) -> Iterator[Shown]:

@@ -10,21 +10,21 @@ import msgspec
 from tests.support.story import (
     Answered,
     Asked,
+    Delivered,
     Final,
-    Heard,
     Kept,
     Line,
     Lost,
+    MembershipPeriods,
+    Notified,
     Page,
     PushSent,
     ReadMark,
     Scene,
     Shown,
     Skipped,
-    Stays,
     Stored,
     Story,
-    Told,
     Unread,
     Unstored,
     Watermark,
@@ -56,15 +56,15 @@ def change_entries(
     change(story, scene, replace(scene, entries=transform(scene.entries)))
 
 
-def delivery_in(story: Story, at: int = 40) -> Told:
+def delivery_in(story: Story, at: int = 40) -> Delivered:
     """Return an event of the group that a device received in the middle of the story."""
-    return [scene for scene in all_of(story, Told) if scene.chat == "group"][at]
+    return [scene for scene in all_of(story, Delivered) if scene.chat == "group"][at]
 
 
-def stays_of(story: Story) -> Stays:
+def stays_of(story: Story) -> MembershipPeriods:
     """Return the membership periods of the group."""
     stored = next(scene for scene in all_of(story, Stored) if scene.chat == "group")
-    return Stays(story.chats["group"], stored.entries)
+    return MembershipPeriods(story.chats["group"], stored.entries)
 
 
 def lose_at_device(story: Story) -> None:
@@ -124,7 +124,7 @@ def repeat_in_dynamodb(story: Story) -> None:
 def swap_at_device(story: Story) -> None:
     """A device receives two entries in the wrong order."""
     first = delivery_in(story)
-    same = (s for s in all_of(story, Told) if (s.device, s.chat) == (first.device, first.chat))
+    same = (s for s in all_of(story, Delivered) if (s.device, s.chat) == (first.device, first.chat))
     second = next(scene for scene in same if scene.entry.seq > first.entry.seq)
     a, b = (story.scenes.index(scene) for scene in (first, second))
     story.scenes[a], story.scenes[b] = story.scenes[b], story.scenes[a]
@@ -149,7 +149,7 @@ def rewrite_at_device(story: Story) -> None:
 
 def deliver_to_non_member(story: Story) -> None:
     """A user who was never in a chat receives one of its messages."""
-    delivery = next(scene for scene in all_of(story, Told) if scene.chat == "duo")
+    delivery = next(scene for scene in all_of(story, Delivered) if scene.chat == "duo")
     story.scenes.append(replace(delivery, user="dave", device="dave-0"))
 
 
@@ -161,7 +161,7 @@ def deliver_to_former_member(story: Story) -> None:
     )
     log = next(scene for scene in all_of(story, Stored) if scene.chat == "group").entries
     entry = next(e for e in log[end:] if not stays.covers(user, e.seq))
-    story.scenes.append(Told(1.0, user, f"{user}-0", "group", entry))
+    story.scenes.append(Delivered(1.0, user, f"{user}-0", "group", entry))
 
 
 def show_page_to_non_member(story: Story) -> None:
@@ -171,7 +171,7 @@ def show_page_to_non_member(story: Story) -> None:
 
 def signal_to_non_member(story: Story) -> None:
     """A user who was never in a chat receives a read mark of it."""
-    story.scenes.append(Heard(1.0, "carol", "carol-0", "duo", "a mark"))
+    story.scenes.append(Notified(1.0, "carol", "carol-0", "duo", "a mark"))
 
 
 def list_chat_of_others(story: Story) -> None:
@@ -188,7 +188,7 @@ def edit_message_of_another_user(story: Story) -> None:
     change(story, edit, replace(edit, user=other))
     for scene in list(story.scenes):
         match scene:
-            case Told(entry=entry) if entry.ref == edit.ref:
+            case Delivered(entry=entry) if entry.ref == edit.ref:
                 change(story, scene, replace(scene, entry=replace(entry, sender=other)))
             case Stored() | Final():
                 entries = tuple(
@@ -306,7 +306,7 @@ def push_own(story: Story) -> None:
 
 def withdraw_without_a_loss(story: Story) -> None:
     """A device withdraws an entry although Redis lost nothing."""
-    delivery = next(delivery for delivery in all_of(story, Told) if delivery.chat == "duo")
+    delivery = next(delivery for delivery in all_of(story, Delivered) if delivery.chat == "duo")
     names = (delivery.user, delivery.device, delivery.chat)
     story.scenes.append(
         Withdrawn(delivery.t, *names, (delivery.entry.seq,), delivery.entry.seq - 1)

@@ -11,16 +11,16 @@ from tests.support.checker import report
 from tests.support.story import (
     Answered,
     Asked,
+    Delivered,
     Final,
     Kept,
     Line,
     Lost,
+    Restarted,
     Scene,
     Shown,
-    StartedOver,
     Stored,
     Story,
-    Told,
     Watermark,
     Withdrawn,
 )
@@ -42,9 +42,9 @@ MOVED = entry(3, "lost", "m4")
 LOG = (KEPT, NEW, MOVED)
 
 
-def delivered(t: float, device: str, shown: Shown) -> Told:
+def delivered(t: float, device: str, shown: Shown) -> Delivered:
     """Return the delivery of an entry to a device."""
-    return Told(t, device.partition("-")[0], device, "duo", shown)
+    return Delivered(t, device.partition("-")[0], device, "duo", shown)
 
 
 def answered(t: float, shown: Shown) -> Answered:
@@ -66,8 +66,8 @@ def story() -> Story:
         delivered(1.2, "bob-0", LOST),
         Watermark(1.3, "alice", "alice-0", "duo", 1),
         Lost(2.0, "cut log"),
-        StartedOver(3.0, "alice", "alice-0", True),
-        StartedOver(3.0, "bob", "bob-0", True),
+        Restarted(3.0, "alice", "alice-0", True),
+        Restarted(3.0, "bob", "bob-0", True),
         Withdrawn(3.1, "alice", "alice-0", "duo", (2,), 1),
         Withdrawn(3.1, "bob", "bob-0", "duo", (2,), 1),
         answered(3.2, NEW),
@@ -119,7 +119,7 @@ def never_send_again(story: Story) -> None:
                 story.scenes[at] = replace(scene, entries=log)
             case Line():
                 story.scenes[at] = replace(scene, top=2)
-    story.scenes = [s for s in story.scenes if not (isinstance(s, Told) and s.entry == MOVED)]
+    story.scenes = [s for s in story.scenes if not (isinstance(s, Delivered) and s.entry == MOVED)]
 
 
 def refuse_again(story: Story) -> None:
@@ -158,10 +158,10 @@ def test_lost_change_of_a_message_that_was_deleted_may_be_refused(
 
 def test_entry_withdrawn_without_a_loss_may_be_delivered_again(story: Story) -> None:
     """A user removed in a new epoch reads the chat again after a return."""
-    redelivered = [scene for scene in story.scenes if isinstance(scene, Told) and scene.t > 3.0]
+    redelivered = [scene for scene in story.scenes if isinstance(scene, Delivered) and scene.t > 3.0]
     story.scenes = [scene for scene in story.scenes if not isinstance(scene, Lost)]
     at = story.scenes.index(redelivered[-1]) + 1
-    new_epoch = StartedOver(3.4, "bob", "bob-0", True)
+    new_epoch = Restarted(3.4, "bob", "bob-0", True)
     story.scenes[at:at] = [new_epoch, Withdrawn(3.5, "bob", "bob-0", "duo", (3,), 2)]
     story.scenes.insert(at + 2, delivered(3.6, "bob-0", MOVED))
 

@@ -16,16 +16,16 @@ from tests.support.checker import report
 from tests.support.story import (
     Answered,
     Asked,
+    Delivered,
     Final,
     Kept,
     Kind,
     Line,
+    Restarted,
     Scene,
     Shown,
-    StartedOver,
     Stored,
     Story,
-    Told,
     dump_story,
     load_story,
 )
@@ -134,10 +134,10 @@ def test_check_raw_device_may_get_a_removal_again_after_a_reset(
         Shown(2, 1_020, "m-2", "bob", "r2", "member", user="bob", role=""),
     )
     scenes: list[Scene] = [Stored("group", entries)]
-    scenes += [Told(1.0, "bob", device, "group", entry) for entry in entries]
+    scenes += [Delivered(1.0, "bob", device, "group", entry) for entry in entries]
     if is_reset:
-        scenes.append(StartedOver(2.0, "bob", device, True))
-    scenes += [Told(3.0, "bob", device, "group", entry) for entry in entries]
+        scenes.append(Restarted(2.0, "bob", device, True))
+    scenes += [Delivered(3.0, "bob", device, "group", entry) for entry in entries]
     story = Story({"group": ["alice", "bob"]}, {"bob": [device]}, scenes)
 
     is_repeat_reported = any("twice" in violation.text for violation in check_story(story))
@@ -162,7 +162,7 @@ def test_find_untold_reports_undelivered_entries(good: Story) -> None:
 def test_check_device_that_started_over_may_read_instead_of_receive(good: Story) -> None:
     """A device that was disconnected for too long reads its chats instead of events."""
     told = delivery_in(good)
-    change(good, told, StartedOver(told.t, told.user, told.device, False),
+    change(good, told, Restarted(told.t, told.user, told.device, False),
            replace(told, is_read=True))  # fmt: skip
 
     assert not check_story(good), report(check_story(good))

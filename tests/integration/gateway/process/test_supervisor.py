@@ -223,7 +223,9 @@ async def test_sighup_replaces_every_process_without_downtime(
     fleet.send_signal(signal.SIGHUP)
 
     await eventually(
-        lambda: fleet.output().count(b"gateways.restarted") > restarts, START_DEADLINE_S, "restarted"
+        lambda: fleet.output().count(b"gateways.restarted") > restarts,
+        START_DEADLINE_S,
+        "restarted",
     )
     served_meanwhile = connections.served
     await eventually(lambda: connections.served > 20)
