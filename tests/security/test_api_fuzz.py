@@ -76,9 +76,8 @@ def make_cases(operation: Any) -> list[Any]:
         cases.append(case)
 
     collect()
-    return (cases * CASES_PER_OPERATION)[
-        :CASES_PER_OPERATION
-    ]  # some operations have only a few cases
+    # Some operations have only a few distinct cases.
+    return (cases * CASES_PER_OPERATION)[:CASES_PER_OPERATION]
 
 
 def create_resources(
