@@ -31,6 +31,7 @@ class World:
 
     def __init__(self) -> None:
         self.now = 1000.0
+        self.clock_reads = 0
         self.published: list[tuple[UserId, State, float]] = []
         self.changes: list[PresenceChange] = []
         self.is_down = False
@@ -41,6 +42,7 @@ class World:
         return self.now
 
     def monotonic(self) -> float:
+        self.clock_reads += 1
         return self.now
 
     async def announce(self, appearances: Sequence[GatewayPresence]) -> list[PresenceChange]:
@@ -64,9 +66,10 @@ class World:
         self.presence.add_session(user, activity)
         return activity
 
-    async def settle(self) -> None:
-        """Wait for a few checks of the presence loop."""
-        await asyncio.sleep(0.1)
+    async def wait_for_checks(self) -> None:
+        """Wait until the presence loop has checked all users; a check reads the clock."""
+        enough = self.clock_reads + 12
+        await eventually(lambda: self.clock_reads >= enough)
 
 
 @pytest.fixture
@@ -86,7 +89,7 @@ async def test_first_session_is_published_once(world: World) -> None:
     await eventually(lambda: world.states_of(ALICE) == [State.ONLINE])
 
     world.start_session()
-    await world.settle()
+    await world.wait_for_checks()
 
     assert world.states_of(ALICE) == [State.ONLINE]
 
@@ -106,7 +109,7 @@ async def test_offline_is_published_after_the_grace_period_with_its_time(world: 
     await eventually(lambda: world.published)
 
     world.presence.remove_session(ALICE, phone)
-    await world.settle()
+    await world.wait_for_checks()
     assert world.states_of(ALICE) == [State.ONLINE]
     world.now += GRACE_S
     await eventually(lambda: len(world.published) == 2)
@@ -123,7 +126,7 @@ async def test_reconnect_within_the_grace_period_is_not_published(world: World) 
     world.start_session()
     world.now += GRACE_S
 
-    await world.settle()
+    await world.wait_for_checks()
 
     assert world.states_of(ALICE) == [State.ONLINE]
 
@@ -153,10 +156,10 @@ async def test_presence_during_an_outage_is_published_later(world: World) -> Non
     world.is_down = True
     phone = world.start_session()
     world.start_session(BOB)
-    await world.settle()
+    await world.wait_for_checks()
     world.presence.remove_session(ALICE, phone)
     world.now += GRACE_S
-    await world.settle()
+    await world.wait_for_checks()
 
     world.is_down = False
 
