@@ -3,7 +3,7 @@
     python -m tests.benchmarks.archive_removal
 
 Writes messages of 200 bytes, of a direct chat, to the DynamoDB API server. The archiver moves them,
-once with each `archive.removal`, and then visits the chat once more. Finally the removals are
+once with each `archive.removal`, and then visits the chat again. Finally the removals are
 checked as the Stream reader does. Units are the server's own count. The result is written to
 docs/performance/removal.json.
 """

@@ -360,6 +360,6 @@ def test_rate_limit_of_another_form_is_refused(monkeypatch: pytest.MonkeyPatch, 
     assert problem.startswith("limits.sends (CHAT_LIMITS_SENDS): must ")
 
 
-def test_settings_are_few_enough_to_read() -> None:
+def test_settings_are_at_most_150() -> None:
     """Values that no operator would change are constants next to the code that uses them."""
     assert len(list_variables(Settings)) <= 150

@@ -112,7 +112,7 @@ def test_entries_have_reserved_kinds() -> None:
 
 @given(changes(), st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 def test_entry_decoded_from_its_bytes_is_equal(entries: list[Message], body: str) -> None:
-    """Tail, kind and position are found without parsing, whatever the body contains."""
+    """Tail, kind and position are found without parsing, for any body."""
     final = apply_all(msgspec.structs.replace(ONE, body=body), entries)
     tail = codec.tail_of(final)
 

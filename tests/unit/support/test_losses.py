@@ -158,7 +158,9 @@ def test_lost_change_of_a_message_that_was_deleted_may_be_refused(
 
 def test_entry_withdrawn_without_a_loss_may_be_delivered_again(story: Story) -> None:
     """A user removed in a new epoch reads the chat again after a return."""
-    redelivered = [scene for scene in story.scenes if isinstance(scene, Delivered) and scene.t > 3.0]
+    redelivered = [
+        scene for scene in story.scenes if isinstance(scene, Delivered) and scene.t > 3.0
+    ]
     story.scenes = [scene for scene in story.scenes if not isinstance(scene, Lost)]
     at = story.scenes.index(redelivered[-1]) + 1
     new_epoch = Restarted(3.4, "bob", "bob-0", True)

@@ -161,9 +161,9 @@ def test_find_untold_reports_undelivered_entries(good: Story) -> None:
 
 def test_check_device_that_started_over_may_read_instead_of_receive(good: Story) -> None:
     """A device that was disconnected for too long reads its chats instead of events."""
-    told = delivery_in(good)
-    change(good, told, Restarted(told.t, told.user, told.device, False),
-           replace(told, is_read=True))  # fmt: skip
+    delivery = delivery_in(good)
+    change(good, delivery, Restarted(delivery.t, delivery.user, delivery.device, False),
+           replace(delivery, is_read=True))  # fmt: skip
 
     assert not check_story(good), report(check_story(good))
 

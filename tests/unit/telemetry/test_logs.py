@@ -81,7 +81,7 @@ def test_library_log_lines_pass_the_same_rules() -> None:
     assert json.loads(lines[0])["event"] == f"refused {REMOVED}"
 
 
-def test_long_value_is_cut() -> None:
+def test_long_value_is_truncated() -> None:
     """The length of a line is bounded."""
     assert len(str(logged(value="x" * 100_000)["value"])) < 2_100
 

@@ -252,7 +252,7 @@ def test_signal_is_posted_to_other_gateways_unframed(world: World) -> None:
 
 
 def test_signal_of_large_chat_reaches_local_and_remote_gateways(world: World) -> None:
-    """Once for each gateway, however many members it has there."""
+    """There is one record per gateway, for any number of members."""
     world.dispatcher.send_channel_signal(CHAT, ALICE, b"{}", [REMOTE, LOCAL])
 
     assert world.channels.received == [(CHAT, ALICE, b"{}")]

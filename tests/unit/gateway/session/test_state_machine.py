@@ -171,7 +171,7 @@ def test_events_that_arrive_while_a_session_opens_are_read_from_the_inbox() -> N
     assert state.cursor.head == 6
 
 
-def test_abandoned_snapshot_leaves_the_device_where_it_was() -> None:
+def test_abandoned_snapshot_keeps_the_cursor_of_the_device() -> None:
     """Tasks that hold the older cursor stop, and events of other epochs are forgotten."""
     state = live_state(4, head=9)
     before = state.cursor
@@ -212,8 +212,8 @@ def test_offer_sends_only_the_next_seq(seq: int, verdict: Verdict, head: int) ->
     assert state.cursor.head == head
 
 
-def test_device_that_starts_behind_is_behind_until_it_has_everything() -> None:
-    """A returning device gets all that it missed."""
+def test_device_that_starts_behind_is_behind_until_the_head() -> None:
+    """A reconnecting device gets all missed events."""
     state = live_state(4, head=6)
 
     assert state.cursor.is_behind
@@ -304,12 +304,12 @@ calls = st.one_of(
 def test_no_sequence_of_calls_sends_an_event_that_the_device_cannot_place(
     script: list[tuple[Event | str, Epoch, int]],
 ) -> None:
-    """No event before `welcome`, none of an epoch before its `reset`, none twice, none after CLOSE.
+    """No event precedes `welcome` or the `reset` of its epoch, is repeated, or follows CLOSE.
 
-    The model of the device knows only the frames that it was sent.
+    The model of the device uses only the frames that it was sent.
     """
     state = SessionState()
-    position: tuple[Epoch, int] | None = None  # the device's own idea of its position
+    position: tuple[Epoch, int] | None = None  # the position that the device assumes
     is_closed = False
     for call, epoch, seq in script:
         stage, accepted = state.stage, False

@@ -19,8 +19,8 @@ from chatserver.gateway.transport.framing import (
     unmask,
 )
 
-# Where the length moves from the second byte into 16 bits, and from there into 64; and 2,048, up
-# to which headers are made beforehand.
+# The limits of the length in the second byte, in 16 bits and in 64 bits; and 2,048, up
+# to which headers are precomputed.
 EDGES = [0, 1, 124, 125, 126, 127, 2047, 2048, 65_534, 65_535, 65_536, 70_000]
 
 sizes = st.sampled_from(EDGES) | st.integers(0, 300)
@@ -61,7 +61,7 @@ def test_frame_end_finds_payload_and_end(size: int, is_masked: bool) -> None:
 
 
 @given(st.lists(frames(), min_size=1, max_size=5))
-def test_frame_end_walks_a_stream_frame_by_frame(sent: list[Frame]) -> None:
+def test_frame_end_splits_a_stream_into_frames(sent: list[Frame]) -> None:
     """Frames that arrive together are split where the library would split them."""
     pieces = [frame.serialize(mask=True) for frame in sent]
     data, at, ends = b"".join(pieces), 0, []
@@ -88,8 +88,8 @@ def test_frame_end_of_a_partial_frame_is_correct_or_needs_more(frame: Frame, bef
 
 
 @given(st.binary(max_size=300))
-def test_unmask_gives_back_the_payload(payload: bytes) -> None:
-    """A masked text frame is read without the library."""
+def test_unmask_returns_the_payload(payload: bytes) -> None:
+    """A masked text frame is decoded without the library."""
     data = b"junk" + Frame(Opcode.TEXT, payload).serialize(mask=True)
     start, end = frame_end(data, 4)
 

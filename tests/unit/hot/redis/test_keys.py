@@ -13,7 +13,7 @@ from chatserver.domain.ids import ChatId, GatewayId, UserId
 from chatserver.hot.redis.keys import Keys
 
 ids = st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True)
-# Few letters, so that ids are often prefixes of each other and often equal.
+# Few letters, so that ids are often equal or prefixes of each other.
 close_ids = st.text("a-_p0", min_size=1, max_size=4)
 partitions = st.integers(1, 1024)
 
@@ -83,7 +83,7 @@ def test_keys_of_different_entities_differ(
 
 @given(partitions, ids)
 def test_keys_of_one_chat_share_a_slot(count: int, chat: str) -> None:
-    """One script may touch head, members, log and references of a chat, and its partition's."""
+    """One script can access head, members, log and refs of a chat, and keys of its partition."""
     keys, name = Keys(count), ChatId(chat)
     home = keys.partition_of(name)
 
@@ -147,7 +147,7 @@ def test_keys_of_inboxes_have_the_user_at_a_fixed_offset(count: int, user: str) 
 
 
 @given(ids)
-def test_partition_with_one_is_always_the_first(name: str) -> None:
+def test_partition_of_a_single_partition_is_the_first(name: str) -> None:
     """A single partition holds everything."""
     assert Keys(1).partition_of(ChatId(name)) == 0
 

@@ -57,7 +57,7 @@ def scan(scripts: ScriptRunner, upto: str) -> None:
     scripts.redis.hset(scripts.keys.checkpoint(0), mapping=position)
 
 
-def kept(scripts: ScriptRunner) -> list[str]:
+def remaining(scripts: ScriptRunner) -> list[str]:
     """Return the entries that are left in the backlog."""
     return scripts.entry_ids(scripts.keys.backlog(0))
 
@@ -73,7 +73,7 @@ def test_move_checkpoint_trims_persisted_entries(scripts: ScriptRunner) -> None:
     fill(scripts)
 
     assert move(scripts, ENTRIES[2], count=3) == 1
-    assert kept(scripts) == ENTRIES[3:]
+    assert remaining(scripts) == ENTRIES[3:]
     assert (checkpoint(scripts, "id"), checkpoint(scripts, "waiting")) == (ENTRIES[2], "2")
 
 
@@ -82,7 +82,7 @@ def test_move_checkpoint_without_the_lease_changes_nothing(scripts: ScriptRunner
     fill(scripts)
 
     assert move(scripts, ENTRIES[2], token=OUTDATED_TOKEN) == 0
-    assert kept(scripts) == ENTRIES
+    assert remaining(scripts) == ENTRIES
     assert checkpoint(scripts, "id") is None
 
 
@@ -111,7 +111,7 @@ def test_move_checkpoint_keeps_entries_not_scanned_for_pushes(scripts: ScriptRun
 
     assert move(scripts, ENTRIES[3]) == 1
     assert checkpoint(scripts, "id") == ENTRIES[3]
-    assert kept(scripts) == ENTRIES[1:]
+    assert remaining(scripts) == ENTRIES[1:]
 
 
 def test_move_checkpoint_behind_the_scan_keeps_entries_not_persisted(
@@ -123,7 +123,7 @@ def test_move_checkpoint_behind_the_scan_keeps_entries_not_persisted(
 
     move(scripts, ENTRIES[1])
 
-    assert kept(scripts) == ENTRIES[2:]
+    assert remaining(scripts) == ENTRIES[2:]
 
 
 def test_move_checkpoint_does_not_wait_for_a_scan_that_has_stopped(scripts: ScriptRunner) -> None:
@@ -132,12 +132,12 @@ def test_move_checkpoint_does_not_wait_for_a_scan_that_has_stopped(scripts: Scri
     scan(scripts, ENTRIES[0])
     scripts.clock.advance_ms(LATE_MS)
     move(scripts, ENTRIES[2])
-    waited = kept(scripts)
+    before_deadline = remaining(scripts)
     scripts.clock.advance_ms(1)
     move(scripts, ENTRIES[3])
 
-    assert waited == ENTRIES[1:]
-    assert kept(scripts) == ENTRIES[4:]
+    assert before_deadline == ENTRIES[1:]
+    assert remaining(scripts) == ENTRIES[4:]
 
 
 def test_move_checkpoint_keeps_entries_for_a_slow_scan_for_a_minute(scripts: ScriptRunner) -> None:
@@ -150,10 +150,10 @@ def test_move_checkpoint_keeps_entries_for_a_slow_scan_for_a_minute(scripts: Scr
     scan(scripts, f"{START_MS - 1}-0")
 
     move(scripts, recent)
-    assert kept(scripts) == [*ENTRIES, recent, newest]
+    assert remaining(scripts) == [*ENTRIES, recent, newest]
 
     move(scripts, newest)
-    assert kept(scripts) == [recent, newest]
+    assert remaining(scripts) == [recent, newest]
 
 
 def test_move_checkpoint_keeps_progress_beyond_the_checkpoint(scripts: ScriptRunner) -> None:

@@ -1,4 +1,4 @@
-"""The scripts that read or change the head of a chat, without those that commit to it."""
+"""The scripts that read or change the head of a chat, except those that commit."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def subscribe(
 
 
 def put_idle_chat(scripts: ScriptRunner, idle_s: int = IDLE_S) -> None:
-    """Put a persisted chat whose last entry is that old."""
+    """Put a persisted chat whose last entry is `idle_s` seconds old."""
     ts = (scripts.clock.now_ms - idle_s * 1000) * 1000
     put_head(scripts, seq=3, stored=3, ts=ts, gate="E1:2")
     scripts.redis.hset(scripts.keys.members(CHAT), "alice", "member:0")
@@ -116,7 +116,7 @@ def test_finish_fan_outs_removes_the_chat_and_settles_its_version(scripts: Scrip
 
 
 def test_finish_fan_outs_keeps_a_chat_with_newer_commits(scripts: ScriptRunner) -> None:
-    """A message that was committed meanwhile still needs its fan-out; progress is recorded."""
+    """A message committed during the fan-out still needs one; progress is recorded."""
     put_head(scripts, seq=6, gate="E1:2:p", done=2)
     add_fan_out(scripts, CHAT)
 
@@ -163,7 +163,7 @@ def test_set_write_policy_older_version_is_ignored(scripts: ScriptRunner) -> Non
 
 
 def test_set_write_policy_needs_a_chat_loaded_in_this_epoch(scripts: ScriptRunner) -> None:
-    """A chat of an earlier epoch, or none, has to be loaded first."""
+    """A chat that is missing or of an earlier epoch has to be loaded first."""
     assert set_policy(scripts, 3, ":b") == 0
 
     put_head(scripts, gate="E1:2")
@@ -180,7 +180,7 @@ def test_evict_chats_removes_an_idle_persisted_chat(scripts: ScriptRunner) -> No
 
 
 def test_evict_chats_keeps_a_chat_that_is_in_use(scripts: ScriptRunner) -> None:
-    """A chat with a recent entry is checked again when that one may be old enough."""
+    """A chat with a recent entry is checked again when the entry may be old enough."""
     put_idle_chat(scripts, idle_s=IDLE_S - 1)
 
     assert evict(scripts) == 0

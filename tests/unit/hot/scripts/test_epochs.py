@@ -21,7 +21,7 @@ def ensure(
     tenant: str = "",
 ) -> tuple[str, int]:
     """Return the epoch and the partition count."""
-    reply = ask(
+    reply = run_script(
         scripts,
         {
             "replid": replid,
@@ -34,7 +34,7 @@ def ensure(
     return reply[0], reply[1]
 
 
-def ask(scripts: ScriptRunner, args: dict[str, Any]) -> Any:
+def run_script(scripts: ScriptRunner, args: dict[str, Any]) -> Any:
     """Return the whole reply."""
     return scripts.run(
         "ensure_epoch",
@@ -57,7 +57,7 @@ def test_ensure_epoch_creates_a_ulid_of_redis_time(scripts: ScriptRunner) -> Non
 
 
 def test_ensure_epoch_of_the_same_redis_returns_it(scripts: ScriptRunner) -> None:
-    """All processes get one epoch, whatever random part they offer."""
+    """All processes get the same epoch; the random part of later ones is ignored."""
     first = ensure(scripts, "r1")
     scripts.clock.advance_ms(1000)
 
@@ -75,7 +75,7 @@ def test_ensure_epoch_of_another_redis_is_greater(scripts: ScriptRunner) -> None
 
 
 def test_ensure_epoch_is_greater_if_the_clock_was_set_back(scripts: ScriptRunner) -> None:
-    """Epochs rise even if the new Redis is behind the old one."""
+    """Epochs increase even if the clock of the new Redis is behind."""
     first, _ = ensure(scripts, "r1", suffix="Z" * 16)
     scripts.clock.advance_ms(-3_600_000)
 
@@ -95,7 +95,7 @@ def test_ensure_epoch_moved_without_loss_keeps_it(scripts: ScriptRunner) -> None
 
 
 def test_ensure_epoch_with_another_partition_count_changes_nothing(scripts: ScriptRunner) -> None:
-    """A process with a wrong setting finds the count that the data has."""
+    """A process with a wrong setting gets the partition count of the data."""
     first, _ = ensure(scripts, "r1", partitions=4)
 
     assert ensure(scripts, "r2", partitions=8) == (first, 4)
@@ -107,9 +107,9 @@ def test_ensure_epoch_of_another_tenant_names_the_owner_and_changes_nothing(
 ) -> None:
     """A process with the address of another tenant's Redis gets the owner's name."""
     first, _ = ensure(scripts, "r1", tenant="acme")
-    asked = {"replid": "r2", "came_from": "", "suffix": SUFFIX, "partitions": 1, "tenant": "globex"}
+    args = {"replid": "r2", "came_from": "", "suffix": SUFFIX, "partitions": 1, "tenant": "globex"}
 
-    assert ask(scripts, asked) == [first, 1, "acme", ""]
+    assert run_script(scripts, args) == [first, 1, "acme", ""]
     assert scripts.redis.hget(scripts.keys.epoch(0), "replid") == "r1"
 
 
@@ -119,8 +119,8 @@ def test_ensure_epoch_of_a_blocked_partition_returns_the_reason_and_writes_nothi
     """The tenant is deleted: the hash keeps owner and reason, and no process adds an epoch."""
     key = scripts.keys.epoch(0)
     scripts.redis.hset(key, mapping={"tenant": "acme", "blocked": "it was deleted"})
-    asked = {"replid": "r1", "came_from": "", "suffix": SUFFIX, "partitions": 1, "tenant": "acme"}
+    args = {"replid": "r1", "came_from": "", "suffix": SUFFIX, "partitions": 1, "tenant": "acme"}
 
-    assert ask(scripts, asked) == ["", 1, "acme", "it was deleted"]
+    assert run_script(scripts, args) == ["", 1, "acme", "it was deleted"]
     assert scripts.redis.hgetall(key) == {"tenant": "acme", "blocked": "it was deleted"}
     assert scripts.redis.keys() == [key]

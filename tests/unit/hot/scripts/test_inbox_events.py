@@ -149,7 +149,7 @@ def test_deliver_new_epoch_delivers_the_same_seqs_again(scripts: ScriptRunner) -
 
 
 def test_deliver_counts_inbox_seqs_over_all_chats(scripts: ScriptRunner) -> None:
-    """An inbox has one count, and each chat its own last delivery."""
+    """An inbox has one counter, and each chat its own last delivery."""
     deliver(scripts, 2)
     deliver(scripts, 1, chat=ChatId("c2"))
     deliver(scripts, 3)
@@ -166,7 +166,7 @@ def test_deliver_trims_the_inbox_to_its_limit(scripts: ScriptRunner) -> None:
 
 
 def test_deliver_lists_the_chat_and_returns_gateways(scripts: ScriptRunner) -> None:
-    """A user who was not notified of a new chat finds it in the list."""
+    """A user who was not notified of a new chat still gets it in the list."""
     scripts.redis.hset(scripts.keys.box(BOB), f"c:{CHAT}", "77")
     scripts.redis.hset(scripts.keys.where(0), BOB, "gw1,gw2")
 
@@ -176,7 +176,7 @@ def test_deliver_lists_the_chat_and_returns_gateways(scripts: ScriptRunner) -> N
 
 
 def test_append_event_is_the_next_entry_of_each_inbox(scripts: ScriptRunner) -> None:
-    """Every user gets the event behind the entries that the inbox has."""
+    """Every user gets the event after the existing entries of the inbox."""
     deliver(scripts, 2, BOB)
 
     assert append(scripts, "body", ALICE, BOB) == [1, 1, "", 1, 3, ""]
@@ -224,7 +224,7 @@ def test_notify_transition_repeat_or_older_version_appends_nothing(scripts: Scri
 def test_notify_transition_records_the_period_in_which_the_chat_was_large(
     scripts: ScriptRunner,
 ) -> None:
-    """The end is added to the open period; the next period comes before it."""
+    """The end is added to the open period; the next period is stored before it."""
     notify(scripts, 4, since=10)
     notify(scripts, 5, since=30, is_large=False)
     notify(scripts, 6, since=40)

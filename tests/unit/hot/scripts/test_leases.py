@@ -1,4 +1,4 @@
-"""acquire_lease.lua and release_lease.lua: one holder at a time, fencing tokens that rise."""
+"""acquire_lease.lua and release_lease.lua: one holder at a time, increasing fencing tokens."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_release_lease_by_another_owner_changes_nothing(scripts: ScriptRunner) -
 
 
 def test_release_lease_keeps_the_token_count(scripts: ScriptRunner) -> None:
-    """Tokens rise over all holders, also if the same owner returns."""
+    """Tokens increase over all holders, even if the same owner returns."""
     tokens = []
     for owner in ("a", "b", "a", "a"):
         tokens.append(acquire(scripts, owner))

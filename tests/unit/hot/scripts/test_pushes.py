@@ -100,7 +100,7 @@ def test_claim_push_of_a_read_message_is_refused(scripts: ScriptRunner) -> None:
 
 
 def test_claim_push_retry_needs_the_newest_claim(scripts: ScriptRunner) -> None:
-    """A push that failed is sent again, unless a newer one was claimed meanwhile."""
+    """A push that failed is sent again, unless a newer one was claimed since."""
     assert claim(scripts, 5, is_retry=True) == 0
     claim(scripts, 5)
 
@@ -134,12 +134,12 @@ def test_record_due_pushes_records_time_and_first_seq(scripts: ScriptRunner) -> 
     assert record(scripts, "10-0", {CHAT: 3, OTHER: 8}) == 1
     assert due(scripts) == {CHAT: DELAY_MS, OTHER: DELAY_MS}
     assert scripts.redis.hgetall(scripts.keys.since(0)) == {CHAT: "3", OTHER: "8"}
-    told = {"told": "10-0", "told_ms": str(scripts.clock.now_ms)}
-    assert scripts.redis.hgetall(scripts.keys.checkpoint(0)) == told
+    scanned = {"told": "10-0", "told_ms": str(scripts.clock.now_ms)}
+    assert scripts.redis.hgetall(scripts.keys.checkpoint(0)) == scanned
 
 
 def test_record_due_pushes_of_a_waiting_chat_keeps_its_time(scripts: ScriptRunner) -> None:
-    """A chat with new messages all the time is pushed all the same."""
+    """A chat with continuous new messages is pushed in time too."""
     scripts.hold_lease(TOKEN)
     record(scripts, "10-0", {CHAT: 3})
     scripts.clock.advance_ms(500)
@@ -165,7 +165,7 @@ def test_record_due_pushes_of_a_claimed_chat_makes_it_due_earlier(scripts: Scrip
 def test_record_due_pushes_trims_entries_that_are_persisted_and_scanned(
     scripts: ScriptRunner,
 ) -> None:
-    """The backlog keeps what either the persist worker or the scan still has to read."""
+    """The backlog keeps entries that the persist worker or the scan still has to read."""
     scripts.hold_lease(TOKEN)
     backlog = scripts.keys.backlog(0)
     for entry in ("10-0", "10-1", "11-0", "12-0"):
@@ -268,7 +268,7 @@ def test_finish_due_push_with_a_delay_makes_the_chat_due_once_more(scripts: Scri
 
 
 def test_find_push_targets_returns_devices_foreground_and_read_mark(scripts: ScriptRunner) -> None:
-    """No push goes to users without devices, nor to a client in the foreground."""
+    """No push is sent to users without devices or to a client in the foreground."""
     users = {name: UserId(name) for name in ("none", "away", "unknown", "online", "crashed")}
     for name, gateway in (("away", "gw1"), ("online", "gw1"), ("crashed", "gw2")):
         state = "away" if name == "away" else "online"

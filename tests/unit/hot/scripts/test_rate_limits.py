@@ -1,4 +1,4 @@
-"""take_tokens.lua, count_login_attempt.lua and take_group_place.lua: limits that hold."""
+"""Rate limits: take_tokens.lua, count_login_attempt.lua and take_group_place.lua."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_take_tokens_owed_ones_take_the_bucket_below_zero(scripts: ScriptRunner)
 
 
 def test_take_tokens_full_bucket_expires(scripts: ScriptRunner) -> None:
-    """A bucket is in memory until it is full again, not longer."""
+    """A bucket is kept in memory only until it is full again."""
     take(scripts, 2)
 
     scripts.clock.advance_ms(1_000)

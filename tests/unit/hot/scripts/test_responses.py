@@ -46,7 +46,12 @@ def stop(scripts: ScriptRunner) -> int:
 
 
 def reserve(
-    scripts: ScriptRunner, wanted: int, *, chat: ChatId = CHAT, turn: str = "t1", turns_max: int = 9
+    scripts: ScriptRunner,
+    wanted: int,
+    *,
+    chat: ChatId = CHAT,
+    response: str = "t1",
+    responses_max: int = 9,
 ) -> list[int]:
     """Reserve tokens of Alice. The daily limit is 100."""
     reply: list[int] = scripts.run(
@@ -54,9 +59,9 @@ def reserve(
         {"tokens": scripts.keys.tokens(ALICE)},
         {
             "chat": chat,
-            "turn": turn,
+            "turn": response,
             "wanted": wanted,
-            "turns_max": turns_max,
+            "turns_max": responses_max,
             "tokens_max": 100,
             "hold_ms": HOLD_MS,
         },
@@ -64,19 +69,19 @@ def reserve(
     return reply
 
 
-def charge(scripts: ScriptRunner, spent: int, *, turn: str = "t1") -> int:
+def charge(scripts: ScriptRunner, spent: int, *, response: str = "t1") -> int:
     """Count the tokens that an AI response used."""
     reply: int = scripts.run(
         "charge_response",
         {"tokens": scripts.keys.tokens(ALICE)},
-        {"chat": CHAT, "turn": turn, "spent": spent},
+        {"chat": CHAT, "turn": response, "spent": spent},
     )
     return reply
 
 
 def tokens_left(scripts: ScriptRunner) -> list[int]:
     """Check Alice's tokens without a reservation."""
-    return reserve(scripts, 0, chat=ChatId("check"), turn="")
+    return reserve(scripts, 0, chat=ChatId("check"), response="")
 
 
 def test_start_response_resumes_the_same_message(scripts: ScriptRunner) -> None:
@@ -144,7 +149,7 @@ def test_stop_response_applies_to_the_current_message_only(scripts: ScriptRunner
 def test_reserve_response_counts_reservations_and_used_tokens(scripts: ScriptRunner) -> None:
     """No user gets more tokens than the day has, not even with several responses at once."""
     assert reserve(scripts, 70) == [0, 100]
-    assert reserve(scripts, 30, chat=OTHER, turn="t2") == [0, 30]
+    assert reserve(scripts, 30, chat=OTHER, response="t2") == [0, 30]
     assert tokens_left(scripts)[0] == 2
 
     charge(scripts, 10)
@@ -153,10 +158,10 @@ def test_reserve_response_counts_reservations_and_used_tokens(scripts: ScriptRun
 
 def test_reserve_response_over_the_concurrent_limit_is_refused(scripts: ScriptRunner) -> None:
     """A response in the same chat replaces its own reservation."""
-    reserve(scripts, 10, turns_max=1)
+    reserve(scripts, 10, responses_max=1)
 
-    assert reserve(scripts, 10, chat=OTHER, turn="t2", turns_max=1) == [1, 0]
-    assert reserve(scripts, 10, turn="t3", turns_max=1) == [0, 100]
+    assert reserve(scripts, 10, chat=OTHER, response="t2", responses_max=1) == [1, 0]
+    assert reserve(scripts, 10, response="t3", responses_max=1) == [0, 100]
 
 
 def test_reserve_response_expired_reservation_counts_as_used(scripts: ScriptRunner) -> None:
@@ -170,7 +175,7 @@ def test_reserve_response_expired_reservation_counts_as_used(scripts: ScriptRunn
 
 def test_reserve_response_next_day_has_all_tokens(scripts: ScriptRunner) -> None:
     """A user without tokens gets the time until the next day."""
-    charge(scripts, 100, turn="")
+    charge(scripts, 100, response="")
 
     code, wait_ms = tokens_left(scripts)
     assert (code, wait_ms) == (2, DAY_MS - scripts.clock.now_ms % DAY_MS)
@@ -183,7 +188,7 @@ def test_charge_response_settles_a_reservation_once(scripts: ScriptRunner) -> No
     """A repeat does not count the tokens twice."""
     reserve(scripts, 70)
 
-    assert charge(scripts, 10, turn="other") == 0
+    assert charge(scripts, 10, response="other") == 0
     assert charge(scripts, 10) == 1
     assert charge(scripts, 10) == 0
     assert tokens_left(scripts) == [0, 90]

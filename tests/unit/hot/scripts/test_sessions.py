@@ -161,7 +161,7 @@ def test_revoke_tokens_ban_stays_until_it_ends(scripts: ScriptRunner) -> None:
 def test_register_sessions_newer_session_replaces_that_of_its_device(
     scripts: ScriptRunner,
 ) -> None:
-    """A device has one session, on whichever gateway; other devices keep theirs."""
+    """A device has one session over all gateways; other devices keep their sessions."""
     extend(scripts, "gw1")
     register(scripts, "s1", "phone")
     register(scripts, "s2", "laptop")
@@ -205,7 +205,7 @@ def test_register_sessions_over_the_limit_replaces_the_oldest(scripts: ScriptRun
 
 
 def test_register_sessions_ignores_sessions_of_an_expired_gateway(scripts: ScriptRunner) -> None:
-    """A gateway that is down has no sessions; no mail is sent to it."""
+    """A gateway that is down has no sessions, and gets no records."""
     extend(scripts, "gw1")
     register(scripts, "s1", "phone")
     scripts.clock.advance_ms(ALIVE_MS)
@@ -226,7 +226,7 @@ def test_extend_gateway_reports_an_expiry(scripts: ScriptRunner) -> None:
 
 
 def test_publish_presence_is_the_highest_state_of_all_gateways(scripts: ScriptRunner) -> None:
-    """A user who leaves one gateway stays online on another, and nobody is notified."""
+    """A user who leaves one gateway stays online on another, without a notification."""
     extend(scripts, "gw1")
     extend(scripts, "gw2")
     first = publish(scripts, "gw1", "online")

@@ -68,7 +68,7 @@ def directory_item(
     version: int = 1,
     chat_epoch: str = "E2",
 ) -> dict[str, str | int]:
-    """Return a chat as the directory has it."""
+    """Return the directory item of a chat."""
     return {
         "chat_id": chat,
         "read": read,
@@ -189,7 +189,7 @@ def test_load_user_keeps_higher_marks(scripts: ScriptRunner) -> None:
 
 
 def test_load_user_loads_large_chats(scripts: ScriptRunner) -> None:
-    """A large chat starts where the directory has it; other chats have no such entry."""
+    """A large chat gets the start of the directory; other chats have no entry."""
     load_user(scripts, directory_item(since="40"), directory_item(OTHER))
 
     assert scripts.redis.hgetall(scripts.keys.large(ALICE)) == {CHAT: "0:40"}
@@ -221,7 +221,7 @@ def test_load_user_drops_a_large_chat_transition_of_an_earlier_epoch(
 
 
 def test_hide_message_adds_one_backlog_entry(scripts: ScriptRunner) -> None:
-    """A hidden message is persisted once, however often the user deletes it."""
+    """A hidden message is persisted once, even if the user deletes it repeatedly."""
     assert hide(scripts, 11) == 1
     assert hide(scripts, 11) == 0
     assert backlog(scripts) == [{"c": CHAT, "u": ALICE, "x": "11"}]
@@ -261,7 +261,7 @@ def test_hide_message_over_a_limit_hides_nothing(scripts: ScriptRunner) -> None:
 
 
 def test_load_hidden_merges_with_newer_ones(scripts: ScriptRunner) -> None:
-    """The directory does not replace what was hidden since; no seq is there twice."""
+    """Newer hidden messages are kept, and no seq is stored twice."""
     hide(scripts, 11)
 
     assert load_hidden(scripts, {CHAT: "1,11,7", OTHER: "2"}) == 2
@@ -269,7 +269,7 @@ def test_load_hidden_merges_with_newer_ones(scripts: ScriptRunner) -> None:
 
 
 def test_load_hidden_up_to_a_seq_keeps_only_what_is_above(scripts: ScriptRunner) -> None:
-    """A chat that is cleared again and again takes no more room; an older clear changes nothing."""
+    """A chat that is cleared repeatedly needs no more space; an older clear changes nothing."""
     load_hidden(scripts, {CHAT: "3,9,12"})
 
     assert load_hidden(scripts, {CHAT: "-9"}) == 1

@@ -31,18 +31,18 @@ def ts_of(seq: int) -> int:
 
 @dataclasses.dataclass
 class Tiers:
-    """A chat of `top` messages: the newest in the hot tier, the oldest in the warm one.
+    """A chat of `top` messages: the newest in the hot tier, the oldest in the warm tier.
 
-    Hot are the seqs of `hot`, without those in `holes`; warm are 1 to `warm_top`, without those in
-    `warm_holes`. A warm page has at most `warm_run` messages, as when it is cut short.
+    The hot tier has the seqs of `hot` except `gaps`; the warm tier has 1 to `warm_top` except
+    `warm_gaps`. A warm page has at most `warm_run` messages, as if it were cut.
     """
 
     top: int
     hot: range
     warm_top: int
     warm_run: int = 1000
-    holes: frozenset[int] = frozenset()
-    warm_holes: frozenset[int] = frozenset()
+    gaps: frozenset[int] = frozenset()
+    warm_gaps: frozenset[int] = frozenset()
     body: str = "text"
     error: ChatError | None = None
     grows_by: int = 0
@@ -73,7 +73,7 @@ class Tiers:
         return [self._entry(seq) for seq in self._held() if seq > after][:limit]
 
     def _held(self) -> list[int]:
-        return [seq for seq in self.hot if seq not in self.holes]
+        return [seq for seq in self.hot if seq not in self.gaps]
 
     def _entry(self, seq: int) -> LogEntry:
         tail = codec.encode_message_tail(CHAT, f"m{seq}", BOB, f"r{seq}", "text", self.body, None)
@@ -96,7 +96,7 @@ class Tiers:
             wanted = (
                 range(max(1, last - limit + 1), last + 1) if last <= self.warm_top else range(0)
             )
-        held = [seq for seq in wanted if seq <= self.warm_top and seq not in self.warm_holes]
+        held = [seq for seq in wanted if seq <= self.warm_top and seq not in self.warm_gaps]
         return HistoryRun([self._message(seq) for seq in held], "warm")
 
     def _message(self, seq: int) -> frames.Message:
@@ -181,7 +181,7 @@ def test_history_page_names_the_coldest_tier_that_was_read(
 
 
 class FakeMembership:
-    """Allows everybody to read a range of seqs and earlier periods."""
+    """Allows every user to read a range of seqs and earlier periods."""
 
     def __init__(self, first: int, head: int, periods: Periods = ()) -> None:
         self._reader = Reader(Seq(first), Seq(head))
@@ -342,7 +342,7 @@ def test_history_walk_forward_contains_each_message_once(tier: Tiers, limit: int
 
 
 @given(tiers(), st.integers(1, 20), st.data())
-def test_history_walk_while_messages_move_to_the_warm_tier_has_no_hole(
+def test_history_walk_while_messages_move_to_the_warm_tier_has_no_gap(
     tier: Tiers, limit: int, data: st.DataObject
 ) -> None:
     """Messages are persisted and trimmed between two pages (invariant I9)."""
@@ -362,7 +362,7 @@ def test_history_with_a_gap_in_the_hot_tier_never_skips_it(
     tier: Tiers, data: st.DataObject
 ) -> None:
     """A page is contiguous or refused."""
-    tier.holes = frozenset({data.draw(st.sampled_from(list(tier.hot)))})
+    tier.gaps = frozenset({data.draw(st.sampled_from(list(tier.hot)))})
 
     for fields in ({}, {"after": data.draw(st.integers(0, tier.top))}):
         try:
@@ -377,7 +377,7 @@ def test_history_with_a_gap_in_the_warm_tier_never_skips_it(
     tier: Tiers, data: st.DataObject
 ) -> None:
     """A page is contiguous and adjacent to the position, or refused."""
-    tier.warm_holes = frozenset({data.draw(st.integers(1, tier.warm_top))})
+    tier.warm_gaps = frozenset({data.draw(st.integers(1, tier.warm_top))})
     position = data.draw(st.integers(1, tier.top))
 
     for fields, end in (({"before": position + 1}, -1), ({"after": position - 1}, 0)):

@@ -118,7 +118,7 @@ async def test_context_is_contiguous_and_as_long_as_requested(
         Reference(CHAT, ts=Ts(5)),
     ],
 )
-async def test_reference_to_something_else_is_not_found(reference: Reference) -> None:
+async def test_reference_with_conflicting_fields_is_not_found(reference: Reference) -> None:
     """All fields of a reference must match the same message."""
     with pytest.raises(NotFound):
         await Tiers(3, 2).context().get_message(ALICE, reference)

@@ -21,7 +21,7 @@ class Record:
 
 
 class Propagation:
-    """Delivers once it may, and records the versions."""
+    """A fake propagation that waits for the test, and records the delivered versions."""
 
     def __init__(self) -> None:
         self.delivered: list[int] = []

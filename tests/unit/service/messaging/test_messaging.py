@@ -236,7 +236,7 @@ async def test_send_at_the_end_of_a_load_does_not_overtake_waiting_sends(unloade
     assert unloaded.commits.submitted == ["r1", "r2", "r3"]
 
 
-async def test_send_to_other_chats_goes_on_while_one_loads(unloaded: World) -> None:
+async def test_send_to_other_chats_during_a_load_is_submitted(unloaded: World) -> None:
     """A chat that loads slowly delays no other chat."""
     unloaded.audiences.known[OTHER] = audience_of(ALICE, BOB, chat=OTHER)
     await unloaded.send("r1")

@@ -81,7 +81,7 @@ def test_search_of_any_chat_finds_the_seq_if_and_only_if_it_is_stored(
 
 @pytest.mark.parametrize("target", [1, 2, 777, 50_000, 99_999, 100_000])
 def test_search_in_an_even_chat_takes_few_probes(target: int) -> None:
-    """A hundred thousand evenly spaced messages cost the two ends, a guess and a window at most."""
+    """With 100,000 evenly spaced messages, a search reads both ends and at most two windows."""
     rows = Rows(evenly(100_000, 1_000_000))
 
     found = search(rows, target)

@@ -109,13 +109,13 @@ def test_erd_entity_has_the_key_of_its_table_and_existing_attributes(entity: str
 def test_erd_has_each_index_and_ttl_attribute(table: Table) -> None:
     """The diagram shows every way to read an entity."""
     attributes = [each for name, of in TABLE_OF.items() if of is table for each in ENTITIES[name]]
-    noted = {
+    documented = {
         (found, each.name)
         for each in attributes
         for found in re.findall(r"index (\w+)$", each.comment)
     }
 
-    assert noted == {(index.name, index.key.partition) for index in table.indexes}
+    assert documented == {(index.name, index.key.partition) for index in table.indexes}
     ttl = {each.name for each in attributes if re.search(r"\bTTL\b", each.comment)}
     assert ttl == ({table.expiry} if table.expiry else set())
 
