@@ -117,13 +117,13 @@ class Device(RawChat):
         self.first: list[float] = []
         self.ended_count = 0
 
-    def _take(self, fields: dict[str, Any]) -> None:
+    def _handle(self, fields: dict[str, Any]) -> None:
         if fields.get("kind") == "ai.delta":
             if fields["index"] == 1:
                 self.first.append(time.monotonic())
             self.ended_count += "end" in fields
             return  # there are thousands of deltas, and they are not needed later
-        super()._take(fields)
+        super()._handle(fields)
 
 
 async def make_devices(stack: Stack, count: int, companion: str) -> dict[Device, str]:

@@ -60,7 +60,7 @@ async def test_private_address_in_any_spelling_is_never_fetched(site: Site, host
 
     assert await reader.fetch_page(f"http://{host}:{port_of(site)}/page") == NOTHING
     assert await reader.fetch_picture(f"http://{host}:{port_of(site)}/picture") is None
-    assert site.asked == []
+    assert site.paths == []
 
 
 async def test_redirect_from_a_public_site_to_loopback_is_not_followed(site: Site) -> None:
@@ -73,7 +73,7 @@ async def test_redirect_from_a_public_site_to_loopback_is_not_followed(site: Sit
     url = f"http://public.example:{port_of(site)}/to/http:/inside.example:{port_of(site)}/page"
 
     assert await reader.fetch_page(url) == NOTHING
-    assert [path.split("/")[1] for path in site.asked] == ["to"]
+    assert [path.split("/")[1] for path in site.paths] == ["to"]
 
 
 async def test_dns_rebinding_to_a_private_address_is_not_followed(site: Site) -> None:
@@ -91,7 +91,7 @@ async def test_dns_rebinding_to_a_private_address_is_not_followed(site: Site) ->
 
     assert (first.title, second) == ("Tea & cake", NOTHING)
     assert len(asked) == 2
-    assert site.asked == ["/page"]
+    assert site.paths == ["/page"]
 
 
 async def test_name_with_a_public_and_a_private_address_is_not_fetched(site: Site) -> None:
@@ -106,7 +106,7 @@ async def test_name_with_a_public_and_a_private_address_is_not_fetched(site: Sit
         )
         == NOTHING
     )
-    assert site.asked == []
+    assert site.paths == []
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ async def test_emoji_code_and_link_previews_are_shown(web: WebStack, visit: Visi
         card = ben.messages("See http").get_by_role("link", name="Link to Kitchen: Tea & cake")
         await expect(card).to_contain_text("How to")
         await expect(card).to_have_attribute("href", f"{site.url}/page")
-        assert set(site.asked) == {"/page", "/picture"}
+        assert set(site.paths) == {"/page", "/picture"}
     for person in (ann, ben):
         await person.check_is_clean()
 

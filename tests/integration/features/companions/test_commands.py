@@ -11,7 +11,8 @@ import pytest
 
 from chatserver.features.companions.model import Changes
 from tests.integration.features.companions.support import open_companions
-from tests.support.rawchat import Failed, Fields, RawChat
+from tests.support.rawchat import Failed, RawChat
+from tests.support.received_frames import Fields
 from tests.support.servers.processes import eventually
 from tests.support.stack import PATIENT, WORKERS, Stack, open_stack
 

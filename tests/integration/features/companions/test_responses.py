@@ -381,7 +381,7 @@ async def test_assistant_response_of_a_paused_worker_is_not_committed_twice(
         # The state after a worker was killed between its commit and its cleanup.
         asking = world.hot.keys.asking(chat)
         await world.hot.call("HSET", asking, "newest", 1, "begun", 1)
-        await world.hot.call("ZADD", world.hot.keys.seq(0), 1, chat)
+        await world.hot.call("ZADD", world.hot.keys.asked(0), 1, chat)
         await world.wait_until_idle()
 
     assert answer.ref == Ref("ai-1")
@@ -399,7 +399,7 @@ async def test_assistant_responses_beyond_the_worker_limit_wait(
             await world.say(busy, "hello")
             await eventually(lambda: len(world.signals(busy)) >= 2)
             await world.say(waiting, "hello")
-            await eventually(lambda: world.hot.call("ZSCORE", world.hot.keys.seq(0), waiting))
+            await eventually(lambda: world.hot.call("ZSCORE", world.hot.keys.asked(0), waiting))
             assert world.signals(waiting) == []
 
             await world.deltas.stop(busy)

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from chatserver.dev.servers import Server
-from tests.support.rawchat import Failed, Fields, RawChat
+from tests.support.rawchat import Failed, RawChat
+from tests.support.received_frames import Fields
 from tests.support.servers.processes import eventually
 from tests.support.stack import Stack
 from tests.support.wire import TEXT, Ended, RawSocket, Refused, Response

@@ -198,7 +198,7 @@ async def test_group_commit_next_call_has_messages_that_arrive_with_the_pushes(
         sender.send("r1", team)
         await asyncio.sleep(0)  # r1 is in flight
         sender.send("r2", team)
-        await sender.all_answered(3)
+        await sender.wait_for_outcomes(3)
 
         sizes = [entry.size for entry in await backlog_of(sender.hot)]
         assert sizes == [1, 2]

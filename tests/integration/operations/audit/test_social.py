@@ -17,10 +17,10 @@ from chatserver.features.social.warm.audit import SocialAudit, SocialFinding
 from tests.integration.features.social.support import (
     SocialRows,
     count_all,
-    counter_of,
-    line_of,
+    make_counters_worker,
+    make_user_ids,
+    ref_of,
     social_rows_of,
-    users_named,
 )
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import make_users, running, variables_of
@@ -61,13 +61,13 @@ async def test_social_audit_finds_and_repairs_injected_faults(
     assert await audit(rows, container) == []  # queued changes are not faults
     await count_all(container)
     post = await rows.post("alice")
-    await rows.likes.like("bob", line_of(post), 1)
+    await rows.likes.like("bob", ref_of(post), 1)
     await rows.likes.add_likes(post.id, 1, "1", "1")
     assert await audit(rows, container) == []
     await put(rows, "u#alice", "count", follower_=5, post_=1)
     await put(rows, f"p#{post.id}#likecount", "count", n=7)
     await put(rows, "u#carol#following", "u#dave", since=1)
-    await rows.favorites.save("bob", line_of(post), PostId("01JD0000000000000000000001"))
+    await rows.favorites.save("bob", ref_of(post), PostId("01JD0000000000000000000001"))
     await put(rows, "u#bob#favorite", "posts#01JD0000000000000000000002", n=1)
 
     found = {(each.what, each.key): each for each in await audit(rows, container)}
@@ -99,7 +99,7 @@ async def test_social_audit_during_follows_and_likes_has_no_findings(
     """Changes in progress are not faults."""
     rows, social = social_rows_of(tables), container.get(SocialContainer).social
     follows = container.get(SocialContainer).follows
-    users = users_named("u", 5)
+    users = make_user_ids("u", 5)
     await make_users(container, *users)
     posts = [await rows.post(users[0]) for _ in range(2)]
 
@@ -107,7 +107,7 @@ async def test_social_audit_during_follows_and_likes_has_no_findings(
         dice = random.Random(number)
         while True:
             one, other = dice.sample(users, 2)
-            line = line_of(dice.choice(posts))
+            line = ref_of(dice.choice(posts))
             if dice.random() < 0.5:
                 await follows.follow(one, other)
             else:
@@ -116,7 +116,7 @@ async def test_social_audit_during_follows_and_likes_has_no_findings(
 
     async def count() -> None:
         while True:
-            await counter_of(container).step()
+            await make_counters_worker(container).step()
             await asyncio.sleep(0.05)
 
     async with running(live(1)), running(live(2)), running(live(3)), running(count()):
