@@ -217,15 +217,15 @@ async def test_create_repeated_with_idempotency_key_creates_one_session(
     assert first.json() == again.json()
 
 
-@pytest.mark.parametrize("request", ["http", "socket"])
+@pytest.mark.parametrize("interface", ["http", "socket"])
 async def test_deleted_session_is_read_only(
-    caller: Caller, alice: RawChat, ada: str, request: str
+    caller: Caller, alice: RawChat, ada: str, interface: str
 ) -> None:
     """Messages, edits and reactions are refused; history and deletions work."""
     chat = await create_session(alice, ada)
     await alice.say(chat, "remember this")
 
-    if request == "http":
+    if interface == "http":
         answer = await caller(alice.user).delete(f"/v1/companions/{ada}/session")
         session = answer.json()
     else:
@@ -396,16 +396,16 @@ async def test_session_without_chat_is_completed_by_a_send(
     assert [each["body"] for each in page["messages"]] == ["anybody there?"]
 
 
-@pytest.mark.parametrize("request", ["get_session", "renew_session", "delete_session"])
+@pytest.mark.parametrize("operation", ["get_session", "renew_session", "delete_session"])
 async def test_session_without_chat_is_completed_by_the_next_request(
-    stack: Stack, alice: RawChat, ada: str, request: str
+    stack: Stack, alice: RawChat, ada: str, operation: str
 ) -> None:
     """Whichever request it is."""
     chat = await create_row_only(stack, alice.user, ada)
-    fields = {"ref": "n1"} if request == "renew_session" else {}
+    fields = {"ref": "n1"} if operation == "renew_session" else {}
 
-    answer = await alice.ask(request, companion=ada, **fields)
+    answer = await alice.ask(operation, companion=ada, **fields)
 
-    assert (answer["session"]["chat"] == chat) == (request != "renew_session")
+    assert (answer["session"]["chat"] == chat) == (operation != "renew_session")
     page = await alice.ask("history", chat=chat)
     assert page["messages"] == []
