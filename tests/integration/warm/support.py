@@ -34,7 +34,7 @@ STEP_US = 1_000_000
 NOT_DYNAMODB: dict[str, Any] = {"hello": "world"}
 
 
-def settings_for(endpoint: str | None, **changes: Any) -> Warm:
+def settings_for(endpoint: str | None, /, **changes: Any) -> Warm:
     """Settings for an endpoint, with a unique table prefix."""
     prefix = f"t{secrets.token_hex(6)}_"
     return Warm(

@@ -275,7 +275,7 @@ async def sharded_archive(redis_url: str, warm_settings: Warm, s3: str) -> Async
     """A worker process with an archive, and a sharded chat of 2020."""
     async with open_world(redis_url, warm_settings, cold_settings(s3)) as world:
         world.chat = ChatId("g-sharded")
-        await put_layouts(world.client, warm_settings, g_spread=text_of(OLD_TS, 1000))
+        await put_layouts(world.client, warm_settings, g_sharded=text_of(OLD_TS, 1000))
         yield world
 
 
