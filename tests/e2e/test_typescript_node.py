@@ -1,4 +1,4 @@
-"""The TypeScript SDK in Node against a running server: the built package, in its own processes."""
+"""The TypeScript SDK in Node and Deno against a running server: the built package, in processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.servers.processes import eventually
 from tests.support.stack import HOST, Stack, open_stack
-from tests.support.typescript import PACKAGE, build, node
+from tests.support.typescript import PACKAGE, build, deno_command, node_command
 
 DEADLINE_S = 60.0
 
@@ -27,7 +27,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
 
 
 class Device:
-    """A Node process with one client."""
+    """A Node or Deno process with one client."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -73,13 +73,18 @@ class Device:
 
 @contextlib.asynccontextmanager
 async def device(
-    stack: Stack, user: str, name: str, store: Path | None = None, port: int = 0
+    stack: Stack,
+    user: str,
+    name: str,
+    store: Path | None = None,
+    port: int = 0,
+    runtime: Callable[[], list[str]] = node_command,
 ) -> AsyncIterator[Device]:
     """Run a device; the process ends with the block."""
     url = f"ws://{HOST}:{port or stack.port}/"
     extra = [] if store is None else [str(store)]
     process = await asyncio.create_subprocess_exec(
-        *[node(), str(PACKAGE / "tests" / "e2e" / "device.mjs"), url, stack.token(user), name],
+        *[*runtime(), str(PACKAGE / "tests" / "e2e" / "device.mjs"), url, stack.token(user), name],
         *extra,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -106,7 +111,7 @@ async def test_three_devices_with_a_killed_gateway_lose_no_message(stack: Stack)
     async with (
         device(stack, "alice", "phone") as phone,
         device(stack, "alice", "laptop") as laptop,
-        device(stack, "bob", "desk") as desk,
+        device(stack, "bob", "desk", runtime=deno_command) as desk,
     ):
         chat = await phone.call("open", "bob")
         assert await phone.call("sendAndWait", chat, "one") == 1
@@ -146,24 +151,28 @@ async def test_three_devices_with_a_killed_gateway_lose_no_message(stack: Stack)
         assert await asyncio.wait_for(phone.process.wait(), DEADLINE_S) == 0
 
 
-async def test_killed_program_continues_from_its_store(stack: Stack, tmp_path: Path) -> None:
+@pytest.mark.parametrize("runtime", [node_command, deno_command])
+async def test_killed_program_continues_from_its_store(
+    runtime: Callable[[], list[str]], stack: Stack, tmp_path: Path
+) -> None:
     """Offline sends survive SIGKILL and are sent once; missed messages and changes arrive."""
     await stack.add_users(["alice", "bob"])
     store = tmp_path / "alice.json"
     async with device(stack, "bob", "desk") as desk:
-        async with device(stack, "alice", "phone", store) as phone:
+        async with device(stack, "alice", "phone", store, runtime=runtime) as phone:
             chat = await phone.call("open", "bob")
             await phone.call("sendAndWait", chat, "one")
             await desk.wait_for_bodies(chat, "one")
             await wait_for_text(store, '"entries":[{')  # the position, soon after the event
-        async with device(stack, "alice", "phone", store, port=1) as phone:  # no server there
+        unreachable = device(stack, "alice", "phone", store, port=1, runtime=runtime)
+        async with unreachable as phone:
             await phone.wait_for_bodies(chat, "one")
             await phone.call("send", chat, "two")
             await wait_for_text(store, '"two"')
         await desk.call("sendAndWait", chat, "three")
         await desk.call("react", chat, 1, "🎉")
 
-        async with device(stack, "alice", "phone", store) as phone:
+        async with device(stack, "alice", "phone", store, runtime=runtime) as phone:
             state = await phone.wait_for_bodies(chat, "one", "three", "two")
             assert state["messages"][0]["reactions"] == {"bob": "🎉"}
             assert [body for _, body in state["heard"]] == ["three", "two"]

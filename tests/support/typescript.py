@@ -33,6 +33,24 @@ def node() -> str:
     return found
 
 
+def node_command() -> list[str]:
+    """Return the start of a command line that runs a module in Node."""
+    return [node()]
+
+
+def deno_command() -> list[str]:
+    """Return the start of a command line that runs a module in Deno, with the rights it needs."""
+    return [*deno("run"), "--allow-write"]
+
+
+def deno(subcommand: str) -> list[str]:
+    """Return a Deno command; it reads `node_modules`, and connects to loopback only."""
+    install()
+    (binary,) = (PACKAGE / "node_modules" / "@deno").glob("linux-*/deno")
+    options = ["--no-lock", "--node-modules-dir=manual", "--allow-read", "--allow-env"]
+    return [str(binary), subcommand, *options, "--allow-net=127.0.0.1"]
+
+
 @functools.cache
 def install() -> None:
     """Install Node, if there is none, and the development tools of the package."""

@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 
-from tests.support.typescript import PACKAGE, ROOT, build, node, run
+from tests.support.typescript import PACKAGE, ROOT, build, deno, node, run
 
 SOURCES = [
     path
@@ -19,6 +19,10 @@ LINE_CHARS_MAX, FILE_LINES_MAX, FOLDER_FILES_MAX = 100, 500, 25
 FORBIDDEN = re.compile(r"\beval\(|new Function|innerHTML|document\.write|@ts-ignore|@ts-nocheck")
 
 
+def strip_colors(text: str) -> str:
+    return re.sub(r"\x1b\[\d*m", "", text)
+
+
 def test_typescript_sdk_passes_its_tests() -> None:
     """They include the recorded histories that the Python SDK replays."""
     build()
@@ -29,6 +33,16 @@ def test_typescript_sdk_passes_its_tests() -> None:
     assert tests
     assert re.search(r"^\S fail 0$", output, re.MULTILINE)
     assert not re.search(r"(skipped|todo) [1-9]", output)
+
+
+def test_typescript_sdk_replays_the_recorded_histories_in_deno() -> None:
+    """The same compiled package and tests as in Node."""
+    build()
+    tests = [f"build/tests/{name}.test.js" for name in ("histories", "cleared_chats")]
+
+    output = run(*deno("test"), "--no-check", *tests, cwd=PACKAGE)
+
+    assert re.search(r"\b7 passed \(\d+ steps\) \| 0 failed", strip_colors(output)), output
 
 
 def test_generated_types_match_the_api_documents() -> None:
