@@ -138,7 +138,7 @@ class AccountRows(LoginRows):
     def _profile_actions(
         self, record: User, wanted: Mapping[str, Value | None], *, is_discoverable: bool | None
     ) -> list[dict[str, Any]]:
-        """Return the actions that change a profile, if nobody changes its search entries first."""
+        """Return the actions that change a profile, unless its name or words have changed."""
         name = wanted.get(Field.NAME, record.name)
         is_kept = bool(record.words) if is_discoverable is None else is_discoverable
         words = words_of(record.user, str(name or "")) if is_kept else ()
@@ -147,9 +147,18 @@ class AccountRows(LoginRows):
         row["ConditionExpression"] += (
             " AND #words = :before" if record.words else " AND attribute_not_exists(#words)"
         )
+        values: Item = row.get("ExpressionAttributeValues", {})
         if record.words:
-            before = {":before": {"L": [{"S": word} for word in record.words]}}
-            row["ExpressionAttributeValues"] = row.get("ExpressionAttributeValues", {}) | before
+            values[":before"] = {"L": [{"S": word} for word in record.words]}
+        if words and Field.NAME not in wanted:  # the words are of the name that was read
+            row["ExpressionAttributeNames"]["#name"] = Field.NAME
+            if record.name is None:
+                row["ConditionExpression"] += " AND attribute_not_exists(#name)"
+            else:
+                row["ConditionExpression"] += " AND #name = :name"
+                values[":name"] = {"S": record.name}
+        if values:
+            row["ExpressionAttributeValues"] = values
         actions = [{"Update": row}]
         if wanted:
             # Both attributes have the same names in both tables.

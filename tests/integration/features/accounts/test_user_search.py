@@ -13,6 +13,7 @@ from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.features.accounts.container import AccountContainer
 from chatserver.features.accounts.search_words import words_of
+from chatserver.warm.chats.records import User
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import make_users, open_container
 from tests.support.servers.processes import eventually
@@ -117,6 +118,27 @@ async def test_concurrent_renames_leave_the_entries_of_one_name(
         return sorted(entry.word for entry in entries) == sorted(record.words)
 
     await eventually(is_consistent, 20, "the entries of the current name are the only ones")
+
+
+async def test_rename_during_turning_on_leaves_the_words_of_the_new_name(
+    accounts: AccountContainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user is renamed after the request that turns the search on has read the old name."""
+    put, read = accounts.accounts.put_profile, accounts.rows.find_user
+    await put(ANN, {"name": "Old"})
+
+    async def read_before_the_rename(user: str) -> User | None:
+        record = await read(user)
+        monkeypatch.undo()
+        await put(ANN, {"name": "New"})
+        return record
+
+    monkeypatch.setattr(accounts.rows, "find_user", read_before_the_rename)
+    record = await put(ANN, {}, is_discoverable=True)
+
+    assert (record.name, record.words) == ("New", words_of(ANN, "New"))
+    await wait_for(accounts, "new", ANN)
+    assert await find(accounts, "old") == []
 
 
 async def test_entries_of_an_erased_user_are_removed_once(accounts: AccountContainer) -> None:
