@@ -1,7 +1,8 @@
 """Words by which a user is found. No I/O.
 
-Letter case, accents and compatibility forms are ignored: "Åsa" is found by "asa". A word of a
-script without spaces also counts from its second and third character, so 李明 is found by 明.
+Letter case, combining marks and compatibility forms are ignored: "Åsa" is found by "asa", "Øberg"
+by "oberg". A Chinese, Japanese or Korean word also counts from its second and third character,
+because names are written without a space: 李明 is found by 明, 김민수 by 민수.
 """
 
 from __future__ import annotations
@@ -17,15 +18,31 @@ WORD_CHARS_MAX: Final = 32  # the rest is ignored
 QUERY_CHARS_MAX: Final = 80
 
 _WORD = re.compile(r"[^\W_]+")
-_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]{2,}")
+_UNSPACED = re.compile(
+    "[\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\U00020000-\U0003ffff]{2,}"
+)
 _UNSPACED_CHARS: Final = 3
+# Letters with a stroke or a ligature, which Unicode does not decompose.
+_LETTERS: Final = str.maketrans(
+    {
+        "\u0131": "i",  # Turkish, without a dot
+        "ł": "l",
+        "ø": "o",
+        "đ": "d",
+        "ð": "d",
+        "ħ": "h",
+        "æ": "ae",
+        "œ": "oe",
+        "þ": "th",
+    }
+)
 
 
 def fold(text: str) -> list[str]:
     """Return the words of a text in their searchable form, in order, each once."""
     decomposed = unicodedata.normalize("NFKD", text.casefold())
-    plain = "".join(char for char in decomposed if not unicodedata.combining(char))
-    words = _WORD.findall(unicodedata.normalize("NFC", plain.casefold()))
+    plain = "".join(char for char in decomposed if not _is_ignored(char))
+    words = _WORD.findall(unicodedata.normalize("NFC", plain.casefold()).translate(_LETTERS))
     return list(dict.fromkeys(word[:WORD_CHARS_MAX] for word in words))
 
 
@@ -44,3 +61,9 @@ def words_of(user: str, name: str | None) -> tuple[str, ...]:
 def is_match(wanted: list[str], words: tuple[str, ...]) -> bool:
     """Return whether each of `wanted` is the beginning of one of `words`."""
     return all(any(word.startswith(each) for word in words) for each in wanted)
+
+
+def _is_ignored(char: str) -> bool:
+    """Return whether a character is a mark (also a vowel sign) or an invisible format character."""
+    category = unicodedata.category(char)
+    return category[0] == "M" or category == "Cf"

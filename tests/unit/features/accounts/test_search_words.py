@@ -27,6 +27,13 @@ from chatserver.features.accounts.search_words import (
         ("ﬁn", "u1", "Fin"),
         ("김", "u1", "김민수"),
         ("o'n", "u1", "Sean O'Neill"),
+        ("민수", "u1", "김민수"),
+        ("木", "u1", "佐々木"),
+        ("oberg luk", "u1", "Łukasz Øberg"),
+        ("isik", "u1", "I\u015f\u0131k"),
+        ("सुनी", "u1", "सुनील"),
+        ("สุดา", "u1", "ศรี สุดา"),
+        ("muller", "u1", "Mül\u00adler"),
     ],
 )
 def test_user_is_found_by_word_prefixes(query: str, user: str, name: str | None) -> None:
@@ -38,6 +45,12 @@ def test_user_is_found_by_word_prefixes(query: str, user: str, name: str | None)
 def test_user_is_not_found_by_other_words(query: str) -> None:
     """Each word of the input must be the beginning of a word of the user."""
     assert not is_match(fold(query), words_of("u1", "Åsa Müller"))
+
+
+def test_vowel_signs_do_not_divide_a_word() -> None:
+    """A name in Devanagari or Thai is not found by its first letter and those after vowel signs."""
+    assert fold("सुनील") == ["सनल"]
+    assert not is_match(fold("सुनील"), words_of("u1", "सीता नीरज लता"))
 
 
 @given(user=st.from_regex(r"[a-z0-9][a-z0-9_-]{2,31}", fullmatch=True), name=st.text(max_size=80))
