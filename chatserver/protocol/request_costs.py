@@ -95,6 +95,7 @@ ROUTE_COSTS: dict[tuple[str, str], int] = {
     ("PUT", "/v1/chats/{chat:str}/members/{user:str}/mute"): CHANGE,
     ("PUT", "/v1/chats/{chat:str}/bans/{user:str}"): CHANGE,
     ("DELETE", "/v1/chats/{chat:str}/bans/{user:str}"): CHANGE,
+    ("PATCH", "/v1/me"): CHANGE,
     ("PUT", "/v1/me/blocks/{user:str}"): CHANGE,
     ("DELETE", "/v1/me/blocks/{user:str}"): CHANGE,
     ("POST", "/v1/companions/{companion:str}/session"): CHANGE,

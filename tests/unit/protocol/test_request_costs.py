@@ -11,6 +11,7 @@ from chatserver.config.rates import REQUESTS_BURST_MIN
 from chatserver.protocol import frames
 from chatserver.protocol.request_costs import (
     BASE,
+    CHANGE,
     FRAME_COSTS,
     REQUEST_COST_MAX,
     ROUTE_COSTS,
@@ -41,6 +42,11 @@ def test_costs_of_the_most_expensive_frames_fit_the_smallest_burst() -> None:
 def test_costs_are_of_existing_client_frames(tag: type[msgspec.Struct]) -> None:
     """The table contains no removed frame."""
     assert tag in typing.get_args(frames.AnyClientFrame)
+
+
+def test_profile_change_costs_as_much_as_other_transactions() -> None:
+    """A rename of a discoverable user also replaces up to 16 search entries."""
+    assert cost_of_route("PATCH", "/v1/me", None) == CHANGE
 
 
 def test_cost_of_a_route_grows_with_its_limit() -> None:
