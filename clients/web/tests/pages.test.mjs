@@ -10,6 +10,7 @@ const roles = await load("group/roles.ts");
 const { linksOf } = await load("group/links.ts");
 const { withCurrent } = await load("group/duration.ts");
 const { contactsOf, isMatch } = await load("people/contacts.ts");
+const { isContinued } = await load("people/people_search.ts");
 const metrics = await load("operations/metrics.ts");
 const units = await load("operations/units.ts");
 const draft = await load("companions/companion_draft.ts");
@@ -118,6 +119,17 @@ test("contacts are people of the chats, once, without oneself and companions", (
   assert.ok(isMatch("zoe", "z1", "Zoë Ångström"));
   assert.ok(isMatch("ang", "z1", "Zoë Ångström"));
   assert.ok(!isMatch("ng", "z1", "Zoë Ångström"));
+  assert.ok(isMatch("@Z1", "z1", "Zoë Ångström"));
+  assert.ok(isMatch(" ang zo", "z1", "Zoë Ångström"));
+  assert.ok(!isMatch("ang x", "z1", "Zoë Ångström"));
+  assert.ok(isMatch(" ", "z1", "Zoë Ångström"));
+});
+
+test("people found for a text are shown until those of a longer or shorter text are found", () => {
+  assert.ok(isContinued("anna", "ann"));
+  assert.ok(isContinued("an", "ann"));
+  assert.ok(!isContinued("ben", "ann"));
+  assert.ok(!isContinued("", "ann"));
 });
 
 test("a time without points is a gap of the chart", () => {

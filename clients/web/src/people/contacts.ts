@@ -31,16 +31,16 @@ export function contactsOf(chats: readonly ChatLike[], me: string): string[] {
   return [...users].filter((user) => user !== me && isPerson(user)).slice(0, CONTACTS_MAX);
 }
 
-/** Return whether a user or name matches the text of the search field, in any of its words. */
+/**
+ * Return whether a user matches the text of the search field: each word of the text is the
+ * beginning of a word of the name, or a part of the user id.
+ */
 export function isMatch(text: string, user: string, name: string): boolean {
-  const wanted = fold(text.trim().replace(/^@/, ""));
-  if (wanted === "") return true;
+  const id = fold(user);
   const words = fold(name).split(/\s+/u);
-  return (
-    fold(user).includes(wanted) ||
-    fold(name).startsWith(wanted) ||
-    words.some((word) => word.startsWith(wanted))
-  );
+  return fold(text.trim().replace(/^@/, ""))
+    .split(/\s+/u)
+    .every((wanted) => id.includes(wanted) || words.some((word) => word.startsWith(wanted)));
 }
 
 function fold(text: string): string {

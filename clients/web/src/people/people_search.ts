@@ -26,6 +26,11 @@ export function useFoundPeople(text: string): readonly string[] {
     for (const { user, name } of items) profiles.set(user, { name: name ?? user });
     return items.map(({ user }) => user);
   });
-  const found = typed === "" ? [] : (data ?? []);
+  const found = isContinued(typed, settled) ? (data ?? []) : [];
   return [...new Set([...contacts, ...found])];
+}
+
+/** Return whether the people found by `searched` may be shown until those of `typed` are found. */
+export function isContinued(typed: string, searched: string): boolean {
+  return typed !== "" && (typed.startsWith(searched) || searched.startsWith(typed));
 }
