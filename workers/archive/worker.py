@@ -23,7 +23,7 @@ from workers.archive import LEASE_S
 from workers.archive.archiver import US
 from workers.archive.container import ArchiveContainer
 from workers.archive.stream_reader import run_stream
-from workers.archive.ttl_expiry import run_expiry
+from workers.archive.ttl_emulation import run_expiry
 from workers.partitions import keep_running, run_partitions
 from workers.periodic_work import make_rounds
 

@@ -24,7 +24,7 @@ from tests.support.servers.processes import eventually
 from tests.support.servers.stream_server import StreamServer
 from workers.archive import ttl_removals
 from workers.archive.container import ArchiveContainer
-from workers.archive.ttl_expiry import ExpirySweeper
+from workers.archive.ttl_emulation import ExpirySweeper
 from workers.archive.ttl_removals import RemovalHandler
 from workers.archive.worker import ArchiveWorker
 
