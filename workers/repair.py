@@ -159,11 +159,11 @@ class RepairWorker:
     async def _repair(self, chat: ChatId) -> None:
         try:
             # `top` and `done` are from one snapshot; the entries in between are pending.
-            audience, notices = await self._container.audiences.get_turning(chat)
+            audience, notices = await self._container.audiences.get_with_notices(chat)
         except NotFound:
             await self._container.undelivered_chats.settle([(chat, Seq(2**53))])
             return
-        if audience.is_turning or notices:
+        if audience.is_in_transition or notices:
             # A membership change was committed, but its process could not deliver it.
             await self._container.membership_propagation.finish(chat)
             return

@@ -190,9 +190,7 @@ def _judge(group: Group, actor: UserId, user: UserId) -> Role | None:
         raise BadRequest("user: must be another user; to leave the chat, use `leave`")
     target = group.roles.get(user)
     if target == "owner" or (target == "admin" and role != "owner"):
-        raise Forbidden(
-            "user: only the owner may do this to an admin, and nobody may do it to the owner"
-        )
+        raise Forbidden("user: only the owner can change an admin, and nobody can change the owner")
     return target
 
 

@@ -55,7 +55,7 @@ class Audience:
         return is_ended_gate(self.gate)
 
     @property
-    def is_turning(self) -> bool:
+    def is_in_transition(self) -> bool:
         """True while members have yet to be notified that the chat became large or small."""
         return any(abs(turn) > self.done for turn in self.turns)
 

@@ -180,7 +180,7 @@ SEARCH_LATENCY = Histogram(
 )
 SEARCH_STALE = Counter(
     "chatserver_search_stale",
-    "Candidates of the index that were no results: changed, deleted or not readable by the asker",
+    "Candidates of the index that were no results: changed, deleted or not readable by the caller",
 )
 STREAM_REMOVALS = Counter(
     "chatserver_stream_removals",

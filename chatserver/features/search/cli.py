@@ -53,11 +53,11 @@ async def _query(
     from chatserver.features.search.model import Order
     from chatserver.protocol import codec
 
-    asker = UserId(parse_id(user, "--as"))
+    viewer = UserId(parse_id(user, "--as"))
     order = Order.RELEVANCE if is_relevant else Order.NEWEST
     async with _open(settings) as container:
         service = container.get(SearchContainer).search
-        found, following = await service.find(asker, text, order, limit, None)
+        found, following = await service.find(viewer, text, order, limit, None)
     for each in found:
         message = codec.decode_message(each.json)
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(message.ts / 1e6))
@@ -120,9 +120,9 @@ def _as_text(status: PartitionStatus) -> str:
 def rebuild(wait: bool) -> None:
     """Read all messages again, from DynamoDB and S3.
 
-    `chatserver worker search` does the work, and must be running. Searches find what the index had
-    until each chat is replaced; new messages are found meanwhile. It continues after a restart, and
-    this command can be stopped.
+    `chatserver worker search` does the work, and must be running. Meanwhile, searches find the
+    messages of the old index and new messages. The rebuild continues after a restart, and this
+    command can be stopped.
     """
     run(_rebuild(_prepare(), is_waiting=wait))
 

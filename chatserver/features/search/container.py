@@ -60,20 +60,20 @@ class SearchContainer:
         return made
 
     async def get_page(
-        self, asker: UserId, text: str, order: Order, limit: int, cursor: str | None
+        self, viewer: UserId, text: str, order: Order, limit: int, cursor: str | None
     ) -> tuple[list[Result], str | None]:
         """Return results, and the cursor of the next page. HTTP and WebSocket share the cursors.
 
         Raises:
-            BadRequest: the cursor is not one of this search and asker.
+            BadRequest: the cursor is not one of this search and viewer.
             ChatError: as `Search.find`.
         """
         if not self._is_loaded:  # LanceDB takes seconds to import: not in the event loop
             await asyncio.to_thread(load_engine, self._core.settings)
             self._is_loaded = True
-        cursors, place = self._core.cursors, f"search for {text} by {asker} {order}"
+        cursors, place = self._core.cursors, f"search for {text} by {viewer} {order}"
         start = cursors.open(place, cursor, Position)
-        found, following = await self.search.find(asker, text, order, limit, start)
+        found, following = await self.search.find(viewer, text, order, limit, start)
         return found, cursors.seal(place, following)
 
 

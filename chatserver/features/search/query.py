@@ -5,7 +5,7 @@
     lunch "at one" caf from:alice in:g-m2q7 has:file after:2026-01-01 before:2026-02-01
 
 All words must be in the message. A phrase in quotes must be there in this order. The last word may
-be incomplete, unless it is in quotes or a space follows. `from:me` is the asker. `after` is
+be incomplete, unless it is in quotes or a space follows. `from:me` is the viewer. `after` is
 inclusive and `before` exclusive, both at 00:00 UTC.
 """
 
@@ -53,7 +53,7 @@ class Query:
     before_ts: int | None = None
 
 
-def parse_query(text: str, asker: str) -> Query:
+def parse_query(text: str, viewer: str) -> Query:
     """Parse a query.
 
     Raises:
@@ -81,7 +81,7 @@ def parse_query(text: str, asker: str) -> Query:
             terms += _parse_term(phrase, is_prefix=False)
     if len(terms) > TERMS_MAX:
         raise BadRequest(f"q: must have at most {TERMS_MAX} words and phrases; got {len(terms)}")
-    query = _with_filters(Query(tuple(terms)), filters, asker)
+    query = _with_filters(Query(tuple(terms)), filters, viewer)
     if query == Query() or (not terms and not filters):
         raise BadRequest("q: needs a word, a phrase, or one of from:, in:, has:, before:, after:")
     return query
@@ -122,11 +122,11 @@ def _join_grams(tokens: Sequence[Token]) -> tuple[list[str], bool]:
     return names, is_open
 
 
-def _with_filters(query: Query, filters: dict[str, str], asker: str) -> Query:
+def _with_filters(query: Query, filters: dict[str, str], viewer: str) -> Query:
     for name, value in filters.items():
         match name:
             case "from":
-                sender = asker if value.lower() == "me" else _id_of(name, value)
+                sender = viewer if value.lower() == "me" else _id_of(name, value)
                 query = dataclasses.replace(query, sender=sender)
             case "in":
                 query = dataclasses.replace(query, chat=_id_of(name, value))

@@ -2,12 +2,12 @@
 
 ::
 
-    query ─► chats of the asker ─► engine of each index partition ─► candidates, merged by order
+    query ─► chats of the viewer ─► engine of each index partition ─► candidates, merged by order
                                                                            │
-    results ◄── matches the query? ◄── history: readable by the asker, with every change ◄──┘
+    results ◄── matches the query? ◄── history: readable by the viewer, with every change ◄──┘
 
 The index may be stale, and it is never trusted: a message that was edited, deleted, has expired or
-is no longer readable by the asker is no result, whatever the index says.
+is no longer readable by the viewer is no result, whatever the index says.
 """
 
 from __future__ import annotations
@@ -114,39 +114,39 @@ class Search:
             engine.close()
 
     async def find(
-        self, asker: UserId, text: str, order: Order, limit: int, start: Position | None
+        self, viewer: UserId, text: str, order: Order, limit: int, start: Position | None
     ) -> tuple[list[Result], Position | None]:
         """Return results, and the next page's `start`.
 
         Guarantees:
-            Only messages that the asker may read now (P7), with every change acked before the call
-                (I15). Deleted and expired messages, those hidden by the asker, and those of users
-                with a block between them and the asker are left out.
+            Only messages that the viewer may read now (P7), with every change acked before the call
+                (I15). Deleted and expired messages, those hidden by the viewer, and those of users
+                with a block between them and the viewer are left out.
             Bounded: `limit` results, `CHECKED_MAX` candidates and `PAGE_BYTES_MAX`. A page may be
                 short and still have a next one.
             Cost: a query of each index partition, and a history read of one message per candidate.
 
         Raises:
             BadRequest: the query is wrong.
-            NotFound: there is no index, or the asker is not a member of the chat in `in:`.
+            NotFound: there is no index, or the viewer is not a member of the chat in `in:`.
             Unavailable: the index or a tier does not respond.
             RateLimited: too many searches are waiting.
         """
-        query = parse_query(text, asker)
+        query = parse_query(text, viewer)
         if not self._engines:
             raise NotFound(DISABLED)
         with metrics.SEARCH_LATENCY.labels("request").time():
-            async with self._slots.hold(asker):
-                chats = await self._list_chats(asker, query)
-                return await self._collect(asker, query, chats, order, limit, start)
+            async with self._slots.hold(viewer):
+                chats = await self._list_chats(viewer, query)
+                return await self._collect(viewer, query, chats, order, limit, start)
 
-    async def _list_chats(self, asker: UserId, query: Query) -> Mapping[int, list[str]]:
+    async def _list_chats(self, viewer: UserId, query: Query) -> Mapping[int, list[str]]:
         """Return the chats to search, by index partition."""
         if query.chat is not None:
-            await self._members.get_reader(ChatId(query.chat), asker)
+            await self._members.get_reader(ChatId(query.chat), viewer)
             chats = [ChatId(query.chat)]
         else:
-            chats = await self._chats.list_ids(asker)
+            chats = await self._chats.list_ids(viewer)
         found: dict[int, list[str]] = {}
         for chat in chats:
             found.setdefault(self._partition_of(chat), []).append(chat)
@@ -154,14 +154,14 @@ class Search:
 
     async def _collect(
         self,
-        asker: UserId,
+        viewer: UserId,
         query: Query,
         chats: Mapping[int, list[str]],
         order: Order,
         limit: int,
         start: Position | None,
     ) -> tuple[list[Result], Position | None]:
-        apart = await self._blocks.list_apart(asker)
+        blocked = await self._blocks.list_blocked(viewer)
         results: list[Result] = []
         position = start or Position({}, [])
         checked = size = 0
@@ -172,7 +172,7 @@ class Search:
             wanted = min(max(limit, READS_IN_FLIGHT_MAX), CHECKED_MAX - checked)
             found = await self._query(query, chats, open_ones, order, wanted, position)
             candidates, after = merge(found, order, wanted)
-            read = await self._check(asker, query, apart, [each.hit for each in candidates])
+            read = await self._check(viewer, query, blocked, [each.hit for each in candidates])
             for candidate, result in zip(candidates, read, strict=True):
                 checked += 1
                 position = Position(
@@ -219,10 +219,10 @@ class Search:
         return dict(zip(partitions, found, strict=True))
 
     async def _check(
-        self, asker: UserId, query: Query, apart: set[UserId], hits: Sequence[Hit]
+        self, viewer: UserId, query: Query, blocked: set[UserId], hits: Sequence[Hit]
     ) -> list[Result | None]:
         async def check(hit: Hit) -> Result | None:
-            result = await self._check_one(asker, query, apart, hit)
+            result = await self._check_one(viewer, query, blocked, hit)
             if result is None:
                 metrics.SEARCH_STALE.inc()
             return result
@@ -232,20 +232,20 @@ class Search:
         )
 
     async def _check_one(
-        self, asker: UserId, query: Query, apart: set[UserId], hit: Hit
+        self, viewer: UserId, query: Query, blocked: set[UserId], hit: Hit
     ) -> Result | None:
         """Return the result for a candidate; None if it is none."""
         # The hint finds the message in the warm tier without a search.
         frame = frames.History(0, hit.chat, before=hit.seq + 1, limit=1, ts=hit.ts + 1)
         try:
-            page = await self._history.get_page(asker, frame)
+            page = await self._history.get_page(viewer, frame)
         except NotFound:
-            return None  # the asker has left
+            return None  # the viewer has left
         if not page.messages:
             return None
         message = codec.decode_message(page.messages[0])
         is_same = message.seq == hit.seq and message.ts == hit.ts
-        if not is_same or message.deleted or not is_message(message) or message.sender in apart:
+        if not is_same or message.deleted or not is_message(message) or message.sender in blocked:
             return None
         text = normalize(message.body)
         spans = match(query, message, text)

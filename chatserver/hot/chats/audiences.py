@@ -163,7 +163,7 @@ class Audiences:
         """
         return await self._load(chat)
 
-    async def get_turning(self, chat: ChatId) -> tuple[Audience, list[MembershipNotice]]:
+    async def get_with_notices(self, chat: ChatId) -> tuple[Audience, list[MembershipNotice]]:
         """Return an audience, and the chat's pending membership and large-chat notices.
 
         Guarantees:
@@ -173,11 +173,11 @@ class Audiences:
         Raises:
             NotFound, Unavailable: see `get`.
         """
-        turns: list[MembershipNotice] = []
-        audience = await self._load(chat, turns=turns)
-        if audience.is_turning or any(turn.user is None for turn in turns):
-            audience = await self._load(chat, is_whole=True, turns=turns)
-        return audience, turns
+        notices: list[MembershipNotice] = []
+        audience = await self._load(chat, notices=notices)
+        if audience.is_in_transition or any(notice.user is None for notice in notices):
+            audience = await self._load(chat, is_whole=True, notices=notices)
+        return audience, notices
 
     async def find_members(self, chat: ChatId, users: Sequence[UserId]) -> dict[UserId, Seq]:
         """Return the members among `users` in a loaded chat, each with their joined seq."""
@@ -191,9 +191,9 @@ class Audiences:
         }
 
     async def _load(
-        self, chat: ChatId, *, is_whole: bool = False, turns: list[MembershipNotice] | None = None
+        self, chat: ChatId, *, is_whole: bool = False, notices: list[MembershipNotice] | None = None
     ) -> Audience:
-        """Read the audience. `turns` receives the pending notices from the same atomic read."""
+        """Read the audience. `notices` receives the pending notices from the same atomic read."""
         hot, keys = self._hot, self._hot.keys
         is_loaded = False
         for _ in range(_LOADS_MAX):
@@ -205,10 +205,10 @@ class Audiences:
             reply = await hot.snapshot(
                 ("HMGET", keys.chat(chat), *_HEAD),
                 ("HLEN" if is_light else "HGETALL", keys.members(chat)),
-                *([] if turns is None else [("HGETALL", keys.turnover(chat))]),
+                *([] if notices is None else [("HGETALL", keys.turnover(chat))]),
             )
-            if turns is not None:
-                turns[:] = parse_turns(reply[2])
+            if notices is not None:
+                notices[:] = parse_turns(reply[2])
             head = {n: v for n, v in zip(_HEAD, reply[0], strict=True) if v is not None}
             if head.get(b"gate", b"").startswith(f"{epoch}:".encode()):
                 if is_light and not _is_large(head):

@@ -20,7 +20,7 @@ class Blocks:
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
-    async def list_apart(self, user: UserId) -> set[UserId]:
+    async def list_blocked(self, user: UserId) -> set[UserId]:
         """Return the users who block this user or are blocked by this user."""
         reply = await self._hot.call("SMEMBERS", self._hot.keys.blocks(user))
         return {UserId(name.decode()) for name in reply}

@@ -312,7 +312,7 @@ class Chats:
         return list(await asyncio.gather(*(self._get_marks(member, chat) for member in shown)))
 
     async def _list_blocked(self, user: UserId) -> set[UserId]:
-        return set() if self._blocks is None else await self._blocks.list_apart(user)
+        return set() if self._blocks is None else await self._blocks.list_blocked(user)
 
     async def get_snapshot(
         self, user: UserId, state: InboxState

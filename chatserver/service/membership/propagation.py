@@ -206,7 +206,7 @@ class MembershipPropagation:
         Raises:
             Unavailable: the delivery is incomplete.
         """
-        _, notices = await self._audiences.get_turning(ChatId(record.chat))
+        _, notices = await self._audiences.get_with_notices(ChatId(record.chat))
         if any(notice.user in users and not notice.is_in for notice in notices):
             await self.deliver(record)
 
@@ -232,13 +232,13 @@ class MembershipPropagation:
         chat = ChatId(record.chat)
         for _ in range(ROUNDS_MAX):
             # Read together, so that no delivery goes beyond a transition that was not read.
-            audience, notices = await self._audiences.get_turning(chat)
+            audience, notices = await self._audiences.get_with_notices(chat)
             await self._deliver_notices(audience, notices, record)
             await self._deliver_upto(audience, audience.top)
             # Before the fan-out is marked as done: later, notices must not be sent again.
             await self._hot_membership.forget_turnover(chat, notices)
             await self._settle(audience)
-            if not audience.is_turning:
+            if not audience.is_in_transition:
                 break
             # Other processes leave entries committed during the transition to this one.
         if record.change is not None:

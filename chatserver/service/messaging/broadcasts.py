@@ -68,7 +68,7 @@ class Broadcasts:
         """Return a broadcast's progress. Raises NotFound."""
         found = await self._jobs.find(job)
         if found is None:
-            raise NotFound("broadcast does not exist")
+            raise NotFound("broadcast: does not exist")
         return found
 
     async def stop(self) -> None:

@@ -442,7 +442,7 @@ class Messaging:
                 failpoint("send.before_deliver")
                 # A restarted Redis may have lost them; then there is nothing to deliver.
                 upto = min(upto, audience.top)
-                if audience.is_turning:
+                if audience.is_in_transition:
                     continue  # the process that propagates the transition delivers these entries
                 await deliver_to_all(self._inboxes, self._devices, audience, upto)
                 if audience.is_large:

@@ -188,7 +188,7 @@ class PresenceSubscriptions:
     async def _find_shared(self, user: UserId, others: set[UserId]) -> dict[UserId, ChatId]:
         """Return a chat shared with the user for each of `others`; omit users without one."""
         if others and self._blocks is not None:
-            others = others - await self._blocks.list_apart(user)
+            others = others - await self._blocks.list_blocked(user)
         if not others:
             return {}
         chats = [listed.chat for listed in await self._inboxes.list_chats(user)]
@@ -253,7 +253,7 @@ class PresenceSubscriptions:
     ) -> None:
         """Notify the unblocked subscribers, and end the subscriptions of blocked ones."""
         try:
-            blocked = await blocks.list_apart(user)
+            blocked = await blocks.list_blocked(user)
         except ChatError as exc:
             log.info("presence.notify_failed", user=user, error=exc.message)
             return

@@ -285,7 +285,7 @@ async def use_membership(
     )
     assert await membership.apply(change)
     await membership.list_overdue(hot.keys.partition_of(chat))
-    _, changes = await audiences.get_turning(chat)
+    _, changes = await audiences.get_with_notices(chat)
     await membership.forget_turnover(chat, [each for each in changes if not each.is_in])
     await MemberCheck(hot, audiences).get_reader(chat, users[0])
 

@@ -56,4 +56,4 @@ def test_transition_lasts_until_all_earlier_entries_are_delivered(
     """Until then, notifications also deliver the earlier entries."""
     audience = dataclasses.replace(audience_of(ALICE, BOB, is_large=True, done=done), turns=(8,))
 
-    assert audience.is_turning is expected
+    assert audience.is_in_transition is expected

@@ -227,7 +227,7 @@ class PushDispatcher:
         chat, sender = ChatId(message.chat), UserId(message.sender)
         if not await self._push_state.is_user_state_loaded(user):
             await self._container.user_loader.load_user(user)
-        if sender in await self._blocks.list_apart(user):
+        if sender in await self._blocks.list_blocked(user):
             return None
         read, _ = await self._container.inboxes.get_marks(user, chat)
         if read >= message.seq:

@@ -119,19 +119,19 @@ async def test_transition_during_the_notification_of_another_keeps_the_order(
         with monkeypatch.context() as patch:
             suppress_notifications(container, patch)
             await container.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
-        get_turning = container.audiences.get_turning
+        get_with_notices = container.audiences.get_with_notices
 
         async def get_late(chat: ChatId) -> Any:
-            found = await get_turning(chat)
+            found = await get_with_notices(chat)
             with monkeypatch.context() as patch:
                 suppress_notifications(container, patch)
-                patch.setattr(container.audiences, "get_turning", get_turning)
+                patch.setattr(container.audiences, "get_with_notices", get_with_notices)
                 await shrink(container, chat)
             await Gateway(container.hot).send(await container.audiences.get_fresh(chat), "four")
-            monkeypatch.setattr(container.audiences, "get_turning", get_turning)
+            monkeypatch.setattr(container.audiences, "get_with_notices", get_with_notices)
             return found
 
-        monkeypatch.setattr(container.audiences, "get_turning", get_late)
+        monkeypatch.setattr(container.audiences, "get_with_notices", get_late)
         await container.membership_propagation.finish(chat)
         await container.membership_propagation.finish(chat)
 
