@@ -36,7 +36,7 @@ def status() -> None:
     "--max-write-units",
     type=click.IntRange(1),
     default=None,
-    help="As for `up`; adds the duration.",
+    help="Limit of write units per second, as for `up`. The plan then includes the duration.",
 )
 def plan(max_write_units: int | None) -> None:
     """Estimate the cost of pending migrations. Reads a sample; writes nothing."""

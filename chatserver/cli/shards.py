@@ -38,7 +38,7 @@ def shards() -> None:
     "lasting",
     default="24h",
     show_default=True,
-    help="Time for which the chat keeps at least so many shards: 12h, 7d.",
+    help="Time for which the chat keeps at least this number of shards, such as 12h or 7d.",
 )
 def set_(chat: str, number: str, lasting: str) -> None:
     """Shard new entries of CHAT over SHARDS partitions, before a planned event.

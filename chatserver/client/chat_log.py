@@ -305,7 +305,7 @@ class ChatLog:
         return {seq: known[seq] for seq in seqs[-MIDS_SAVED:]}
 
     def put_cached(self, entries: list[Entry]) -> None:
-        """Store delivered entries of a cache, without a gap up to `shown`."""
+        """Store entries from the cache: delivered ones, without a gap up to `shown`."""
         for entry in entries:
             self.put(entry)
         self.trim()

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class LocalStore:
-    """The store of one client, and its message cache if it is a `SqliteStore`."""
+    """The store of one client. A `SqliteStore` is also its message cache."""
 
     def __init__(self, store: Store, state: ClientState, clock: Clock, server: str) -> None:
         self._store = store

@@ -86,7 +86,10 @@ class Entry:
 
 
 class Reading(NamedTuple):
-    """Time when the model read messages, retention time, and earliest expiry of a message or 0."""
+    """When the model read messages: the time and the retention time then.
+
+    `bound_ms` is the earliest expiry of these messages; 0 if none expires.
+    """
 
     now_ms: int
     retention_ms: int

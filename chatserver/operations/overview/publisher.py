@@ -110,7 +110,7 @@ class Publisher:
 
 @contextlib.asynccontextmanager
 async def publish(publisher: Publisher) -> AsyncIterator[None]:
-    """Publish while the block runs."""
+    """Publish process stats while the block runs."""
     task = asyncio.create_task(publisher.run(), name="process-stats")
     try:
         yield

@@ -1,6 +1,6 @@
 """Muted chats: attribute `quiet` of a member's item in table `directory`.
 
-The attribute's value is when the mute ends (ms since 1970).
+Its value is the time at which the mute ends (ms since 1970).
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ async def test_discoverable_user_is_found_by_name(web: WebStack, browser: Browse
     ):
         field = bob.get_by_label("Find people")
         await field.fill("zoe f")
-        await expect(bob.get_by_text("No one matches.")).to_be_visible()
+        await expect(bob.get_by_text("No matching people")).to_be_visible()
 
         switch = alice.get_by_role("switch", name="Let people find me by name")
         await switch.check()

@@ -40,7 +40,7 @@ class Memories:
         """Delete one entry. Raises NotFound."""
         memory = await self._rows.get(user, companion)
         if all(entry.id != id_ for entry in memory.entries):
-            raise NotFound("entry: no such entry")
+            raise NotFound("entry: does not exist")
         await self._rows.update(user, companion, lambda stored: drop_entry(stored, id_))
 
     async def delete_session(self, user: UserId, companion: CompanionId, chat: ChatId) -> None:

@@ -37,7 +37,7 @@ JobKind = Literal["post", "gone"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """A job for a post and its checkpoint (`place`)."""
+    """The fan-out of a post. `place` is its checkpoint."""
 
     kind: JobKind
     post_ref: PostRef

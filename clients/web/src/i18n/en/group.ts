@@ -47,7 +47,8 @@ export const group = {
   banTitle: (name: string) => `Ban ${name} from the group?`,
   banText: "They are removed and can't join again until you unban them.",
   cantWrite: "can't write",
-  isNow: (name: string, role: string) => `${name} is now ${role.toLowerCase()}.`,
+  isNow: (name: string, role: string) =>
+    `${name} is now ${/^[aeo]/i.test(role) ? "an" : "a"} ${role.toLowerCase()}.`,
   removed: (name: string) => `${name} was removed.`,
   banned: (name: string) => `${name} is banned from the group.`,
   mutedMember: (name: string) => `${name} is muted.`,

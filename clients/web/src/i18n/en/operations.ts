@@ -164,7 +164,7 @@ export const operations = {
   usersHint: "Find a user by the exact username.",
   createUser: "Create user",
   displayName: "Display name (optional)",
-  userCreated: (user: string) => `${user} is created.`,
+  userCreated: (user: string) => `${user} was created.`,
   actions: "Actions",
   setPassword: "Set password",
   newPassword: "New password",

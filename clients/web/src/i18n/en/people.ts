@@ -14,7 +14,7 @@ export const people = {
   noFollowing: "You don't follow anyone yet.",
   noFollowers: "No one follows you yet.",
   noOne: "No one yet.",
-  noMatch: "No one matches.",
+  noMatch: "No matching people",
   profile: "Profile",
   editProfile: "Edit profile",
   followsYou: "Follows you",
