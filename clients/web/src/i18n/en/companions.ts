@@ -48,7 +48,7 @@ export const companions = {
   deleteText: "No new sessions can start. Existing messages remain.",
   created: (name: string) => `${name} was created.`,
   savedVersion: (number: number) => `Saved as version ${number}.`,
-  deleted: (name: string) => `${name} is deleted.`,
+  deleted: (name: string) => `${name} was deleted.`,
   name: "Name",
   id: "ID (optional)",
   idHint: "Begins with “ai-”. Generated if empty.",

@@ -47,7 +47,7 @@ export const moderation = {
   ban: "Ban from server",
   banTitle: (name: string) => `Ban ${name} from the server?`,
   banText: "All their sessions end, and they can't log in until you lift the ban.",
-  isBanned: (name: string) => `${name} is banned.`,
+  isBanned: (name: string) => `${name} was banned.`,
   unban: "Lift ban",
   isUnbanned: (name: string) => `The ban of ${name} is lifted.`,
   bannedState: "Banned",

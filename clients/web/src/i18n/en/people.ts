@@ -26,7 +26,7 @@ export const people = {
   blocked: "You blocked this user. You can't message or invite each other.",
   blockTitle: (name: string) => `Block ${name}?`,
   blockText: "You won't be able to message or invite each other. They aren't notified.",
-  isBlocked: (name: string) => `${name} is blocked.`,
+  isBlocked: (name: string) => `${name} was blocked.`,
   isUnblocked: (name: string) => `${name} is unblocked.`,
   followerCount: (count: number) => (count === 1 ? "1 follower" : `${count} followers`),
   followingCount: (count: number) => `${count} following`,
