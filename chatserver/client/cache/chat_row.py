@@ -1,0 +1,38 @@
+"""The row of a chat in the message cache: its cached range (see `message_tables`)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(slots=True)
+class ChatRow:
+    """The row of a chat, in memory."""
+
+    id: int
+    name: str
+    used: int
+    floor: int = 1
+    head: int = 0
+    is_first: bool = False
+    stale: int = 0
+    entries: int = 0
+    size: int = 0
+    is_changed: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return self.head < self.floor
+
+    @property
+    def bottom(self) -> int:
+        """The lowest verified seq."""
+        return max(self.floor, self.stale + 1)
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the user can read nothing below `bottom`."""
+        return (self.is_first or self.floor <= 1) and self.stale < self.floor
+
+    def clear(self, head: int = 0) -> None:
+        self.floor, self.head, self.is_first, self.stale = head + 1, head, False, 0

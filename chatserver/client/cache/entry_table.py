@@ -1,0 +1,179 @@
+"""Rows of cached entries in SQLite. Changes are applied to the messages that they change.
+
+`message_tables` decides which entries are cached; the functions keep `entries` and `size` of a row.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+import msgspec
+
+from chatserver.client.cache.chat_row import ChatRow
+from chatserver.client.model import Entry
+from chatserver.protocol.entry_rules import AMENDING, apply_entry, tombstone_of
+from chatserver.protocol.message_expiry import as_of
+
+ROW_BYTES = 40  # of an entry, in addition to its body
+EXPIRED_MAX = 1_000  # expired messages overwritten in one transaction
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Entry).decode
+
+
+class EntryTable:
+    """The entries of all chats in one file, and the messages that the user deleted for themselves.
+
+    Not thread-safe. Call it in a transaction.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    # ── writes ──────────────────────────────────────────────────────────────────────────────────
+
+    def put(self, chat: ChatRow, entry: Entry) -> None:
+        """Write an entry, unless a newer copy is stored, and apply it to the message it changes."""
+        known = self._find(chat, entry.seq)
+        if known is None or (known.rev, known.deleted) < (entry.rev, entry.deleted):
+            for change in self._list_changes(chat, entry.seq):
+                entry = apply_entry(entry, change)
+            if self._is_hidden(chat, entry):
+                entry = tombstone_of(entry, entry.rev)
+            self._write(chat, entry)
+        if entry.kind in AMENDING and entry.target is not None:
+            self._amend(chat, entry, entry.target)
+
+    def _amend(self, chat: ChatRow, change: Entry, target: int) -> None:
+        message = self._find(chat, target)
+        if message is not None:
+            changed = apply_entry(message, change)
+            if changed is not message:
+                self._write(chat, changed)
+        if change.kind in ("edit", "delete"):
+            self._blank_edits(chat, target, before=change.seq)
+
+    def _blank_edits(self, chat: ChatRow, target: int, before: int | None = None) -> None:
+        """Remove the texts of earlier edits."""
+        for old in self._list_changes(chat, target):
+            if old.kind == "edit" and not old.deleted and (before is None or old.seq < before):
+                self._write(chat, tombstone_of(old, old.rev))
+
+    def _blank(self, chat: ChatRow, seq: int) -> None:
+        entry = self._find(chat, seq)
+        if entry is not None and not entry.deleted:
+            self._write(chat, tombstone_of(entry, entry.rev))
+
+    def _write(self, chat: ChatRow, entry: Entry) -> None:
+        body = _encode(msgspec.structs.replace(entry, chat=""))
+        known = self._connection.execute(
+            "SELECT length(body) FROM entry WHERE chat = ? AND seq = ?", (chat.id, entry.seq)
+        ).fetchone()
+        expires_at = None if entry.deleted else entry.expires_at
+        self._connection.execute(
+            "INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?, ?)",
+            (chat.id, entry.seq, entry.target, expires_at, body),
+        )
+        if known is None:
+            chat.entries += 1
+            chat.size += ROW_BYTES + len(body)
+        else:
+            chat.size += len(body) - known[0]
+        chat.is_changed = True
+
+    def delete(self, chat: ChatRow, low: int, high: int) -> None:
+        """Delete the entries from `low` to `high`, inclusive; the range stays as it is."""
+        place = (chat.id, low, high)
+        (count, size) = self._connection.execute(
+            "SELECT count(*), total(length(body)) FROM entry"
+            " WHERE chat = ? AND seq BETWEEN ? AND ?",
+            place,
+        ).fetchone()
+        if count:
+            for table in ("entry", "hidden"):
+                self._connection.execute(
+                    f"DELETE FROM {table} WHERE chat = ? AND seq BETWEEN ? AND ?",  # noqa: S608  # constants
+                    place,
+                )
+            chat.entries -= count
+            chat.size -= int(size) + ROW_BYTES * count
+        chat.is_changed = True
+
+    def hide(self, chat: ChatRow, seqs: tuple[int, ...]) -> None:
+        """Remove the texts of messages, also of copies that are put later."""
+        for seq in seqs:
+            self._connection.execute("INSERT OR IGNORE INTO hidden VALUES (?, ?)", (chat.id, seq))
+            self._blank(chat, seq)
+            self._blank_edits(chat, seq)
+
+    def drop(self, chat: ChatRow) -> None:
+        """Delete all entries of a chat."""
+        for table in ("entry", "hidden"):
+            self._connection.execute(f"DELETE FROM {table} WHERE chat = ?", (chat.id,))  # noqa: S608  # constants
+
+    def unhide(self, chat: ChatRow) -> None:
+        """Forget which messages are hidden."""
+        self._connection.execute("DELETE FROM hidden WHERE chat = ?", (chat.id,))
+
+    def expire(self, rows: dict[int, ChatRow], now_s: float) -> None:
+        """Overwrite messages that have expired. `rows`: the chats by id."""
+        found = self._connection.execute(
+            "SELECT chat, body FROM entry WHERE expires_at <= ? LIMIT ?", (now_s, EXPIRED_MAX)
+        ).fetchall()
+        for id_, body in found:
+            self._write(rows[id_], as_of(_decode(body), now_s))
+
+    # ── reads ───────────────────────────────────────────────────────────────────────────────────
+
+    def _is_hidden(self, chat: ChatRow, entry: Entry) -> bool:
+        seq = entry.target if entry.kind == "edit" else entry.seq
+        found = self._connection.execute(
+            "SELECT 1 FROM hidden WHERE chat = ? AND seq = ?", (chat.id, seq)
+        )
+        return found.fetchone() is not None
+
+    def _list_changes(self, chat: ChatRow, target: int) -> list[Entry]:
+        rows = self._connection.execute(
+            "SELECT body FROM entry INDEXED BY entry_target"
+            " WHERE chat = ? AND target = ? ORDER BY seq",
+            (chat.id, target),
+        )
+        changes = [_decode(body) for (body,) in rows]
+        return [change for change in changes if change.kind in AMENDING]
+
+    def _find(self, chat: ChatRow, seq: int) -> Entry | None:
+        row = self._connection.execute(
+            "SELECT body FROM entry WHERE chat = ? AND seq = ?", (chat.id, seq)
+        ).fetchone()
+        return None if row is None else _decode(row[0])
+
+    def find_nth(self, chat: ChatRow, count: int) -> int:
+        """Return the seq of the entry number `count`, from the oldest."""
+        (last,) = self._connection.execute(
+            "SELECT max(seq) FROM (SELECT seq FROM entry WHERE chat = ? ORDER BY seq LIMIT ?)",
+            (chat.id, count),
+        ).fetchone()
+        return int(last)
+
+    def has(self, chat: ChatRow, low: int, high: int) -> bool:
+        """Return whether there is an entry from `low` to `high`, inclusive."""
+        found = self._connection.execute(
+            "SELECT 1 FROM entry WHERE chat = ? AND seq BETWEEN ? AND ? LIMIT 1",
+            (chat.id, low, high),
+        )
+        return found.fetchone() is not None
+
+    def read(
+        self, chat: ChatRow, low: int, high: int, limit: int, now_s: float, *, is_down: bool
+    ) -> list[Entry]:
+        """Return entries from `low` to `high` in order: the newest `limit`, or the oldest."""
+        order = "DESC" if is_down else "ASC"
+        rows = self._connection.execute(
+            "SELECT body FROM entry WHERE chat = ? AND seq BETWEEN ? AND ?"  # noqa: S608  # a constant
+            f" ORDER BY seq {order} LIMIT ?",
+            (chat.id, low, high, limit),
+        ).fetchall()
+        return [
+            as_of(msgspec.structs.replace(_decode(body), chat=chat.name), now_s)
+            for (body,) in (reversed(rows) if is_down else rows)
+        ]
