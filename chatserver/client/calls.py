@@ -17,7 +17,7 @@ import msgspec
 from chatserver.client.chat import Chat
 from chatserver.client.companion_calls import CompanionCalls
 from chatserver.client.events import Acked
-from chatserver.client.http_api import HttpApi
+from chatserver.client.http.http_api import HttpApi
 from chatserver.client.model import Entry, parse_entry
 from chatserver.client.moderation_calls import Moderating
 from chatserver.client.outbox import OutboxEntry

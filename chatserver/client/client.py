@@ -7,7 +7,6 @@ queue.
 from __future__ import annotations
 
 import asyncio
-import collections
 import secrets
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -19,11 +18,12 @@ from chatserver.client.cache.local_store import LocalStore
 from chatserver.client.cache.revalidation import revalidate
 from chatserver.client.calls import Calls, HistoryPage
 from chatserver.client.event_queue import EventQueue
-from chatserver.client.events import Acked, Disconnected, Event, Refused
-from chatserver.client.http_api import HttpApi
-from chatserver.client.http_calls import HttpCalls
+from chatserver.client.events import Acked, Disconnected, Event
+from chatserver.client.http.http_api import HttpApi
+from chatserver.client.http.http_calls import HttpCalls
 from chatserver.client.model import Bounds
 from chatserver.client.outbox import OutboxEntry, Stage
+from chatserver.client.pending_calls import PendingCalls
 from chatserver.client.requests import Fields
 from chatserver.client.socket import Lost, Socket, open_socket
 from chatserver.client.state import ANSWER_S, ClientState, QueuedEvent
@@ -90,10 +90,7 @@ class ChatClient(HttpCalls, Calls):
         self._reconnects = Reconnects(_spread.uniform)
         self._events = EventQueue(self._state.bounds.events_max)
         self._news = asyncio.Event()
-        self._answers: dict[int, asyncio.Future[Fields]] = {}
-        self._asked: dict[int, Fields] = {}  # the requests of these answers
-        self._acks: dict[str, asyncio.Future[Acked]] = {}
-        self._callers: collections.Counter[str] = collections.Counter()  # waiting per ref
+        self._pending = PendingCalls()
         self._outgoing: list[Fields] = []
         self._wake = asyncio.Event()
         self._has_new_deeds = False
@@ -201,10 +198,10 @@ class ChatClient(HttpCalls, Calls):
         """Mark the client as ended and fail every pending call."""
         if self._failure is None:
             self._failure = failure
-        for future in (*self._answers.values(), *self._acks.values(), self._welcomed):
-            if future is not None and not future.done():
-                future.set_exception(self._failure)
-                future.exception()  # mark as retrieved: there may be no caller
+        self._pending.fail(self._failure)
+        if self._welcomed is not None and not self._welcomed.done():
+            self._welcomed.set_exception(self._failure)
+            self._welcomed.exception()  # mark as retrieved: there may be no caller
         self._news.set()
 
     # ── connection ──────────────────────────────────────────────────────────────────────────────
@@ -327,31 +324,13 @@ class ChatClient(HttpCalls, Calls):
             self._outgoing += frames
             self._wake.set()
         for number, answer in self._state.take_answers():
-            request = self._asked.pop(number, None)
+            request = self._pending.pop_request(number)
             if self._local is not None and request is not None and isinstance(answer, dict):
                 self._local.record_answer(request, answer)
-            future = self._answers.pop(number, None)
-            if future is not None and not future.done():
-                if isinstance(answer, ChatError):
-                    future.set_exception(answer)
-                else:
-                    future.set_result(answer)
+            self._pending.resolve(number, answer)
         queued = self._state.take_queued()
-        self._push([each._replace(is_known=self._settle(each.event)) for each in queued])
+        self._push([each._replace(is_known=self._pending.settle(each.event)) for each in queued])
         self._schedule()
-
-    def _settle(self, event: Event) -> bool:
-        """Resolve the call that waits for this event; return whether there is one."""
-        if not isinstance(event, Acked | Refused):
-            return False
-        future = self._acks.pop(event.ref, None)
-        if future is None or future.done():
-            return False
-        if isinstance(event, Acked):
-            future.set_result(event)
-        else:
-            future.set_exception(event.error)
-        return self._callers[event.ref] > 0
 
     def _push(self, queued: list[QueuedEvent]) -> None:
         if self._local is not None:
@@ -429,15 +408,13 @@ class ChatClient(HttpCalls, Calls):
         self._check()
         now = self._now()
         number = self._state.ask(fields, now, now + deadline_s)
-        future = self._answers[number] = asyncio.get_running_loop().create_future()
-        self._asked[number] = fields
+        future = self._pending.open_request(number, fields)
         self._flush()
         try:
             answer: Fields = await future
             return answer
         finally:
-            self._answers.pop(number, None)
-            self._asked.pop(number, None)
+            self._pending.close_request(number)
             self._state.give_up(number)
 
     def _post(self, deed: OutboxEntry) -> None:
@@ -456,20 +433,7 @@ class ChatClient(HttpCalls, Calls):
         self._post(deed)
         if known is not None and known.stage is Stage.ACKED:
             return Acked(known.ref, known.chat, known.seq, known.ts, known.mid, True, "hot")
-        future = self._acks.get(deed.ref)
-        if future is None:
-            future = self._acks[deed.ref] = asyncio.get_running_loop().create_future()
-        self._callers[deed.ref] += 1
-        try:
-            async with asyncio.timeout(deadline_s):
-                return await asyncio.shield(future)
-        except TimeoutError:
-            why = f"no ack within {deadline_s:g} s; the message stays in the outbox"
-            raise Unavailable(why) from None
-        finally:
-            self._callers[deed.ref] -= 1
-            if not self._callers[deed.ref]:
-                del self._callers[deed.ref]
+        return await self._pending.wait_for_ack(deed.ref, deadline_s)
 
     def _notify(self, fields: Fields) -> None:
         self._check()

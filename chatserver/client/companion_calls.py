@@ -11,7 +11,7 @@ import urllib.parse
 from typing import Any, NamedTuple
 
 from chatserver.client.chat import Chat
-from chatserver.client.http_api import HttpApi
+from chatserver.client.http.http_api import HttpApi
 from chatserver.client.requests import Fields
 from chatserver.client.state import ANSWER_S
 from chatserver.domain.ids import new_id

@@ -9,7 +9,7 @@ import abc
 import urllib.parse
 from typing import NamedTuple
 
-from chatserver.client.http_api import HttpApi
+from chatserver.client.http.http_api import HttpApi
 from chatserver.client.model import Entry, parse_entry
 
 

@@ -30,15 +30,15 @@ from chatserver.client.events import (
     SignalReceived,
     StoredUpto,
 )
+from chatserver.client.inbox_sync import InboxSync
 from chatserver.client.model import Bounds, parse_entry
 from chatserver.client.outbox import Outbox, OutboxEntry, OutboxSender
+from chatserver.client.presence_subscriptions import PresenceSubscriptions
 from chatserver.client.requests import Fields, Request, Requests, check_text
-from chatserver.errors import ChatError, Overloaded
-from chatserver.protocol.frames import LARGE_MAX, PROTOCOL_VERSION, UNSTORED_MAX, WATCH_MAX, Cursor
+from chatserver.errors import ChatError
+from chatserver.protocol.frames import LARGE_MAX, PROTOCOL_VERSION, UNSTORED_MAX, Cursor
 
 ANSWER_S = 10.0
-RETRY_S = 1.0
-SYNC_PAGE = 200
 
 Answer = Fields | ChatError
 
@@ -72,12 +72,10 @@ class ClientState:
         )
         self._named_unstored: dict[str, int] = {}  # in the last hello
         self._begun: dict[str, int] = {}  # chat → first seq, if started by the last welcome
-        self._watched: dict[str, None] = {}
+        self._presence = PresenceSubscriptions(self.notify, self.bounds.watched_max)
         self._is_reset_coming = False  # if True, acked operations must be requeued first
         self._is_paused = False
-        self._is_behind = False  # there are events that were not received
-        self._is_syncing = False
-        self._sync_not_before = 0.0
+        self._sync = InboxSync(self._ask_here, self._take_event, lambda: self.cursor)
         self._frames: list[Fields] = []
         self._events: list[QueuedEvent] = []
         self._before: Cursor | None = None  # the cursor before the event being applied
@@ -110,7 +108,7 @@ class ClientState:
         if self.is_online:
             times += self.outbox.times()
             if not self._is_paused:
-                times += [*self.catch_up.times(), self._sync_not_before]
+                times += [*self.catch_up.times(), self._sync.not_before]
         return min((time for time in times if time > now), default=None)
 
     # ── connection ──────────────────────────────────────────────────────────────────────────────
@@ -143,7 +141,7 @@ class ClientState:
         self.limits = welcome.get("limits", {})
         self.is_online = True
         self._connection += 1
-        self._is_behind = False
+        self._sync.is_behind = False
         is_fresh = self.cursor is None
         if self.cursor is None:
             self.cursor = Cursor(welcome["epoch"], welcome["seq"])
@@ -154,7 +152,7 @@ class ClientState:
             self.outbox.will_be_told(self._named_unstored, now)
         self._named_unstored = {}
         self._emit([Connected(self.user)])
-        self._notify_users("watch", list(self._watched))
+        self._presence.connected()
         self._take_large(welcome.get("large", []), is_fresh=is_fresh)
         self.spoken.reconnected(now)
         self.tick(now)
@@ -162,7 +160,7 @@ class ClientState:
 
     def disconnected(self, now: float) -> None:
         self.is_online = False
-        self._is_syncing = False
+        self._sync.is_syncing = False
         self._frames.clear()
         self._sender.disconnected()
         self._requests.disconnected()
@@ -200,7 +198,7 @@ class ClientState:
             in_flight_max = self.limits.get("sends_in_flight_max", 64)
             self._frames += self._sender.next_frames(now, in_flight_max)
         if not self._is_paused:
-            self._sync_if_behind(now)
+            self._sync.step(now)
             self.catch_up.step(now)
         self._frames += self._requests.next_frames(now)
 
@@ -251,22 +249,11 @@ class ClientState:
         Raises:
             Overloaded: too many subscriptions.
         """
-        if len(self._watched.keys() | set(users)) > self.bounds.watched_max:
-            raise Overloaded(
-                f"at most {self.bounds.watched_max} presence subscriptions are allowed"
-            )
-        self._watched.update(dict.fromkeys(users))
-        self._notify_users("watch", users)
+        self._presence.add(users)
 
     def unwatch(self, users: list[str]) -> None:
         """Unsubscribe from the presence of users."""
-        for user in users:
-            self._watched.pop(user, None)
-        self._notify_users("unwatch", users)
-
-    def _notify_users(self, kind: str, users: list[str]) -> None:
-        for start in range(0, len(users), WATCH_MAX):
-            self.notify({"type": kind, "users": users[start : start + WATCH_MAX]})
+        self._presence.remove(users)
 
     def redeliver(self, events: Iterable[Event]) -> None:
         """Deliver events that a previous process of this device left unconsumed."""
@@ -330,7 +317,7 @@ class ClientState:
         if place.epoch == cursor.epoch and place.seq <= cursor.seq:
             return
         if self._is_paused or place != Cursor(cursor.epoch, cursor.seq + 1):
-            self._is_behind = True
+            self._sync.is_behind = True
             return
         self._before, self.cursor = cursor, place
         self._apply(frame, now)
@@ -362,30 +349,6 @@ class ClientState:
             place = (entry.seq, entry.ts, entry.mid)
             self._sender.settle(deed.ref, place, now, dup=False, durability="hot")
 
-    def _sync_if_behind(self, now: float) -> None:
-        if not self._is_behind or self._is_syncing or self._sync_not_before > now:
-            return
-        assert self.cursor is not None
-        asked = self.cursor
-        self._is_syncing = True
-        self._is_behind = False  # set again by any later event that cannot be applied
-
-        def take(page: Fields, when: float) -> None:
-            self._is_syncing = False
-            for event in page["events"]:
-                self._take_event(event, when)
-            self._is_behind = self._is_behind or page["more"]
-            if self.cursor == asked:
-                self._sync_not_before = when + RETRY_S
-
-        def failed(error: ChatError, when: float) -> None:
-            self._is_syncing = False
-            self._is_behind = True
-            self._sync_not_before = when + max(RETRY_S, (error.retry_after_ms or 0) / 1000)
-
-        fields = {"type": "sync", "cursor": msgspec.to_builtins(asked), "limit": SYNC_PAGE}
-        self._ask_here(fields, take, failed, now)
-
     def _take_snapshot(self, frame: Fields, now: float) -> None:
         """Replace the cursor and the chat list with a snapshot: frame `too_long` or `reset`."""
         cursor = msgspec.convert(frame["cursor"], Cursor)
@@ -393,11 +356,11 @@ class ClientState:
             self.cursor is not None and cursor.epoch != self.cursor.epoch
         )
         self.cursor = cursor
-        self._is_behind = False
+        self._sync.is_behind = False
         self._is_reset_coming = False
         if frame.get("id") is not None:
             self._requests.forget(frame["id"])
-            self._is_syncing = False
+            self._sync.is_syncing = False
         listed = {summary["chat"]: summary.get("top", 0) for summary in frame["chats"]}
         for name, seq in self._begun.items():
             if name in self.chats:

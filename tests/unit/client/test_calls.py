@@ -9,7 +9,7 @@ import pytest
 
 from chatserver.client.calls import Calls
 from chatserver.client.events import Acked
-from chatserver.client.http_api import HttpApi
+from chatserver.client.http.http_api import HttpApi
 from chatserver.client.outbox import OutboxEntry
 from chatserver.client.state import ClientState
 from chatserver.domain.clock import SystemClock

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from chatserver.client.http_api import HttpApi
+from chatserver.client.http.http_api import HttpApi
 from chatserver.protocol.frames import PAGE_MAX, Message
 
 Fields = dict[str, Any]

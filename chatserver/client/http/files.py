@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from chatserver.client.http_api import ANSWER_BYTES_MAX, HttpApi, open_url
+from chatserver.client.http.http_api import ANSWER_BYTES_MAX, HttpApi, open_url
 from chatserver.errors import BadRequest, ChatError, NotFound
 from chatserver.protocol.frames import Attachment
 

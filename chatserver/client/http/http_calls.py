@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from chatserver.client.files import FilesApi
-from chatserver.client.http_api import HttpApi
-from chatserver.client.social import SocialApi
+from chatserver.client.http.files import FilesApi
+from chatserver.client.http.http_api import HttpApi
+from chatserver.client.http.social import SocialApi
 from chatserver.errors import BadRequest, NotFound
 from chatserver.protocol.frames import Attachment, ChatPreferences, PinnedChats
 

@@ -1,0 +1,57 @@
+"""Sync of the inbox: pages of the events that a device did not receive. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from chatserver.client.catch_up import Ask
+from chatserver.client.requests import Fields
+from chatserver.errors import ChatError
+from chatserver.protocol.frames import Cursor
+
+RETRY_S = 1.0
+SYNC_PAGE = 200
+
+
+class InboxSync:
+    """Requests one page of events at a time while the device is behind."""
+
+    def __init__(
+        self,
+        ask: Ask,
+        take_event: Callable[[Fields, float], None],
+        get_cursor: Callable[[], Cursor | None],
+    ) -> None:
+        self._ask = ask
+        self._take_event = take_event
+        self._get_cursor = get_cursor
+        self.is_behind = False  # there are events that were not received
+        self.is_syncing = False
+        self.not_before = 0.0
+
+    def step(self, now: float) -> None:
+        """Request the next page if the device is behind."""
+        if not self.is_behind or self.is_syncing or self.not_before > now:
+            return
+        asked = self._get_cursor()
+        assert asked is not None
+        self.is_syncing = True
+        self.is_behind = False  # set again by any later event that cannot be applied
+
+        def take(page: Fields, when: float) -> None:
+            self.is_syncing = False
+            for event in page["events"]:
+                self._take_event(event, when)
+            self.is_behind = self.is_behind or page["more"]
+            if self._get_cursor() == asked:
+                self.not_before = when + RETRY_S
+
+        def failed(error: ChatError, when: float) -> None:
+            self.is_syncing = False
+            self.is_behind = True
+            self.not_before = when + max(RETRY_S, (error.retry_after_ms or 0) / 1000)
+
+        fields = {"type": "sync", "cursor": msgspec.to_builtins(asked), "limit": SYNC_PAGE}
+        self._ask(fields, take, failed, now)

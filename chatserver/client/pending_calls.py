@@ -1,0 +1,87 @@
+"""Calls of the application that wait for an answer or an ack."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from typing import Any
+
+from chatserver.client.events import Acked, Event, Refused
+from chatserver.client.requests import Fields
+from chatserver.errors import ChatError, Unavailable
+
+
+class PendingCalls:
+    """One future for each request number and each `ref` that a call waits for."""
+
+    def __init__(self) -> None:
+        self._answers: dict[int, asyncio.Future[Fields]] = {}
+        self._requests: dict[int, Fields] = {}  # the requests of these answers
+        self._acks: dict[str, asyncio.Future[Acked]] = {}
+        self._callers: collections.Counter[str] = collections.Counter()  # waiting per ref
+
+    def open_request(self, number: int, fields: Fields) -> asyncio.Future[Fields]:
+        """Return the future of a request's answer. Call `close_request` at the end."""
+        future = self._answers[number] = asyncio.get_running_loop().create_future()
+        self._requests[number] = fields
+        return future
+
+    def close_request(self, number: int) -> None:
+        self._answers.pop(number, None)
+        self._requests.pop(number, None)
+
+    def resolve(self, number: int, answer: Fields | ChatError) -> None:
+        """Resolve the call that waits for this answer, if there is one."""
+        future = self._answers.pop(number, None)
+        if future is not None and not future.done():
+            if isinstance(answer, ChatError):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+    def pop_request(self, number: int) -> Fields | None:
+        """Remove and return a request that is answered now."""
+        return self._requests.pop(number, None)
+
+    def settle(self, event: Event) -> bool:
+        """Resolve the call that waits for this event; return whether there is one."""
+        if not isinstance(event, Acked | Refused):
+            return False
+        future = self._acks.pop(event.ref, None)
+        if future is None or future.done():
+            return False
+        if isinstance(event, Acked):
+            future.set_result(event)
+        else:
+            future.set_exception(event.error)
+        return self._callers[event.ref] > 0
+
+    async def wait_for_ack(self, ref: str, deadline_s: float) -> Acked:
+        """Wait until the operation with this `ref` is acked.
+
+        Raises:
+            ChatError: the operation was refused.
+            Unavailable: no ack within `deadline_s`.
+        """
+        future = self._acks.get(ref)
+        if future is None:
+            future = self._acks[ref] = asyncio.get_running_loop().create_future()
+        self._callers[ref] += 1
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await asyncio.shield(future)
+        except TimeoutError:
+            why = f"no ack within {deadline_s:g} s; the message stays in the outbox"
+            raise Unavailable(why) from None
+        finally:
+            self._callers[ref] -= 1
+            if not self._callers[ref]:
+                del self._callers[ref]
+
+    def fail(self, failure: Exception) -> None:
+        """Fail every call that waits."""
+        futures: list[asyncio.Future[Any]] = [*self._answers.values(), *self._acks.values()]
+        for future in futures:
+            if not future.done():
+                future.set_exception(failure)
+                future.exception()  # mark as retrieved: there may be no caller
