@@ -253,7 +253,7 @@ class Calls(Moderating, CompanionCalls, PinCalls):
 
         The client keeps the entries if they are adjacent to those it already has. They are not
         delivered as events. If no event of the chat has been delivered before, the entries of the
-        page count as delivered.
+        page count as delivered. Entries that we have cleared are not returned.
 
         With a message cache, a page that the server cannot return is read from there, with `tier`
         "cache". It may be shorter than `limit`, but has no gap.
@@ -262,6 +262,9 @@ class Calls(Moderating, CompanionCalls, PinCalls):
             Unavailable: the server does not answer, or the client is offline and the page is not
             cached.
         """
+        known = self._state.chats.get(chat)
+        if known is not None and after is not None:
+            after = max(after, known.cleared_upto)
         fields = _fields("history", chat=chat, before=before, after=after, limit=limit)
         is_offline = self._has_cache and not self.is_online
         try:
@@ -272,11 +275,20 @@ class Calls(Moderating, CompanionCalls, PinCalls):
             cached = await self._read_cached(fields)
             if cached is None:
                 raise
-            return cached
+            return self._without_cleared(chat, cached, is_older=after is None)
         is_newest = before is None and after is None
         self._state.take_history(page, is_newest=is_newest, before=before)
         entries = [parse_entry(fields) for fields in page["messages"]]
-        return HistoryPage(entries, page["tier"], page["more"])
+        found = HistoryPage(entries, page["tier"], page["more"])
+        return self._without_cleared(chat, found, is_older=after is None)
+
+    def _without_cleared(self, chat: str, page: HistoryPage, *, is_older: bool) -> HistoryPage:
+        known = self._state.chats.get(chat)
+        upto = 0 if known is None else known.cleared_upto
+        if not page.entries or page.entries[0].seq > upto + 1:
+            return page
+        entries = [entry for entry in page.entries if entry.seq > upto]
+        return HistoryPage(entries, page.tier, page.has_more and not is_older)
 
     async def all_messages(
         self,

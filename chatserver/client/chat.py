@@ -64,6 +64,10 @@ class _Listed(NamedTuple):
     top: int
     unread: int
 
+    def above(self, cleared_upto: int) -> _Listed:
+        """Return the count without cleared messages; approximate if only some are cleared."""
+        return self._replace(unread=min(self.unread, max(0, self.top - cleared_upto)))
+
 
 class Chat:
     """A chat that the client has loaded."""
@@ -83,6 +87,7 @@ class Chat:
         self.is_left = False  # the newest entry removed us from the chat
         self.is_ended = False  # a companion session that is read-only from now on
         self.needs_history = False  # it has entries that were never loaded
+        self.cleared_upto = 0  # we have cleared the chat up to this seq: show no entry up to it
         self.log = ChatLog(bounds.entries_max)
         self.marks: dict[str, Marks] = {}
         self._me = me
@@ -108,11 +113,13 @@ class Chat:
         """The number of unread messages from others; approximate while entries are missing."""
         listed = self._listed
         if listed is not None and listed.read == self.read and listed.top <= self.top:
-            gone = self.log.count_deleted_since(listed.top, listed.read + 1, listed.top)
+            first = max(listed.read, self.cleared_upto) + 1
+            gone = self.log.count_deleted_since(listed.top, first, listed.top)
             return max(0, listed.unread - gone) + self._count_messages(listed.top)
         return self._count_messages(self.read)
 
     def _count_messages(self, after: int) -> int:
+        after = max(after, self.cleared_upto)
         return max(0, self.top - after - self.log.count_asides(after))
 
     @property
@@ -156,12 +163,12 @@ class Chat:
         self._take_common(summary)
         self.picture = summary.get("picture")
         self._listed_top = max(self._listed_top, summary.get("top", 0))
-        if summary.get("last"):
+        if summary.get("last") and summary["last"]["seq"] > self.cleared_upto:
             self.last = parse_entry(summary["last"])
         changed = self.take_marks({"user": self._me, "read": summary.get("read", 0)})
         self._listed = _Listed(
             summary.get("read", 0), summary.get("top", 0), summary.get("unread", 0)
-        )
+        ).above(self.cleared_upto)
         if summary.get("peer"):
             changed += self.take_marks(summary["peer"])
         if summary.get("hidden"):
@@ -271,6 +278,18 @@ class Chat:
             self._listed = _Listed(read, top, max(0, unread - new))
         self.log.hide(seqs)
         return [MessagesHidden(self.id, tuple(seqs))]
+
+    def clear(self, upto: int) -> bool:
+        """Forget the messages up to seq `upto`, which we have cleared; return whether it is new."""
+        if upto <= self.cleared_upto:
+            return False
+        self.cleared_upto = upto
+        self.log.clear(upto)
+        if self._listed is not None:
+            self._listed = self._listed.above(upto)
+        if self.last is not None and self.last.seq <= upto:
+            self.last = None
+        return True
 
     def take_page(
         self, page: list[Entry], *, is_newest: bool, before: int | None = None

@@ -55,6 +55,7 @@ class ChatLog:
         self._entries: dict[int, Entry] = {}
         self._changes: dict[int, set[int]] = {}  # seq of a message → seqs of its changes
         self._hidden: set[int] = set()  # messages that we deleted for ourselves
+        self._cleared_upto = 0
         self._former_hidden: set[int] = set()  # those of a previous epoch
         self._former: dict[int, str] = {}  # seq → identity of an entry of the previous epoch
         self._former_entries: dict[int, Entry] = {}
@@ -75,7 +76,7 @@ class ChatLog:
         for change in sorted(self._changes.get(seq, ())):
             if self.shown is None or change <= self.shown:
                 entry = apply_entry(entry, self._entries[change])
-        return tombstone_of(entry, entry.rev) if seq in self._hidden else entry
+        return tombstone_of(entry, entry.rev) if self.is_hidden(seq) else entry
 
     def entries(self, now_s: float | None = None) -> list[Entry]:
         """Return all visible entries in order; with `now_s`, omit texts that expired before it."""
@@ -84,14 +85,16 @@ class ChatLog:
         return there if now_s is None else [as_of(entry, now_s) for entry in there]
 
     def messages(self, now_s: float | None = None) -> list[Entry]:
-        return [entry for entry in self.entries(now_s) if is_message(entry)]
+        """Return the visible messages that we have not cleared, like `entries`."""
+        upto = self._cleared_upto
+        return [entry for entry in self.entries(now_s) if entry.seq > upto and is_message(entry)]
 
     def count_asides(self, after: int) -> int:
         """Count the entries above `after` that do not count as unread."""
         return sum(seq > after and self._is_aside(entry) for seq, entry in self._entries.items())
 
     def _is_aside(self, entry: Entry) -> bool:
-        is_gone = entry.deleted or entry.seq in self._hidden
+        is_gone = entry.deleted or self.is_hidden(entry.seq)
         return is_gone or not is_message(entry) or bool(self._deletions_of(entry.seq))
 
     def _deletions_of(self, seq: int) -> list[int]:
@@ -149,12 +152,19 @@ class ChatLog:
             self._changes.setdefault(entry.target, set()).add(entry.seq)
 
     def is_hidden(self, seq: int) -> bool:
-        """Return whether we deleted a kept message for ourselves."""
-        return seq in self._hidden
+        """Return whether we deleted a kept message for ourselves, or cleared it."""
+        return seq <= self._cleared_upto or seq in self._hidden
 
     def hide(self, seqs: list[int]) -> None:
         """Show these messages as deleted, even if an earlier page has their text."""
         self._hidden.update(seqs)
+
+    def clear(self, upto: int) -> None:
+        """Evict the delivered entries up to seq `upto`, and show no entry up to it again."""
+        self._cleared_upto = upto
+        end = upto if self.shown is None else min(upto, self.shown)
+        for seq in [seq for seq in self._entries if seq <= end]:
+            self._forget(seq)
 
     def put_page(self, page: list[Entry], before: int | None = None) -> None:
         """Store a page of history if it is adjacent to the stored entries.
@@ -185,7 +195,9 @@ class ChatLog:
         self.trim()
 
     def trim(self) -> None:
-        """Evict the oldest entries, so that at most `kept_max` are kept."""
+        """Evict cleared entries, and the oldest ones, so that at most `kept_max` are kept."""
+        if self._cleared_upto:
+            self.clear(self._cleared_upto)
         surplus = len(self._entries) - self._kept_max
         if surplus > 0:
             for seq in sorted(self._entries)[:surplus]:

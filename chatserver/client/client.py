@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import urllib.parse
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -17,6 +17,7 @@ from chatserver.client.backoff import Reconnects
 from chatserver.client.cache.local_store import LocalStore
 from chatserver.client.cache.revalidation import revalidate
 from chatserver.client.calls import Calls, HistoryPage
+from chatserver.client.cleared_chats import ClearedChats, load_cleared
 from chatserver.client.event_queue import EventQueue
 from chatserver.client.events import Acked, Disconnected, Event
 from chatserver.client.http.http_api import HttpApi
@@ -36,6 +37,7 @@ from chatserver.errors import (
     Overloaded,
     Unavailable,
 )
+from chatserver.protocol.frames import ChatPreferences
 
 WELCOME_S = 10.0
 NO_GATEWAY = "cannot connect to a gateway"  # the error starts with this
@@ -91,6 +93,7 @@ class ChatClient(HttpCalls, Calls):
         self._events = EventQueue(self._state.bounds.events_max)
         self._news = asyncio.Event()
         self._pending = PendingCalls()
+        self._cleared = ClearedChats(self._state, self._local, self._push_events)
         self._outgoing: list[Fields] = []
         self._wake = asyncio.Event()
         self._has_new_deeds = False
@@ -226,7 +229,7 @@ class ChatClient(HttpCalls, Calls):
                     if not (self._is_patient or self._was_welcomed or is_there):
                         raise self._no_gateway() from lost
                     wait = self._reconnects.next_s(lost.retry_after_ms)
-                    self._push([QueuedEvent(Disconnected(lost.reason, wait), self._state.cursor)])
+                    self._push_events([Disconnected(lost.reason, wait)])
                     await asyncio.sleep(wait)
         except Exception as exc:  # noqa: BLE001  # reported to every pending caller
             self._end(exc)
@@ -267,6 +270,8 @@ class ChatClient(HttpCalls, Calls):
         writing.add_done_callback(self._task_ended)
         renewing = asyncio.create_task(self._renew(token), name="chat-client-renewal")
         renewing.add_done_callback(self._task_ended)
+        loading = asyncio.create_task(self._load_cleared(), name="chat-client-cleared-chats")
+        loading.add_done_callback(self._task_ended)
         try:
             self._flush()
             if is_first:
@@ -283,9 +288,9 @@ class ChatClient(HttpCalls, Calls):
                     raise Lost(0, f"unexpected frame: {frame['type']}") from exc
                 self._flush()
         finally:
-            writing.cancel()
-            renewing.cancel()
-            await asyncio.gather(writing, renewing, return_exceptions=True)
+            for task in (writing, renewing, loading):
+                task.cancel()
+            await asyncio.gather(writing, renewing, loading, return_exceptions=True)
             self._state.disconnected(self._now())
             self._flush()
 
@@ -330,6 +335,7 @@ class ChatClient(HttpCalls, Calls):
             self._pending.resolve(number, answer)
         queued = self._state.take_queued()
         self._push([each._replace(is_known=self._pending.settle(each.event)) for each in queued])
+        self._cleared.apply(each.event for each in queued)
         self._schedule()
 
     def _push(self, queued: list[QueuedEvent]) -> None:
@@ -342,6 +348,16 @@ class ChatClient(HttpCalls, Calls):
             self._news.set()
             if self._events.is_full or self._is_held:
                 self._state.pause(self._now(), is_paused=True)
+
+    def _push_events(self, events: list[Event]) -> None:
+        self._push([QueuedEvent(event, self._state.cursor) for event in events])
+
+    def _take_preferences(self, preferences: Sequence[ChatPreferences]) -> None:
+        self._cleared.take(preferences)
+
+    async def _load_cleared(self) -> None:
+        if self._api is not None:
+            await load_cleared(self.list_chat_preferences)
 
     def _resume(self) -> None:
         """Let the server send events again, if there is room for them."""

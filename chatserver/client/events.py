@@ -54,6 +54,17 @@ class MessagesHidden:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ChatCleared:
+    """We cleared a chat up to seq `upto`, on this device or another: show none of its entries.
+
+    Not repeated after a crash; `Chat.cleared_upto` has the position.
+    """
+
+    chat: str
+    upto: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class MemberChanged:
     """`change.user` joined, left or got another role: `change.role`, "" if the user left."""
 
@@ -188,6 +199,7 @@ Event = (
     | MessageAdded
     | MessageChanged
     | MessagesHidden
+    | ChatCleared
     | MemberChanged
     | ChatChanged
     | PinsChanged

@@ -39,6 +39,7 @@ from chatserver.errors import ChatError
 from chatserver.protocol.frames import LARGE_MAX, PROTOCOL_VERSION, UNSTORED_MAX, Cursor
 
 ANSWER_S = 10.0
+CLEARED_MAX = 2_000  # chats that the user has cleared; the position set first is evicted
 
 Answer = Fields | ChatError
 
@@ -71,6 +72,7 @@ class ClientState:
             self.outbox, self._requests.next_id, self._emit, is_left=self._is_left
         )
         self._named_unstored: dict[str, int] = {}  # in the last hello
+        self._cleared: dict[str, int] = {}  # chat → seq up to which it is cleared
         self._begun: dict[str, int] = {}  # chat → first seq, if started by the last welcome
         self._presence = PresenceSubscriptions(self.notify, self.bounds.watched_max)
         self._is_reset_coming = False  # if True, acked operations must be requeued first
@@ -290,6 +292,18 @@ class ClientState:
         if chat is not None:
             self.catch_up.forget(chat)
 
+    def clear_chat(self, name: str, upto: int) -> bool:
+        """Forget a chat's messages up to seq `upto`; return whether this position is new."""
+        if upto <= self._cleared.get(name, 0):
+            return False
+        self._cleared.pop(name, None)
+        if len(self._cleared) >= CLEARED_MAX:
+            del self._cleared[next(iter(self._cleared))]
+        self._cleared[name] = upto
+        if name in self.chats:
+            self.chats[name].clear(upto)
+        return True
+
     def take_info(self, info: Fields) -> None:
         """Apply chat info from an answer."""
         self.chat(info["chat"]).take_info(info)
@@ -302,6 +316,7 @@ class ClientState:
                 silent = self.chats.pop(next(iter(self.chats)))
                 self.catch_up.forget(silent)
             chat = Chat(name, self.user, self.bounds)
+            chat.clear(self._cleared.get(name, 0))
         self.chats[name] = chat  # moved to the end: most recently active
         return chat
 

@@ -128,6 +128,7 @@ class CachedChat:
     is_wanted: bool
     entries: list[Entry]
     hidden: list[int]
+    cleared_upto: int
 
 
 def cache_of(state: ClientState, untaken: list[QueuedEvent]) -> list[CachedChat]:
@@ -155,6 +156,7 @@ def _cached(state: ClientState, name: str, firsts: dict[str, int]) -> CachedChat
         state.catch_up.wants(chat),
         [kept[seq] for seq in seqs],
         [seq for seq in seqs if seq in log._hidden | log._former_hidden],
+        chat.cleared_upto,
     )
 
 
@@ -170,6 +172,7 @@ def restore_cached(
         if each.shown is not None:
             chat.log.restore(each.shown, each.top, each.mids)
             chat.log.hide(each.hidden)
+            state.clear_chat(each.chat, each.cleared_upto)
             chat.log.put_cached(each.entries)
         chat.restore(each.info)
         if each.is_suspect:
@@ -239,6 +242,7 @@ RECORDED = (
     "take_chats",
     "take_history",
     "take_info",
+    "clear_chat",
     "forget_chat",
     "take_frames",
     "take_queued",

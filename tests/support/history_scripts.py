@@ -33,6 +33,10 @@ class Script:
         self.connection = self.state.connected({**fields, **welcome}, self.now)
         self.flush()
 
+    def restart(self) -> None:
+        """Continue in another process, which has the messages that were kept."""
+        self.state = self.state.restart(self.state.bounds, [])
+
     def flush(self) -> list[Any]:
         """Take all outputs; return the frames."""
         frames = self.state.take_frames()
@@ -155,6 +159,35 @@ def hidden() -> History:
     return script.end()
 
 
+def cleared() -> History:
+    """Cleared chats: their texts come neither with events nor with pages, nor after a reload."""
+    script = Script("cleared chats")
+    line = {"chat": "c1", "kind": "group", "top": 2, "unread": 2, "last": entry(2)}
+    script.state.take_chats({"chats": [line]})
+    script.flush()
+    script.entry(3, body="secret 3")
+    script.entry(4)
+    script.state.clear_chat("c1", 3)
+    script.state.describe()
+    script.state.clear_chat("c1", 2)  # older
+    script.entry(5, "edit", target=2, body="edited")
+    script.entry(6, "reaction", target=4, body="👍")
+    older = [entry(1), entry(2), entry(3, body="secret 3")]
+    script.state.take_history({"chat": "c1", "messages": older}, is_newest=False, before=4)
+    (gap,) = [frame for frame in script.entry(9) if frame["type"] == "history"]
+    script.state.clear_chat("c1", 8)  # on another device, which has them all
+    missed = [entry(7, body="secret 7"), entry(8)]
+    script.take(type="page", chat="c1", tier="hot", more=False, id=gap["id"], messages=missed)
+    script.state.take_chats({"chats": [{**line, "top": 9, "unread": 7, "last": entry(8)}]})
+    script.state.describe()
+    script.restart()
+    script.connect()
+    script.state.describe()
+    script.entry(10)
+    script.state.clear_chat("c1", 10)
+    return script.end()
+
+
 def outbox() -> History:
     """Refusals, retries in order, conflicts, a full outbox, probes and a session's question."""
     script = Script("outbox", outbox_max=4)
@@ -239,6 +272,7 @@ SCRIPTS: tuple[Callable[[], History], ...] = (
     companions,
     members,
     hidden,
+    cleared,
     outbox,
     requests,
     gaps,

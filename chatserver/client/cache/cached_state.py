@@ -39,6 +39,7 @@ def load_chats(store: SqliteStore, shown: dict[str, int | None], now_s: float) -
 def restore_chats(state: ClientState, chats: Collection[LoadedChat]) -> None:
     """Add the chats to a state whose delivery position is restored."""
     for cached, entries in chats:
+        state.clear_chat(cached.chat, cached.cleared)
         chat = state.chat(cached.chat)
         if cached.info is not None:
             chat.restore(msgspec.json.decode(cached.info, type=SavedChat))

@@ -31,6 +31,13 @@ class Hidden(NamedTuple):
     seqs: tuple[int, ...]
 
 
+class Cleared(NamedTuple):
+    """The user has cleared the chat up to seq `upto`."""
+
+    chat: str
+    upto: int
+
+
 class EntriesSkipped(NamedTuple):
     """Entries up to `upto` were missed; copies up to there may be outdated."""
 
@@ -59,5 +66,12 @@ class ChatsUnverified(NamedTuple):
 
 
 Change = (
-    Delivered | PageRead | Hidden | EntriesSkipped | EntriesLost | ChatDropped | ChatsUnverified
+    Delivered
+    | PageRead
+    | Hidden
+    | Cleared
+    | EntriesSkipped
+    | EntriesLost
+    | ChatDropped
+    | ChatsUnverified
 )

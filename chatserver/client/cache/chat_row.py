@@ -18,6 +18,7 @@ class ChatRow:
     stale: int = 0
     entries: int = 0
     size: int = 0
+    cleared: int = 0
     is_changed: bool = False
 
     @property
@@ -32,7 +33,8 @@ class ChatRow:
     @property
     def is_complete(self) -> bool:
         """True if the user can read nothing below `bottom`."""
-        return (self.is_first or self.floor <= 1) and self.stale < self.floor
+        is_lowest = self.floor <= 1 or (self.floor <= self.cleared + 1 and not self.is_empty)
+        return (self.is_first or is_lowest) and self.stale < self.floor
 
     def clear(self, head: int = 0) -> None:
         self.floor, self.head, self.is_first, self.stale = head + 1, head, False, 0

@@ -106,6 +106,18 @@ class EntryTable:
             self._blank(chat, seq)
             self._blank_edits(chat, seq)
 
+    def clear(self, chat: ChatRow, upto: int) -> None:
+        """Delete the entries up to `upto`, and the texts of later edits of them."""
+        self.delete(chat, 0, upto)
+        rows = self._connection.execute(
+            "SELECT body FROM entry INDEXED BY entry_target WHERE chat = ? AND target <= ?",
+            (chat.id, upto),
+        ).fetchall()
+        for (body,) in rows:
+            change = _decode(body)
+            if change.kind == "edit" and not change.deleted:
+                self._write(chat, tombstone_of(change, change.rev))
+
     def drop(self, chat: ChatRow) -> None:
         """Delete all entries of a chat."""
         for table in ("entry", "hidden"):
@@ -127,6 +139,8 @@ class EntryTable:
 
     def _is_hidden(self, chat: ChatRow, entry: Entry) -> bool:
         seq = entry.target if entry.kind == "edit" else entry.seq
+        if seq is not None and seq <= chat.cleared:
+            return True
         found = self._connection.execute(
             "SELECT 1 FROM hidden WHERE chat = ? AND seq = ?", (chat.id, seq)
         )

@@ -131,6 +131,11 @@ class LocalStore:
                 self._is_held = True
                 self.due.set()
 
+    def record_cleared(self, chat: str, upto: int) -> None:
+        """Record that the user has cleared a chat."""
+        if self._recorder is not None:
+            self._recorder.record_cleared(chat, upto)
+
     def record_refusal(self, chat: str) -> None:
         """Record that the server does not let the user read the chat."""
         if self._recorder is not None:

@@ -3,7 +3,8 @@
 A chat has one cached range, without gaps: every entry from `floor` to `head` that the user may read
 is in `entry`, in its state after the entry at `head`. Entries outside are not cached; there is no
 second range. `is_first`: the user can read nothing below `floor`. Entries up to `stale` are
-unverified: they are not read, and a page of the server that reaches them replaces them.
+unverified: they are not read, and a page of the server that reaches them replaces them. Entries up
+to `cleared` are not cached: the user has cleared them.
 
 Bounds: a chat keeps its newest `entries_per_chat_max` entries. Above `bytes_max`, the oldest
 entries of the chats that were used least recently are evicted.
@@ -20,6 +21,7 @@ from chatserver.client.cache.changes import (
     Change,
     ChatDropped,
     ChatsUnverified,
+    Cleared,
     Delivered,
     EntriesLost,
     EntriesSkipped,
@@ -70,7 +72,7 @@ class MessageTables:
 
     def _load(self) -> None:
         rows = self._connection.execute(
-            "SELECT id, name, used, floor, head, is_first, stale, entries, size FROM chat"
+            "SELECT id, name, used, floor, head, is_first, stale, entries, size, cleared FROM chat"
         )
         self._chats = {row[1]: ChatRow(*row) for row in rows}
         self._used = max((chat.used for chat in self._chats.values()), default=0)
@@ -103,9 +105,9 @@ class MessageTables:
         changed = [chat for chat in self._chats.values() if chat.is_changed]
         self._connection.executemany(
             "UPDATE chat SET used = ?, floor = ?, head = ?, is_first = ?, stale = ?, entries = ?,"
-            " size = ? WHERE id = ?",
+            " size = ?, cleared = ? WHERE id = ?",
             [
-                (c.used, c.floor, c.head, c.is_first, c.stale, c.entries, c.size, c.id)
+                (c.used, c.floor, c.head, c.is_first, c.stale, c.entries, c.size, c.cleared, c.id)
                 for c in changed
             ],
         )
@@ -127,6 +129,8 @@ class MessageTables:
                     self._put_page(chat, entries, before, after, has_more=has_more)
                 case Hidden(name, seqs):
                     self._entries.hide(self._chat(name), seqs)
+                case Cleared(name, upto):
+                    self._clear(name, upto)
                 case EntriesSkipped(name, upto):
                     self._skip(self._chat(name), upto)
                 case EntriesLost(name, after):
@@ -163,6 +167,10 @@ class MessageTables:
     def _deliver(self, chat: ChatRow, entry: Entry) -> None:
         if entry.seq <= chat.stale:  # nothing above it has been delivered since
             self._cut(chat, entry.seq - 1)
+        if entry.seq <= chat.cleared:
+            if entry.seq > chat.head:  # nothing is cached
+                chat.clear(entry.seq)
+            return
         if entry.seq > chat.head + 1 or (chat.is_empty and entry.seq <= chat.head):
             self._entries.delete(chat, 0, entry.seq)  # there is a gap, or nothing is cached
             chat.clear(entry.seq - 1)
@@ -180,14 +188,16 @@ class MessageTables:
         has_more: bool,
     ) -> None:
         """Put a page that touches the verified range; ignore another one."""
+        low, high = _range_of(entries, before, after)
+        if low <= chat.cleared + 1:  # there is nothing to show below
+            has_more = has_more and after is not None
+            entries = tuple(entry for entry in entries if entry.seq > chat.cleared)
+            low, high = chat.cleared + 1, max(high, chat.cleared)
         if after is not None:
-            low, high = after + 1, entries[-1].seq if entries else after
             is_adjacent = not chat.is_empty and chat.bottom <= low <= chat.head + 1
         elif before is not None:
-            low, high = entries[0].seq if entries else before, before - 1
             is_adjacent = not chat.is_empty and chat.bottom - 1 <= high <= chat.head
         else:
-            low, high = (entries[0].seq, entries[-1].seq) if entries else (1, 0)
             is_adjacent = self._join_newest(chat, low, high, has_more=has_more)
         if not is_adjacent:
             return
@@ -216,6 +226,23 @@ class MessageTables:
         is_above = low > chat.head + 1
         return not (is_above and has_more) and high >= chat.bottom - 1
 
+    def _clear(self, name: str, upto: int) -> None:
+        """Delete the entries up to `upto`. Later copies of them are ignored."""
+        chat = self._chats.get(name)
+        if chat is None or upto <= chat.cleared:
+            return
+        chat.cleared, chat.is_changed = upto, True
+        self._entries.clear(chat, upto)
+        if chat.floor > upto + 1:
+            return
+        if upto >= chat.head:
+            is_first = chat.is_first if chat.is_empty else chat.stale < chat.head
+            chat.clear(upto)
+            chat.is_first = is_first
+        else:
+            chat.floor, chat.is_first = upto + 1, True
+            chat.stale = chat.stale if chat.stale > upto else 0
+
     def _skip(self, chat: ChatRow, upto: int) -> None:
         if chat.stale < chat.head:  # unverified entries stay, to be compared
             self._entries.delete(chat, 0, upto)
@@ -242,6 +269,8 @@ class MessageTables:
                 chat.stale, chat.is_changed = chat.head, True
                 # Pages show what is hidden; in a new epoch, it may be another message.
                 self._entries.unhide(chat)
+            elif chat is not None and chat.cleared:
+                chat.is_first, chat.is_changed = False, True
 
     # ── bounds ──────────────────────────────────────────────────────────────────────────────────
 
@@ -277,9 +306,11 @@ class MessageTables:
 
     # ── reads ───────────────────────────────────────────────────────────────────────────────────
 
-    def list_chats(self) -> list[tuple[str, bytes | None]]:
-        """Return the cached chats with their info, most recently used last."""
-        return self._connection.execute("SELECT name, info FROM chat ORDER BY used").fetchall()
+    def list_chats(self) -> list[tuple[str, bytes | None, int]]:
+        """Return the cached chats with their info and `cleared`, most recently used last."""
+        return self._connection.execute(
+            "SELECT name, info, cleared FROM chat ORDER BY used"
+        ).fetchall()
 
     def list_newest(self, name: str, upto: int | None, limit: int, now_s: float) -> list[Entry]:
         """Return the newest verified entries up to `upto`; nothing if `upto` is not cached."""
@@ -322,3 +353,12 @@ class MessageTables:
         if chat is None:
             return None
         return Unverified(chat.name, None if chat.stale >= chat.head else chat.stale + 1)
+
+
+def _range_of(entries: tuple[Entry, ...], before: int | None, after: int | None) -> tuple[int, int]:
+    """Return the first and the last seq of which a page has all entries."""
+    if after is not None:
+        return after + 1, entries[-1].seq if entries else after
+    if before is not None:
+        return entries[0].seq if entries else before, before - 1
+    return (entries[0].seq, entries[-1].seq) if entries else (1, 0)

@@ -20,6 +20,7 @@ from chatserver.client.cache.changes import (
     Change,
     ChatDropped,
     ChatsUnverified,
+    Cleared,
     Delivered,
     EntriesLost,
     EntriesSkipped,
@@ -108,6 +109,12 @@ class Recorder:
         entries = tuple(parse_entry(fields) for fields in page["messages"])
         before, after = request.get("before"), request.get("after")
         self._changes.append(PageRead(page["chat"], entries, before, after, page["more"]))
+        if chat is not None and chat.cleared_upto:
+            self.record_cleared(chat.id, chat.cleared_upto)  # the page may have made the row
+
+    def record_cleared(self, chat: str, upto: int) -> None:
+        """Record that the user has cleared a chat."""
+        self._changes.append(Cleared(chat, upto))
 
     def record_refusal(self, chat: str) -> None:
         """Record that the server does not let the user read the chat."""

@@ -29,10 +29,11 @@ class Owner(NamedTuple):
 
 
 class CachedChat(NamedTuple):
-    """A chat in the cache. `info` is None if it was never saved."""
+    """A chat in the cache, cleared up to seq `cleared`. `info` is None if it was never saved."""
 
     chat: str
     info: bytes | None
+    cleared: int = 0
 
 
 class SqliteStore:
@@ -51,6 +52,7 @@ class SqliteStore:
         those of an erasure, arrive as events and are applied. Where the client missed events, or
         the server lost data (see `Recorder`), copies are unverified: they are not read until a page
         of history has replaced them (see `revalidation`). A chat that the user left is deleted.
+        Entries that the user has cleared are deleted, and not cached again.
         An expired message is a tombstone from its `expires_at` on, also offline.
         Deleted and expired texts are overwritten in the file; the last ones when it is closed.
     """

@@ -6,7 +6,8 @@
     entry   (chat, seq) → an entry in its current version, msgpack
     hidden  (chat, seq)     messages that the user deleted for themselves
 
-`user_version` is the schema version. Version 0 has only `record` and is migrated. A file of a newer
+`user_version` is the schema version. Version 0 has only `record`, version 1 no `chat.cleared`;
+both are migrated. A file of a newer
 version is refused, because this version cannot tell which copies are valid.
 """
 
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from chatserver.errors import Conflict, CorruptData, Unavailable
 
-VERSION = 1
+VERSION = 2
 MODE = 0o600
 WAL_BYTES_MAX = 4 * 1_048_576  # the size to which the write-ahead log is truncated
 LOCK_S = 2.0
@@ -39,7 +40,8 @@ CREATE TABLE owner (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE chat (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, info BLOB, used INTEGER NOT NULL,
     floor INTEGER NOT NULL, head INTEGER NOT NULL, is_first INTEGER NOT NULL,
-    stale INTEGER NOT NULL, entries INTEGER NOT NULL, size INTEGER NOT NULL
+    stale INTEGER NOT NULL, entries INTEGER NOT NULL, size INTEGER NOT NULL,
+    cleared INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE entry (
     chat INTEGER NOT NULL, seq INTEGER NOT NULL, target INTEGER, expires_at INTEGER,
@@ -114,7 +116,9 @@ def _migrate(connection: sqlite3.Connection, path: Path | str) -> None:
     if version == 0:
         for statement in _TABLES.split(";"):
             connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {VERSION}")
+    elif version == 1:
+        connection.execute("ALTER TABLE chat ADD COLUMN cleared INTEGER NOT NULL DEFAULT 0")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("COMMIT")
 
 

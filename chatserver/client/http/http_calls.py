@@ -13,6 +13,7 @@ import msgspec
 from chatserver.client.http.files import FilesApi
 from chatserver.client.http.http_api import HttpApi
 from chatserver.client.http.social import SocialApi
+from chatserver.client.state import ClientState
 from chatserver.errors import BadRequest, NotFound
 from chatserver.protocol.frames import Attachment, ChatPreferences, PinnedChats
 
@@ -48,6 +49,10 @@ class HttpCalls:
     """The commands. Raises BadRequest without `api_url`."""
 
     _api: HttpApi | None
+    _state: ClientState
+
+    def _take_preferences(self, preferences: Sequence[ChatPreferences]) -> None:
+        """Apply preferences that the server returned."""
 
     @property
     def social(self) -> SocialApi:
@@ -108,7 +113,9 @@ class HttpCalls:
         place = {} if after is None else {"cursor": after}
         query = urllib.parse.urlencode({"limit": limit, **place})
         page = await self._http_api().request("GET", f"/v1/me/chat-preferences?{query}")
-        return PreferencesPage(msgspec.convert(page["items"], list[ChatPreferences]), page["next"])
+        found = msgspec.convert(page["items"], list[ChatPreferences])
+        self._take_preferences(found)
+        return PreferencesPage(found, page["next"])
 
     async def change_chat_preferences(self, chat: str, **changes: Any) -> ChatPreferences:
         """Change the user's preferences of a chat, such as `archived=True`; return all of them.
@@ -116,6 +123,19 @@ class HttpCalls:
         A `draft` is a dict of `text` and `version`.
         """
         return await self._preferences("PATCH", _preferences_path(chat), changes)
+
+    async def clear_chat(self, chat: str, *, upto: int | None = None) -> ChatPreferences:
+        """Clear a chat for the user, on all devices: up to seq `upto`, or its newest known entry.
+
+        Raises:
+            BadRequest: `upto` is not given, and the chat is not loaded.
+        """
+        if upto is None:
+            known = self._state.chats.get(chat)
+            if known is None:
+                raise BadRequest(f"upto: required, because chat {chat} is not loaded")
+            upto = known.top
+        return await self.change_chat_preferences(chat, cleared_upto=upto)
 
     async def pinned_chats(self) -> PinnedChats:
         """Return the chats that the user pinned to the top of the chat list, in order."""
@@ -139,7 +159,10 @@ class HttpCalls:
     async def _preferences(
         self, method: str, path: str, body: dict[str, Any] | None = None
     ) -> ChatPreferences:
-        return msgspec.convert(await self._http_api().request(method, path, body), ChatPreferences)
+        answer = await self._http_api().request(method, path, body)
+        found = msgspec.convert(answer, ChatPreferences)
+        self._take_preferences([found])
+        return found
 
     def _files_api(self) -> FilesApi:
         return FilesApi(self._http_api())

@@ -32,6 +32,11 @@ interface Listed {
   unread: number;
 }
 
+/** Return the count without cleared messages; approximate if only some are cleared. */
+function withoutCleared({ read, top, unread }: Listed, clearedUpto: number): Listed {
+  return { read, top, unread: Math.min(unread, Math.max(0, top - clearedUpto)) };
+}
+
 /** A chat that the client has loaded. */
 export class ChatState {
   readonly id: string;
@@ -93,13 +98,15 @@ export class ChatState {
   get unread(): number {
     const listed = this.#listed;
     if (listed !== null && listed.read === this.read && listed.top <= this.top) {
-      const gone = this.log.countDeletedSince(listed.top, listed.read + 1, listed.top);
+      const first = Math.max(listed.read, this.clearedUpto) + 1;
+      const gone = this.log.countDeletedSince(listed.top, first, listed.top);
       return Math.max(0, listed.unread - gone) + this.#countMessages(listed.top);
     }
     return this.#countMessages(this.read);
   }
 
-  #countMessages(after: number): number {
+  #countMessages(since: number): number {
+    const after = Math.max(since, this.clearedUpto);
     return Math.max(0, this.top - after - this.log.countAsides(after));
   }
 
@@ -151,11 +158,8 @@ export class ChatState {
     this.#listedTop = Math.max(this.#listedTop, summary.top ?? 0);
     if (summary.last != null && summary.last.seq > this.clearedUpto) this.last = summary.last;
     const changed = this.takeMarks({ user: this.#me, read: summary.read ?? 0 });
-    this.#listed = {
-      read: summary.read ?? 0,
-      top: summary.top ?? 0,
-      unread: summary.unread ?? 0,
-    };
+    const { read = 0, top = 0, unread = 0 } = summary;
+    this.#listed = withoutCleared({ read, top, unread }, this.clearedUpto);
     if (summary.peer != null) changed.push(...this.takeMarks(summary.peer));
     if (summary.hidden !== undefined && summary.hidden.length > 0) {
       this.log.hide(summary.hidden);
@@ -292,12 +296,14 @@ export class ChatState {
     return [{ type: "messagesHidden", chat: this.id, seqs: [...seqs] }];
   }
 
-  /** Forget the messages up to seq `upto`, which the user has cleared. */
-  clear(upto: number): void {
-    if (upto <= this.clearedUpto) return;
+  /** Forget the messages up to seq `upto`, which the user cleared; return whether it is new. */
+  clear(upto: number): boolean {
+    if (upto <= this.clearedUpto) return false;
     this.clearedUpto = upto;
     this.log.clear(upto);
+    if (this.#listed !== null) this.#listed = withoutCleared(this.#listed, upto);
     if (this.last !== null && this.last.seq <= upto) this.last = null;
+    return true;
   }
 
   /** Apply a page that the application requested; its entries are not delivered as events. */

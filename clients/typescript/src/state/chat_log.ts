@@ -74,7 +74,7 @@ export class ChatLog {
         entry = applyEntry(entry, this.#at(change));
       }
     }
-    return this.#hidden.has(seq) ? tombstoneOf(entry, revOf(entry)) : entry;
+    return this.isHidden(seq) ? tombstoneOf(entry, revOf(entry)) : entry;
   }
 
   /** Return all visible entries in order; with `nowS`, without texts that expired before it. */
@@ -108,7 +108,7 @@ export class ChatLog {
   }
 
   #isAside(entry: Entry): boolean {
-    const isGone = entry.deleted === true || this.#hidden.has(entry.seq);
+    const isGone = entry.deleted === true || this.isHidden(entry.seq);
     return isGone || !isMessage(entry) || this.#isDeletedLater(entry.seq);
   }
 
@@ -176,9 +176,9 @@ export class ChatLog {
     }
   }
 
-  /** Return whether the user deleted a kept message for themselves. */
+  /** Return whether the user deleted a kept message for themselves, or cleared it. */
   isHidden(seq: number): boolean {
-    return this.#hidden.has(seq);
+    return seq <= this.#clearedUpto || this.#hidden.has(seq);
   }
 
   /** Show these messages as deleted, even if an earlier page has their text. */

@@ -128,6 +128,7 @@ export class Player {
       this.state = restart(this.state, this.history.bounds, untaken);
       return null;
     }
+    if (method === "clearChat") return this.state.chats.get(args[0])?.clear(args[1]);
     const [first, ...others] = args;
     const isNew = method === "do";
     const given = isNew ? sdk.newOutboxEntry(first.ref, first.chat, first.fields) : first;

@@ -1,0 +1,74 @@
+"""Cleared chats: how far the user has cleared each chat, on any device (docs/chat-preferences.md).
+
+The server has the positions, as `cleared_upto` of the chat preferences. They arrive as signals,
+which may be lost, so a client with an `api_url` loads them again after each connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+
+from chatserver.client.cache.local_store import LocalStore
+from chatserver.client.events import ChatCleared, Event, SignalReceived
+from chatserver.client.http.http_calls import PreferencesPage
+from chatserver.client.state import CLEARED_MAX, ClientState
+from chatserver.errors import ChatError
+from chatserver.protocol.frames import ChatPreferences
+
+PAGE = 100
+RETRY_S = 5.0
+SIGNAL = "chat_preferences"  # the kind of the signal
+
+
+class ListPage(Protocol):
+    """`ChatClient.list_chat_preferences`."""
+
+    async def __call__(self, *, after: str | None, limit: int) -> PreferencesPage:
+        """Return a page of preferences."""
+
+
+class ClearedChats:
+    """Applies preferences to the chats and the message cache of a client."""
+
+    def __init__(
+        self, state: ClientState, local: LocalStore | None, push: Callable[[list[Event]], None]
+    ) -> None:
+        self._state = state
+        self._local = local
+        self._push = push
+
+    def take(self, preferences: Iterable[ChatPreferences]) -> None:
+        """Clear the chats as far as the preferences say."""
+        for each in preferences:
+            if self._state.clear_chat(each.chat, each.cleared_upto):
+                if self._local is not None:
+                    self._local.record_cleared(each.chat, each.cleared_upto)
+                if each.chat in self._state.chats:
+                    self._push([ChatCleared(each.chat, each.cleared_upto)])
+
+    def apply(self, events: Iterable[Event]) -> None:
+        """Apply the signals among new events."""
+        for event in events:
+            if isinstance(event, SignalReceived) and event.kind == SIGNAL:
+                self.take([msgspec.convert(event.fields["preferences"], ChatPreferences)])
+
+
+async def load_cleared(list_page: ListPage) -> None:
+    """Load the preferences of all chats after a connection."""
+    after, count = None, 0
+    while count < CLEARED_MAX:
+        try:
+            page = await list_page(after=after, limit=PAGE)
+        except ChatError as exc:
+            if not exc.temporary:
+                return
+            await asyncio.sleep((exc.retry_after_ms or 0) / 1000 + RETRY_S)
+            continue
+        count += len(page.preferences)
+        after = page.next
+        if after is None:
+            return

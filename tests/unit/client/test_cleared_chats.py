@@ -1,0 +1,125 @@
+"""Chats that the user has cleared, on this device or another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chatserver.client import cleared_chats, events
+from chatserver.client.chat import Chat
+from chatserver.client.cleared_chats import ClearedChats, load_cleared
+from chatserver.client.http.http_calls import PreferencesPage
+from chatserver.errors import ChatError, Forbidden, Unavailable
+from chatserver.protocol.frames import ChatPreferences
+from tests.unit.client.device import Device, entry, page
+
+
+def filled(count: int) -> Device:
+    """Return a device with the messages of a chat."""
+    device = Device()
+    for seq in range(1, count + 1):
+        device.event(seq, seq)
+    return device
+
+
+def chat_of(device: Device) -> Chat:
+    return device.state.chats["c1"]
+
+
+def shown(device: Device) -> list[int]:
+    return [message.seq for message in chat_of(device).log.messages()]
+
+
+def test_cleared_messages_are_not_shown_and_not_unread() -> None:
+    """An older position changes nothing; the next message is shown."""
+    device = filled(3)
+
+    assert device.state.clear_chat("c1", 2)
+    some = (shown(device), chat_of(device).unread)
+    assert device.state.clear_chat("c1", 3)
+    assert not device.state.clear_chat("c1", 1)
+    device.event(4, 4)
+
+    assert some == ([3], 1)
+    assert (shown(device), chat_of(device).unread, chat_of(device).cleared_upto) == ([4], 1, 3)
+
+
+def test_chat_list_does_not_bring_cleared_messages_back() -> None:
+    """Neither as the last message, nor in the unread count of an older answer."""
+    device = filled(1)
+    device.state.clear_chat("c1", 5)
+
+    summary = {"chat": "c1", "kind": "group", "top": 6, "unread": 6, "last": entry(5)}
+    device.state.take_chats({"chats": [summary]})
+
+    assert (chat_of(device).last, chat_of(device).unread) == (None, 1)
+
+
+def test_chat_that_is_loaded_later_is_cleared() -> None:
+    """The position is known before the chat."""
+    device = Device()
+
+    assert device.state.clear_chat("c1", 2)
+    older = [entry(seq) for seq in (1, 2, 3)]
+    device.state.take_history({"chat": "c1", "messages": older}, is_newest=True)
+
+    assert shown(device) == [3]
+
+
+def test_missed_messages_that_are_cleared_have_no_text_in_events() -> None:
+    """Another device cleared them; a page that was read before has their texts."""
+    device = filled(1)
+    device.state.take_frames()
+    device.event(2, 4)
+    (asked,) = device.asked("history")
+
+    device.state.clear_chat("c1", 3)
+    device.take(**page(asked, 2, 3))
+
+    assert device.bodies() == ["text 1", "", "", "text 4"]
+    assert shown(device) == [4]
+
+
+def test_signals_clear_the_chats_that_are_loaded() -> None:
+    """The application gets one event for each new position."""
+    device = filled(2)
+    told: list[events.Event] = []
+    cleared = ClearedChats(device.state, None, told.extend)
+
+    def signal(**fields: Any) -> events.Event:
+        more: dict[str, object] = {"preferences": {"chat": "c1", "rev": 1, **fields}}
+        return events.SignalReceived("chat_preferences", "alice", None, more)
+
+    cleared.apply([signal(), signal(cleared_upto=2), signal(cleared_upto=1)])
+    cleared.apply([signal(chat="other", cleared_upto=9)])
+
+    assert told == [events.ChatCleared("c1", 2)]
+    assert shown(device) == []
+
+
+async def test_positions_are_loaded_by_page_after_a_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A temporary error is retried; another one ends it."""
+    monkeypatch.setattr(cleared_chats, "RETRY_S", 0.0)
+    asked: list[str | None] = []
+    answers: list[PreferencesPage | ChatError] = [
+        PreferencesPage([ChatPreferences("c1")], "c1"),
+        Unavailable("busy"),
+        PreferencesPage([ChatPreferences("c2")], None),
+        Forbidden("no"),
+    ]
+
+    async def list_page(*, after: str | None, limit: int) -> PreferencesPage:
+        asked.append(after)
+        answer = answers.pop(0)
+        if isinstance(answer, ChatError):
+            raise answer
+        return answer
+
+    await load_cleared(list_page)
+    await load_cleared(list_page)
+
+    assert asked == [None, "c1", "c1", None]
+    assert answers == []
