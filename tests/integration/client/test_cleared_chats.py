@@ -1,0 +1,94 @@
+"""Cleared chats in the Python SDK: two devices of a user, on real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from chatserver.client import ChatClient, SqliteStore, events
+from chatserver.dev.servers import Server
+from chatserver.errors import BadRequest
+from tests.integration.client.cache_support import (
+    DEADLINE_S,
+    add_user,
+    client_of,
+    offline_client,
+    shown,
+)
+from tests.support.servers.processes import eventually
+from tests.support.stack import Stack
+
+pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
+
+NewName = Callable[[str], str]
+
+
+@contextlib.asynccontextmanager
+async def consuming(client: ChatClient) -> AsyncIterator[list[events.Event]]:
+    """Open a client; yield the list to which its events are added."""
+    heard: list[events.Event] = []
+
+    async def consume() -> None:
+        async for event in client.events():
+            heard.append(event)
+
+    async with client:
+        reading = asyncio.create_task(consume())
+        try:
+            yield heard
+            await eventually(lambda: not client._events, DEADLINE_S, "all events are consumed")
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+
+async def test_chat_cleared_on_one_device_is_cleared_on_the_other_when_it_comes_back(
+    stack: Stack, api: Server, new_name: NewName, tmp_path: Path
+) -> None:
+    """The texts are not shown, not unread, not in pages and not in the file; later ones are."""
+    path, alice = tmp_path / "phone.db", new_name("alice")
+    bob_name = await add_user(stack, new_name("bob"))
+
+    def device(name: str, store: SqliteStore | None = None) -> ChatClient:
+        return client_of(stack, alice, store, device=name, api_url=api.endpoint)
+
+    phone = device("phone", SqliteStore(path))
+    async with consuming(phone), client_of(stack, bob_name) as bob:
+        chat = (await phone.open_direct(bob_name)).id
+        for body in ("secret-1", "secret-2"):
+            await bob.send(chat, body)
+        await shown(phone, chat, ["secret-1", "secret-2"])
+
+    laptop = device("laptop")
+    async with client_of(stack, bob_name) as bob, consuming(laptop) as heard:
+        await bob.send(chat, "secret-3")
+        with pytest.raises(BadRequest, match="upto"):
+            await laptop.clear_chat("g-not-loaded")
+        newest = (await laptop.history(chat)).entries[-1].seq
+        preferences = await laptop.clear_chat(chat)
+        await bob.send(chat, "new")
+        await shown(laptop, chat, ["new"])
+        page = await laptop.history(chat)
+        assert ([each.body for each in page.entries], page.has_more) == (["new"], False)
+        assert preferences.cleared_upto == newest
+        assert events.ChatCleared(chat, newest) in heard
+
+    phone = device("phone", SqliteStore(path))
+    async with consuming(phone) as heard:
+        await shown(phone, chat, ["new"])
+        known = phone.find_chat(chat)
+        assert known is not None
+        assert (known.cleared_upto, known.unread) == (newest, 1)
+        page = await phone.history(chat)
+        assert ([each.body for each in page.entries], page.has_more) == (["new"], False)
+        assert events.ChatCleared(chat, newest) in heard
+
+    async with offline_client(stack, path) as client:
+        page = await client.history(chat)
+        assert (page.tier, [each.body for each in page.entries]) == ("cache", ["new"])
+        assert (await client.history(chat, before=newest + 1)).entries == []
+    assert b"secret" not in path.read_bytes()
