@@ -1,0 +1,97 @@
+// Tabs that share a connection: a follower's calls reach the state of the leader.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import type { Listener } from "#dist/client/backend.js";
+import type { Engine } from "#dist/client/engine.js";
+import { StateView } from "#dist/client/state_view.js";
+import { SharedBackend } from "#dist/tabs/shared_backend.js";
+import * as sdk from "tierchat/state";
+
+const CHAT = "g-trip";
+const START_MS = 5_000;
+
+/** Give this process what a browser has: Web Locks, of which one tab at a time holds each. */
+function installLocks(): void {
+  const held = new Map<string, Promise<unknown>>();
+  const request = (name: string, options: { signal: AbortSignal }, run: () => unknown): unknown => {
+    const aborted = new Promise<never>((_, reject) => {
+      options.signal.addEventListener("abort", () => reject(options.signal.reason as Error));
+    });
+    const before = held.get(name);
+    const own = before === undefined ? Promise.resolve(run()) : before.then(run);
+    held.set(name, own);
+    return Promise.race([own, aborted]);
+  };
+  Object.defineProperty(globalThis, "navigator", { value: { locks: { request } } });
+}
+
+/** Return an engine without a socket: the real state, of a user who is in a group. */
+function engineOf(listener: Listener): Engine {
+  const state = new sdk.ClientState("phone");
+  state.connected({ user: "alice", epoch: "e1", seq: 0, large: [] } as never, 0);
+  state.takeChats({ chats: [{ chat: CHAT, kind: "group", name: "Trip" }] } as never);
+  const view = new StateView(state);
+  return {
+    ...{ user: "alice", device: "phone", isOnline: true },
+    start: () => Promise.resolve(),
+    stop: () => Promise.resolve(),
+    listChats: () => view.listChats(),
+    describe: (chat: string) => view.describe(chat),
+    messages: (chat: string) => view.messages(chat),
+    pending: (chat: string) => view.pending(chat),
+    draft: () => "",
+    takeInfo: (info: Parameters<Engine["takeInfo"]>[0]) => {
+      state.takeInfo(info);
+      state.touched.add(info.chat);
+      listener.onChange(view.takeTouched());
+    },
+  } as Partial<Engine> as Engine;
+}
+
+/** A tab, and a promise of its next change that `isDone` accepts. */
+class Tab {
+  readonly backend: SharedBackend;
+  #changed: () => void = () => {};
+
+  constructor(name: string) {
+    const onChange = (): void => this.#changed();
+    const listener = { onEvents: onChange, onChange, onEnd: onChange };
+    this.backend = new SharedBackend(name, engineOf, listener);
+  }
+
+  until(isDone: () => boolean): Promise<void> {
+    return new Promise((resolve) => {
+      this.#changed = () => {
+        if (isDone()) resolve();
+      };
+      this.#changed();
+    });
+  }
+}
+
+test("a follower's chat info reaches the leader and all tabs", { timeout: 10_000 }, async () => {
+  installLocks();
+  const [leader, follower, third] = [new Tab("t"), new Tab("t"), new Tab("t")];
+  const tabs = [leader, follower, third];
+  try {
+    for (const { backend } of tabs) await backend.start(START_MS, true);
+    assert.deepEqual(tabs.map(({ backend }) => backend.isLeader), [true, false, false]);
+    assert.equal(follower.backend.describe(CHAT)?.isComplete, false);
+
+    const info = { chat: CHAT, kind: "group", name: "Sea", members: ["alice", "bob"], count: 2 };
+    follower.backend.takeInfo({ ...info, roles: { bob: "owner" }, slow_s: 5 } as never);
+
+    for (const tab of tabs) {
+      await tab.until(() => tab.backend.describe(CHAT)?.isComplete === true);
+      const known = tab.backend.describe(CHAT);
+      assert.deepEqual(
+        [known?.name, known?.members, known?.slowS],
+        ["Sea", { alice: "member", bob: "owner" }, 5],
+      );
+    }
+  } finally {
+    for (const { backend } of tabs.reverse()) await backend.stop();
+  }
+});
