@@ -19,6 +19,7 @@ from chatserver.client import ChatClient
 from chatserver.dev.servers import Server
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually
+from tests.support.servers.tcp_proxy import TcpProxy
 from tests.support.stack import PATIENT, Stack, open_stack
 
 pytest_plugins = ["tests.support.stack_fixtures"]
@@ -439,34 +440,39 @@ async def test_transition_interrupted_by_a_worker_crash_is_completed_by_repair(
     assert get_seqs(guests[2], chat) == list(range(2, sent[-1] + 1))
 
 
+@pytest.mark.parametrize("offline", ["never", "invite", "remove"])
 async def test_sdk_client_follows_large_chat_transitions(
-    large_chat_stack: Stack, devices: list[RawChat]
+    offline: str, large_chat_stack: Stack, devices: list[RawChat]
 ) -> None:
-    """The SDK client gets each message once while the chat becomes large, small and large again."""
+    """The SDK client gets each message once, even if it is offline while the chat changes."""
     alice, bob, carol, *guests = devices
     chat = await create_group(alice, [bob, carol])
 
     async def get_token() -> str:
         return large_chat_stack.token(bob.user)
 
-    client = ChatClient(f"ws://127.0.0.1:{bob.port}/", get_token, device="sdk", open_s=DEADLINE_S)
-    async with client:
-        await client.history(chat)
-        wanted = []
-        for change in ("invite", "remove", "invite"):
-            if change == "invite":
-                await change_membership(
-                    alice, "invite", chat, users=[guest.user for guest in guests]
-                )
-            else:
-                for guest in guests:
-                    await change_membership(alice, "remove", chat, user=guest.user)
-            for number in range(3):
-                wanted.append(f"{change} {number}")
-                await say(alice, chat, wanted[-1])
+    proxy = TcpProxy(bob.port)
+    async with proxy:
+        url = f"ws://127.0.0.1:{proxy.port}/"
+        async with ChatClient(url, get_token, device="sdk", open_s=DEADLINE_S) as client:
+            await client.history(chat)
+            wanted = []
+            for change in ("invite", "remove", "invite"):
+                if change == offline:
+                    proxy.refuse()
+                if change == "invite":
+                    users = [guest.user for guest in guests]
+                    await change_membership(alice, "invite", chat, users=users)
+                else:
+                    for guest in guests:
+                        await change_membership(alice, "remove", chat, user=guest.user)
+                for number in range(3):
+                    wanted.append(f"{change} {number}")
+                    await say(alice, chat, wanted[-1])
+                proxy.heal()
 
-        def bodies() -> list[str]:
-            return [entry.body for entry in client.messages(chat)]
+            def bodies() -> list[str]:
+                return [entry.body for entry in client.messages(chat)]
 
-        await eventually(lambda: len(bodies()) >= len(wanted), DEADLINE_S, "all messages")
-        assert bodies() == wanted
+            await eventually(lambda: len(bodies()) >= len(wanted), DEADLINE_S, "all messages")
+            assert bodies() == wanted
