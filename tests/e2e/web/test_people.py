@@ -16,6 +16,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 # Advances the clock of the page beyond the cache time of profiles.
 ADVANCE_CLOCK = "(() => { const now = Date.now; Date.now = () => now() + 61_000; })()"
+# The refresh of a visible window runs each second; other timers stay as they are.
+FAST_REFRESH = """
+const start = window.setInterval.bind(window);
+window.setInterval = (run, ms) => start(run, ms === 600_000 ? 1_000 : ms);
+"""
 
 
 def post_of(page: Page, text: str) -> Locator:
@@ -252,4 +257,27 @@ async def test_changed_name_and_picture_reach_open_windows(web: WebStack, visit:
         await caller.send(await caller.open_direct(ann), "a new name")
         await expect(alice.row("Benny")).to_contain_text("a new name")
     for person in (alice, bob, other):
+        await person.check_is_clean()
+
+
+async def test_changed_name_reaches_a_window_that_stays_in_focus(
+    web: WebStack, visit: Visit
+) -> None:
+    """Without a message and without a change of the focus, by the refresh at intervals."""
+    ann, ben = web.new_users(2)
+    alice, bob = await visit(ann), await visit(ben)
+    await alice.page.add_init_script(FAST_REFRESH)
+    await alice.page.reload()
+    for person in (alice, bob):
+        await person.log_in()
+    await bob.start_chat(ann)
+    await bob.send("hello")
+    await expect(alice.row(ben)).to_be_visible()
+
+    async with open_caller(web, ben) as caller:
+        await caller.call("PATCH", "/v1/me", {"name": "Benedict"})
+    await alice.page.evaluate(ADVANCE_CLOCK)
+
+    await expect(alice.row("Benedict")).to_contain_text("hello")
+    for person in (alice, bob):
         await person.check_is_clean()

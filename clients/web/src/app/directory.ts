@@ -1,8 +1,9 @@
 // Names and pictures of people, for all pages: loaded in batches, and kept for offline starts.
 //
 // People are loaded when they are shown. Those in view are loaded again when the user comes back
-// to the window, and when a message of them arrives: at most once per `REFRESH_MS`, and only
-// `REFRESHED_MAX` of them, so that a message to a large group does not start a storm of requests.
+// to the window, when a message of them arrives, and every `IDLE_REFRESH_MS` while the window is
+// visible: at most once per `REFRESH_MS`, and only `REFRESHED_MAX` of them, so that a message to a
+// large group does not start a storm of requests.
 
 import { useCallback, useEffect, useSyncExternalStore } from "react";
 import { ChatError, type ChatClient } from "tierchat";
@@ -22,6 +23,8 @@ const BATCH_MS = 30;
 const FRESH_MS = 10 * 60_000; // then a name is loaded again when it is shown
 const REFRESH_MS = 60_000;
 const REFRESHED_MAX = 20;
+// At most 21 small requests of a visible window in this time: 350 a second of 10,000 windows.
+const IDLE_REFRESH_MS = 10 * 60_000;
 const SPREAD_MS = 3_000; // the members of a group do not ask at the same time
 const KEPT_MAX = 500;
 const PICTURES_AT_ONCE = 4;
@@ -267,18 +270,22 @@ export function usePerson(id: string): Person {
   return useSyncExternalStore(subscribe, () => directory.get(id));
 }
 
-/** Load the people in view again when the user comes back, and when they write. */
+/** Load the people in view again when the user comes back, when they write, and at intervals. */
 export function useDirectoryRefresh(): void {
   const client = useClient();
   useEffect(() => {
     const directory = directoryOf(client);
     const refresh = (): void => directory.refresh();
     addEventListener("focus", refresh);
+    const timer = setInterval(() => {
+      if (document.visibilityState === "visible") refresh();
+    }, IDLE_REFRESH_MS);
     const end = client.on((event) => {
       if (event.type === "messageAdded") directory.refresh(event.message.sender);
     });
     return () => {
       removeEventListener("focus", refresh);
+      clearInterval(timer);
       end();
       directory.stopRefresh();
     };
