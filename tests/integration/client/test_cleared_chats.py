@@ -17,7 +17,7 @@ from tests.integration.client.cache_support import (
     add_user,
     client_of,
     offline_client,
-    shown,
+    wait_until_shown,
 )
 from tests.support.servers.processes import eventually
 from tests.support.stack import Stack
@@ -61,7 +61,7 @@ async def test_chat_cleared_on_one_device_is_cleared_on_the_other_when_it_comes_
         chat = (await phone.open_direct(bob_name)).id
         for body in ("secret-1", "secret-2"):
             await bob.send(chat, body)
-        await shown(phone, chat, ["secret-1", "secret-2"])
+        await wait_until_shown(phone, chat, ["secret-1", "secret-2"])
 
     laptop = device("laptop")
     async with client_of(stack, bob_name) as bob, consuming(laptop) as heard:
@@ -71,7 +71,7 @@ async def test_chat_cleared_on_one_device_is_cleared_on_the_other_when_it_comes_
         newest = (await laptop.history(chat)).entries[-1].seq
         preferences = await laptop.clear_chat(chat)
         await bob.send(chat, "new")
-        await shown(laptop, chat, ["new"])
+        await wait_until_shown(laptop, chat, ["new"])
         page = await laptop.history(chat)
         assert ([each.body for each in page.entries], page.has_more) == (["new"], False)
         assert preferences.cleared_upto == newest
@@ -79,7 +79,7 @@ async def test_chat_cleared_on_one_device_is_cleared_on_the_other_when_it_comes_
 
     phone = device("phone", SqliteStore(path))
     async with consuming(phone) as heard:
-        await shown(phone, chat, ["new"])
+        await wait_until_shown(phone, chat, ["new"])
         known = phone.find_chat(chat)
         assert known is not None
         assert (known.cleared_upto, known.unread) == (newest, 1)

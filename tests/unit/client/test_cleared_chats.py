@@ -72,10 +72,10 @@ def test_missed_messages_that_are_cleared_have_no_text_in_events() -> None:
     device = filled(1)
     device.state.take_frames()
     device.event(2, 4)
-    (asked,) = device.asked("history")
+    (request,) = device.sent("history")
 
     device.state.clear_chat("c1", 3)
-    device.take(**page(asked, 2, 3))
+    device.receive(**page(request, 2, 3))
 
     assert device.bodies() == ["text 1", "", "", "text 4"]
     assert shown(device) == [4]
@@ -84,8 +84,8 @@ def test_missed_messages_that_are_cleared_have_no_text_in_events() -> None:
 def test_signals_clear_the_chats_that_are_loaded() -> None:
     """The application gets one event for each new position."""
     device = filled(2)
-    told: list[events.Event] = []
-    cleared = ClearedChats(device.state, None, told.extend)
+    reported: list[events.Event] = []
+    cleared = ClearedChats(device.state, None, reported.extend)
 
     def signal(**fields: Any) -> events.Event:
         more: dict[str, object] = {"preferences": {"chat": "c1", "rev": 1, **fields}}
@@ -94,7 +94,7 @@ def test_signals_clear_the_chats_that_are_loaded() -> None:
     cleared.apply([signal(), signal(cleared_upto=2), signal(cleared_upto=1)])
     cleared.apply([signal(chat="other", cleared_upto=9)])
 
-    assert told == [events.ChatCleared("c1", 2)]
+    assert reported == [events.ChatCleared("c1", 2)]
     assert shown(device) == []
 
 

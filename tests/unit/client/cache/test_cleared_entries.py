@@ -18,7 +18,7 @@ from chatserver.client.cache.changes import (
 from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.cache.store_file import VERSION
 from chatserver.client.store import Saved
-from tests.unit.client.cache.test_sqlite_store import bodies, entry, filled, page
+from tests.unit.client.cache.test_sqlite_store import bodies, entry, filled_store, page
 
 
 def read(store: SqliteStore, **place: Any) -> tuple[list[int], bool] | None:
@@ -33,7 +33,7 @@ def test_cleared_texts_are_not_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "cleared.db"
     texts = [entry(seq, body=f"secret-{seq}") for seq in (1, 2)]
     edit = entry(3, kind="edit", target=1, body="secret-3")
-    store = filled(path, *(Delivered("c1", each) for each in (*texts, edit, entry(4))))
+    store = filled_store(path, *(Delivered("c1", each) for each in (*texts, edit, entry(4))))
 
     store.save_changes(Saved(), [Cleared("c1", 2)], {}, 0.0)
     page_of_cleared = page(*texts, before=3)
@@ -85,7 +85,7 @@ def test_page_of_a_cleared_chat(
     tmp_path: Path, changes: list[Any], expected: tuple[list[int], bool] | None
 ) -> None:
     """The newest page after three entries and these changes; None: not cached."""
-    store = filled(tmp_path / "a.db", *(Delivered("c1", entry(seq)) for seq in (1, 2, 3)))
+    store = filled_store(tmp_path / "a.db", *(Delivered("c1", entry(seq)) for seq in (1, 2, 3)))
 
     store.save_changes(Saved(), changes, {}, 0.0)
 
@@ -97,7 +97,7 @@ def test_pages_of_the_server_end_at_the_cleared_seq(tmp_path: Path) -> None:
     """A page that reaches it is the last one, whatever the server has below."""
     newest = [entry(seq) for seq in (7, 8)]
     older = [entry(seq) for seq in (4, 5, 6)]
-    store = filled(tmp_path / "a.db", page(*newest, has_more=True), Cleared("c1", 5))
+    store = filled_store(tmp_path / "a.db", page(*newest, has_more=True), Cleared("c1", 5))
 
     before = read(store)
     store.save_changes(Saved(), [page(*older, before=7, has_more=True)], {}, 0.0)
@@ -111,7 +111,7 @@ def test_pages_of_the_server_end_at_the_cleared_seq(tmp_path: Path) -> None:
 
 def test_chat_that_is_not_cached_is_not_known_to_be_empty(tmp_path: Path) -> None:
     """Its entries above the cleared seq are on the server only."""
-    store = filled(tmp_path / "a.db", Delivered("c1", entry(9)), ChatsUnverified())
+    store = filled_store(tmp_path / "a.db", Delivered("c1", entry(9)), ChatsUnverified())
 
     store.save_changes(Saved(), [Cleared("c1", 9), Cleared("unknown", 9)], {}, 0.0)
 
@@ -125,9 +125,9 @@ def test_chat_that_is_not_cached_is_not_known_to_be_empty(tmp_path: Path) -> Non
 def test_cleared_position_survives_a_restart(tmp_path: Path) -> None:
     """A later copy of a cleared message is ignored by the next process, too."""
     path = tmp_path / "a.db"
-    filled(path, Delivered("c1", entry(1)), Cleared("c1", 1)).close()
+    filled_store(path, Delivered("c1", entry(1)), Cleared("c1", 1)).close()
 
-    store = filled(path, Delivered("c1", entry(1)), Delivered("c1", entry(2)))
+    store = filled_store(path, Delivered("c1", entry(1)), Delivered("c1", entry(2)))
 
     assert read(store) == ([2], False)
     store.close()
@@ -136,13 +136,13 @@ def test_cleared_position_survives_a_restart(tmp_path: Path) -> None:
 def test_file_of_version_1_is_migrated(tmp_path: Path) -> None:
     """It has no cleared chats; its messages are kept."""
     path = tmp_path / "old.db"
-    filled(path, Delivered("c1", entry(1))).close()
+    filled_store(path, Delivered("c1", entry(1))).close()
     with sqlite3.connect(path) as old:
         old.execute("ALTER TABLE chat DROP COLUMN cleared")
         old.execute("PRAGMA user_version = 1")
     old.close()
 
-    store = filled(path, Delivered("c1", entry(2)))
+    store = filled_store(path, Delivered("c1", entry(2)))
     before = read(store)
     store.save_changes(Saved(), [Cleared("c1", 1)], {}, 0.0)
 
