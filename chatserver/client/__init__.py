@@ -1,8 +1,8 @@
 """Python client SDK for users' devices, terminals and bots.
 
 To read the code, start with `ChatClient` in `client.py`; `ClientState` in `state.py` has the
-protocol logic without I/O. `terminal` is the `chatserver chat` command. In docstrings, "we" means
-the user who runs the client.
+protocol logic without I/O. `terminal` is the `chatserver chat` command. In docstrings, "the user"
+is the signed-in user.
 """
 
 from __future__ import annotations

@@ -16,22 +16,22 @@ STEADY_S = 5.0  # a connection must last this long to reset the backoff
 Uniform = Callable[[float, float], float]
 
 
-class Verdict(enum.Enum):
+class CloseAction(enum.Enum):
     """The action to take after a close."""
 
-    COME_BACK = "come back"
-    NEW_TOKEN = "new token"  # noqa: S105  # an enum value, not a token
+    RECONNECT = "reconnect"
+    RENEW_TOKEN = "renew token"  # noqa: S105  # an enum value, not a token
     REPLACED = "replaced"
     STOP = "stop"
 
 
-def judge_close(code: int) -> Verdict:
+def get_close_action(code: int) -> CloseAction:
     """Return the action for a close code."""
     if code == Close.UNAUTHENTICATED:
-        return Verdict.NEW_TOKEN
+        return CloseAction.RENEW_TOKEN
     if code == Close.REPLACED:
-        return Verdict.REPLACED
-    return Verdict.STOP if 3500 <= code <= 3999 else Verdict.COME_BACK
+        return CloseAction.REPLACED
+    return CloseAction.STOP if 3500 <= code <= 3999 else CloseAction.RECONNECT
 
 
 class Backoff:
@@ -41,7 +41,7 @@ class Backoff:
         self._uniform = uniform
         self._attempts = 0
 
-    def lasted(self, seconds: float) -> None:
+    def record_duration(self, seconds: float) -> None:
         """Record how long a connection was open; a stable connection resets the backoff."""
         if seconds >= STEADY_S:
             self._attempts = 0
@@ -55,7 +55,7 @@ class Backoff:
         return max(WAIT_S_MIN, self._uniform(0.0, bound))
 
 
-class Reconnects(Backoff):
+class ReconnectPolicy(Backoff):
     """Decides after each close whether the client reconnects, and when."""
 
     def __init__(self, uniform: Uniform) -> None:
@@ -67,7 +67,9 @@ class Reconnects(Backoff):
         """Record that the gateway accepted the token."""
         self._refusals = 0
 
-    def judge(self, code: int, reason: str, now: float, *, can_renew: bool, device: str) -> None:
+    def handle_close(
+        self, code: int, reason: str, now: float, *, can_renew: bool, device: str
+    ) -> None:
         """Return if the client must reconnect. `can_renew`: a new token may be accepted.
 
         Raises:
@@ -75,16 +77,16 @@ class Reconnects(Backoff):
             Conflict: another process uses the same device.
             ChatError: the gateway forbids to reconnect.
         """
-        match judge_close(code):
-            case Verdict.STOP:
+        match get_close_action(code):
+            case CloseAction.STOP:
                 raise ChatError(f"the gateway closed the session: {reason}")
-            case Verdict.NEW_TOKEN:
+            case CloseAction.RENEW_TOKEN:
                 self._refusals += 1
                 if not can_renew or self._refusals > 1:
                     raise Unauthenticated(f"the gateway refused the token: {reason}")
-            case Verdict.REPLACED:
+            case CloseAction.REPLACED:
                 if now - self._replaced_at < REPLACED_S:
                     raise Conflict(f"another process uses device {device}")
                 self._replaced_at = now
-            case Verdict.COME_BACK:
+            case CloseAction.RECONNECT:
                 pass

@@ -19,7 +19,7 @@ from chatserver.client.companion_calls import CompanionCalls
 from chatserver.client.events import Acked
 from chatserver.client.http.http_api import HttpApi
 from chatserver.client.model import Entry, parse_entry
-from chatserver.client.moderation_calls import Moderating
+from chatserver.client.moderation_calls import ModerationCalls
 from chatserver.client.outbox import OutboxEntry
 from chatserver.client.pin_calls import PinCalls
 from chatserver.client.requests import Fields
@@ -75,7 +75,7 @@ def new_ref() -> str:
     return secrets.token_hex(12)
 
 
-class Calls(Moderating, CompanionCalls, PinCalls):
+class Calls(ModerationCalls, CompanionCalls, PinCalls):
     """Commands of a chat client. Coroutines wait for the server's answer.
 
     Raises:
@@ -89,11 +89,11 @@ class Calls(Moderating, CompanionCalls, PinCalls):
     _api: HttpApi | None
 
     @abc.abstractmethod
-    def _post(self, deed: OutboxEntry) -> None:
+    def _post(self, operation: OutboxEntry) -> None:
         """Append an operation (send, edit, deletion, reaction) to the outbox."""
 
     @abc.abstractmethod
-    async def _do(self, deed: OutboxEntry, deadline_s: float) -> Acked:
+    async def _do(self, operation: OutboxEntry, deadline_s: float) -> Acked:
         """Append an operation to the outbox and wait for its ack."""
 
     async def _read_cached(self, request: Fields) -> HistoryPage | None:
@@ -143,9 +143,9 @@ class Calls(Moderating, CompanionCalls, PinCalls):
         known = self._state.chats.get(chat)
         return [] if known is None else known.log.messages(self._clock.time())
 
-    def deeds(self, chat: str) -> list[OutboxEntry]:
-        """Return our operations in a chat that are not stored yet, in order."""
-        return [deed for deed in self._state.outbox if deed.chat == chat]
+    def pending_operations(self, chat: str) -> list[OutboxEntry]:
+        """Return this device's operations in a chat that are not stored yet, in order."""
+        return [operation for operation in self._state.outbox if operation.chat == chat]
 
     @property
     def unanswered(self) -> int:
@@ -180,8 +180,8 @@ class Calls(Moderating, CompanionCalls, PinCalls):
             "expires_s": expires_s,
             "attachments": _ids_of(attachments),
         }
-        deed = _deed("send", chat, ref, durability=durability, **fields)
-        return await self._do(deed, deadline_s)
+        operation = _operation("send", chat, ref, durability=durability, **fields)
+        return await self._do(operation, deadline_s)
 
     def post(
         self,
@@ -193,15 +193,15 @@ class Calls(Moderating, CompanionCalls, PinCalls):
     ) -> str:
         """Send a message without waiting; return its ref. An `Acked` or `Refused` event follows."""
         more = {"kind": "text", "durability": "hot", "attachments": _ids_of(attachments)}
-        deed = _deed("send", chat, ref, body=body, **more)
-        self._post(deed)
-        return deed.ref
+        operation = _operation("send", chat, ref, body=body, **more)
+        self._post(operation)
+        return operation.ref
 
     async def edit(
         self, chat: str, seq: int, body: str, *, ref: str | None = None, deadline_s: float = ACK_S
     ) -> Acked:
-        """Replace the text of one of our messages."""
-        return await self._do(_deed("edit", chat, ref, seq=seq, body=body), deadline_s)
+        """Replace the text of a message that the user sent."""
+        return await self._do(_operation("edit", chat, ref, seq=seq, body=body), deadline_s)
 
     async def delete(
         self,
@@ -213,19 +213,19 @@ class Calls(Moderating, CompanionCalls, PinCalls):
         deadline_s: float = ACK_S,
     ) -> Acked:
         """Delete a message, for everyone or only for ourselves."""
-        deed = _deed("delete", chat, ref, seq=seq, **{"for": scope})
-        return await self._do(deed, deadline_s)
+        operation = _operation("delete", chat, ref, seq=seq, **{"for": scope})
+        return await self._do(operation, deadline_s)
 
     async def react(
         self, chat: str, seq: int, emoji: str, *, ref: str | None = None, deadline_s: float = ACK_S
     ) -> Acked:
-        """Set our reaction to a message; "" removes it."""
-        return await self._do(_deed("react", chat, ref, seq=seq, emoji=emoji), deadline_s)
+        """Set the user's reaction to a message; "" removes it."""
+        return await self._do(_operation("react", chat, ref, seq=seq, emoji=emoji), deadline_s)
 
     async def mark(
         self, chat: str, *, read: int | None = None, received: int | None = None
     ) -> None:
-        """Advance our read and received markers in a chat; they never move back."""
+        """Advance the user's read and received markers in a chat; they never move back."""
         await self._ask(_fields("mark", chat=chat, read=read, received=received), ANSWER_S)
 
     def typing(self, chat: str, *, is_on: bool) -> None:
@@ -238,7 +238,9 @@ class Calls(Moderating, CompanionCalls, PinCalls):
 
     async def join_turn(self, chat: str) -> None:
         """Load the text of an AI companion's response so far; it is delivered as `AnswerGrew`."""
-        self._state.spoken.joined(await self._ask(_fields("join_turn", chat=chat), ANSWER_S))
+        self._state.companion_responses.joined(
+            await self._ask(_fields("join_turn", chat=chat), ANSWER_S)
+        )
 
     async def history(
         self,
@@ -253,7 +255,7 @@ class Calls(Moderating, CompanionCalls, PinCalls):
 
         The client keeps the entries if they are adjacent to those it already has. They are not
         delivered as events. If no event of the chat has been delivered before, the entries of the
-        page count as delivered. Entries that we have cleared are not returned.
+        page count as delivered. Entries that the user has cleared are not returned.
 
         With a message cache, a page that the server cannot return is read from there, with `tier`
         "cache". It may be shorter than `limit`, but has no gap.
@@ -300,7 +302,7 @@ class Calls(Moderating, CompanionCalls, PinCalls):
         cursor: str | None = None,
         limit: int = 50,
     ) -> MessagesPage:
-        """Return a page of all messages that we sent and received, over all chats.
+        """Return a page of all messages that the user sent and received, over all chats.
 
         `from_ts` and `to_ts` are the ends of a time range in Unix microseconds, both inclusive. The
         client does not keep the messages. Needs `api_url`.
@@ -321,7 +323,7 @@ class Calls(Moderating, CompanionCalls, PinCalls):
         after: str | None = None,
         limit: int = 20,
     ) -> SearchPage:
-        """Return messages in our chats that match a query (docs/search.md).
+        """Return messages in the user's chats that match a query (docs/search.md).
 
         A page may have fewer results than `limit`, or none, and still have a `next`. A client that
         is not connected uses the HTTP API, if it has an `api_url`.
@@ -343,7 +345,7 @@ class Calls(Moderating, CompanionCalls, PinCalls):
     # ── chats ───────────────────────────────────────────────────────────────────────────────────
 
     async def chats(self, *, after: str | None = None, limit: int = 50) -> ChatsPage:
-        """Return our chats, most recent activity first.
+        """Return the user's chats, most recent activity first.
 
         Offline, with a message cache: all cached chats, on one page.
         """
@@ -383,7 +385,7 @@ class Calls(Moderating, CompanionCalls, PinCalls):
     async def invitations(
         self, *, after: str | None = None, limit: int = 50
     ) -> tuple[list[InvitationInfo], str | None]:
-        """Return `(invitations, next)`: our pending group invitations, and the next `after`.
+        """Return `(invitations, next)`: the user's pending invitations, and the next `after`.
 
         A `SignalReceived` with kind ``invitation`` announces a new invitation.
         """
@@ -473,6 +475,6 @@ def _ids_of(attachments: Sequence[Attachment | str]) -> list[str] | None:
     return ids or None
 
 
-def _deed(type_: str, chat: str, ref: str | None, **fields: object) -> OutboxEntry:
+def _operation(type_: str, chat: str, ref: str | None, **fields: object) -> OutboxEntry:
     ref = ref or new_ref()
     return OutboxEntry(ref, chat, _fields(type_, chat=chat, ref=ref, **fields))

@@ -1,6 +1,6 @@
 """Backfill of missing entries: gaps after a disconnect, and log comparison in a new epoch.
 
-No I/O. At most `ASKING_MAX` page requests are open at a time. A gap that cannot be read in
+No I/O. At most `REQUESTS_MAX` page requests are open at a time. A gap that cannot be read in
 `ATTEMPTS_MAX` attempts, or that exceeds `fill_max` entries, is reported as `Skipped`. Therefore, an
 unavailable storage tier delays the new messages of a chat by seconds only (promise P9).
 """
@@ -16,7 +16,7 @@ from chatserver.client.events import Event, Skipped
 from chatserver.client.model import Entry, parse_entry
 from chatserver.errors import ChatError
 
-ASKING_MAX = 2
+REQUESTS_MAX = 2
 ATTEMPTS_MAX = 5
 PAGE = 200
 RETRY_S = 0.5
@@ -38,7 +38,7 @@ Ask = Callable[
 class _Job:
     chat: Chat
     is_forced: bool  # send one request even if no gap is known
-    is_asking: bool = False
+    is_requested: bool = False
     before: int | None = None  # where the comparison continues
     read: int = 0
     attempts: int = 0
@@ -55,22 +55,22 @@ class CatchUp:
         self._fill_max = fill_max
         self._jobs: dict[str, _Job] = {}
 
-    def want(self, chat: Chat, *, is_forced: bool = False) -> None:
+    def schedule(self, chat: Chat, *, is_forced: bool = False) -> None:
         """Schedule a backfill of `chat` if it is incomplete."""
-        if chat.log.is_suspect or chat.log.has_hole or is_forced:
+        if chat.log.is_suspect or chat.log.has_gap or is_forced:
             job = self._jobs.setdefault(chat.id, _Job(chat, is_forced))
             job.is_forced = job.is_forced or is_forced
             if job.waits_for is not None and chat.log.pushed >= job.waits_for:
                 job.waits_for, job.not_before = None, 0.0
 
-    def wants(self, chat: Chat) -> bool:
+    def is_scheduled(self, chat: Chat) -> bool:
         """Return whether a backfill of `chat` is pending."""
         return chat.id in self._jobs
 
     def restart(self, chat: Chat) -> None:
         """Restart the backfill of a chat in a new epoch."""
         self._jobs.pop(chat.id, None)
-        self.want(chat)
+        self.schedule(chat)
 
     def forget(self, chat: Chat) -> None:
         """Cancel the backfill of a chat that was evicted."""
@@ -79,34 +79,34 @@ class CatchUp:
     def disconnected(self) -> None:
         """Reset the requests in flight; they will not be answered."""
         for job in self._jobs.values():
-            job.is_asking = False
+            job.is_requested = False
 
     def times(self) -> list[float]:
         """Return the times at which further pages may be requested."""
-        return [job.not_before for job in self._jobs.values() if not job.is_asking]
+        return [job.not_before for job in self._jobs.values() if not job.is_requested]
 
     def step(self, now: float) -> None:
         """Request the next pages."""
-        asking = sum(job.is_asking for job in self._jobs.values())
+        requested = sum(job.is_requested for job in self._jobs.values())
         for job in list(self._jobs.values()):
-            if asking >= ASKING_MAX:
+            if requested >= REQUESTS_MAX:
                 break
-            if job.is_asking or job.not_before > now:
+            if job.is_requested or job.not_before > now:
                 continue
-            fields = self._next_question(job)
+            fields = self._next_request(job)
             if fields is None:
                 del self._jobs[job.chat.id]
                 continue
-            asking += 1
-            job.is_asking = True
+            requested += 1
+            job.is_requested = True
             self._ask(fields, self._on_page(job), self._on_error(job), now)
 
-    def _next_question(self, job: _Job) -> dict[str, Any] | None:
+    def _next_request(self, job: _Job) -> dict[str, Any] | None:
         log = job.chat.log
         window: dict[str, Any] = {"type": "history", "chat": job.chat.id, "limit": PAGE}
         if log.is_suspect:
             return window if job.before is None else {**window, "before": job.before}
-        if log.shown is None or not (log.has_hole or job.is_forced):
+        if log.shown is None or not (log.has_gap or job.is_forced):
             return None
         if log.top - log.shown > self._fill_max:
             self._skip(job, log.top - self._fill_max)
@@ -116,7 +116,7 @@ class CatchUp:
         def take(frame: dict[str, Any], now: float) -> None:
             if self._jobs.get(job.chat.id) is not job:
                 return  # requested before a new epoch
-            job.is_asking = False
+            job.is_requested = False
             page = [parse_entry(fields) for fields in frame["messages"]]
             if job.chat.log.is_suspect:
                 self._compare(job, page, has_older=frame["more"])
@@ -129,7 +129,7 @@ class CatchUp:
         def take(error: ChatError, now: float) -> None:
             if self._jobs.get(job.chat.id) is not job:
                 return
-            job.is_asking = False
+            job.is_requested = False
             if error.temporary:
                 self._try_later(job, now, (error.retry_after_ms or 0) / 1000)
             else:
@@ -144,10 +144,10 @@ class CatchUp:
         for entry in page:
             log.put(entry)
         self._emit(job.chat.release_events())
-        # We cannot read the entries before the page, because we joined later. But events of an
+        # The user joined later and cannot read the entries before the page. But events of an
         # earlier membership may have delivered some of them, or will deliver them in order.
-        while page and log.has_hole and log.shown < page[0].seq - 1:
-            upto = log.find_hole_end()
+        while page and log.has_gap and log.shown < page[0].seq - 1:
+            upto = log.find_gap_end()
             if upto >= log.pushed:
                 job.waits_for = upto + 1
                 break
@@ -156,7 +156,7 @@ class CatchUp:
         job.is_forced = has_more and bool(page)
         if log.shown > before:
             job.attempts = 0
-        elif log.has_hole:
+        elif log.has_gap:
             self._try_later(job, now, 0.0)
 
     def _compare(self, job: _Job, page: list[Entry], *, has_older: bool) -> None:
@@ -183,8 +183,8 @@ class CatchUp:
         job.attempts = 0
         if chat.log.is_suspect:
             self._emit(chat.verified(chat.log.give_up_verifying()))
-        elif chat.log.has_hole:
-            self._skip(job, chat.log.find_hole_end())
+        elif chat.log.has_gap:
+            self._skip(job, chat.log.find_gap_end())
         chat.needs_history = True
         self._emit(chat.release_events())
 

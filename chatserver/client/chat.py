@@ -84,10 +84,10 @@ class Chat:
         self.muted: dict[str, int] = {}  # user → seconds since 1970, 0: forever; as far as known
         self.last: Entry | None = None  # from the chat list
         self.is_large = False
-        self.is_left = False  # the newest entry removed us from the chat
+        self.is_left = False  # the newest entry removed the user
         self.is_ended = False  # a companion session that is read-only from now on
         self.needs_history = False  # it has entries that were never loaded
-        self.cleared_upto = 0  # we have cleared the chat up to this seq: show no entry up to it
+        self.cleared_upto = 0  # the user cleared the chat up to this seq
         self.log = ChatLog(bounds.entries_max)
         self.marks: dict[str, Marks] = {}
         self._me = me
@@ -104,7 +104,7 @@ class Chat:
 
     @property
     def read(self) -> int:
-        """Our read marker."""
+        """The user's read marker."""
         mine = self.marks.get(self._me)
         return 0 if mine is None else mine.read
 
@@ -120,7 +120,7 @@ class Chat:
 
     def _count_messages(self, after: int) -> int:
         after = max(after, self.cleared_upto)
-        return max(0, self.top - after - self.log.count_asides(after))
+        return max(0, self.top - after - self.log.count_ignored(after))
 
     @property
     def peer(self) -> str | None:
@@ -263,15 +263,15 @@ class Chat:
             if self.log.shown is None and entry.seq > 1:
                 self._is_begun_by_event = True
             self.log.begin(entry.seq - 1)
-        if self.log.joins(entry.seq):
+        if self.log.is_adjacent(entry.seq):
             self.log.put(entry)
-        self.log.pass_by(entry.seq)
+        self.log.record_pushed(entry.seq)
         if is_message(entry):  # no event: sending a message implies having read the earlier ones
             self.take_marks({"user": entry.sender, "read": entry.seq})
         yield from self.release_events()
 
     def hide(self, seqs: list[int]) -> list[Event]:
-        """Hide messages that we deleted for ourselves."""
+        """Hide messages that the user deleted only for themselves."""
         if self._listed is not None:
             read, top, unread = self._listed
             new = sum(read < seq <= top and not self.log.is_hidden(seq) for seq in seqs)
@@ -280,7 +280,7 @@ class Chat:
         return [MessagesHidden(self.id, tuple(seqs))]
 
     def clear(self, upto: int) -> bool:
-        """Forget the messages up to seq `upto`, which we have cleared; return whether it is new."""
+        """Forget messages up to seq `upto`, which the user cleared; return whether it is new."""
         if upto <= self.cleared_upto:
             return False
         self.cleared_upto = upto

@@ -54,7 +54,7 @@ class ChatLog:
         self._kept_max = kept_max
         self._entries: dict[int, Entry] = {}
         self._changes: dict[int, set[int]] = {}  # seq of a message → seqs of its changes
-        self._hidden: set[int] = set()  # messages that we deleted for ourselves
+        self._hidden: set[int] = set()  # messages that the user deleted only for themselves
         self._cleared_upto = 0
         self._former_hidden: set[int] = set()  # those of a previous epoch
         self._former: dict[int, str] = {}  # seq → identity of an entry of the previous epoch
@@ -85,15 +85,15 @@ class ChatLog:
         return there if now_s is None else [as_of(entry, now_s) for entry in there]
 
     def messages(self, now_s: float | None = None) -> list[Entry]:
-        """Return the visible messages that we have not cleared, like `entries`."""
+        """Return the visible messages that are not cleared, like `entries`."""
         upto = self._cleared_upto
         return [entry for entry in self.entries(now_s) if entry.seq > upto and is_message(entry)]
 
-    def count_asides(self, after: int) -> int:
+    def count_ignored(self, after: int) -> int:
         """Count the entries above `after` that do not count as unread."""
-        return sum(seq > after and self._is_aside(entry) for seq, entry in self._entries.items())
+        return sum(seq > after and self._is_ignored(entry) for seq, entry in self._entries.items())
 
-    def _is_aside(self, entry: Entry) -> bool:
+    def _is_ignored(self, entry: Entry) -> bool:
         is_gone = entry.deleted or self.is_hidden(entry.seq)
         return is_gone or not is_message(entry) or bool(self._deletions_of(entry.seq))
 
@@ -122,7 +122,7 @@ class ChatLog:
         for seq in [seq for seq in self._entries if seq <= joined]:
             self._forget(seq)  # a gap separates them from later entries
         self.shown = at
-        self.pass_by(at)
+        self.record_pushed(at)
 
     def end(self, at: int) -> None:
         """Undo `begin(at)` if no entry was stored since."""
@@ -130,12 +130,12 @@ class ChatLog:
             self.shown = None
             self.top = self.pushed = 0
 
-    def pass_by(self, seq: int) -> None:
+    def record_pushed(self, seq: int) -> None:
         """Record that all entries pushed from now on have a seq above `seq`."""
         self.pushed = max(self.pushed, seq)
         self.top = max(self.top, seq)
 
-    def joins(self, seq: int) -> bool:
+    def is_adjacent(self, seq: int) -> bool:
         """Return whether storing entry `seq` leaves no gap below the delivered entries."""
         if self.shown is None or self.is_suspect or seq > self.shown:
             return True
@@ -152,7 +152,7 @@ class ChatLog:
             self._changes.setdefault(entry.target, set()).add(entry.seq)
 
     def is_hidden(self, seq: int) -> bool:
-        """Return whether we deleted a kept message for ourselves, or cleared it."""
+        """Return whether the user deleted a kept message for themselves, or cleared it."""
         return seq <= self._cleared_upto or seq in self._hidden
 
     def hide(self, seqs: list[int]) -> None:
@@ -170,18 +170,18 @@ class ChatLog:
         """Store a page of history if it is adjacent to the stored entries.
 
         A page requested with `before` counts as adjacent to entry `before`, even if seqs between
-        them are missing: we have no access to the missing entries.
+        them are missing: the user has no access to the missing entries.
         """
         if not page or self.is_suspect:
             return
         if self._entries:
-            joins = max(page[-1].seq, (before or 0) - 1) >= self.bottom - 1
+            is_adjacent = max(page[-1].seq, (before or 0) - 1) >= self.bottom - 1
         else:
-            joins = self.shown is None or page[-1].seq >= self.shown
-        if joins:
+            is_adjacent = self.shown is None or page[-1].seq >= self.shown
+        if is_adjacent:
             for entry in page:
                 self.put(entry)
-            if self.shown is None or not self.has_hole:
+            if self.shown is None or not self.has_gap:
                 self.trim()
 
     def advance(self) -> Iterator[Entry]:
@@ -213,7 +213,7 @@ class ChatLog:
     # ── gaps ────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def has_hole(self) -> bool:
+    def has_gap(self) -> bool:
         """True if entries after `shown` are missing."""
         return not self.is_suspect and self.shown is not None and self.shown < self.top
 
@@ -225,7 +225,7 @@ class ChatLog:
         self.shown = max(self.shown, upto)
         self.top = max(self.top, self.shown)
 
-    def find_hole_end(self) -> int:
+    def find_gap_end(self) -> int:
         """Return the last seq of the next gap."""
         assert self.shown is not None
         waiting = [seq for seq in self._entries if seq > self.shown]
@@ -277,7 +277,7 @@ class ChatLog:
     def _settle(self, agreed: int, *, is_sure: bool) -> Verified:
         assert self.shown is not None
         withdrawn = tuple(sorted(seq for seq in self._former if agreed < seq <= self.shown))
-        self._take_back(agreed)
+        self._restore_entries(agreed)
         is_cut, self.shown = agreed < self.shown, min(self.shown, agreed)
         self.is_suspect = False
         self._former.clear()
@@ -285,7 +285,7 @@ class ChatLog:
         self._former_hidden.clear()
         return Verified(agreed, withdrawn, is_cut, is_sure)
 
-    def _take_back(self, agreed: int) -> None:
+    def _restore_entries(self, agreed: int) -> None:
         """Restore the entries up to seq `agreed` from before the comparison.
 
         Copies that contain a lost change are not restored.

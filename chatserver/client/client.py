@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from types import TracebackType
 from typing import Any
 
-from chatserver.client.backoff import Reconnects
+from chatserver.client.backoff import ReconnectPolicy
 from chatserver.client.cache.local_store import LocalStore
 from chatserver.client.cache.revalidation import revalidate
 from chatserver.client.calls import Calls, HistoryPage
@@ -26,7 +26,7 @@ from chatserver.client.model import Bounds
 from chatserver.client.outbox import OutboxEntry, Stage
 from chatserver.client.pending_calls import PendingCalls
 from chatserver.client.requests import Fields
-from chatserver.client.socket import Lost, Socket, open_socket
+from chatserver.client.socket import ConnectionLost, Socket, open_socket
 from chatserver.client.state import ANSWER_S, ClientState, QueuedEvent
 from chatserver.client.store import Store
 from chatserver.client.token_renewal import RETRY_S, find_user, renewal_wait_s
@@ -89,14 +89,14 @@ class ChatClient(HttpCalls, Calls):
         self._clock = clock or SystemClock()
         server = urllib.parse.urlsplit(url).netloc
         self._local = None if store is None else LocalStore(store, self._state, self._clock, server)
-        self._reconnects = Reconnects(_spread.uniform)
+        self._reconnects = ReconnectPolicy(_spread.uniform)
         self._events = EventQueue(self._state.bounds.events_max)
         self._news = asyncio.Event()
         self._pending = PendingCalls()
         self._cleared = ClearedChats(self._state, self._local, self._push_events)
         self._outgoing: list[Fields] = []
         self._wake = asyncio.Event()
-        self._has_new_deeds = False
+        self._has_new_operations = False
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._welcomed: asyncio.Future[None] | None = None
@@ -215,9 +215,9 @@ class ChatClient(HttpCalls, Calls):
                 started = self._now()
                 try:
                     await self._connect_once()
-                except Lost as lost:
-                    self._reconnects.lasted(self._now() - started)
-                    self._reconnects.judge(
+                except ConnectionLost as lost:
+                    self._reconnects.record_duration(self._now() - started)
+                    self._reconnects.handle_close(
                         lost.code,
                         lost.reason,
                         self._now(),
@@ -240,14 +240,14 @@ class ChatClient(HttpCalls, Calls):
         except Unavailable as exc:
             if not self._is_patient and not self._was_welcomed:
                 raise
-            raise Lost(0, exc.message, exc.retry_after_ms) from exc
+            raise ConnectionLost(0, exc.message, exc.retry_after_ms) from exc
         async with open_socket(self._url) as socket:
             await socket.send(self._state.hello(token, self._activity))
             try:
                 async with asyncio.timeout(WELCOME_S):
                     welcome = await socket.receive()
             except TimeoutError:
-                raise Lost(0, "the gateway does not respond to hello") from None
+                raise ConnectionLost(0, "the gateway does not respond to hello") from None
             known = self._state.user
             if known and welcome["user"] != known:
                 raise Conflict(
@@ -285,7 +285,7 @@ class ChatClient(HttpCalls, Calls):
                         self._local.record_frame(frame)
                     self._state.received(number, frame, self._now())
                 except (KeyError, TypeError, ValueError) as exc:  # not only msgspec errors
-                    raise Lost(0, f"unexpected frame: {frame['type']}") from exc
+                    raise ConnectionLost(0, f"unexpected frame: {frame['type']}") from exc
                 self._flush()
         finally:
             for task in (writing, renewing, loading):
@@ -311,7 +311,7 @@ class ChatClient(HttpCalls, Calls):
         while True:
             await self._wake.wait()
             self._wake.clear()
-            if self._has_new_deeds:
+            if self._has_new_operations:
                 await self._save()  # before they reach the server
             frames, self._outgoing = self._outgoing, []
             for frame in frames:
@@ -398,7 +398,7 @@ class ChatClient(HttpCalls, Calls):
     # ── store ───────────────────────────────────────────────────────────────────────────────────
 
     async def _save(self, *, is_closing: bool = False) -> None:
-        self._has_new_deeds = False
+        self._has_new_operations = False
         if self._local is not None:
             await self._local.save(self._events, is_closing=is_closing)
 
@@ -433,23 +433,23 @@ class ChatClient(HttpCalls, Calls):
             self._pending.close_request(number)
             self._state.give_up(number)
 
-    def _post(self, deed: OutboxEntry) -> None:
+    def _post(self, operation: OutboxEntry) -> None:
         self._check()
         bounds = self._state.bounds
         if len(self._events) >= bounds.events_max + bounds.outbox_max:
             raise Overloaded("too many unread acks; iterate over `events()` to read them")
-        self._has_new_deeds = self._local is not None
+        self._has_new_operations = self._local is not None
         if self._local is not None and not self._state.is_online:
             self._local.due.set()  # online, it is saved before it is sent
-        self._state.do(deed, self._now())
+        self._state.do(operation, self._now())
         self._flush()
 
-    async def _do(self, deed: OutboxEntry, deadline_s: float) -> Acked:
-        known = self._state.outbox.find(deed.ref)
-        self._post(deed)
+    async def _do(self, operation: OutboxEntry, deadline_s: float) -> Acked:
+        known = self._state.outbox.find(operation.ref)
+        self._post(operation)
         if known is not None and known.stage is Stage.ACKED:
             return Acked(known.ref, known.chat, known.seq, known.ts, known.mid, True, "hot")
-        return await self._pending.wait_for_ack(deed.ref, deadline_s)
+        return await self._pending.wait_for_ack(operation.ref, deadline_s)
 
     def _notify(self, fields: Fields) -> None:
         self._check()

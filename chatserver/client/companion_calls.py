@@ -66,7 +66,7 @@ class CompanionsPage(NamedTuple):
 
 
 class SessionsPage(NamedTuple):
-    """Our sessions, active sessions first. `next` is the `after` of the next page, or None."""
+    """The user's sessions, active ones first. `next` is the `after` of the next page, or None."""
 
     sessions: list[Session]
     next: str | None
@@ -131,7 +131,7 @@ class CompanionCalls(abc.ABC):
     async def sessions(
         self, companion: str | None = None, *, after: str | None = None, limit: int = 50
     ) -> SessionsPage:
-        """Return a page of our sessions; with `companion`, newest first."""
+        """Return a page of the user's sessions; with `companion`, newest first."""
         fields: dict[str, Any] = {"companion": companion, "after": after}
         given = {name: value for name, value in fields.items() if value is not None}
         page = await self._ask({"type": "sessions", "limit": limit, **given}, ANSWER_S)
@@ -140,7 +140,7 @@ class CompanionCalls(abc.ABC):
     # Memory across sessions. Requires `api_url`.
 
     async def memory(self, companion: str) -> Memory:
-        """Return what a companion remembers about us across sessions."""
+        """Return what a companion remembers about the user across sessions."""
         return _parse_memory(await self._http_api().request("GET", _memory_path(companion)))
 
     async def set_memory_enabled(self, companion: str, enabled: bool) -> Memory:

@@ -5,7 +5,7 @@ requests the text so far (`join_turn`). After a worker crash, the response start
 later `turn` (response id); pieces of the earlier `turn` are ignored.
 
 Invariant: the text delivered for a response is always a prefix of the full text, without a gap.
-Bounds: `ANSWERS_MAX` responses; `HELD_MAX` pieces of each response that wait for an earlier piece.
+Bounds: `RESPONSES_MAX` responses; `HELD_MAX` pieces of each one that wait for an earlier piece.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from chatserver.client.requests import Fields
 from chatserver.errors import ChatError
 
 KIND = "ai.delta"
-ANSWERS_MAX = 100
+RESPONSES_MAX = 100
 HELD_MAX = 500
 
 
 @dataclasses.dataclass(slots=True)
-class _Answer:
+class _Response:
     """An AI response in progress. `index` is the index of the last delivered piece."""
 
     turn: str
@@ -32,7 +32,7 @@ class _Answer:
     index: int = -1
     text: str = ""
     is_over: bool = False
-    is_asking: bool = False
+    is_requested: bool = False
     held: dict[int, tuple[str, str, str]] = dataclasses.field(default_factory=dict)
 
 
@@ -46,63 +46,63 @@ class CompanionResponses:
     ) -> None:
         self._ask = ask
         self._emit = emit
-        self._answers: dict[str, _Answer] = {}
+        self._responses: dict[str, _Response] = {}
 
     def signalled(self, frame: Fields, now: float) -> None:
         """Handle a piece of a response."""
         chat, turn = frame["chat"], frame["turn"]
-        answer = self._find(chat, turn, frame["seq"])
-        if answer is None or answer.is_over:
+        response = self._find(chat, turn, frame["seq"])
+        if response is None or response.is_over:
             return
-        if len(answer.held) < HELD_MAX and frame["index"] > answer.index:
-            answer.held[frame["index"]] = (
+        if len(response.held) < HELD_MAX and frame["index"] > response.index:
+            response.held[frame["index"]] = (
                 frame["text"],
                 frame.get("end") or "",
                 frame.get("tool") or "",
             )
-        self._deliver_held(chat, answer)
-        if answer.held:
+        self._deliver_held(chat, response)
+        if response.held:
             self.join(chat, now)
 
-    def _find(self, chat: str, turn: str, seq: int) -> _Answer | None:
+    def _find(self, chat: str, turn: str, seq: int) -> _Response | None:
         """Return or create the response with id `turn`; None if the chat has a later response."""
-        answer = self._answers.get(chat)
-        if answer is not None and turn < answer.turn:
+        response = self._responses.get(chat)
+        if response is not None and turn < response.turn:
             return None
-        if answer is None or turn > answer.turn:
-            if len(self._answers) >= ANSWERS_MAX:
-                del self._answers[next(iter(self._answers))]
-            self._answers.pop(chat, None)
-            answer = self._answers[chat] = _Answer(turn, seq)
-        return answer
+        if response is None or turn > response.turn:
+            if len(self._responses) >= RESPONSES_MAX:
+                del self._responses[next(iter(self._responses))]
+            self._responses.pop(chat, None)
+            response = self._responses[chat] = _Response(turn, seq)
+        return response
 
-    def _deliver_held(self, chat: str, answer: _Answer) -> None:
+    def _deliver_held(self, chat: str, response: _Response) -> None:
         """Deliver the pieces that continue the delivered text."""
-        while not answer.is_over and answer.index + 1 in answer.held:
-            answer.index += 1
-            added, end, tool = answer.held.pop(answer.index)
-            answer.text += added
-            answer.is_over = bool(end)
-            self._report_progress(chat, answer, added, end, tool)
-        if answer.is_over:
-            answer.held.clear()
+        while not response.is_over and response.index + 1 in response.held:
+            response.index += 1
+            added, end, tool = response.held.pop(response.index)
+            response.text += added
+            response.is_over = bool(end)
+            self._report_progress(chat, response, added, end, tool)
+        if response.is_over:
+            response.held.clear()
 
     def _report_progress(
-        self, chat: str, answer: _Answer, added: str, end: str, tool: str = ""
+        self, chat: str, response: _Response, added: str, end: str, tool: str = ""
     ) -> None:
-        self._emit([AnswerGrew(chat, answer.seq, answer.turn, added, answer.text, end, tool)])
+        self._emit([AnswerGrew(chat, response.seq, response.turn, added, response.text, end, tool)])
 
     def join(self, chat: str, now: float) -> None:
         """Request the text of the response in `chat` so far."""
-        known = self._answers.get(chat)
+        known = self._responses.get(chat)
         if known is not None:
-            if known.is_asking:
+            if known.is_requested:
                 return
-            known.is_asking = True
+            known.is_requested = True
 
         def over(_: Any, __: float) -> None:
             if known is not None:
-                known.is_asking = False
+                known.is_requested = False
 
         def take(frame: Fields, when: float) -> None:
             over(frame, when)
@@ -116,20 +116,20 @@ class CompanionResponses:
     def joined(self, frame: Fields) -> None:
         """Apply the answer to `join`."""
         chat, turn, index = frame["chat"], frame["turn"], frame["index"]
-        answer = self._find(chat, turn, frame["seq"]) if turn else None
-        if answer is None or answer.is_over or index <= answer.index:
+        response = self._find(chat, turn, frame["seq"]) if turn else None
+        if response is None or response.is_over or index <= response.index:
             return
-        added = frame["text"][len(answer.text) :]
-        answer.text, answer.index = frame["text"], index
+        added = frame["text"][len(response.text) :]
+        response.text, response.index = frame["text"], index
         end = frame.get("end") or ""
-        answer.is_over = bool(end)
-        answer.held = {place: held for place, held in answer.held.items() if place > index}
-        self._report_progress(chat, answer, added, end)
-        self._deliver_held(chat, answer)
+        response.is_over = bool(end)
+        response.held = {place: held for place, held in response.held.items() if place > index}
+        self._report_progress(chat, response, added, end)
+        self._deliver_held(chat, response)
 
     def reconnected(self, now: float) -> None:
         """Request the text that was missed while disconnected."""
-        for chat, answer in list(self._answers.items()):
-            answer.is_asking = False
-            if not answer.is_over:
+        for chat, response in list(self._responses.items()):
+            response.is_requested = False
+            if not response.is_over:
                 self.join(chat, now)

@@ -143,8 +143,8 @@ class Acked:
 class Refused:
     """The operation with this `ref` was refused and will not be retried.
 
-    If an `Acked` with this `ref` came first, the message may be lost: we have left the chat, so the
-    server does not confirm that the message is stored.
+    If an `Acked` with this `ref` came first, the message may be lost: the user has left the chat,
+    so the server does not confirm that the message is stored.
     """
 
     ref: str
@@ -154,7 +154,7 @@ class Refused:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredUpto:
-    """All our messages to the chat up to this seq are stored in DynamoDB."""
+    """All operations of this device in the chat up to this seq are stored in DynamoDB."""
 
     chat: str
     seq: int

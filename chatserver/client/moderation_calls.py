@@ -15,13 +15,13 @@ from chatserver.client.state import ANSWER_S
 
 
 class BlocksPage(NamedTuple):
-    """Users that we block, sorted by id. `next` is the `after` of the next page, or None."""
+    """Blocked users, sorted by id. `next` is the `after` of the next page, or None."""
 
     users: list[str]
     next: str | None
 
 
-class Moderating(abc.ABC):
+class ModerationCalls(abc.ABC):
     """Moderation commands, which wait for the answer and may be repeated.
 
     Raises:
@@ -38,15 +38,15 @@ class Moderating(abc.ABC):
         """Change a group and return its new state."""
 
     async def block(self, user: str) -> None:
-        """Block direct messages and invitations between us and another user, in both directions."""
+        """Block direct messages and invitations from and to another user."""
         await self._ask({"type": "block", "user": user}, ANSWER_S)
 
     async def unblock(self, user: str) -> None:
-        """Unblock a user. If the user has blocked us, that block stays."""
+        """Unblock a user. A block in the other direction stays."""
         await self._ask({"type": "unblock", "user": user}, ANSWER_S)
 
     async def blocks(self, *, after: str | None = None, limit: int = 50) -> BlocksPage:
-        """Return a page of the users that we block."""
+        """Return a page of the users that the user blocks."""
         place = {} if after is None else {"after": after}
         page = await self._ask({"type": "blocks", "limit": limit, **place}, ANSWER_S)
         return BlocksPage([each["user"] for each in page["blocked"]], page.get("next"))

@@ -49,13 +49,13 @@ class OutboxEntry:
     seq: int = 0
     ts: int = 0
     mid: str = ""
-    is_told: bool = False  # the application has received the ack
+    is_reported: bool = False  # the application has received the ack
     not_before: float = 0.0
     number: int = 0
 
     @property
     def is_hide(self) -> bool:
-        """True if the operation deletes a message only for us; no `stored` frame confirms it."""
+        """True if it deletes a message only for this user; no `stored` frame confirms it."""
         return self.fields["type"] == "delete" and self.fields.get("for") == "me"
 
     @property
@@ -67,9 +67,9 @@ class OutboxEntry:
 class Outbox:
     """The operations of one device, in order."""
 
-    def __init__(self, deeds_max: int) -> None:
-        self._deeds: dict[str, OutboxEntry] = {}
-        self._deeds_max = deeds_max
+    def __init__(self, operations_max: int) -> None:
+        self._operations: dict[str, OutboxEntry] = {}
+        self._operations_max = operations_max
         # The same operations by stage, so that the cost of a step does not depend on their total.
         self._queued: dict[str, OutboxEntry] = {}
         self._in_flight: dict[str, OutboxEntry] = {}
@@ -79,10 +79,10 @@ class Outbox:
         self._probe_at: dict[tuple[str, str], float] = {}
 
     def __len__(self) -> int:
-        return len(self._deeds)
+        return len(self._operations)
 
     def __iter__(self) -> Iterator[OutboxEntry]:
-        return iter(self._deeds.values())
+        return iter(self._operations.values())
 
     @property
     def unanswered(self) -> int:
@@ -90,79 +90,81 @@ class Outbox:
         return len(self._queued) + len(self._in_flight)
 
     def find(self, ref: str) -> OutboxEntry | None:
-        return self._deeds.get(ref)
+        return self._operations.get(ref)
 
-    def put(self, deed: OutboxEntry) -> None:
+    def put(self, operation: OutboxEntry) -> None:
         """Append an operation. Adding the same operation again has no effect.
 
         Raises:
             Conflict: the `ref` belongs to another operation.
             Overloaded: the outbox is full of operations that are not stored yet.
         """
-        known = self._deeds.get(deed.ref)
+        known = self._operations.get(operation.ref)
         if known is not None:
-            if known.fields != deed.fields:
-                raise Conflict(f"ref: {deed.ref} is already used for another request")
+            if known.fields != operation.fields:
+                raise Conflict(f"ref: {operation.ref} is already used for another request")
             return
-        if len(self._deeds) >= self._deeds_max:
-            raise Overloaded(f"{self._deeds_max} sends are waiting to be stored; try again later")
+        if len(self._operations) >= self._operations_max:
+            raise Overloaded(
+                f"{self._operations_max} sends are waiting to be stored; try again later"
+            )
         self._last_number += 1
-        deed.number = self._last_number
-        self._deeds[deed.ref] = deed
-        if deed.stage is Stage.ACKED:
-            self._acked.setdefault(deed.chat, {})[deed.ref] = deed
-            self._probe_at[_probe_of(deed)] = 0.0
+        operation.number = self._last_number
+        self._operations[operation.ref] = operation
+        if operation.stage is Stage.ACKED:
+            self._acked.setdefault(operation.chat, {})[operation.ref] = operation
+            self._probe_at[_probe_of(operation)] = 0.0
         else:
-            deed.stage = Stage.QUEUED
-            self._queued[deed.ref] = deed
+            operation.stage = Stage.QUEUED
+            self._queued[operation.ref] = operation
 
     def next_offers(self, now: float, in_flight_max: int) -> list[OutboxEntry]:
         """Return the operations to send now, in order, and mark them as in flight."""
         room = in_flight_max - len(self._in_flight)
         held: set[str] = set()
         offers: list[OutboxEntry] = []
-        for deed in self._queued.values():
+        for operation in self._queued.values():
             if len(offers) >= room:
                 break
-            if deed.not_before > now:
-                held.add(deed.chat)
-            elif deed.chat not in held:
-                offers.append(deed)
-        for deed in offers:
-            self._move(deed, Stage.IN_FLIGHT)
+            if operation.not_before > now:
+                held.add(operation.chat)
+            elif operation.chat not in held:
+                offers.append(operation)
+        for operation in offers:
+            self._move(operation, Stage.IN_FLIGHT)
         return offers
 
     def acked(
         self, ref: str, place: tuple[int, int, str], now: float, *, is_stored: bool
     ) -> OutboxEntry | None:
         """Record an ack with `(seq, ts, mid)`; return the operation if this is its first ack."""
-        deed = self._deeds.get(ref)
-        if deed is None:
+        operation = self._operations.get(ref)
+        if operation is None:
             return None
-        deed.seq, deed.ts, deed.mid = place
-        is_news, deed.is_told = not deed.is_told, True
+        operation.seq, operation.ts, operation.mid = place
+        is_news, operation.is_reported = not operation.is_reported, True
         if is_stored:
             # Earlier acked operations may not be stored: they may be lost or of an earlier epoch.
             self.drop(ref)
-        elif deed.stage is not Stage.ACKED:
-            self._move(deed, Stage.ACKED)
-            self._probe_at.setdefault(_probe_of(deed), now + PROBE_S)
-        return deed if is_news else None
+        elif operation.stage is not Stage.ACKED:
+            self._move(operation, Stage.ACKED)
+            self._probe_at.setdefault(_probe_of(operation), now + PROBE_S)
+        return operation if is_news else None
 
-    def put_off(self, ref: str, until: float) -> None:
+    def postpone(self, ref: str, until: float) -> None:
         """Postpone an operation that was refused temporarily."""
-        deed = self._deeds.get(ref)
-        if deed is not None and deed.stage is Stage.IN_FLIGHT:
-            deed.not_before = until
-            self._requeue([deed])
+        operation = self._operations.get(ref)
+        if operation is not None and operation.stage is Stage.IN_FLIGHT:
+            operation.not_before = until
+            self._requeue([operation])
 
     def drop(self, ref: str) -> None:
-        deed = self._deeds.pop(ref, None)
-        if deed is not None:
-            self._leave(deed)
+        operation = self._operations.pop(ref, None)
+        if operation is not None:
+            self._leave(operation)
 
     def stored(self, chat: str, upto: int, now: float) -> None:
-        """Remove our operations in `chat` up to seq `upto`: the server has stored them."""
+        """Remove the operations in `chat` up to seq `upto`: the server has stored them."""
         acked = self._acked.get(chat)
         if acked is None:
             return
@@ -177,51 +179,53 @@ class Outbox:
 
     def new_epoch(self) -> None:
         """Requeue the operations that were committed but not stored, because they may be lost."""
-        acked = [deed for deeds in self._acked.values() for deed in deeds.values()]
-        for deed in acked:
-            deed.not_before = 0.0
+        acked = [
+            operation for operations in self._acked.values() for operation in operations.values()
+        ]
+        for operation in acked:
+            operation.not_before = 0.0
         self._requeue(acked)
 
-    def _requeue(self, deeds: list[OutboxEntry]) -> None:
-        for deed in deeds:
-            self._move(deed, Stage.QUEUED)
+    def _requeue(self, operations: list[OutboxEntry]) -> None:
+        for operation in operations:
+            self._move(operation, Stage.QUEUED)
         # Requeued operations were added before the waiting ones.
-        queued = sorted(self._queued.values(), key=lambda deed: deed.number)
-        self._queued = {deed.ref: deed for deed in queued}
+        queued = sorted(self._queued.values(), key=lambda operation: operation.number)
+        self._queued = {operation.ref: operation for operation in queued}
 
-    def _move(self, deed: OutboxEntry, stage: Stage) -> None:
-        self._leave(deed)
-        deed.stage = stage
+    def _move(self, operation: OutboxEntry, stage: Stage) -> None:
+        self._leave(operation)
+        operation.stage = stage
         match stage:
             case Stage.QUEUED:
-                self._queued[deed.ref] = deed
+                self._queued[operation.ref] = operation
             case Stage.IN_FLIGHT:
-                self._in_flight[deed.ref] = deed
+                self._in_flight[operation.ref] = operation
             case Stage.ACKED:
-                self._acked.setdefault(deed.chat, {})[deed.ref] = deed
+                self._acked.setdefault(operation.chat, {})[operation.ref] = operation
 
-    def _leave(self, deed: OutboxEntry) -> None:
-        self._queued.pop(deed.ref, None)
-        self._in_flight.pop(deed.ref, None)
-        self._probe_at.pop((deed.chat, deed.ref), None)
-        acked = self._acked.get(deed.chat)
+    def _leave(self, operation: OutboxEntry) -> None:
+        self._queued.pop(operation.ref, None)
+        self._in_flight.pop(operation.ref, None)
+        self._probe_at.pop((operation.chat, operation.ref), None)
+        acked = self._acked.get(operation.chat)
         if acked is not None:
-            acked.pop(deed.ref, None)
+            acked.pop(operation.ref, None)
             if all(other.is_hide for other in acked.values()):
-                self._probe_at.pop((deed.chat, ""), None)
+                self._probe_at.pop((operation.chat, ""), None)
             if not acked:
-                del self._acked[deed.chat]
+                del self._acked[operation.chat]
 
     def unstored(self, chats_max: int) -> dict[str, int]:
         """Return `{chat: newest seq}` of the acked operations, most recent chat first."""
         newest: dict[str, int] = {}
-        for chat, deeds in reversed(self._acked.items()):
-            seqs = [deed.seq for deed in deeds.values() if not deed.is_hide]
+        for chat, operations in reversed(self._acked.items()):
+            seqs = [operation.seq for operation in operations.values() if not operation.is_hide]
             if seqs and len(newest) < chats_max:
                 newest[chat] = max(seqs)
         return newest
 
-    def will_be_told(self, chats: Iterable[str], now: float) -> None:
+    def postpone_probes(self, chats: Iterable[str], now: float) -> None:
         """Postpone the probes of chats for which `hello` already requests a `stored` frame."""
         for chat in chats:
             if (chat, "") in self._probe_at:
@@ -233,7 +237,7 @@ class Outbox:
         """Return an acked operation to send again, because its `stored` frame may have been lost.
 
         A retry with the same ref changes nothing. After the retry, the server sends `stored` again;
-        for a deletion only for us, the ack itself reports whether it is stored.
+        for a deletion only for this user, the ack itself reports whether it is stored.
         """
         for (chat, ref), at in self._probe_at.items():
             if at <= now:
@@ -241,33 +245,35 @@ class Outbox:
                 acked = self._acked[chat]
                 if ref:
                     return acked[ref]
-                others = (deed for deed in acked.values() if not deed.is_hide)
-                return max(others, key=lambda deed: deed.seq)
+                others = (operation for operation in acked.values() if not operation.is_hide)
+                return max(others, key=lambda operation: operation.seq)
         return None
 
     def list_acked(self, chat: str) -> list[OutboxEntry]:
         """Return the operations of a chat that were acked but not confirmed as stored."""
         return list(self._acked.get(chat, {}).values())
 
-    def ask_soon(self, chat: str, now: float) -> None:
+    def schedule_probes(self, chat: str, now: float) -> None:
         """Schedule probes for all acked operations of a chat, unless `stored` arrives first."""
-        for deed in self.list_acked(chat):
-            self._probe_at[_probe_of(deed)] = now + PROBE_S
+        for operation in self.list_acked(chat):
+            self._probe_at[_probe_of(operation)] = now + PROBE_S
 
-    def ask_no_more(self, ref: str) -> None:
+    def stop_probing(self, ref: str) -> None:
         """Stop probing an operation that the server has refused permanently."""
-        deed = self._deeds.get(ref)
-        if deed is not None:
-            self._probe_at.pop(_probe_of(deed), None)
+        operation = self._operations.get(ref)
+        if operation is not None:
+            self._probe_at.pop(_probe_of(operation), None)
 
     def times(self) -> list[float]:
         """Return the times at which postponed operations and probes are due."""
-        put_off = [deed.not_before for deed in self._queued.values() if deed.not_before > 0]
-        return [*put_off, *self._probe_at.values()]
+        postpone = [
+            operation.not_before for operation in self._queued.values() if operation.not_before > 0
+        ]
+        return [*postpone, *self._probe_at.values()]
 
 
-def _probe_of(deed: OutboxEntry) -> tuple[str, str]:
-    return deed.chat, deed.ref if deed.is_hide else ""
+def _probe_of(operation: OutboxEntry) -> tuple[str, str]:
+    return operation.chat, operation.ref if operation.is_hide else ""
 
 
 class OutboxSender:
@@ -300,7 +306,7 @@ class OutboxSender:
     def next_frames(self, now: float, in_flight_max: int) -> list[Fields]:
         """Return the operations and probes to send, in order."""
         offers = self._outbox.next_offers(now, in_flight_max - len(self._probes))
-        frames = [{**deed.fields, "id": self._number(deed.ref)} for deed in offers]
+        frames = [{**operation.fields, "id": self._number(operation.ref)} for operation in offers]
         while len(self._probes) < PROBES_MAX:
             probe = self._outbox.next_probe(now)
             if probe is None:
@@ -326,9 +332,9 @@ class OutboxSender:
         self, ref: str, place: tuple[int, int, str], now: float, *, dup: bool, durability: str
     ) -> None:
         """Record that an operation is committed as seq, ts and mid; report it once."""
-        deed = self._outbox.acked(ref, place, now, is_stored=durability == "stored")
-        if deed is not None:
-            self._emit([Acked(ref, deed.chat, *place, dup, durability)])
+        operation = self._outbox.acked(ref, place, now, is_stored=durability == "stored")
+        if operation is not None:
+            self._emit([Acked(ref, operation.chat, *place, dup, durability)])
 
     def take_error(self, frame: Fields, now: float) -> bool:
         """Handle an `error` frame; return False if it does not answer an operation or a probe."""
@@ -337,31 +343,31 @@ class OutboxSender:
         if ref is None:
             return False
         error = error_of(frame)
-        deed = self._outbox.find(ref)
+        operation = self._outbox.find(ref)
         if number in self._probes:
             self._probes.discard(number)
-            if deed is not None and not error.temporary:
-                self._end_probe(deed, error)
-        elif error.temporary and not _is_too_late(deed, error):
-            self._outbox.put_off(ref, now + (error.retry_after_ms or RETRY_S * 1000) / 1000)
-        elif deed is not None:
-            self._refuse(deed, error)
+            if operation is not None and not error.temporary:
+                self._end_probe(operation, error)
+        elif error.temporary and not _is_too_late(operation, error):
+            self._outbox.postpone(ref, now + (error.retry_after_ms or RETRY_S * 1000) / 1000)
+        elif operation is not None:
+            self._refuse(operation, error)
         return True
 
-    def _end_probe(self, deed: OutboxEntry, error: ChatError) -> None:
+    def _end_probe(self, operation: OutboxEntry, error: ChatError) -> None:
         """Handle a permanently refused probe; whether the operation is stored remains unknown."""
-        if not self._is_left(deed.chat):
-            self._outbox.ask_no_more(deed.ref)  # it is sent again in a new epoch
+        if not self._is_left(operation.chat):
+            self._outbox.stop_probing(operation.ref)  # it is sent again in a new epoch
             return
-        for ended in self._outbox.list_acked(deed.chat):
+        for ended in self._outbox.list_acked(operation.chat):
             self._refuse(ended, error)
 
-    def _refuse(self, deed: OutboxEntry, error: ChatError) -> None:
-        self._outbox.drop(deed.ref)
-        self._emit([Refused(deed.ref, deed.chat, error)])
+    def _refuse(self, operation: OutboxEntry, error: ChatError) -> None:
+        self._outbox.drop(operation.ref)
+        self._emit([Refused(operation.ref, operation.chat, error)])
 
 
-def _is_too_late(deed: OutboxEntry | None, error: ChatError) -> bool:
+def _is_too_late(operation: OutboxEntry | None, error: ChatError) -> bool:
     """Return whether the message is for an AI companion and its retry would come too late."""
-    is_question = deed is not None and is_session_chat(deed.chat)
+    is_question = operation is not None and is_session_chat(operation.chat)
     return is_question and (error.retry_after_ms or 0) > QUESTION_WAITS_S * 1000

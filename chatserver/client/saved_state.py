@@ -59,7 +59,7 @@ class Place(msgspec.Struct, frozen=True):
     v: int = VERSION
 
 
-class SavedDeed(msgspec.Struct, frozen=True):
+class SavedOperation(msgspec.Struct, frozen=True, rename={"is_reported": "is_told"}):
     """An operation that the server has not stored yet."""
 
     ref: str
@@ -69,7 +69,7 @@ class SavedDeed(msgspec.Struct, frozen=True):
     ts: int
     mid: str
     is_acked: bool
-    is_told: bool
+    is_reported: bool
 
 
 class SavedOutcome(msgspec.Struct, frozen=True):
@@ -81,20 +81,20 @@ class SavedOutcome(msgspec.Struct, frozen=True):
     error: Fields | None = None
 
 
-class SavedDeeds(msgspec.Struct, frozen=True):
+class SavedOutbox(msgspec.Struct, frozen=True, rename={"operations": "deeds"}):
     """The outbox, and the outcomes of operations that the application has not consumed."""
 
-    deeds: list[SavedDeed]
+    operations: list[SavedOperation]
     outcomes: list[SavedOutcome] = []
 
 
-def place_of(state: ClientState, untaken: Sequence[QueuedEvent] = ()) -> bytes | None:
-    """Encode the record `place` as it was before the `untaken` events, or return None.
+def encode_place(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) -> bytes | None:
+    """Encode the record `place` as it was before the `unconsumed` events, or return None.
 
-    None means that an `untaken` event could not be delivered again from this record. The previously
-    saved record then stays valid; it only repeats more events.
+    None means that an `unconsumed` event could not be delivered again from this record. The
+    previously saved record then stays valid; it only repeats more events.
     """
-    firsts = _firsts_of(state, untaken)
+    firsts = _firsts_of(state, unconsumed)
     if firsts is None:
         return None
     shown = {
@@ -111,19 +111,19 @@ def place_of(state: ClientState, untaken: Sequence[QueuedEvent] = ()) -> bytes |
             chat.read,
             chat.is_large,
             chat.log.is_suspect,
-            state.catch_up.wants(chat),
+            state.catch_up.is_scheduled(chat),
         )
         for chat in state.chats.values()
         if chat.id in shown
     ]
-    cursor = untaken[0].before if untaken else state.cursor
+    cursor = unconsumed[0].before if unconsumed else state.cursor
     return msgspec.json.encode(Place(state.user, state.device, cursor, chats))
 
 
-def _firsts_of(state: ClientState, untaken: Sequence[QueuedEvent]) -> dict[str, int] | None:
+def _firsts_of(state: ClientState, unconsumed: Sequence[QueuedEvent]) -> dict[str, int] | None:
     """Return `{chat: first seq in the events}`; None if an event cannot be repeated."""
     firsts: dict[str, int] = {}
-    for queued in untaken:
+    for queued in unconsumed:
         match queued.event:
             case MessageAdded(chat, entry):
                 firsts.setdefault(chat, entry.seq)
@@ -144,24 +144,24 @@ def _firsts_of(state: ClientState, untaken: Sequence[QueuedEvent]) -> dict[str, 
     return firsts
 
 
-def deeds_of(state: ClientState, untaken: Sequence[QueuedEvent] = ()) -> bytes:
-    """Encode the operations that are not stored yet and the outcomes among `untaken`."""
-    deeds = [
-        SavedDeed(
-            deed.ref,
-            deed.chat,
-            deed.fields,
-            deed.seq,
-            deed.ts,
-            deed.mid,
-            deed.stage is Stage.ACKED,
-            deed.is_told,
+def encode_outbox(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) -> bytes:
+    """Encode the operations that are not stored yet and the outcomes among `unconsumed`."""
+    operations = [
+        SavedOperation(
+            operation.ref,
+            operation.chat,
+            operation.fields,
+            operation.seq,
+            operation.ts,
+            operation.mid,
+            operation.stage is Stage.ACKED,
+            operation.is_reported,
         )
-        for deed in state.outbox
+        for operation in state.outbox
     ]
-    outcomes = (_outcome_of(queued.event) for queued in untaken if not queued.is_known)
+    outcomes = (_outcome_of(queued.event) for queued in unconsumed if not queued.is_known)
     found = [outcome for outcome in outcomes if outcome is not None]
-    return msgspec.json.encode(SavedDeeds(deeds, found))
+    return msgspec.json.encode(SavedOutbox(operations, found))
 
 
 def _outcome_of(event: Event) -> SavedOutcome | None:
@@ -180,7 +180,7 @@ def _outcome_of(event: Event) -> SavedOutcome | None:
             return None
 
 
-def restore(state: ClientState, place: bytes | None, deeds: bytes | None) -> None:
+def restore(state: ClientState, place: bytes | None, outbox: bytes | None) -> None:
     """Restore the state that an earlier process saved.
 
     Raises:
@@ -189,20 +189,20 @@ def restore(state: ClientState, place: bytes | None, deeds: bytes | None) -> Non
     try:
         if place is not None:
             _restore_place(state, msgspec.json.decode(place, type=Place))
-        kept = msgspec.json.decode(deeds or b"[]", type=SavedDeeds | list[SavedDeed])
+        kept = msgspec.json.decode(outbox or b"[]", type=SavedOutbox | list[SavedOperation])
         if isinstance(kept, list):  # written by an older version
-            kept = SavedDeeds(kept)
-        for saved in kept.deeds:
-            deed = OutboxEntry(saved.ref, saved.chat, saved.fields)
-            deed.seq, deed.ts, deed.mid, deed.is_told = (
+            kept = SavedOutbox(kept)
+        for saved in kept.operations:
+            operation = OutboxEntry(saved.ref, saved.chat, saved.fields)
+            operation.seq, operation.ts, operation.mid, operation.is_reported = (
                 saved.seq,
                 saved.ts,
                 saved.mid,
-                saved.is_told,
+                saved.is_reported,
             )
             # An operation in flight may be committed: retrying the same ref resolves it.
-            deed.stage = Stage.ACKED if saved.is_acked else Stage.QUEUED
-            state.outbox.put(deed)
+            operation.stage = Stage.ACKED if saved.is_acked else Stage.QUEUED
+            state.outbox.put(operation)
         state.redeliver(
             Acked(outcome.ref, outcome.chat, *outcome.acked)
             if outcome.acked is not None
@@ -222,4 +222,4 @@ def _restore_place(state: ClientState, place: Place) -> None:
         chat.log.restore(saved.shown, saved.top, saved.mids)
         if saved.is_suspect:
             chat.suspect()
-        state.catch_up.want(chat, is_forced=saved.is_wanted)
+        state.catch_up.schedule(chat, is_forced=saved.is_wanted)

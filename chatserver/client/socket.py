@@ -31,7 +31,7 @@ FRAME_BYTES_MAX = 4_194_304  # a page has up to 256 KB of messages plus overhead
 
 
 @dataclasses.dataclass
-class Lost(Exception):
+class ConnectionLost(Exception):
     """A connection was closed or could not be opened. Code 0 means a network failure."""
 
     code: int
@@ -55,7 +55,7 @@ class Socket:
         """Return the next frame.
 
         Raises:
-            Lost: the connection is closed.
+            ConnectionLost: the connection is closed.
         """
         try:
             while True:
@@ -68,9 +68,9 @@ class Socket:
         except ConnectionClosed as exc:
             code, reason = (exc.rcvd.code, exc.rcvd.reason) if exc.rcvd is not None else (0, "")
             reason = self._bye.get("reason") or reason or "the connection was lost"
-            raise Lost(code, reason, self._bye.get("retry_after_ms")) from exc
+            raise ConnectionLost(code, reason, self._bye.get("retry_after_ms")) from exc
         except msgspec.DecodeError as exc:
-            raise Lost(0, f"the server sent invalid JSON: {exc}") from exc
+            raise ConnectionLost(0, f"the server sent invalid JSON: {exc}") from exc
 
     async def close(self) -> None:
         await self._connection.close()
@@ -81,7 +81,7 @@ async def open_socket(url: str) -> AsyncIterator[Socket]:
     """Connect to a gateway.
 
     Raises:
-        Lost: the server does not answer, or is not a gateway.
+        ConnectionLost: the server does not answer, or is not a gateway.
         ConfigError: the address is invalid.
     """
     try:
@@ -103,9 +103,9 @@ async def open_socket(url: str) -> AsyncIterator[Socket]:
         connection = await connecting
     except InvalidStatus as exc:
         wait = _retry_after_ms(exc.response.headers.get)
-        raise Lost(0, f"HTTP {exc.response.status_code}", wait) from exc
+        raise ConnectionLost(0, f"HTTP {exc.response.status_code}", wait) from exc
     except (OSError, TimeoutError, InvalidHandshake, WebSocketException) as exc:
-        raise Lost(0, str(exc) or type(exc).__name__) from exc
+        raise ConnectionLost(0, str(exc) or type(exc).__name__) from exc
     try:
         yield Socket(connection)
     finally:

@@ -20,7 +20,7 @@ import msgspec
 
 from chatserver.client.catch_up import CatchUp
 from chatserver.client.chat import Chat
-from chatserver.client.companion_responses import KIND as SPOKEN
+from chatserver.client.companion_responses import KIND as COMPANION_SIGNAL
 from chatserver.client.companion_responses import CompanionResponses
 from chatserver.client.events import (
     ChatChanged,
@@ -67,7 +67,7 @@ class ClientState:
         self._connection = 0
         self._requests = Requests(self.bounds.requests_max)
         self.catch_up = CatchUp(self._ask_here, self._emit, self.bounds.fill_max)
-        self.spoken = CompanionResponses(self._ask_here, self._emit)
+        self.companion_responses = CompanionResponses(self._ask_here, self._emit)
         self._sender = OutboxSender(
             self.outbox, self._requests.next_id, self._emit, is_left=self._is_left
         )
@@ -151,12 +151,12 @@ class ClientState:
                 chat.suspect()
         self._is_reset_coming = self.cursor.epoch != welcome["epoch"]
         if not self._is_reset_coming:
-            self.outbox.will_be_told(self._named_unstored, now)
+            self.outbox.postpone_probes(self._named_unstored, now)
         self._named_unstored = {}
         self._emit([Connected(self.user)])
         self._presence.connected()
         self._take_large(welcome.get("large", []), is_fresh=is_fresh)
-        self.spoken.reconnected(now)
+        self.companion_responses.reconnected(now)
         self.tick(now)
         return self._connection
 
@@ -206,7 +206,7 @@ class ClientState:
 
     # ── application ─────────────────────────────────────────────────────────────────────────────
 
-    def do(self, deed: OutboxEntry, now: float) -> None:
+    def do(self, operation: OutboxEntry, now: float) -> None:
         """Queue an operation; `Acked` or `Refused` reports its outcome.
 
         Raises:
@@ -214,8 +214,8 @@ class ClientState:
             Conflict: the `ref` belongs to another operation.
             Overloaded: the outbox is full.
         """
-        check_text(deed.fields)
-        self.outbox.put(deed)
+        check_text(operation.fields)
+        self.outbox.put(operation)
         self.tick(now)
 
     def ask(self, fields: Fields, now: float, deadline: float) -> int:
@@ -278,7 +278,7 @@ class ClientState:
         chat = self.chat(page["chat"])
         entries = [parse_entry(fields) for fields in page["messages"]]
         self._emit(chat.take_page(entries, is_newest=is_newest, before=before))
-        self.catch_up.want(chat)
+        self.catch_up.schedule(chat)
 
     def refresh(self, page: Fields) -> None:
         """Update stored entries from a page of history that the application did not request."""
@@ -287,7 +287,7 @@ class ClientState:
             chat.log.refresh(parse_entry(fields) for fields in page["messages"])
 
     def forget_chat(self, name: str) -> None:
-        """Remove a chat that we can no longer read."""
+        """Remove a chat that the user can no longer read."""
         chat = self.chats.pop(name, None)
         if chat is not None:
             self.catch_up.forget(chat)
@@ -313,8 +313,8 @@ class ClientState:
         chat = self.chats.pop(name, None)
         if chat is None:  # first reference to it
             if len(self.chats) >= self.bounds.chats_max:
-                silent = self.chats.pop(next(iter(self.chats)))
-                self.catch_up.forget(silent)
+                evicted = self.chats.pop(next(iter(self.chats)))
+                self.catch_up.forget(evicted)
             chat = Chat(name, self.user, self.bounds)
             chat.clear(self._cleared.get(name, 0))
         self.chats[name] = chat  # moved to the end: most recently active
@@ -356,13 +356,13 @@ class ClientState:
         chat.is_left = entry.kind == "member" and entry.user == self.user and not entry.role
         if chat.is_left:
             chat.is_large = False
-            self.outbox.ask_soon(chat.id, now)
+            self.outbox.schedule_probes(chat.id, now)
         self._emit(chat.take_entry(entry))
-        self.catch_up.want(chat)
-        deed = self.outbox.find(entry.ref) if entry.sender == self.user else None
-        if deed is not None and deed.chat == chat.id and not deed.is_stored_wanted:
+        self.catch_up.schedule(chat)
+        operation = self.outbox.find(entry.ref) if entry.sender == self.user else None
+        if operation is not None and operation.chat == chat.id and not operation.is_stored_wanted:
             place = (entry.seq, entry.ts, entry.mid)
-            self._sender.settle(deed.ref, place, now, dup=False, durability="hot")
+            self._sender.settle(operation.ref, place, now, dup=False, durability="hot")
 
     def _take_snapshot(self, frame: Fields, now: float) -> None:
         """Replace the cursor and the chat list with a snapshot: frame `too_long` or `reset`."""
@@ -398,11 +398,11 @@ class ClientState:
         self._emit([Restarted(is_new, restarted)])
         for chat in list(self.chats.values()):
             if chat.log.shown is not None:
-                chat.log.pass_by(listed.get(chat.id, 0))
+                chat.log.record_pushed(listed.get(chat.id, 0))
             if is_new:
                 self.catch_up.restart(chat)
             elif chat.log.shown is not None:
-                self.catch_up.want(chat, is_forced=chat.id not in listed)
+                self.catch_up.schedule(chat, is_forced=chat.id not in listed)
 
     # ── large chats: no inbox events, the seq in the chat is the cursor ─────────────────────────
 
@@ -418,8 +418,8 @@ class ClientState:
                 if chat.log.shown is None and not is_fresh:
                     self._begun[chat.id] = head["seq"]
                 chat.log.begin(head["seq"])
-                chat.log.pass_by(head["seq"])
-                self.catch_up.want(chat)
+                chat.log.record_pushed(head["seq"])
+                self.catch_up.schedule(chat)
 
     def _apply_transition(self, chat: Chat, info: Fields) -> None:
         """Apply a chat's transition to a large chat, after seq `since`, or back to a small one."""
@@ -431,8 +431,8 @@ class ClientState:
     def _take_large_event(self, frame: Fields, now: float) -> None:
         chat = self.chat(frame["chat"])
         if self._is_paused:
-            chat.log.pass_by(frame.get("cs", 0))
-            self.catch_up.want(chat)
+            chat.log.record_pushed(frame.get("cs", 0))
+            self.catch_up.schedule(chat)
         else:
             self._apply(frame, now)
 
@@ -453,8 +453,8 @@ class ClientState:
     # ── signals and helpers ─────────────────────────────────────────────────────────────────────
 
     def _take_signal(self, frame: Fields, now: float) -> None:
-        if frame["kind"] == SPOKEN:
-            self.spoken.signalled(frame, now)
+        if frame["kind"] == COMPANION_SIGNAL:
+            self.companion_responses.signalled(frame, now)
             return
         sender = frame.get("from") or frame.get("user") or ""
         rest = {k: v for k, v in frame.items() if k not in {"type", "kind", "from", "chat"}}

@@ -13,7 +13,7 @@ class Saved(NamedTuple):
     """The content of a store."""
 
     place: bytes | None = None
-    deeds: bytes | None = None
+    outbox: bytes | None = None
 
 
 class Store(Protocol):
@@ -42,8 +42,8 @@ class MemoryStore:
         return self._saved
 
     def save(self, saved: Saved) -> None:
-        place, deeds = saved
-        self._saved = Saved(place or self._saved.place, deeds or self._saved.deeds)
+        place, outbox = saved
+        self._saved = Saved(place or self._saved.place, outbox or self._saved.outbox)
 
     def close(self) -> None:
         """Do nothing: the next client may use the same object."""

@@ -19,7 +19,7 @@ RETRY_S = 5.0
 T = TypeVar("T")
 
 
-class _Life(msgspec.Struct):
+class _Lifetime(msgspec.Struct):
     iat: float
     exp: float
 
@@ -30,7 +30,7 @@ class _Subject(msgspec.Struct):
 
 def renewal_wait_s(token: str) -> float | None:
     """Return the delay after which a new token must be replaced; None if it cannot be read."""
-    life = _decode_payload(token, _Life)
+    life = _decode_payload(token, _Lifetime)
     return None if life is None else max(WAIT_S_MIN, (life.exp - life.iat) * SHARE)
 
 

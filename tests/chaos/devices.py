@@ -308,7 +308,7 @@ class SdkDevice:
     def unstored(self, chat: str) -> Unstored:
         """Return the device's operations in a chat that it does not know to be stored."""
         assert self._client is not None
-        refs = tuple(operation.ref for operation in self._client.deeds(chat))
+        refs = tuple(operation.ref for operation in self._client.pending_operations(chat))
         return Unstored(self.user, self.name, chat, refs)
 
     async def read_lines(self, chats: set[str]) -> list[Line]:

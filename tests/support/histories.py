@@ -131,9 +131,9 @@ class CachedChat:
     cleared_upto: int
 
 
-def cache_of(state: ClientState, untaken: list[QueuedEvent]) -> list[CachedChat]:
-    """Return all chats as they were before the untaken events."""
-    firsts = saved_state._firsts_of(state, untaken) or {}
+def cache_of(state: ClientState, unconsumed: list[QueuedEvent]) -> list[CachedChat]:
+    """Return all chats as they were before the unconsumed events."""
+    firsts = saved_state._firsts_of(state, unconsumed) or {}
     return [_cached(state, name, firsts) for name in list(state.chats)]
 
 
@@ -153,7 +153,7 @@ def _cached(state: ClientState, name: str, firsts: dict[str, int]) -> CachedChat
         log.top,
         list(log.saved_mids(upto).items()),
         log.is_suspect,
-        state.catch_up.wants(chat),
+        state.catch_up.is_scheduled(chat),
         [kept[seq] for seq in seqs],
         [seq for seq in seqs if seq in log._hidden | log._former_hidden],
         chat.cleared_upto,
@@ -161,11 +161,11 @@ def _cached(state: ClientState, name: str, firsts: dict[str, int]) -> CachedChat
 
 
 def restore_cached(
-    state: ClientState, old: ClientState, cached: list[CachedChat], untaken: list[QueuedEvent]
+    state: ClientState, old: ClientState, cached: list[CachedChat], unconsumed: list[QueuedEvent]
 ) -> None:
     """Restore a client with its messages, as after a reload of a page."""
     state.user, state.device = old.user, old.device
-    state.cursor = untaken[0].before if untaken else old.cursor
+    state.cursor = unconsumed[0].before if unconsumed else old.cursor
     for each in cached:
         chat = state.chat(each.chat)
         chat.is_large = each.info.is_large
@@ -178,8 +178,8 @@ def restore_cached(
         if each.is_suspect:
             chat.suspect()
         if each.shown is not None:
-            state.catch_up.want(chat, is_forced=each.is_wanted)
-    saved_state.restore(state, None, saved_state.deeds_of(old, untaken))
+            state.catch_up.schedule(chat, is_forced=each.is_wanted)
+    saved_state.restore(state, None, saved_state.encode_outbox(old, unconsumed))
 
 
 class RecordedState(ClientState):
@@ -194,12 +194,12 @@ class RecordedState(ClientState):
         """Record the state that an application can see."""
         self.history.calls.append(["describe", [], describe(self)])
 
-    def restart(self, bounds: Bounds, untaken: list[QueuedEvent]) -> RecordedState:
-        """Return the client after a reload; `untaken` are the last events, not consumed yet."""
-        self.history.calls.append(["restart", [len(untaken)], None])
+    def restart(self, bounds: Bounds, unconsumed: list[QueuedEvent]) -> RecordedState:
+        """Return the client after a reload; `unconsumed` are the last events, not consumed yet."""
+        self.history.calls.append(["restart", [len(unconsumed)], None])
         fresh = RecordedState(self.history, bounds)
         fresh._depth = 1
-        restore_cached(fresh, self, cache_of(self, untaken), untaken)
+        restore_cached(fresh, self, cache_of(self, unconsumed), unconsumed)
         fresh._depth = 0
         return fresh
 
@@ -272,9 +272,9 @@ def replay(history: History) -> Iterator[tuple[Call, Any]]:
         if method == "describe":
             found = describe(state)
         elif method == "restart":
-            untaken = queued[len(queued) - args[0] :]
+            unconsumed = queued[len(queued) - args[0] :]
             fresh = ClientState(history.device, bounds)
-            restore_cached(fresh, state, cache_of(state, untaken), untaken)
+            restore_cached(fresh, state, cache_of(state, unconsumed), unconsumed)
             state, found = fresh, None
         else:
             try:

@@ -31,7 +31,7 @@ class RecordingMachine(ClientMachine):
     def new_client(self) -> RecordedState:
         return self._first
 
-    def restart_client(self, place: bytes | None, deeds: bytes) -> RecordedState:
+    def restart_client(self, place: bytes | None, operations: bytes) -> RecordedState:
         """Restart with the messages that were kept, as a page does after a reload."""
         assert isinstance(self.client, RecordedState)
         return self.client.restart(BOUNDS, list(self.queued))
@@ -47,7 +47,7 @@ class RecordingMachine(ClientMachine):
         """Drop the connection with all frames in transit."""
         if self.session is not None:
             self.disconnect(is_late=False)
-            self.flow(0, 0)
+            self.exchange(0, 0)
 
     def end(self) -> History:
         """End all faults, check the promises, and return the history."""
@@ -63,8 +63,8 @@ def _kinds(draw: Draw) -> str:
 
 # Frequent actions first; each draws its own arguments.
 ACTIONS: list[tuple[int, Callable[[RecordingMachine, Draw], Any]]] = [
-    (4, lambda m, d: m.flow_some(d.randint(0, 8), d.randint(0, 8))),
-    (4, lambda m, d: m.flow_all(d.randint(1, 3))),
+    (4, lambda m, d: m.exchange_some(d.randint(0, 8), d.randint(0, 8))),
+    (4, lambda m, d: m.exchange_all(d.randint(1, 3))),
     (3, lambda m, d: m.others_send(d.choice(CHATS), d.randint(1, 4), d.choice(["bob", "bob", ME]))),
     (3, lambda m, d: m.send(d.choice(CHATS), d.choice(["hot", "hot", "stored"]))),
     (2, lambda m, d: m.others_change(d.choice(CHATS), _kinds(d), d.randint(0, 4))),
@@ -114,26 +114,26 @@ def record_random(seed: int) -> History:
 
 FIXED_STEPS: list[Callable[[RecordingMachine], Any]] = [
     lambda m: m.send("a", "hot"),
-    lambda m: m.flow(1, 0),
-    lambda m: m.flow(0, 8),
+    lambda m: m.exchange(1, 0),
+    lambda m: m.exchange(0, 8),
     lambda m: m.others_send("b", 3, "bob"),
-    lambda m: m.flow(0, 1),
+    lambda m: m.exchange(0, 1),
     lambda m: m.others_change("b", "edit", 0),
     lambda m: m.others_send(LARGE, 2, "bob"),
-    lambda m: m.flow(2, 2),
+    lambda m: m.exchange(2, 2),
     lambda m: m.switch_large("a", is_delivered=False),
-    lambda m: m.flow_all(1),
+    lambda m: m.exchange_all(1),
     lambda m: m.send("a", "stored"),
-    lambda m: m.flow(1, 0),
+    lambda m: m.exchange(1, 0),
     lambda m: m.change("b", "react"),
     lambda m: m.trim(0),
-    lambda m: m.flow_all(1),
+    lambda m: m.exchange_all(1),
     lambda m: m.store("a", is_delivered=True),
     lambda m: m.send("b", "hot"),
-    lambda m: m.flow_all(1),
+    lambda m: m.exchange_all(1),
     lambda m: m.rewind(1),
-    lambda m: m.flow(1, 1),
-    lambda m: m.flow_all(2),
+    lambda m: m.exchange(1, 1),
+    lambda m: m.exchange_all(2),
 ]
 
 
@@ -147,7 +147,7 @@ def record_reconnect(step: int, *, is_reload: bool) -> History:
             if is_reload:
                 machine.restart_process()
             machine.reconnect()
-            machine.flow(0, 0)
+            machine.exchange(0, 0)
             machine.move_frames()
     return machine.end()
 

@@ -82,7 +82,7 @@ class LocalStore:
             self._owner = await self._run(lambda: cache.claim(owner))
             self._state.user = self._owner.user
         saved = await self._run(self._store.load)
-        saved_state.restore(self._state, saved.place, saved.deeds)
+        saved_state.restore(self._state, saved.place, saved.outbox)
         self._last = saved
         if self._cache is not None:
             shown = {chat.id: chat.log.shown for chat in self._state.chats.values()}
@@ -179,23 +179,23 @@ class LocalStore:
 
     def _take(self, events: EventQueue, *, is_closing: bool) -> Callable[[], None] | None:
         """Take what has changed; return the call that writes it."""
-        untaken, place, infos = list(events), None, {}
+        queue, place, infos = list(events), None, {}
         current = None if is_closing else events.current
         if self._state.user and self._is_place_due:
-            unconsumed = untaken if current is None else [current, *untaken]
-            place = saved_state.place_of(self._state, unconsumed)
+            unconsumed = queue if current is None else [current, *queue]
+            place = saved_state.encode_place(self._state, unconsumed)
             if place is not None:
                 self._is_place_due = False
                 # As of this position: what the application has not consumed is left out.
                 names = self._changed - {_chat_of(queued.event) for queued in unconsumed}
                 self._changed -= names
                 infos = infos_of(self._state, names)
-        deeds = saved_state.deeds_of(self._state, untaken)
+        outbox = saved_state.encode_outbox(self._state, queue)
         saved = Saved(
             None if place == self._last.place else place,
-            None if deeds == self._last.deeds else deeds,
+            None if outbox == self._last.outbox else outbox,
         )
-        self._last = Saved(place or self._last.place, deeds)
+        self._last = Saved(place or self._last.place, outbox)
         if self._cache is None or self._recorder is None:
             return None if saved == Saved() else lambda: self._store.save(saved)
         cache, changes, now_s = self._cache, self._recorder.take(), self._clock.time()

@@ -135,7 +135,8 @@ class SqliteStore:
 
         `infos` are saved descriptions of chats; `now_s` is the time for expiry.
         """
-        rows = [(name, value) for name, value in saved._asdict().items() if value is not None]
+        records = {"place": saved.place, "deeds": saved.outbox}
+        rows = [(name, value) for name, value in records.items() if value is not None]
         with store_file.translated_errors(self._path):
             tables = self._tables
             with tables.transaction():

@@ -47,7 +47,7 @@ class FilesApi:
             Cancellation: safe; an upload that is not sent is deleted after a day.
 
         Raises:
-            NotFound: the local file does not exist, or we are not a member of the chat.
+            NotFound: the local file does not exist, or the user is not a member.
             TooLarge, RateLimited, BadRequest: the server rejects the file; the message says why.
             Unavailable: the API or S3 did not answer.
         """
@@ -76,7 +76,7 @@ class FilesApi:
         """Return the content of a file in message `seq`, or of its thumbnail.
 
         Raises:
-            NotFound: the file does not exist, or we have no access.
+            NotFound: the file does not exist, or the user has no access.
             Unavailable: the API or S3 did not answer.
         """
         place = "" if seq is None else f"&seq={seq}"
@@ -88,7 +88,7 @@ class FilesApi:
         """Return the current metadata of a file of message `seq`.
 
         Raises:
-            NotFound: the file does not exist, or we have no access.
+            NotFound: the file does not exist, or the user has no access.
             Unavailable: the API did not answer.
         """
         place = "" if seq is None else f"?seq={seq}"

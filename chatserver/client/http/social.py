@@ -56,8 +56,8 @@ class SocialApi:
     """Follows, posts, timelines and favorites.
 
     Raises:
-        NotFound: there is no such user, post or message, or we have no access.
-        Forbidden: we have blocked the user, or the user has blocked us.
+        NotFound: there is no such user, post or message, or the user has no access.
+        Forbidden: one of the two users has blocked the other.
         ClientError: the request is invalid.
         Unavailable: the API did not answer; the same call may succeed later.
     """
@@ -71,7 +71,7 @@ class SocialApi:
         return found
 
     async def follow(self, user: str) -> None:
-        """Follow a user; their newest and future posts appear in our timeline. Idempotent."""
+        """Follow another user; their newest and future posts appear in the timeline. Idempotent."""
         await self._api.request("PUT", f"/v1/me/following/{quote(user)}")
 
     async def unfollow(self, user: str) -> None:
@@ -95,7 +95,7 @@ class SocialApi:
     async def read_timeline(
         self, me: str, *, cursor: str | None = None, limit: int = 50
     ) -> PostsPage:
-        """Return a page of our timeline; `me` is our user id."""
+        """Return a page of the user's timeline; `me` is the user's id."""
         return PostsPage(*await self._page(f"/v1/users/{quote(me)}/timeline", cursor, limit))
 
     # Favorites
@@ -105,13 +105,13 @@ class SocialApi:
         await self._api.request("PUT", _post_path(author, post))
 
     async def remove_saved_post(self, author: str, post: str) -> None:
-        """Remove a post from our saved posts. Idempotent."""
+        """Remove a post from the user's saved posts. Idempotent."""
         await self._api.request("DELETE", _post_path(author, post))
 
     async def list_favorite_posts(
         self, *, cursor: str | None = None, limit: int = 50
     ) -> FavoritePostsPage:
-        """Return a page of our saved posts."""
+        """Return a page of the user's saved posts."""
         items, following = await self._page("/v1/me/favorites/posts", cursor, limit)
         return FavoritePostsPage([FavoritePost(**each) for each in items], following)
 
@@ -120,13 +120,13 @@ class SocialApi:
         await self._api.request("PUT", _message_path(chat, seq))
 
     async def remove_saved_message(self, chat: str, seq: int) -> None:
-        """Remove a message from our saved messages. Idempotent."""
+        """Remove a message from the user's saved messages. Idempotent."""
         await self._api.request("DELETE", _message_path(chat, seq))
 
     async def list_favorite_messages(
         self, *, cursor: str | None = None, limit: int = 50
     ) -> FavoriteMessagesPage:
-        """Return a page of our saved messages that we may still read, in their current version."""
+        """Return a page of saved messages that the user can still read, in their latest version."""
         items, following = await self._page("/v1/me/favorites/messages", cursor, limit)
         found = [
             FavoriteMessage(each["saved"], msgspec.convert(each["message"], Message))

@@ -17,7 +17,7 @@ from chatserver.protocol.frames import Attachment
 
 
 class Mark(enum.Enum):
-    """The delivery status of one of our messages."""
+    """The delivery status of a message that the user sent."""
 
     SENDING = "sending"
     SENT = "sent"  # committed: it will not be lost
@@ -28,7 +28,7 @@ class Mark(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """A message to show. Only our messages have `mark` and `note`. `ts` is None before the ack."""
+    """A message to show. Only own messages have `mark` and `note`. `ts` is None before the ack."""
 
     sender: str
     body: str
@@ -46,8 +46,8 @@ class Conversation:
         self.chat: Chat | None = None
         self.is_peer_typing = False
         self.has_older = False
-        self._deeds: Callable[[], Sequence[OutboxEntry]] = list
-        self._drafts: list[str] = []  # composed before the chat was loaded
+        self._operations: Callable[[], Sequence[OutboxEntry]] = list
+        self._drafts: list[str] = []  # written before the chat was loaded
         self._failed: list[Line] = []
         self._bodies: dict[str, str] = {}  # by ref, of messages that may still be refused
         self._stored_upto = 0
@@ -63,23 +63,25 @@ class Conversation:
         return 0 if self.chat is None else self.chat.log.bottom
 
     @property
-    def is_answered(self) -> bool:
-        waiting = [deed for deed in self._deeds() if deed.stage is not Stage.ACKED]
+    def is_all_acked(self) -> bool:
+        waiting = [
+            operation for operation in self._operations() if operation.stage is not Stage.ACKED
+        ]
         return not self._drafts and not waiting
 
     def draft(self, body: str) -> None:
         """Store a text that cannot be sent yet."""
         self._drafts.append(body)
 
-    def opened(
-        self, user: str, chat: Chat, deeds: Callable[[], Sequence[OutboxEntry]]
+    def set_chat(
+        self, user: str, chat: Chat, operations: Callable[[], Sequence[OutboxEntry]]
     ) -> list[str]:
         """Set the chat and its pending operations; return the drafts to send first."""
-        self.user, self.chat, self._deeds = user, chat, deeds
+        self.user, self.chat, self._operations = user, chat, operations
         drafts, self._drafts = self._drafts, []
         return drafts
 
-    def composed(self, ref: str, body: str) -> None:
+    def record_sent(self, ref: str, body: str) -> None:
         """Record the text that is being sent with `ref`."""
         self._bodies[ref] = body
 
@@ -117,12 +119,14 @@ class Conversation:
         """Return the lines to show, oldest first; messages without a seq come last."""
         placed: dict[int, Line] = {}
         waiting: list[Line] = []
-        for deed in self._deeds():
-            if deed.fields["type"] != "send":
+        for operation in self._operations():
+            if operation.fields["type"] != "send":
                 continue
-            body = deed.fields["body"] or "[file]"
-            if deed.stage is Stage.ACKED:  # its event may still be pending
-                placed[deed.seq] = Line(self.user, body, deed.ts, self._mark(deed.seq))
+            body = operation.fields["body"] or "[file]"
+            if operation.stage is Stage.ACKED:  # its event may still be pending
+                placed[operation.seq] = Line(
+                    self.user, body, operation.ts, self._mark(operation.seq)
+                )
             else:
                 waiting.append(Line(self.user, body, None, Mark.SENDING))
         for message in [] if self.chat is None else self.chat.log.messages(now_s):

@@ -58,7 +58,7 @@ class SearchReport:
     problem: str = ""
 
 
-class Link:
+class ConversationLink:
     """The connection of one conversation. `on_change` is called after each visible change.
 
     With a `store`, a chat that is cached opens without a connection.
@@ -69,12 +69,12 @@ class Link:
         *,
         url: str,
         get_token: GetToken,
-        talk: Conversation,
+        conversation: Conversation,
         on_change: Callable[[], None],
         api_url: str | None = None,
         store: SqliteStore | None = None,
     ) -> None:
-        self.talk = talk
+        self.conversation = conversation
         self.state = State.CONNECTING
         self.note = ""
         self._url = url
@@ -108,12 +108,12 @@ class Link:
                 group.create_task(self._listen(), name="events")
                 group.create_task(self._open(), name="opening of the chat")
         except* ChatError as group_of_errors:
-            raise self._explained(group_of_errors.exceptions[0]) from None
+            raise self._add_hint(group_of_errors.exceptions[0]) from None
         finally:
             for task in self._tasks:
                 task.cancel()
 
-    def _explained(self, error: BaseException) -> BaseException:
+    def _add_hint(self, error: BaseException) -> BaseException:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         if isinstance(error, Unavailable) and error.message.startswith(NO_GATEWAY):
@@ -135,18 +135,18 @@ class Link:
             if rest.strip():
                 self.searches += 1
                 self._spawn(self._search(rest.strip()), "search")
-        elif self.talk.chat is None:
-            self.talk.draft(body)
+        elif self.conversation.chat is None:
+            self.conversation.draft(body)
         else:
             self._post(body)
         self._on_change()
 
     def typing(self, *, is_on: bool) -> None:
-        if self.state is State.ONLINE and self.talk.chat is not None:
-            self._client.typing(self.talk.chat.id, is_on=is_on)
+        if self.state is State.ONLINE and self.conversation.chat is not None:
+            self._client.typing(self.conversation.chat.id, is_on=is_on)
 
     def mark_read(self) -> None:
-        chat, top = self.talk.chat, self.talk.top
+        chat, top = self.conversation.chat, self.conversation.top
         if self.state is State.ONLINE and chat is not None and top > self._marked:
             self._marked = top
             self._spawn(self._mark(chat.id, top), "mark")
@@ -164,17 +164,19 @@ class Link:
 
     def load_older(self) -> None:
         """Load the history page before the oldest loaded message."""
-        if self.state is State.ONLINE and self.talk.has_older:
-            self.talk.has_older = False  # do not load it twice; the page sets the new value
-            self._spawn(self._load(before=self.talk.bottom), "older messages")
+        if self.state is State.ONLINE and self.conversation.has_older:
+            self.conversation.has_older = False  # do not load it twice; the page sets the new value
+            self._spawn(self._load(before=self.conversation.bottom), "older messages")
 
     async def _listen(self) -> None:
         async for event in self._client.events():
-            self.talk.take(event)
+            self.conversation.take(event)
             match event:
                 case events.Connected():
-                    self._show(State.ONLINE if self.talk.chat is not None else State.CONNECTING)
-                    if self.talk.chat is not None:
+                    self._show(
+                        State.ONLINE if self.conversation.chat is not None else State.CONNECTING
+                    )
+                    if self.conversation.chat is not None:
                         self._spawn(self._load_marks(), "marks")
                 case events.Disconnected(reason):
                     self.note = reason
@@ -189,8 +191,8 @@ class Link:
         client = self._client
         while True:
             try:
-                chat_id = direct_chat_id(UserId(client.user), UserId(self.talk.peer))
-                chat = client.find_chat(chat_id) or await client.open_direct(self.talk.peer)
+                chat_id = direct_chat_id(UserId(client.user), UserId(self.conversation.peer))
+                chat = client.find_chat(chat_id) or await client.open_direct(self.conversation.peer)
                 page = await client.history(chat.id, limit=PAGE)
                 await self._load_marks()
                 break
@@ -198,21 +200,23 @@ class Link:
                 self.note = exc.message
                 self._on_change()
                 await asyncio.sleep((exc.retry_after_ms or 0) / 1000 or RETRY_S)
-        drafts = self.talk.opened(client.user, chat, lambda: client.deeds(chat.id))
-        self.talk.take_page(page)
+        drafts = self.conversation.set_chat(
+            client.user, chat, lambda: client.pending_operations(chat.id)
+        )
+        self.conversation.take_page(page)
         self._is_open.set()
         for body in drafts:
             self._post(body)
         self._show(State.ONLINE if client.is_online else State.OFFLINE)
 
     async def _load(self, before: int) -> None:
-        assert self.talk.chat is not None
+        assert self.conversation.chat is not None
         try:
-            page = await self._client.history(self.talk.chat.id, before=before, limit=PAGE)
+            page = await self._client.history(self.conversation.chat.id, before=before, limit=PAGE)
         except ChatError:
-            self.talk.has_older = True
+            self.conversation.has_older = True
             raise
-        self.talk.take_page(page)
+        self.conversation.take_page(page)
         self._on_change()
 
     async def _load_marks(self) -> None:
@@ -221,21 +225,23 @@ class Link:
         self._on_change()
 
     def _post(self, body: str) -> None:
-        assert self.talk.chat is not None
+        assert self.conversation.chat is not None
         try:
-            self.talk.composed(self._client.post(self.talk.chat.id, body), body)
+            self.conversation.record_sent(self._client.post(self.conversation.chat.id, body), body)
         except ChatError as exc:
             self.note = exc.message
 
     async def _send_file(self, path: str) -> None:
         try:
-            if self.talk.chat is None:
+            if self.conversation.chat is None:
                 raise Unavailable("not connected yet: send the file again")
-            chat = self.talk.chat.id
+            chat = self.conversation.chat.id
             self.note = f"uploading {path}"
             self._on_change()
             file = await self._client.upload(chat, path)
-            self.talk.composed(self._client.post(chat, "", attachments=[file]), file.name)
+            self.conversation.record_sent(
+                self._client.post(chat, "", attachments=[file]), file.name
+            )
             self.note = ""
         finally:
             self.uploads -= 1
@@ -272,11 +278,11 @@ class Link:
         return FoundLine(message.ts, name, message.sender, found.snippet)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(self._note_failure(work), name=name)
+        task = asyncio.create_task(self._record_failure(work), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _note_failure(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _record_failure(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except ChatError as exc:

@@ -19,7 +19,7 @@ from rich.text import Text
 from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.client import GetToken
 from chatserver.client.terminal.conversation import Conversation, Line, Mark
-from chatserver.client.terminal.conversation_link import Link, SearchReport, State
+from chatserver.client.terminal.conversation_link import ConversationLink, SearchReport, State
 from chatserver.client.terminal.search_report import describe_report, local_time
 from chatserver.telemetry.printable_text import printable
 
@@ -43,7 +43,7 @@ class ScreenChat:
         *,
         url: str,
         get_token: GetToken,
-        talk: Conversation,
+        conversation: Conversation,
         api_url: str | None = None,
         store: SqliteStore | None = None,
     ) -> None:
@@ -68,11 +68,11 @@ class ScreenChat:
             full_screen=True,
             max_render_postpone_time=DRAW_S,
         )
-        self._talk = talk
-        self._link = Link(
+        self._conversation = conversation
+        self._link = ConversationLink(
             url=url,
             get_token=get_token,
-            talk=talk,
+            conversation=conversation,
             on_change=self._app.invalidate,
             api_url=api_url,
             store=store,
@@ -117,7 +117,7 @@ class ScreenChat:
         return False  # start a new line
 
     def _scroll(self, messages: int) -> None:
-        count = len(self._talk.lines(time.time()))
+        count = len(self._conversation.lines(time.time()))
         self._scrolled = max(0, min(count - 1, self._scrolled + messages))
         if self._scrolled + self._console.height >= count:
             self._link.load_older()
@@ -133,7 +133,7 @@ class ScreenChat:
 
     def render(self, width: int, height: int) -> RenderableType:
         """Render as many of the newest messages as fit above the prompt."""
-        lines = self._talk.lines(time.time())
+        lines = self._conversation.lines(time.time())
         shown: list[Text] = []
         found = [] if self._link.report is None else _report_lines(self._link.report)[: height - 4]
         room = height - 3 - len(found)
@@ -149,14 +149,14 @@ class ScreenChat:
     def _header(self, width: int) -> Text:
         state = {State.CONNECTING: "connecting…", State.OFFLINE: "offline, reconnecting…"}
         right = state.get(self._link.state, "")
-        left = f" {self._talk.user or '…'} with {self._talk.peer}"
+        left = f" {self._conversation.user or '…'} with {self._conversation.peer}"
         return Text(f"{left}{right:>{max(1, width - len(left) - 1)}} ", "reverse", no_wrap=True)
 
     def _footer(self) -> Text:
         if self._link.note:
             return Text(printable(self._link.note), "yellow", no_wrap=True, overflow="ellipsis")
-        if self._talk.is_peer_typing:
-            return Text(f"{self._talk.peer} is typing…", "dim italic")
+        if self._conversation.is_peer_typing:
+            return Text(f"{self._conversation.peer} is typing…", "dim italic")
         return Text(f"{self._scrolled} newer below, Page Down" if self._scrolled else "", "dim")
 
 

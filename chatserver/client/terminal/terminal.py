@@ -19,13 +19,13 @@ from typing import TextIO
 from chatserver.client.cache.sqlite_store import SqliteStore
 from chatserver.client.client import GetToken
 from chatserver.client.terminal.conversation import Conversation, Mark
-from chatserver.client.terminal.conversation_link import Link, SearchReport
+from chatserver.client.terminal.conversation_link import ConversationLink, SearchReport
 from chatserver.client.terminal.search_report import describe_report, local_time
 from chatserver.errors import ConfigError, TooLarge
 from chatserver.telemetry.printable_text import printable
 
 LINE_BYTES_MAX = 65_536
-LEAVE_S = 3.0  # maximum wait for unanswered sends at the end of piped input
+DRAIN_S = 3.0  # maximum wait for unanswered sends at the end of piped input
 
 
 async def chat(
@@ -42,7 +42,7 @@ async def chat(
     Raises:
         ChatError: a permanent failure; the message states the cause.
     """
-    talk = Conversation(peer)
+    conversation = Conversation(peer)
     store = None if cache is None else SqliteStore(cache)
     if sys.stdin.isatty() and sys.stdout.isatty():
         try:
@@ -51,11 +51,16 @@ async def chat(
             hint = "the terminal client is not installed: pip install 'tierchat[terminal]'"
             raise ConfigError([hint]) from exc
         await ScreenChat(
-            url=url, get_token=get_token, talk=talk, api_url=api_url, store=store
+            url=url, get_token=get_token, conversation=conversation, api_url=api_url, store=store
         ).run()
     else:
         await PipeChat(
-            url=url, get_token=get_token, talk=talk, out=sys.stdout, api_url=api_url, store=store
+            url=url,
+            get_token=get_token,
+            conversation=conversation,
+            out=sys.stdout,
+            api_url=api_url,
+            store=store,
         ).run(sys.stdin)
 
 
@@ -67,17 +72,17 @@ class PipeChat:
         *,
         url: str,
         get_token: GetToken,
-        talk: Conversation,
+        conversation: Conversation,
         out: TextIO,
         api_url: str | None = None,
         store: SqliteStore | None = None,
     ) -> None:
-        self._talk = talk
+        self._conversation = conversation
         self._out = out
-        self._link = Link(
+        self._link = ConversationLink(
             url=url,
             get_token=get_token,
-            talk=talk,
+            conversation=conversation,
             on_change=self._show,
             api_url=api_url,
             store=store,
@@ -88,7 +93,7 @@ class PipeChat:
         self._changed = asyncio.Event()
 
     async def run(self, source: TextIO) -> None:
-        """Send each line of `source`; at its end, wait at most `LEAVE_S` until all are sent."""
+        """Send each line of `source`; at its end, wait at most `DRAIN_S` until all are sent."""
         online = asyncio.create_task(self._link.run(), name="link")
         reading = asyncio.create_task(self._send_lines(source), name="input")
         try:
@@ -111,18 +116,20 @@ class PipeChat:
             if text.strip():
                 self._link.send(text)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LEAVE_S):
+            async with asyncio.timeout(DRAIN_S):
                 while not self._is_all_sent():
                     self._changed.clear()
                     await self._changed.wait()
 
     def _is_all_sent(self) -> bool:
         is_busy = self._link.uploads or self._link.searches
-        return self._talk.chat is not None and self._talk.is_answered and not is_busy
+        return (
+            self._conversation.chat is not None and self._conversation.is_all_acked and not is_busy
+        )
 
     def _show(self) -> None:
         self._changed.set()
-        for line in self._talk.lines(time.time()):
+        for line in self._conversation.lines(time.time()):
             body = printable(line.body).replace("\n", " ⏎ ")
             # Timestamps increase within a chat: they identify shown messages, even after a restart.
             if line.ts is not None and line.ts > self._shown:

@@ -263,11 +263,14 @@ async def test_messages_posted_offline_are_sent_once(
                 alice.post(chat, str(number))
         async with offline_client(stack, path) as alice:
             alice.post(chat, "4")
-            assert [deed.fields["body"] for deed in alice.deeds(chat)] == ["1", "2", "3", "4"]
+            pending = alice.pending_operations(chat)
+            assert [operation.fields["body"] for operation in pending] == ["1", "2", "3", "4"]
 
         async with consuming(client_of(stack, alice_name, SqliteStore(path))) as alice:
             await wait_until_shown(bob, chat, ["0", "1", "2", "3", "4"])
-            await eventually(lambda: alice.deeds(chat) == [], DEADLINE_S, "all messages are stored")
+            await eventually(
+                lambda: alice.pending_operations(chat) == [], DEADLINE_S, "all messages are stored"
+            )
         async with client_of(stack, alice_name, SqliteStore(path)):
             pass
         assert await read_all(bob, chat) == ["0", "1", "2", "3", "4"]

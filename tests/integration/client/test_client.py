@@ -297,4 +297,6 @@ async def test_client_resends_acked_messages_lost_with_redis(
         return False
 
     await eventually(is_read, DEADLINE_S, "the history has both messages")
-    await eventually(lambda: alice.deeds(chat) == [], DEADLINE_S, "all messages are stored")
+    await eventually(
+        lambda: alice.pending_operations(chat) == [], DEADLINE_S, "all messages are stored"
+    )

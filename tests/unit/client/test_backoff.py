@@ -6,30 +6,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.client.backoff import WAIT_S_MAX, WAIT_S_MIN, Backoff, Verdict, judge_close
+from chatserver.client.backoff import WAIT_S_MAX, WAIT_S_MIN, Backoff, CloseAction, get_close_action
 from chatserver.protocol.codes import Close
 
 
 @pytest.mark.parametrize(
     ("code", "verdict"),
     [
-        (0, Verdict.COME_BACK),
-        (1006, Verdict.COME_BACK),
-        (Close.SHUTDOWN, Verdict.COME_BACK),
-        (Close.SLOW, Verdict.COME_BACK),
-        (Close.OVERLOADED, Verdict.COME_BACK),
-        (Close.NO_PONG, Verdict.COME_BACK),
-        (3499, Verdict.COME_BACK),
-        (Close.REPLACED, Verdict.REPLACED),
-        (Close.UNAUTHENTICATED, Verdict.NEW_TOKEN),
-        (Close.BAD_PROTOCOL, Verdict.STOP),
-        (Close.BANNED, Verdict.STOP),
-        (3999, Verdict.STOP),
+        (0, CloseAction.RECONNECT),
+        (1006, CloseAction.RECONNECT),
+        (Close.SHUTDOWN, CloseAction.RECONNECT),
+        (Close.SLOW, CloseAction.RECONNECT),
+        (Close.OVERLOADED, CloseAction.RECONNECT),
+        (Close.NO_PONG, CloseAction.RECONNECT),
+        (3499, CloseAction.RECONNECT),
+        (Close.REPLACED, CloseAction.REPLACED),
+        (Close.UNAUTHENTICATED, CloseAction.RENEW_TOKEN),
+        (Close.BAD_PROTOCOL, CloseAction.STOP),
+        (Close.BANNED, CloseAction.STOP),
+        (3999, CloseAction.STOP),
     ],
 )
-def test_close_code_determines_whether_to_reconnect(code: int, verdict: Verdict) -> None:
+def test_close_code_determines_whether_to_reconnect(code: int, verdict: CloseAction) -> None:
     """Codes 3000 to 3499 allow a reconnect, 3500 to 3999 do not."""
-    assert judge_close(code) is verdict
+    assert get_close_action(code) is verdict
 
 
 def test_wait_bound_doubles_up_to_ten_seconds() -> None:
@@ -75,8 +75,8 @@ def test_stable_connection_resets_the_wait() -> None:
     for _ in range(4):
         backoff.next_s()
 
-    backoff.lasted(0.1)
+    backoff.record_duration(0.1)
     assert backoff.next_s() == 10.0
 
-    backoff.lasted(60.0)
+    backoff.record_duration(60.0)
     assert backoff.next_s() == 1.0

@@ -54,7 +54,7 @@ def test_deferred_operation_delays_only_later_ones_of_its_chat() -> None:
     assert next_refs(outbox, room=1) == ["a"]
     outbox.put(operation("other", chat="c2"))
 
-    outbox.put_off("a", until=5.0)
+    outbox.postpone("a", until=5.0)
 
     assert next_refs(outbox, now=1.0) == ["other"]
     assert outbox.times() == [5.0]
@@ -166,7 +166,7 @@ def test_operation_whose_probe_is_refused_waits_for_a_new_epoch() -> None:
     outbox.acked("a", position(1), 0.0, is_stored=False)
     assert outbox.next_probe(PROBE_S) is not None
 
-    outbox.ask_no_more("a")
+    outbox.stop_probing("a")
 
     assert (len(outbox), outbox.times()) == (1, [])
     outbox.new_epoch()

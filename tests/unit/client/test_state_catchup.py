@@ -115,7 +115,8 @@ def reset(device: Device, *chats: Fields) -> None:
 
 def restart(device: Device) -> Device:
     """Return the connected device of the next process."""
-    place, operations = saved_state.place_of(device.state), saved_state.deeds_of(device.state)
+    place = saved_state.encode_place(device.state)
+    operations = saved_state.encode_outbox(device.state)
     other = Device()
     other.state = ClientState("phone")
     saved_state.restore(other.state, place, operations)
@@ -308,6 +309,6 @@ def test_older_page_across_a_membership_gap_is_kept() -> None:
     device.state.take_history({"chat": "c1", "messages": older}, is_newest=False, before=20)
 
     assert [message.seq for message in log.messages()] == [3, 4, 20, 21]
-    assert (log.bottom, log.shown, log.has_hole) == (3, 21, False)
+    assert (log.bottom, log.shown, log.has_gap) == (3, 21, False)
     device.event(1, 22)
     assert [message.seq for message in log.messages()] == [3, 4, 20, 21, 22]

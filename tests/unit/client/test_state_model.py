@@ -85,7 +85,7 @@ class ClientMachine(RuleBasedStateMachine):
         self.is_busy = False  # the application takes no events
         self.others_send("a", 2, "bob")
         self.others_send(LARGE, 1, "bob")
-        self.flow(0, 0)
+        self.exchange(0, 0)
         self.newest: set[int] = set()  # numbers of requests for the newest page
         self.before: dict[int, int] = {}  # number of a request for an older page → its `before`
 
@@ -126,7 +126,7 @@ class ClientMachine(RuleBasedStateMachine):
         for _ in range(min(count, len(self.session.to_server))):
             self.session.handle_next()
 
-    def flow(self, served: int, delivered: int) -> None:
+    def exchange(self, served: int, delivered: int) -> None:
         """Exchange some frames, as in normal operation; reconnect if necessary."""
         if self.session is None:
             self.connect()
@@ -137,17 +137,17 @@ class ClientMachine(RuleBasedStateMachine):
     # Rules have equal probability, so the most frequent action has several.
 
     @rule(served=st.integers(0, 8), delivered=st.integers(0, 8))
-    def flow_some(self, served: int, delivered: int) -> None:
-        self.flow(served, delivered)
+    def exchange_some(self, served: int, delivered: int) -> None:
+        self.exchange(served, delivered)
 
     @rule(rounds=st.integers(1, 4))
-    def flow_all(self, rounds: int) -> None:
+    def exchange_all(self, rounds: int) -> None:
         for _ in range(rounds):
-            self.flow(100, 100)
+            self.exchange(100, 100)
 
     @rule(rounds=st.integers(1, 4))
-    def flow_more(self, rounds: int) -> None:
-        self.flow_all(rounds)
+    def exchange_more(self, rounds: int) -> None:
+        self.exchange_all(rounds)
 
     @precondition(lambda self: self.session is not None)
     @rule(is_late=st.booleans(), served=st.integers(0, 8))
@@ -208,7 +208,7 @@ class ClientMachine(RuleBasedStateMachine):
         self.server.switch_large(chat)
         self.others_send(chat, 2, "bob")
         if is_delivered:
-            self.flow_all(1)
+            self.exchange_all(1)
 
     @rule(kept=small)
     def trim(self, kept: int) -> None:
@@ -244,7 +244,7 @@ class ClientMachine(RuleBasedStateMachine):
     @rule(chat=chats)
     def send_and_flow(self, chat: str) -> None:
         self.send(chat, "hot")
-        self.flow_all(1)
+        self.exchange_all(1)
 
     @rule(chat=chats, durability=st.sampled_from(["hot", "hot", "stored"]))
     def send(self, chat: str, durability: str) -> None:
@@ -306,11 +306,11 @@ class ClientMachine(RuleBasedStateMachine):
     def restart_process(self) -> None:
         """Continue in another process with the saved state; queued events are delivered again."""
         self._process_output()
-        place = saved_state.place_of(self.client, list(self.queued))
+        place = saved_state.encode_place(self.client, list(self.queued))
         if place is None:  # an older record would repeat some events
             self._take(len(self.queued))
-            place = saved_state.place_of(self.client)
-        operations = saved_state.deeds_of(self.client, list(self.queued))
+            place = saved_state.encode_place(self.client)
+        operations = saved_state.encode_outbox(self.client, list(self.queued))
         self.is_busy = False
         if self.session is not None:
             self.disconnect(is_late=False)

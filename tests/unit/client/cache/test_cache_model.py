@@ -142,7 +142,7 @@ class CachedMachine(ClientMachine):
     @rule(chat=chats, back=small, other=chats)
     def hide_while_offline(self, chat: str, back: int, other: str) -> None:
         """Hide a message offline; the inbox loses it, and the snapshot may not list the chat."""
-        self.flow_all(2)
+        self.exchange_all(2)
         self.save()
         assert self.session is not None
         self.disconnect(is_late=False)
@@ -156,7 +156,7 @@ class CachedMachine(ClientMachine):
         """Redis loses a change that the device has applied."""
         self.server.store(chat)
         self.others_change(chat, kind, back)
-        self.flow_all(2)
+        self.exchange_all(2)
         self.save()
         self.server.rewind(3)
 
@@ -167,11 +167,11 @@ class CachedMachine(ClientMachine):
             return
         place, infos = None, {}
         if self.client.user:
-            place = saved_state.place_of(self.client, list(self.queued))
+            place = saved_state.encode_place(self.client, list(self.queued))
         if place is not None:
             pending = {getattr(each.event, "chat", None) for each in self.queued}
             infos = infos_of(self.client, [c for c in self.client.chats if c not in pending])
-        operations = saved_state.deeds_of(self.client, list(self.queued))
+        operations = saved_state.encode_outbox(self.client, list(self.queued))
         self.store.save_changes(Saved(place, operations), self.recorder.take(), infos, 0.0)
         self.saved_checker.acked = dict(self.checker.acked)
         self.saved_checker.refused = set(self.checker.refused)
@@ -215,7 +215,7 @@ class CachedMachine(ClientMachine):
         self.store = self.open_store()
         self.client.user = self.store.claim(Owner("", "server")).user
         saved = self.store.load()
-        saved_state.restore(self.client, saved.place, saved.deeds)
+        saved_state.restore(self.client, saved.place, saved.outbox)
         shown = {chat.id: chat.log.shown for chat in self.client.chats.values()}
         restore_chats(self.client, load_chats(self.store, shown, 0.0))
 

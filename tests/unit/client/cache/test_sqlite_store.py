@@ -152,7 +152,7 @@ def test_failed_save_changes_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(AssertionError):
         store.save_changes(
-            Saved(b"place", b"deeds"),
+            Saved(b"place", b"outbox"),
             [Delivered("c1", entry(2)), "no change"],  # type: ignore[list-item]  # invalid
             {},
             0.0,

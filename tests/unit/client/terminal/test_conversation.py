@@ -24,7 +24,7 @@ class TerminalChat:
         self.state = ClientState("phone")
         self.view = Conversation("bob")
         self.connection = self.state.connected(welcome("e1", 10), NOW)
-        self.view.opened("alice", self.state.chat("c1"), lambda: list(self.state.outbox))
+        self.view.set_chat("alice", self.state.chat("c1"), lambda: list(self.state.outbox))
 
     def receive(self, **frame: Any) -> None:
         """Handle a frame from the server."""
@@ -36,7 +36,7 @@ class TerminalChat:
         """Send a text."""
         fields = {"type": "send", "chat": "c1", "ref": ref, "body": body}
         self.state.do(OutboxEntry(ref, "c1", fields), NOW)
-        self.view.composed(ref, body)
+        self.view.record_sent(ref, body)
 
     def ack(self, ref: str, seq: int, durability: str = "hot") -> None:
         """Receive the ack of a text."""
@@ -91,13 +91,13 @@ def test_composed_message_is_sending_until_acked(terminal: TerminalChat) -> None
     terminal.compose("r1", "hello")
     assert terminal.shown() == [("hello", Mark.SENDING)]
     assert terminal.view.lines()[0].ts is None
-    assert not terminal.view.is_answered
+    assert not terminal.view.is_all_acked
 
     terminal.ack("r1", 1)
 
     assert terminal.shown() == [("hello", Mark.SENT)]
     assert terminal.view.lines()[0].ts == 1000
-    assert terminal.view.is_answered
+    assert terminal.view.is_all_acked
 
 
 def test_draft_before_the_chat_is_open_is_shown_and_sent_once_open() -> None:
@@ -106,7 +106,7 @@ def test_draft_before_the_chat_is_open_is_shown_and_sent_once_open() -> None:
     view.draft("hello")
     assert [line.body for line in view.lines()] == ["hello"]
 
-    assert view.opened("alice", state.chat("c1"), list) == ["hello"]
+    assert view.set_chat("alice", state.chat("c1"), list) == ["hello"]
     assert view.lines() == []
 
 

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from chatserver.client.terminal import conversation_link as links
-from chatserver.client.terminal.conversation_link import Link, State
+from chatserver.client.terminal.conversation_link import ConversationLink, State
 from chatserver.errors import Unavailable
 from tests.unit.client.terminal.test_conversation import TerminalChat
 
@@ -42,10 +42,10 @@ async def test_temporarily_refused_read_mark_is_retried(
     terminal = TerminalChat()
     terminal.receive_message(11, 1, sender="bob")
     link, client = (
-        Link(
+        ConversationLink(
             url="ws://chat.example/",
             get_token=get_token,
-            talk=terminal.view,
+            conversation=terminal.view,
             on_change=lambda: None,
         ),
         StubClient(2),
@@ -64,7 +64,9 @@ async def test_link_without_gateway_fails_with_the_start_command() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"ws://127.0.0.1:{unused.getsockname()[1]}/"
-    link = Link(url=url, get_token=give_token, talk=TerminalChat().view, on_change=lambda: None)
+    link = ConversationLink(
+        url=url, get_token=give_token, conversation=TerminalChat().view, on_change=lambda: None
+    )
 
     with pytest.raises(Unavailable, match=r"cannot connect to a gateway.*Start one with"):
         await link.run()

@@ -14,7 +14,12 @@ from prompt_toolkit.output import DummyOutput
 from rich.console import Console
 
 from chatserver.client.terminal.conversation import Conversation
-from chatserver.client.terminal.conversation_link import FoundLine, Link, SearchReport, State
+from chatserver.client.terminal.conversation_link import (
+    ConversationLink,
+    FoundLine,
+    SearchReport,
+    State,
+)
 from chatserver.client.terminal.screen_chat import CHARS_MAX, ScreenChat, sendable_lines
 
 
@@ -45,8 +50,12 @@ async def type_keys(*pieces: str) -> FakeLink:
     """Type keys, then exit."""
     link = FakeLink()
     with create_pipe_input() as keys, create_app_session(keys, DummyOutput()):
-        chat = ScreenChat(url="ws://none", get_token=cast("Link", None), talk=Conversation("bob"))  # type: ignore[arg-type]
-        chat._link = cast(Link, link)
+        chat = ScreenChat(
+            url="ws://none",
+            get_token=cast("ConversationLink", None),  # type: ignore[arg-type]
+            conversation=Conversation("bob"),
+        )
+        chat._link = cast(ConversationLink, link)
         for piece in (*pieces, "\x03"):
             keys.send_text(piece)
         async with asyncio.timeout(60):
@@ -87,8 +96,12 @@ def test_search_results_are_between_messages_and_prompt(height: int) -> None:
     link = FakeLink()
     link.report = SearchReport("lunch", lines, has_more=True)
     with create_pipe_input() as keys, create_app_session(keys, DummyOutput()):
-        chat = ScreenChat(url="ws://none", get_token=cast("Link", None), talk=Conversation("bob"))  # type: ignore[arg-type]
-        chat._link = cast(Link, link)
+        chat = ScreenChat(
+            url="ws://none",
+            get_token=cast("ConversationLink", None),  # type: ignore[arg-type]
+            conversation=Conversation("bob"),
+        )
+        chat._link = cast(ConversationLink, link)
         console = Console(width=60, height=height)
         with console.capture() as captured:
             console.print(chat.render(60, height))
