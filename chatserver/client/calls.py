@@ -336,9 +336,9 @@ class Calls(ModerationCalls, CompanionCalls, PinCalls):
             page = await self._ask(fields, ANSWER_S)
             found, following = page["results"], page.get("next")
         else:
-            place = {} if after is None else {"cursor": after}
-            place |= {"q": query, "order": order, "limit": str(limit)}
-            page = await self._api.request("GET", f"/v1/search?{urllib.parse.urlencode(place)}")
+            params = {} if after is None else {"cursor": after}
+            params |= {"q": query, "order": order, "limit": str(limit)}
+            page = await self._api.request("GET", f"/v1/search?{urllib.parse.urlencode(params)}")
             found, following = page["items"], page["next"]
         return SearchPage([_parse_found(each) for each in found], following)
 

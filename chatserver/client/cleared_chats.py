@@ -41,7 +41,7 @@ class ClearedChats:
         self._local = local
         self._push = push
 
-    def take(self, preferences: Iterable[ChatPreferences]) -> None:
+    def apply_preferences(self, preferences: Iterable[ChatPreferences]) -> None:
         """Clear the chats as far as the preferences say."""
         for each in preferences:
             if self._state.clear_chat(each.chat, each.cleared_upto):
@@ -54,7 +54,9 @@ class ClearedChats:
         """Apply the signals among new events."""
         for event in events:
             if isinstance(event, SignalReceived) and event.kind == SIGNAL:
-                self.take([msgspec.convert(event.fields["preferences"], ChatPreferences)])
+                self.apply_preferences(
+                    [msgspec.convert(event.fields["preferences"], ChatPreferences)]
+                )
 
 
 async def load_cleared(list_page: ListPage) -> None:

@@ -353,7 +353,7 @@ class ChatClient(HttpCalls, Calls):
         self._push([QueuedEvent(event, self._state.cursor) for event in events])
 
     def _take_preferences(self, preferences: Sequence[ChatPreferences]) -> None:
-        self._cleared.take(preferences)
+        self._cleared.apply_preferences(preferences)
 
     async def _load_cleared(self) -> None:
         if self._api is not None:
@@ -385,7 +385,7 @@ class ChatClient(HttpCalls, Calls):
         """
         while True:
             while self._events:
-                yield self._events.take()
+                yield self._events.pop()
                 self._resume()
             if self._failure is not None:
                 raise self._failure

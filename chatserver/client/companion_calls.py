@@ -95,8 +95,8 @@ class CompanionCalls(abc.ABC):
 
     async def companions(self, *, after: str | None = None, limit: int = 50) -> CompanionsPage:
         """Return a page of the available companions."""
-        place = {} if after is None else {"after": after}
-        page = await self._ask({"type": "companions", "limit": limit, **place}, ANSWER_S)
+        params = {} if after is None else {"after": after}
+        page = await self._ask({"type": "companions", "limit": limit, **params}, ANSWER_S)
         return CompanionsPage([Companion(**each) for each in page["companions"]], page.get("next"))
 
     async def create_session(self, companion: str, *, ref: str | None = None) -> Chat:

@@ -57,7 +57,7 @@ class EventQueue:
             case _ if not queued.is_known:
                 self._queue.append(queued)
 
-    def take(self) -> Event:
+    def pop(self) -> Event:
         """Remove and return the oldest event."""
         self.current = self._queue.popleft()
         if not self._queue:

@@ -47,8 +47,8 @@ class ModerationCalls(abc.ABC):
 
     async def blocks(self, *, after: str | None = None, limit: int = 50) -> BlocksPage:
         """Return a page of the users that the user blocks."""
-        place = {} if after is None else {"after": after}
-        page = await self._ask({"type": "blocks", "limit": limit, **place}, ANSWER_S)
+        params = {} if after is None else {"after": after}
+        page = await self._ask({"type": "blocks", "limit": limit, **params}, ANSWER_S)
         return BlocksPage([each["user"] for each in page["blocked"]], page.get("next"))
 
     async def mute(

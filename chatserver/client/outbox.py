@@ -26,7 +26,7 @@ from chatserver.errors import ChatError, Conflict, Overloaded
 PROBE_S = 5.0  # wait for `stored` after an ack before a probe is sent
 PROBE_AGAIN_S = 20.0
 RETRY_S = 1.0
-QUESTION_WAITS_S = 60.0
+COMPANION_RETRY_S_MAX = 60.0
 PROBES_MAX = 4  # concurrent probes: each may wait seconds for the warm tier
 
 
@@ -118,38 +118,38 @@ class Outbox:
             operation.stage = Stage.QUEUED
             self._queued[operation.ref] = operation
 
-    def next_offers(self, now: float, in_flight_max: int) -> list[OutboxEntry]:
+    def next_sends(self, now: float, in_flight_max: int) -> list[OutboxEntry]:
         """Return the operations to send now, in order, and mark them as in flight."""
         room = in_flight_max - len(self._in_flight)
         held: set[str] = set()
-        offers: list[OutboxEntry] = []
+        sends: list[OutboxEntry] = []
         for operation in self._queued.values():
-            if len(offers) >= room:
+            if len(sends) >= room:
                 break
             if operation.not_before > now:
                 held.add(operation.chat)
             elif operation.chat not in held:
-                offers.append(operation)
-        for operation in offers:
+                sends.append(operation)
+        for operation in sends:
             self._move(operation, Stage.IN_FLIGHT)
-        return offers
+        return sends
 
     def acked(
-        self, ref: str, place: tuple[int, int, str], now: float, *, is_stored: bool
+        self, ref: str, position: tuple[int, int, str], now: float, *, is_stored: bool
     ) -> OutboxEntry | None:
         """Record an ack with `(seq, ts, mid)`; return the operation if this is its first ack."""
         operation = self._operations.get(ref)
         if operation is None:
             return None
-        operation.seq, operation.ts, operation.mid = place
-        is_news, operation.is_reported = not operation.is_reported, True
+        operation.seq, operation.ts, operation.mid = position
+        is_first, operation.is_reported = not operation.is_reported, True
         if is_stored:
             # Earlier acked operations may not be stored: they may be lost or of an earlier epoch.
             self.drop(ref)
         elif operation.stage is not Stage.ACKED:
             self._move(operation, Stage.ACKED)
             self._probe_at.setdefault(_probe_of(operation), now + PROBE_S)
-        return operation if is_news else None
+        return operation if is_first else None
 
     def postpone(self, ref: str, until: float) -> None:
         """Postpone an operation that was refused temporarily."""
@@ -161,7 +161,7 @@ class Outbox:
     def drop(self, ref: str) -> None:
         operation = self._operations.pop(ref, None)
         if operation is not None:
-            self._leave(operation)
+            self._remove_from_stage(operation)
 
     def stored(self, chat: str, upto: int, now: float) -> None:
         """Remove the operations in `chat` up to seq `upto`: the server has stored them."""
@@ -194,7 +194,7 @@ class Outbox:
         self._queued = {operation.ref: operation for operation in queued}
 
     def _move(self, operation: OutboxEntry, stage: Stage) -> None:
-        self._leave(operation)
+        self._remove_from_stage(operation)
         operation.stage = stage
         match stage:
             case Stage.QUEUED:
@@ -204,7 +204,7 @@ class Outbox:
             case Stage.ACKED:
                 self._acked.setdefault(operation.chat, {})[operation.ref] = operation
 
-    def _leave(self, operation: OutboxEntry) -> None:
+    def _remove_from_stage(self, operation: OutboxEntry) -> None:
         self._queued.pop(operation.ref, None)
         self._in_flight.pop(operation.ref, None)
         self._probe_at.pop((operation.chat, operation.ref), None)
@@ -305,8 +305,8 @@ class OutboxSender:
 
     def next_frames(self, now: float, in_flight_max: int) -> list[Fields]:
         """Return the operations and probes to send, in order."""
-        offers = self._outbox.next_offers(now, in_flight_max - len(self._probes))
-        frames = [{**operation.fields, "id": self._number(operation.ref)} for operation in offers]
+        sends = self._outbox.next_sends(now, in_flight_max - len(self._probes))
+        frames = [{**operation.fields, "id": self._number(operation.ref)} for operation in sends]
         while len(self._probes) < PROBES_MAX:
             probe = self._outbox.next_probe(now)
             if probe is None:
@@ -325,16 +325,16 @@ class OutboxSender:
         self._refs.pop(frame["id"], None)
         self._probes.discard(frame["id"])
         durability = frame["durability"]
-        place = (frame["seq"], frame["ts"], frame["mid"])
-        self.settle(frame["ref"], place, now, dup=frame["dup"], durability=durability)
+        position = (frame["seq"], frame["ts"], frame["mid"])
+        self.settle(frame["ref"], position, now, dup=frame["dup"], durability=durability)
 
     def settle(
-        self, ref: str, place: tuple[int, int, str], now: float, *, dup: bool, durability: str
+        self, ref: str, position: tuple[int, int, str], now: float, *, dup: bool, durability: str
     ) -> None:
         """Record that an operation is committed as seq, ts and mid; report it once."""
-        operation = self._outbox.acked(ref, place, now, is_stored=durability == "stored")
+        operation = self._outbox.acked(ref, position, now, is_stored=durability == "stored")
         if operation is not None:
-            self._emit([Acked(ref, operation.chat, *place, dup, durability)])
+            self._emit([Acked(ref, operation.chat, *position, dup, durability)])
 
     def take_error(self, frame: Fields, now: float) -> bool:
         """Handle an `error` frame; return False if it does not answer an operation or a probe."""
@@ -370,4 +370,4 @@ class OutboxSender:
 def _is_too_late(operation: OutboxEntry | None, error: ChatError) -> bool:
     """Return whether the message is for an AI companion and its retry would come too late."""
     is_question = operation is not None and is_session_chat(operation.chat)
-    return is_question and (error.retry_after_ms or 0) > QUESTION_WAITS_S * 1000
+    return is_question and (error.retry_after_ms or 0) > COMPANION_RETRY_S_MAX * 1000

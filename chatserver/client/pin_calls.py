@@ -50,8 +50,8 @@ class PinCalls(abc.ABC):
 
     async def pins(self, chat: str, *, after: str | None = None, limit: int = 50) -> PinsPage:
         """Return a page of the pinned messages of a chat."""
-        place = {} if after is None else {"cursor": after}
-        query = urllib.parse.urlencode({"limit": limit, **place})
+        params = {} if after is None else {"cursor": after}
+        query = urllib.parse.urlencode({"limit": limit, **params})
         page = await self._http_api().request("GET", f"/v1/chats/{_quoted(chat)}/pins?{query}")
         pins = [
             PinnedMessage(parse_entry(each["message"]), each["pinned_at"]) for each in page["items"]

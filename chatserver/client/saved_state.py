@@ -1,10 +1,10 @@
 """Persistent client state that survives a process restart, as JSON.
 
-Record `place` has the cursor and the last delivered seq of each chat, as of the last event that the
-application has consumed. After a crash, an event may be delivered twice, but none is missed. Record
-`deeds` has the outbox, and the outcomes (`Acked`, `Refused`) that the application has not consumed.
-The record is saved before an operation is sent, so that a restarted process retries with the same
-ref.
+Record `position` has the cursor and the last delivered seq of each chat, as of the last event that
+the application has consumed. After a crash, an event may be delivered twice, but none is missed.
+Record `outbox` has the operations that are not stored yet, and the outcomes (`Acked`, `Refused`)
+that the application has not consumed. It is saved before an operation is sent, so that a restarted
+process retries with the same ref.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from chatserver.protocol.frames import Cursor
 VERSION = 1
 
 
-class ChatPlace(msgspec.Struct, frozen=True):
+class SavedChatPosition(msgspec.Struct, frozen=True):
     """The delivery state of one chat; `shown` is the last delivered seq."""
 
     chat: str
@@ -49,13 +49,13 @@ class ChatPlace(msgspec.Struct, frozen=True):
     is_wanted: bool = False  # a comparison with the server was pending
 
 
-class Place(msgspec.Struct, frozen=True):
+class SavedPosition(msgspec.Struct, frozen=True):
     """The cursor of the device, and the position in each chat."""
 
     user: str
     device: str
     cursor: Cursor | None
-    chats: list[ChatPlace]
+    chats: list[SavedChatPosition]
     v: int = VERSION
 
 
@@ -88,8 +88,8 @@ class SavedOutbox(msgspec.Struct, frozen=True, rename={"operations": "deeds"}):
     outcomes: list[SavedOutcome] = []
 
 
-def encode_place(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) -> bytes | None:
-    """Encode the record `place` as it was before the `unconsumed` events, or return None.
+def encode_position(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) -> bytes | None:
+    """Encode the record `position` as it was before the `unconsumed` events, or return None.
 
     None means that an `unconsumed` event could not be delivered again from this record. The
     previously saved record then stays valid; it only repeats more events.
@@ -103,7 +103,7 @@ def encode_place(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) -> 
         if chat.log.shown is not None
     }
     chats = [
-        ChatPlace(
+        SavedChatPosition(
             chat.id,
             shown[chat.id],
             chat.log.top,
@@ -117,7 +117,7 @@ def encode_place(state: ClientState, unconsumed: Sequence[QueuedEvent] = ()) -> 
         if chat.id in shown
     ]
     cursor = unconsumed[0].before if unconsumed else state.cursor
-    return msgspec.json.encode(Place(state.user, state.device, cursor, chats))
+    return msgspec.json.encode(SavedPosition(state.user, state.device, cursor, chats))
 
 
 def _firsts_of(state: ClientState, unconsumed: Sequence[QueuedEvent]) -> dict[str, int] | None:
@@ -180,15 +180,15 @@ def _outcome_of(event: Event) -> SavedOutcome | None:
             return None
 
 
-def restore(state: ClientState, place: bytes | None, outbox: bytes | None) -> None:
+def restore(state: ClientState, position: bytes | None, outbox: bytes | None) -> None:
     """Restore the state that an earlier process saved.
 
     Raises:
         CorruptData: a record is invalid.
     """
     try:
-        if place is not None:
-            _restore_place(state, msgspec.json.decode(place, type=Place))
+        if position is not None:
+            _restore_position(state, msgspec.json.decode(position, type=SavedPosition))
         kept = msgspec.json.decode(outbox or b"[]", type=SavedOutbox | list[SavedOperation])
         if isinstance(kept, list):  # written by an older version
             kept = SavedOutbox(kept)
@@ -213,12 +213,12 @@ def restore(state: ClientState, place: bytes | None, outbox: bytes | None) -> No
         raise CorruptData(f"the client's store is not readable: {exc}") from exc
 
 
-def _restore_place(state: ClientState, place: Place) -> None:
-    state.user, state.device, state.cursor = place.user, place.device, place.cursor
-    for saved in place.chats:
+def _restore_position(state: ClientState, position: SavedPosition) -> None:
+    state.user, state.device, state.cursor = position.user, position.device, position.cursor
+    for saved in position.chats:
         chat = state.chat(saved.chat)
         chat.is_large = saved.is_large
-        chat.take_marks({"user": place.user, "read": saved.read})
+        chat.take_marks({"user": position.user, "read": saved.read})
         chat.log.restore(saved.shown, saved.top, saved.mids)
         if saved.is_suspect:
             chat.suspect()

@@ -328,13 +328,13 @@ class ClientState:
             return
         cursor = self.cursor
         assert cursor is not None
-        place = Cursor(frame["epoch"], frame["seq"])
-        if place.epoch == cursor.epoch and place.seq <= cursor.seq:
+        position = Cursor(frame["epoch"], frame["seq"])
+        if position.epoch == cursor.epoch and position.seq <= cursor.seq:
             return
-        if self._is_paused or place != Cursor(cursor.epoch, cursor.seq + 1):
+        if self._is_paused or position != Cursor(cursor.epoch, cursor.seq + 1):
             self._sync.is_behind = True
             return
-        self._before, self.cursor = cursor, place
+        self._before, self.cursor = cursor, position
         self._apply(frame, now)
         self._before = None
 
@@ -361,8 +361,8 @@ class ClientState:
         self.catch_up.schedule(chat)
         operation = self.outbox.find(entry.ref) if entry.sender == self.user else None
         if operation is not None and operation.chat == chat.id and not operation.is_stored_wanted:
-            place = (entry.seq, entry.ts, entry.mid)
-            self._sender.settle(operation.ref, place, now, dup=False, durability="hot")
+            position = (entry.seq, entry.ts, entry.mid)
+            self._sender.settle(operation.ref, position, now, dup=False, durability="hot")
 
     def _take_snapshot(self, frame: Fields, now: float) -> None:
         """Replace the cursor and the chat list with a snapshot: frame `too_long` or `reset`."""

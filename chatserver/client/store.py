@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 class Saved(NamedTuple):
     """The content of a store."""
 
-    place: bytes | None = None
+    position: bytes | None = None
     outbox: bytes | None = None
 
 
@@ -42,8 +42,8 @@ class MemoryStore:
         return self._saved
 
     def save(self, saved: Saved) -> None:
-        place, outbox = saved
-        self._saved = Saved(place or self._saved.place, outbox or self._saved.outbox)
+        position, outbox = saved
+        self._saved = Saved(position or self._saved.position, outbox or self._saved.outbox)
 
     def close(self) -> None:
         """Do nothing: the next client may use the same object."""

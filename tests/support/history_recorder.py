@@ -31,7 +31,7 @@ class RecordingMachine(ClientMachine):
     def new_client(self) -> RecordedState:
         return self._first
 
-    def restart_client(self, place: bytes | None, operations: bytes) -> RecordedState:
+    def restart_client(self, position: bytes | None, operations: bytes) -> RecordedState:
         """Restart with the messages that were kept, as a page does after a reload."""
         assert isinstance(self.client, RecordedState)
         return self.client.restart(BOUNDS, list(self.queued))

@@ -46,7 +46,7 @@ class LocalStore:
         self._lock = asyncio.Lock()
         self._owner = Owner()
         self._last = Saved()
-        self._is_place_due = True  # the delivery position may have changed
+        self._is_position_due = True  # the delivery position may have changed
         self._changed: set[str] = set()  # chats whose description is not saved
         self.due = asyncio.Event()  # save now
         self._is_held = False  # the server holds back events
@@ -82,7 +82,7 @@ class LocalStore:
             self._owner = await self._run(lambda: cache.claim(owner))
             self._state.user = self._owner.user
         saved = await self._run(self._store.load)
-        saved_state.restore(self._state, saved.place, saved.outbox)
+        saved_state.restore(self._state, saved.position, saved.outbox)
         self._last = saved
         if self._cache is not None:
             shown = {chat.id: chat.log.shown for chat in self._state.chats.values()}
@@ -94,7 +94,7 @@ class LocalStore:
 
     def touch(self) -> None:
         """Record that the delivery position may have changed."""
-        self._is_place_due = True
+        self._is_position_due = True
 
     def record_welcome(self, welcome: Fields) -> None:
         """Record a `welcome` before the state handles it."""
@@ -179,23 +179,23 @@ class LocalStore:
 
     def _take(self, events: EventQueue, *, is_closing: bool) -> Callable[[], None] | None:
         """Take what has changed; return the call that writes it."""
-        queue, place, infos = list(events), None, {}
+        queue, position, infos = list(events), None, {}
         current = None if is_closing else events.current
-        if self._state.user and self._is_place_due:
+        if self._state.user and self._is_position_due:
             unconsumed = queue if current is None else [current, *queue]
-            place = saved_state.encode_place(self._state, unconsumed)
-            if place is not None:
-                self._is_place_due = False
+            position = saved_state.encode_position(self._state, unconsumed)
+            if position is not None:
+                self._is_position_due = False
                 # As of this position: what the application has not consumed is left out.
                 names = self._changed - {_chat_of(queued.event) for queued in unconsumed}
                 self._changed -= names
                 infos = infos_of(self._state, names)
         outbox = saved_state.encode_outbox(self._state, queue)
         saved = Saved(
-            None if place == self._last.place else place,
+            None if position == self._last.position else position,
             None if outbox == self._last.outbox else outbox,
         )
-        self._last = Saved(place or self._last.place, outbox)
+        self._last = Saved(position or self._last.position, outbox)
         if self._cache is None or self._recorder is None:
             return None if saved == Saved() else lambda: self._store.save(saved)
         cache, changes, now_s = self._cache, self._recorder.take(), self._clock.time()

@@ -86,13 +86,13 @@ class Recorder:
 
     def record_snapshot(self, frame: Fields) -> None:
         """Record a `reset` or `too_long`."""
-        cursor, place = self._state.cursor, msgspec.convert(frame["cursor"], Cursor)
-        if frame["type"] == "reset" or cursor is None or cursor.epoch != place.epoch:
+        cursor, position = self._state.cursor, msgspec.convert(frame["cursor"], Cursor)
+        if frame["type"] == "reset" or cursor is None or cursor.epoch != position.epoch:
             self._unverify()
             return
         listed = frozenset(summary["chat"] for summary in frame["chats"])
         verified = frozenset(chat for chat in listed if self._is_delivered(chat))
-        if cursor == place:  # of one large chat: no other events were missed
+        if cursor == position:  # of one large chat: no other events were missed
             self._unverify(listed - verified)
         else:
             self._unverify(verified=verified)

@@ -135,7 +135,7 @@ class SqliteStore:
 
         `infos` are saved descriptions of chats; `now_s` is the time for expiry.
         """
-        records = {"place": saved.place, "deeds": saved.outbox}
+        records = {"place": saved.position, "deeds": saved.outbox}
         rows = [(name, value) for name, value in records.items() if value is not None]
         with store_file.translated_errors(self._path):
             tables = self._tables

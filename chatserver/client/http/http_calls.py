@@ -110,8 +110,8 @@ class HttpCalls:
         self, *, after: str | None = None, limit: int = 50
     ) -> PreferencesPage:
         """Return a page of the user's preferences of chats that are not all defaults."""
-        place = {} if after is None else {"cursor": after}
-        query = urllib.parse.urlencode({"limit": limit, **place})
+        params = {} if after is None else {"cursor": after}
+        query = urllib.parse.urlencode({"limit": limit, **params})
         page = await self._http_api().request("GET", f"/v1/me/chat-preferences?{query}")
         found = msgspec.convert(page["items"], list[ChatPreferences])
         self._take_preferences(found)

@@ -85,7 +85,7 @@ class Conversation:
         """Record the text that is being sent with `ref`."""
         self._bodies[ref] = body
 
-    def take(self, event: events.Event) -> None:
+    def apply_event(self, event: events.Event) -> None:
         """Apply an event; events of other chats are ignored."""
         name = None if self.chat is None else self.chat.id
         match event:
@@ -109,7 +109,7 @@ class Conversation:
             case _:
                 pass
 
-    def take_page(self, page: HistoryPage) -> None:
+    def apply_page(self, page: HistoryPage) -> None:
         """Record a page of history: the newest page, or the page before `bottom`."""
         self.has_older = page.has_more
         if page.tier != "hot" and page.entries:

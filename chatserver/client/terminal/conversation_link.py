@@ -170,7 +170,7 @@ class ConversationLink:
 
     async def _listen(self) -> None:
         async for event in self._client.events():
-            self.conversation.take(event)
+            self.conversation.apply_event(event)
             match event:
                 case events.Connected():
                     self._show(
@@ -203,7 +203,7 @@ class ConversationLink:
         drafts = self.conversation.set_chat(
             client.user, chat, lambda: client.pending_operations(chat.id)
         )
-        self.conversation.take_page(page)
+        self.conversation.apply_page(page)
         self._is_open.set()
         for body in drafts:
             self._post(body)
@@ -216,7 +216,7 @@ class ConversationLink:
         except ChatError:
             self.conversation.has_older = True
             raise
-        self.conversation.take_page(page)
+        self.conversation.apply_page(page)
         self._on_change()
 
     async def _load_marks(self) -> None:

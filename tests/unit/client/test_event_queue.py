@@ -32,7 +32,7 @@ def full_queue() -> EventQueue:
 def take_all(queue: EventQueue) -> list[Event]:
     found = []
     while queue:
-        found.append(queue.take())
+        found.append(queue.pop())
     return found[EVENTS_MAX:]
 
 
@@ -44,7 +44,7 @@ def test_events_are_taken_in_order_while_the_queue_has_room() -> None:
     for event in incoming:
         queue.put(QueuedEvent(event, None, is_known=True))
 
-    assert [queue.take() for _ in incoming] == incoming
+    assert [queue.pop() for _ in incoming] == incoming
     assert not queue
 
 

@@ -20,7 +20,7 @@ def outbox_of(*refs: str) -> Outbox:
 
 
 def next_refs(outbox: Outbox, now: float = 0.0, room: int = 64) -> list[str]:
-    return [one.ref for one in outbox.next_offers(now, room)]
+    return [one.ref for one in outbox.next_sends(now, room)]
 
 
 def position(seq: int) -> tuple[int, int, str]:

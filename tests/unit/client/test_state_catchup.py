@@ -115,11 +115,11 @@ def reset(device: Device, *chats: Fields) -> None:
 
 def restart(device: Device) -> Device:
     """Return the connected device of the next process."""
-    place = saved_state.encode_place(device.state)
+    position = saved_state.encode_position(device.state)
     operations = saved_state.encode_outbox(device.state)
     other = Device()
     other.state = ClientState("phone")
-    saved_state.restore(other.state, place, operations)
+    saved_state.restore(other.state, position, operations)
     cursor = device.state.cursor
     assert cursor is not None
     welcome = {"user": "alice", "epoch": cursor.epoch, "seq": cursor.seq}
@@ -155,8 +155,8 @@ def test_operation_resent_in_a_new_epoch_is_also_resent_by_the_next_process() ->
     fields = {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}
     device.state.do(OutboxEntry("r", "c1", fields), device.now)
     (request,) = device.sent("send")
-    place = {"seq": 9, "ts": 9, "mid": "m9", "dup": False, "durability": "hot"}
-    device.receive(type="ack", id=request["id"], ref="r", **place)
+    position = {"seq": 9, "ts": 9, "mid": "m9", "dup": False, "durability": "hot"}
+    device.receive(type="ack", id=request["id"], ref="r", **position)
     reset(device)
 
     other = restart(device)

@@ -92,10 +92,10 @@ class ClientMachine(RuleBasedStateMachine):
     def new_client(self) -> ClientState:
         return ClientState("phone", BOUNDS)
 
-    def restart_client(self, place: bytes | None, operations: bytes) -> ClientState:
+    def restart_client(self, position: bytes | None, operations: bytes) -> ClientState:
         """Return the client of a new process, restored from the saved state."""
         client = self.new_client()
-        saved_state.restore(client, place, operations)
+        saved_state.restore(client, position, operations)
         return client
 
     # ── the network ─────────────────────────────────────────────────────────────────────────────
@@ -306,10 +306,10 @@ class ClientMachine(RuleBasedStateMachine):
     def restart_process(self) -> None:
         """Continue in another process with the saved state; queued events are delivered again."""
         self._process_output()
-        place = saved_state.encode_place(self.client, list(self.queued))
-        if place is None:  # an older record would repeat some events
+        position = saved_state.encode_position(self.client, list(self.queued))
+        if position is None:  # an older record would repeat some events
             self._take(len(self.queued))
-            place = saved_state.encode_place(self.client)
+            position = saved_state.encode_position(self.client)
         operations = saved_state.encode_outbox(self.client, list(self.queued))
         self.is_busy = False
         if self.session is not None:
@@ -317,7 +317,7 @@ class ClientMachine(RuleBasedStateMachine):
         self.late.clear()
         self.newest.clear()
         self.before.clear()
-        self.client = self.restart_client(place, operations)
+        self.client = self.restart_client(position, operations)
         self.queued.clear()
 
     # ── invariants ──────────────────────────────────────────────────────────────────────────────

@@ -165,17 +165,17 @@ class CachedMachine(ClientMachine):
         """Save all changes, as the client does."""
         if self.recorder is None:
             return
-        place, infos = None, {}
+        position, infos = None, {}
         if self.client.user:
-            place = saved_state.encode_place(self.client, list(self.queued))
-        if place is not None:
+            position = saved_state.encode_position(self.client, list(self.queued))
+        if position is not None:
             pending = {getattr(each.event, "chat", None) for each in self.queued}
             infos = infos_of(self.client, [c for c in self.client.chats if c not in pending])
         operations = saved_state.encode_outbox(self.client, list(self.queued))
-        self.store.save_changes(Saved(place, operations), self.recorder.take(), infos, 0.0)
+        self.store.save_changes(Saved(position, operations), self.recorder.take(), infos, 0.0)
         self.saved_checker.acked = dict(self.checker.acked)
         self.saved_checker.refused = set(self.checker.refused)
-        if place is not None:
+        if position is not None:
             self.saved_checker = copy.deepcopy(self.checker)
 
     @rule()
@@ -215,7 +215,7 @@ class CachedMachine(ClientMachine):
         self.store = self.open_store()
         self.client.user = self.store.claim(Owner("", "server")).user
         saved = self.store.load()
-        saved_state.restore(self.client, saved.place, saved.outbox)
+        saved_state.restore(self.client, saved.position, saved.outbox)
         shown = {chat.id: chat.log.shown for chat in self.client.chats.values()}
         restore_chats(self.client, load_chats(self.store, shown, 0.0))
 
@@ -226,8 +226,8 @@ class CachedMachine(ClientMachine):
         """Check that each cached range reaches the delivered position and has no gap."""
         if self.recorder is None:
             return
-        place = self.store.load().place
-        shown = {} if place is None else self._shown_in(place)
+        position = self.store.load().position
+        shown = {} if position is None else self._shown_in(position)
         for name, chat in self.store._tables._chats.items():
             if not chat.is_empty and not chat.stale and name in shown:
                 assert chat.head >= shown[name], name
@@ -238,8 +238,8 @@ class CachedMachine(ClientMachine):
         assert all(c.entries <= ENTRIES_MAX for c in self.store._tables._chats.values())
 
     @staticmethod
-    def _shown_in(place: bytes) -> dict[str, int]:
-        decoded = msgspec.json.decode(place, type=saved_state.Place)
+    def _shown_in(position: bytes) -> dict[str, int]:
+        decoded = msgspec.json.decode(position, type=saved_state.SavedPosition)
         return {chat.chat: chat.shown for chat in decoded.chats}
 
     def _exchange_all(self) -> None:

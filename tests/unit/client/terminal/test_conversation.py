@@ -30,7 +30,7 @@ class TerminalChat:
         """Handle a frame from the server."""
         self.state.received(self.connection, frame, NOW)
         for event in self.state.take_events():
-            self.view.take(event)
+            self.view.apply_event(event)
 
     def compose(self, ref: str, body: str) -> None:
         """Send a text."""
@@ -60,7 +60,7 @@ class TerminalChat:
         """Receive a page of history."""
         page = {"chat": "c1", "messages": list(messages), "tier": tier, "more": more}
         self.state.take_history(page, is_newest=False)
-        self.view.take_page(HistoryPage([parse_entry(each) for each in messages], tier, more))
+        self.view.apply_page(HistoryPage([parse_entry(each) for each in messages], tier, more))
 
     def shown(self) -> list[tuple[str, Mark | None]]:
         """Return bodies and marks of the lines."""
