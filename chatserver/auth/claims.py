@@ -66,7 +66,7 @@ def read_claims(payload: bytes, wanted: Wanted, now: float) -> Claims:
     claims = parse_object(payload, "claims")
     missing = [name for name in wanted.required if name not in claims]
     if missing:
-        refuse(f"lacks {', '.join(missing)}")
+        refuse(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
     if not _is_for_us(claims["aud"], wanted):
         refuse("has another audience")
     if wanted.issuer is not None and claims.get("iss") != wanted.issuer:
@@ -80,7 +80,8 @@ def read_claims(payload: bytes, wanted: Wanted, now: float) -> Claims:
         if not wanted.is_from_host and "login" in claims:
             login = parse_id(_text(claims, "login"), "login")
     except BadRequest as exc:
-        refuse(f"has a wrong {exc.message}")
+        field, _, reason = exc.message.partition(": ")
+        refuse(f"{field} is invalid: {reason}")
     return Claims(user, expires, jti, issued, login, wanted.is_from_host)
 
 

@@ -106,7 +106,7 @@ class Passwords:
         )
         self._guess_lane = _Lane(1, LOGIN_WAIT_S_MAX, GUESS_NICE)
         self._delay_s = LOGIN_DELAY_S
-        self._decoy = _make_decoy(settings)
+        self._dummy_hash = _make_dummy_hash(settings)
 
     def parse(self, password: str, user: str) -> str:
         """Return a new password, normalized, if it is acceptable.
@@ -156,7 +156,7 @@ class Passwords:
             TooLarge: the password is longer than 512 bytes.
         """
         text = normalise(password)
-        is_right = await self._in_thread(attempt, self._check, stored or self._decoy, text)
+        is_right = await self._in_thread(attempt, self._check, stored or self._dummy_hash, text)
         return is_right and stored is not None
 
     def _check(self, stored: str, password: str) -> bool:
@@ -187,7 +187,7 @@ class Passwords:
         text = normalise(password)
         async with self._slot(attempt) as threads:
             found = await find()
-            stored = self._decoy if found is None else found.hash
+            stored = self._dummy_hash if found is None else found.hash
             return found if await _run(threads, self._check, stored, text) else None
 
     async def _in_thread(self, attempt: LoginAttempt, work: Callable[..., T], *args: str) -> T:
@@ -219,7 +219,7 @@ def common_passwords() -> frozenset[str]:
     return frozenset(line.casefold() for line in lines if not line.startswith("# ") and line != "#")
 
 
-def _make_decoy(settings: Auth) -> str:
+def _make_dummy_hash(settings: Auth) -> str:
     """Return a hash that no password matches; checking it takes as long as any other."""
     salt, digest = (
         base64.b64encode(secrets.token_bytes(size)).rstrip(b"=").decode()

@@ -66,7 +66,7 @@ async def test_unknown_user_is_checked_against_a_hash_of_the_same_cost() -> None
     assert not await passwords.verify(stored, "another long secret", ATTEMPT)
     assert not await passwords.verify(None, "correct horse battery", ATTEMPT)
     assert not passwords.is_outdated(stored)
-    assert not passwords.is_outdated(passwords._decoy)
+    assert not passwords.is_outdated(passwords._dummy_hash)
 
 
 @pytest.mark.constants(
