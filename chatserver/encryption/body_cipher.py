@@ -99,7 +99,8 @@ class DataKey:
             return self._aead.decrypt(nonce, rest, self._about(header, place))
         except (InvalidTag, ValueError) as exc:
             raise CorruptData(
-                f"encrypted value at {'/'.join(place)}: does not match its place or its key"
+                f"encrypted value at {'/'.join(place)}: cannot be decrypted; it was modified, "
+                "copied from another item, or encrypted with another key"
             ) from exc
 
     def _about(self, header: bytes, place: Place) -> bytes:

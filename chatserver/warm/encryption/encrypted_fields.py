@@ -5,8 +5,8 @@ has type B instead of S (`chatserver.encryption.body_cipher`); its place is tabl
 sort key and attribute. Empty texts, and attributes of items that were written before encryption was
 turned on, are plain.
 
-An item with a value that does not match its place or key is returned with its encrypted attributes,
-which no repository accepts. If the data key of a message's body was deleted, the item is returned
+An item with a value that cannot be decrypted is returned with its encrypted attributes, which no
+repository accepts. If the data key of a message's body was deleted, the item is returned
 as that of a deleted message with attribute `shredded`; attributes of other tables are returned as
 empty texts.
 
@@ -265,7 +265,7 @@ async def reencrypted(cipher: BodyCipher, table: Table, item: Item) -> Item:
     left as they are.
 
     Raises:
-        CorruptData: a value does not match its place.
+        CorruptData: a value cannot be decrypted.
         Unavailable: a data key is not available now.
     """
     key = await cipher.get_current()

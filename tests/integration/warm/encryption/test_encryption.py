@@ -165,7 +165,7 @@ async def test_value_moved_to_another_item_or_object_is_refused(vault: Vault) ->
         with pytest.raises(CorruptData):
             await messages.list_after(chat, 0, 1)
         assert [each.body for each in await messages.list_after(chat, 1, 1)] == [text_of(2)]
-        with pytest.raises(CorruptData, match="does not match its place"):
+        with pytest.raises(CorruptData, match="cannot be decrypted"):
             await messages.list_after(chat, 2, 1)
         (found, *_) = await process.container.archivable.list_checked(chat, 0, OLD_TS + 1500)
         assert (found.message, found.verdict) == (None, "wrong"), "the audit names the item"
