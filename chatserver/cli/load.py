@@ -269,7 +269,7 @@ async def _load(
     from chatserver.loadtest.coordinator import Coordinator, LoadFailed
     from chatserver.loadtest.generator_limits import measure_ceiling
     from chatserver.loadtest.report import html_page, result, summary
-    from chatserver.loadtest.report.thresholds import judge
+    from chatserver.loadtest.report.thresholds import check_thresholds
     from chatserver.loadtest.server_monitor import open_watch
     from chatserver.loadtest.wire import BadHandshake, parse_address
 
@@ -299,7 +299,7 @@ async def _load(
             ceiling=ceiling,
             load_average=before,
         )
-    found["verdict"] = judge(found, _thresholds(options))
+    found["verdict"] = check_thresholds(found, _thresholds(options))
     for line in summary.lines_of(found):
         click.echo(line)
     for name, render in (("out", result.to_json), ("report", html_page.render)):

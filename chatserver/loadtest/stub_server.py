@@ -27,7 +27,7 @@ FAULT_SEQ: Final = 1000  # seq of the message in each chat to which `--fault` ap
 _MID: Final = "01JD0000000000000000000000"
 _FIRST_TS: Final = 1_700_000_000_000_000
 
-Spoil = Callable[[str, int, bytes], list[bytes]]
+Fault = Callable[[str, int, bytes], list[bytes]]
 
 
 class Asked(msgspec.Struct, gc=False):
@@ -49,7 +49,7 @@ class Asked(msgspec.Struct, gc=False):
 
 
 class StubState:
-    """The state of the stub. `spoil` injects faults: it may modify the frames sent to a user.
+    """The state of the stub. `fault` may modify the frames sent to a user.
 
     A user who missed more than `inbox_max` events receives `too_long`.
     """
@@ -62,13 +62,13 @@ class StubState:
         self.refs: dict[tuple[str, str], int] = {}
         self.inboxes: dict[str, list[bytes]] = {}
         self.live: dict[str, Stub] = {}
-        self.spoil: Spoil | None = None
+        self.fault: Fault | None = None
 
     def deliver(self, user: str, place: int, rest: bytes) -> None:
         inbox = self.inboxes.setdefault(user, [])
         inbox.append(rest)
         frame = event(len(inbox), rest)
-        frames = [frame] if self.spoil is None else self.spoil(user, place, frame)
+        frames = [frame] if self.fault is None else self.fault(user, place, frame)
         live = self.live.get(user)
         if live is not None:
             live.output.extend(frames)
@@ -226,11 +226,11 @@ def frame_of(payload: bytes) -> bytes:
     return b"\x81\x7f%b%b" % (size.to_bytes(8, "big"), payload)
 
 
-def spoil_once(fault: str) -> Spoil:
-    """Return a `spoil` function that loses, repeats or swaps one message of each receiver."""
+def make_fault_once(fault: str) -> Fault:
+    """Return a fault that loses, repeats or swaps one message of each receiver."""
     held: dict[str, bytes] = {}
 
-    def spoil(user: str, seq: int, frame: bytes) -> list[bytes]:
+    def apply_fault(user: str, seq: int, frame: bytes) -> list[bytes]:
         if user.startswith("s"):  # a sender of the direct benchmark
             return [frame]
         if seq == FAULT_SEQ:
@@ -239,7 +239,7 @@ def spoil_once(fault: str) -> Spoil:
             return [frame, frame] if fault == "repeat" else []
         return [frame, held.pop(user)] if user in held else [frame]
 
-    return spoil
+    return apply_fault
 
 
 async def open_stub(mind: StubState, port: int = 0) -> tuple[asyncio.Server, int]:
@@ -252,7 +252,7 @@ async def open_stub(mind: StubState, port: int = 0) -> tuple[asyncio.Server, int
 async def serve(port: int, fault: str | None) -> None:
     """Serve until killed, or, without a given port, until standard input ends."""
     state = StubState()
-    state.spoil = None if fault is None else spoil_once(fault)
+    state.fault = None if fault is None else make_fault_once(fault)
     server, bound = await open_stub(state, port)
     if port:
         await server.serve_forever()

@@ -55,7 +55,9 @@ PERSIST_START_S = 30
 @click.option("--pairs", default=200, show_default=True, help="Direct chats of two sessions each.")
 @click.option("--window", default=8, show_default=True, help="Messages in flight in each pair.")
 @click.option("--frame-bytes", default=200, show_default=True, help="JSON size of one `send`.")
-@click.option("--gateways", default=1, show_default=True, help="On alternating cores.")
+@click.option(
+    "--gateways", default=1, show_default=True, help="Gateways to start, on alternating CPU cores."
+)
 @click.option("--idle-sessions", default=2000, show_default=True, help="0: not measured.")
 @click.option(
     "--open-rate", type=float, help="Rate of the open loop; default: half of its maximum."

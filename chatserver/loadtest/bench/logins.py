@@ -172,7 +172,12 @@ async def _run(stack: Stack, users: int, lost_sessions: int, in_flight: int) -> 
 @click.option("--chats", default=5, show_default=True, help="Chats of each stored user.")
 @click.option("--restricted", is_flag=True, help="The users may have ended logins or blocks.")
 @click.option("--in-flight", default=256, show_default=True, help="Logins at the same time.")
-@click.option("--lost-sessions", default=0, show_default=True, help="0: Redis loses no data.")
+@click.option(
+    "--lost-sessions",
+    default=0,
+    show_default=True,
+    help="Connected sessions when Redis loses its data; 0: this phase is skipped.",
+)
 @click.option("--runs", default=1, show_default=True, type=click.IntRange(1, 20))
 @click.option("--server-core", default=0, show_default=True)
 @click.option("--load-core", default=1, show_default=True)

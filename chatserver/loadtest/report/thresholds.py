@@ -23,7 +23,7 @@ class Thresholds:
     achieved_share: float | None = None  # acked or completed share of the offered load
 
 
-def judge(result: dict[str, Any], bounds: Thresholds) -> dict[str, Any]:
+def check_thresholds(result: dict[str, Any], bounds: Thresholds) -> dict[str, Any]:
     """Return a dict: `is_ok`, and `broken` with one message per violated threshold."""
     counts, broken = result["counts"], []
 

@@ -113,7 +113,7 @@ async def test_load_with_a_lost_repeated_or_changed_message_reports_it(
 ) -> None:
     """Each fault injected for one user is counted once, by its kind."""
     state = StubState()
-    state.spoil = fault(change)
+    state.fault = fault(change)
 
     result = await run_load(state)
 
@@ -134,7 +134,7 @@ async def test_load_with_two_swapped_messages_reports_both(
             return []
         return [frame, held.pop()] if user == "load-t-2" and held else [frame]
 
-    state.spoil = swap
+    state.fault = swap
 
     result = await run_load(state)
 
@@ -149,7 +149,7 @@ async def test_load_reads_messages_without_push_from_inbox_or_history(
     monkeypatch.setattr(load_users, "PUSH_S", 0.1)
     state = StubState()
     state.inbox_max = inbox_max
-    state.spoil = lambda user, seq, frame: [] if seq > FAULTY_SEQ else [frame]
+    state.fault = lambda user, seq, frame: [] if seq > FAULTY_SEQ else [frame]
 
     result = await run_load(state)
 

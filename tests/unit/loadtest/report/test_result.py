@@ -13,7 +13,7 @@ from chatserver.loadtest.histogram import Histogram
 from chatserver.loadtest.plan import SCENARIOS, Plan
 from chatserver.loadtest.report.html_page import render
 from chatserver.loadtest.report.result import build, to_json
-from chatserver.loadtest.report.thresholds import Thresholds, judge
+from chatserver.loadtest.report.thresholds import Thresholds, check_thresholds
 from chatserver.loadtest.server_monitor import ServerSample, parse_metrics, role_of
 
 HTML_IN_EXAMPLE = "<script>alert(1)</script>"
@@ -97,7 +97,7 @@ def test_verdict_names_each_exceeded_threshold(
     bounds: Thresholds, findings: dict[str, int], broken: str
 ) -> None:
     """Thresholds that were met are not named."""
-    verdict = judge(made_run(**findings), bounds)
+    verdict = check_thresholds(made_run(**findings), bounds)
 
     assert verdict["is_ok"] is (not broken)
     assert len(verdict["broken"]) == bool(broken)
@@ -109,7 +109,7 @@ def test_verdict_of_an_incomplete_run_is_never_ok() -> None:
     result = made_run()
     result |= {"ended": "broken", "why_broken": "a process was killed"}
 
-    verdict = judge(result, Thresholds())
+    verdict = check_thresholds(result, Thresholds())
 
     assert not verdict["is_ok"]
     assert verdict["broken"] == ["the results are incomplete: a process was killed"]
@@ -159,7 +159,7 @@ class _Page(html.parser.HTMLParser):
 def test_page_is_self_contained_and_describes_each_chart() -> None:
     """The page loads no resource and runs no script; each chart has a description and a table."""
     result = made_run()
-    result["verdict"] = judge(result, Thresholds(p99_ms=1))
+    result["verdict"] = check_thresholds(result, Thresholds(p99_ms=1))
 
     text = render(result)
 
@@ -179,7 +179,7 @@ def test_page_of_an_empty_result_is_rendered() -> None:
     """A load that is stopped before its first measurement has a report too."""
     result = made_run()
     result |= {"series": [], "histograms": {}, "latency_ms": {}, "ended": "interrupted"}
-    result["verdict"] = judge(result, Thresholds())
+    result["verdict"] = check_thresholds(result, Thresholds())
 
     assert "interrupted" in render(result)
     assert json.loads(to_json(result)) == json.loads(json.dumps(result))
