@@ -84,7 +84,7 @@ async def set_shards(
     for _ in range(_TRIES_MAX):
         await container.chat_loader.load_chat(chat)
         find = functools.partial(container.chat_log.find_newest_ts, chat)
-        match await container.write_shards.spread(chat, number, find, floor):
+        match await container.write_shards.reshard(chat, number, find, floor):
             case "moved":
                 return floor
             case "full":

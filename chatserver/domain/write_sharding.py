@@ -1,11 +1,11 @@
 """Write sharding: distribution of a busy chat's entries over partitions, by time. No I/O.
 
 A DynamoDB partition accepts about 1,000 write units per second. A chat that needs more has a
-*layout*: a list of time ranges (stretches), each with a number of shards. In a stretch with one
-shard, and in a chat without a layout, entries are in partition ``<chat>``. In other stretches they
+*layout*: a list of time ranges (periods), each with a number of shards. In a period with one
+shard, and in a chat without a layout, entries are in partition ``<chat>``. In other periods they
 are in partitions ``<chat>#<n>``.
 
-Invariant: the layout and an entry's ts determine its partition. New stretches begin after all
+Invariant: the layout and an entry's ts determine its partition. New periods begin after all
 existing entries, so entries never move.
 """
 
@@ -23,16 +23,16 @@ from chatserver.errors import CorruptData
 T = TypeVar("T")
 
 SHARDS_MAX: Final = 64
-STRETCHES_MAX: Final = 32  # per chat
+PERIODS_MAX: Final = 32  # per chat
 # The last ones are reserved for scaling up: with only these left, a chat cannot scale down.
-STRETCHES_KEPT: Final = 6
+PERIODS_RESERVED: Final = 6
 _BITS: Final = 64
 _MASK: Final = (1 << _BITS) - 1
 _GOLDEN: Final = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
 
 
 class ShardingPeriod(NamedTuple):
-    """A stretch: the number of shards from `from_ts` until the next stretch begins."""
+    """A period: the number of shards from `from_ts` until the next period begins."""
 
     from_ts: int
     shards: int
@@ -65,7 +65,7 @@ def parse_floor(text: str) -> ShardFloor:
 
 
 class Piece(NamedTuple):
-    """A range of ts, `low` to `high` inclusive, in one stretch, and the stretch's partitions."""
+    """A range of ts, `low` to `high` inclusive, in one period, and the period's partitions."""
 
     low: int
     high: int
@@ -74,43 +74,43 @@ class Piece(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
-    """A chat's stretches, in ascending order. Before the first stretch, there is one shard."""
+    """A chat's periods, in ascending order. Before the first period, there is one shard."""
 
-    stretches: tuple[ShardingPeriod, ...] = ()
+    periods: tuple[ShardingPeriod, ...] = ()
 
     def __bool__(self) -> bool:
         """Return whether the chat was ever sharded."""
-        return bool(self.stretches)
+        return bool(self.periods)
 
     @property
     def shards(self) -> int:
-        """The number of shards of the last stretch, which may begin in the future."""
-        return self.stretches[-1].shards if self.stretches else 1
+        """The number of shards of the last period, which may begin in the future."""
+        return self.periods[-1].shards if self.periods else 1
 
     @property
     def from_ts(self) -> int:
-        """The ts at which the last stretch begins; 0 without stretches."""
-        return self.stretches[-1].from_ts if self.stretches else 0
+        """The ts at which the last period begins; 0 without periods."""
+        return self.periods[-1].from_ts if self.periods else 0
 
     def shards_at(self, ts: int) -> int:
         """Return the number of shards for entries with this ts."""
-        at = bisect.bisect_right(self.stretches, ts, key=lambda stretch: stretch.from_ts)
-        return self.stretches[at - 1].shards if at else 1
+        at = bisect.bisect_right(self.periods, ts, key=lambda period: period.from_ts)
+        return self.periods[at - 1].shards if at else 1
 
     def pieces(self, chat: str, low: int, high: int, *, is_rising: bool) -> list[Piece]:
-        """Split the ts range ``[low, high]`` by stretch; return ascending or descending pieces."""
-        stretches = (ShardingPeriod(0, 1), *self.stretches)
+        """Split the ts range ``[low, high]`` by period; return ascending or descending pieces."""
+        periods = (ShardingPeriod(0, 1), *self.periods)
         found: list[Piece] = []
-        for number, (from_ts, shards) in enumerate(stretches):
-            is_last = number + 1 == len(stretches)
-            end = high if is_last else min(high, stretches[number + 1].from_ts - 1)
+        for number, (from_ts, shards) in enumerate(periods):
+            is_last = number + 1 == len(periods)
+            end = high if is_last else min(high, periods[number + 1].from_ts - 1)
             if (begin := max(low, from_ts)) <= end:
                 found.append(Piece(begin, end, partitions(chat, shards)))
         return found if is_rising else found[::-1]
 
     def encode(self) -> str:
         """Return the layout as text."""
-        return ",".join(f"{from_ts}:{shards}" for from_ts, shards in self.stretches)
+        return ",".join(f"{from_ts}:{shards}" for from_ts, shards in self.periods)
 
 
 WHOLE: Final = Layout()
@@ -124,14 +124,14 @@ def parse_layout(text: str) -> Layout:
     """
     try:
         pairs = [pair.split(":") for pair in text.split(",")]
-        stretches = tuple(ShardingPeriod(int(from_ts), int(shards)) for from_ts, shards in pairs)
+        periods = tuple(ShardingPeriod(int(from_ts), int(shards)) for from_ts, shards in pairs)
     except ValueError as exc:
         raise CorruptData(f"shards: {text!r} is not a shard layout") from exc
-    is_rising = all(a.from_ts < b.from_ts for a, b in itertools.pairwise(stretches))
-    are_shards = all(is_shards(stretch.shards) for stretch in stretches)
-    if not (is_rising and are_shards and stretches[0].from_ts > 0):
+    is_rising = all(a.from_ts < b.from_ts for a, b in itertools.pairwise(periods))
+    are_shards = all(is_shards(period.shards) for period in periods)
+    if not (is_rising and are_shards and periods[0].from_ts > 0):
         raise CorruptData(f"shards: {text!r} is not a shard layout")
-    return Layout(stretches)
+    return Layout(periods)
 
 
 def is_shards(number: int) -> bool:

@@ -168,7 +168,7 @@ class WriteSharding:
 
     async def _move(self, window: Window, shards: int, wanted: int) -> None:
         find = functools.partial(self._log.find_newest_ts, window.chat)
-        outcome = await self._shards.spread(window.chat, wanted, find)
+        outcome = await self._shards.reshard(window.chat, wanted, find)
         metrics.SHARD_MOVES.labels(outcome).inc()
         if outcome == "moved":
             self._calm_from.pop(window.chat, None)

@@ -37,9 +37,9 @@ from typing import Any, Final, Literal, NamedTuple
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.write_sharding import (
+    PERIODS_MAX,
+    PERIODS_RESERVED,
     SHARDS_MAX,
-    STRETCHES_KEPT,
-    STRETCHES_MAX,
     Layout,
     Layouts,
     ShardFloor,
@@ -169,7 +169,7 @@ class ShardList:
         horizon = await self._get_horizon()
         layouts, changed = self._copy.layouts, self._copy.changed
         if changed < horizon.changed:
-            # Read after the horizon: it has every stretch of its time, and maybe later ones.
+            # Read after the horizon: it has every period of its time, and maybe later ones.
             layouts, changed = await self._get_layouts()
             if changed < horizon.changed:
                 raise Unavailable("directory: the layouts of sharded chats are outdated; try again")
@@ -230,7 +230,7 @@ class ShardList:
             "ExpressionAttributeValues": values,
         }
 
-    async def spread(
+    async def reshard(
         self,
         chat: str,
         shards: int,
@@ -245,7 +245,7 @@ class ShardList:
         Guarantees:
             The periods that exist are not changed, even by concurrent calls.
             No entry of the new period was or can be written with an older copy of the layouts.
-            Bounded: `STRETCHES_MAX` periods per chat and `TEXT_MAX` in total. Beyond these limits,
+            Bounded: `PERIODS_MAX` periods per chat and `TEXT_MAX` in total. Beyond these limits,
             nothing is changed and the result is "full".
             Cancellation: safe; the period is added, or not.
 
@@ -254,20 +254,20 @@ class ShardList:
         """
         async with self._client.deadline():
             for _ in range(_TRIES_MAX):
-                outcome = await self._spread(chat, shards, find_newest_ts, floor)
+                outcome = await self._try_reshard(chat, shards, find_newest_ts, floor)
                 # The write of an entry often moves the horizon at the same moment.
                 if outcome != "raced":
                     break
             return outcome
 
-    async def _spread(
+    async def _try_reshard(
         self,
         chat: str,
         shards: int,
         find_newest_ts: Callable[[], Awaitable[int | None]],
         floor: ShardFloor | None,
     ) -> Outcome:
-        # In this order: a stretch that is added in between changes `rev`.
+        # In this order: a period that is added in between changes `rev`.
         horizon = await self._get_horizon()
         layouts, _ = await self._get_layouts()
         layout = layouts.of(chat)
@@ -280,19 +280,19 @@ class ShardList:
             return "waiting"
         wanted = layout
         if not is_same:
-            wanted = Layout((*layout.stretches, ShardingPeriod(upto + 1, shards)))
-        kept = 0 if shards >= layout.shards else STRETCHES_KEPT
+            wanted = Layout((*layout.periods, ShardingPeriod(upto + 1, shards)))
+        reserved = 0 if shards >= layout.shards else PERIODS_RESERVED
         sizes = sum(len(c) + len(each.encode()) for c, each in layouts.of_chats.items())
         sizes += sum(len(c) + len(each.encode()) for c, each in layouts.floors.items())
         size = sizes + 2 * len(chat) + len(wanted.encode()) - len(layout.encode())
-        if len(wanted.stretches) > STRETCHES_MAX - kept or size > TEXT_MAX:
+        if len(wanted.periods) > PERIODS_MAX - reserved or size > TEXT_MAX:
             return "full"
-        failpoint("shards.before_spread")
+        failpoint("shards.before_reshard")
         try:
             await self._put(horizon, chat, wanted, floor)
         except ConditionFailed:
             return "raced"
-        failpoint("shards.after_spread")
+        failpoint("shards.after_reshard")
         return "moved"
 
     async def _put(

@@ -39,7 +39,7 @@ def layouts(draw: st.DrawFn) -> Layout:
 @given(layouts(), st.integers(0, 80))
 def test_partition_follows_from_the_period_of_a_ts(layout: Layout, ts: int) -> None:
     """The last period that has begun counts; before the first there is one shard."""
-    begun = [period.shards for period in layout.stretches if period.from_ts <= ts]
+    begun = [period.shards for period in layout.periods if period.from_ts <= ts]
     shards = begun[-1] if begun else 1
 
     partition = Layouts({"c": layout}).partition_of("c", ts)
@@ -56,7 +56,7 @@ def test_future_period_moves_no_earlier_entry(
 ) -> None:
     """A writer with the old layout writes to the partition where readers look for it."""
     begin = max(layout.from_ts, ts, low) + offset
-    longer = Layout((*layout.stretches, ShardingPeriod(begin, shards)))
+    longer = Layout((*layout.periods, ShardingPeriod(begin, shards)))
 
     assert Layouts({"c": longer}).partition_of("c", ts) == Layouts({"c": layout}).partition_of(
         "c", ts

@@ -156,14 +156,14 @@ async def test_sharding_changes_under_load_lose_and_repeat_no_message(
     team = await make_direct(container)
     load, follower = Load(gateway, team), Follower(container.messages, team.chat)
     async with contextlib.AsyncExitStack() as stack:
-        suspended = await stack.enter_async_context(worker(container, "shards.before_spread:stop"))
+        suspended = await stack.enter_async_context(worker(container, "shards.before_reshard:stop"))
         lease = container.hot.keys.lease(0, "persist")
         await eventually(lambda: container.hot.call("HGET", lease, "owner"), 90)
         sending = await stack.enter_async_context(running(load.run(), "load"))
         await stack.enter_async_context(running(follower.run(), "follower"))
         # It has computed the start of the period and is suspended before it writes it.
         await eventually(lambda: is_suspended(suspended), 60)
-        killed = await stack.enter_async_context(worker(container, "shards.after_spread:kill:2"))
+        killed = await stack.enter_async_context(worker(container, "shards.after_reshard:kill:2"))
         await eventually(has_shards(container, tables, team, 4), 90)
         load.pace = CALM
         assert await asyncio.wait_for(killed.wait(), 60) == -signal.SIGKILL
@@ -179,7 +179,7 @@ async def test_sharding_changes_under_load_lose_and_repeat_no_message(
         await eventually(lambda: len(follower.found) == sent, 30)
 
     layout = await read_layout(tables.client, tables.settings, team.chat)
-    assert len(layout.stretches) >= 3
+    assert len(layout.periods) >= 3
     await assert_complete(container, tables, team, layout, sent)
 
 

@@ -91,5 +91,5 @@ async def test_repeated_command_extends_the_time_or_changes_the_number(
 
     assert codes == [0, 0, 0, 2, 2]
     assert missing[0] == 1
-    assert [shards for _, shards in layouts.of(team.chat).stretches] == [2, 8]
+    assert [shards for _, shards in layouts.of(team.chat).periods] == [2, 8]
     assert layouts.floors[team.chat].shards == 8

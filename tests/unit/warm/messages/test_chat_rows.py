@@ -169,7 +169,7 @@ async def test_pages_of_a_sharded_chat_contain_each_row_once_in_order(
             ahead, shards = moves.pop()
             now = table.layouts.of("c")
             begin = max(LAST, now.from_ts) + ahead
-            table.layouts = Layouts({"c": Layout((*now.stretches, ShardingPeriod(begin, shards)))})
+            table.layouts = Layouts({"c": Layout((*now.periods, ShardingPeriod(begin, shards)))})
 
     assert start is None
     assert found == (wanted if is_rising else wanted[::-1])

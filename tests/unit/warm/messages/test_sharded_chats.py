@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from chatserver.config import Warm
 from chatserver.domain.write_sharding import (
-    STRETCHES_KEPT,
-    STRETCHES_MAX,
+    PERIODS_MAX,
+    PERIODS_RESERVED,
     Layout,
     ShardFloor,
     ShardingPeriod,
@@ -85,7 +85,7 @@ class World:
     async def move(self, number: int) -> None:
         """Let a process change the number of shards."""
         shards = self.random.choice([1, 16])
-        self.outcomes.append(await self.lists[number].spread("c", shards, self.find_newest_ts))
+        self.outcomes.append(await self.lists[number].reshard("c", shards, self.find_newest_ts))
 
     def start(self, work: Any) -> None:
         """Start a concurrent task."""
@@ -224,7 +224,7 @@ async def test_late_write_of_a_sharding_period_fails() -> None:
         await other.get_for_writing(int(time.time() * US))
         return newest
 
-    assert await late_process.spread("c", 4, pause) == "raced"
+    assert await late_process.reshard("c", 4, pause) == "raced"
     assert not (await other.get_for_keys(TS_MAX)).of("c")
 
 
@@ -243,7 +243,7 @@ async def test_spread_is_repeated_after_a_concurrent_write() -> None:
             await writer.get_for_writing(int(time.time() * US))
         return newest
 
-    assert await mover.spread("c", 4, write_once) == "moved"
+    assert await mover.reshard("c", 4, write_once) == "moved"
     assert calls == 2
     assert (await writer.get_for_keys(TS_MAX)).of("c").shards == 4
 
@@ -255,14 +255,14 @@ async def test_sharding_period_begins_at_the_horizon_without_earlier_changes() -
     start = int(time.time() * US)
     await shards.get_for_writing(start)
 
-    assert await shards.spread("c", 4, now) == "moved"
+    assert await shards.reshard("c", 4, now) == "moved"
     layout = (await shards.get_for_keys(TS_MAX)).of("c")
 
     assert layout == Layout((ShardingPeriod(start + EXTENSION_US + 1, 4),))
-    assert await shards.spread("c", 8, now) == "waiting"
+    assert await shards.reshard("c", 8, now) == "waiting"
     time.now_s += 1
-    assert await shards.spread("c", 4, now) == "waiting", "the number of shards is the same"
-    assert await shards.spread("c", 8, now) == "moved"
+    assert await shards.reshard("c", 4, now) == "waiting", "the number of shards is the same"
+    assert await shards.reshard("c", 8, now) == "moved"
 
 
 async def test_readers_know_a_sharding_period_before_it_has_entries() -> None:
@@ -270,7 +270,7 @@ async def test_readers_know_a_sharding_period_before_it_has_entries() -> None:
     rows, time = Rows(), Time()
     shards, now = list_of(rows, time), now_of(time)
 
-    assert await shards.spread("c", 4, now) == "moved"
+    assert await shards.reshard("c", 4, now) == "moved"
 
     layout = (await shards.get_for_keys(TS_MAX)).of("c")
     assert layout.from_ts - int(time.time() * US) > SHARD_REFRESH_S * US
@@ -283,7 +283,7 @@ async def test_spread_without_the_newest_ts_waits() -> None:
     async def unknown() -> None:
         return None
 
-    assert await list_of(rows, time).spread("c", 4, unknown) == "waiting"
+    assert await list_of(rows, time).reshard("c", 4, unknown) == "waiting"
 
 
 async def test_floor_is_stored_with_and_without_a_new_layout() -> None:
@@ -292,12 +292,12 @@ async def test_floor_is_stored_with_and_without_a_new_layout() -> None:
     shards, now = list_of(rows, time), now_of(time)
     ends = int(time.time() * US) + 3600 * US
 
-    first = await shards.spread("c", 4, now, ShardFloor(ends, 4))
-    again = await shards.spread("c", 4, now, ShardFloor(ends + US, 4))
+    first = await shards.reshard("c", 4, now, ShardFloor(ends, 4))
+    again = await shards.reshard("c", 4, now, ShardFloor(ends + US, 4))
     layouts = await shards.get_for_keys(TS_MAX)
 
     assert (first, again) == ("moved", "moved")
-    assert len(layouts.of("c").stretches) == 1
+    assert len(layouts.of("c").periods) == 1
     assert (layouts.floor_of("c", ends + US), layouts.floor_of("c", ends + US + 1)) == (4, 1)
     assert layouts.floor_of("other", ends) == 1
 
@@ -308,14 +308,14 @@ async def test_chat_with_the_maximum_of_periods_only_gets_more_shards() -> None:
     shards, now = list_of(rows, time), now_of(time)
 
     outcomes = []
-    for number in range(STRETCHES_MAX):
+    for number in range(PERIODS_MAX):
         time.now_s += 2
-        outcomes.append(await shards.spread("c", 1 if number % 2 else 2, now))
-    assert outcomes.count("moved") == STRETCHES_MAX - STRETCHES_KEPT + 1
+        outcomes.append(await shards.reshard("c", 1 if number % 2 else 2, now))
+    assert outcomes.count("moved") == PERIODS_MAX - PERIODS_RESERVED + 1
     assert outcomes[-1] == "full"
 
     time.now_s += 2
-    assert await shards.spread("c", 4, now) == "moved"
+    assert await shards.reshard("c", 4, now) == "moved"
 
 
 async def test_full_list_accepts_no_more_chats(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +324,7 @@ async def test_full_list_accepts_no_more_chats(monkeypatch: pytest.MonkeyPatch) 
     shards, now = list_of(rows, time), now_of(time)
     monkeypatch.setattr(sharded_chats, "TEXT_MAX", 110)
 
-    outcomes = [await shards.spread(f"chat-{n}", 2, now) for n in range(6)]
+    outcomes = [await shards.reshard(f"chat-{n}", 2, now) for n in range(6)]
 
     assert outcomes == ["moved"] * 5 + ["full"]
 
@@ -336,7 +336,7 @@ async def test_full_list_accepts_no_more_chats(monkeypatch: pytest.MonkeyPatch) 
 async def test_invalid_row_is_corrupt_data(field: str, text: str, why: str) -> None:
     """A guess would put messages where no reader finds them."""
     rows, time = Rows(), Time()
-    await list_of(rows, time).spread("c", 4, now_of(time))
+    await list_of(rows, time).reshard("c", 4, now_of(time))
     rows.layouts = {**rows.layouts, field: {"M": {"c": {"S": text}}}}
 
     with pytest.raises(CorruptData, match=why):

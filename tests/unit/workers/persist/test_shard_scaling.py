@@ -131,12 +131,12 @@ class Shards:
             raise Unavailable("down")
         return Layouts({"c": self.layout}, {"c": self.floor})
 
-    async def spread(
+    async def reshard(
         self, chat: str, shards: int, find: Callable[[], Awaitable[int | None]]
     ) -> str:
         self.moves.append(shards)
         self.layout = Layout(
-            (*self.layout.stretches, ShardingPeriod(self.layout.from_ts + 1, shards))
+            (*self.layout.periods, ShardingPeriod(self.layout.from_ts + 1, shards))
         )
         return "moved"
 
