@@ -25,7 +25,7 @@ Token = Mapping[str, str | int]
 EVALUATED_MAX = 4096
 # Work limits of a page: rows evaluated, and rows whose items are loaded. So a page with hardly any
 # match reads at most about 2 MB of an index and 2,000 items.
-LOOKED_AT_MAX = 10_000
+SCANNED_MAX = 10_000
 LOADED_MAX = 2_000
 CHUNK_MIN = 100  # rows loaded at once: the size of one BatchGetItem
 
@@ -42,7 +42,7 @@ class Chunk(NamedTuple):
     """Result of one `Rows.read`: rows, the number evaluated, and the token of the next page."""
 
     rows: list[Item]
-    looked_at: int
+    scanned: int
     after: Token | None
 
 
@@ -181,7 +181,7 @@ async def read_page(
 
     Guarantees:
         The page is full while more results exist, with one exception: after evaluating
-        `LOOKED_AT_MAX` rows or loading `LOADED_MAX` rows, the page ends early, possibly empty, and
+        `SCANNED_MAX` rows or loading `LOADED_MAX` rows, the page ends early, possibly empty, and
         `next` continues after the last row. No result is skipped.
         Cost: no row is read twice for a page.
 
@@ -193,11 +193,11 @@ async def read_page(
     source = source or PlainRows(client, span, query, start)
     rows: list[Item] = []
     things: list[T] = []
-    evaluated, looked_at, loaded = limit + 1, 0, 0
+    evaluated, scanned, loaded = limit + 1, 0, 0
     async with client.deadline():
         while True:
-            found, count, after = await source.read(min(evaluated, LOOKED_AT_MAX - looked_at))
-            looked_at += count
+            found, count, after = await source.read(min(evaluated, SCANNED_MAX - scanned))
+            scanned += count
             while found:
                 # Load one result more than the page size, to detect whether there is a next page.
                 size = max(limit + 1 - len(things), CHUNK_MIN)
@@ -214,7 +214,7 @@ async def read_page(
                     return Page(things, source.token_of(taken[-1]))
             if after is None:
                 return Page(things, None)
-            if looked_at >= LOOKED_AT_MAX:
+            if scanned >= SCANNED_MAX:
                 return Page(things, after)
             evaluated = min(evaluated * 2, EVALUATED_MAX)
 

@@ -160,34 +160,34 @@ class _MergedRows:
                 return Chunk([], 0, None)
             self._piece = self._pieces.pop()
             self._merge = ShardMerge(len(self._piece.partitions), is_rising=self._is_rising)
-        merge, looked_at = self._merge, 0
+        merge, scanned = self._merge, 0
         if not merge.has_rows:
-            looked_at = await self._read_on(merge, limit)
+            scanned = await self._read_on(merge, limit)
         taken = merge.take(limit)
         rows = [row for _, row in taken]
         if merge.has_rows:
-            return Chunk(rows, looked_at, self._token_at(taken[-1][0]))
+            return Chunk(rows, scanned, self._token_at(taken[-1][0]))
         if merge.upto is not None:
-            return Chunk(rows, looked_at, self._token_at(merge.upto))
+            return Chunk(rows, scanned, self._token_at(merge.upto))
         self._merge, self._starts = None, {}
         if not self._pieces:
-            return Chunk(rows, looked_at, None)
+            return Chunk(rows, scanned, None)
         end = self._piece.high if self._is_rising else self._piece.low
-        return Chunk(rows, looked_at, self._token_at(end))
+        return Chunk(rows, scanned, self._token_at(end))
 
     async def _read_on(self, merge: ShardMerge[Item], limit: int) -> int:
         share = share_of(limit, len(self._piece.partitions))
         lacking = merge.lacking()
         answers = await asyncio.gather(*(self._query_one(number, share) for number in lacking))
-        looked_at = 0
+        scanned = 0
         for number, answer in zip(lacking, answers, strict=True):
             last: Item | None = answer.get("LastEvaluatedKey")
             if last is not None:
                 self._starts[number] = last
             upto = None if last is None else _ts_of(last)
             merge.feed(number, ((_ts_of(row), row) for row in answer["Items"]), upto)
-            looked_at += answer.get("ScannedCount", len(answer["Items"]))
-        return looked_at
+            scanned += answer.get("ScannedCount", len(answer["Items"]))
+        return scanned
 
     async def _query_one(self, number: int, limit: int) -> dict[str, Any]:
         piece = self._piece

@@ -85,7 +85,7 @@ class Rows:
         self._rows = [_row(ts) for ts in range(count)]
         self._filtered = filtered
         self._cut = cut
-        self.looked_at: list[int] = []
+        self.scanned: list[int] = []
 
     @contextlib.asynccontextmanager
     async def deadline(self) -> AsyncIterator[None]:
@@ -96,7 +96,7 @@ class Rows:
         start = request.get("ExclusiveStartKey")
         first = 0 if start is None else int(start["ts"]["N"]) + 1
         rows = self._rows[first : first + min(request["Limit"], self._cut)]
-        self.looked_at += [int(row["ts"]["N"]) for row in rows]
+        self.scanned += [int(row["ts"]["N"]) for row in rows]
         answer: dict[str, Any] = {
             "Items": [row for row in rows if int(row["ts"]["N"]) not in self._filtered],
             "ScannedCount": len(rows),
@@ -162,13 +162,13 @@ async def test_page_at_its_work_limit_is_short_and_the_next_one_continues(
     filtered: frozenset[int],
     unseen: frozenset[int],
     limit: int,
-    looked_at_max: int,
+    scanned_max: int,
     loaded_max: int,
 ) -> None:
     """The work limit shortens pages, but no row is skipped."""
     rows = Rows(61, filtered, 70)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paging, "LOOKED_AT_MAX", looked_at_max)
+        patch.setattr(paging, "SCANNED_MAX", scanned_max)
         patch.setattr(paging, "LOADED_MAX", loaded_max)
         patch.setattr(paging, "CHUNK_MIN", 1)
 
@@ -185,8 +185,8 @@ async def test_page_scans_at_most_the_scan_limit() -> None:
 
     page = await read_page(cast(Any, rows), CHAT, {}, _none, limit=50, start=None)
 
-    assert page == Page([], {"chatid": "c", "ts": paging.LOOKED_AT_MAX - 1})
-    assert len(rows.looked_at) == paging.LOOKED_AT_MAX
+    assert page == Page([], {"chatid": "c", "ts": paging.SCANNED_MAX - 1})
+    assert len(rows.scanned) == paging.SCANNED_MAX
 
 
 async def test_page_loads_at_most_the_load_limit() -> None:
