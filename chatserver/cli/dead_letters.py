@@ -108,7 +108,7 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
             client,
             settings.warm,
             shards=shards,
-            keeping=ItemRetention.by(settings.archive),
+            retention=ItemRetention.by(settings.archive),
             bodies=bodies,
         )
         async for backlog, letter in _iter_dead(hot):

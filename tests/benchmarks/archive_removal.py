@@ -41,7 +41,7 @@ from tests.integration.features.attachments.support import cold_settings
 from tests.integration.warm.support import FixedClock, settings_for
 from tests.support.servers.processes import free_port
 from workers.archive.archiver import Archiver
-from workers.archive.ttl_removals import RemovalCheck
+from workers.archive.ttl_removals import RemovalClassifier
 
 OUT = Path(__file__).parents[2] / "docs" / "performance" / "removal.json"
 COUNT: Final = 10_000
@@ -99,7 +99,7 @@ def make_messages(chat: ChatId) -> list[Message]:
 async def put(client: DynamoClient, warm: Warm, sent: list[Message], settings: Archive) -> None:
     """Write messages as the persist worker does."""
     clock = FixedClock(sent[0].ts / 1e6)
-    repository = MessageRepository(client, warm, clock, keeping=ItemRetention.by(settings))
+    repository = MessageRepository(client, warm, clock, retention=ItemRetention.by(settings))
     parts = [sent[n : n + 250] for n in range(0, len(sent), 250)]
     slots = asyncio.Semaphore(IN_FLIGHT)
 
@@ -131,9 +131,9 @@ async def measure(removal: str, endpoint: str, s3: str) -> dict[str, Any]:
             assert (await archiver.visit(chat)).moved == COUNT
         with metered(client, found, "looked at again"):
             assert (await archiver.visit(chat)).moved == 0
-        check = RemovalCheck(manifests, objects, clock)
+        classifier = RemovalClassifier(manifests, objects, clock)
         with metered(client, found, "removals judged"):
-            assert {await check.judge(each) for each in sent} == {"archived"}
+            assert {await classifier.classify(each) for each in sent} == {"archived"}
     return found
 
 

@@ -11,7 +11,7 @@
 Crash safety: before the transaction, nothing is archived, and an orphan record lists the object.
 After it, readers find the entries in the archive. Items that are still in the warm tier take
 precedence until they are removed. An item is removed only if it is unchanged since it was read. A
-concurrent change therefore stays in the warm tier, and `fold` merges it into the segment.
+concurrent change stays in the warm tier, and `merge_changes` merges it into the segment.
 
 With TTL removal (`archive.removal`), the archiver only copies items that have a `ttl`; DynamoDB
 removes them. If the item of an archived entry has no `ttl`, it contains changes: these are merged,
@@ -96,7 +96,7 @@ class Archiver:
         self._tracer = tracer()
         self._restored = restored
         self._users = users
-        self._keeping = ItemRetention.by(settings)
+        self._retention = ItemRetention.by(settings)
         self._manifests = manifests
         self._objects = objects
         self._archivable = archivable
@@ -116,10 +116,10 @@ class Archiver:
         """
         now_us = int(self._clock.time() * US)
         cutoff = now_us - self._settings.retention_s * US
-        is_by_ttl = self._keeping.is_by_ttl
+        is_by_ttl = self._retention.is_by_ttl
         if not is_by_ttl:
             for span in self._spans(await self._manifests.get_top(chat)):
-                await self._fold_late(chat, *span, is_by_ttl=False)
+                await self._merge_late(chat, *span, is_by_ttl=False)
         moved = 0
         while count := await self._take(chat, cutoff, is_by_ttl=is_by_ttl):
             moved += count
@@ -128,14 +128,14 @@ class Archiver:
         await self._manifests.record_due(chat, due)
         return ArchiveResult(moved, due, stuck)
 
-    async def fold(self, chat: ChatId) -> None:
+    async def merge_changes(self, chat: ChatId) -> None:
         """Merge changes to archived entries into their segments, and remove the changed items.
 
         For guarantees and errors, see `visit`. When this returns, no segment contains a text that
         was deleted in the warm tier before the call.
         """
         top = await self._manifests.get_top(chat)
-        await self._fold_late(chat, 0, top.ts, is_by_ttl=self._keeping.is_by_ttl)
+        await self._merge_late(chat, 0, top.ts, is_by_ttl=self._retention.is_by_ttl)
         await self._delete_orphans(chat)
 
     async def reencrypt(self, chat: ChatId) -> int:
@@ -165,8 +165,8 @@ class Archiver:
                 continue
             if held.is_ending or await self._restored.mark_ending(chat, held):
                 failpoint("restore.before_removal")
-                await self._fold_late(
-                    chat, held.first_ts, held.last_ts, is_by_ttl=self._keeping.is_by_ttl
+                await self._merge_late(
+                    chat, held.first_ts, held.last_ts, is_by_ttl=self._retention.is_by_ttl
                 )
                 failpoint("restore.after_removal")
                 await self._restored.drop(chat, held)
@@ -219,7 +219,7 @@ class Archiver:
             return False
         ttl = ttls[entry.seq]
         ends = ttl is not None and entry.expires_at is not None
-        return not ends and not self._keeping.is_soon(ttl, self._clock.time())
+        return not ends and not self._retention.is_soon(ttl, self._clock.time())
 
     async def _find_small(self, chat: ChatId, top: ArchiveTop) -> Segment | None:
         """Return the newest segment if it is small enough to get more entries."""
@@ -274,7 +274,7 @@ class Archiver:
             start = max(start, held.last_ts + 1)
         return [*spans, (start, top.ts)]
 
-    async def _fold_late(self, chat: ChatId, from_ts: int, to_ts: int, *, is_by_ttl: bool) -> None:
+    async def _merge_late(self, chat: ChatId, from_ts: int, to_ts: int, *, is_by_ttl: bool) -> None:
         """Merge changes into the segments in ``[from_ts, to_ts]``, and remove the changed items."""
         top = await self._manifests.get_top(chat)
         read = self._archivable.list_untimed if is_by_ttl else self._archivable.list_between
@@ -283,19 +283,19 @@ class Archiver:
             for row in rows:
                 mine = [entry for entry in late if row.first <= entry.seq <= row.last]
                 if mine:
-                    await self._fold_into(row, mine, top)
+                    await self._merge_into(row, mine, top)
             from_ts = late[-1].ts + 1
 
-    async def _fold_into(self, row: Segment, late: Sequence[Message], top: ArchiveTop) -> None:
+    async def _merge_into(self, row: Segment, late: Sequence[Message], top: ArchiveTop) -> None:
         entries = list(await self._objects.read(row))
-        folded = [archived_form(entry) for entry in apply_late_changes(entries, late)]
-        if folded != entries:
-            await self._write(folded, row, top, "rewritten")
+        merged = [archived_form(entry) for entry in apply_late_changes(entries, late)]
+        if merged != entries:
+            await self._write(merged, row, top, "rewritten")
         now_s = self._clock.time()
         kept = [held for held in top.restored if held.is_kept(now_s)]
         gone = [e for e in late if not any(held.first <= e.seq <= held.last for held in kept)]
         await self._archivable.remove(gone, DELETES_IN_FLIGHT_MAX)
-        failpoint("archive.after_fold")
+        failpoint("archive.after_merge")
 
     # writing
 

@@ -9,7 +9,7 @@ from chatserver.warm.messages.ttl_undo import RemovedItems
 from chatserver.warm.streams.checkpoints import StreamRows
 from workers.archive import LEASE_S
 from workers.archive.archiver import Archiver
-from workers.archive.ttl_removals import RemovalCheck, RemovalHandler
+from workers.archive.ttl_removals import RemovalClassifier, RemovalHandler
 
 
 class ArchiveContainer:
@@ -35,7 +35,7 @@ class ArchiveContainer:
     def removals(self) -> RemovalHandler:
         core = self._core
         return RemovalHandler(
-            RemovalCheck(core.manifests, core.segments, core.clock),
+            RemovalClassifier(core.manifests, core.segments, core.clock),
             core.manifests,
             core.archivable,
             RemovedItems(self._client, core.settings.warm, core.long_bodies),

@@ -47,7 +47,7 @@ class ExpirySweeper:
         async for page in removals.items.iter_over(self._container.clock.time()):
             for item in page:
                 try:
-                    found = await removals.judge.judge(decode_item(item))
+                    found = await removals.classifier.classify(decode_item(item))
                 except CorruptData as exc:
                     log.error("expiry.refused", error=exc.message)
                     continue

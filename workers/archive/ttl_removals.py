@@ -47,7 +47,7 @@ TRIES_MAX: Final = 4
 Found = Literal["expired", "archived", "missing"]
 
 
-class RemovalCheck:
+class RemovalClassifier:
     """Checks whether removed items may be absent from the warm tier."""
 
     def __init__(self, manifests: Manifests, objects: SegmentObjects, clock: Clock) -> None:
@@ -56,7 +56,7 @@ class RemovalCheck:
         self._clock = clock
         self._tops: collections.OrderedDict[str, int] = collections.OrderedDict()
 
-    async def judge(self, message: Message) -> Found:
+    async def classify(self, message: Message) -> Found:
         """Return whether a removed message has expired, is archived at its `rev`, or is missing.
 
         Raises:
@@ -111,7 +111,7 @@ class Gone(Protocol):
 class RemovalHandler:
     """Handles TTL removals. `settle_s` is the longest duration of a concurrent write."""
 
-    judge: RemovalCheck
+    classifier: RemovalClassifier
     manifests: Manifests
     archivable: ArchivableMessages
     items: RemovedItems
@@ -138,7 +138,7 @@ class RemovalHandler:
                 log.error("stream.refused", error=exc.message)
                 metrics.STREAM_REMOVALS.labels("refused").inc()
                 continue
-            found = await self.judge.judge(message)
+            found = await self.classifier.classify(message)
             if found == "missing":
                 if message.kind in AMENDING:
                     message = await self.items.load(item)  # its text changes another message

@@ -57,7 +57,7 @@ class ArchiveWorker:
         Raises:
             Unavailable: a store is unavailable, or the lease is lost; restart the worker.
         """
-        await self._fold_late()
+        await self._merge_late()
         await self._end_restored()
         moved, stuck_ts = 0, None
         if self._settings.retention_s:
@@ -83,14 +83,14 @@ class ArchiveWorker:
             log.info("archive.moved", entries=moved, partition=self._partition)
         return moved
 
-    async def _fold_late(self) -> None:
+    async def _merge_late(self) -> None:
         for late in await self._container.manifests.list_late():
             if self._container.hot.keys.partition_of(late.chat) != self._partition:
                 continue
             await self._keep_lease()
             is_settled = late.at_ms / 1000 < self._container.clock.time() - LATE_SETTLE_S
             with _refused_chat_skipped(late.chat):
-                await self._archiver.fold(late.chat)
+                await self._archiver.merge_changes(late.chat)
                 if self._settings.retention_s:
                     # Restored items may be newer than the archive's top
                     # (`workers.archive.ttl_removals`).

@@ -54,15 +54,15 @@ class BatchEffects:
     lost: list[tuple[int, list[Attachment]]]  # seq of a deleted message of the batch, its files
 
 
-def fold(works: Sequence[Work], together: int) -> BatchEffects:
+def coalesce(works: Sequence[Work], together: int) -> BatchEffects:
     """Apply the changes in `works`, sorted in commit order and written `together` at a time.
 
     Guarantees:
         The stored messages do not depend on how the backlog is divided into batches.
     """
-    folded = BatchEffects(list(works), {}, {}, [])
+    coalesced = BatchEffects(list(works), {}, {}, [])
     if not any(work.committed.target_ts for work in works):
-        return folded
+        return coalesced
     at = {Place(work.item.message.chat, work.item.message.ts): n for n, work in enumerate(works)}
     for number, work in enumerate(works):
         entry, committed = work.item.message, work.committed
@@ -73,22 +73,22 @@ def fold(works: Sequence[Work], together: int) -> BatchEffects:
         if index is not None and (
             entry.kind == "delete" or index // together == number // together
         ):
-            message = folded.works[index].item.message
+            message = coalesced.works[index].item.message
             changed = apply_entry(message, entry)
             if message.attachments and not changed.attachments:
-                folded.lost.append((message.seq, message.attachments))
-            _replace(folded.works, index, changed)
+                coalesced.lost.append((message.seq, message.attachments))
+            _replace(coalesced.works, index, changed)
         else:
-            folded.changes.setdefault(target, []).append(entry)
+            coalesced.changes.setdefault(target, []).append(entry)
         if committed.replaced_ts:
             replaced = Place(entry.chat, committed.replaced_ts)
             index = at.get(replaced)
             if index is not None:
-                edit = folded.works[index].item.message
-                _replace(folded.works, index, tombstone_of(edit, entry.seq))
+                edit = coalesced.works[index].item.message
+                _replace(coalesced.works, index, tombstone_of(edit, entry.seq))
             else:
-                folded.blanks[replaced] = entry.seq
-    return folded
+                coalesced.blanks[replaced] = entry.seq
+    return coalesced
 
 
 def _replace(works: list[Work], index: int, message: Message) -> None:

@@ -35,7 +35,7 @@ from chatserver.telemetry import metrics
 from chatserver.telemetry.tracing import Id, tracer
 from chatserver.warm.chats.member_state import Mark
 from chatserver.warm.messages.store import PersistItem
-from workers.persist.batch_effects import BatchEffects, Work, fold, tombstone_in_place_of
+from workers.persist.batch_effects import BatchEffects, Work, coalesce, tombstone_in_place_of
 from workers.persist.day_recorder import DayRecorder
 
 log = structlog.get_logger()
@@ -99,17 +99,17 @@ class Writer:
         """
         works = [work for piece in pieces for work in piece.works]
         await self._write_one("copies", lambda: self._keep_held(works))
-        folded = fold(works, WRITE_MAX)
+        coalesced = coalesce(works, WRITE_MAX)
         buried = {(piece.chat, ts) for piece in pieces for ts in piece.buried}
         by_chat = {piece.chat: piece for piece in pieces}
         try:
-            await self._list_directs(folded.works, buried)
-            await self._write_one("days", lambda: self._days.record(folded.works))
+            await self._list_directs(coalesced.works, buried)
+            await self._write_one("days", lambda: self._days.record(coalesced.works))
             async with asyncio.TaskGroup() as group:
-                written = group.create_task(self._write_works(folded.works, buried, by_chat))
-                self._write_references(group, folded)
+                written = group.create_task(self._write_works(coalesced.works, buried, by_chat))
+                self._write_references(group, coalesced)
                 self._write_marks(group, pieces)
-            await self._write_changes(folded)
+            await self._write_changes(coalesced)
         except* ChatError as failures:
             raise failures.exceptions[0] from None
         return written.result()
@@ -129,15 +129,17 @@ class Writer:
             kept = [each for each in entries if each.chat in held and has_text(each)]
             await self._container.holds.keep(kept)
 
-    async def _write_changes(self, folded: BatchEffects) -> None:
+    async def _write_changes(self, coalesced: BatchEffects) -> None:
         """Remove the bodies of replaced edits, then apply changes to earlier messages.
 
         If the process dies in between, loading the chat completes both.
         """
         changes = self._container.message_changes
-        blanks = [functools.partial(changes.blank, *at, rev) for at, rev in folded.blanks.items()]
+        blanks = [
+            functools.partial(changes.blank, *at, rev) for at, rev in coalesced.blanks.items()
+        ]
         applies = [
-            functools.partial(changes.apply, *at, made) for at, made in folded.changes.items()
+            functools.partial(changes.apply, *at, made) for at, made in coalesced.changes.items()
         ]
         for writes in (blanks, applies):
             async with asyncio.TaskGroup() as group:
@@ -165,13 +167,13 @@ class Writer:
         if not is_listed:
             await self._container.directory.list_direct(chat, user)
 
-    def _write_references(self, group: asyncio.TaskGroup, folded: BatchEffects) -> None:
+    def _write_references(self, group: asyncio.TaskGroup, coalesced: BatchEffects) -> None:
         """Record which files the batch's messages reference, and release those they lost."""
-        for work in folded.works:
+        for work in coalesced.works:
             if work.item.message.attachments:
                 keep = functools.partial(self._container.record_files, work.item.message)
                 group.create_task(self._write_one("files", keep))
-        for seq, files in folded.lost:
+        for seq, files in coalesced.lost:
             release = functools.partial(self._container.release_files, seq, files)
             group.create_task(self._write_one("files", release))
 

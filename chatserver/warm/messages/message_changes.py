@@ -26,7 +26,7 @@ from chatserver.warm.messages.chat_rows import ChatRows
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
 from chatserver.warm.messages.sharded_chats import ShardList
 from chatserver.warm.messages.store import PersistItem, decode_item, decode_items, encode_item
-from chatserver.warm.messages.ttl import FOR_EVER, ItemRetention
+from chatserver.warm.messages.ttl import NO_EXPIRY, ItemRetention
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
@@ -67,7 +67,7 @@ class MessageChanges:
         archived: Archived | None = None,
         holds: KeptVersions | None = None,
         shards: ShardList | None = None,
-        keeping: ItemRetention = FOR_EVER,
+        retention: ItemRetention = NO_EXPIRY,
         clock: Clock | None = None,
         bodies: Bodies | None = None,
         release_pin: ReleasePin | None = None,
@@ -79,7 +79,7 @@ class MessageChanges:
         """
         self._release_pin = release_pin
         self._holds = holds
-        self._keeping = keeping
+        self._retention = retention
         self._clock = clock or SystemClock()
         self._client = client
         self._archived = archived
@@ -140,7 +140,7 @@ class MessageChanges:
                 ":yes": {"BOOL": True},
                 ":mid": encoded[Field.MID],
                 ":rev": encoded[Field.REV],
-                ":old": {"N": str(self._keeping.latest_ttl_of_archived(self._clock.time()))},
+                ":old": {"N": str(self._retention.latest_ttl_of_archived(self._clock.time()))},
             },
         }
         return await write_conditionally(self._client, "put_item", request)
@@ -183,7 +183,7 @@ class MessageChanges:
                 if item is None:
                     await self._put_late(changed)
                 else:
-                    is_late = self._keeping.may_be_archived(item, self._clock.time())
+                    is_late = self._retention.may_be_archived(item, self._clock.time())
                     if (is_late or Field.RESTORED in item) and self._archived is not None:
                         # The archive segment contains this entry too and needs the change.
                         await self._archived.record_late(chat)

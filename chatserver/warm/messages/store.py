@@ -57,7 +57,7 @@ from chatserver.warm.messages.checksums import checksum_of
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
 from chatserver.warm.messages.seq_search import PROBES_MAX, TS_MAX, Place, Probe, SeqSearch
 from chatserver.warm.messages.sharded_chats import ShardList
-from chatserver.warm.messages.ttl import FOR_EVER, ItemRetention
+from chatserver.warm.messages.ttl import NO_EXPIRY, ItemRetention
 from chatserver.warm.schema.tables import MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
 
@@ -259,14 +259,14 @@ class MessageRepository:
         settings: Warm,
         clock: Clock | None = None,
         shards: ShardList | None = None,
-        keeping: ItemRetention = FOR_EVER,
+        retention: ItemRetention = NO_EXPIRY,
         bodies: Bodies | None = None,
     ) -> None:
         self._client = client
         self._bodies = bodies or NoBodies()
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._keeping = keeping
+        self._retention = retention
         self._table = MESSAGES.name_in(settings)
         self._rows = ChatRows(client, settings, self._clock, shards)
 
@@ -293,7 +293,7 @@ class MessageRepository:
         now_s = self._clock.time()
         encoded = {
             (item.message.chat, item.message.ts): encode_item(
-                item, self._keeping.removed_at(item.message.ts, now_s)
+                item, self._retention.removed_at(item.message.ts, now_s)
             )
             for item in items
         }

@@ -72,7 +72,7 @@ class ItemRetention:
         return ttl is not None and ttl <= now_s + 2 * self.margin_s
 
 
-FOR_EVER: Final = ItemRetention(0, 0, is_by_ttl=False)
+NO_EXPIRY: Final = ItemRetention(0, 0, is_by_ttl=False)
 
 
 def find_ttl(item: Item) -> int | None:

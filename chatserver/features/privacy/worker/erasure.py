@@ -216,7 +216,7 @@ class Erasure:
     async def _rewrite_chat(self, chat: ChatId) -> None:
         for left in reversed(range(REWRITE_TRIES_MAX)):
             try:
-                await self._container.get(ArchiveContainer).archiver.fold(chat)
+                await self._container.get(ArchiveContainer).archiver.merge_changes(chat)
                 return
             except Conflict as exc:  # the archive worker is processing it, too
                 if not left:

@@ -51,7 +51,7 @@ class TtlWorld:
         """Write entries as the persist worker does soon after they were sent."""
         warm = self.world.container.settings.warm
         clock = FixedClock(min(each.ts for each in messages) / 1e6)
-        repository = MessageRepository(self.world.client, warm, clock, keeping=RETENTION)
+        repository = MessageRepository(self.world.client, warm, clock, retention=RETENTION)
         await repository.put_batch([PersistItem(each, "bob") for each in messages], 20)
 
     async def visit(self) -> int:
@@ -111,7 +111,7 @@ async def ttl_world(aging: World) -> AsyncIterator[TtlWorld]:
         container.user_positions,
     )
     cold = container.message_changes._archived  # the archive reader of the message changes
-    changes = MessageChanges(client, warm, None, cold, keeping=RETENTION, clock=container.clock)
+    changes = MessageChanges(client, warm, None, cold, retention=RETENTION, clock=container.clock)
     removals = dataclasses.replace(
         container.get(ArchiveContainer).removals, settle_s=0.0, changes=changes
     )

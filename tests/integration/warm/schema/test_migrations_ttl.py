@@ -129,9 +129,9 @@ class ArchiveStub:
 async def test_change_removes_ttl_from_an_item_that_may_be_archived(tables: Tables) -> None:
     """TTL must not delete an unarchived change; young and expiring items keep their `ttl`."""
     clock, archive = FixedClock(NOW_S), ArchiveStub()
-    messages = MessageRepository(tables.client, tables.settings, clock, keeping=RETENTION)
+    messages = MessageRepository(tables.client, tables.settings, clock, retention=RETENTION)
     changes = MessageChanges(
-        tables.client, tables.settings, None, archive, keeping=RETENTION, clock=clock
+        tables.client, tables.settings, None, archive, retention=RETENTION, clock=clock
     )
     await messages.put_batch(batch(message(1), message(2, expires_at=ENDS), message(3)), 20)
     edit = message(9, kind="edit", body="other", target=1)
@@ -153,8 +153,8 @@ async def test_change_removes_ttl_from_an_item_that_may_be_archived(tables: Tabl
 async def test_tombstone_that_may_be_archived_is_not_revived(tables: Tables) -> None:
     """TTL has not deleted the item yet, and the archive ignores an item with an older `rev`."""
     clock = FixedClock(NOW_S)
-    messages = MessageRepository(tables.client, tables.settings, clock, keeping=RETENTION)
-    changes = MessageChanges(tables.client, tables.settings, keeping=RETENTION, clock=clock)
+    messages = MessageRepository(tables.client, tables.settings, clock, retention=RETENTION)
+    changes = MessageChanges(tables.client, tables.settings, retention=RETENTION, clock=clock)
     tombstones = [message(seq, body="", deleted=True, rev=seq) for seq in (2, 3)]
     await messages.put_batch(batch(*tombstones), 20)
 

@@ -120,7 +120,7 @@ async def test_changes_of_archived_messages_are_readable_at_once_and_written_to_
     await changes.apply(aging.chat, sent[6].ts, [edit])  # a retry
     at_once = await aging.walk_down()
     late = [each.chat for each in await aging.container.manifests.list_late()]
-    await aging.container.get(ArchiveContainer).archiver.fold(aging.chat)
+    await aging.container.get(ArchiveContainer).archiver.merge_changes(aging.chat)
 
     assert seqs(at_once) == seqs(before)
     assert (at_once[6].body, at_once[6].rev, at_once[7].deleted) == ("better", 51, True)
@@ -134,7 +134,7 @@ async def test_changes_of_archived_messages_are_readable_at_once_and_written_to_
     await aging.assert_only_segments()
 
 
-@pytest.mark.parametrize("step", [*STEPS[:4], "archive.before_discard", "archive.after_fold"])
+@pytest.mark.parametrize("step", [*STEPS[:4], "archive.before_discard", "archive.after_merge"])
 async def test_deletion_from_a_segment_that_crashed_is_completed_by_the_next_run(
     aging: World, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -145,9 +145,9 @@ async def test_deletion_from_a_segment_that_crashed_is_completed_by_the_next_run
     await aging.container.message_changes.apply(aging.chat, sent[4].ts, [delete_of(aging, 5, 11)])
 
     with at_step(monkeypatch, step, crash), pytest.raises(Crashed):
-        await aging.container.get(ArchiveContainer).archiver.fold(aging.chat)
+        await aging.container.get(ArchiveContainer).archiver.merge_changes(aging.chat)
     between = await aging.walk_down()
-    await aging.container.get(ArchiveContainer).archiver.fold(aging.chat)
+    await aging.container.get(ArchiveContainer).archiver.merge_changes(aging.chat)
 
     assert between[4].deleted
     assert b"text 5 " not in b"".join((await aging.objects()).values())
@@ -186,10 +186,10 @@ async def test_deleted_text_is_not_returned_while_its_segment_is_replaced(aging:
     await aging.visit()
     await aging.container.message_changes.apply(aging.chat, sent[4].ts, [delete_of(aging, 5, 11)])
 
-    async def fold() -> None:
-        await aging.container.get(ArchiveContainer).archiver.fold(aging.chat)
+    async def merge_changes() -> None:
+        await aging.container.get(ArchiveContainer).archiver.merge_changes(aging.chat)
 
-    reader = aging.reader(Interrupted(aging, fold, before="read"))
+    reader = aging.reader(Interrupted(aging, merge_changes, before="read"))
     page = await reader.read_run(aging.chat, 11, None, 10, None)
 
     assert await aging.warm_seqs() == []

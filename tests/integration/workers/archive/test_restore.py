@@ -124,7 +124,7 @@ async def test_restored_range_is_readable_by_history_and_all_queries(aging: Worl
 
     await restore(aging, 4, 9)
     await archiver_of(aging, aging.container.clock).visit(aging.chat)
-    await aging.container.get(ArchiveContainer).archiver.fold(aging.chat)
+    await aging.container.get(ArchiveContainer).archiver.merge_changes(aging.chat)
     is_over = await aging.container.get(ArchiveContainer).archiver.end_restored(aging.chat)
 
     queries = queries_of(aging.container)
@@ -208,7 +208,7 @@ async def test_changes_of_restored_messages_are_written_to_their_segment(aging: 
     await changes.apply(aging.chat, sent[2].ts, [edit_of(aging, 9, "newer")])
     seen = await aging.walk_down(5)
     noted = [each.chat for each in await aging.container.manifests.list_late()]
-    await aging.container.get(ArchiveContainer).archiver.fold(aging.chat)
+    await aging.container.get(ArchiveContainer).archiver.merge_changes(aging.chat)
 
     assert [seen[n].body for n in (2, 3, 4)] == ["newer", "", "before that"]
     assert aging.chat in noted
@@ -223,7 +223,7 @@ async def test_changes_of_restored_messages_are_written_to_their_segment(aging: 
 
 
 @pytest.mark.parametrize(
-    "step", ["restore.before_removal", "archive.after_fold", "restore.after_removal"]
+    "step", ["restore.before_removal", "archive.after_merge", "restore.after_removal"]
 )
 async def test_removal_of_a_range_that_crashed_is_completed_by_the_next_run(
     aging: World, monkeypatch: pytest.MonkeyPatch, step: str
@@ -313,7 +313,7 @@ async def test_change_archived_during_a_restore_is_not_undone(
             top = dataclasses.replace(
                 await aging.container.manifests.get_top(aging.chat), restored=()
             )
-            await aging.container.get(ArchiveContainer).archiver._fold_into(row, late, top)
+            await aging.container.get(ArchiveContainer).archiver._merge_into(row, late, top)
             assert 3 not in await aging.warm_seqs()
         return await put_back(item, until)
 

@@ -75,7 +75,7 @@ async def test_change_of_an_archived_item_before_its_deletion_is_written_to_the_
     await ttl_world.change("delete", sent[7], 41)
     await ttl_world.change("edit", sent[2], 42, "better")
     changed = await ttl_world.items()
-    await ttl_world.archiver.fold(world.chat)
+    await ttl_world.archiver.merge_changes(world.chat)
 
     assert await ttl_world.is_recorded_late()
     assert ["ttl" in changed[seq] for seq in (3, 8, 9)] == [False, False, True]
@@ -99,7 +99,7 @@ async def test_item_without_ttl_is_removed_by_the_worker_after_a_crash(
         await ttl_world.visit()
     assert len(await world.warm_seqs()) == 20
     assert await ttl_world.is_recorded_late()
-    await ttl_world.archiver.fold(world.chat)
+    await ttl_world.archiver.merge_changes(world.chat)
 
     assert await world.warm_seqs() == list(range(1, 11))
     assert encoded(await world.walk_up()) == encoded(sent)
@@ -143,7 +143,7 @@ async def test_deletion_of_archived_and_expired_items_needs_no_restore(ttl_world
     await ttl_world.change("edit", sent[1], 6, "better")
     await ttl_world.put(over)
     assert await ttl_world.visit() == 6
-    await ttl_world.archiver.fold(world.chat)
+    await ttl_world.archiver.merge_changes(world.chat)
     removed = list((await ttl_world.items()).values())
     before = {found: get_removal_count(found) for found in ("archived", "expired", "returned")}
     await ttl_world.delete_by_ttl(*(await ttl_world.items()))
@@ -190,7 +190,7 @@ async def test_deleted_item_with_an_unarchived_change_is_restored_and_archived(
     await ttl_world.put(*sent)
     await ttl_world.visit()
     longer = ItemRetention(10**9, 0, is_by_ttl=True)
-    changes = MessageChanges(world.client, world.container.settings.warm, keeping=longer)
+    changes = MessageChanges(world.client, world.container.settings.warm, retention=longer)
     other = dataclasses.replace(ttl_world, changes=changes)
     await other.change("edit", sent[1], 6, "better")
     removed = await ttl_world.delete_by_ttl(2)
@@ -199,7 +199,7 @@ async def test_deleted_item_with_an_unarchived_change_is_restored_and_archived(
 
     await ttl_world.removals.handle(removed)
     seen = await world.walk_up()
-    await ttl_world.archiver.fold(world.chat)
+    await ttl_world.archiver.merge_changes(world.chat)
 
     assert (seen[1].body, seen[1].reactions) == ("better", {"alice": "+"})
     assert 2 not in await world.warm_seqs()
@@ -276,7 +276,7 @@ async def test_deleted_item_with_a_lost_segment_object_is_restored(ttl_world: Tt
                 each.name: getattr(ttl_world.removals, each.name)
                 for each in dataclasses.fields(RemovalHandler)
             },
-            "judge": ttl_removals.RemovalCheck(
+            "classifier": ttl_removals.RemovalClassifier(
                 world.container.manifests, ttl_world.archiver._objects, world.container.clock
             ),
         }

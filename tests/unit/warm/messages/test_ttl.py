@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from chatserver.config import Archive
 from chatserver.warm.messages.store import PersistItem, encode_item
-from chatserver.warm.messages.ttl import FOR_EVER, ItemRetention, find_ttl
+from chatserver.warm.messages.ttl import NO_EXPIRY, ItemRetention, find_ttl
 from tests.integration.warm.support import START_TS, message
 
 SENT_S = START_TS // 1_000_000 + 1
@@ -21,7 +21,7 @@ def test_item_expires_after_retention_and_archiving_time() -> None:
     nothing_moves = ItemRetention.by(Archive(removal="ttl"))
 
     assert RETENTION.removed_at(message(1).ts, SENT_S) == SENT_S + 32 * DAY_S
-    for retention in (by_worker, nothing_moves, FOR_EVER):
+    for retention in (by_worker, nothing_moves, NO_EXPIRY):
         assert retention.removed_at(message(1).ts, SENT_S) is None
 
 

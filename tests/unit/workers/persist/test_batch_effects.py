@@ -10,7 +10,7 @@ from chatserver.hot.chats.backlog import CommittedMessage
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm.messages.store import PersistItem
-from workers.persist.batch_effects import Place, Work, fold, tombstone_in_place_of
+from workers.persist.batch_effects import Place, Work, coalesce, tombstone_in_place_of
 
 
 def work(seq: int, kind: str = "text", target: int = 0, replaced: int = 0, chat: str = "c") -> Work:
@@ -35,38 +35,42 @@ def test_fold_without_changes_returns_the_same_works() -> None:
     """Messages without changes are not modified."""
     works = [work(1), work(2), work(3, chat="d")]
 
-    assert fold(works, 25).works == works
+    assert coalesce(works, 25).works == works
 
 
 def test_fold_changes_messages_of_the_same_batch() -> None:
     """Messages are written once, with their changes applied."""
-    folded = fold([work(1), work(2, "edit", 1), work(3, "edit", 1, replaced=2), work(4)], 25)
+    coalesced = coalesce([work(1), work(2, "edit", 1), work(3, "edit", 1, replaced=2), work(4)], 25)
 
-    assert bodies(folded.works) == ["text 3", "", "text 3", "text 4"]
-    assert folded.works[1].item.message.deleted
-    assert (folded.changes, folded.blanks) == ({}, {})
+    assert bodies(coalesced.works) == ["text 3", "", "text 3", "text 4"]
+    assert coalesced.works[1].item.message.deleted
+    assert (coalesced.changes, coalesced.blanks) == ({}, {})
 
 
 def test_fold_collects_changes_of_earlier_messages() -> None:
     """Changes are ordered by message; replaced and deleted edits are blanked."""
-    folded = fold(
+    coalesced = coalesce(
         [work(7, "edit", 1, replaced=5), work(8, "reaction", 2), work(9, "delete", 1, 7)], 25
     )
 
-    changes = {place: [entry.seq for entry in entries] for place, entries in folded.changes.items()}
+    changes = {
+        place: [entry.seq for entry in entries] for place, entries in coalesced.changes.items()
+    }
     assert changes == {Place("c", 1001): [7, 9], Place("c", 1002): [8]}
-    assert folded.blanks == {Place("c", 1005): 7}
-    assert bodies(folded.works) == ["", "text 8", "text 9"]
+    assert coalesced.blanks == {Place("c", 1005): 7}
+    assert bodies(coalesced.works) == ["", "text 8", "text 9"]
 
 
 def test_fold_applies_changes_of_an_earlier_write_afterwards() -> None:
     """Redis can lose them in between; a text that is deleted or replaced is not written at all."""
     first_works = [work(1), work(2), work(3, "edit", 1), work(4, "edit", 1, replaced=3)]
-    folded = fold([*first_works, work(5, "delete", 2), work(6, "reaction", 1)], 3)
+    coalesced = coalesce([*first_works, work(5, "delete", 2), work(6, "reaction", 1)], 3)
 
-    assert bodies(folded.works) == ["text 3", "", "", "text 4", "text 5", "text 6"]
-    changes = {place: [entry.seq for entry in entries] for place, entries in folded.changes.items()}
-    assert (changes, folded.blanks) == ({Place("c", 1001): [4, 6]}, {})
+    assert bodies(coalesced.works) == ["text 3", "", "", "text 4", "text 5", "text 6"]
+    changes = {
+        place: [entry.seq for entry in entries] for place, entries in coalesced.changes.items()
+    }
+    assert (changes, coalesced.blanks) == ({Place("c", 1001): [4, 6]}, {})
 
 
 def test_fold_returns_the_files_of_deleted_messages() -> None:
@@ -80,17 +84,17 @@ def test_fold_returns_the_files_of_deleted_messages() -> None:
         for each in (sent, kept)
     ]
 
-    folded = fold([*works, work(3, "delete", 1), work(4, "edit", 2)], 25)
+    coalesced = coalesce([*works, work(3, "delete", 1), work(4, "edit", 2)], 25)
 
-    assert folded.lost == [(1, files)]
-    assert [each.item.message.attachments for each in folded.works] == [[], files, [], []]
+    assert coalesced.lost == [(1, files)]
+    assert [each.item.message.attachments for each in coalesced.works] == [[], files, [], []]
 
 
 def test_fold_distinguishes_chats() -> None:
     """Two chats may have messages at the same time."""
-    folded = fold([work(1), work(1, chat="d"), work(2, "delete", 1, chat="d")], 25)
+    coalesced = coalesce([work(1), work(1, chat="d"), work(2, "delete", 1, chat="d")], 25)
 
-    assert bodies(folded.works) == ["text 1", "", "text 2"]
+    assert bodies(coalesced.works) == ["text 1", "", "text 2"]
 
 
 @pytest.mark.parametrize(
