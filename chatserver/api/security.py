@@ -270,7 +270,7 @@ def dependencies(users: UserLoader, slots: FairSemaphore) -> dict[str, Provide]:
             raise BadRequest(f"{CHAT_AS}: must be the id of the user to act as")
         is_send = request.route_handler.opt.get("limit") == "sends"
         async with contextlib.nullcontext() if is_send else slots.hold(principal.user):
-            await users.ensure_loaded(principal.user, is_vouched=principal.kind == "user")
+            await users.ensure_loaded(principal.user, can_create=principal.kind == "user")
             yield principal.user
 
     return {"principal": Provide(provide_principal), "actor": Provide(provide_actor)}

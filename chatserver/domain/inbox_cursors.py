@@ -15,7 +15,7 @@ class Coverage(enum.Enum):
     RESET = "reset"  # another epoch, or ahead of the server: the cursor is invalid here
 
 
-def judge_cursor(
+def compare_cursor(
     epoch: Epoch, seq: Seq, *, inbox_epoch: Epoch, inbox_first: Seq, inbox_head: Seq
 ) -> Coverage:
     """Compare a client's ``(epoch, seq)`` with an inbox that holds ``[inbox_first, inbox_head]``.

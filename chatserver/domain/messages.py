@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from chatserver.domain.ids import ChatId, Epoch, Mid, Ref, Seq, Ts, UserId
-from chatserver.domain.moderation import is_blocked_gate, is_ended_gate
+from chatserver.domain.moderation import is_chat_blocked, is_session_ended
 from chatserver.errors import ChatError
 
 
@@ -40,37 +40,37 @@ class Audience:
     sender_packed: dict[UserId, bytes]
     prefix_of: dict[UserId, bytes]  # sender → receiver prefix of the message in a direct chat
     # Seqs above which it became large (positive) or small (negative), while not delivered to all.
-    turns: tuple[int, ...] = ()
+    transitions: tuple[int, ...] = ()
     retention_s: int = 0  # lifetime of its messages; 0: forever
     picture: str = ""  # of a group: id of a file
 
     @property
     def is_blocked(self) -> bool:
         """True for a direct chat whose users may not write to each other."""
-        return is_blocked_gate(self.gate)
+        return is_chat_blocked(self.gate)
 
     @property
     def is_ended(self) -> bool:
         """True for a companion session that has ended and is read-only."""
-        return is_ended_gate(self.gate)
+        return is_session_ended(self.gate)
 
     @property
     def is_in_transition(self) -> bool:
         """True while members have yet to be notified that the chat became large or small."""
-        return any(abs(turn) > self.done for turn in self.turns)
+        return any(abs(seq) > self.done for seq in self.transitions)
 
     def inbox_spans(self, after: Seq, upto: Seq) -> list[tuple[Seq, Seq]]:
         """Return the seq ranges ``(from, to]`` within ``(after, upto]`` that belong in inboxes."""
-        if not self.turns:
+        if not self.transitions:
             return [] if self.is_large or upto <= after else [(after, upto)]
         spans: list[tuple[Seq, Seq]] = []
-        start, turns = after, [turn for turn in self.turns if abs(turn) > after]
-        is_large = turns[0] < 0 if turns else self.is_large
-        for turn in [*turns, upto if self.is_large else -upto]:
-            end = Seq(min(abs(turn), upto))
+        start, later = after, [seq for seq in self.transitions if abs(seq) > after]
+        is_large = later[0] < 0 if later else self.is_large
+        for transition in [*later, upto if self.is_large else -upto]:
+            end = Seq(min(abs(transition), upto))
             if not is_large and end > start:
                 spans.append((start, end))
-            start, is_large = max(start, end), turn > 0
+            start, is_large = max(start, end), transition > 0
         return spans
 
 

@@ -78,7 +78,7 @@ def parse_standing(value: bytes) -> MemberStatus:
     return MemberStatus(role, int(joined or 1), int(mute[:-1]) if mute else None)
 
 
-def format_strictness(
+def format_write_policy(
     slow_s: int, retention_s: int = 0, *, is_blocked: bool, is_ended: bool = False
 ) -> str:
     """Return the write policy suffix of a chat's `gate`."""
@@ -90,12 +90,12 @@ def format_strictness(
     return f"{retention}:s{slow_s}" if slow_s else retention
 
 
-def is_blocked_gate(gate: str) -> bool:
+def is_chat_blocked(gate: str) -> bool:
     """Return whether the two users of a chat with this `gate` may not write to each other."""
     return gate.removesuffix(":p").endswith(":b")
 
 
-def is_ended_gate(gate: str) -> bool:
+def is_session_ended(gate: str) -> bool:
     """Return whether a `gate` belongs to a companion session that has ended."""
     return gate.removesuffix(":p").endswith(":e")
 

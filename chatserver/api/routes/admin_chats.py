@@ -69,7 +69,7 @@ def admin_chats_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 async def _system_user(container: StorageContainer) -> UserId:
     user = SYSTEM_USER
-    await container.user_loader.ensure_loaded(user, is_vouched=True)
+    await container.user_loader.ensure_loaded(user, can_create=True)
     return user
 
 

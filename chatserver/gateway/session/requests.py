@@ -13,7 +13,7 @@ import msgspec
 from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.access.caller import CALLER
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
-from chatserver.domain.inbox_cursors import Coverage, judge_cursor
+from chatserver.domain.inbox_cursors import Coverage, compare_cursor
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import BadRequest
 from chatserver.protocol import codec, frames
@@ -153,7 +153,7 @@ class Requests:
     async def _sync(self, user: UserId, frame: frames.Sync) -> Answer:
         (state,) = await self._container.presence.announce([user])
         after = Seq(frame.cursor.seq)
-        coverage = judge_cursor(
+        coverage = compare_cursor(
             Epoch(frame.cursor.epoch),
             after,
             inbox_epoch=state.epoch,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chatserver import config
 from chatserver.domain.ids import Epoch, Seq, SessionId, UserId
-from chatserver.domain.inbox_cursors import Coverage, judge_cursor
+from chatserver.domain.inbox_cursors import Coverage, compare_cursor
 from chatserver.domain.inboxes import InboxState
 from chatserver.domain.membership import GROUP_MEMBERS_MAX
 from chatserver.domain.page_limits import ITEMS_MAX
@@ -44,7 +44,7 @@ def find_start(cursor: frames.Cursor | None, state: InboxState) -> tuple[Coverag
     """Return `(coverage, seq)`: whether the cursor is still valid, and the start position."""
     if cursor is None:
         return Coverage.CURRENT, state.head
-    coverage = judge_cursor(
+    coverage = compare_cursor(
         Epoch(cursor.epoch),
         Seq(cursor.seq),
         inbox_epoch=state.epoch,

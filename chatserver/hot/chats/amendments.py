@@ -67,7 +67,7 @@ class Amendments:
                 "revs": keys.revs(chat),
                 "backlog": keys.backlog(partition),
                 "checkpoint": keys.checkpoint(partition),
-                "asides": keys.asides(chat),
+                "asides": keys.unread_exclusions(chat),
                 "undelivered": keys.undelivered(partition),
                 "refs_odd": keys.refs_odd(chat),
             },

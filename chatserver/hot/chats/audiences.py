@@ -12,14 +12,14 @@ from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.messages import Audience, generation_phase
 from chatserver.domain.moderation import (
-    is_blocked_gate,
-    is_ended_gate,
+    is_chat_blocked,
+    is_session_ended,
     parse_standing,
     retention_s_of,
     slow_s_of,
 )
 from chatserver.errors import NotFound, Unavailable
-from chatserver.hot.chats.membership_notices import MembershipNotice, parse_turns
+from chatserver.hot.chats.membership_notices import MembershipNotice, parse_notices
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.keys import Keys
 from chatserver.hot.redis.packed_call import pack
@@ -68,7 +68,7 @@ def make_audience(
     receiver_of: dict[UserId, UserId] = {}
     if kind == "direct" and len(names) == 2:
         receiver_of = {names[0]: names[1], names[1]: names[0]}
-    if is_blocked_gate(gate) or is_ended_gate(gate):
+    if is_chat_blocked(gate) or is_session_ended(gate):
         looked_up.update(joined)
     chat_keys = [
         keys.chat(chat),
@@ -93,7 +93,7 @@ def make_audience(
         done=Seq(int(head.get(b"done", 0))),
         receiver_of=receiver_of,
         is_large=is_large,
-        turns=tuple(int(turn) for turn in head.get(b"turns", b"").split(b",") if turn),
+        transitions=tuple(int(seq) for seq in head.get(b"turns", b"").split(b",") if seq),
         inline_users=inline_users,
         gate=gate,
         retention_s=retention_s_of(gate),
@@ -208,7 +208,7 @@ class Audiences:
                 *([] if notices is None else [("HGETALL", keys.turnover(chat))]),
             )
             if notices is not None:
-                notices[:] = parse_turns(reply[2])
+                notices[:] = parse_notices(reply[2])
             head = {n: v for n, v in zip(_HEAD, reply[0], strict=True) if v is not None}
             if head.get(b"gate", b"").startswith(f"{epoch}:".encode()):
                 if is_light and not _is_large(head):

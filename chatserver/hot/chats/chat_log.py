@@ -74,7 +74,7 @@ class ChatLog:
             return None
         return Ts(max(int(ts), int(seconds) * 1_000_000 + int(micros)))
 
-    async def count_asides(
+    async def count_unread_exclusions(
         self, chat: ChatId, after: Seq, now_s: float, hidden: Collection[int] = frozenset()
     ) -> int:
         """Return the number of entries above `after` that do not count as unread for a reader.
@@ -82,7 +82,7 @@ class ChatLog:
         `hidden` has the messages that the reader deleted for themselves. Redis records only the
         newest 500 entries that never count, and the newest 500 messages that expired by `now_s`.
         """
-        key = self._hot.keys.asides(chat)
+        key = self._hot.keys.unread_exclusions(chat)
         found, expired = await asyncio.gather(
             self._hot.call("ZCOUNT", key, f"({after}", "+inf"),
             self._expiring.list_expired(chat, now_s),

@@ -56,7 +56,7 @@ class Eviction:
                     "log": keys.log(chat),
                     "over": keys.over(chat),
                     "revs": keys.revs(chat),
-                    "asides": keys.asides(chat),
+                    "asides": keys.unread_exclusions(chat),
                     "expiring": keys.expiring(chat),
                     "turnover": keys.turnover(chat),
                     "chat_id": chat,

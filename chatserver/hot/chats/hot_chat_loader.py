@@ -66,7 +66,7 @@ class HotChatLoader:
         history: str = "joined",
         epoch: Epoch | None = None,
         large: int = 0,
-        strictness: str = "",
+        write_policy: str = "",
         muted: Mapping[UserId, int] | None = None,
         changes: Sequence[MembershipChange] = (),
         places: Mapping[int, int] | None = None,
@@ -79,7 +79,7 @@ class HotChatLoader:
         - `epoch` is the epoch in which the data was read. After an epoch change, the data may lack
           a change that Redis had (promise P7).
         - `large` is the version since which the chat is large, or 0.
-        - `strictness` is the write policy; it follows the version in the `gate` field.
+        - `write_policy` is the write policy; it follows the version in the `gate` field.
         - `muted` maps muted users to the end of the mute (`chatserver.domain.moderation`).
         - `changes` are not in Redis yet and are applied with the load.
         - `places` maps the version of each other change to the seq of its first entry.
@@ -103,7 +103,7 @@ class HotChatLoader:
             keys.log(chat),
             keys.over(chat),
             keys.revs(chat),
-            keys.asides(chat),
+            keys.unread_exclusions(chat),
             keys.epoch(partition),
             keys.refs_even(chat),
             keys.refs_odd(chat),
@@ -112,7 +112,7 @@ class HotChatLoader:
         args: list[Value] = [
             present,
             *head,
-            f"{version}{strictness}",
+            f"{version}{write_policy}",
             kind,
             name or "",
             history,

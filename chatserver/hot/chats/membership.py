@@ -64,7 +64,7 @@ def change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
             "undelivered": keys.undelivered(partition),
             "turnover": keys.turnover(chat),
             "refs_even": keys.refs_even(chat),
-            "asides": keys.asides(chat),
+            "asides": keys.unread_exclusions(chat),
             "refs_odd": keys.refs_odd(chat),
         },
         {
@@ -186,7 +186,7 @@ class HotMembership:
         )
         return None if code == _CLOSED else Seq(int(place[0]) if place else 0)
 
-    async def restrict(self, chat: ChatId, version: int, strictness: str) -> bool:
+    async def restrict(self, chat: ChatId, version: int, write_policy: str) -> bool:
         """Set the chat's write policy as of `version`; return False if the chat is not loaded.
 
         Guarantees:
@@ -197,15 +197,15 @@ class HotMembership:
         reply = await self._hot.run(
             load_script("set_write_policy"),
             {"chat": self._keys.chat(chat)},
-            {"epoch": self._hot.epoch_of(partition), "version": version, "strict": strictness},
+            {"epoch": self._hot.epoch_of(partition), "version": version, "strict": write_policy},
         )
         return int(reply) != _CLOSED
 
-    async def forget_turnover(self, chat: ChatId, turns: Sequence[MembershipNotice]) -> None:
+    async def delete_notices(self, chat: ChatId, notices: Sequence[MembershipNotice]) -> None:
         """Delete notices that were delivered."""
-        if turns:
+        if notices:
             key = self._keys.turnover(chat)
-            await self._hot.call("HDEL", key, *(turn.field for turn in turns))
+            await self._hot.call("HDEL", key, *(notice.field for notice in notices))
 
     async def find_head(self, chat: ChatId, users: Sequence[UserId] = ()) -> ChangedChatHead | None:
         """Return a chat's head and last changes, and the joined seqs of the members among `users`.

@@ -31,17 +31,17 @@ class MembershipNotice(NamedTuple):
     is_large: bool
 
 
-def parse_turns(reply: Sequence[bytes]) -> list[MembershipNotice]:
+def parse_notices(reply: Sequence[bytes]) -> list[MembershipNotice]:
     """Parse the pending notices of a chat, in the order of the changes.
 
     Within one change, joins and leaves come before the large-chat transition.
     """
     pairs = zip(reply[::2], reply[1::2], strict=True)
-    turns = [_parse_turn(field.decode(), value.decode()) for field, value in pairs]
-    return sorted(turns, key=lambda turn: (turn.version, turn.user is None))
+    notices = [_parse_notice(field.decode(), value.decode()) for field, value in pairs]
+    return sorted(notices, key=lambda notice: (notice.version, notice.user is None))
 
 
-def _parse_turn(field: str, value: str) -> MembershipNotice:
+def _parse_notice(field: str, value: str) -> MembershipNotice:
     version, _, name = field.partition(":")
     way, seq, after, large = (*value.split(":"), "0", "0")[:4]
     user = None if name == EVERYBODY else UserId(name)

@@ -220,7 +220,7 @@ class Keys:
     def expiring(self, chat: ChatId) -> str:
         return f"{{p{self.partition_of(chat)}}}:expiring:{chat}"
 
-    def asides(self, chat: ChatId) -> str:
+    def unread_exclusions(self, chat: ChatId) -> str:
         return f"{{p{self.partition_of(chat)}}}:asides:{chat}"
 
     def watchers(self, chat: ChatId) -> str:

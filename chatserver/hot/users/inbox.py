@@ -333,7 +333,9 @@ class Inboxes:
         epoch = self._hot.epoch_of(self._keys.partition_of(user))
         return bool(known == epoch.encode())
 
-    async def open_box(self, user: UserId, chats: Sequence[ListedChat], epoch: Epoch) -> None:
+    async def open_user_state(
+        self, user: UserId, chats: Sequence[ListedChat], epoch: Epoch
+    ) -> None:
         """Write the user's chats from the `directory` table to Redis, once per epoch.
 
         Raises:

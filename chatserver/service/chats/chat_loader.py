@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import DIRECT_PREFIX, ChatId, UserId
-from chatserver.domain.moderation import format_strictness
+from chatserver.domain.moderation import format_write_policy
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
 from chatserver.service.history.newest_messages import NewestMessages
@@ -93,7 +93,7 @@ class ChatLoader:
             history=record.history,
             epoch=epoch,
             large=record.large,
-            strictness=format_strictness(
+            write_policy=format_write_policy(
                 record.slow_s,
                 record.retention_s,
                 is_blocked=bool(record.blockers),

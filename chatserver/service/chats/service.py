@@ -246,8 +246,10 @@ class Chats:
         hidden = (await self._views.list_hidden(user, [chat])) if self._views else {}
         if chat in hidden:
             read = Seq(max(read, hidden[chat].upto))
-        asides = await self._log.count_asides(chat, read, self._clock.time(), hidden.get(chat, ()))
-        return max(0, top - read - asides)
+        excluded = await self._log.count_unread_exclusions(
+            chat, read, self._clock.time(), hidden.get(chat, ())
+        )
+        return max(0, top - read - excluded)
 
     async def _find_last(self, user: UserId, audience: Audience, top: Seq) -> frames.Message | None:
         """Return the newest message that the user can see; None if no recent message is visible."""

@@ -47,22 +47,22 @@ class UserLoader:
         self._clock = clock
         self._restore_revoked = restore_revoked
 
-    async def ensure_loaded(self, user: UserId, *, is_vouched: bool) -> None:
+    async def ensure_loaded(self, user: UserId, *, can_create: bool) -> None:
         """Load the user state if necessary; raise if the user does not exist.
 
-        `is_vouched`: a valid token names the user, so the user is created if missing.
+        `can_create`: create the user if missing; the caller has verified a token or API key.
 
         Guarantees:
             Idempotent.
             Cost: one Redis call for a loaded user.
 
         Raises:
-            NotFound: the user does not exist, and `is_vouched` is False.
+            NotFound: the user does not exist, and `can_create` is False.
             Unavailable: Redis or DynamoDB does not respond.
         """
         if await self._inboxes.is_known(user):
             return
-        if not is_vouched:
+        if not can_create:
             await self._directory.get_user(user)
         await self.load_user(user)
 
@@ -89,7 +89,7 @@ class UserLoader:
         await self._blocks.open_blocks(user, {UserId(other) for other in restrictions.blocks})
         hidden = {ChatId(chat.chat): member.hidden for chat, member in memberships if member.hidden}
         await self._hidden.open_hidden(user, hidden)
-        await self._inboxes.open_box(user, [_list_chat(each) for each in memberships], epoch)
+        await self._inboxes.open_user_state(user, [_list_chat(each) for each in memberships], epoch)
 
     async def _read(self, record: User) -> tuple[list[Membership], Restrictions]:
         listing = self._directory.list_all_memberships(record.user, COMPANION_CHATS_MAX)

@@ -19,7 +19,7 @@ from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.inboxes import Delivery, Place
 from chatserver.domain.membership_changes import ChangedChatHead, MembershipChange
 from chatserver.domain.messages import Audience
-from chatserver.domain.moderation import format_strictness
+from chatserver.domain.moderation import format_write_policy
 from chatserver.errors import ChatError, NotFound, Unavailable
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.audiences import Audiences
@@ -169,14 +169,14 @@ class MembershipPropagation:
             Unavailable: Redis does not respond, or the chat cannot be loaded.
         """
         chat = ChatId(record.chat)
-        strictness = format_strictness(
+        write_policy = format_write_policy(
             record.slow_s,
             record.retention_s,
             is_blocked=bool(record.blockers),
             is_ended=record.ended_ms is not None,
         )
         for _ in range(LOADS_MAX):
-            if await self._hot_membership.restrict(chat, record.version, strictness):
+            if await self._hot_membership.restrict(chat, record.version, write_policy):
                 return
             await self._load_chat(chat)
         raise _not_loaded(chat)
@@ -236,7 +236,7 @@ class MembershipPropagation:
             await self._deliver_notices(audience, notices, record)
             await self._deliver_upto(audience, audience.top)
             # Before the fan-out is marked as done: later, notices must not be sent again.
-            await self._hot_membership.forget_turnover(chat, notices)
+            await self._hot_membership.delete_notices(chat, notices)
             await self._settle(audience)
             if not audience.is_in_transition:
                 break
@@ -290,7 +290,7 @@ class MembershipPropagation:
     async def _deliver_leave(
         self, audience: Audience, notice: MembershipNotice, user: UserId
     ) -> None:
-        if not notice.is_large and not audience.turns:
+        if not notice.is_large and not audience.transitions:
             await self._deliver_ranges(audience, [(user, notice.after, notice.seq)])
             return
         # While the chat was large, its entries were not delivered through inboxes.

@@ -251,7 +251,9 @@ async def use_inboxes(
     await inboxes.append_marks(users, chat, b"event", users[1], 2)
     await inboxes.mark(users[1], chat, Seq(1), Seq(1))
     own_epoch = hot.epoch_of(hot.keys.partition_of(users[0]))
-    await inboxes.open_box(users[0], [ListedChat(chat, Seq(0), Seq(0), Seq(0), 1)], own_epoch)
+    await inboxes.open_user_state(
+        users[0], [ListedChat(chat, Seq(0), Seq(0), Seq(0), 1)], own_epoch
+    )
     news = [(user, Seq(1), "!", b"event") for user in users]
     await inboxes.turn(chat, 2, news, is_large=True, epoch=epoch)
     await inboxes.turn(chat, 3, news, is_large=False, epoch=epoch)
@@ -286,7 +288,7 @@ async def use_membership(
     assert await membership.apply(change)
     await membership.list_overdue(hot.keys.partition_of(chat))
     _, changes = await audiences.get_with_notices(chat)
-    await membership.forget_turnover(chat, [each for each in changes if not each.is_in])
+    await membership.delete_notices(chat, [each for each in changes if not each.is_in])
     await MemberCheck(hot, audiences).get_reader(chat, users[0])
 
 

@@ -233,7 +233,7 @@ class Scripts:
                 "log": names.log(chat),
                 "over": names.over(chat),
                 "revs": names.revs(chat),
-                "asides": names.asides(chat),
+                "asides": names.unread_exclusions(chat),
                 "epoch": names.epoch(0),
                 "refs_even": names.refs_even(chat),
                 "refs_odd": names.refs_odd(chat),

@@ -70,7 +70,7 @@ class Chat:
                 "backlog": keys.backlog(0),
                 "checkpoint": keys.checkpoint(0),
                 "undelivered": keys.undelivered(0),
-                "asides": keys.asides(CHAT),
+                "asides": keys.unread_exclusions(CHAT),
                 "refs_odd": keys.refs_odd(CHAT),
             },
             {

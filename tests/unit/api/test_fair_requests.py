@@ -18,7 +18,7 @@ from chatserver.service.fair_semaphore import FairSemaphore
 class StubUserLoader:
     """A user loader for which every user is already loaded."""
 
-    async def ensure_loaded(self, user: UserId, *, is_vouched: bool) -> None:
+    async def ensure_loaded(self, user: UserId, *, can_create: bool) -> None:
         """See `chatserver.service.chats.user_loader`."""
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.domain.ids import Epoch, Seq
-from chatserver.domain.inbox_cursors import Coverage, judge_cursor
+from chatserver.domain.inbox_cursors import Coverage, compare_cursor
 
 CURRENT_EPOCH, OLD_EPOCH = Epoch("E2"), Epoch("E1")
 
@@ -18,7 +18,7 @@ def test_cursor_is_current_only_if_all_later_events_can_be_read(
     """Otherwise the result says whether the epoch is another one or the absence was too long."""
     first = max(1, head - kept + 1)
 
-    coverage = judge_cursor(
+    coverage = compare_cursor(
         CURRENT_EPOCH if is_same_epoch else OLD_EPOCH,
         Seq(seq),
         inbox_epoch=CURRENT_EPOCH,
@@ -36,7 +36,7 @@ def test_cursor_is_current_only_if_all_later_events_can_be_read(
 
 def test_cursor_at_the_head_of_an_empty_inbox_is_current() -> None:
     """A device that has all events is current, even if the inbox has none."""
-    coverage = judge_cursor(
+    coverage = compare_cursor(
         CURRENT_EPOCH, Seq(7), inbox_epoch=CURRENT_EPOCH, inbox_first=Seq(8), inbox_head=Seq(7)
     )
 

@@ -36,7 +36,7 @@ def test_inbox_spans_have_each_entry_written_while_the_chat_was_small(
     after = data.draw(st.integers(0, 31))
     upto = data.draw(st.integers(after, 32))
     audience = dataclasses.replace(
-        audience_of(ALICE, BOB, is_large=is_large), turns=tuple(transitions)
+        audience_of(ALICE, BOB, is_large=is_large), transitions=tuple(transitions)
     )
 
     spans = audience.inbox_spans(Seq(after), Seq(upto))
@@ -54,6 +54,8 @@ def test_transition_lasts_until_all_earlier_entries_are_delivered(
     done: int, expected: bool
 ) -> None:
     """Until then, notifications also deliver the earlier entries."""
-    audience = dataclasses.replace(audience_of(ALICE, BOB, is_large=True, done=done), turns=(8,))
+    audience = dataclasses.replace(
+        audience_of(ALICE, BOB, is_large=True, done=done), transitions=(8,)
+    )
 
     assert audience.is_in_transition is expected

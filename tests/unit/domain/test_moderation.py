@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from chatserver.domain.moderation import (
-    format_strictness,
-    is_blocked_gate,
+    format_write_policy,
+    is_chat_blocked,
     retention_s_of,
     slow_s_of,
 )
@@ -22,8 +22,8 @@ def test_write_policy_round_trips(
     slow_s: int, retention_s: int, is_blocked: bool, pending: str
 ) -> None:
     """Each rule is parsed correctly, whatever the other parts are."""
-    policy = f"E1:12{format_strictness(slow_s, retention_s, is_blocked=is_blocked)}{pending}"
+    policy = f"E1:12{format_write_policy(slow_s, retention_s, is_blocked=is_blocked)}{pending}"
 
     assert retention_s_of(policy) == retention_s
-    assert is_blocked_gate(policy) == is_blocked
+    assert is_chat_blocked(policy) == is_blocked
     assert slow_s_of(policy) == (0 if is_blocked else slow_s)

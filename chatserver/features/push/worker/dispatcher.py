@@ -257,7 +257,9 @@ class PushDispatcher:
             return 0
         hidden = (await self._hidden.list_hidden(user, [chat])).get(chat, ())
         now_s = self._container.clock.time()
-        return max(0, top - read - await self._log.count_asides(chat, read, now_s, hidden))
+        return max(
+            0, top - read - await self._log.count_unread_exclusions(chat, read, now_s, hidden)
+        )
 
     async def _name_of(self, user: UserId) -> str:
         now = self._container.clock.monotonic()

@@ -194,7 +194,7 @@ class FileStack:
         number = next(_numbers)
         alice, bob, carol = (UserId(f"{name}-{number}") for name in ("alice", "bob", "carol"))
         for user in (alice, bob, carol):
-            await self.api.user_loader.ensure_loaded(user, is_vouched=True)
+            await self.api.user_loader.ensure_loaded(user, can_create=True)
         info = await self.api.chats.open_direct(alice, bob)
         return ChatUsers(ChatId(info.chat), alice, bob, carol)
 

@@ -52,7 +52,7 @@ def change(
             "undelivered": keys.undelivered(0),
             "turnover": keys.turnover(CHAT),
             "refs_even": keys.refs_even(CHAT),
-            "asides": keys.asides(CHAT),
+            "asides": keys.unread_exclusions(CHAT),
             "refs_odd": keys.refs_odd(CHAT),
         },
         {

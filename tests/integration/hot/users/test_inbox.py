@@ -89,7 +89,7 @@ async def test_user_state_lists_chats_by_their_newest_activity(
     """Each has its newest seq and the user's marks; sending moves the sender's read mark."""
     inboxes = Inboxes(hot)
     names = [ChatId("quiet"), OTHER, CHAT]
-    await inboxes.open_box(
+    await inboxes.open_user_state(
         ALICE, [ListedChat(name, Seq(0), Seq(0)) for name in names], hot.epochs[0]
     )
     chat_ts = commit(scripts, hot, CHAT, BOB, BOB, BOB)

@@ -129,7 +129,7 @@ async def test_presence_returns_the_inbox_state(hot: HotClient, scripts: Scripts
     """The head, the oldest event, and whether the user state was loaded in this epoch."""
     epoch = hot.epoch_of(0)
     scripts.deliver(ALICE, 30, inbox_max=10)
-    await Inboxes(hot).open_box(ALICE, [], epoch)
+    await Inboxes(hot).open_user_state(ALICE, [], epoch)
 
     states = await presence(hot, ONE).announce([ALICE, BOB])
 

@@ -69,7 +69,7 @@ class TracedMessage:
         """Move bob's read and received marks, as a device does."""
         hot, inboxes = self.world.container.hot, Inboxes(self.world.container.hot)
         epoch = hot.epoch_of(hot.keys.partition_of(self.bob))
-        await inboxes.open_box(self.bob, [ListedChat(self.chat, Seq(0), Seq(0))], epoch)
+        await inboxes.open_user_state(self.bob, [ListedChat(self.chat, Seq(0), Seq(0))], epoch)
         await inboxes.mark(self.bob, self.chat, Seq(read), Seq(received))
 
     async def persist(self) -> None:

@@ -142,7 +142,9 @@ async def test_persist_stores_read_marks_in_the_directory(
 ) -> None:
     """The highest marks are stored, in any order of arrival."""
     team, inboxes = await make_direct(container), Inboxes(container.hot)
-    await inboxes.open_box(BOB, [ListedChat(team.chat, Seq(0), Seq(0))], container.hot.epoch_of(0))
+    await inboxes.open_user_state(
+        BOB, [ListedChat(team.chat, Seq(0), Seq(0))], container.hot.epoch_of(0)
+    )
     await gateway.send(team, *texts(9))
     for read, received in ((2, 3), (5, 0), (0, 8)):
         await inboxes.mark(BOB, team.chat, Seq(read), Seq(received))

@@ -68,7 +68,7 @@ def evict(scripts: ScriptRunner) -> int:
                 "log": keys.log(CHAT),
                 "over": keys.over(CHAT),
                 "revs": keys.revs(CHAT),
-                "asides": keys.asides(CHAT),
+                "asides": keys.unread_exclusions(CHAT),
                 "expiring": keys.expiring(CHAT),
                 "turnover": keys.turnover(CHAT),
                 "chat_id": CHAT,

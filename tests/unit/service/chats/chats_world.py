@@ -171,7 +171,9 @@ class Hot:
     async def open_blocks(self, user: UserId, others: Collection[UserId]) -> None:
         self.blocks[user] = set(others)
 
-    async def open_box(self, user: UserId, chats: Sequence[ListedChat], epoch: Epoch) -> None:
+    async def open_user_state(
+        self, user: UserId, chats: Sequence[ListedChat], epoch: Epoch
+    ) -> None:
         self.boxes.append((user, list(chats), epoch))
 
 

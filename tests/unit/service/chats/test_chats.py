@@ -36,7 +36,7 @@ class Hot:
     marks: dict[UserId, tuple[int, int]] = dataclasses.field(default_factory=dict)
     tops: dict[ChatId, int] = dataclasses.field(default_factory=dict)
     logged: bool = True
-    asides: tuple[int, ...] = ()
+    excluded: tuple[int, ...] = ()
     result: MarkResult = MarkResult(True, Seq(4), Seq(5))  # noqa: RUF009  # frozen
     listed: set[UserId] = dataclasses.field(default_factory=set)
     appended: list[tuple[list[UserId], bytes]] = dataclasses.field(default_factory=list)
@@ -93,10 +93,10 @@ class Hot:
     async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]:
         return []
 
-    async def count_asides(
+    async def count_unread_exclusions(
         self, chat: ChatId, after: Seq, now_s: float, hidden: Collection[int] = frozenset()
     ) -> int:
-        return sum(seq > after for seq in {*self.asides, *hidden})
+        return sum(seq > after for seq in {*self.excluded, *hidden})
 
     async def shows_all(self, chat: ChatId) -> bool:
         return False
@@ -233,7 +233,7 @@ async def test_chats_summary_of_group_has_unread_count_and_last_message() -> Non
 
 async def test_chats_unread_counts_only_messages() -> None:
     """Edits, reactions and membership changes are not unread."""
-    hot = Hot([box(CHAT, 5, read=4)], tops={CHAT: 9}, asides=(2, 4, 6, 8))
+    hot = Hot([box(CHAT, 5, read=4)], tops={CHAT: 9}, excluded=(2, 4, 6, 8))
 
     ((line,), _) = await make_chats(hot).list_page(ALICE, None, 50)
 

@@ -9,7 +9,7 @@ from tests.integration.hot.support import ALICE, CHAT, EPOCH, Scripts
 pytest_plugins = ["tests.integration.hot.fixtures"]
 
 
-def open_box(scripts: Scripts, *chats: tuple[str, int, int], epoch: str = EPOCH) -> int:
+def open_user_state(scripts: Scripts, *chats: tuple[str, int, int], epoch: str = EPOCH) -> int:
     """Set the epoch of Redis, and load alice's state of (chat, read, received)."""
     scripts.set_epoch(epoch)
     return load(scripts, *chats, epoch=epoch)
@@ -46,9 +46,9 @@ def load(
     return loaded
 
 
-def test_open_box_lists_chats_with_their_marks(scripts: Scripts) -> None:
+def test_open_user_state_lists_chats_with_their_marks(scripts: Scripts) -> None:
     """The user state has the chats and marks of the directory."""
-    assert open_box(scripts, ("c1", 3, 5), ("c2", 0, 0)) == 1
+    assert open_user_state(scripts, ("c1", 3, 5), ("c2", 0, 0)) == 1
     assert scripts.box(ALICE) == {
         "known": EPOCH,
         "c:c1": "0",
@@ -58,60 +58,60 @@ def test_open_box_lists_chats_with_their_marks(scripts: Scripts) -> None:
     }
 
 
-def test_open_box_again_in_the_same_epoch_changes_nothing(scripts: Scripts) -> None:
+def test_open_user_state_again_in_the_same_epoch_changes_nothing(scripts: Scripts) -> None:
     """A late or repeated call has no effect."""
-    open_box(scripts, ("c1", 3, 5))
+    open_user_state(scripts, ("c1", 3, 5))
     before = scripts.box(ALICE)
 
-    assert open_box(scripts, ("c1", 9, 9), ("c2", 1, 1)) == 0
+    assert open_user_state(scripts, ("c1", 9, 9), ("c2", 1, 1)) == 0
     assert scripts.box(ALICE) == before
 
 
-def test_open_box_keeps_marks_that_are_ahead_of_the_directory(scripts: Scripts) -> None:
+def test_open_user_state_keeps_marks_that_are_ahead_of_the_directory(scripts: Scripts) -> None:
     """An unpersisted mark is kept; a lower one is raised."""
     scripts.deliver(ALICE, 9)
     scripts.redis.hset(scripts.keys.box(ALICE), mapping={f"r:{CHAT}": 8, f"d:{CHAT}": 2})
 
-    open_box(scripts, (CHAT, 3, 7))
+    open_user_state(scripts, (CHAT, 3, 7))
 
     box = scripts.box(ALICE)
     assert (box[f"r:{CHAT}"], box[f"d:{CHAT}"]) == ("8", "7")
     assert box[f"t:{CHAT}"] == "9 E1"
 
 
-def test_open_box_keeps_the_time_of_a_listed_chat(scripts: Scripts) -> None:
+def test_open_user_state_keeps_the_time_of_a_listed_chat(scripts: Scripts) -> None:
     """The directory does not have the time, which orders the list."""
     scripts.redis.hset(scripts.keys.box(ALICE), f"c:{CHAT}", 77)
 
-    open_box(scripts, (CHAT, 0, 0))
+    open_user_state(scripts, (CHAT, 0, 0))
 
     assert scripts.box(ALICE)[f"c:{CHAT}"] == "77"
 
 
-def test_open_box_in_next_epoch_adds_new_chats(scripts: Scripts) -> None:
+def test_open_user_state_in_next_epoch_adds_new_chats(scripts: Scripts) -> None:
     """The user was added to a chat since the last load."""
-    open_box(scripts, ("c1", 3, 5))
+    open_user_state(scripts, ("c1", 3, 5))
 
-    assert open_box(scripts, ("c1", 4, 5), ("c2", 1, 1), epoch="E2") == 1
+    assert open_user_state(scripts, ("c1", 4, 5), ("c2", 1, 1), epoch="E2") == 1
     assert scripts.box(ALICE)["r:c1"] == "4"
     assert scripts.box(ALICE)["c:c2"] == "0"
     assert scripts.box(ALICE)["known"] == "E2"
 
 
-def test_open_box_without_chats_is_recorded_as_loaded(scripts: Scripts) -> None:
+def test_open_user_state_without_chats_is_recorded_as_loaded(scripts: Scripts) -> None:
     """A user without chats is not loaded again."""
-    assert open_box(scripts) == 1
-    assert open_box(scripts) == 0
+    assert open_user_state(scripts) == 1
+    assert open_user_state(scripts) == 0
 
 
-def test_open_box_with_the_largest_number_of_chats(scripts: Scripts) -> None:
+def test_open_user_state_with_the_largest_number_of_chats(scripts: Scripts) -> None:
     """2,000 chats, the maximum, fit into one call."""
-    open_box(scripts, *((f"c{n}", n, n) for n in range(2000)))
+    open_user_state(scripts, *((f"c{n}", n, n) for n in range(2000)))
 
     assert len([name for name in scripts.box(ALICE) if name.startswith("c:")]) == 2000
 
 
-def test_open_box_in_an_epoch_that_ended_is_refused(scripts: Scripts) -> None:
+def test_open_user_state_in_an_epoch_that_ended_is_refused(scripts: Scripts) -> None:
     """Redis was emptied or is in another epoch: nothing is loaded in the caller's epoch."""
     assert load(scripts, ("c1", 3, 5)) == 3
     scripts.set_epoch("E2")
@@ -119,7 +119,9 @@ def test_open_box_in_an_epoch_that_ended_is_refused(scripts: Scripts) -> None:
     assert scripts.box(ALICE) == {}
 
 
-def test_open_box_adds_large_chats_unless_a_newer_transition_was_recorded(scripts: Scripts) -> None:
+def test_open_user_state_adds_large_chats_unless_a_newer_transition_was_recorded(
+    scripts: Scripts,
+) -> None:
     """The directory was read earlier; later transitions are kept."""
     scripts.set_epoch(EPOCH)
     large = scripts.keys.large(ALICE)
@@ -139,7 +141,7 @@ def test_open_box_adds_large_chats_unless_a_newer_transition_was_recorded(script
         (None, "4", "0:4"),
     ],
 )
-def test_open_box_replaces_transitions_of_an_earlier_epoch_of_the_chat(
+def test_open_user_state_replaces_transitions_of_an_earlier_epoch_of_the_chat(
     scripts: Scripts, recorded: str | None, since: str, expected: str | None
 ) -> None:
     """Redis lost the chat during a transition, so the transition is notified again."""
@@ -155,7 +157,7 @@ def test_open_box_replaces_transitions_of_an_earlier_epoch_of_the_chat(
     assert scripts.box(ALICE)["l:c1"] == "0 E2"
 
 
-def test_open_box_keeps_transitions_of_the_current_epoch_of_the_chat(
+def test_open_user_state_keeps_transitions_of_the_current_epoch_of_the_chat(
     scripts: Scripts,
 ) -> None:
     """The directory was read before the chat became large."""
