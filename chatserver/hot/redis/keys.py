@@ -188,12 +188,12 @@ class Keys:
     def hooks_dead(self, partition: int) -> str:
         return f"{{p{partition}}}:hooks-dead"
 
-    def asked(self, partition: int) -> str:
+    def companion_requests(self, partition: int) -> str:
         return f"{{p{partition}}}:asked"
 
     # per chat
 
-    def asking(self, chat: ChatId) -> str:
+    def companion_request(self, chat: ChatId) -> str:
         return f"{{p{self.partition_of(chat)}}}:asking:{chat}"
 
     def deltas(self, chat: ChatId) -> str:

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 -- Counts the tokens used by an AI response, and removes its reservation.
 --
--- key tokens  hash    day and tokens used on it; `t:<chat>`: <turn>:<reserved>:<until ms>
--- arg chat    string
--- arg turn    string  id of the reservation; empty: no reservation
--- arg spent   integer tokens
+-- key tokens   hash    day and tokens used on it; `t:<chat>`: <response>:<reserved>:<until ms>
+-- arg chat     string
+-- arg response string  id of the reservation; empty: no reservation
+-- arg spent    integer tokens
 --
 -- returns 1, or 0 if the response was already charged
 local call = redis.call

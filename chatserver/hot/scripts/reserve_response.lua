@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- Checks whether an AI response may be generated for a user, and reserves its tokens.
 --
--- key tokens     hash    day and tokens used on it; `t:<chat>`: <turn>:<reserved>:<until ms>
--- arg chat       string
--- arg turn       string  id of the AI response; empty: check only
--- arg wanted     integer tokens to reserve
--- arg turns_max  integer concurrent AI responses per user
--- arg tokens_max integer per day
--- arg hold_ms    integer time after which an unsettled reservation counts as used
+-- key tokens        hash    day and tokens used on it; `t:<chat>`: <response>:<reserved>:<until ms>
+-- arg chat          string
+-- arg response      string  id of the AI response; empty: check only
+-- arg wanted        integer tokens to reserve
+-- arg responses_max integer concurrent AI responses per user
+-- arg tokens_max    integer per day
+-- arg hold_ms       integer time after which an unsettled reservation counts as used
 --
 -- returns 0 and the tokens left today; 1 if there are too many concurrent AI responses; or 2 and
 -- the ms until tokens are available again
@@ -19,7 +19,7 @@ local today = format('%d', math.floor(now / DAY_MS))
 local all, held = call('HGETALL', KEYS[1]), {}
 for i = 1, #all, 2 do held[all[i]] = all[i + 1] end
 local used = held.day == today and tonumber(held.used) or 0
-local turns, reserved = 0, 0
+local responses, reserved = 0, 0
 for name, value in pairs(held) do
   if string.sub(name, 1, 2) == 't:' then
     local tokens, until_ms = string.match(value, ':(%d+):(%d+)$')
@@ -27,13 +27,13 @@ for name, value in pairs(held) do
       call('HDEL', KEYS[1], name)
       used = used + tonumber(tokens)
     elseif name ~= 't:' .. ARGV[1] then
-      turns, reserved = turns + 1, reserved + tonumber(tokens)
+      responses, reserved = responses + 1, reserved + tonumber(tokens)
     end
   end
 end
 call('HSET', KEYS[1], 'day', today, 'used', format('%.0f', used))
 call('PEXPIRE', KEYS[1], 2 * DAY_MS)
-if turns >= tonumber(ARGV[4]) then return {1, 0} end
+if responses >= tonumber(ARGV[4]) then return {1, 0} end
 local left = tonumber(ARGV[5]) - used - reserved
 if left <= 0 then return {2, DAY_MS - now % DAY_MS} end
 if ARGV[2] ~= '' then

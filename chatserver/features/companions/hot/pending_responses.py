@@ -171,8 +171,8 @@ class PendingResponses:
 
     async def is_pending(self, chat: ChatId) -> bool:
         """Return whether a session, of any partition, has pending work."""
-        asked = self._hot.keys.asked(self._hot.keys.partition_of(chat))
-        return await self._hot.call("ZSCORE", asked, chat) is not None
+        requests = self._hot.keys.companion_requests(self._hot.keys.partition_of(chat))
+        return await self._hot.call("ZSCORE", requests, chat) is not None
 
     async def _record(self, upto: str, batch: Iterable[PendingMessage]) -> int:
         keys = self._hot.keys
@@ -180,12 +180,12 @@ class PendingResponses:
             load_script("record_pending_responses"),
             {
                 "checkpoint": keys.checkpoint(self._partition),
-                "asked": keys.asked(self._partition),
+                "asked": keys.companion_requests(self._partition),
             },
             {"upto": upto},
             [
                 {
-                    "asking": keys.asking(one.chat),
+                    "asking": keys.companion_request(one.chat),
                     "chat": one.chat,
                     "id": one.entry,
                     "newest": one.newest,
@@ -200,7 +200,7 @@ class PendingResponses:
 
     async def list_due(self, limit: int) -> tuple[list[ChatId], bool]:
         """Return `(due, is_pending)`: the sessions due now, and whether any session is pending."""
-        key = self._hot.keys.asked(self._partition)
+        key = self._hot.keys.companion_requests(self._partition)
         (seconds, micros), found = await self._hot.snapshot(
             ("TIME",), ("ZRANGE", key, 0, limit - 1, "WITHSCORES")
         )
@@ -211,7 +211,9 @@ class PendingResponses:
 
     async def count(self) -> int:
         """Return the number of sessions that are pending or in progress."""
-        return int(await self._hot.call("ZCARD", self._hot.keys.asked(self._partition)))
+        return int(
+            await self._hot.call("ZCARD", self._hot.keys.companion_requests(self._partition))
+        )
 
     async def start(self, lease: Lease, chat: ChatId) -> StartedResponse | None:
         """Start work on a session; None if the lease is lost.
@@ -223,7 +225,7 @@ class PendingResponses:
             load_script("start_response"),
             {
                 "lease": self._hot.keys.lease(self._partition, "assistant"),
-                "asking": self._hot.keys.asking(chat),
+                "asking": self._hot.keys.companion_request(chat),
             },
             {"token": lease.token},
         )
@@ -237,7 +239,10 @@ class PendingResponses:
         keys = self._hot.keys
         more: int = await self._hot.run(
             load_script("finish_response"),
-            {"asking": keys.asking(started.chat), "asked": keys.asked(self._partition)},
+            {
+                "asking": keys.companion_request(started.chat),
+                "asked": keys.companion_requests(self._partition),
+            },
             {"chat": started.chat, "seq": started.seq, "changed": started.changed},
         )
         return bool(more)
@@ -246,13 +251,13 @@ class PendingResponses:
         """Set a session's next due time and count the attempt."""
         keys = self._hot.keys
         await self._hot.transaction(
-            ("ZADD", keys.asked(self._partition), "XX", due_ms, started.chat),
-            ("HINCRBY", keys.asking(started.chat), "tries", 1),
+            ("ZADD", keys.companion_requests(self._partition), "XX", due_ms, started.chat),
+            ("HINCRBY", keys.companion_request(started.chat), "tries", 1),
         )
 
     async def is_stopped(self, started: StartedResponse) -> bool:
         """Return whether the user asked to stop the response."""
-        stop = await self._hot.call("HGET", self._hot.keys.asking(started.chat), "stop")
+        stop = await self._hot.call("HGET", self._hot.keys.companion_request(started.chat), "stop")
         return int(stop or 0) >= started.seq
 
 

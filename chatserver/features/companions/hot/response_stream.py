@@ -70,7 +70,7 @@ class Deltas:
         Returns the seq of the message being answered, or 0 if no response is in progress.
         """
         seq: int = await self._hot.run(
-            load_script("stop_response"), {"asking": self._hot.keys.asking(chat)}
+            load_script("stop_response"), {"asking": self._hot.keys.companion_request(chat)}
         )
         return Seq(seq)
 

@@ -64,7 +64,7 @@ class TokenBudgets:
         done: int = await self._hot.run(
             load_script("charge_response"),
             {"tokens": self._hot.keys.tokens(user)},
-            {"chat": chat, "turn": response_id, "spent": spent},
+            {"chat": chat, "response": response_id, "spent": spent},
         )
         return bool(done)
 
@@ -75,9 +75,9 @@ class TokenBudgets:
             {"tokens": self._hot.keys.tokens(user)},
             {
                 "chat": chat,
-                "turn": response_id,
+                "response": response_id,
                 "wanted": tokens,
-                "turns_max": settings.responses_per_user_max,
+                "responses_max": settings.responses_per_user_max,
                 "tokens_max": settings.tokens_per_day,
                 "hold_ms": int(RESPONSE_TIMEOUT_S * 2000),
             },

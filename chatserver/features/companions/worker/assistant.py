@@ -210,7 +210,7 @@ class AssistantWorker:
     async def _now_ms(self) -> int:
         """Return the Redis time, which the due times in the queue use."""
         hot = self._container.hot
-        return await hot.time_ms(hot.keys.asked(self._lease.partition))
+        return await hot.time_ms(hot.keys.companion_requests(self._lease.partition))
 
     async def _step(self, started: StartedResponse) -> None:
         was_dropped = False

@@ -69,7 +69,7 @@ async def test_assistant_concurrent_responses_are_limited(world: AssistantWorld)
         with pytest.raises(TooManyResponses):
             await world.budgets.check(world.alice, other)
         await world.say(other, "hello")  # without the gateway's check
-        tries = world.hot.keys.asking(other)
+        tries = world.hot.keys.companion_request(other)
         await eventually(lambda: world.hot.call("HGET", tries, "tries"))
         assert await world.responses(other) == []
 

@@ -379,9 +379,9 @@ async def test_assistant_response_of_a_paused_worker_is_not_committed_twice(
         await world.say(chat, "one")
         (answer,) = await world.wait_for_responses(chat, 1)
         # The state after a worker was killed between its commit and its cleanup.
-        asking = world.hot.keys.asking(chat)
+        asking = world.hot.keys.companion_request(chat)
         await world.hot.call("HSET", asking, "newest", 1, "begun", 1)
-        await world.hot.call("ZADD", world.hot.keys.asked(0), 1, chat)
+        await world.hot.call("ZADD", world.hot.keys.companion_requests(0), 1, chat)
         await world.wait_until_idle()
 
     assert answer.ref == Ref("ai-1")
@@ -399,7 +399,9 @@ async def test_assistant_responses_beyond_the_worker_limit_wait(
             await world.say(busy, "hello")
             await eventually(lambda: len(world.signals(busy)) >= 2)
             await world.say(waiting, "hello")
-            await eventually(lambda: world.hot.call("ZSCORE", world.hot.keys.asked(0), waiting))
+            await eventually(
+                lambda: world.hot.call("ZSCORE", world.hot.keys.companion_requests(0), waiting)
+            )
             assert world.signals(waiting) == []
 
             await world.deltas.stop(busy)
@@ -415,7 +417,7 @@ async def test_assistant_internal_error_gets_an_error_message(
     broken = {"PK": {"S": f"c#{chat}"}, "SK": {"S": f"summary#{chat}"}, "upto": {"S": "none"}}
     table = f"{tables.settings.table_prefix}directory"
     await tables.client.call("put_item", {"TableName": table, "Item": broken})
-    await world.hot.call("HSET", world.hot.keys.asking(chat), "tries", 5)
+    await world.hot.call("HSET", world.hot.keys.companion_request(chat), "tries", 5)
     async with world.running_worker():
         (answer,) = await world.wait_for_responses(chat, 1)
         await world.container.get(CompanionContainer).summaries.drop(chat)

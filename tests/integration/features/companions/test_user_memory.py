@@ -151,7 +151,7 @@ async def test_ended_session_lost_in_redis_is_extracted_by_the_next_one(
         await send_and_wait(world, first, "My name is Lin")
     second = await renew(world, ada)
     keys = world.hot.keys
-    await world.hot.call("DEL", keys.asked(0), keys.asking(first))
+    await world.hot.call("DEL", keys.companion_requests(0), keys.companion_request(first))
     async with world.running_worker("a2"):
         answer = await send_and_wait(world, second, "Who am I?")
 

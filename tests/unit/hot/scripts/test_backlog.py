@@ -183,11 +183,11 @@ def test_record_pending_responses_records_each_entry_once(scripts: ScriptRunner)
     def record(*entries: tuple[str, int, int], upto: str) -> int:
         new: int = scripts.run(
             "record_pending_responses",
-            {"checkpoint": scripts.keys.checkpoint(0), "asked": scripts.keys.asked(0)},
+            {"checkpoint": scripts.keys.checkpoint(0), "asked": scripts.keys.companion_requests(0)},
             {"upto": upto},
             [
                 {
-                    "asking": scripts.keys.asking(CHAT),
+                    "asking": scripts.keys.companion_request(CHAT),
                     "chat": CHAT,
                     "id": entry,
                     "newest": newest,
@@ -203,7 +203,10 @@ def test_record_pending_responses_records_each_entry_once(scripts: ScriptRunner)
     third = record(("9-0", 9, 1), upto="9-0")
 
     assert (first, second, third) == (2, 1, 0)
-    assert scripts.redis.hgetall(scripts.keys.asking(CHAT)) == {"newest": "6", "changed": "2"}
+    assert scripts.redis.hgetall(scripts.keys.companion_request(CHAT)) == {
+        "newest": "6",
+        "changed": "2",
+    }
     assert checkpoint(scripts, "heard") == "11-0"
 
 

@@ -14,8 +14,8 @@ HOLD_MS = 60_000
 
 def request(scripts: ScriptRunner, **seqs: int) -> None:
     """Record pending work of the session."""
-    scripts.redis.hset(scripts.keys.asking(CHAT), mapping=seqs)
-    scripts.redis.zadd(scripts.keys.asked(0), {CHAT: 1})
+    scripts.redis.hset(scripts.keys.companion_request(CHAT), mapping=seqs)
+    scripts.redis.zadd(scripts.keys.companion_requests(0), {CHAT: 1})
 
 
 def start(scripts: ScriptRunner, token: int = TOKEN) -> list[int]:
@@ -23,7 +23,7 @@ def start(scripts: ScriptRunner, token: int = TOKEN) -> list[int]:
     scripts.hold_lease(TOKEN)
     reply: list[int] = scripts.run(
         "start_response",
-        {"lease": scripts.lease(), "asking": scripts.keys.asking(CHAT)},
+        {"lease": scripts.lease(), "asking": scripts.keys.companion_request(CHAT)},
         {"token": token},
     )
     return reply
@@ -33,7 +33,10 @@ def finish(scripts: ScriptRunner, seq: int, changed: int = 0) -> int:
     """Finish the AI response to a message."""
     reply: int = scripts.run(
         "finish_response",
-        {"asking": scripts.keys.asking(CHAT), "asked": scripts.keys.asked(0)},
+        {
+            "asking": scripts.keys.companion_request(CHAT),
+            "asked": scripts.keys.companion_requests(0),
+        },
         {"chat": CHAT, "seq": seq, "changed": changed},
     )
     return reply
@@ -41,7 +44,7 @@ def finish(scripts: ScriptRunner, seq: int, changed: int = 0) -> int:
 
 def stop(scripts: ScriptRunner) -> int:
     """Request that the AI response stops."""
-    reply: int = scripts.run("stop_response", {"asking": scripts.keys.asking(CHAT)})
+    reply: int = scripts.run("stop_response", {"asking": scripts.keys.companion_request(CHAT)})
     return reply
 
 
@@ -59,9 +62,9 @@ def reserve(
         {"tokens": scripts.keys.tokens(ALICE)},
         {
             "chat": chat,
-            "turn": response,
+            "response": response,
             "wanted": wanted,
-            "turns_max": responses_max,
+            "responses_max": responses_max,
             "tokens_max": 100,
             "hold_ms": HOLD_MS,
         },
@@ -74,7 +77,7 @@ def charge(scripts: ScriptRunner, spent: int, *, response: str = "t1") -> int:
     reply: int = scripts.run(
         "charge_response",
         {"tokens": scripts.keys.tokens(ALICE)},
-        {"chat": CHAT, "turn": response, "spent": spent},
+        {"chat": CHAT, "response": response, "spent": spent},
     )
     return reply
 
@@ -99,7 +102,7 @@ def test_start_response_without_the_lease_starts_nothing(scripts: ScriptRunner) 
     request(scripts, newest=4)
 
     assert start(scripts, token=OUTDATED_TOKEN) == []
-    assert scripts.redis.hget(scripts.keys.asking(CHAT), "begun") is None
+    assert scripts.redis.hget(scripts.keys.companion_request(CHAT), "begun") is None
 
 
 def test_finish_response_removes_the_session(scripts: ScriptRunner) -> None:
@@ -108,7 +111,12 @@ def test_finish_response_removes_the_session(scripts: ScriptRunner) -> None:
     start(scripts)
 
     assert finish(scripts, 4) == 0
-    assert scripts.redis.exists(scripts.keys.asking(CHAT), scripts.keys.asked(0)) == 0
+    assert (
+        scripts.redis.exists(
+            scripts.keys.companion_request(CHAT), scripts.keys.companion_requests(0)
+        )
+        == 0
+    )
 
 
 def test_finish_response_continues_with_a_newer_message(scripts: ScriptRunner) -> None:
@@ -130,7 +138,7 @@ def test_finish_response_of_an_older_message_changes_nothing(scripts: ScriptRunn
 
     assert finish(scripts, 4) == 1
     pending = {"newest": "6", "begun": "6", "tries": "1"}
-    assert scripts.redis.hgetall(scripts.keys.asking(CHAT)) == pending
+    assert scripts.redis.hgetall(scripts.keys.companion_request(CHAT)) == pending
 
 
 def test_stop_response_applies_to_the_current_message_only(scripts: ScriptRunner) -> None:
