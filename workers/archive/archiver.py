@@ -3,7 +3,7 @@
 ::
 
     read ─► orphan ─► object ─► trails ─► segment row and top, one transaction ─► remove items
-              │                              │ conditional: nothing was archived meanwhile
+              │                              │ conditional: nothing else was archived
               └── left after a crash: the next run uses the object, or removes it
 
 `chatserver.warm.archive.manifests` explains these records.

@@ -204,7 +204,7 @@ class Restorer:
             )
             if rows == await self._manifests.list_covering(chat, first, last):
                 return units
-            # Meanwhile, a change was merged into the segment and its item was removed.
+            # Since the read, a change was merged into the segment and its item was removed.
 
     async def _find_kind(self, chat: ChatId) -> str:
         try:

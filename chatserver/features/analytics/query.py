@@ -1,9 +1,9 @@
 """SQL over the Parquet files with DuckDB, in this process.
 
 View `messages` reads an Arrow dataset of the files, so DuckDB decodes only the columns and loads
-only the dates that a query needs. Each file is read with one GET: a file that is replaced meanwhile
-is read as it was or as it is, never as a mixture. Files whose rows are in a compacted one are
-ignored; if rows move during a query, it runs again (`Snapshot`).
+only the dates that a query needs. Each file is read with one GET: of a file that is replaced during
+a query, the old or the new version is read, never a mixture. Files whose rows are in a compacted
+one are ignored; if rows move during a query, it runs again (`Snapshot`).
 
 Read-only: only one statement that returns rows is accepted, and DuckDB has no access to files, to
 the network, to extensions or to objects of this process.

@@ -85,7 +85,7 @@ class ExportRows:
         return [_decode_segment(row) for row in answer["Items"]], answer.get("LastEvaluatedKey")
 
     async def mark_exported(self, segment: NewSegment) -> bool:
-        """Record that the files contain a segment; return False if it was replaced meanwhile."""
+        """Record that the files contain a segment; return False if it has been replaced."""
         request = {
             "TableName": self._table,
             "Key": row_key(

@@ -72,7 +72,7 @@ class Files:
         """Validate an upload and copy it to the key that readers use.
 
         Guarantees:
-            The copy is the validated content, even if the client uploads again meanwhile.
+            The copy is the validated content, even if the client uploads again during the copy.
             Idempotent.
 
         Raises:

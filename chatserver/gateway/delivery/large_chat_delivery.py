@@ -301,7 +301,7 @@ class Channels:
             if chat not in self._channels:
                 await self._subscriptions.leave([chat])
             if chat in self._channels:
-                await self._subscriptions.listen([chat])  # a session attached meanwhile
+                await self._subscriptions.listen([chat])  # a session has attached since
         except ChatError as exc:
             # The subscription expires.
             log.warning("channel.unsubscribe_failed", chat=chat, error=exc.message)

@@ -405,7 +405,7 @@ class Session:
                         await self._send_snapshot()
                     if self.epoch == self._context.container.hot.whole_epoch:
                         return
-                    continue  # it changed meanwhile
+                    continue  # it has changed since
                 except ChatError as exc:
                     if wait_s == RETRY_S:
                         log.warning("session.snapshot_delayed", session=self.id, error=exc.message)

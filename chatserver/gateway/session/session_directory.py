@@ -65,7 +65,7 @@ class SessionDirectory:
                     self._container.gateway_stream_writer.post(
                         gateway, Replaced(session.user, loser)
                     )
-            if not session.is_live:  # it ended meanwhile
+            if not session.is_live:  # it has ended since
                 self._container.sessions.release(session.user, session.id)
 
     def close_replaced(self, user: UserId, session_id: SessionId) -> None:

@@ -256,7 +256,7 @@ class _Master:
         kind = await self.call("TYPE", key)
         kind = kind if isinstance(kind, bytes) else str(kind).encode()
         if kind not in _READERS:
-            return None  # expired meanwhile
+            return None  # it has expired since
         command, *more = _READERS[kind]
         value = await self._raw(command, key, *more)
         ttl_ms = int(await self.call("PTTL", key))

@@ -71,7 +71,7 @@ class Presence:
                 )
                 for i, user in enumerate(chunk):
                     seq, first, is_known = reply[3 * i : 3 * i + 3]
-                    # Read after the call, so that devices do not get an epoch that ended meanwhile.
+                    # Read after the call, so that devices do not get an epoch that ended during it.
                     whole = self._hot.whole_epoch
                     states[user] = InboxState(whole, Seq(seq), Seq(first), bool(is_known))
 

@@ -147,7 +147,7 @@ class Auditor:
                 walk.is_beyond = True
             page = await self._archivable.list_checked(chat, walk.ts + 1, TS_MAX, PAGE + 1)
             if not is_sure and (not page or _first_seq(page) > walk.seq):
-                # Missing entries may have moved to the archive meanwhile.
+                # Missing entries may have moved to the archive since the read.
                 walk.is_beyond, is_sure = False, True
                 continue
             is_sure = False

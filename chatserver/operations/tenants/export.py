@@ -175,7 +175,7 @@ class Export:
             head = await self._work.bucket.call("head_object", Key=each.key)
             digest, size = await self._target.copy_in(self._work.bucket, each.key)
         except NotFound:
-            return None  # removed meanwhile
+            return None  # it has been removed since
         return ExportedObject(
             each.key, digest, size, head.get("ContentType", ""), head.get("Metadata", {})
         )

@@ -1,6 +1,6 @@
 """Restore of a tenant from an export: items and objects. Redis fills itself from DynamoDB.
 
-The tenant is blocked meanwhile and unblocked at the end. Resumable: the record in DynamoDB has the
+The tenant is blocked until the end. Resumable: the record in DynamoDB has the
 number of restored files, and every write is a put of the same content.
 """
 

@@ -132,7 +132,7 @@ async def _audit_objects(
                     try:
                         content = await bucket.read(each.key, size_max=OBJECT_BYTES_MAX)
                     except NotFound:
-                        continue  # removed meanwhile
+                        continue  # it has been removed since
                     is_left = pattern.search(decode_object(content)) is not None
                 if is_left:
                     result.left.append(each.key)

@@ -69,7 +69,7 @@ class ChatLoader:
                 self._directory.get_chat_with_members(chat), self._messages.find_head(chat)
             )
         else:
-            # The row first, so that the head includes changes that are stored meanwhile.
+            # The row first, so that the head includes changes that are stored in between.
             record, members = await self._directory.get_chat_with_members(chat)
             head = await self._messages.find_head(chat)
         newest = [] if head is None else await self._newest.read(chat, head)

@@ -6,7 +6,7 @@
     oldest first   archive ─► warm tier ─► hot log: entries that are not stored yet
 
 The tiers meet at the seq `stored` of the chat's head, which is read first. Entries up to it are
-read from the warm tier and the archive, later ones from the log. Entries that are stored meanwhile
+read from the warm tier and the archive, later ones from the log. Entries that are stored in between
 stay in the log until it is trimmed. If it is trimmed during the read, the head is read again.
 """
 

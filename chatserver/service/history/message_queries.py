@@ -190,7 +190,7 @@ class MessageQueries:
             newest_first=times.is_newest_first,
             view=self._open_view(reader),
         )
-        # After the index: a message that left it meanwhile has been recorded.
+        # After the index: a message that has since left it has been recorded.
         newest = await self._users.find(direction, user)
         if newest is None or newest < times.from_ts:
             return UserMessages(page, None)

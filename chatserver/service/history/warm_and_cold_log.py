@@ -55,7 +55,7 @@ class OlderTiers:
 
     async def find_head(self, chat: str) -> Message | None:
         """Return a chat's newest entry; if archived, a placeholder with the entry's seq and ts."""
-        # In this order: an entry that leaves the warm tier meanwhile is already archived.
+        # In this order: an entry that leaves the warm tier in between is already archived.
         head = await self._warm.find_head(chat)
         top = await self.get_top(chat)
         if top.seq > (head.seq if head is not None else 0):

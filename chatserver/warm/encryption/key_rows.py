@@ -119,8 +119,8 @@ class KeyRows:
         table (point-in-time recovery) together with the KMS key or key file.
 
         Guarantees:
-            Idempotent; repeat it after an error. A key that a process creates meanwhile is deleted
-            too, or is created after this returns.
+            Idempotent; repeat it after an error. A key created during the call is deleted too, or
+            is created after this returns.
         """
         count = 0
         while left := [key for key in await self.list_all() if key.wrapped is not None]:

@@ -118,7 +118,7 @@ class Exporter:
     async def flush(self) -> set[ChatId]:
         """Write all units; return the chats of which units were postponed.
 
-        A unit is postponed if it changed meanwhile, or if a file was changed by another process.
+        A unit is postponed if it changed during the export, or another process changed a file.
         New units of its chat are then not recorded either: the next pass reads all of them again,
         with the changes in them.
         """

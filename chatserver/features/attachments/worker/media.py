@@ -158,7 +158,7 @@ class MediaWorker:
             await self._container.get(AttachmentContainer).objects.put_thumb(file, thumb.content)
         failpoint("media.before_conclusion")
         if not await self._store_result(job, thumb):
-            # The file was deleted meanwhile.
+            # The file was deleted during processing.
             await self._container.get(AttachmentContainer).objects.remove(file)
 
     async def _find_thumb(self, file: File) -> Thumb | None:

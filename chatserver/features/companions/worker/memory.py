@@ -47,7 +47,7 @@ log = structlog.get_logger()
 
 SUMMARY_TOKENS_MAX = 600  # of the summary of older messages
 
-SUMMARY_S_MAX = 60.0  # for one summary, all parts included; the session is blocked meanwhile
+SUMMARY_S_MAX = 60.0  # for one summary, all parts included; the session waits for it
 PAGES_MAX = 10  # pages of history below the newest page; older messages are ignored
 PARTS_MAX = 20  # model calls for one summary
 PART_TOKENS_MIN = 256

@@ -280,7 +280,7 @@ class MemoryExtractor:
 
         def change(stored: UserMemory) -> UserMemory:
             if not stored.is_on or stored.since != since:
-                return stored  # meanwhile the user deleted all, or switched it off
+                return stored  # the user has since deleted all, or switched it off
             return apply_changes(stored, changes, source, reading)
 
         written = await self._write(session, change)

@@ -2,7 +2,7 @@
 
 A *rebuild* reads all chats, in `parts` of table `directory`. A *catch-up* reads entries after a
 time, of the chats that were active since. The indexer makes one step between two reads of the
-backlog, so new messages are found meanwhile. It also makes the sweep correct: what a step reads
+backlog, so new messages are still found. It also makes the sweep correct: what a step reads
 includes every change before the indexer's place, and later changes are applied later. For this, all
 entries before the place must be persisted.
 """

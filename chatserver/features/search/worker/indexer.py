@@ -302,7 +302,7 @@ class Indexer:
             )
         try:
             changes = await self._sweep.step()
-        except Unavailable as exc:  # a tier is down; new messages are indexed meanwhile
+        except Unavailable as exc:  # a tier is down; new messages are still indexed
             log.warning("search.sweep_failed", partition=self._number, error=exc.message)
             self._sweep = None
             self._sweep_at = self._container.clock.monotonic() + SWEEP_RETRY_S
