@@ -283,11 +283,11 @@ async def test_malformed_input_affects_only_its_sender(
     numbers = iter(range(10**9))
 
     async def open_live() -> RawSocket:
-        return await stack.open_live(port, f"fuzz-{next(numbers)}")
+        return await stack.open_live(port, f"gateway-fuzz-{next(numbers)}")
 
     async def open_packed() -> RawSocket:
         ws = await RawSocket.open(port, subprotocols=(PACKED_SUBPROTOCOL,))
-        user = f"fuzz-{next(numbers)}"
+        user = f"gateway-fuzz-{next(numbers)}"
         hello = {"type": "hello", "v": 1, "token": stack.token(user), "device": "raw"}
         await ws.send(wire.BINARY, msgspec.msgpack.encode(hello))
         welcome = msgspec.msgpack.decode((await ws.recv()).payload)
