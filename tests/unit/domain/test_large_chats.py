@@ -1,4 +1,4 @@
-"""When a chat becomes large or small, and which of its entries belong in inboxes."""
+"""Chats that become large or small, and the entries that belong in inboxes."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ async def test_expiring_messages_are_exported_without_content(lake_with_bodies: 
 
 
 async def test_warm_messages_are_exported_on_demand_and_once(lake_with_bodies: Lake) -> None:
-    """When they are archived later, their file is kept; changes are applied to it."""
+    """A later run of the archive keeps their file and applies the changes to it."""
     lake = lake_with_bodies
     chat = await lake.open_direct()
     sent = chat.texts(60)

@@ -53,7 +53,7 @@ async def wait_for_summary(world: AssistantWorld, chat: ChatId) -> Memory:
 async def test_memory_oldest_messages_are_summarized_for_the_model(
     world: AssistantWorld,
 ) -> None:
-    """When they no longer fit into the context; the summary has the range of its sources."""
+    """The summary replaces what no longer fits the context, and has the range of its sources."""
     chat = await world.session("facts")
     async with world.running_worker():
         await exchange(world, chat, SECRET, "two", "three", "four")

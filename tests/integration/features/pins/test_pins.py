@@ -237,7 +237,7 @@ async def test_pinned_message_has_a_flag_until_it_is_unpinned(
 async def test_pin_of_a_deleted_message_is_removed_by_the_worker(
     stack: Stack, caller: Caller, alice: RawChat, pair: str
 ) -> None:
-    """When the deletion is persisted, without a request that lists the pins."""
+    """The persisted deletion removes it, without a request that lists the pins."""
     client = caller(alice.user)
     seqs = [(await send(client, pair, f"m{n}")).json()["seq"] for n in range(2)]
     for seq in seqs:

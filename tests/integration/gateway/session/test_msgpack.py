@@ -62,14 +62,14 @@ async def test_msgpack_device_gets_the_same_objects_as_a_json_device(
     body = "Grüße, 你好 \U0001f600\n" + "x" * 3000  # longer than the precomputed frame headers
     await packed.send("send", id=7, chat=pair, ref="p-1", body=body)
     ack = await packed.receive("ack")
-    mine, his = await packed.receive("event"), await bob.expect_frame("event", kind="message")
+    own, other = await packed.receive("event"), await bob.expect_frame("event", kind="message")
     await bob.say(pair, "back")
     back = await packed.receive("event")
     await packed.send("history", id=8, chat=pair, limit=10)
     page = await packed.receive("page")
 
     assert (ack["id"], ack["ref"], ack["seq"]) == (7, "p-1", 1)
-    assert mine["message"] == his["message"] and mine["message"]["body"] == body
+    assert own["message"] == other["message"] and own["message"]["body"] == body
     assert back["message"]["body"] == "back"
     assert [message["body"] for message in page["messages"]] == [body, "back"]
 

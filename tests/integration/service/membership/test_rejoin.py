@@ -1,4 +1,4 @@
-"""What a member who left or was removed may read after joining again."""
+"""Access of a member who left or was removed and joined again."""
 
 from __future__ import annotations
 
