@@ -86,7 +86,7 @@ class Entry:
 
 
 class Reading(NamedTuple):
-    """When the model read messages: the time and the retention time then.
+    """The time and the retention time at which the model read messages.
 
     `bound_ms` is the earliest expiry of these messages; 0 if none expires.
     """
