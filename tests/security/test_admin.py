@@ -14,7 +14,7 @@ from chatserver.auth.api_keys import SCOPES
 from tests.security.support.users import bearer, make_key, open_keys, register, run_cli
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack, read_partition
+from tests.support.stack import Stack, read_partitions
 
 pytest_plugins = ["tests.support.stack_fixtures", "tests.security.support.fixtures"]
 
@@ -80,7 +80,7 @@ async def test_key_is_created_listed_rotated_and_revoked(
     await run_cli(stack, "keys", "revoke", key)
     await wait_for_status(status, rotated, 401)
     await wait_for_status(status, made, 401)
-    rows = str(await asyncio.to_thread(read_partition, *_key_partition(stack)))
+    rows = str(await asyncio.to_thread(read_partitions, *_key_partition(stack)))
     assert "billing" in listed
     for text in (made, rotated):
         secret = text.split("_", 2)[2]

@@ -336,14 +336,16 @@ class Stack:
         return tuple(row_of_item(item) for item in await self.read_items(chat))
 
     async def read_items(self, chat: str) -> list[dict[str, Any]]:
-        """Like `read_warm`, in the DynamoDB format."""
-        place = (self.dynamodb.endpoint, "chat_messages", "chatid", chat)
-        return await asyncio.to_thread(read_partition, *place)
+        """Like `read_warm`, in the DynamoDB format; reads all shards of the chat."""
+        place = (self.dynamodb.endpoint, "chat_messages", "chatid")
+        shards = (f"{chat}#{number}" for number in range(self.warm.shards_max))
+        items = await asyncio.to_thread(read_partitions, *place, chat, *shards)
+        return sorted(items, key=lambda item: int(item["ts"]["N"]))
 
     async def read_marks(self, chat: str) -> dict[str, tuple[int, int]]:
         """Return the stored (read, received) of each member of a chat."""
         place = (self.dynamodb.endpoint, "chat_directory", "PK", f"c#{chat}")
-        items = await asyncio.to_thread(read_partition, *place)
+        items = await asyncio.to_thread(read_partitions, *place)
         return {
             item["SK"]["S"].removeprefix("m#"): (int(item["read"]["N"]), int(item["received"]["N"]))
             for item in items
@@ -442,17 +444,21 @@ def dynamodb_client(endpoint: str) -> Any:
     )
 
 
-def read_partition(endpoint: str, table: str, key: str, value: str) -> list[dict[str, Any]]:
-    """Return all items under a partition key, read without the product's code."""
-    client = dynamodb_client(endpoint)
-    pages = client.get_paginator("query").paginate(
-        TableName=table,
-        ConsistentRead=True,
-        KeyConditionExpression="#key = :value",
-        ExpressionAttributeNames={"#key": key},
-        ExpressionAttributeValues={":value": {"S": value}},
-    )
-    return [item for page in pages for item in page["Items"]]
+def read_partitions(endpoint: str, table: str, key: str, *values: str) -> list[dict[str, Any]]:
+    """Return all items of partitions, given by the values of their key, without our own code."""
+    queries = dynamodb_client(endpoint).get_paginator("query")
+    return [
+        item
+        for value in values
+        for page in queries.paginate(
+            TableName=table,
+            ConsistentRead=True,
+            KeyConditionExpression="#key = :value",
+            ExpressionAttributeNames={"#key": key},
+            ExpressionAttributeValues={":value": {"S": value}},
+        )
+        for item in page["Items"]
+    ]
 
 
 def row_of_item(item: dict[str, Any]) -> Row:

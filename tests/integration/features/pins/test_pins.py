@@ -13,7 +13,7 @@ from chatserver.dev.servers import Server
 from tests.integration.api.support import Caller, make_group, problem_of, send
 from tests.support.rawchat import RawChat
 from tests.support.servers.processes import eventually
-from tests.support.stack import Stack, read_partition
+from tests.support.stack import Stack, read_partitions
 
 pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
 
@@ -264,7 +264,7 @@ async def list_flags(stack: Stack, chat: str, seq: int) -> list[bool]:
 async def list_pin_rows(stack: Stack, chat: str) -> list[Fields]:
     """Return the items of a chat's pins by seq, and last the item with their number."""
     partition = (stack.dynamodb.endpoint, "chat_directory", "PK", f"c#{chat}")
-    rows = await asyncio.to_thread(read_partition, *partition)
+    rows = await asyncio.to_thread(read_partitions, *partition)
     return [row for row in rows if row["SK"]["S"].startswith("pin")]
 
 

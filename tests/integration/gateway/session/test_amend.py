@@ -13,7 +13,7 @@ from chatserver.protocol import codec, frames
 from chatserver.protocol.entry_rules import apply_entry, is_message
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually, redis_client
-from tests.support.stack import Stack, read_partition
+from tests.support.stack import Stack, read_partitions
 
 pytest_plugins = ["tests.support.stack_fixtures"]
 
@@ -273,7 +273,7 @@ async def test_delete_for_me_is_stored_in_the_directory(
 
     async def is_stored() -> bool:
         partition = (stack.dynamodb.endpoint, "chat_directory", "PK", f"c#{pair}")
-        rows = await asyncio.to_thread(read_partition, *partition)
+        rows = await asyncio.to_thread(read_partitions, *partition)
         hidden = {row["SK"]["S"]: set(row["hidden"]["NS"]) for row in rows if "hidden" in row}
         return hidden == {f"m#{bob.user}": {"1", "3"}}
 
