@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.e2e.web.client_support import Visit
-from tests.e2e.web.stack_support import PATIENCE_MS, PHONE, WebStack
+from tests.e2e.web.stack_support import PATIENCE_MS, PHONE, WIDE, WebStack
 from tests.support.rawchat import Failed
 
 pytest_plugins = ["tests.e2e.web.fixtures"]
@@ -107,6 +107,43 @@ async def test_owner_and_member_see_reports_limits_mutes_and_bans(
         ).to_be_visible()
         for person in (owner, member):
             await person.check_is_clean()
+
+
+async def test_open_menu_stays_in_the_window_when_it_grows(web: WebStack, visit: Visit) -> None:
+    """A member is unmuted elsewhere: the open menu has more items, all in the window."""
+    ann, ben = web.new_users(2)
+    owner = await visit(ann)
+    await owner.log_in()
+    async with web.stack.chat_of(ann, device="phone") as phone:
+        await web.stack.add_users([ben])
+        made = await phone.ask("create_chat", ref="g", members=[ben], name="Trip")
+        chat = made["chat"]["chat"]
+        await phone.ask("mute_member", ref="m", chat=chat, user=ben)
+        page = owner.page
+        await page.goto(f"{owner.url}chats/{chat}/details")
+        await page.get_by_role("tab", name="Members").click()
+        button = page.get_by_role("button", name=f"Actions for {ben}")
+        await button.click()
+        unmute = page.get_by_role("menuitem", name="Unmute")
+        await expect(unmute).to_be_visible()
+        menu = await page.locator("[popover]:popover-open").bounding_box()
+        await page.keyboard.press("Escape")
+        row = await button.bounding_box()
+        assert menu is not None
+        assert row is not None
+        # The window is only just high enough for the menu below the button.
+        height = row["y"] + row["height"] + menu["height"] + 20
+        await page.set_viewport_size({"width": WIDE[0], "height": int(height)})
+        await button.click()
+        await expect(unmute).to_be_in_viewport(ratio=1)
+
+        await phone.ask("mute_member", ref="u", chat=chat, user=ben, mute_s=0)
+
+        ban = page.get_by_role("menuitem", name="Ban from group", exact=True)
+        await expect(unmute).to_have_count(0)
+        await expect(ban).to_be_in_viewport(ratio=1)
+        await page.keyboard.press("End")
+        await expect(ban).to_be_focused()
 
 
 async def test_blocked_user_cannot_write_until_unblocked(web: WebStack, visit: Visit) -> None:

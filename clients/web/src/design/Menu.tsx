@@ -44,10 +44,12 @@ export function Menu({ items, label, anchor, onClose, header }: MenuProps) {
   useLayoutEffect(() => {
     const menu = list.current;
     if (menu === null) return;
-    menu.showPopover();
+    if (!menu.matches(":popover-open")) menu.showPopover();
+    // An open menu has other items when its data changes: it must stay inside of the window.
     place(menu, anchor);
+    if (menu.contains(document.activeElement)) return;
     menu.querySelector<HTMLElement>('[role="menuitem"]:enabled')?.focus();
-  }, [anchor]);
+  }, [anchor, items, header]);
   const close = useRef(onClose);
   close.current = onClose;
   useEffect(() => {
