@@ -47,7 +47,7 @@ from chatserver.cold.client import open_s3
 from chatserver.config import Cold, Search, Settings
 from chatserver.dev.servers import Server, ministack_launch
 from chatserver.features.search.engines.registry import open_engine
-from chatserver.features.search.model import Changes, Document, Engine, Order, Place, State
+from chatserver.features.search.model import Changes, Document, DocumentRef, Engine, Order, State
 from chatserver.features.search.query import parse_query
 from chatserver.features.search.tokenizer import RULES_VERSION
 from chatserver.features.search.worker.entry_changes import tokens_of
@@ -143,7 +143,7 @@ def build(engine: Engine, count: int) -> dict[str, Any]:
         at = time.perf_counter()
         text_bytes += sum(size for _, size in batch)
         engine.apply(
-            Changes(documents={Place(each.chat, each.seq): each for each, _ in batch}), state
+            Changes(documents={DocumentRef(each.chat, each.seq): each for each, _ in batch}), state
         )
         engine.maintain()
         made += time.perf_counter() - at
@@ -194,7 +194,7 @@ def time_changes(engine: Engine, count: int) -> dict[str, Any]:
     state = State(generation=2, rules=RULES_VERSION)
     refreshes, removals = [], []
     for number in range(20):
-        place = Place("g-0", count + number + 1)
+        place = DocumentRef("g-0", count + number + 1)
         ts = 1_800_000_000_000_000 + number
         document = Document("g-0", place.seq, ts, "user-1", f"fresh{number}")
         query = parse_query(f"fresh{number} ", "me")

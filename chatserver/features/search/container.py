@@ -13,7 +13,7 @@ from chatserver.features.search.engines.registry import (
     load_engine,
     open_engine,
 )
-from chatserver.features.search.model import Engine, Order, partitions_of
+from chatserver.features.search.model import Engine, Order, group_redis_partitions
 from chatserver.features.search.service import Position, Result, Search
 
 
@@ -37,7 +37,7 @@ class SearchContainer:
         """Partitions of Redis, by index partition."""
         redis_partitions = self._core.hot.keys.partitions
         count = count_partitions(self._core.settings, redis_partitions)
-        return partitions_of(count, redis_partitions)
+        return group_redis_partitions(count, redis_partitions)
 
     @cached_property
     def search(self) -> Search:

@@ -38,8 +38,8 @@ class Requests(NamedTuple):
     erasures: list[str]
 
 
-class Resumed(NamedTuple):
-    """`is_complete`: the backlog has all entries after the recorded place."""
+class RecordResult(NamedTuple):
+    """`is_complete`: the backlog has all entries after the recorded position."""
 
     is_complete: bool
     persisted: str
@@ -51,10 +51,10 @@ class IndexFeed:
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
-    async def record(self, lease: Lease, partition: int, place: str) -> Resumed:
+    async def record_position(self, lease: Lease, partition: int, position: str) -> RecordResult:
         """Record the position in a partition's backlog, and trim entries before it.
 
-        If entries after `place` may be missing, the position is `persisted` instead.
+        If entries after `position` may be missing, the position is `persisted` instead.
 
         Raises:
             LostRace: another process holds the lease.
@@ -67,18 +67,18 @@ class IndexFeed:
                 "checkpoint": keys.checkpoint(partition),
                 "backlog": keys.backlog(partition),
             },
-            {"token": lease.token, "id": place},
+            {"token": lease.token, "id": position},
         )
         if status == 0:
             raise LostRace("search: another process holds the lease")
-        return Resumed(status == 1, persisted.decode())
+        return RecordResult(status == 1, persisted.decode())
 
     async def get_persisted(self, partition: int) -> str:
         """Return the id of the last persisted backlog entry."""
         value = await self._hot.call("HGET", self._hot.keys.checkpoint(partition), "id")
         return bytes(value).decode() if value else ORIGIN
 
-    async def list_between(
+    async def list_entries(
         self, partition: int, after: str, upto: str, limit: int
     ) -> list[BacklogEntry]:
         """Return the backlog entries after `after`, up to `upto`, oldest first."""
@@ -86,7 +86,7 @@ class IndexFeed:
         reply = await self._hot.call("XRANGE", key, f"({after}", upto, "COUNT", limit)
         return [parse_entry(name, fields) for name, fields in reply]
 
-    async def list_active(self, partition: int, since_s: int, after: int) -> list[ChatId]:
+    async def list_active_chats(self, partition: int, since_s: int, after: int) -> list[ChatId]:
         """Return chats with activity since a time, `IDLE_PAGE` of them after the first `after`."""
         names = await self._hot.call(
             "ZRANGEBYSCORE", self._hot.keys.idle(partition), since_s, "+inf",
@@ -119,7 +119,7 @@ class IndexFeed:
         """Ask for the erasure of a user, unless that was asked and is not done."""
         key = self._hot.keys.checkpoint(partition)
         if await self.is_erased(partition, user):  # by an earlier attempt
-            await self.forget_erasure(partition, user)
+            await self.delete_erasure_request(partition, user)
         await self._hot.write("HSET", key, _ERASE + user, ASKED)
 
     async def finish_erasure(self, partition: int, user: str) -> None:
@@ -132,6 +132,6 @@ class IndexFeed:
         key = self._hot.keys.checkpoint(partition)
         return bool(await self._hot.call("HGET", key, _ERASE + user) == DONE.encode())
 
-    async def forget_erasure(self, partition: int, user: str) -> None:
+    async def delete_erasure_request(self, partition: int, user: str) -> None:
         """Remove a request."""
         await self._hot.call("HDEL", self._hot.keys.checkpoint(partition), _ERASE + user)

@@ -33,7 +33,7 @@ class Document(NamedTuple):
     expires_at: int = 0
 
 
-class Place(NamedTuple):
+class DocumentRef(NamedTuple):
     """A message in the index."""
 
     chat: str
@@ -44,9 +44,11 @@ class Place(NamedTuple):
 class Changes:
     """Changes of the index. No place is in two of them."""
 
-    documents: dict[Place, Document] = dataclasses.field(default_factory=dict)
-    edits: dict[Place, str] = dataclasses.field(default_factory=dict)  # tokens of older documents
-    removed: set[Place] = dataclasses.field(default_factory=set)
+    documents: dict[DocumentRef, Document] = dataclasses.field(default_factory=dict)
+    edits: dict[DocumentRef, str] = dataclasses.field(
+        default_factory=dict
+    )  # tokens of older documents
+    removed: set[DocumentRef] = dataclasses.field(default_factory=set)
 
     @property
     def size(self) -> int:
@@ -191,7 +193,7 @@ class Engine(Protocol):
         """Release connections."""
 
 
-def partitions_of(count: int, redis_partitions: int) -> dict[int, list[int]]:
+def group_redis_partitions(count: int, redis_partitions: int) -> dict[int, list[int]]:
     """Return the partitions of Redis whose chats are in each index partition."""
     used = min(count, redis_partitions)
     return {each: list(range(each, redis_partitions, used)) for each in range(used)}

@@ -81,7 +81,7 @@ def parse_query(text: str, viewer: str) -> Query:
             terms += _parse_term(phrase, is_prefix=False)
     if len(terms) > TERMS_MAX:
         raise BadRequest(f"q: must have at most {TERMS_MAX} words and phrases; got {len(terms)}")
-    query = _with_filters(Query(tuple(terms)), filters, viewer)
+    query = _add_filters(Query(tuple(terms)), filters, viewer)
     if query == Query() or (not terms and not filters):
         raise BadRequest("q: needs a word, a phrase, or one of from:, in:, has:, before:, after:")
     return query
@@ -122,7 +122,7 @@ def _join_grams(tokens: Sequence[Token]) -> tuple[list[str], bool]:
     return names, is_open
 
 
-def _with_filters(query: Query, filters: dict[str, str], viewer: str) -> Query:
+def _add_filters(query: Query, filters: dict[str, str], viewer: str) -> Query:
     for name, value in filters.items():
         match name:
             case "from":
@@ -191,7 +191,7 @@ def _find_term(term: Term, tokens: Sequence[Token]) -> list[Span]:
     size, found = len(term.tokens), []
     for index in range(len(tokens) - size + 1):
         window = tokens[index : index + size]
-        if all(map(_is_match, term.tokens, (each.text for each in window), _flags(term))):
+        if all(map(_is_match, term.tokens, (each.text for each in window), _prefix_flags(term))):
             end = window[-1].end
             if window[-1].is_gram and len(term.tokens[-1]) == 2:
                 end = tokens[index + size].end if index + size < len(tokens) else end
@@ -199,7 +199,7 @@ def _find_term(term: Term, tokens: Sequence[Token]) -> list[Span]:
     return found
 
 
-def _flags(term: Term) -> list[bool]:
+def _prefix_flags(term: Term) -> list[bool]:
     return [False] * (len(term.tokens) - 1) + [term.is_prefix]
 
 
@@ -226,17 +226,17 @@ def make_snippet(text: str, spans: Sequence[Span]) -> list[Segment]:
         start = space + 1 if space >= 0 else start
     end = min(len(text), start + SNIPPET_CHARS)
     segments = [Segment("…")] if start > 0 else []
-    place = start
+    position = start
     for begin, stop in spans:
         if begin >= end:
             break
         stop = min(stop, end)
-        if begin > place:
-            segments.append(Segment(text[place:begin]))
+        if begin > position:
+            segments.append(Segment(text[position:begin]))
         segments.append(Segment(text[begin:stop], hit=True))
-        place = stop
-    if place < end:
-        segments.append(Segment(text[place:end]))
+        position = stop
+    if position < end:
+        segments.append(Segment(text[position:end]))
     if end < len(text):
         segments.append(Segment("…"))
     return segments

@@ -166,11 +166,11 @@ class Search:
         position = start or Position({}, [])
         checked = size = 0
         while checked < CHECKED_MAX and len(results) < limit:
-            open_ones = [each for each in chats if each not in position.ended]
-            if not open_ones:
+            unfinished = [each for each in chats if each not in position.ended]
+            if not unfinished:
                 return results, None
             wanted = min(max(limit, READS_IN_FLIGHT_MAX), CHECKED_MAX - checked)
-            found = await self._query(query, chats, open_ones, order, wanted, position)
+            found = await self._query(query, chats, unfinished, order, wanted, position)
             candidates, after = merge(found, order, wanted)
             read = await self._check(viewer, query, blocked, [each.hit for each in candidates])
             for candidate, result in zip(candidates, read, strict=True):

@@ -81,22 +81,22 @@ def _tokenize_any(text: str) -> list[Token]:
             found.append(Token(char + following, begin, end, is_gram=True))
         grams.clear()
 
-    for place, char in enumerate(text):
+    for index, char in enumerate(text):
         kind, folded = _fold(char)
         if kind == _LETTER:
             close_grams()
             if not word:
-                start = place
+                start = index
             word.append(folded)
         elif kind == _GRAM:
-            close_word(place)
-            grams.append((folded, place, place + 1))
+            close_word(index)
+            grams.append((folded, index, index + 1))
         elif kind == _SEPARATOR:
-            close_word(place)
+            close_word(index)
             close_grams()
         elif grams:  # a mark belongs to the character before it
             last, begin, _ = grams[-1]
-            grams[-1] = (last, begin, place + 1)
+            grams[-1] = (last, begin, index + 1)
         if len(found) >= TOKENS_MAX:
             return found[:TOKENS_MAX]
     close_word(len(text))

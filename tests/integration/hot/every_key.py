@@ -357,7 +357,7 @@ async def use_search(hot: HotClient, partition: int) -> None:
     )
     await lease.claim()
     feed = IndexFeed(hot)
-    assert not (await feed.record(lease, partition, "")).is_complete
+    assert not (await feed.record_position(lease, partition, "")).is_complete
     await feed.request_erasure(partition, "gone")
     assert (await feed.list_requests(partition)).erasures == ["gone"]
     await lease.release()

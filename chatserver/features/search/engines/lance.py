@@ -49,10 +49,10 @@ from chatserver.features.search.model import (
     Changes,
     Cursor,
     Document,
+    DocumentRef,
     Found,
     Hit,
     Order,
-    Place,
     State,
     Stats,
 )
@@ -60,9 +60,11 @@ from chatserver.features.search.query import Query, Term
 from chatserver.telemetry.failpoints import failpoint
 
 STATE_ID: Final = "#state"  # no document has it: ids contain no "#"
-MAINTAIN_S: Final = 60.0
-UNINDEXED_MAX: Final = 20_000  # changes after which the index is extended sooner
-KEPT: Final = datetime.timedelta(minutes=10)  # old versions, for queries in progress
+MAINTENANCE_INTERVAL_S: Final = 60.0
+UNINDEXED_ROWS_MAX: Final = 20_000  # changes after which the index is extended sooner
+OLD_VERSIONS_RETENTION: Final = datetime.timedelta(
+    minutes=10
+)  # old versions, for queries in progress
 
 
 class LanceEngine:
@@ -101,13 +103,15 @@ class LanceEngine:
         self._table.upsert(rows)
         self._changed += len(rows) - 1
 
-    def _list_edited(self, edits: dict[Place, str]) -> list[Row]:
+    def _list_edited(self, edits: dict[DocumentRef, str]) -> list[Row]:
         """Return the rows of edited documents, with their new tokens."""
         if not edits:
             return []
-        tokens = {_id_of(place): text for place, text in edits.items()}
+        tokens = {_id_of(ref): text for ref, text in edits.items()}
         return [
-            msgspec.structs.replace(row, body=tokens[row.id], prefixes=_prefixes_of(tokens[row.id]))
+            msgspec.structs.replace(
+                row, body=tokens[row.id], prefixes=_list_prefixes(tokens[row.id])
+            )
             for row in self._table.list_rows(is_in("id", tokens), len(tokens))
         ]
 
@@ -131,10 +135,10 @@ class LanceEngine:
     def maintain(self) -> None:
         """See `Engine`: merges small files, and adds new rows to the indexes."""
         now = time.monotonic()
-        is_due = now - self._maintained_at > MAINTAIN_S and self._changed
-        if not is_due and self._changed < UNINDEXED_MAX:
+        is_due = now - self._maintained_at > MAINTENANCE_INTERVAL_S and self._changed
+        if not is_due and self._changed < UNINDEXED_ROWS_MAX:
             return
-        self._table.optimize(KEPT)
+        self._table.optimize(OLD_VERSIONS_RETENTION)
         self._changed, self._maintained_at = 0, now
 
     # queries
@@ -180,7 +184,7 @@ class _Search:
         self._table = table
         self._query = query
         self._conditions = conditions
-        self._words = _words_of(query.terms)
+        self._words = _build_full_text_query(query.terms)
         self._high = query.before_ts if query.before_ts is not None else (1 << 62)
 
     def _read(self, low: int, high: int, limit: int = MATCHES_MAX) -> list[Match]:
@@ -229,7 +233,7 @@ class _Search:
         return Found(hits, cursors, cursors[-1] if has_more else None)
 
 
-def _words_of(terms: Sequence[Term]) -> FullTextQuery | None:
+def _build_full_text_query(terms: Sequence[Term]) -> FullTextQuery | None:
     """Return the full-text query; None without terms."""
     parts: list[FullTextQuery] = []
     for term in terms:
@@ -249,7 +253,7 @@ def _hit_of(match: Match) -> Hit:
 
 def _row_of(document: Document, generation: int) -> Row:
     return Row(
-        id=_id_of(Place(document.chat, document.seq)),
+        id=_id_of(DocumentRef(document.chat, document.seq)),
         chat=document.chat,
         seq=document.seq,
         ts=document.ts,
@@ -258,11 +262,11 @@ def _row_of(document: Document, generation: int) -> Row:
         expires_at=document.expires_at,
         generation=generation,
         body=document.tokens,
-        prefixes=_prefixes_of(document.tokens),
+        prefixes=_list_prefixes(document.tokens),
     )
 
 
-def _prefixes_of(tokens: str) -> str:
+def _list_prefixes(tokens: str) -> str:
     found = {
         word[:size]
         for word in set(tokens.split())
@@ -271,5 +275,5 @@ def _prefixes_of(tokens: str) -> str:
     return " ".join(sorted(found))
 
 
-def _id_of(place: Place) -> str:
-    return f"{place.chat}/{place.seq}"
+def _id_of(ref: DocumentRef) -> str:
+    return f"{ref.chat}/{ref.seq}"

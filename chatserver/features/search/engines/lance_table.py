@@ -102,7 +102,7 @@ class LanceTable:
                 )
                 if creates and self._name not in database.table_names(limit=_TABLES_MAX):
                     made = database.create_table(self._name, schema=_SCHEMA, exist_ok=True)
-                    _index(made)
+                    _create_indexes(made)
                 self._table = database.open_table(self._name)
             return self._table
 
@@ -135,7 +135,7 @@ class LanceTable:
             table = self._open()
             table.update(values_sql={"generation": "generation + 0"})
             table.optimize()
-            _index(table)
+            _create_indexes(table)
             table.optimize(cleanup_older_than=LATEST)
 
     def optimize(self, kept: datetime.timedelta) -> None:
@@ -204,7 +204,7 @@ def quoted(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _index(table: Table) -> None:
+def _create_indexes(table: Table) -> None:
     """Create the indexes, or train them again."""
     for column in SCALAR_COLUMNS:
         table.create_index(column, config=BTree(), replace=True)

@@ -2,7 +2,7 @@
 
 | table   | content                                                                            |
 |---------|------------------------------------------------------------------------------------|
-| `doc`   | place, sender, expiry and generation of each document                              |
+| `doc`   | ref, sender, expiry and generation of each document                              |
 | `words` | FTS5: the tokens, then the scopes (chat, sender, file); rowid is that of `doc`     |
 | `name`  | chats and users, to small numbers                                                  |
 | `state` | the state of the indexer                                                           |
@@ -31,10 +31,10 @@ from chatserver.errors import LostRace, Unavailable
 from chatserver.features.search.engines.sqlite_query import (
     SLOTS,
     SqliteSearch,
+    build_scopes,
+    build_terms,
+    find_chat_numbers,
     find_number,
-    numbers_of,
-    scopes_of,
-    terms_of,
 )
 from chatserver.features.search.model import (
     Changes,
@@ -48,7 +48,7 @@ from chatserver.features.search.model import (
 from chatserver.features.search.query import Query
 from chatserver.telemetry.failpoints import failpoint
 
-BUSY_S: Final = 10.0
+BUSY_TIMEOUT_S: Final = 10.0
 CACHE_KB: Final = 32_768
 MERGE_PAGES: Final = 200
 _SCHEMA_VERSION: Final = 2
@@ -99,7 +99,7 @@ class SqliteEngine:
                 f"{self._path.resolve().as_uri()}?mode={mode}",
                 uri=True,
                 isolation_level=None,
-                timeout=BUSY_S,
+                timeout=BUSY_TIMEOUT_S,
                 check_same_thread=False,
             )
             made.execute(f"PRAGMA cache_size = -{CACHE_KB}")
@@ -157,20 +157,20 @@ class SqliteEngine:
             if stored.token > state.token:
                 raise LostRace("search: another process writes the index")
             names = _Names(connection)
-            for place in {*changes.removed, *changes.documents}:
-                number = names.find("chat", place.chat)
+            for ref in {*changes.removed, *changes.documents}:
+                number = names.find("chat", ref.chat)
                 if number is not None:
-                    _delete(connection, "chat = ? AND seq = ?", (number, place.seq))
+                    _delete(connection, "chat = ? AND seq = ?", (number, ref.seq))
             if changes.removed:
                 failpoint("search.in_apply")
             for document in changes.documents.values():
                 _insert(connection, names, document, state.generation)
-            for place, tokens in changes.edits.items():
-                number = names.find("chat", place.chat)
+            for ref, tokens in changes.edits.items():
+                number = names.find("chat", ref.chat)
                 connection.execute(
                     "UPDATE words SET body = ? || substr(body, instr(body, ' c:')) WHERE rowid = "
                     "(SELECT id FROM doc WHERE chat = ? AND seq = ?)",
-                    (tokens, number, place.seq),
+                    (tokens, number, ref.seq),
                 )
             connection.execute(
                 "INSERT INTO state VALUES (1, ?) ON CONFLICT (id) DO UPDATE SET value = ?",
@@ -243,11 +243,11 @@ class SqliteEngine:
         """See `Engine`. Newest first, matches are read in the order of their rowid."""
         connection = self._connect()
         with _translated(self._path):
-            numbers = numbers_of(connection, chats, self._local.chats)
-            scopes = scopes_of(connection, query, numbers)
+            numbers = find_chat_numbers(connection, chats, self._local.chats)
+            scopes = build_scopes(connection, query, numbers)
             if not numbers or scopes is None:
                 return Found([], [], None)
-            match = " AND ".join([*terms_of(query), *scopes]) or None
+            match = " AND ".join([*build_terms(query), *scopes]) or None
             search = SqliteSearch(connection, match, numbers, query, now_s)
             if order is Order.RELEVANCE:
                 return search.list_ranked(limit, start)

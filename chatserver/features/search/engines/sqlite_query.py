@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from chatserver.features.search.engines.bounds import RANKED_MAX, SCANS, SCOPED_CHATS_MAX
+from chatserver.features.search.engines.bounds import RANKED_MAX, SCAN_SIZES, SCOPED_CHATS_MAX
 from chatserver.features.search.model import Cursor, Found, Hit
 from chatserver.features.search.query import Query, Term
 
@@ -60,7 +60,7 @@ class SqliteSearch:
                 return rows[:limit], rows[limit - 1][0]
             return rows, last if count > limit else None
         rows, last = [], high
-        for size in SCANS:
+        for size in SCAN_SIZES:
             found, count, end = self._scan(size, last)
             rows += found
             if len(rows) > limit:
@@ -143,7 +143,7 @@ def score(terms: Sequence[Term], tokens: str) -> float:
     return total
 
 
-def numbers_of(
+def find_chat_numbers(
     connection: sqlite3.Connection, chats: Collection[str], known: dict[str, int]
 ) -> dict[int, str]:
     """Return the names of chats by number. `known`: a cache; the numbers never change."""
@@ -161,7 +161,7 @@ def numbers_of(
     return {known[chat]: chat for chat in chats if chat in known}
 
 
-def scopes_of(
+def build_scopes(
     connection: sqlite3.Connection, query: Query, numbers: Collection[int]
 ) -> list[str] | None:
     """Return the FTS5 expressions of the filters; None if they match nothing."""
@@ -178,7 +178,7 @@ def scopes_of(
     return scopes
 
 
-def terms_of(query: Query) -> list[str]:
+def build_terms(query: Query) -> list[str]:
     """Return the FTS5 expressions of the words and phrases."""
     return [
         '"' + " ".join(term.tokens).replace('"', "") + ('"*' if term.is_prefix else '"')

@@ -1,8 +1,8 @@
 """Sweep over chats for a rebuild or a catch-up, in small steps.
 
 A *rebuild* reads all chats, in `parts` of table `directory`. A *catch-up* reads entries after a
-time, of the chats that were active since. The indexer makes one step between two reads of the
-backlog, so new messages are still found. It also makes the sweep correct: what a step reads
+time, of the chats that were active since. The indexer makes one next_changes between two reads of the
+backlog, so new messages are still found. It also makes the sweep correct: what a next_changes reads
 includes every change before the indexer's place, and later changes are applied later. For this, all
 entries before the place must be persisted.
 """
@@ -27,11 +27,11 @@ log = structlog.get_logger()
 
 PARTS: Final = 32  # of a rebuild; an interrupted one begins its part again
 STEP_ENTRIES: Final = 1_000
-CLOCKS_S: Final = 120  # clocks may differ by a minute
+CLOCK_SKEW_S: Final = 120  # clocks may differ by a minute
 
 
 class ChatSweep:
-    """Reads the chats of one index partition. `progress` is updated with each step."""
+    """Reads the chats of one index partition. `progress` is updated with each next_changes."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ChatSweep:
         self._has_activity = has_activity
         self._pages = self._iter_pages()
 
-    async def step(self) -> Changes | None:
+    async def next_changes(self) -> Changes | None:
         """Return the next changes; None at the end.
 
         Raises:
@@ -85,8 +85,8 @@ class ChatSweep:
         keys = self._container.hot.keys
         if self._has_activity:
             for partition in sorted(self._partitions):
-                after, since_s = 0, self.progress.since_ts // 1_000_000 - CLOCKS_S
-                while chats := await self._feed.list_active(partition, since_s, after):
+                after, since_s = 0, self.progress.since_ts // 1_000_000 - CLOCK_SKEW_S
+                while chats := await self._feed.list_active_chats(partition, since_s, after):
                     yield chats
                     after += IDLE_PAGE
             return

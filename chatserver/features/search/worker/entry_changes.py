@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from chatserver.domain.archive_segments import ARCHIVED_KIND, LOST_KIND
-from chatserver.features.search.model import Changes, Document, Place
+from chatserver.features.search.model import Changes, Document, DocumentRef
 from chatserver.features.search.tokenizer import normalize, tokenize
 from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.frames import Message
@@ -28,18 +28,18 @@ def add_entries(changes: Changes, entries: Iterable[Message]) -> None:
         if is_message(entry):
             _add_message(changes, entry)
         elif entry.target is not None and not entry.deleted:
-            _add_change(changes, entry, Place(entry.chat, entry.target))
+            _add_change(changes, entry, DocumentRef(entry.chat, entry.target))
 
 
 def _add_message(changes: Changes, message: Message) -> None:
-    place = Place(message.chat, message.seq)
-    changes.edits.pop(place, None)
+    ref = DocumentRef(message.chat, message.seq)
+    changes.edits.pop(ref, None)
     if message.deleted or message.kind in _PLACEHOLDERS:
-        changes.documents.pop(place, None)
-        changes.removed.add(place)
+        changes.documents.pop(ref, None)
+        changes.removed.add(ref)
         return
-    changes.removed.discard(place)
-    changes.documents[place] = Document(
+    changes.removed.discard(ref)
+    changes.documents[ref] = Document(
         chat=message.chat,
         seq=message.seq,
         ts=message.ts,
@@ -50,7 +50,7 @@ def _add_message(changes: Changes, message: Message) -> None:
     )
 
 
-def _add_change(changes: Changes, entry: Message, target: Place) -> None:
+def _add_change(changes: Changes, entry: Message, target: DocumentRef) -> None:
     if entry.kind == "delete":
         changes.documents.pop(target, None)
         changes.edits.pop(target, None)

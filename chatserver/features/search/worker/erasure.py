@@ -44,7 +44,7 @@ def make_eraser(container: StorageContainer) -> EraseIndexed:
                 "running?"
             ) from None
         for number in numbers:
-            await feed.forget_erasure(number, user)
+            await feed.delete_erasure_request(number, user)
         return len(numbers)
 
     return erase

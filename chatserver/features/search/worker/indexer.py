@@ -2,19 +2,19 @@
 
 ::
 
-    backlog ─► changes ─► engine: documents and place, durable ─► `indexed` in Redis
+    backlog ─► changes ─► engine: documents and position, durable ─► `indexed` in Redis
        ▲                                                               │
        └───── one step of a catch-up or a rebuild, if there is one ◄───┘
 
-The place in the backlog is stored with the documents, and only then recorded in Redis, which holds
+The position in the backlog is stored with the documents, and only then recorded in Redis, which holds
 later entries. So an indexer that is killed at any step continues where the index ends. If the
-backlog does not have all entries after that place, because nobody indexed for more than a minute or
+backlog does not have all entries after that position, because nobody indexed for more than a minute or
 Redis lost data, a catch-up reads the chats that were active since.
 
 Entries are indexed before they are persisted, so search does not wait for DynamoDB. If Redis loses
 such an entry, its document is no result, because no tier has the message. During a catch-up or a
 rebuild only persisted entries are indexed: what a step reads from the tiers then includes every
-change before the place.
+change before the position.
 
 One process writes an index partition, under a lease, with its token in the state: a process that
 was paused cannot write after its successor has begun.
@@ -47,7 +47,7 @@ from chatserver.features.search.model import (
 )
 from chatserver.features.search.tokenizer import RULES_VERSION
 from chatserver.features.search.worker.call_worker import SearchCallWorker
-from chatserver.features.search.worker.chat_sweep import CLOCKS_S, PARTS, ChatSweep
+from chatserver.features.search.worker.chat_sweep import CLOCK_SKEW_S, PARTS, ChatSweep
 from chatserver.features.search.worker.entry_changes import add_entries
 from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry, place_of
 from chatserver.protocol.frames import Message
@@ -64,8 +64,8 @@ POLL_S: Final = 0.25
 IDLE_POLL_S: Final = 1.0
 IDLE_AFTER_S: Final = 10.0
 READ_MAX: Final = 200  # backlog entries of a partition; one holds up to redis.batch_max messages
-REQUESTS_S: Final = 1.0  # between two reads of requests
-UPKEEP_S: Final = 2.0  # between two removals of expired documents
+REQUESTS_INTERVAL_S: Final = 1.0  # between two reads of requests
+MAINTENANCE_INTERVAL_S: Final = 2.0  # between two removals of expired documents
 DROPPED_MAX: Final = 2_000  # documents of earlier generations per step
 SWEEP_RETRY_S: Final = 5.0
 DAY_S: Final = 86_400
@@ -100,7 +100,7 @@ class Indexer:
         self._erasures: list[str] = []
         self._is_compacting = False
         self._is_compaction_new = False
-        self._requests_at = self._upkeep_at = self._sweep_at = self._active_at = float("-inf")
+        self._requests_at = self._maintenance_at = self._sweep_at = self._active_at = float("-inf")
 
     async def run(self) -> None:
         """Index until cancelled. The leases are released on exit.
@@ -114,29 +114,29 @@ class Indexer:
             for lease in self._leases.values():
                 await stack.enter_async_context(lease.released_on_exit())
             while True:
-                if await self._hold():
+                if await self._renew_leases():
                     break
                 await asyncio.sleep(LEASE_S / 5)
             try:
-                await self._begin()
-                await self._work()
+                await self._start()
+                await self._run_loop()
             finally:
                 # Another process may index from now on; without one, an alert sees the gap.
                 metrics.SEARCH_LAG.remove(str(self._number))
                 metrics.SEARCH_DOCUMENTS.remove(str(self._number))
                 metrics.SEARCH_BYTES.remove(str(self._number))
                 with contextlib.suppress(asyncio.CancelledError):
-                    await self._call(self._engine.close)
+                    await self._run_in_thread(self._engine.close)
 
-    async def _call(self, function: Callable[[], T]) -> T:
+    async def _run_in_thread(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
-    async def _hold(self) -> bool:
+    async def _renew_leases(self) -> bool:
         return all([await lease.hold() for lease in self._leases.values()])
 
-    async def _begin(self) -> None:
+    async def _start(self) -> None:
         """Take over the index, and find what it lacks."""
-        self._state = await self._call(self._engine.load)
+        self._state = await self._run_in_thread(self._engine.load)
         state, hot = self._state, self._container.hot
         state.token = max(state.token, *(lease.token for lease in self._leases.values()))
         if state.rules != RULES_VERSION:
@@ -144,13 +144,13 @@ class Indexer:
             self._start_rebuild(new_id())
             state.rules = RULES_VERSION
         for partition in self._partitions:
-            place = state.places.get(partition, "")
+            position = state.places.get(partition, "")
             epoch = hot.epoch_of(partition)
-            resumed = await self._feed.record(self._leases[partition], partition, place)
+            resumed = await self._feed.record_position(self._leases[partition], partition, position)
             # In another epoch, Redis may lack entries that were persisted.
             is_known = state.epochs.get(partition) == epoch
-            if place and not (resumed.is_complete and is_known):
-                self._start_catch_up(place, is_known=is_known)
+            if position and not (resumed.is_complete and is_known):
+                self._start_catch_up(position, is_known=is_known)
             if not resumed.is_complete:
                 state.places[partition] = resumed.persisted
             state.epochs[partition] = epoch
@@ -163,9 +163,9 @@ class Indexer:
         self._sweep = None
         log.info("search.rebuild_started", partition=self._number, request=request)
 
-    def _start_catch_up(self, place: str, *, is_known: bool) -> None:
-        """Plan a sweep of what was committed after a place in a backlog."""
-        since_ts = max(1, (int(place.partition("-")[0]) - CLOCKS_S * 1000) * 1000)
+    def _start_catch_up(self, position: str, *, is_known: bool) -> None:
+        """Plan a sweep of what was committed after a position in a backlog."""
+        since_ts = max(1, (int(position.partition("-")[0]) - CLOCK_SKEW_S * 1000) * 1000)
         if self._state.catch_up is not None:
             since_ts = min(since_ts, self._state.catch_up.since_ts)
             is_known = is_known and self._state.catch_up.parts == 1
@@ -183,19 +183,19 @@ class Indexer:
         self._sweep = None
         log.warning("search.catch_up_started", partition=self._number, since_s=int(age_s))
 
-    async def _work(self) -> None:
+    async def _run_loop(self) -> None:
         clock = self._container.clock
         self._active_at = clock.monotonic()
-        while await self._hold():
+        while await self._renew_leases():
             for partition in self._partitions:
                 epoch = self._container.hot.epoch_of(partition)
                 if epoch != self._state.epochs[partition]:
                     raise Unavailable("search: Redis lost data; the index is compared with it")
             has_more = await self._index_new()
-            await self._see_to_requests()
-            has_more |= await self._sweep_step()
-            has_more |= await self._compaction_step()
-            await self._upkeep()
+            await self._handle_requests()
+            has_more |= await self._run_sweep_step()
+            has_more |= await self._run_compaction_step()
+            await self._run_maintenance()
             if has_more:
                 continue
             is_idle = clock.monotonic() - self._active_at > IDLE_AFTER_S
@@ -209,9 +209,9 @@ class Indexer:
         changes, places, has_more = Changes(), {}, False
         oldest_ms = now_ms = int(self._container.clock.time() * 1000)
         for partition in self._partitions:
-            place = self._state.places.get(partition, ORIGIN)
+            position = self._state.places.get(partition, ORIGIN)
             upto = await self._feed.get_persisted(partition) if self._is_sweeping else "+"
-            entries = await self._feed.list_between(partition, place, upto, READ_MAX)
+            entries = await self._feed.list_entries(partition, position, upto, READ_MAX)
             if not entries:
                 continue
             add_entries(changes, _messages_of(entries))
@@ -226,10 +226,10 @@ class Indexer:
             await self._apply(changes)
             failpoint("search.after_apply")
         for partition, lease in self._leases.items():
-            place = self._state.places.get(partition, ORIGIN)
+            position = self._state.places.get(partition, ORIGIN)
             if partition in places or self._container.clock.monotonic() > self._requests_at:
                 # Recorded also without entries: otherwise trimming stops waiting.
-                resumed = await self._feed.record(lease, partition, place)
+                resumed = await self._feed.record_position(lease, partition, position)
                 if not resumed.is_complete:
                     raise Unavailable("search: the backlog was trimmed; the chats are read")
         failpoint("search.after_record")
@@ -238,17 +238,17 @@ class Indexer:
     async def _apply(self, changes: Changes) -> None:
         # A copy: the state changes while the thread works.
         state = msgspec.json.decode(msgspec.json.encode(self._state), type=State)
-        await self._call(lambda: self._engine.apply(changes, state))
+        await self._run_in_thread(lambda: self._engine.apply(changes, state))
         metrics.SEARCH_CHANGES.inc(changes.size)
 
     # requests
 
-    async def _see_to_requests(self) -> None:
+    async def _handle_requests(self) -> None:
         clock = self._container.clock
         if clock.monotonic() < self._requests_at:
             return
         requests = await self._feed.list_requests(self._number)
-        self._requests_at = clock.monotonic() + REQUESTS_S
+        self._requests_at = clock.monotonic() + REQUESTS_INTERVAL_S
         current = self._state.rebuild
         if requests.rebuild and (current is None or current.request != requests.rebuild):
             self._start_rebuild(requests.rebuild)
@@ -260,21 +260,21 @@ class Indexer:
     async def _erase(self, users: Sequence[str]) -> None:
         """Delete the users' documents; the request is done after a compaction."""
         while await self._index_new():  # what was committed before the request
-            if not await self._hold():
+            if not await self._renew_leases():
                 raise LostRace("search: another process holds the lease")
         for user in users:
-            count = await self._call(functools.partial(self._engine.erase_sender, user))
+            count = await self._run_in_thread(functools.partial(self._engine.erase_sender, user))
             log.info("search.user_erased", documents=count)
         failpoint("search.in_erasure")
         self._erasures += users
         self._is_compacting = self._is_compaction_new = True
 
-    async def _compaction_step(self) -> bool:
+    async def _run_compaction_step(self) -> bool:
         """Do a part of a compaction; return whether there is more to do."""
         if not self._is_compacting:
             return False
         is_first, self._is_compaction_new = self._is_compaction_new, False
-        if not await self._call(lambda: self._engine.compact(is_first=is_first)):
+        if not await self._run_in_thread(lambda: self._engine.compact(is_first=is_first)):
             return True
         self._is_compacting = False
         for user in self._erasures:
@@ -284,7 +284,7 @@ class Indexer:
 
     # sweeps
 
-    async def _sweep_step(self) -> bool:
+    async def _run_sweep_step(self) -> bool:
         """Do a part of a catch-up or a rebuild; return whether there is more to do."""
         state = self._state
         progress = state.catch_up or state.rebuild
@@ -301,7 +301,7 @@ class Indexer:
                 has_activity=progress is state.catch_up and progress.parts == 1,
             )
         try:
-            changes = await self._sweep.step()
+            changes = await self._sweep.next_changes()
         except Unavailable as exc:  # a tier is down; new messages are still indexed
             log.warning("search.sweep_failed", partition=self._number, error=exc.message)
             self._sweep = None
@@ -314,7 +314,7 @@ class Indexer:
             return True
         if progress.is_fresh:
             drop = functools.partial(self._engine.drop_older, state.generation, DROPPED_MAX)
-            if await self._call(drop):
+            if await self._run_in_thread(drop):
                 return True
         self._sweep = None
         progress.finished_ms = int(self._container.clock.time() * 1000)
@@ -338,14 +338,14 @@ class Indexer:
                 return False
         return True
 
-    async def _upkeep(self) -> None:
+    async def _run_maintenance(self) -> None:
         clock = self._container.clock
-        if clock.monotonic() < self._upkeep_at:
+        if clock.monotonic() < self._maintenance_at:
             return
-        self._upkeep_at = clock.monotonic() + UPKEEP_S
-        await self._call(lambda: self._engine.expire(int(clock.time())))
-        await self._call(self._engine.maintain)
-        stats = await self._call(self._engine.measure)
+        self._maintenance_at = clock.monotonic() + MAINTENANCE_INTERVAL_S
+        await self._run_in_thread(lambda: self._engine.expire(int(clock.time())))
+        await self._run_in_thread(self._engine.maintain)
+        stats = await self._run_in_thread(self._engine.measure)
         metrics.SEARCH_DOCUMENTS.labels(str(self._number)).set(stats.documents)
         metrics.SEARCH_BYTES.labels(str(self._number)).set(stats.bytes)
 

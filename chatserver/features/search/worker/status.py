@@ -43,8 +43,8 @@ async def read_status(container: StorageContainer) -> list[PartitionStatus]:
             engine.close()
         lag_s = 0.0
         for partition in partitions:
-            place = state.places.get(partition, ORIGIN)
-            waiting = await feed.list_between(partition, place, "+", 1)
+            position = state.places.get(partition, ORIGIN)
+            waiting = await feed.list_entries(partition, position, "+", 1)
             if waiting:
                 waiting_ms = int(waiting[0].id.partition("-")[0])
                 lag_s = max(lag_s, container.clock.time() - waiting_ms / 1000)

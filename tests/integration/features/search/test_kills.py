@@ -110,8 +110,8 @@ async def test_indexer_killed_at_any_time_loses_no_message(
         worker = await search_stack.vault.stack.bring_up_worker(
             "search",
             **{
-                "chatserver.features.search.engines.lance.MAINTAIN_S": "0",
-                "chatserver.features.search.worker.indexer.UPKEEP_S": "0",
+                "chatserver.features.search.engines.lance.MAINTENANCE_INTERVAL_S": "0",
+                "chatserver.features.search.worker.indexer.MAINTENANCE_INTERVAL_S": "0",
             },
         )
         for n in range(5):

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.features.search.model import Changes, Place
+from chatserver.features.search.model import Changes, DocumentRef
 from chatserver.features.search.worker.entry_changes import add_entries
 from chatserver.protocol.frames import Message
 
@@ -33,7 +33,7 @@ def test_edit_and_delete_in_the_same_batch_change_the_document() -> None:
     )
 
     assert {key.seq: each.tokens for key, each in found.documents.items()} == {1: "uno"}
-    assert found.removed == {Place("g-1", 2)}
+    assert found.removed == {DocumentRef("g-1", 2)}
     assert found.edits == {}
 
 
@@ -45,8 +45,8 @@ def test_changes_of_earlier_messages_are_kept_as_changes() -> None:
         entry(11, "", "delete", target=3),
     )
 
-    assert found.edits == {Place("g-1", 1): "new text"}
-    assert found.removed == {Place("g-1", 3)}
+    assert found.edits == {DocumentRef("g-1", 1): "new text"}
+    assert found.removed == {DocumentRef("g-1", 3)}
 
 
 def test_tombstones_and_entries_without_text_are_not_documents() -> None:
@@ -59,7 +59,7 @@ def test_tombstones_and_entries_without_text_are_not_documents() -> None:
     )
 
     assert found.documents == {}
-    assert found.removed == {Place("g-1", 1), Place("g-1", 3)}
+    assert found.removed == {DocumentRef("g-1", 1), DocumentRef("g-1", 3)}
 
 
 @given(st.lists(st.tuples(st.sampled_from(["edit", "delete"]), st.integers(1, 3)), max_size=6))
