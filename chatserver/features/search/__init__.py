@@ -1,8 +1,8 @@
-"""Full-text search in messages, with an embedded index or one in the S3 bucket.
+"""Full-text search in messages, with the index in local files or in the S3 bucket.
 
-Start with `service.py` (a search) and `worker/indexer.py` (the feed). `query.py` parses queries,
-`tokenizer.py` splits texts into words, `model.py` has the interface of the engines in `engines/`,
-and `hot.py` the indexer's position in Redis.
+Start with `service.py` (searching) and `worker/indexer.py` (indexing). `query.py` parses queries,
+and `tokenizer.py` splits texts into tokens. `model.py` defines the interface of the engines in
+`engines/`. `hot.py` stores the indexer's position in Redis.
 """
 
 from chatserver.features.registry import Feature, Worker

@@ -1,6 +1,6 @@
 """`chatserver search`: query, check and rebuild the search index.
 
-Exit codes: 0 success, 1 a service is unavailable, 2 an invalid option or a wrong query.
+Exit codes: 0 success, 1 a service is unavailable, 2 an option or the query is invalid.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def search() -> None:
 @click.option("--limit", type=click.IntRange(1, 50), default=20, show_default=True)
 @click.option("--relevance", is_flag=True, help="Order by relevance instead of newest first.")
 def query(text: str, user: str, limit: int, relevance: bool) -> None:
-    """Print the messages that a user finds: time, chat, seq, sender and text."""
+    """Search as a user and print each result: time, chat, seq, sender and text."""
     settings = _prepare()
     try:
         run(_query(settings, text, user, limit, is_relevant=relevance))
@@ -57,19 +57,19 @@ async def _query(
     order = Order.RELEVANCE if is_relevant else Order.NEWEST
     async with _open(settings) as container:
         service = container.get(SearchContainer).search
-        found, following = await service.find(viewer, text, order, limit, None)
+        found, next_position = await service.find(viewer, text, order, limit, None)
     for each in found:
         message = codec.decode_message(each.json)
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(message.ts / 1e6))
         shown = printable("".join(segment.text for segment in each.snippet).replace("\n", " "))
         click.echo(f"{when}  {message.chat}  {message.seq}  {message.sender}  {shown}")
-    click.echo(f"{len(found)} found" + ("; there are more" if following else ""), err=True)
+    click.echo(f"{len(found)} found" + ("; there are more" if next_position else ""), err=True)
 
 
 @search.command()
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
 def status(form: str) -> None:
-    """Print the size of the index, how far it is behind, and the progress of a rebuild."""
+    """Print the size and lag of the index, and the progress of a rebuild."""
     for each in run(_status(_prepare())):
         click.echo(json.dumps(_as_json(each)) if form == "json" else _as_text(each))
 
@@ -116,13 +116,13 @@ def _as_text(status: PartitionStatus) -> str:
 
 
 @search.command()
-@click.option("--wait/--no-wait", default=True, help="Wait until it is done.")
+@click.option("--wait/--no-wait", default=True, help="Wait until the rebuild is complete.")
 def rebuild(wait: bool) -> None:
-    """Read all messages again, from DynamoDB and S3.
+    """Rebuild the search index from the messages in DynamoDB and S3.
 
-    `chatserver worker search` does the work, and must be running. Meanwhile, searches find the
-    messages of the old index and new messages. The rebuild continues after a restart, and this
-    command can be stopped.
+    `chatserver worker search` must be running; it rebuilds the index. Until then, searches use the
+    old index, and new messages are added to it. The rebuild continues if you stop this command or
+    restart the worker.
     """
     run(_rebuild(_prepare(), is_waiting=wait))
 
@@ -158,7 +158,7 @@ def _prepare() -> Settings:
 
     settings = prepare("search")
     if not is_enabled(settings):
-        raise ConfigError(["CHAT_SEARCH_INDEX: required; a folder, or s3 (docs/search.md)"])
+        raise ConfigError(["CHAT_SEARCH_INDEX: required; set a folder or s3 (docs/search.md)"])
     check_engine(settings)
     require_redis(settings.redis)
     return settings

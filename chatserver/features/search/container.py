@@ -34,7 +34,7 @@ class SearchContainer:
 
     @cached_property
     def partitions(self) -> dict[int, list[int]]:
-        """Partitions of Redis, by index partition."""
+        """The Redis partitions of each index partition."""
         redis_partitions = self._core.hot.keys.partitions
         count = count_partitions(self._core.settings, redis_partitions)
         return group_redis_partitions(count, redis_partitions)
@@ -47,7 +47,7 @@ class SearchContainer:
             if is_enabled(core.settings)
             else []
         )
-        made = Search(
+        search = Search(
             engines=readers,
             chats=core.chats,
             members=core.members,
@@ -56,25 +56,25 @@ class SearchContainer:
             partition_of=lambda chat: core.hot.keys.partition_of(chat) % max(1, len(readers)),
             clock=core.clock,
         )
-        core.closers.append(made.close)
-        return made
+        core.closers.append(search.close)
+        return search
 
     async def get_page(
         self, viewer: UserId, text: str, order: Order, limit: int, cursor: str | None
     ) -> tuple[list[Result], str | None]:
-        """Return results, and the cursor of the next page. HTTP and WebSocket share the cursors.
+        """Return results and the cursor of the next page. Cursors are valid for HTTP and WebSocket.
 
         Raises:
-            BadRequest: the cursor is not one of this search and viewer.
-            ChatError: as `Search.find`.
+            BadRequest: the cursor belongs to another search or another viewer.
+            ChatError: see `Search.find`.
         """
-        if not self._is_loaded:  # LanceDB takes seconds to import: not in the event loop
+        if not self._is_loaded:  # importing LanceDB takes seconds and would block the event loop
             await asyncio.to_thread(load_engine, self._core.settings)
             self._is_loaded = True
-        cursors, place = self._core.cursors, f"search for {text} by {viewer} {order}"
-        start = cursors.open(place, cursor, Position)
-        found, following = await self.search.find(viewer, text, order, limit, start)
-        return found, cursors.seal(place, following)
+        cursors, scope = self._core.cursors, f"search for {text} by {viewer} {order}"
+        start = cursors.open(scope, cursor, Position)
+        found, next_position = await self.search.find(viewer, text, order, limit, start)
+        return found, cursors.seal(scope, next_position)
 
 
 async def preload_engine(container: StorageContainer) -> None:

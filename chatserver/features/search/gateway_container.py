@@ -1,4 +1,4 @@
-"""Searches of gateways, which read neither the index nor DynamoDB: `worker search` answers them."""
+"""Search over WebSocket: gateways call `worker search`, because they cannot read the index."""
 
 from __future__ import annotations
 

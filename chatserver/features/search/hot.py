@@ -1,14 +1,14 @@
-"""Redis data of the indexer: its position in the backlogs, and requests to it.
+"""Redis data of the indexer: its position in each backlog, and requests to it.
 
 All are fields of ``{pN}:checkpoint``:
 
-- ``indexed``, ``indexed_ms``: the last backlog entry in the index, and when that was recorded.
-  Later entries stay in the backlog for up to a minute, also persisted ones. If the indexer is
-  further behind, the fields are removed, and it reads the chats that have changed.
-- ``reindex``: the newest request for a rebuild
-- ``erase:<user>``: ``asked`` until no file of the index has messages of the user, then ``done``
+- ``indexed``, ``indexed_ms``: the last backlog entry in the index, and when this was recorded.
+  Later entries stay in the backlog for up to a minute, even if they are persisted. If the indexer
+  is further behind, the fields are removed, and the indexer reads the chats that have changed.
+- ``reindex``: id of the newest rebuild request
+- ``erase:<user>``: ``asked`` until the index has no data of the user, then ``done``
 
-Requests are in the lowest partition of Redis that belongs to an index partition.
+The requests for an index partition are stored in the lowest of its Redis partitions.
 """
 
 from __future__ import annotations
@@ -32,29 +32,32 @@ IDLE_PAGE: Final = 1_000
 
 
 class Requests(NamedTuple):
-    """Requests to an indexer. `erasures`: users whose messages must leave the index."""
+    """Requests to an indexer: the rebuild request, and the users to erase from the index."""
 
     rebuild: str
     erasures: list[str]
 
 
 class RecordResult(NamedTuple):
-    """`is_complete`: the backlog has all entries after the recorded position."""
+    """`is_complete`: the backlog has all entries after the position.
+
+    `persisted`: id of the last persisted entry.
+    """
 
     is_complete: bool
     persisted: str
 
 
 class IndexFeed:
-    """Positions and requests in Redis."""
+    """The indexer's positions and requests in Redis."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
     async def record_position(self, lease: Lease, partition: int, position: str) -> RecordResult:
-        """Record the position in a partition's backlog, and trim entries before it.
+        """Record the position in a partition's backlog, and trim the entries before it.
 
-        If entries after `position` may be missing, the position is `persisted` instead.
+        If entries after `position` may be missing, record the last persisted entry instead.
 
         Raises:
             LostRace: another process holds the lease.
@@ -87,7 +90,7 @@ class IndexFeed:
         return [parse_entry(name, fields) for name, fields in reply]
 
     async def list_active_chats(self, partition: int, since_s: int, after: int) -> list[ChatId]:
-        """Return chats with activity since a time, `IDLE_PAGE` of them after the first `after`."""
+        """Return the chats active since a time: skip `after` chats, return up to `IDLE_PAGE`."""
         names = await self._hot.call(
             "ZRANGEBYSCORE", self._hot.keys.idle(partition), since_s, "+inf",
             "LIMIT", after, IDLE_PAGE,
@@ -111,27 +114,27 @@ class IndexFeed:
         return Requests(fields.get(_REINDEX, ""), erasures)
 
     async def request_rebuild(self, partition: int, request: str) -> None:
-        """Ask for a rebuild."""
+        """Request a rebuild from the indexer."""
         key = self._hot.keys.checkpoint(partition)
         await self._hot.write("HSET", key, _REINDEX, request)
 
     async def request_erasure(self, partition: int, user: str) -> None:
-        """Ask for the erasure of a user, unless that was asked and is not done."""
+        """Request the erasure of a user. A request in progress is not repeated."""
         key = self._hot.keys.checkpoint(partition)
-        if await self.is_erased(partition, user):  # by an earlier attempt
+        if await self.is_erased(partition, user):  # result of an earlier request
             await self.delete_erasure_request(partition, user)
         await self._hot.write("HSET", key, _ERASE + user, ASKED)
 
     async def finish_erasure(self, partition: int, user: str) -> None:
-        """Record that the index has nothing of a user."""
+        """Record that the index has no data of a user."""
         key = self._hot.keys.checkpoint(partition)
         await self._hot.write("HSET", key, _ERASE + user, DONE)
 
     async def is_erased(self, partition: int, user: str) -> bool:
-        """Return whether a requested erasure is done."""
+        """Return whether a requested erasure is complete."""
         key = self._hot.keys.checkpoint(partition)
         return bool(await self._hot.call("HGET", key, _ERASE + user) == DONE.encode())
 
     async def delete_erasure_request(self, partition: int, user: str) -> None:
-        """Remove a request."""
+        """Delete the erasure request for a user."""
         await self._hot.call("HDEL", self._hot.keys.checkpoint(partition), _ERASE + user)

@@ -1,9 +1,9 @@
 """Values of the search index, and the interface of its engines. No I/O.
 
-The index has a *document* per message: its place, its sender, and its tokens. It has the state of
-the indexer as well: per partition of Redis, the last indexed entry of the backlog (`place`).
+The index has one *document* per message, and the state of the indexer. The state contains the last
+indexed backlog entry of each Redis partition.
 
-An index is only a hint: each result is read from the tiers again before anybody sees it.
+The index may be stale, so each match is read from the tiers and checked before it is returned.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Document(NamedTuple):
 
 
 class DocumentRef(NamedTuple):
-    """A message in the index."""
+    """Identifies a document by its chat and seq."""
 
     chat: str
     seq: int
@@ -42,12 +42,11 @@ class DocumentRef(NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class Changes:
-    """Changes of the index. No place is in two of them."""
+    """Changes to the index. A document is in at most one of the three collections."""
 
     documents: dict[DocumentRef, Document] = dataclasses.field(default_factory=dict)
-    edits: dict[DocumentRef, str] = dataclasses.field(
-        default_factory=dict
-    )  # tokens of older documents
+    # New tokens of documents that are already in the index.
+    edits: dict[DocumentRef, str] = dataclasses.field(default_factory=dict)
     removed: set[DocumentRef] = dataclasses.field(default_factory=set)
 
     @property
@@ -57,10 +56,10 @@ class Changes:
 
 
 class Rebuild(msgspec.Struct):
-    """A rebuild: `part` of `parts` of the chats are done. `chats` and `messages` are counts.
+    """Progress of a rebuild or catch-up: `part` of `parts` are done.
 
-    `since_ts`: read only entries after this time; 0: all. `is_fresh`: documents that the rebuild
-    does not find are deleted at its end.
+    `chats` and `messages` are counts. Only entries after `since_ts` are read; 0 means all. If
+    `is_fresh`, documents that the rebuild did not find are deleted at the end.
     """
 
     request: str
@@ -75,11 +74,12 @@ class Rebuild(msgspec.Struct):
 
 
 class State(msgspec.Struct):
-    """The state of an indexer. It is stored together with what it describes.
+    """The state of an indexer, stored in the index itself.
 
-    `token`: fencing token of the writer. `places`: per partition of Redis, the last indexed entry.
-    `epochs`: the epochs of the partitions then. `generation` increases with each rebuild. `rules`:
-    version of the tokenizer. `catch_up`: a rebuild of what was changed while nobody indexed.
+    `token`: fencing token of the writer. `places`: the last indexed backlog entry of each Redis
+    partition. `epochs`: the epoch of each Redis partition. `generation` increases with each
+    rebuild. `rules`: version of the tokenizer. `catch_up`: progress of indexing the changes that
+    were made while no indexer was running.
     """
 
     token: int = 0
@@ -99,25 +99,25 @@ class Order(enum.StrEnum):
 
 
 class Hit(NamedTuple):
-    """A candidate for a result."""
+    """A match in the index, not yet checked."""
 
     chat: str
     seq: int
     ts: int
-    score: float = 0.0  # by relevance only
+    score: float = 0.0  # only in the order by relevance
 
 
 class Cursor(NamedTuple):
-    """Start of a page of candidates; its content is defined by the engine."""
+    """Start of a page of hits; each engine defines the meaning of `offset`."""
 
     ts: int
     offset: int = 0
 
 
 class Found(NamedTuple):
-    """A page of candidates. `cursors` has the cursor after each hit, `next` that after the page.
+    """A page of hits. `cursors` has the cursor after each hit.
 
-    `next` is None if there is nothing after the page.
+    `next` is the cursor of the next page, or None if this is the last page.
     """
 
     hits: list[Hit]
@@ -133,10 +133,10 @@ class Stats(NamedTuple):
 
 
 class Engine(Protocol):
-    """A partition of the index. Calls block: they run in a thread.
+    """A partition of the index. Calls block, so they must run in a thread.
 
-    One process writes, under a lease; any number of processes read. A reader finds what was applied
-    before its call.
+    One process, which holds a lease, writes; any number of processes read. A reader sees all
+    changes that were applied before its call.
     """
 
     def load(self) -> State:
@@ -146,8 +146,8 @@ class Engine(Protocol):
         """Apply changes and store the state.
 
         Guarantees:
-            Durable when it returns. If it is interrupted, the state is not newer than the
-            documents, and a repeated call completes it.
+            Durable on return. If interrupted, the state is not newer than the documents, and a
+            repeated call completes the changes.
 
         Raises:
             LostRace: another process writes the index, with a later token.
@@ -165,10 +165,10 @@ class Engine(Protocol):
         start: Cursor | None,
         now_s: int,
     ) -> Found:
-        """Return candidates in `chats`, at most `limit`.
+        """Return at most `limit` hits in `chats`.
 
         Guarantees:
-            Bounded work. A page may be short, or empty, and still have a `next`.
+            Cost: bounded. A page may be short or empty, and still have a `next`.
         """
 
     def erase_sender(self, sender: str) -> int:
@@ -178,22 +178,22 @@ class Engine(Protocol):
         """Delete at most `limit` documents of earlier generations; return their number."""
 
     def compact(self, *, is_first: bool) -> bool:
-        """Do a part of a compaction; return whether it is complete.
+        """Run one step of a compaction; return whether it is complete.
 
-        Afterwards the files have nothing of the documents that were deleted before its first part.
+        After the last step, the files have no data of documents deleted before the first step.
         """
 
     def maintain(self) -> None:
-        """Do what keeps queries fast, if it is due."""
+        """Optimize the index for queries, if this is due."""
 
     def measure(self) -> Stats:
         """Return the size of the index."""
 
     def close(self) -> None:
-        """Release connections."""
+        """Close all connections."""
 
 
 def group_redis_partitions(count: int, redis_partitions: int) -> dict[int, list[int]]:
-    """Return the partitions of Redis whose chats are in each index partition."""
+    """Assign the Redis partitions to `count` index partitions."""
     used = min(count, redis_partitions)
     return {each: list(range(each, redis_partitions, used)) for each in range(used)}

@@ -1,12 +1,12 @@
-"""Search queries: parser, matching of texts, and snippets. No I/O.
+"""Search queries: parser, text matching and snippets. No I/O.
 
 ::
 
     lunch "at one" caf from:alice in:g-m2q7 has:file after:2026-01-01 before:2026-02-01
 
-All words must be in the message. A phrase in quotes must be there in this order. The last word may
-be incomplete, unless it is in quotes or a space follows. `from:me` is the viewer. `after` is
-inclusive and `before` exclusive, both at 00:00 UTC.
+A message matches if it contains all words and all quoted phrases. The last word matches as a
+prefix, unless it is in quotes or a space follows it. `from:me` means the viewer. `after` is
+inclusive and `before` is exclusive; both mean 00:00 UTC on that day.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from chatserver.protocol.frames import QUERY_CHARS_MAX, Segment
 
 TERMS_MAX: Final = 16  # words and phrases
 PHRASE_TOKENS_MAX: Final = 64
-PREFIX_CHARS_MIN: Final = 2  # a single letter is a whole word
+PREFIX_CHARS_MIN: Final = 2  # a single letter matches only a whole word
 SNIPPET_CHARS: Final = 160
 FIRST_YEAR: Final = 1970
 LAST_YEAR: Final = 9998
@@ -35,7 +35,7 @@ _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
 
 
 class Term(NamedTuple):
-    """Consecutive tokens. `is_prefix`: the last one may continue in the text."""
+    """Consecutive tokens. `is_prefix`: the last token matches as a prefix."""
 
     tokens: tuple[str, ...]
     is_prefix: bool = False
@@ -57,7 +57,7 @@ def parse_query(text: str, viewer: str) -> Query:
     """Parse a query.
 
     Raises:
-        BadRequest: the message names the wrong part and the limit.
+        BadRequest: the query is invalid.
     """
     if len(text) > QUERY_CHARS_MAX:
         raise BadRequest(f"q: must be at most {QUERY_CHARS_MAX} characters; got {len(text)}")
@@ -70,20 +70,20 @@ def parse_query(text: str, viewer: str) -> Query:
         if is_filter:
             name, value = is_filter.group(1).lower(), is_filter.group(2)
             if name in filters:
-                raise BadRequest(f"q: {name}: is given twice")
+                raise BadRequest(f"q: {name}: must not be repeated")
             filters[name] = value
         elif word is not None:
             is_last = match.end() == len(text)
             terms += _parse_term(word, is_prefix=is_last)
         else:
             if not text[match.start() + 1 :].startswith(f'{phrase}"'):
-                raise BadRequest('q: a quote is not closed; add the second "')
+                raise BadRequest('q: a quotation mark is not closed; add the closing "')
             terms += _parse_term(phrase, is_prefix=False)
     if len(terms) > TERMS_MAX:
         raise BadRequest(f"q: must have at most {TERMS_MAX} words and phrases; got {len(terms)}")
     query = _add_filters(Query(tuple(terms)), filters, viewer)
     if query == Query() or (not terms and not filters):
-        raise BadRequest("q: needs a word, a phrase, or one of from:, in:, has:, before:, after:")
+        raise BadRequest("q: must have a word, a phrase, or from:, in:, has:, before: or after:")
     return query
 
 
@@ -100,10 +100,12 @@ def _parse_term(text: str, *, is_prefix: bool) -> list[Term]:
 
 
 def _join_grams(tokens: Sequence[Token]) -> tuple[list[str], bool]:
-    """Return the tokens to find, and whether the last one is the beginning of a token.
+    """Return the tokens to find, and whether the last one is a prefix.
 
-    The last character of a run has no character after it in the query, but may have one in the
-    text: it is left out after another character, and is a prefix if it is alone.
+    In scripts without spaces, a token is a character and the next one. The last character of the
+    query has no next character, but in a text it may have one. If there is a character before it,
+    the previous token already contains it, so its own token is omitted. Otherwise its token matches
+    as a prefix.
     """
     names: list[str] = []
     is_open = False
@@ -149,7 +151,7 @@ def _add_filters(query: Query, filters: dict[str, str], viewer: str) -> Query:
 
 def _id_of(name: str, value: str) -> str:
     if not value:
-        raise BadRequest(f"q: {name}: needs an id, without a space after the colon")
+        raise BadRequest(f"q: {name}: must be followed by an id, without a space after the colon")
     try:
         return parse_id(value, f"q: {name}:")
     except BadRequest:
@@ -176,7 +178,7 @@ Span = tuple[int, int]
 
 
 def find_spans(terms: Sequence[Term], text: str) -> list[Span] | None:
-    """Return where the terms are in a normalized text; None unless all of them are."""
+    """Return the spans of the terms in a normalized text; None if a term is missing."""
     tokens = tokenize(text)
     spans: list[Span] = []
     for term in terms:
@@ -218,7 +220,7 @@ def _merge(spans: list[Span]) -> list[Span]:
 
 
 def make_snippet(text: str, spans: Sequence[Span]) -> list[Segment]:
-    """Return a part of the text around its first hit, in segments of plain text."""
+    """Return the part of the text around the first span, split into plain and matching segments."""
     first = spans[0][0] if spans else 0
     start = max(0, first - SNIPPET_CHARS // 4)
     if start > 0:

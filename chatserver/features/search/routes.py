@@ -38,7 +38,10 @@ Results = Annotated[
     QueryParameter(ge=1, le=RESULTS_MAX, required=False, description="maximum number of results"),
 ]
 OrderBy = Annotated[
-    Order, QueryParameter(required=False, description="`newest` first, or by `relevance`")
+    Order,
+    QueryParameter(
+        required=False, description="order of results: `newest` first, or by `relevance`"
+    ),
 ]
 
 
@@ -55,14 +58,14 @@ def search_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
         A page may have fewer results than `limit`, or none, and still have a `next`.
         """
-        found, following = await container.get(SearchContainer).get_page(
+        found, next_cursor = await container.get(SearchContainer).get_page(
             actor, q, order, limit, cursor
         )
         items = [
-            # Already JSON of this type: avoid decoding and encoding it again.
+            # `each.json` is already JSON, so it is not decoded and encoded again.
             SearchResult(cast("Message", msgspec.Raw(each.json)), each.snippet)
             for each in found
         ]
-        return Page(items, following)
+        return Page(items, next_cursor)
 
     return [search]

@@ -1,13 +1,13 @@
-"""Search: candidates from the index, each checked against the tiers before it is returned.
+"""Search: finds candidates in the index, and checks each against the tiers.
 
 ::
 
     query ─► chats of the viewer ─► engine of each index partition ─► candidates, merged by order
                                                                            │
-    results ◄── matches the query? ◄── history: readable by the viewer, with every change ◄──┘
+    results ◄── still matches the query? ◄── current message, if readable ◄┘
 
-The index may be stale, and it is never trusted: a message that was edited, deleted, has expired or
-is no longer readable by the viewer is no result, whatever the index says.
+The index may be stale, so each candidate is read again. A message is not returned if it is deleted,
+expired or not readable by the viewer, or if it no longer matches the query after an edit.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from chatserver.service.history.service import History
 from chatserver.task_groups import map_concurrently
 from chatserver.telemetry import metrics
 
-CHECKED_MAX: Final = 100  # candidates that one request checks
+CHECKED_MAX: Final = 100  # candidates checked per request
 READS_IN_FLIGHT_MAX: Final = 8
-SEARCHES_MAX: Final = 4  # at once, per process; others wait
+SEARCHES_MAX: Final = 4  # concurrent searches per process; others wait
 SEARCHES_PER_USER_MAX: Final = 2
 WAITING_MAX: Final = 16
 ALL_WAITING_MAX: Final = 256
@@ -49,9 +49,10 @@ PAGE_BYTES_MAX: Final = page_limits.BYTES_MAX
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
-    """Start of a page: a cursor per index partition; one without a cursor is read from its start.
+    """Start of a page: a cursor per index partition.
 
-    `ended`: partitions without more candidates.
+    A partition without a cursor is read from its start. `ended`: partitions that have no more
+    candidates.
     """
 
     cursors: dict[int, Cursor]
@@ -116,19 +117,20 @@ class Search:
     async def find(
         self, viewer: UserId, text: str, order: Order, limit: int, start: Position | None
     ) -> tuple[list[Result], Position | None]:
-        """Return results, and the next page's `start`.
+        """Return results, and the `start` of the next page.
 
         Guarantees:
-            Only messages that the viewer may read now (P7), with every change acked before the call
-                (I15). Deleted and expired messages, those hidden by the viewer, and those of users
-                with a block between them and the viewer are left out.
-            Bounded: `limit` results, `CHECKED_MAX` candidates and `PAGE_BYTES_MAX`. A page may be
-                short and still have a next one.
-            Cost: a query of each index partition, and a history read of one message per candidate.
+            Access: only messages that the viewer may read now (P7). Messages from users who are
+                blocked by the viewer, or have blocked the viewer, are omitted.
+            Freshness: results include every change acked before the call (I15). Deleted, expired
+                and hidden messages are omitted.
+            Bounds: `limit` results, `CHECKED_MAX` candidates and `PAGE_BYTES_MAX`. A short page can
+                have a next page.
+            Cost: one query per index partition, and one history read per candidate.
 
         Raises:
-            BadRequest: the query is wrong.
-            NotFound: there is no index, or the viewer is not a member of the chat in `in:`.
+            BadRequest: the query is invalid.
+            NotFound: search is disabled, or the viewer is not a member of the chat in `in:`.
             Unavailable: the index or a tier does not respond.
             RateLimited: too many searches are waiting.
         """
@@ -215,7 +217,7 @@ class Search:
                     *(loop.run_in_executor(self._threads, find, each) for each in partitions)
                 )
         except TimeoutError:
-            raise Unavailable("search: the index did not answer in time; try again") from None
+            raise Unavailable("search: the index did not respond in time; try again") from None
         return dict(zip(partitions, found, strict=True))
 
     async def _check(
@@ -234,8 +236,8 @@ class Search:
     async def _check_one(
         self, viewer: UserId, query: Query, blocked: set[UserId], hit: Hit
     ) -> Result | None:
-        """Return the result for a candidate; None if it is none."""
-        # The hint finds the message in the warm tier without a search.
+        """Return the result for a candidate; None if the message must not be returned."""
+        # With `ts`, the warm tier reads the message directly.
         frame = frames.History(0, hit.chat, before=hit.seq + 1, limit=1, ts=hit.ts + 1)
         try:
             page = await self._history.get_page(viewer, frame)
@@ -255,7 +257,10 @@ class Search:
 
 
 def match(query: Query, message: frames.Message, text: str) -> list[tuple[int, int]] | None:
-    """Return where a message matches; None if it does not. `text`: its body, normalized."""
+    """Return the matching spans of a message; None if it does not match.
+
+    `text` is the normalized body.
+    """
     if query.sender is not None and message.sender != query.sender:
         return None
     if query.has_file and not message.attachments:
@@ -272,10 +277,10 @@ def match(query: Query, message: frames.Message, text: str) -> list[tuple[int, i
 def merge(
     found: Mapping[int, Found], order: Order, limit: int
 ) -> tuple[list[_Candidate], dict[int, Cursor | None]]:
-    """Return the first candidates of all partitions in order, and each partition's cursor.
+    """Merge candidates of all partitions; return the first `limit` and the partitions' cursors.
 
-    A partition's cursor is the place after its last returned candidate; None at its end. It is
-    missing if none was returned and there are more.
+    A partition's cursor follows its last returned candidate; None if the partition has no more. A
+    partition of which no candidate is returned keeps its old cursor and is not in the dictionary.
     """
     candidates = [
         _Candidate(partition, hit, cursor)
@@ -283,7 +288,7 @@ def merge(
         for hit, cursor in zip(page.hits, page.cursors, strict=True)
     ]
     if order is Order.NEWEST:
-        # A partition that was not read to its end may have candidates before this time.
+        # A partition that was not read to its end may have more candidates older than this.
         horizon = max((page.next.ts for page in found.values() if page.next is not None), default=0)
         if len(found) > 1:
             candidates = [each for each in candidates if each.hit.ts >= horizon]

@@ -1,6 +1,6 @@
-"""The embedded index of a tenant, as `chatserver tenants` deletes and audits it.
+"""Deletion and audit of a tenant's local index files, for `chatserver tenants`.
 
-An index in the S3 bucket is among the tenant's objects and needs nothing here.
+An index in the S3 bucket is deleted and audited with the tenant's other objects.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ FILES: Final = "messages-*"
 
 
 class TenantIndex:
-    """Implements `TenantStore`: the index files of one tenant; `folder` is None without an index.
+    """The index files of one tenant. `folder` is None if there are no files.
 
-    No indexer of the tenant may run: it would create the files again.
+    Stop the tenant's indexer first; otherwise it creates the files again.
     """
 
     name = "search"

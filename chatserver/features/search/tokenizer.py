@@ -1,12 +1,12 @@
 """Tokenizer of message texts and queries. No I/O.
 
-- A word is a run of letters and digits. Its token is folded: lower case, without diacritics, full
-  width as half width ("Größe" → "grosse", "Café" → "cafe"). Combining marks are dropped.
-- Scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) give one token per
-  character: the character and the one that follows it. "東京都" gives "東京", "京都" and "都".
+- A word is a sequence of letters and digits. Its token is case-folded, without diacritics, and with
+  full-width characters converted to half width: "Größe" → "grosse", "Café" → "cafe".
+- Scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) are split into bigrams: the
+  token of a character consists of it and the next one. "東京都" → "東京", "京都", "都".
 
-Spans are positions in the text after NFC normalization (`normalize`). The index and the queries use
-the same tokens, so a change of these rules requires a rebuild (`RULES_VERSION`).
+Spans are positions in the NFC-normalized text (`normalize`). The index and queries use the same
+tokens, so a change to these rules requires a rebuild (`RULES_VERSION`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import unicodedata
 from typing import Final, NamedTuple
 
 RULES_VERSION: Final = 1
-TOKEN_CHARS_MAX: Final = 64  # longer words are cut: links, encoded data
-TOKENS_MAX: Final = 10_000  # per message; words after them are not found
+TOKEN_CHARS_MAX: Final = 64  # longer tokens are truncated
+TOKENS_MAX: Final = 10_000  # per message; later words cannot be found
 
 _WORD: Final = re.compile(r"[a-z0-9]+")
 _SEPARATOR, _LETTER, _MARK, _GRAM = 0, 1, 2, 3
@@ -38,7 +38,7 @@ _HANGUL: Final = (0xAC00, 0xD7A3)
 
 
 class Token(NamedTuple):
-    """A token, and where its word or character is in the text."""
+    """A token, and the position of its word or character in the text."""
 
     text: str
     start: int
@@ -47,7 +47,7 @@ class Token(NamedTuple):
 
 
 def normalize(text: str) -> str:
-    """Return the text to which the spans of tokens refer."""
+    """Return the NFC-normalized text, to which the spans of tokens refer."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
@@ -94,7 +94,7 @@ def _tokenize_any(text: str) -> list[Token]:
         elif kind == _SEPARATOR:
             close_word(index)
             close_grams()
-        elif grams:  # a mark belongs to the character before it
+        elif grams:  # a combining mark extends the character before it
             last, begin, _ = grams[-1]
             grams[-1] = (last, begin, index + 1)
         if len(found) >= TOKENS_MAX:
@@ -106,7 +106,7 @@ def _tokenize_any(text: str) -> list[Token]:
 
 @functools.lru_cache(maxsize=65_536)
 def _fold(char: str) -> tuple[int, str]:
-    """Return the kind of a character, and its folded form."""
+    """Return the kind of a character and its case-folded form."""
     code = ord(char)
     category = unicodedata.category(char)
     if category[0] == "M" or category == "Cf":

@@ -1,5 +1,5 @@
-"""Engines of the search index, behind `chatserver.features.search.model.Engine`.
+"""Search engines, which implement `chatserver.features.search.model.Engine`.
 
-`sqlite_fts` is the embedded default; `lance` keeps the index in the S3 bucket. `registry` opens the
-configured one.
+`sqlite_fts` stores the index in local files; `lance` stores it in the S3 bucket. `registry` opens
+the configured engine.
 """

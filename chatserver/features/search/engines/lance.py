@@ -1,20 +1,20 @@
 """Distributed engine: LanceDB tables in the S3 bucket, one per index partition.
 
-Any number of API processes read the bucket; the indexer is the only writer, on any machine. A table
-has a row per document, and one row with the state. New rows are found at once, by a scan of what
-the full-text index lacks; `maintain` adds them to it.
+Any number of API processes read the bucket; the indexer is the only writer. A table has a row per
+document, and one row with the indexer state. Queries find new rows at once, because LanceDB scans
+the rows that are not yet in the full-text index. `maintain` adds these rows to the index.
 
 | column                                | index                            |
 |---------------------------------------|----------------------------------|
 | `id`: ``<chat>/<seq>``                | scalar                           |
 | `chat`, `ts`                          | scalar                           |
 | `body`: the tokens                    | full text, with positions        |
-| `prefixes`: beginnings of the tokens  | full text, for incomplete words  |
+| `prefixes`: prefixes of the tokens    | full text, for incomplete words  |
 | `seq sender has_file expires_at generation state` | none                 |
 
-Rows are upserted with the state in one commit. Deletions are a commit before it, so the state is
-never newer than the documents. LanceDB finds the best matches and not the newest ones; see
-`_list_window`.
+One commit upserts the documents and the state. Documents are deleted in an earlier commit, so the
+state is never newer than the documents. LanceDB returns the most relevant matches; `_list_window`
+finds the newest ones.
 """
 
 from __future__ import annotations
@@ -59,16 +59,14 @@ from chatserver.features.search.model import (
 from chatserver.features.search.query import Query, Term
 from chatserver.telemetry.failpoints import failpoint
 
-STATE_ID: Final = "#state"  # no document has it: ids contain no "#"
+STATE_ID: Final = "#state"  # differs from all document ids, which contain no "#"
 MAINTENANCE_INTERVAL_S: Final = 60.0
-UNINDEXED_ROWS_MAX: Final = 20_000  # changes after which the index is extended sooner
-OLD_VERSIONS_RETENTION: Final = datetime.timedelta(
-    minutes=10
-)  # old versions, for queries in progress
+UNINDEXED_ROWS_MAX: Final = 20_000  # with more rows, maintenance does not wait
+OLD_VERSIONS_RETENTION: Final = datetime.timedelta(minutes=10)  # for queries in progress
 
 
 class LanceEngine:
-    """An index partition in the bucket."""
+    """An index partition in the S3 bucket."""
 
     def __init__(self, settings: Cold, number: int) -> None:
         self._table = LanceTable(settings, f"messages-{number}")
@@ -124,16 +122,16 @@ class LanceEngine:
         return self._table.delete(f"sender = {quoted(sender)}")
 
     def drop_older(self, generation: int, limit: int) -> int:
-        """See `Engine`; all of them, in one commit."""
+        """See `Engine`. Ignores `limit`: deletes all in one commit."""
         return self._table.delete(f"generation < {generation}")
 
     def compact(self, *, is_first: bool) -> bool:
-        """See `Engine`: writes all rows again, trains the indexes, and deletes old versions."""
+        """See `Engine`. Rewrites all rows, rebuilds the indexes and deletes old table versions."""
         self._table.rewrite()
         return True
 
     def maintain(self) -> None:
-        """See `Engine`: merges small files, and adds new rows to the indexes."""
+        """See `Engine`. Merges small files and adds new rows to the indexes."""
         now = time.monotonic()
         is_due = now - self._maintained_at > MAINTENANCE_INTERVAL_S and self._changed
         if not is_due and self._changed < UNINDEXED_ROWS_MAX:
@@ -188,15 +186,16 @@ class _Search:
         self._high = query.before_ts if query.before_ts is not None else (1 << 62)
 
     def _read(self, low: int, high: int, limit: int = MATCHES_MAX) -> list[Match]:
-        """Return at most `limit` + 1 matches in a range of time, in any order."""
+        """Return at most `limit` + 1 matches with `low <= ts < high`, in any order."""
         condition = " AND ".join([*self._conditions, f"ts >= {low} AND ts < {high}"])
         return self._table.find(self._words, condition, limit + 1)
 
     def _list_window(self, high: int, limit: int) -> tuple[list[Match], bool]:
-        """Return `(matches, is_all)`: all of the newest range with at least `limit` of them.
+        """Return all matches in a time range that ends at `high`, and whether no match is older.
 
-        If a range has more matches than one query returns, those that were returned are a sample:
-        a range that begins at one of the newest of them has enough matches, and far fewer.
+        If a range has more than `MATCHES_MAX` matches, the query returns only a sample of them. The
+        next range then starts at a time near the newest matches of the sample: it contains at least
+        `limit` matches, but far fewer.
         """
         low, found = 0, self._read(0, high)
         for _ in range(WINDOWS_MAX):
@@ -234,7 +233,7 @@ class _Search:
 
 
 def _build_full_text_query(terms: Sequence[Term]) -> FullTextQuery | None:
-    """Return the full-text query; None without terms."""
+    """Return the full-text query for the terms; None if there are no terms."""
     parts: list[FullTextQuery] = []
     for term in terms:
         whole = term.tokens[:-1] if term.is_prefix else term.tokens

@@ -1,7 +1,4 @@
-"""Typed seam to LanceDB: one table of the S3 bucket, with values instead of dictionaries.
-
-Only this module knows the library. Its errors are translated here.
-"""
+"""Typed wrapper of a LanceDB table in the S3 bucket. Converts LanceDB errors to Unavailable."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ _SCHEMA: Final = pa.schema(
         ("state", pa.string()),
     ]
 )
-# Their optional arguments have no types, so mypy takes them for required ones.
+# The stubs declare optional arguments as required.
 _match_query: Callable[..., FullTextQuery] = lance_query.MatchQuery
 _phrase_query: Callable[..., FullTextQuery] = lance_query.PhraseQuery
 _boolean_query: Callable[..., FullTextQuery] = lance_query.BooleanQuery
@@ -68,7 +65,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Match(msgspec.Struct, frozen=True):
-    """A match of a query. `score`: relevance; 0 without words."""
+    """A match of a query. `score`: relevance; 0 if the query has no words."""
 
     id: str
     chat: str
@@ -78,7 +75,7 @@ class Match(msgspec.Struct, frozen=True):
 
 
 class LanceTable:
-    """A table, which is opened by its first use. Methods raise Unavailable."""
+    """A table, opened on first use. Methods raise Unavailable."""
 
     def __init__(self, settings: Cold, name: str) -> None:
         self._settings = settings
@@ -107,14 +104,14 @@ class LanceTable:
             return self._table
 
     def close(self) -> None:
-        """Forget the connection; the next use opens it again."""
+        """Close the table; the next call opens it again."""
         with self._lock:
             self._table = None
 
     # writes: one commit each
 
     def upsert(self, rows: Sequence[Row]) -> None:
-        """Insert rows, or replace those with the same id."""
+        """Insert rows, or replace existing rows with the same id."""
         with _translated():
             data = pa.Table.from_pylist([msgspec.structs.asdict(row) for row in rows], _SCHEMA)
             merge = self._open().merge_insert("id").when_matched_update_all()
@@ -130,7 +127,7 @@ class LanceTable:
             return count
 
     def rewrite(self) -> None:
-        """Write all rows and indexes again, and delete all old versions."""
+        """Rewrite all rows and indexes, and delete all old table versions."""
         with _translated():
             table = self._open()
             table.update(values_sql={"generation": "generation + 0"})
@@ -139,20 +136,20 @@ class LanceTable:
             table.optimize(cleanup_older_than=LATEST)
 
     def optimize(self, kept: datetime.timedelta) -> None:
-        """Merge small files, add new rows to the indexes, and delete older versions."""
+        """Merge small files, add new rows to the indexes, and delete versions older than `kept`."""
         with _translated():
             self._open().optimize(cleanup_older_than=kept)
 
     # reads
 
     def list_rows(self, condition: str, limit: int) -> list[Row]:
-        """Return the whole rows that meet a condition."""
+        """Return the rows that meet a condition, with all columns."""
         with _translated():
             query = self._open().search().where(condition).select(_SCHEMA.names).limit(limit)
             return msgspec.convert(query.to_list(), list[Row])
 
     def find(self, words: FullTextQuery | None, condition: str, limit: int) -> list[Match]:
-        """Return rows that match; the best ones if there are more than `limit`."""
+        """Return the rows that match; if more than `limit` match, the most relevant ones."""
         columns = list(Match.__struct_encode_fields__[:-1])
         with _translated():
             table = self._open()
@@ -185,7 +182,7 @@ def match_phrase(words: Iterable[str], column: str) -> FullTextQuery:
 
 
 def match_all(parts: Sequence[FullTextQuery]) -> FullTextQuery | None:
-    """Return a query for all parts; None without parts."""
+    """Return a query that requires all parts; None if there are no parts."""
     if len(parts) > 1:
         return _boolean_query([(Occur.MUST, each) for each in parts])
     return parts[0] if parts else None
@@ -200,12 +197,12 @@ def is_in(column: str, values: Iterable[str]) -> str:
 
 
 def quoted(value: str) -> str:
-    """Return a text as a literal of a condition."""
+    """Return a text as an SQL string literal."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def _create_indexes(table: Table) -> None:
-    """Create the indexes, or train them again."""
+    """Create the indexes, or replace existing ones."""
     for column in SCALAR_COLUMNS:
         table.create_index(column, config=BTree(), replace=True)
     for column in ("body", "prefixes"):

@@ -17,12 +17,12 @@ DEFAULT_TENANT = "default"  # name of the folder without tenants
 
 
 def is_enabled(settings: Settings) -> bool:
-    """Return whether there is an index."""
+    """Return whether search is enabled."""
     return bool(settings.search.index)
 
 
 def is_in_bucket(settings: Settings) -> bool:
-    """Return whether the index is in the S3 bucket, and not in a folder."""
+    """Return whether the index is in the S3 bucket rather than in a folder."""
     return settings.search.index == IN_BUCKET
 
 
@@ -34,11 +34,11 @@ def count_partitions(settings: Settings, redis_partitions: int) -> int:
 def check_engine(settings: Settings) -> None:
     """Check that the engine is installed. Raises ConfigError."""
     if is_in_bucket(settings) and importlib.util.find_spec("lancedb") is None:
-        raise ConfigError(["search: needs the extra `search`: pip install 'tierchat[search]'"])
+        raise ConfigError(["search: lancedb is not installed; run: pip install 'tierchat[search]'"])
 
 
 def load_engine(settings: Settings) -> None:
-    """Import the engine's library, which blocks. Without the extra it does nothing."""
+    """Import the engine's library, which takes seconds. Do nothing if it is not installed."""
     if is_in_bucket(settings) and importlib.util.find_spec("lancedb") is not None:
         importlib.import_module("chatserver.features.search.engines.lance")
 

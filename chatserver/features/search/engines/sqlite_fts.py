@@ -2,18 +2,19 @@
 
 | table   | content                                                                            |
 |---------|------------------------------------------------------------------------------------|
-| `doc`   | ref, sender, expiry and generation of each document                              |
-| `words` | FTS5: the tokens, then the scopes (chat, sender, file); rowid is that of `doc`     |
-| `name`  | chats and users, to small numbers                                                  |
+| `doc`   | chat, seq, sender, expiry and generation of each document                          |
+| `words` | FTS5: tokens and scopes (chat, sender, file) of each document, by its id in `doc`  |
+| `name`  | the number of each chat and user                                                   |
 | `state` | the state of the indexer                                                           |
 
-The rowid of a document is its `ts` times `SLOTS`, so SQLite lists matches in the order of time and
-stops when a page is full. Scopes are words with a colon, which no token has, in the same column: a
-column filter would make FTS5 read the positions of each match.
+The rowid of a document is its `ts` times `SLOTS`, plus a slot number. So SQLite can list matches by
+time and stop when a page is full. Scopes are words that contain a colon, such as ``c:7``, which no
+token does. They are in the same column as the tokens, because with a column filter FTS5 would read
+the positions of each match.
 
-A write is one transaction with the state, in WAL mode: readers of other processes see all of it or
-nothing. Deleted content is overwritten (`secure_delete`), and leaves the FTS5 segments when they
-are merged (`compact`).
+A write and the new state are one transaction, in WAL mode, so readers see all of it or nothing.
+SQLite overwrites deleted content (`secure_delete`). Deleted tokens stay in the FTS5 segments until
+`compact` merges the segments.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ CREATE VIRTUAL TABLE words USING fts5(body, prefix = '2 3',
 
 
 class SqliteEngine:
-    """An index partition in a file. `is_writer`: the file is created and may be changed."""
+    """An index partition in a file. A writer creates the file if it does not exist."""
 
     def __init__(self, path: Path, *, is_writer: bool) -> None:
         self._path = path
@@ -82,7 +83,7 @@ class SqliteEngine:
         if found is not None:
             if self._is_writer or self._local.inode == self._find_inode():
                 return found
-            with self._lock:  # the file was deleted, and maybe built again
+            with self._lock:  # the file was deleted or replaced
                 self._connections.remove(found)
             found.close()
             self._local.connection = None
@@ -113,8 +114,8 @@ class SqliteEngine:
                 if _version_of(made) != _SCHEMA_VERSION:
                     made.close()
                     raise Unavailable(
-                        f"search: {self._path} has another version; restart `chatserver worker "
-                        "search`, which builds the index again"
+                        f"search: {self._path} has another schema version; restart `chatserver "
+                        "worker search` to rebuild the index"
                     )
         self._local.connection, self._local.inode = made, self._find_inode()
         self._local.chats = {}
@@ -151,7 +152,7 @@ class SqliteEngine:
     # changes
 
     def apply(self, changes: Changes, state: State) -> None:
-        """See `Engine`: one transaction."""
+        """See `Engine`. One transaction."""
         with self._write() as connection:
             stored = _load(connection)
             if stored.token > state.token:
@@ -211,12 +212,12 @@ class SqliteEngine:
             )
 
     def compact(self, *, is_first: bool) -> bool:
-        """See `Engine`: merges all FTS5 segments, then empties the write-ahead log."""
+        """See `Engine`. Merges all FTS5 segments, then empties the write-ahead log."""
         pages = -MERGE_PAGES if is_first else MERGE_PAGES
         with self._write() as connection:
             before = connection.total_changes
             connection.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (pages,))
-            if connection.total_changes - before >= 2 or is_first:  # SQLite: less is no work
+            if connection.total_changes - before >= 2 or is_first:  # < 2: nothing left to merge
                 return False
         connection = self._connect()
         with _translated(self._path):
@@ -227,7 +228,7 @@ class SqliteEngine:
         return not is_busy
 
     def maintain(self) -> None:
-        """See `Engine`: SQLite merges segments with each write."""
+        """See `Engine`. Nothing to do: FTS5 merges segments on each write."""
 
     # queries
 
@@ -240,7 +241,7 @@ class SqliteEngine:
         start: Cursor | None,
         now_s: int,
     ) -> Found:
-        """See `Engine`. Newest first, matches are read in the order of their rowid."""
+        """See `Engine`."""
         connection = self._connect()
         with _translated(self._path):
             numbers = find_chat_numbers(connection, chats, self._local.chats)
@@ -262,7 +263,7 @@ class SqliteEngine:
         return Stats(count, sum(file.stat().st_size for file in files if file.exists()))
 
     def close(self) -> None:
-        """See `Engine`. No call may be in progress."""
+        """See `Engine`. Call it only when no other call is in progress."""
         with self._lock:
             for connection in self._connections:
                 connection.close()
@@ -275,7 +276,7 @@ def _version_of(connection: sqlite3.Connection) -> int:
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables. Those of another version are dropped: the index is built again."""
+    """Create the tables; drop tables of another schema version, so that the index is rebuilt."""
     connection.execute("BEGIN IMMEDIATE")
     if _version_of(connection) != _SCHEMA_VERSION:
         for table in ("words", "doc", "name", "state"):
@@ -292,7 +293,7 @@ def _load(connection: sqlite3.Connection) -> State:
 
 
 class _Names:
-    """Numbers of chats and users, cached for one transaction."""
+    """The numbers of chats and users, cached for one transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -330,7 +331,7 @@ def _insert(
         if cursor.rowcount:
             break
     else:
-        raise Unavailable(f"search: more than {SLOTS} messages have the time {document.ts}")
+        raise Unavailable(f"search: more than {SLOTS} messages have ts {document.ts}")
     scopes = f" c:{chat} u:{sender}" + (" f:" if document.has_file else "")
     connection.execute(
         "INSERT OR REPLACE INTO words (rowid, body) VALUES (?, ?)",

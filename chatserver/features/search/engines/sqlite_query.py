@@ -1,7 +1,7 @@
 """Queries of the SQLite engine; see `sqlite_fts` for the tables.
 
-Newest first, matches are read in the order of their rowid, and so of time. By relevance, a bounded
-number of the newest matches is sorted.
+Matches are read newest first, in descending order of their rowids. For the order by relevance, the
+newest `RANKED_MAX` matches are sorted.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from chatserver.features.search.engines.bounds import RANKED_MAX, SCAN_SIZES, SC
 from chatserver.features.search.model import Cursor, Found, Hit
 from chatserver.features.search.query import Query, Term
 
-KNOWN_CHATS_MAX: Final = 100_000  # of one connection
-SLOTS: Final = 1024  # documents of different chats with the same `ts`
-Row = tuple[int, int, int]  # rowid, number of the chat, seq
+KNOWN_CHATS_MAX: Final = 100_000  # chat numbers cached per connection
+SLOTS: Final = 1024  # maximum number of documents with the same `ts`
+Row = tuple[int, int, int]  # rowid, chat number, seq
 _ALL: Final = "SELECT id FROM doc WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT ?"
 _MATCHING: Final = (
     "SELECT rowid AS id FROM words WHERE words MATCH ? AND rowid >= ? AND rowid < ? "
@@ -28,7 +28,7 @@ _IS_CURRENT: Final = "(doc.expires_at = 0 OR doc.expires_at > ?)"
 
 
 class SqliteSearch:
-    """One query. `match` is the FTS5 expression; None: all documents."""
+    """One query. `match` is the FTS5 expression; None matches all documents."""
 
     def __init__(
         self,
@@ -50,9 +50,9 @@ class SqliteSearch:
         self._chats = msgspec.json.encode(list(numbers)).decode()
 
     def _read(self, limit: int, high: int) -> tuple[list[Row], int | None]:
-        """Return `(rows, last)`: the newest matches before rowid `high`, at most `limit`.
+        """Return `(rows, last)`: at most `limit` matches with a rowid below `high`, newest first.
 
-        `last` is the rowid before which reading continues; None if nothing is left.
+        The next read continues below rowid `last`; None if there are no more matches.
         """
         if self._is_scoped:
             rows, count, last = self._scan(limit + 1, high)
@@ -71,10 +71,11 @@ class SqliteSearch:
         return rows, last
 
     def _scan(self, size: int, high: int) -> tuple[list[Row], int, int]:
-        """Return the newest `size` matches before `high`, without those that are filtered.
+        """Read the newest `size` matches below rowid `high`; return `(rows, count, last)`.
 
-        The result is `(rows, count, last)` with the number of matches and the last rowid. SQLite
-        returns one row, so that a scan does not wait for the interpreter lock at each match.
+        `rows` are the matches that pass the filter, `count` is the number of matches, and `last` is
+        the lowest rowid. SQLite returns all of them as one JSON row, so the scan acquires the
+        interpreter lock once instead of once per match.
         """
         values: list[int | str] = [self._now_s]
         condition = _IS_CURRENT
@@ -129,10 +130,10 @@ class SqliteSearch:
 
 
 def score(terms: Sequence[Term], tokens: str) -> float:
-    """Return the relevance of a document that has all terms: frequent in a short text is best.
+    """Return the relevance of a document that has all terms.
 
-    This is BM25 without the weights of words, which are the same for all documents that have all
-    of the words.
+    The score is higher if the terms are frequent and the text is short. It is BM25 without the
+    inverse document frequency.
     """
     text = tokens.partition(" c:")[0]
     words, total = text.split(), 0.0
@@ -146,7 +147,7 @@ def score(terms: Sequence[Term], tokens: str) -> float:
 def find_chat_numbers(
     connection: sqlite3.Connection, chats: Collection[str], known: dict[str, int]
 ) -> dict[int, str]:
-    """Return the names of chats by number. `known`: a cache; the numbers never change."""
+    """Return the ids of chats by number. `known` caches the numbers, which never change."""
     missing = [chat for chat in chats if chat not in known]
     if missing:
         if len(known) > KNOWN_CHATS_MAX:
@@ -164,7 +165,7 @@ def find_chat_numbers(
 def build_scopes(
     connection: sqlite3.Connection, query: Query, numbers: Collection[int]
 ) -> list[str] | None:
-    """Return the FTS5 expressions of the filters; None if they match nothing."""
+    """Return the FTS5 expressions of the filters; None if no message can match."""
     scopes: list[str] = []
     if query.sender is not None:
         sender = find_number(connection, "user", query.sender)
@@ -187,7 +188,7 @@ def build_terms(query: Query) -> list[str]:
 
 
 def find_number(connection: sqlite3.Connection, kind: str, name: str) -> int | None:
-    """Return the number of a chat or user; None if the index has no message of it."""
+    """Return the number of a chat or user; None if the index has no messages of it."""
     row = connection.execute(
         "SELECT id FROM name WHERE kind = ? AND name = ?", (kind, name)
     ).fetchone()

@@ -1,1 +1,1 @@
-"""Background work of search. Start with `indexer`."""
+"""Workers of search. Start with `indexer`."""

@@ -1,7 +1,7 @@
-"""Worker for the gateways' searches; see `chatserver.hot.bus.rpc`.
+"""RPC worker that runs searches for gateways; see `chatserver.hot.bus.rpc`.
 
-The calls have a stream of their own. So the processes that have the index answer them, and a slow
-search takes no slot from the calls that load chats.
+Searches have their own stream, which only processes with the index read. Slow searches therefore do
+not delay the RPC calls that load chats.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from chatserver.hot.bus import rpc
 from chatserver.hot.bus.rpc_queue import CallQueue
 from workers.rpc import RpcWorker
 
-CALLS_IN_FLIGHT_MAX = 256  # a search has its own limits: `SEARCHES_MAX` run, others wait
+CALLS_IN_FLIGHT_MAX = 256  # of which `SEARCHES_MAX` run and the others wait
 
 
 class SearchCallWorker(RpcWorker):
-    """Answers searches."""
+    """Runs searches for gateways."""
 
     def __init__(self, container: StorageContainer, name: str) -> None:
         queue = CallQueue(
@@ -35,8 +35,8 @@ class SearchCallWorker(RpcWorker):
         if not isinstance(operation, rpc.FindMessages):
             return await super()._perform(operation)
         query = operation.query
-        found, following = await self._container.get(SearchContainer).get_page(
+        found, next_cursor = await self._container.get(SearchContainer).get_page(
             UserId(operation.user), query.q, Order(query.order), query.limit, query.after
         )
         results = [each.encode() for each in found]
-        return msgspec.msgpack.encode(rpc.FoundPage(results, following))
+        return msgspec.msgpack.encode(rpc.FoundPage(results, next_cursor))

@@ -1,10 +1,11 @@
 """Sweep over chats for a rebuild or a catch-up, in small steps.
 
-A *rebuild* reads all chats, in `parts` of table `directory`. A *catch-up* reads entries after a
-time, of the chats that were active since. The indexer makes one next_changes between two reads of the
-backlog, so new messages are still found. It also makes the sweep correct: what a next_changes reads
-includes every change before the indexer's place, and later changes are applied later. For this, all
-entries before the place must be persisted.
+A *rebuild* reads all chats, in `parts` of table `directory`. A *catch-up* reads the entries after a
+point in time, from the chats that were active since then.
+
+The indexer runs one step between two reads of the backlog, so it keeps indexing new messages. The
+result is correct because a step reads every change before the indexer's backlog position, and later
+changes are applied afterwards. This requires that all entries before the position are persisted.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from chatserver.warm.chats.chat_scan import iter_chats
 
 log = structlog.get_logger()
 
-PARTS: Final = 32  # of a rebuild; an interrupted one begins its part again
+PARTS: Final = 32  # of a rebuild; after an interruption, the current part is repeated
 STEP_ENTRIES: Final = 1_000
-CLOCK_SKEW_S: Final = 120  # clocks may differ by a minute
+CLOCK_SKEW_S: Final = 120  # a margin: clocks may differ by a minute
 
 
 class ChatSweep:
-    """Reads the chats of one index partition. `progress` is updated with each next_changes."""
+    """Reads the chats of one index partition. Each step updates `progress`."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class ChatSweep:
         self._pages = self._iter_pages()
 
     async def next_changes(self) -> Changes | None:
-        """Return the next changes; None at the end.
+        """Run one step and return its changes; None at the end.
 
         Raises:
             Unavailable: a tier does not respond; create the sweep again.
@@ -79,7 +80,7 @@ class ChatSweep:
                         log.error("search.chat_skipped", chat=chat, error=exc.message)
                     progress.chats += 1
             progress.part += 1
-            yield []  # stores the progress
+            yield []  # lets the indexer store the progress
 
     async def _iter_chats(self, part: int) -> AsyncIterator[list[ChatId]]:
         keys = self._container.hot.keys
@@ -97,7 +98,7 @@ class ChatSweep:
             yield [chat for chat in chats if keys.partition_of(chat) in self._partitions]
 
     async def _iter_entries(self, chat: ChatId) -> AsyncIterator[list[Message]]:
-        """Yield a chat's entries after the time of the sweep, oldest first."""
+        """Yield the entries of a chat after `since_ts`, oldest first."""
         tiers, since_ts = self._container.older_tiers, self.progress.since_ts
         after, ts = 0, None
         if since_ts:

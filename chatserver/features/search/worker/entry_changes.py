@@ -1,4 +1,4 @@
-"""Changes of the index that follow from chat entries. No I/O."""
+"""Conversion of chat entries to index changes. No I/O."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def tokens_of(body: str) -> str:
 
 
 def add_entries(changes: Changes, entries: Iterable[Message]) -> None:
-    """Add the effects of entries, in seq order within each chat.
+    """Add the index changes for entries, which are in seq order within each chat.
 
     Guarantees:
-        Idempotent: entries that are added again, in order, give the same documents.
+        Idempotent: adding the same entries again, in order, gives the same documents.
     """
     for entry in entries:
         if is_message(entry):

@@ -1,8 +1,8 @@
 """Erasure of a user from the search index, for the worker `erasures`.
 
-The erasure asks the indexer through Redis, because only the indexer writes the index. The indexer
-indexes what was committed before the request, which includes the deletions, deletes the user's
-documents and compacts the files.
+Only the indexer writes the index, so the erasure requests it from the indexer through Redis. The
+indexer applies everything committed before the request, deletes the user's documents, and compacts
+the files.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ POLL_S: Final = 0.2
 
 
 def make_eraser(container: StorageContainer) -> EraseIndexed:
-    """Return the function that erasures call."""
+    """Return a function that erases a user and returns the number of index partitions."""
 
     async def erase(user: UserId) -> int:
-        made = container.get(SearchContainer)
-        if not made.is_enabled:
+        search = container.get(SearchContainer)
+        if not search.is_enabled:
             return 0
-        feed, numbers = IndexFeed(container.hot), list(made.partitions)
+        feed, numbers = IndexFeed(container.hot), list(search.partitions)
         for number in numbers:
             await feed.request_erasure(number, user)
         try:
@@ -40,8 +40,8 @@ def make_eraser(container: StorageContainer) -> EraseIndexed:
                         await asyncio.sleep(POLL_S)
         except TimeoutError:
             raise Unavailable(
-                "search: the index still has messages of the user; is `chatserver worker search` "
-                "running?"
+                "search: the index was not erased in time; check that `chatserver worker search` is "
+                "running"
             ) from None
         for number in numbers:
             await feed.delete_erasure_request(number, user)

@@ -1,23 +1,23 @@
-"""Indexer: feeds the search index from the backlogs of committed messages.
+"""Indexer: updates the search index from the backlogs of committed messages.
 
 ::
 
     backlog ─► changes ─► engine: documents and position, durable ─► `indexed` in Redis
-       ▲                                                               │
-       └───── one step of a catch-up or a rebuild, if there is one ◄───┘
+       ▲                                                                  │
+       └──────── one step of a catch-up or rebuild, if one is running ◄───┘
 
-The position in the backlog is stored with the documents, and only then recorded in Redis, which holds
-later entries. So an indexer that is killed at any step continues where the index ends. If the
-backlog does not have all entries after that position, because nobody indexed for more than a minute or
-Redis lost data, a catch-up reads the chats that were active since.
+The engine stores the backlog position together with the documents. The position is then recorded in
+Redis, which retains later entries. An indexer that is killed at any point therefore resumes at the
+position in the index. The backlog may lack entries after that position, if no indexer ran for more
+than a minute or Redis lost data. In this case, a catch-up reads the chats that were active since.
 
 Entries are indexed before they are persisted, so search does not wait for DynamoDB. If Redis loses
-such an entry, its document is no result, because no tier has the message. During a catch-up or a
-rebuild only persisted entries are indexed: what a step reads from the tiers then includes every
+such an entry, its document is not returned, because no tier has the message. During a catch-up or
+rebuild, only persisted entries are indexed, so what a step reads from the tiers includes every
 change before the position.
 
-One process writes an index partition, under a lease, with its token in the state: a process that
-was paused cannot write after its successor has begun.
+Only the lease holder writes an index partition. The lease token is stored in the index state, so a
+process that was paused cannot write after another process has taken over.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ POLL_S: Final = 0.25
 IDLE_POLL_S: Final = 1.0
 IDLE_AFTER_S: Final = 10.0
 READ_MAX: Final = 200  # backlog entries of a partition; one holds up to redis.batch_max messages
-REQUESTS_INTERVAL_S: Final = 1.0  # between two reads of requests
-MAINTENANCE_INTERVAL_S: Final = 2.0  # between two removals of expired documents
+REQUESTS_INTERVAL_S: Final = 1.0  # poll interval for requests
+MAINTENANCE_INTERVAL_S: Final = 2.0
 DROPPED_MAX: Final = 2_000  # documents of earlier generations per step
 SWEEP_RETRY_S: Final = 5.0
 DAY_S: Final = 86_400
@@ -93,7 +93,7 @@ class Indexer:
             partition: container.make_lease(WORK, owner, LEASE_S, partition)
             for partition in partitions
         }
-        # One thread, because engines keep a connection per thread.
+        # One thread, because engines open a connection per thread.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"search-{number}")
         self._state = State()
         self._sweep: ChatSweep | None = None
@@ -121,7 +121,7 @@ class Indexer:
                 await self._start()
                 await self._run_loop()
             finally:
-                # Another process may index from now on; without one, an alert sees the gap.
+                # Another process may take over. If none does, an alert detects the missing metric.
                 metrics.SEARCH_LAG.remove(str(self._number))
                 metrics.SEARCH_DOCUMENTS.remove(str(self._number))
                 metrics.SEARCH_BYTES.remove(str(self._number))
@@ -135,19 +135,19 @@ class Indexer:
         return all([await lease.hold() for lease in self._leases.values()])
 
     async def _start(self) -> None:
-        """Take over the index, and find what it lacks."""
+        """Load the index state, and start a rebuild or catch-up if the index is incomplete."""
         self._state = await self._run_in_thread(self._engine.load)
         state, hot = self._state, self._container.hot
         state.token = max(state.token, *(lease.token for lease in self._leases.values()))
         if state.rules != RULES_VERSION:
-            # New, or written by other rules.
+            # The index is new, or was written with other tokenizer rules.
             self._start_rebuild(new_id())
             state.rules = RULES_VERSION
         for partition in self._partitions:
             position = state.places.get(partition, "")
             epoch = hot.epoch_of(partition)
             resumed = await self._feed.record_position(self._leases[partition], partition, position)
-            # In another epoch, Redis may lack entries that were persisted.
+            # In a new epoch, the backlog may lack entries that were persisted.
             is_known = state.epochs.get(partition) == epoch
             if position and not (resumed.is_complete and is_known):
                 self._start_catch_up(position, is_known=is_known)
@@ -164,14 +164,14 @@ class Indexer:
         log.info("search.rebuild_started", partition=self._number, request=request)
 
     def _start_catch_up(self, position: str, *, is_known: bool) -> None:
-        """Plan a sweep of what was committed after a position in a backlog."""
+        """Start a sweep of the entries that were committed after a backlog position."""
         since_ts = max(1, (int(position.partition("-")[0]) - CLOCK_SKEW_S * 1000) * 1000)
         if self._state.catch_up is not None:
             since_ts = min(since_ts, self._state.catch_up.since_ts)
             is_known = is_known and self._state.catch_up.parts == 1
         now_s = self._container.clock.time()
         age_s = now_s - since_ts / 1_000_000
-        # Redis forgets chats that were idle for longer.
+        # Redis lists only chats that were active within `chat_idle_s`.
         has_activity = is_known and age_s < self._container.settings.redis.chat_idle_s - DAY_S
         self._state.catch_up = Rebuild(
             new_id(),
@@ -190,7 +190,7 @@ class Indexer:
             for partition in self._partitions:
                 epoch = self._container.hot.epoch_of(partition)
                 if epoch != self._state.epochs[partition]:
-                    raise Unavailable("search: Redis lost data; the index is compared with it")
+                    raise Unavailable("search: Redis lost data; restarting with a catch-up")
             has_more = await self._index_new()
             await self._handle_requests()
             has_more |= await self._run_sweep_step()
@@ -228,15 +228,15 @@ class Indexer:
         for partition, lease in self._leases.items():
             position = self._state.places.get(partition, ORIGIN)
             if partition in places or self._container.clock.monotonic() > self._requests_at:
-                # Recorded also without entries: otherwise trimming stops waiting.
+                # Without a recent position, backlog trimming no longer waits for the indexer.
                 resumed = await self._feed.record_position(lease, partition, position)
                 if not resumed.is_complete:
-                    raise Unavailable("search: the backlog was trimmed; the chats are read")
+                    raise Unavailable("search: the backlog was trimmed; restarting with a catch-up")
         failpoint("search.after_record")
         return has_more
 
     async def _apply(self, changes: Changes) -> None:
-        # A copy: the state changes while the thread works.
+        # Copy the state, because it may change while the thread runs.
         state = msgspec.json.decode(msgspec.json.encode(self._state), type=State)
         await self._run_in_thread(lambda: self._engine.apply(changes, state))
         metrics.SEARCH_CHANGES.inc(changes.size)
@@ -258,8 +258,8 @@ class Indexer:
             await self._erase(new)
 
     async def _erase(self, users: Sequence[str]) -> None:
-        """Delete the users' documents; the request is done after a compaction."""
-        while await self._index_new():  # what was committed before the request
+        """Delete the users' documents; the compaction that follows completes the request."""
+        while await self._index_new():  # index all entries committed before the request
             if not await self._renew_leases():
                 raise LostRace("search: another process holds the lease")
         for user in users:
@@ -270,7 +270,7 @@ class Indexer:
         self._is_compacting = self._is_compaction_new = True
 
     async def _run_compaction_step(self) -> bool:
-        """Do a part of a compaction; return whether there is more to do."""
+        """Run one step of a compaction; return whether more steps remain."""
         if not self._is_compacting:
             return False
         is_first, self._is_compaction_new = self._is_compaction_new, False
@@ -285,7 +285,7 @@ class Indexer:
     # sweeps
 
     async def _run_sweep_step(self) -> bool:
-        """Do a part of a catch-up or a rebuild; return whether there is more to do."""
+        """Run one step of a catch-up or rebuild; return whether more steps may remain."""
         state = self._state
         progress = state.catch_up or state.rebuild
         if progress is None or progress.finished_ms:
@@ -302,7 +302,7 @@ class Indexer:
             )
         try:
             changes = await self._sweep.next_changes()
-        except Unavailable as exc:  # a tier is down; new messages are still indexed
+        except Unavailable as exc:  # continue to index new messages while a tier is down
             log.warning("search.sweep_failed", partition=self._number, error=exc.message)
             self._sweep = None
             self._sweep_at = self._container.clock.monotonic() + SWEEP_RETRY_S
@@ -356,33 +356,34 @@ def _messages_of(entries: Sequence[BacklogEntry]) -> list[Message]:
 
 
 async def run_search(container: StorageContainer, owner: str) -> None:
-    """Index all partitions that no other worker holds, and answer gateways, until cancelled.
+    """Index all partitions not leased by other workers, and serve gateways, until cancelled.
 
-    Idle if search is off.
+    Does nothing if search is disabled.
 
     Raises:
         Unavailable: all of Redis is unavailable; start the worker again.
     """
-    made = container.get(SearchContainer)
-    if not made.is_enabled:
+    search = container.get(SearchContainer)
+    if not search.is_enabled:
         log.info("search.disabled")
         await asyncio.Event().wait()
-    plan = made.partitions
+    partitions = search.partitions
 
-    async def answer(_: int) -> None:
+    async def serve_calls(_: int) -> None:
         await SearchCallWorker(container, owner).run()
 
     async def index(number: int) -> None:
         await Indexer(
             container=container,
-            engine=made.open_writer(number),
+            engine=search.open_writer(number),
             number=number,
-            partitions=plan[number],
+            partitions=partitions[number],
             owner=owner,
         ).run()
 
     async with open_task_group() as group:
-        group.create_task(keep_running(container.hot, "search-calls", 0, answer), name="searches")
-        for number in plan:
+        calls = keep_running(container.hot, "search-calls", 0, serve_calls)
+        group.create_task(calls, name="searches")
+        for number in partitions:
             work = keep_running(container.hot, "search", number, index)
             group.create_task(work, name=f"search-{number}")

@@ -1,4 +1,4 @@
-"""Status of a whole index."""
+"""Status of the search index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chatserver.features.search.model import ORIGIN, Rebuild, State, Stats
 
 
 class PartitionStatus(NamedTuple):
-    """The state of an index partition. `lag_s`: age of the oldest entry that is not indexed."""
+    """Status of an index partition. `lag_s`: age of the oldest entry that is not indexed."""
 
     number: int
     state: State
@@ -21,21 +21,21 @@ class PartitionStatus(NamedTuple):
 
     @property
     def rebuild(self) -> Rebuild | None:
-        """The rebuild that is in progress."""
+        """The rebuild in progress, if there is one."""
         found = self.state.rebuild
         return None if found is None or found.finished_ms else found
 
 
 async def read_status(container: StorageContainer) -> list[PartitionStatus]:
-    """Return the state of each index partition.
+    """Return the status of each index partition.
 
     Raises:
         Unavailable: the index does not exist, or Redis does not respond.
     """
-    made, feed = container.get(SearchContainer), IndexFeed(container.hot)
+    search, feed = container.get(SearchContainer), IndexFeed(container.hot)
     found = []
-    for number, partitions in made.partitions.items():
-        engine = made.open_reader(number)
+    for number, partitions in search.partitions.items():
+        engine = search.open_reader(number)
         try:
             state = await asyncio.to_thread(engine.load)
             stats = await asyncio.to_thread(engine.measure)
