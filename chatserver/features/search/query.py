@@ -70,7 +70,7 @@ def parse_query(text: str, viewer: str) -> Query:
         if is_filter:
             name, value = is_filter.group(1).lower(), is_filter.group(2)
             if name in filters:
-                raise BadRequest(f"q: {name}: must not be repeated")
+                raise BadRequest(f"q: {name}: must not be given twice")
             filters[name] = value
         elif word is not None:
             is_last = match.end() == len(text)

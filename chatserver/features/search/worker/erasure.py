@@ -40,8 +40,8 @@ def make_eraser(container: StorageContainer) -> EraseIndexed:
                         await asyncio.sleep(POLL_S)
         except TimeoutError:
             raise Unavailable(
-                "search: the index was not erased in time; check that `chatserver worker search` is "
-                "running"
+                "search: the user was not erased from the index in time; check that "
+                "`chatserver worker search` is running"
             ) from None
         for number in numbers:
             await feed.delete_erasure_request(number, user)

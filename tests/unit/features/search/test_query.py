@@ -76,12 +76,12 @@ def test_text_matches_as_documented(query: str, text: str, *, expected: bool) ->
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        ("", "needs a word"),
-        ("?!", "needs a word"),
+        ("", "must have a word"),
+        ("?!", "must have a word"),
         ('"open', "not closed"),
         ("x" * 501, "at most 500 characters"),
         ("a " * (TERMS_MAX + 1), f"at most {TERMS_MAX}"),
-        ("from: alice", "needs an id"),
+        ("from: alice", "followed by an id"),
         ("from:a:b", "not an id"),
         ("in:../x", "not an id"),
         ("has:link", "must be has:file"),
