@@ -18,7 +18,7 @@ def export_key(job: str) -> str:
     return f"{EXPORTS_PREFIX}{job}.zip"
 
 
-def part_bytes_for(size: int) -> int:
+def compute_part_bytes(size: int) -> int:
     """Return a part size that keeps an upload of `size` bytes within the S3 limit on parts."""
     return max(PART_BYTES, -(-size // 9_000))
 
@@ -37,11 +37,11 @@ class ExportFiles:
             Cancellation: no object is created; S3 removes the uploaded parts within a day.
         """
         key, parts = export_key(job), []
-        await self._abort_others(key)
+        await self._abort_uploads(key)
         answer = await self._store.call(
             "create_multipart_upload", Key=key, ContentType="application/zip"
         )
-        upload, part_bytes = answer["UploadId"], part_bytes_for(size)
+        upload, part_bytes = answer["UploadId"], compute_part_bytes(size)
         number = 0
         while piece := await asyncio.to_thread(content.read, part_bytes):
             number += 1
@@ -56,7 +56,7 @@ class ExportFiles:
             MultipartUpload={"Parts": parts},
         )
 
-    async def _abort_others(self, key: str) -> None:
+    async def _abort_uploads(self, key: str) -> None:
         answer = await self._store.call("list_multipart_uploads", Prefix=key)
         for each in answer.get("Uploads") or ():
             try:
@@ -66,7 +66,7 @@ class ExportFiles:
 
     async def remove(self, job: str) -> None:
         """Delete a ZIP, and unfinished uploads of it. Idempotent."""
-        await self._abort_others(export_key(job))
+        await self._abort_uploads(export_key(job))
         await self._store.call("delete_object", Key=export_key(job))
 
     async def sign_link(self, job: Job, lifetime_s: int) -> str:

@@ -40,12 +40,12 @@ class RedisUserData:
             gateways.update(found)
         # Pushes contain entries as JSON; responses to gateway calls contain them as msgpack.
         packed = msgspec.msgpack.encode({"sender": user})[1:]
-        marks, count = [_sender_mark(user), packed], 0
+        patterns, count = [_encode_sender(user), packed], 0
         for chat in chats:
-            marks += [_chat_mark(chat), msgspec.msgpack.encode({"chat": chat})[1:]]
+            patterns += [_encode_chat(chat), msgspec.msgpack.encode({"chat": chat})[1:]]
 
         def matches(fields: list[bytes]) -> bool:
-            return any(mark in fields[1] for mark in marks)
+            return any(pattern in fields[1] for pattern in patterns)
 
         for gateway in gateways:
             key = keys.gateway_stream(GatewayId(gateway.decode()))
@@ -63,10 +63,10 @@ class RedisUserData:
 
     async def remove_dead_letters(self, user: UserId, chats: Collection[ChatId] = ()) -> int:
         """Delete the persist worker's dead letters that contain messages from the user."""
-        marks, count = [_sender_mark(user), *map(_chat_mark, chats)], 0
+        patterns, count = [_encode_sender(user), *map(_encode_chat, chats)], 0
 
         def matches(fields: list[bytes]) -> bool:
-            return any(mark in _field(fields, b"m") for mark in marks)
+            return any(pattern in _get_field(fields, b"m") for pattern in patterns)
 
         for partition in range(self._hot.keys.partitions):
             key = self._hot.keys.dead(partition)
@@ -83,7 +83,7 @@ class RedisUserData:
         for partition in range(keys.partitions):
             for key in (keys.hooks(partition), keys.hooks_dead(partition)):
                 count += await self._delete_matching(
-                    key, lambda fields: matches(_field(fields, b"e"))
+                    key, lambda fields: matches(_get_field(fields, b"e"))
                 )
             count += await self._delete_matching_late(keys.hooks_late(partition), matches)
         return count
@@ -122,9 +122,9 @@ class RedisUserData:
     ) -> int:
         count = 0
         async for entries in self._iter_pages(key, before):
-            meant = [name for name, fields in entries if matches(fields)]
-            if meant:
-                count += int(await self._hot.call("XDEL", key, *meant))
+            matching = [name for name, fields in entries if matches(fields)]
+            if matching:
+                count += int(await self._hot.call("XDEL", key, *matching))
         return count
 
     async def _iter_pages(self, key: str, before: str) -> AsyncIterator[list[Any]]:
@@ -162,15 +162,15 @@ def contains_user_text(event: bytes, user: UserId, chats: Collection[ChatId] = (
     return data.get("reporter") == user and bool(data.get("reason"))
 
 
-def _sender_mark(user: UserId) -> bytes:
-    # The exact output of the encoder; inside a text, the quotation marks would be escaped.
+def _encode_sender(user: UserId) -> bytes:
+    # The exact output of the encoder; inside a text, the quotation patterns would be escaped.
     return b'"sender":"%b"' % user.encode()
 
 
-def _chat_mark(chat: ChatId) -> bytes:
+def _encode_chat(chat: ChatId) -> bytes:
     return b'"chat":"%b"' % chat.encode()
 
 
-def _field(fields: list[bytes], name: bytes) -> bytes:
+def _get_field(fields: list[bytes], name: bytes) -> bytes:
     pairs = dict(zip(fields[::2], fields[1::2], strict=True))
     return pairs.get(name, b"")

@@ -13,7 +13,7 @@ FINISHED: frozenset[State] = frozenset({"ready", "done", "failed"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Done:
+class ReceiptLine:
     """A line of an erasure receipt: what was deleted where, and how many items."""
 
     step: str
@@ -37,7 +37,7 @@ class Job:
     changed_ms: int
     state: State = "waiting"
     progress: int = 0  # percent
-    steps: tuple[Done, ...] = ()
+    steps: tuple[ReceiptLine, ...] = ()
     why: str = ""
     size: int = 0  # bytes
     tries: int = 0

@@ -71,13 +71,13 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 def privacy_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    return [*_exports(container), *_erasures(container)]
+    return [*_export_routes(container), *_erasure_routes(container)]
 
 
-def _exports(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _export_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     privacy = container.get(PrivacyContainer).privacy
 
-    def shown(job: Job, url: str | None = None) -> Export:
+    def build_export(job: Job, url: str | None = None) -> Export:
         assert job.state != "done"
         is_ready = job.state == "ready"
         return Export(
@@ -98,24 +98,24 @@ def _exports(container: StorageContainer) -> list[HTTPRouteHandler]:
 
         A user can have one export in progress, and a limited number per day.
         """
-        return shown(await privacy.start_export(actor))
+        return build_export(await privacy.start_export(actor))
 
     @get("/v1/me/export", opt={"rule": USER})
     async def get_export(actor: Actor) -> Export:
         """Return the progress of the user's newest export, and its download URL."""
-        return shown(*await privacy.get_export(actor))
+        return build_export(*await privacy.get_export(actor))
 
     return [start_export, get_export]
 
 
-def _erasures(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _erasure_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     privacy, accounts = (
         container.get(PrivacyContainer).privacy,
         container.get(AccountContainer).accounts,
     )
     auth = container.settings.auth
 
-    def shown(job: Job) -> Receipt:
+    def build_receipt(job: Job) -> Receipt:
         steps = [Step(each.step, each.where, each.what, each.count) for each in job.steps]
         return Receipt(job.id, job.user, job.state, job.created_ms, job.changed_ms, steps, job.why)
 
@@ -129,17 +129,17 @@ def _erasures(container: StorageContainer) -> list[HTTPRouteHandler]:
         assert principal.user is not None
         if not await accounts.check_password(principal.user, data.password):
             privacy.check_fresh(principal.issued_at)
-        receipt = shown(await privacy.erase(principal.user))
+        receipt = build_receipt(await privacy.erase(principal.user))
         return Response(receipt, status_code=202, cookies=[cookies.no_cookie(auth)])
 
     @delete("/v1/admin/users/{user:str}", status_code=202, opt={"rule": key("users:erase")})
     async def erase_user(user: PathId) -> Receipt:
         """Permanently erase a user. A repeated request returns the same erasure."""
-        return shown(await privacy.erase(UserId(user)))
+        return build_receipt(await privacy.erase(UserId(user)))
 
     @get("/v1/erasures/{receipt:str}", opt={"rule": ANYONE})
     async def get_erasure(receipt: PathId) -> Receipt:
         """Return the progress of an erasure and its completed steps, by its receipt."""
-        return shown(await privacy.get_receipt(receipt))
+        return build_receipt(await privacy.get_receipt(receipt))
 
     return [erase_me, erase_user, get_erasure]

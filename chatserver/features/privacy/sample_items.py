@@ -8,10 +8,10 @@ from typing import Final
 from chatserver.features.privacy.model import Job
 from chatserver.features.privacy.warm.jobs import (
     DAY_S,
+    EXPORT_POINTER_TTL_S,
     EXPORT_PREFIX,
-    LISTED_S,
     encode_job,
-    kept_key,
+    export_expiry_key,
     waiting_key,
 )
 from chatserver.warm.chats.records import row_key, user_key
@@ -41,8 +41,8 @@ def sample_items(table: Table) -> Iterable[Item]:
         encode_job(_EXPORT),
         encode_job(_ERASURE),
         waiting_key(_ERASURE),
-        kept_key(_EXPORT.id, _S + 7 * DAY_S),
+        export_expiry_key(_EXPORT.id, _S + 7 * DAY_S),
         row_key(user_key("alice"), "exports#alice") | newest,
         row_key(user_key("alice"), EXPORT_PREFIX + _EXPORT.id)
-        | {Field.EXPIRES_AT: {"N": str(_S + LISTED_S)}},
+        | {Field.EXPIRES_AT: {"N": str(_S + EXPORT_POINTER_TTL_S)}},
     ]

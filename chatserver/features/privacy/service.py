@@ -49,7 +49,7 @@ class Lockout:
         self._redis_data = redis_data
         self._clock = clock
 
-    async def close(self, user: UserId) -> int:
+    async def end_access(self, user: UserId) -> int:
         """End all access of the user; return the number of logins that were ended.
 
         Guarantees:
@@ -151,7 +151,7 @@ class Privacy:
         if job is None:  # erased long ago; the receipt has expired
             raise NotFound("user: does not exist")
         if not job.is_finished:
-            await self._lockout.close(user)
+            await self._lockout.end_access(user)
         log.info("privacy.erasure_requested", user=user)
         return job
 

@@ -26,7 +26,7 @@ import msgspec
 
 from chatserver.config import Warm
 from chatserver.errors import Conflict, CorruptData, LostRace, NotFound, RateLimited
-from chatserver.features.privacy.model import Done, Job, Kind, State
+from chatserver.features.privacy.model import Job, Kind, ReceiptLine, State
 from chatserver.features.social.warm.rows import INFO
 from chatserver.telemetry import metrics
 from chatserver.warm.chats.records import row_key, user_key
@@ -38,10 +38,10 @@ from chatserver.warm.schema.tables import JobField as Field
 
 WAITING_READ_MAX: Final = 100
 DAY_S: Final = 86_400
-LISTED_S: Final = 40 * DAY_S  # longer than any export is kept
+EXPORT_POINTER_TTL_S: Final = 40 * DAY_S  # longer than any export is kept
 EXPORT_PREFIX: Final = "export#"
 _KEPT: Final = "jobs#kept"
-_steps = msgspec.json.Decoder(tuple[Done, ...])
+_steps = msgspec.json.Decoder(tuple[ReceiptLine, ...])
 
 
 def encode_job(job: Job) -> Item:
@@ -151,8 +151,13 @@ class JobRows:
             },
         }
         listed = row_key(user_key(job.user), EXPORT_PREFIX + job.id)
-        listed[Field.EXPIRES_AT] = {"N": str(now + LISTED_S)}
-        actions = [*self._begin(job), self._put(listed), {"Put": put}, {"ConditionCheck": check}]
+        listed[Field.EXPIRES_AT] = {"N": str(now + EXPORT_POINTER_TTL_S)}
+        actions = [
+            *self._build_create_actions(job),
+            self._put(listed),
+            {"Put": put},
+            {"ConditionCheck": check},
+        ]
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
@@ -200,7 +205,7 @@ class JobRows:
         }
         # The public profile is deleted at once, too.
         info = {"TableName": self._social, "Key": row_key(user_key(job.user), INFO)}
-        actions = [*self._begin(job), {"Update": update}, {"Delete": info}]
+        actions = [*self._build_create_actions(job), {"Update": update}, {"Delete": info}]
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
@@ -211,7 +216,7 @@ class JobRows:
             return receipt
         return job.id
 
-    def _begin(self, job: Job) -> list[dict[str, Any]]:
+    def _build_create_actions(self, job: Job) -> list[dict[str, Any]]:
         put = self._put(encode_job(job))
         put["Put"]["ConditionExpression"] = "attribute_not_exists(#pk)"
         put["Put"]["ExpressionAttributeNames"] = {"#pk": DirectoryField.PK}
@@ -238,7 +243,7 @@ class JobRows:
 
     async def claim(self, id_: str, holder: str, now_ms: int, hold_ms: int) -> Job | None:
         """Lease a job; return None if another worker holds the lease or the job is finished."""
-        request = self._update(
+        request = self._build_update(
             id_,
             {Field.HOLDER: holder, Field.HELD_UNTIL: now_ms + hold_ms, Field.STATE: "running"},
             "#held_until <= :now AND #state IN (:waiting, :running)",
@@ -263,7 +268,7 @@ class JobRows:
         Fields: `until_ms`, `progress`, `steps`, `why`, `changed_ms`.
         """
         return await write_conditionally(
-            self._client, "update_item", self._changes_of(job, changes)
+            self._client, "update_item", self._build_leased_update(job, changes)
         )
 
     async def finish(self, job: Job, **changes: Any) -> bool:
@@ -271,13 +276,13 @@ class JobRows:
 
         Further fields: `state`, `size`, `expires_at`.
         """
-        update = self._changes_of(job, {**changes, "until_ms": 0})
+        update = self._build_leased_update(job, {**changes, "until_ms": 0})
         actions = [
             {"Update": update},
             {"Delete": {"TableName": self._table, "Key": waiting_key(job)}},
         ]
         if changes.get("state") == "ready":
-            actions.append(self._put(kept_key(job.id, changes["expires_at"])))
+            actions.append(self._put(export_expiry_key(job.id, changes["expires_at"])))
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
@@ -285,7 +290,7 @@ class JobRows:
             return known is not None and known.state == changes.get("state")
         return True
 
-    def _changes_of(self, job: Job, changes: dict[str, Any]) -> dict[str, Any]:
+    def _build_leased_update(self, job: Job, changes: dict[str, Any]) -> dict[str, Any]:
         names = {
             "until_ms": Field.HELD_UNTIL,
             "progress": Field.PROGRESS,
@@ -299,14 +304,14 @@ class JobRows:
         values = {names[name]: value for name, value in changes.items()}
         if Field.STEPS in values:
             values[Field.STEPS] = msgspec.json.encode(values[Field.STEPS]).decode()
-        return self._update(
+        return self._build_update(
             job.id,
             values,
             "#holder = :holder AND #state = :running",
             more={":holder": {"S": job.holder}, ":running": {"S": "running"}},
         )
 
-    def _update(
+    def _build_update(
         self, id_: str, values: dict[str, str | int], condition: str, more: Item
     ) -> dict[str, Any]:
         sets = ", ".join(f"#{name} = :new_{name}" for name in values)
@@ -330,7 +335,7 @@ class JobRows:
 
     # expired exports
 
-    async def list_kept_before(self, before: int) -> list[tuple[str, int]]:
+    async def list_expiring_before(self, before: int) -> list[tuple[str, int]]:
         """Return `(id, expiry)` of exports that expire before `before`; times in s since 1970."""
         found = []
         for row in await self._list(_KEPT, f"{before:012d}"):
@@ -341,7 +346,7 @@ class JobRows:
     async def delete(self, id_: str, expires_at: int | None) -> None:
         """Delete a job, and the scheduled deletion of its ZIP. Idempotent."""
         if expires_at is not None:
-            await self._delete(kept_key(id_, expires_at))
+            await self._delete(export_expiry_key(id_, expires_at))
         await self._delete(_job_key(id_))
 
     async def delete_waiting(self, job: Job) -> None:
@@ -381,5 +386,5 @@ def waiting_key(job: Job) -> Item:
     return row_key(f"jobs#{job.kind}", f"{job.created_ms:020d}#{job.id}")
 
 
-def kept_key(id_: str, expires_at: int) -> Item:
+def export_expiry_key(id_: str, expires_at: int) -> Item:
     return row_key(_KEPT, f"{expires_at:012d}#{id_}")

@@ -66,17 +66,17 @@ class PersonalRows:
     async def remove_rows(self, user: str) -> int:
         """Delete the items of the user's partition; return their number. Idempotent.
 
-        The tombstone is kept. Pointers to archived messages are kept until `remove_trails`.
+        The tombstone is kept. `remove_archive_pointers` deletes those pointers.
         """
         rows = await self._list_rows(user, "")
         sorts = [row[DirectoryField.SK]["S"] for row in rows]
         kept = (user_key(user), TRAIL_PREFIX)
-        gone = [sort for sort in sorts if not sort.startswith(kept)]
-        for sort in gone:
+        deleted = [sort for sort in sorts if not sort.startswith(kept)]
+        for sort in deleted:
             await self.remove_row(user, sort)
-        return len(gone)
+        return len(deleted)
 
-    async def remove_trails(self, user: str) -> None:
+    async def remove_archive_pointers(self, user: str) -> None:
         """Delete the pointers to archived messages. Idempotent.
 
         Call this after the archived messages are erased.
@@ -90,7 +90,7 @@ class PersonalRows:
         pages = iter_pages(self._client, "query", request)
         return [row async for rows in pages for row in rows]
 
-    async def strip_membership(self, chat: str, user: str) -> None:
+    async def remove_membership_settings(self, chat: str, user: str) -> None:
         """Remove the user's own settings from a membership that is kept. Idempotent."""
         request = {
             "TableName": self._directory,
@@ -105,7 +105,7 @@ class PersonalRows:
         }
         await self._update(request)
 
-    async def blank_report(self, reported: str, user: str) -> None:
+    async def remove_report_reason(self, reported: str, user: str) -> None:
         """Remove the reason from a report by the user. `reported`: ``<chat>#<seq>``. Idempotent."""
         chat, _, seq = reported.partition("#")
         request = {

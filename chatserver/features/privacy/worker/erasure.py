@@ -25,7 +25,7 @@ from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.worker.user_data import iter_answers, iter_sessions
 from chatserver.features.privacy.container import PrivacyContainer
-from chatserver.features.privacy.model import Done
+from chatserver.features.privacy.model import ReceiptLine
 from chatserver.features.privacy.warm.jobs import EXPORT_PREFIX
 from chatserver.features.privacy.warm.user_data import FILE_PREFIX, REPORTED_PREFIX
 from chatserver.features.privacy.worker.jobs import (
@@ -64,24 +64,24 @@ class Erasure:
 
     def __init__(self, container: StorageContainer, claimed: ClaimedJob) -> None:
         self._container = container
-        self._private = container.get(PrivacyContainer)
+        self._privacy = container.get(PrivacyContainer)
         self._settings = container.settings.privacy
         self._claimed = claimed
         self._user = UserId(claimed.job.user)
-        self._steps: dict[str, Callable[[], Awaitable[list[Done]]]] = {
+        self._steps: dict[str, Callable[[], Awaitable[list[ReceiptLine]]]] = {
             "sessions": self._end_sessions,
             "chats": self._leave_chats,
             "messages": self._erase_messages,
             "companions": self._erase_companions,
-            "copies": self._rewrite_copies,
+            "copies": self._erase_copies,
             "files": self._remove_files,
             "exports": self._remove_exports,
-            "reports": self._blank_reports,
+            "reports": self._remove_report_reasons,
             "social": SocialData(container, self._user).erase,
             "traces": self._remove_traces,
             "rows": self._remove_rows,
             "keys": self._remove_keys,
-            "check": self._check,
+            "check": self._check_erased,
         }
 
     async def run(self) -> None:
@@ -106,23 +106,23 @@ class Erasure:
 
     # the steps
 
-    async def _end_sessions(self) -> list[Done]:
+    async def _end_sessions(self) -> list[ReceiptLine]:
         user, step = self._user, "sessions"
-        devices = await self._private.lockout.close(user)
-        password = await self._private.accounts.remove_credential(user)
-        entries = await self._private.search_entries.remove(user)
+        devices = await self._privacy.lockout.end_access(user)
+        password = await self._privacy.accounts.remove_credential(user)
+        entries = await self._privacy.search_entries.remove(user)
         pushes = await self._container.get(PushContainer).subscriptions.remove_all(
             user, self._container.clock.time()
         )
         return [
-            Done(step, DIRECTORY, "profile", 1),
-            Done(step, DIRECTORY, "entries of the user search", entries),
-            Done(step, DIRECTORY, "passwords", int(password)),
-            Done(step, f"{DIRECTORY}, {REDIS}", "logins ended", devices),
-            Done(step, DIRECTORY, "push subscriptions", pushes),
+            ReceiptLine(step, DIRECTORY, "profile", 1),
+            ReceiptLine(step, DIRECTORY, "entries of the user search", entries),
+            ReceiptLine(step, DIRECTORY, "passwords", int(password)),
+            ReceiptLine(step, f"{DIRECTORY}, {REDIS}", "logins ended", devices),
+            ReceiptLine(step, DIRECTORY, "push subscriptions", pushes),
         ]
 
-    async def _leave_chats(self) -> list[Done]:
+    async def _leave_chats(self) -> list[ReceiptLine]:
         groups = directs = 0
         start = None
         while True:
@@ -131,16 +131,16 @@ class Erasure:
             )
             for chat, _ in page.items:
                 if chat.kind == "group":
-                    groups += await self._leave(ChatId(chat.chat))
+                    groups += await self._leave_group(ChatId(chat.chat))
                 else:
                     directs += 1
-                    await self._end_direct(ChatId(chat.chat))
+                    await self._close_direct_chat(ChatId(chat.chat))
             start = page.next
             if start is None:
                 break
         return [
-            Done("chats", f"{DIRECTORY}, {REDIS}", "groups left", groups),
-            Done(
+            ReceiptLine("chats", f"{DIRECTORY}, {REDIS}", "groups left", groups),
+            ReceiptLine(
                 "chats",
                 f"{DIRECTORY}, {REDIS}",
                 "direct chats closed, kept for the other member",
@@ -148,22 +148,22 @@ class Erasure:
             ),
         ]
 
-    async def _leave(self, chat: ChatId) -> bool:
+    async def _leave_group(self, chat: ChatId) -> bool:
         try:
             await self._container.membership.change(self._user, frames.Leave(0, chat, LEAVE_REF))
         except NotFound:
             return False  # already left; the index is eventually consistent
         return True
 
-    async def _end_direct(self, chat: ChatId) -> None:
+    async def _close_direct_chat(self, chat: ChatId) -> None:
         # This has the effect of a block by the user; after the erasure, nobody can remove it.
         await self._container.moderation_rows.mark_chat(chat, self._user, is_blocked=True)
         await self._container.membership_propagation.apply_write_policy(
             await self._container.directory.get_chat(chat)
         )
-        await self._private.rows.strip_membership(chat, self._user)
+        await self._privacy.rows.remove_membership_settings(chat, self._user)
 
-    async def _erase_messages(self) -> list[Done]:
+    async def _erase_messages(self) -> list[ReceiptLine]:
         """Delete the user's messages until no more are found.
 
         The index `sender` is eventually consistent, so the last scan starts at least `SETTLE_S`
@@ -172,7 +172,7 @@ class Erasure:
         began = self._container.clock.monotonic()
         await wait_until_persisted(self._container)
         for number in range(PASSES_MAX):
-            found, total = await self._erase_once(number)
+            found, total = await self._run_erasure_pass(number)
             if number == 0:
                 passed_s = self._container.clock.monotonic() - began
                 await asyncio.sleep(max(0.0, SETTLE_S - passed_s))
@@ -180,24 +180,24 @@ class Erasure:
             if found == 0 and number > 0:
                 chats = await self._rewrite_archive()
                 return [
-                    Done("messages", TIERS, "messages whose text was deleted", total),
-                    Done("messages", BUCKET, "chats deleted from the archive", chats),
+                    ReceiptLine("messages", TIERS, "messages whose text was deleted", total),
+                    ReceiptLine("messages", BUCKET, "chats deleted from the archive", chats),
                 ]
         raise Unavailable(
             "erasure: new messages from the user are still being written; it will be retried"
         )
 
-    async def _erase_once(self, number: int) -> tuple[int, int]:
+    async def _run_erasure_pass(self, number: int) -> tuple[int, int]:
         """Delete the user's texts; return `(texts deleted, messages found)`."""
         found = total = 0
-        async for page in self._private.user_messages.iter_entries(self._user):
+        async for page in self._privacy.user_messages.iter_entries(self._user):
             for entry in page:
                 total += entry.kind not in frames.ENTRY_KINDS
                 # An edit is deleted with its message; later passes find edits of missing messages.
                 if not has_text(entry) or (entry.kind == "edit" and number == 0):
                     continue
                 found += 1
-                is_gone = await self._private.eraser.erase(self._user, entry)
+                is_gone = await self._privacy.eraser.erase(self._user, entry)
                 if not is_gone and number > 1:
                     # The message is only in DynamoDB, where no pending change will delete it.
                     rev = max(entry.rev, entry.seq) + 1
@@ -207,7 +207,7 @@ class Erasure:
 
     async def _rewrite_archive(self) -> int:
         """Remove the user's messages from the archive; return the number of chats rewritten."""
-        chats = await self._private.user_messages.list_chats(self._user)
+        chats = await self._privacy.user_messages.list_chats(self._user)
         for chat in chats:
             await self._rewrite_chat(chat)
             failpoint("erasure.in_archive")
@@ -223,10 +223,10 @@ class Erasure:
                     raise Unavailable(exc.message) from exc
                 await asyncio.sleep(0.1)
 
-    async def _erase_companions(self) -> list[Done]:
+    async def _erase_companions(self) -> list[ReceiptLine]:
         """Delete the companions' messages to the user, which nobody else received.
 
-        Summaries and memories are deleted as well. The session items are kept until `_check`.
+        Summaries and memories are deleted, too. `_check_erased` deletes the session items.
         """
         answers = sessions = 0
         memories = self._container.get(CompanionContainer).memories
@@ -236,29 +236,29 @@ class Erasure:
             async for page in iter_answers(self._container, session):
                 for entry in page:
                     if has_text(entry):
-                        answers += await self._private.eraser.erase(session.companion, entry)
+                        answers += await self._privacy.eraser.erase(session.companion, entry)
         await wait_until_persisted(self._container)
         async for session in iter_sessions(self._container, self._user):
             await self._container.get(CompanionContainer).summaries.drop(session.chat)
-            await self._private.redis_data.remove_response_parts(session.chat)
+            await self._privacy.redis_data.remove_response_parts(session.chat)
             await self._rewrite_chat(session.chat)
         return [
-            Done("companions", TIERS, "companion responses whose text was deleted", answers),
-            Done("companions", SESSIONS, "sessions with companions", sessions),
+            ReceiptLine("companions", TIERS, "companion responses whose text was deleted", answers),
+            ReceiptLine("companions", SESSIONS, "sessions with companions", sessions),
         ]
 
-    async def _rewrite_copies(self) -> list[Done]:
-        count = await self._private.rewrite_exported(await self._list_chats())
-        indexes = await self._private.erase_indexed(self._user)
+    async def _erase_copies(self) -> list[ReceiptLine]:
+        count = await self._privacy.rewrite_exported(await self._list_chats())
+        indexes = await self._privacy.erase_indexed(self._user)
         return [
-            Done("copies", BUCKET, "analytics files rewritten", count),
-            Done("copies", INDEX, "partitions of the search index compacted", indexes),
+            ReceiptLine("copies", BUCKET, "analytics files rewritten", count),
+            ReceiptLine("copies", INDEX, "partitions of the search index compacted", indexes),
         ]
 
     async def _list_chats(self) -> set[ChatId]:
         """Return the chats that have, or had, messages of the user or to the user."""
-        chats = set(await self._private.user_messages.list_chats(self._user))
-        async for page in self._private.rows.iter_entries(self._user):
+        chats = set(await self._privacy.user_messages.list_chats(self._user))
+        async for page in self._privacy.rows.iter_entries(self._user):
             chats |= {ChatId(entry.chat) for entry in page}
         async for session in iter_sessions(self._container, self._user):
             chats.add(session.chat)
@@ -272,18 +272,18 @@ class Erasure:
             if start is None:
                 return chats
 
-    async def _remove_files(self) -> list[Done]:
-        names = await self._private.rows.list_names(self._user, FILE_PREFIX)
+    async def _remove_files(self) -> list[ReceiptLine]:
+        names = await self._privacy.rows.list_names(self._user, FILE_PREFIX)
         for name in names:
             await self._remove_file(name)
-        return [Done("files", f"{BUCKET}, {DIRECTORY}, {REDIS}", "files", len(names))]
+        return [ReceiptLine("files", f"{BUCKET}, {DIRECTORY}, {REDIS}", "files", len(names))]
 
     async def _remove_file(self, name: str) -> None:
         await self._container.get(AttachmentContainer).sendable.drop([name])
         for _ in range(REMOVE_TRIES_MAX):
             file = await self._container.get(AttachmentContainer).rows.find_file(name)
             if file is None:
-                await self._private.rows.remove_row(self._user, FILE_PREFIX + name)
+                await self._privacy.rows.remove_row(self._user, FILE_PREFIX + name)
                 return
             await self._container.get(AttachmentContainer).objects.remove(file)
             failpoint("erasure.in_files")
@@ -291,35 +291,35 @@ class Erasure:
                 return
         raise Unavailable(f"file {name}: too many concurrent changes; try again")
 
-    async def _remove_exports(self) -> list[Done]:
-        names = await self._private.rows.list_names(self._user, EXPORT_PREFIX)
+    async def _remove_exports(self) -> list[ReceiptLine]:
+        names = await self._privacy.rows.list_names(self._user, EXPORT_PREFIX)
         for name in names:
-            job = await self._private.jobs.find(name)
+            job = await self._privacy.jobs.find(name)
             if job is not None:
-                await self._private.jobs.delete_waiting(job)
-                await self._private.jobs.delete(name, job.expires_at)
+                await self._privacy.jobs.delete_waiting(job)
+                await self._privacy.jobs.delete(name, job.expires_at)
                 if job.state == "running":
                     # Wait until the lease ends; then the worker no longer uploads.
                     wait_s = job.until_ms / 1000 - self._container.clock.time()
                     await asyncio.sleep(max(0.0, min(wait_s, LEASE_S)))
-            await self._private.exports.remove(name)
-            await self._private.rows.remove_row(self._user, EXPORT_PREFIX + name)
-        return [Done("exports", f"{BUCKET}, {DIRECTORY}", "exports", len(names))]
+            await self._privacy.exports.remove(name)
+            await self._privacy.rows.remove_row(self._user, EXPORT_PREFIX + name)
+        return [ReceiptLine("exports", f"{BUCKET}, {DIRECTORY}", "exports", len(names))]
 
-    async def _blank_reports(self) -> list[Done]:
-        names = await self._private.rows.list_names(self._user, REPORTED_PREFIX)
+    async def _remove_report_reasons(self) -> list[ReceiptLine]:
+        names = await self._privacy.rows.list_names(self._user, REPORTED_PREFIX)
         for name in names:
-            await self._private.rows.blank_report(name, self._user)
-        return [Done("reports", DIRECTORY, "reports; the reporter's id is kept", len(names))]
+            await self._privacy.rows.remove_report_reason(name, self._user)
+        return [ReceiptLine("reports", DIRECTORY, "reports; the reporter's id is kept", len(names))]
 
-    async def _remove_traces(self) -> list[Done]:
+    async def _remove_traces(self) -> list[ReceiptLine]:
         return [
-            Done("traces", REDIS, what, count)
+            ReceiptLine("traces", REDIS, what, count)
             for what, count in (await self._delete_from_redis()).items()
         ]
 
     async def _delete_from_redis(self) -> dict[str, int]:
-        traces, user = self._private.redis_data, self._user
+        traces, user = self._privacy.redis_data, self._user
         chats = [session.chat async for session in iter_sessions(self._container, user)]
         return {
             "pushes in gateway streams": await traces.remove_gateway_pushes(user, SETTLE_S, chats),
@@ -329,35 +329,35 @@ class Erasure:
             "stored answers": await self._container.idempotent_answers.remove_all(user),
         }
 
-    async def _remove_rows(self) -> list[Done]:
-        count = await self._private.rows.remove_rows(self._user)
-        return [Done("rows", DIRECTORY, "remaining rows: devices, blocks and others", count)]
+    async def _remove_rows(self) -> list[ReceiptLine]:
+        count = await self._privacy.rows.remove_rows(self._user)
+        return [ReceiptLine("rows", DIRECTORY, "remaining rows: devices, blocks and others", count)]
 
-    async def _remove_keys(self) -> list[Done]:
-        count = await self._private.redis_data.remove_keys(self._user)
-        return [Done("keys", REDIS, "keys", count)]
+    async def _remove_keys(self) -> list[ReceiptLine]:
+        count = await self._privacy.redis_data.remove_keys(self._user)
+        return [ReceiptLine("keys", REDIS, "keys", count)]
 
-    async def _check(self) -> list[Done]:
+    async def _check_erased(self) -> list[ReceiptLine]:
         """Wait for operations in progress and delete again, until no data is found."""
         webhooks = self._container.settings.webhooks
         event_s = webhooks.timeout_s if webhooks.events_url is not None else 0.0
         for _ in range(PASSES_MAX):
             await asyncio.sleep(max(SETTLE_S, event_s))
-            found, _ = await self._erase_once(1)
+            found, _ = await self._run_erasure_pass(1)
             found += sum((await self._delete_from_redis()).values())
             found += sum(
                 done.count for done in await SocialData(self._container, self._user).erase()
             )
-            found += await self._private.rows.remove_rows(self._user)
-            await self._private.redis_data.remove_keys(self._user)
+            found += await self._privacy.rows.remove_rows(self._user)
+            await self._privacy.redis_data.remove_keys(self._user)
             if found == 0:
                 await self._rewrite_archive()
-                await self._private.rewrite_exported(await self._list_chats())
-                await self._private.erase_indexed(self._user)
-                await self._private.rows.remove_trails(self._user)
+                await self._privacy.rewrite_exported(await self._list_chats())
+                await self._privacy.erase_indexed(self._user)
+                await self._privacy.rows.remove_archive_pointers(self._user)
                 # Delete the sessions last, because they point to the companions' messages.
                 await self._container.get(CompanionContainer).session_rows.remove_all(self._user)
-                return [Done("check", f"{TIERS}, {DIRECTORY}", "found in a second pass", 0)]
+                return [ReceiptLine("check", f"{TIERS}, {DIRECTORY}", "found in a second pass", 0)]
             await wait_until_persisted(self._container)
         raise Unavailable(
             "erasure: new data of the user is still being written; it will be retried"

@@ -83,10 +83,10 @@ class ExportWorker:
 
     def __init__(self, container: StorageContainer) -> None:
         self._container = container
-        self._private = container.get(PrivacyContainer)
+        self._privacy = container.get(PrivacyContainer)
         self._settings = container.settings.privacy
 
-    async def make(self, claimed: ClaimedJob) -> None:
+    async def build(self, claimed: ClaimedJob) -> None:
         """Build and upload the export of a job.
 
         Raises:
@@ -102,7 +102,7 @@ class ExportWorker:
             failpoint("export.before_upload")
             content, size = await archive.finish()
             await claimed.update(progress=90)
-            await self._private.exports.put(job.id, content, size)
+            await self._privacy.exports.put(job.id, content, size)
         failpoint("export.after_upload")
         expires_at = int(self._container.clock.time()) + self._settings.export_days * DAY_S
         try:
@@ -110,14 +110,14 @@ class ExportWorker:
                 state="ready", progress=100, size=size, expires_at=expires_at, why=""
             )
         except JobLost:
-            if await self._private.jobs.find(job.id) is None:
-                await self._private.exports.remove(job.id)  # its user is erased
+            if await self._privacy.jobs.find(job.id) is None:
+                await self._privacy.exports.remove(job.id)  # its user is erased
             raise
 
     async def _write(self, archive: ExportZip, claimed: ClaimedJob) -> None:
         user = UserId(claimed.job.user)
         await archive.put_text("README.txt", README.encode())
-        await archive.put_text("profile.json", msgspec.json.encode(await self._profile_of(user)))
+        await archive.put_text("profile.json", msgspec.json.encode(await self._get_profile(user)))
         await archive.put_lines("devices.jsonl", self._iter_devices(user))
         await archive.put_lines("chats.jsonl", self._iter_chats(user))
         await archive.put_lines("preferences.jsonl", self._iter_preferences(user))
@@ -131,7 +131,7 @@ class ExportWorker:
         await claimed.update(progress=50)
         files = await self._list_files(user)
         await archive.put_lines(
-            "attachments.jsonl", _one_page([_file_line(each) for each in files])
+            "attachments.jsonl", _iter_one_page([_describe_file(each) for each in files])
         )
         for number, file in enumerate(files, 1):
             await self._put_file(archive, file)
@@ -145,17 +145,17 @@ class ExportWorker:
         await archive.put_lines("likes.jsonl", data.iter_likes())
         await archive.put_lines("favorites.jsonl", data.iter_favorites())
 
-    async def _profile_of(self, user: UserId) -> dict[str, Any]:
-        record = await self._private.accounts.find_user(user)
+    async def _get_profile(self, user: UserId) -> dict[str, Any]:
+        record = await self._privacy.accounts.find_user(user)
         if record is None or record.erased_ms is not None:
             raise NotFound("user: does not exist")
         blocks = await self._container.moderation_rows.list_blocks(user, None, BLOCKS_PAGE)
         devices = await self._container.get(PushContainer).subscriptions.list_of(
             user, self._container.clock.time()
         )
-        reports = await self._private.rows.list_names(user, REPORTED_PREFIX)
+        reports = await self._privacy.rows.list_names(user, REPORTED_PREFIX)
         pinned = await self._container.get(PreferencesContainer).rows.get_pinned(user)
-        credential = await self._private.accounts.find_credential(user)
+        credential = await self._privacy.accounts.find_credential(user)
         return {
             "user": user,
             "name": record.name,
@@ -164,7 +164,7 @@ class ExportWorker:
             "created": record.created_ms,
             "password_changed": None if credential is None else credential.changed_ms,
             "blocks": [{"user": each.user, "since": each.since} for each in blocks],
-            "reports": [await self._report_line(user, each) for each in reports],
+            "reports": [await self._get_report(user, each) for each in reports],
             "push_subscriptions": [
                 {"kind": each.kind, "target": each.target, "created": each.created_ms}
                 for each in devices
@@ -173,9 +173,9 @@ class ExportWorker:
             "social": await SocialData(self._container, user).get_profile(),
         }
 
-    async def _report_line(self, user: UserId, reported: str) -> dict[str, Any]:
+    async def _get_report(self, user: UserId, reported: str) -> dict[str, Any]:
         chat, _, seq = reported.partition("#")
-        reason = await self._private.rows.find_reason(reported, user)
+        reason = await self._privacy.rows.find_reason(reported, user)
         return {"chat": chat, "seq": int(seq), "reason": reason}
 
     async def _iter_devices(self, user: UserId) -> AsyncIterator[list[Any]]:
@@ -187,7 +187,7 @@ class ExportWorker:
                 "seen": each.seen_ms,
                 "ended": each.ended_ms,
             }
-            for each in await self._private.accounts.list_logins(user)
+            for each in await self._privacy.accounts.list_logins(user)
         ]
 
     async def _iter_chats(self, user: UserId) -> AsyncIterator[list[Any]]:
@@ -225,11 +225,11 @@ class ExportWorker:
     async def _iter_messages(self, user: UserId) -> AsyncIterator[list[Any]]:
         now_s = self._container.clock.time()
 
-        def is_there(entry: Message) -> bool:
+        def is_exported(entry: Message) -> bool:
             return is_message(entry) and (entry.expires_at is None or entry.expires_at > now_s)
 
-        async for page in self._private.user_messages.iter_entries(user):
-            yield [entry for entry in page if is_there(entry)]
+        async for page in self._privacy.user_messages.iter_entries(user):
+            yield [entry for entry in page if is_exported(entry)]
 
     async def _iter_sessions(self, user: UserId) -> AsyncIterator[list[Any]]:
         async for session in iter_sessions(self._container, user):
@@ -260,7 +260,7 @@ class ExportWorker:
                 yield [entry for entry in page if is_message(entry)]
 
     async def _list_files(self, user: UserId) -> list[File]:
-        names = await self._private.rows.list_names(user, FILE_PREFIX)
+        names = await self._privacy.rows.list_names(user, FILE_PREFIX)
         found = [
             await self._container.get(AttachmentContainer).rows.find_file(name) for name in names
         ]
@@ -273,12 +273,12 @@ class ExportWorker:
         except ObjectMissing:
             log.warning("export.file_missing", file=file.id)
 
-    async def remove_old(self) -> int:
+    async def remove_expired(self) -> int:
         """Remove expired ZIPs; return their number. Idempotent."""
-        jobs = self._private.jobs
-        over = await jobs.list_kept_before(int(self._container.clock.time()))
+        jobs = self._privacy.jobs
+        over = await jobs.list_expiring_before(int(self._container.clock.time()))
         for id_, expires_at in over:
-            await self._private.exports.remove(id_)
+            await self._privacy.exports.remove(id_)
             await jobs.delete(id_, expires_at)
         return len(over)
 
@@ -289,7 +289,7 @@ def _path_of(file: File) -> str:
     return f"attachments/{file.id}-{name}" if name else f"attachments/{file.id}"
 
 
-def _file_line(file: File) -> dict[str, Any]:
+def _describe_file(file: File) -> dict[str, Any]:
     return {
         "id": file.id,
         "file": _path_of(file),
@@ -303,7 +303,7 @@ def _file_line(file: File) -> dict[str, Any]:
     }
 
 
-async def _one_page(lines: list[Any]) -> AsyncIterator[list[Any]]:
+async def _iter_one_page(lines: list[Any]) -> AsyncIterator[list[Any]]:
     yield lines
 
 
@@ -314,7 +314,7 @@ def make_export_worker(container: StorageContainer, owner: str) -> JobWorker:
         container=container,
         owner=owner,
         kind="export",
-        work=ExportWorker(container).make,
+        work=ExportWorker(container).build,
         tries_max=tries_max,
     )
 
@@ -327,11 +327,11 @@ async def run_exports(container: StorageContainer, owner: str) -> None:
     """
     worker, interval_s = ExportWorker(container), SWEEP_INTERVAL_S
 
-    async def remove_old() -> None:
+    async def remove_expired() -> None:
         while True:
-            await worker.remove_old()
+            await worker.remove_expired()
             await asyncio.sleep(interval_s)
 
     async with open_task_group() as group:
         group.create_task(make_export_worker(container, owner).run(), name="exports")
-        group.create_task(remove_old(), name="old-exports")
+        group.create_task(remove_expired(), name="old-exports")

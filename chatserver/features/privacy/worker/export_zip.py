@@ -27,34 +27,34 @@ class ExportZip:
 
     async def put_text(self, name: str, content: bytes) -> None:
         await asyncio.to_thread(self._zip.writestr, name, content)
-        self._check()
+        self._check_size()
 
     async def put_lines(self, name: str, pages: AsyncIterator[list[Any]]) -> int:
         """Write pages of items as JSON Lines; return the number of items."""
         count = 0
-        with self._entry(name, zipfile.ZIP_DEFLATED) as entry:
+        with self._open_entry(name, zipfile.ZIP_DEFLATED) as entry:
             async for page in pages:
                 lines = b"".join(msgspec.json.encode(each) + b"\n" for each in page)
                 await asyncio.to_thread(entry.write, lines)
                 count += len(page)
-                self._check()
+                self._check_size()
         return count
 
     async def put_pieces(self, name: str, pieces: AsyncIterator[bytes]) -> None:
         """Write a file in pieces, uncompressed, since most uploads are already compressed."""
-        with self._entry(name, zipfile.ZIP_STORED) as entry:
+        with self._open_entry(name, zipfile.ZIP_STORED) as entry:
             async for piece in pieces:
                 await asyncio.to_thread(entry.write, piece)
-                self._check()
+                self._check_size()
 
     @contextlib.contextmanager
-    def _entry(self, name: str, how: int) -> Iterator[IO[bytes]]:
+    def _open_entry(self, name: str, how: int) -> Iterator[IO[bytes]]:
         info = zipfile.ZipInfo(name)
         info.compress_type = how
         with self._zip.open(info, "w", force_zip64=True) as entry:
             yield entry
 
-    def _check(self) -> None:
+    def _check_size(self) -> None:
         if self._file.tell() > self._bytes_max:
             raise TooLarge(f"the export would exceed {self._bytes_max:,} bytes")
 
@@ -67,7 +67,7 @@ class ExportZip:
         """Complete the ZIP; return `(file, size in bytes)`, with the file positioned at 0."""
         await asyncio.to_thread(self._zip.close)
         size = self._file.tell()
-        self._check()
+        self._check_size()
         self._file.seek(0)
         return self._file, size
 

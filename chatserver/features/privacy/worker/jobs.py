@@ -34,9 +34,9 @@ LEASE_S = 60.0  # a job of a dead worker is claimed after this time
 POLL_S = 10.0
 
 BACKOFF_S_MAX = 60.0
-FAILED_KEPT_S = 30 * 86_400
+FAILED_RETENTION_S = 30 * 86_400
 PERSISTED_POLL_S = 0.1
-PERSISTED_S_MAX = 60.0
+PERSISTED_WAIT_S_MAX = 60.0
 
 
 class JobLost(Unavailable):
@@ -75,7 +75,7 @@ class ClaimedJob:
 
     async def fail(self, why: str) -> None:
         """Mark the job as failed, with a reason. Raises JobLost."""
-        expires_at = self.now_ms() // 1000 + FAILED_KEPT_S
+        expires_at = self.now_ms() // 1000 + FAILED_RETENTION_S
         await self.finish(state="failed", why=why[:500], expires_at=expires_at)
 
     async def release(self) -> None:
@@ -136,7 +136,7 @@ class JobWorker:
             await claimed.fail(f"{why}; try again, or contact the administrator")
             return
         try:
-            async with _lease_renewed(claimed):
+            async with _hold_lease(claimed):
                 await self._work(claimed)
         except asyncio.CancelledError:
             with contextlib.suppress(ChatError):  # the lease expires by itself
@@ -158,7 +158,7 @@ class JobWorker:
 
 
 @contextlib.asynccontextmanager
-async def _lease_renewed(claimed: ClaimedJob) -> AsyncIterator[None]:
+async def _hold_lease(claimed: ClaimedJob) -> AsyncIterator[None]:
     """Renew the lease of a job during the block; cancel the block if the lease is lost."""
     async with open_task_group() as group:
         renewal = group.create_task(claimed.renew_lease(), name=f"keep-{claimed.job.id}")
@@ -170,12 +170,12 @@ async def wait_until_persisted(container: StorageContainer) -> None:
     """Wait until the warm tier has everything that was committed before the call.
 
     Raises:
-        Unavailable: the wait exceeded `PERSISTED_S_MAX`.
+        Unavailable: the wait exceeded `PERSISTED_WAIT_S_MAX`.
     """
     backlogs = [Backlog(container.hot, number) for number in range(container.hot.keys.partitions)]
     newest = [await backlog.get_newest() for backlog in backlogs]
     try:
-        async with asyncio.timeout(PERSISTED_S_MAX):
+        async with asyncio.timeout(PERSISTED_WAIT_S_MAX):
             for backlog, entry in zip(backlogs, newest, strict=True):
                 while not await backlog.is_persisted(entry):  # noqa: ASYNC110  # another process does it
                     await asyncio.sleep(PERSISTED_POLL_S)

@@ -12,7 +12,7 @@ from typing import Any
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.features.privacy.container import PrivacyContainer
-from chatserver.features.privacy.model import Done
+from chatserver.features.privacy.model import ReceiptLine
 from chatserver.features.social.container import SocialContainer
 from chatserver.features.social.model import Post, PostRef
 from chatserver.features.social.warm.likes import parse_link
@@ -34,30 +34,30 @@ class SocialData:
 
     # Erasure
 
-    async def erase(self) -> list[Done]:
+    async def erase(self) -> list[ReceiptLine]:
         """Erase all social data of the user; return the lines of the receipt. Idempotent.
 
         Raises:
             Unavailable: a data store became unavailable; retry.
         """
-        edges = await self._end_edges()
+        edges = await self._delete_follows()
         posts = await self._delete_posts()
-        likes = await self._end_likes()
+        likes = await self._delete_likes()
         favorites = await self._social.favorite_rows.remove_all(self._user)
         lines = await self._social.timeline_rows.remove_all(self._user)
         await self._social.fanouts.remove_author(self._user)
         rows = await self._social.profiles.remove(self._user)
         await self._social.queue.remove(self._user)
         return [
-            Done(STEP, TABLE, "followed users and followers", edges),
-            Done(STEP, TABLE, "posts", posts),
-            Done(STEP, QUEUE, "likes", likes),
-            Done(STEP, TABLE, "favorites", favorites),
-            Done(STEP, TABLE, "timeline rows", lines),
-            Done(STEP, TABLE, "profile and counts", rows),
+            ReceiptLine(STEP, TABLE, "followed users and followers", edges),
+            ReceiptLine(STEP, TABLE, "posts", posts),
+            ReceiptLine(STEP, QUEUE, "likes", likes),
+            ReceiptLine(STEP, TABLE, "favorites", favorites),
+            ReceiptLine(STEP, TABLE, "timeline rows", lines),
+            ReceiptLine(STEP, TABLE, "profile and counts", rows),
         ]
 
-    async def _end_edges(self) -> int:
+    async def _delete_follows(self) -> int:
         graph, follows, count = self._social.graph, self._social.follows, 0
         async for page in graph.iter_edges(self._user, is_follower=False):
             for edge in page:
@@ -75,7 +75,7 @@ class SocialData:
                 count += await self._social.posts.delete_post(self._user, post.id, now_ms)
         return count
 
-    async def _end_likes(self) -> int:
+    async def _delete_likes(self) -> int:
         queue, count = self._social.queue, 0
         for name in await self._container.get(PrivacyContainer).rows.list_names(
             self._user, LIKED_PREFIX

@@ -135,7 +135,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         "File due for removal": due,
         "File of a user": names("bob", FILE_PREFIX),
         "Waiting job": lambda: jobs.list_waiting("erasure"),
-        "Kept export": lambda: jobs.list_kept_before(2**40),
+        "Kept export": lambda: jobs.list_expiring_before(2**40),
         "Exports of a user": lambda: jobs.find_export_of("alice"),
         "Export of a user": names("alice", EXPORT_PREFIX),
         "Memory of a companion": lambda: Summaries(*arguments).find(

@@ -129,7 +129,7 @@ async def test_messages_of_a_user_are_found_in_both_tiers(aging: World) -> None:
     assert await aging.container.get(PrivacyContainer).user_messages.list_chats(user) == [
         aging.chat
     ]
-    await aging.container.get(PrivacyContainer).rows.remove_trails(user)
+    await aging.container.get(PrivacyContainer).rows.remove_archive_pointers(user)
     assert await aging.container.get(PrivacyContainer).user_messages.list_chats(user) == []
 
 
