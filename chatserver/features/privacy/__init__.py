@@ -1,7 +1,7 @@
-"""Data export and account erasure, requested by a user or the host application and run as jobs.
+"""Data export and account erasure. Users or the host application request them; workers run them.
 
-Start with `service` (use cases) and `worker.jobs` (execution of jobs). `worker.export` and
-`worker.erasure` implement the two kinds of job.
+Start with `service` (use cases) and `worker.jobs` (job execution). `worker.export` and
+`worker.erasure` implement the two kinds of jobs.
 """
 
 from chatserver.features.registry import Feature, Worker
@@ -22,11 +22,11 @@ FEATURE = Feature(
     workers={
         "exports": Worker(
             "chatserver.features.privacy.worker.export:run_exports",
-            "creates exports of users' data",
+            "creates data exports for users",
         ),
         "erasures": Worker(
             "chatserver.features.privacy.worker.erasure:run_erasures",
-            "deletes all data of users on their request",
+            "erases the data of users on request",
         ),
     },
 )

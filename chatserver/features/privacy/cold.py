@@ -1,4 +1,4 @@
-"""S3 objects of exports: ``exports/<job>.zip``, named after the job's unguessable id."""
+"""S3 objects of exports: ``exports/<job>.zip``, where ``<job>`` is the unguessable job id."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def compute_part_bytes(size: int) -> int:
 
 
 class ExportFiles:
-    """Reads and writes the ZIPs."""
+    """Uploads, links and deletes the ZIPs."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
     async def put(self, job: str, content: IO[bytes], size: int) -> None:
-        """Upload a ZIP in parts; remove the parts of an earlier attempt.
+        """Upload a ZIP in parts, after deleting the parts of an earlier attempt.
 
         Guarantees:
             Atomic. Holds one part in memory at a time.
@@ -65,15 +65,15 @@ class ExportFiles:
                 continue
 
     async def remove(self, job: str) -> None:
-        """Delete a ZIP, and unfinished uploads of it. Idempotent."""
+        """Delete a ZIP and its unfinished uploads. Idempotent."""
         await self._abort_uploads(export_key(job))
         await self._store.call("delete_object", Key=export_key(job))
 
     async def sign_link(self, job: Job, lifetime_s: int) -> str:
-        """Return a URL from which a browser downloads the ZIP."""
-        answer = {
+        """Return a presigned download URL for the ZIP."""
+        headers = {
             "content-type": "application/zip",
             "content-disposition": disposition_of(f"chat-export-{job.user}.zip"),
             "cache-control": "private, no-store",
         }
-        return await self._store.sign_link(export_key(job.id), answer, lifetime_s)
+        return await self._store.sign_link(export_key(job.id), headers, lifetime_s)

@@ -1,9 +1,8 @@
 """Deletion of an erased user's data from Redis, except data that expires automatically.
 
-Streams keep entries until they are trimmed, so an entry that has been read still contains its text.
-An entry that contains data of the user is deleted as a whole. An entry of a gateway stream may also
-contain events for other users, so entries younger than `read_s` are kept until the gateway has read
-them.
+A stream retains entries until it is trimmed, even if they have been read. An entry that contains
+data of the user is deleted as a whole. An entry of a gateway stream may also contain events for
+other users, so it is deleted only when it is older than `read_s`, after the gateway has read it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ PAGE_MAX: Final = 500
 class RedisUserData:
     """Deletes a user's data. All methods are idempotent; most return the number of deletions.
 
-    `chats` are the user's companion sessions: the companions' messages are deleted, too.
+    `chats` are the chats of the user's companion sessions. All messages in them are deleted, too.
     """
 
     def __init__(self, hot: HotClient) -> None:
@@ -38,7 +37,7 @@ class RedisUserData:
         for partition in range(keys.partitions):
             found = await self._hot.call("ZRANGE", keys.gateways(partition), 0, -1)
             gateways.update(found)
-        # Pushes contain entries as JSON; responses to gateway calls contain them as msgpack.
+        # Deliveries contain entries as JSON; responses to RPC calls contain them as msgpack.
         packed = msgspec.msgpack.encode({"sender": user})[1:]
         patterns, count = [_encode_sender(user), packed], 0
         for chat in chats:
@@ -55,7 +54,7 @@ class RedisUserData:
         return count
 
     async def remove_calls(self, user: UserId) -> int:
-        """Delete RPC calls that gateways have queued for workers on behalf of the user."""
+        """Delete the RPC calls that gateways have queued on behalf of the user."""
         count, keys = 0, self._hot.keys
         for key in (keys.rpc_calls(), keys.hook_calls(), keys.search_calls()):
             count += await self._delete_matching(key, lambda fields: find_author(fields[1]) == user)
@@ -89,15 +88,15 @@ class RedisUserData:
         return count
 
     async def delete_user_state(self, user: UserId) -> None:
-        """Delete the user state, so that requests that name the user fail with NotFound."""
+        """Delete the user state; later requests for this user fail with NotFound."""
         await self._hot.call("DEL", self._hot.keys.box(user))
 
     async def remove_response_parts(self, chat: ChatId) -> None:
-        """Delete the parts of a session's last AI response, which may quote the user."""
+        """Delete the parts of the last AI response in a session; they may quote the user."""
         await self._hot.call("DEL", self._hot.keys.deltas(chat))
 
     async def remove_keys(self, user: UserId) -> int:
-        """Delete the user's keys, except the ban."""
+        """Delete the user's keys, except the ban; return their number."""
         keys = self._hot.keys
         others: list[bytes] = await self._hot.call("SMEMBERS", keys.blocks(user))
         for other in others:
@@ -163,7 +162,7 @@ def contains_user_text(event: bytes, user: UserId, chats: Collection[ChatId] = (
 
 
 def _encode_sender(user: UserId) -> bytes:
-    # The exact output of the encoder; inside a text, the quotation patterns would be escaped.
+    # Equals the encoder's output. A message text cannot match, because its quotes are escaped.
     return b'"sender":"%b"' % user.encode()
 
 

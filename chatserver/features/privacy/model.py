@@ -14,7 +14,7 @@ FINISHED: frozenset[State] = frozenset({"ready", "done", "failed"})
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReceiptLine:
-    """A line of an erasure receipt: what was deleted where, and how many items."""
+    """A line of an erasure receipt: the step, location, kind and number of the deleted items."""
 
     step: str
     where: str
@@ -24,10 +24,10 @@ class ReceiptLine:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """An export or an erasure. `steps`: the completed steps of an erasure, in order.
+    """An export or erasure job.
 
-    `holder` is the worker that has leased the job until `until_ms`. `why` is the error message for
-    the user.
+    `steps`: receipt lines of the completed erasure steps. `holder`: the worker that has leased the
+    job until `until_ms`. `why`: error message for the user.
     """
 
     id: str
@@ -47,10 +47,10 @@ class Job:
 
     @property
     def is_finished(self) -> bool:
-        """True if no worker will run the job again."""
+        """Whether the job has completed or failed."""
         return self.state in FINISHED
 
 
 def new_job_id() -> str:
-    """Return an unguessable id. Whoever has the id of an erasure may read its receipt."""
+    """Return an unguessable id. Anyone who knows the id of an erasure can read its receipt."""
     return secrets.token_hex(24)

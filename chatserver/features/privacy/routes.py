@@ -1,4 +1,4 @@
-"""Routes for the export and the erasure of a user's data."""
+"""HTTP routes of data exports and account erasures."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from chatserver.features.privacy.service import LINK_S
 
 
 class Export(msgspec.Struct, frozen=True):
-    """A copy of all of a user's data. `progress` is in percent; times are in ms since 1970.
+    """An export of all data of a user. `progress` is in percent; times are in ms since 1970.
 
-    `state`: `waiting`, `running`, `ready`, or `failed` with the reason in `why`. In state `ready`,
+    `state`: `waiting`, `running`, `ready`, or `failed` with the reason in `why`. If it is `ready`,
     `url` is the download URL of the ZIP, valid for `url_expires_s`. Until `expires`, each request
     returns a new URL.
     """
@@ -41,13 +41,13 @@ class Export(msgspec.Struct, frozen=True):
 
 
 class AccountDeletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The password, required if the user has one on this server."""
+    """Confirmation of an account deletion. `password`: required if the user has one here."""
 
     password: Password | None = None
 
 
 class Step(msgspec.Struct, frozen=True):
-    """Data deleted by one step: location, kind and number."""
+    """The data deleted by a step: location, kind and number of items."""
 
     step: str
     where: str
@@ -56,9 +56,9 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """Progress of an erasure: `state` is `waiting`, `running` or `done`; times in ms since 1970.
+    """Progress of an erasure. Times are in ms since 1970.
 
-    `why`: the error that delays the erasure, if there is one.
+    `state`: `waiting`, `running` or `done`. `why`: the error that delays the erasure, if any.
     """
 
     receipt: str
@@ -121,10 +121,10 @@ def _erasure_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @delete("/v1/me", status_code=202, opt={"rule": USER})
     async def erase_me(data: JSONBody[AccountDeletion], principal: Asker) -> Response[Receipt]:
-        """Permanently erase the user's account, files and the texts of all messages.
+        """Permanently erase the user's account, files and message texts.
 
-        Requires the password or, if the user has none on this server, a token that is at most a few
-        minutes old.
+        Requires the user's password. A user without a password on this server must use a token
+        issued at most 5 minutes ago.
         """
         assert principal.user is not None
         if not await accounts.check_password(principal.user, data.password):
@@ -139,7 +139,7 @@ def _erasure_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @get("/v1/erasures/{receipt:str}", opt={"rule": ANYONE})
     async def get_erasure(receipt: PathId) -> Receipt:
-        """Return the progress of an erasure and its completed steps, by its receipt."""
+        """Return the progress and the completed steps of an erasure."""
         return build_receipt(await privacy.get_receipt(receipt))
 
     return [erase_me, erase_user, get_erasure]

@@ -1,4 +1,4 @@
-"""Example items of exports and erasures, for the generated documents of the tables."""
+"""Example items of exports and erasures, for the generated table documentation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ERASURE: Final = Job("j2", "erasure", "mallory", _MS, _MS)
 
 
 def sample_items(table: Table) -> Iterable[Item]:
-    """Return a finished export, a waiting erasure, and the rows that list them."""
+    """Return a finished export, a waiting erasure, and the items that refer to them."""
     if table is not DIRECTORY:
         return []
     newest = {

@@ -1,8 +1,8 @@
 """Use cases of data export and account erasure; workers run the jobs.
 
-An erasure first ends the user's access. One transaction turns the user's item into a tombstone and
-creates the job. Then every login ends and every connection is closed (`Lockout`). The tombstone is
-permanent and marked as banned, so no token gives access as this user again.
+An erasure first ends the user's access. One transaction replaces the user's item with a tombstone
+and creates the job. Then `Lockout` ends every login and closes every connection. The tombstone is
+permanent and marked as banned, so no token is accepted for this user again.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from chatserver.hot.users.revocations import Revocations, SessionEnder
 
 log = structlog.get_logger()
 
-EXPORTS_PER_DAY_MAX = 3  # of one user
+EXPORTS_PER_DAY_MAX = 3  # per user
 
-FRESH_S = 300  # maximum age of the token with which a user without a password requests an erasure
-LINK_S = 300  # lifetime of a link to an export
+FRESH_S = 300  # maximum token age for an erasure request by a user without a password
+LINK_S = 300  # lifetime of an export's download URL
 
 NO_EXPORT = "export: does not exist or has expired"
 
 
 class Lockout:
-    """Permanent lockout of a user whose item is already a tombstone."""
+    """Ends the access of a user whose item is already a tombstone."""
 
     def __init__(
         self,
@@ -50,28 +50,27 @@ class Lockout:
         self._clock = clock
 
     async def end_access(self, user: UserId) -> int:
-        """End all access of the user; return the number of logins that were ended.
+        """End all access of the user; return the number of ended logins.
 
         Guarantees:
             Idempotent. On return, every request and `hello` frame of the user is rejected, and the
             gateways have been notified to close the user's connections.
 
         Raises:
-            Unavailable: some access may remain; retry.
+            Unavailable: the user may still have access; retry.
         """
         now = self._clock.time()
         logins = frozenset(row.login for row in await self._rows.list_logins(user))
         await self._revocations.put(user, before=int(now), logins=logins, is_banned=True)
         await self._ender.end(user, Marks(int(now), logins, is_banned=True), "erased")
-        # From now on, requests on behalf of the user fail: the user does not exist.
         await self._redis_data.delete_user_state(user)
         return len(logins)
 
 
 class Privacy:
-    """Use cases of exports and erasures, for the API.
+    """Use cases of exports and erasures, for the HTTP API.
 
-    `reserved` are users that cannot be erased. `sign` returns a download URL for an export's ZIP.
+    `reserved`: users that cannot be erased. `sign` returns a download URL for an export's ZIP.
     """
 
     def __init__(
@@ -127,14 +126,13 @@ class Privacy:
             Forbidden: the token is older.
         """
         if self._clock.time() - issued_at > FRESH_S:
-            seconds = FRESH_S
-            raise Forbidden(f"token: must be at most {seconds} s old; log in again")
+            raise Forbidden(f"token: must be at most {FRESH_S} s old; log in again")
 
     async def erase(self, user: UserId) -> Job:
-        """Start the erasure of a user's data, and end the user's access at once.
+        """Start the erasure of a user, and end the user's access at once.
 
         Guarantees:
-            Idempotent: for a user who is already erased, it returns the existing job.
+            Idempotent: if the user is already erased, the existing job is returned.
 
         Raises:
             NotFound: the user does not exist.
@@ -148,7 +146,7 @@ class Privacy:
             Job(new_job_id(), "erasure", user, now_ms, now_ms)
         )
         job = await self._jobs.find(receipt)
-        if job is None:  # erased long ago; the receipt has expired
+        if job is None:  # the user was erased, and the receipt has expired
             raise NotFound("user: does not exist")
         if not job.is_finished:
             await self._lockout.end_access(user)
@@ -156,7 +154,7 @@ class Privacy:
         return job
 
     async def get_receipt(self, receipt: str) -> Job:
-        """Return the progress of an erasure and its completed steps.
+        """Return the job of an erasure by its receipt.
 
         Raises:
             NotFound: the receipt does not exist, or has expired.

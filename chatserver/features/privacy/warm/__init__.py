@@ -1,4 +1,1 @@
-"""DynamoDB data of exports and erasures.
-
-`jobs` holds the jobs; `user_data` reads and deletes the items of one user.
-"""
+"""DynamoDB data of exports and erasures: jobs, and the items of a user."""

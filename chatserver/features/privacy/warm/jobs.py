@@ -1,4 +1,4 @@
-"""DynamoDB items of export and erasure jobs: user, progress and lease holder.
+"""DynamoDB items of export and erasure jobs.
 
 Owns these items of table `directory`:
 
@@ -8,13 +8,14 @@ Owns these items of table `directory`:
 |              |               |                    | steps? why? size? tries holder held_until |
 |              |               |                    | expires_at?`                              |
 | waiting job  | `jobs#<kind>` | `<created>#<id>`   | none: exists until the job is finished    |
-| kept export  | `jobs#kept`   | `<expires>#<id>`   | none: its ZIP is deleted at `expires`     |
-| exports      | `u#<user>`    | `exports#<user>`   | `job day exports`                         |
+| expiry       | `jobs#kept`   | `<expires>#<id>`   | none: the ZIP is deleted at `expires`     |
+| newest       | `u#<user>`    | `exports#<user>`   | `job day exports` (the count on `day`)    |
+| export       |               |                    |                                           |
 | export of a  | `u#<user>`    | `export#<id>`      | `expires_at`                              |
 | user         |               |                    |                                           |
 
-A worker leases a job until `held_until`, by its own clock, and renews the lease before it ends. Its
-writes to the job are conditional on the lease. If two workers process the same job, only the later
+A worker leases a job until `held_until`, by its own clock, and renews the lease before it expires.
+All its writes to the job require the lease. If two workers process the same job, only the later
 lease holder can write.
 """
 
@@ -38,7 +39,7 @@ from chatserver.warm.schema.tables import JobField as Field
 
 WAITING_READ_MAX: Final = 100
 DAY_S: Final = 86_400
-EXPORT_POINTER_TTL_S: Final = 40 * DAY_S  # longer than any export is kept
+EXPORT_POINTER_TTL_S: Final = 40 * DAY_S  # longer than the lifetime of any export
 EXPORT_PREFIX: Final = "export#"
 _KEPT: Final = "jobs#kept"
 _steps = msgspec.json.Decoder(tuple[ReceiptLine, ...])
@@ -94,7 +95,7 @@ def decode_job(item: Item) -> Job:
 
 
 class JobRows:
-    """Reads and writes the items."""
+    """Reads and writes the job items."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client
@@ -104,7 +105,7 @@ class JobRows:
     # requests
 
     async def create_export(self, job: Job, per_day_max: int) -> None:
-        """Store an export that a user requests.
+        """Store an export job.
 
         Guarantees:
             Atomic. A user has at most one unfinished export, and at most `per_day_max` exports a
@@ -161,17 +162,17 @@ class JobRows:
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
-            known = await self.find(job.id)  # an earlier attempt, whose response was lost
+            known = await self.find(job.id)  # an earlier attempt may have stored the job
             if known is None:
                 raise LostRace("export: changed by a concurrent request; try again") from None
 
     async def create_erasure(self, job: Job) -> str:
-        """Store an erasure and turn the user's item into a tombstone; return the job's id.
+        """Store an erasure job, and replace the user's item with a tombstone; return the job id.
 
-        If the user is already erased, return the id of the existing erasure.
+        If the user is already erased, return the id of the existing job.
 
         Guarantees:
-            Atomic. From then on nobody can log in or register as this user.
+            Atomic. Afterwards, nobody can log in or register as this user.
 
         Raises:
             NotFound: the user does not exist.
@@ -203,7 +204,7 @@ class JobRows:
                 ":receipt": {"S": job.id},
             },
         }
-        # The public profile is deleted at once, too.
+        # Delete the public profile in the same transaction.
         info = {"TableName": self._social, "Key": row_key(user_key(job.user), INFO)}
         actions = [*self._build_create_actions(job), {"Update": update}, {"Delete": info}]
         try:
@@ -230,7 +231,7 @@ class JobRows:
         return None if item is None else decode_job(item)
 
     async def find_export_of(self, user: str) -> Job | None:
-        """Return the newest export of a user. Strongly consistent."""
+        """Return the newest export job of a user. Strongly consistent."""
         pointer = await self._find(user_key(user), f"exports#{user}")
         return None if pointer is None else await self.find(get_text(pointer, Field.JOB))
 
@@ -272,9 +273,9 @@ class JobRows:
         )
 
     async def finish(self, job: Job, **changes: Any) -> bool:
-        """Update a job and remove it from the queue; return False like `update`.
+        """Update a job and remove it from the queue; return False if the lease is lost.
 
-        Further fields: `state`, `size`, `expires_at`.
+        Additional fields: `state`, `size`, `expires_at`.
         """
         update = self._build_leased_update(job, {**changes, "until_ms": 0})
         actions = [
@@ -286,7 +287,7 @@ class JobRows:
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
-            known = await self.find(job.id)  # an earlier attempt, whose response was lost
+            known = await self.find(job.id)  # an earlier attempt may have finished the job
             return known is not None and known.state == changes.get("state")
         return True
 
@@ -336,7 +337,7 @@ class JobRows:
     # expired exports
 
     async def list_expiring_before(self, before: int) -> list[tuple[str, int]]:
-        """Return `(id, expiry)` of exports that expire before `before`; times in s since 1970."""
+        """Return `(id, expires_at)` of the exports that expire before a time, in s since 1970."""
         found = []
         for row in await self._list(_KEPT, f"{before:012d}"):
             at, _, id_ = row[DirectoryField.SK]["S"].partition("#")
@@ -344,7 +345,7 @@ class JobRows:
         return found
 
     async def delete(self, id_: str, expires_at: int | None) -> None:
-        """Delete a job, and the scheduled deletion of its ZIP. Idempotent."""
+        """Delete a job and its expiry item. Idempotent."""
         if expires_at is not None:
             await self._delete(export_expiry_key(id_, expires_at))
         await self._delete(_job_key(id_))

@@ -1,9 +1,9 @@
 """DynamoDB data of one user, for exports and erasures.
 
-A user's items are in partition ``u#<user>``. For items in other partitions, this partition contains
-pointers, for example ``file#<id>`` or ``reported#<chat>#<seq>``. The user's messages are found
-through the index `sender`, which is eventually consistent: to find all messages, query it again
-after a while.
+A user's items are in partition ``u#<user>``. It also contains pointers to items in other
+partitions, for example ``file#<id>`` or ``reported#<chat>#<seq>``. The user's messages are found
+through the index `sender`. The index is eventually consistent, so a single query may miss recent
+messages.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class PersonalRows:
         return [row[DirectoryField.SK]["S"].removeprefix(prefix) for row in rows]
 
     async def remove_row(self, user: str, sort: str) -> None:
-        """Delete one item of the user's partition. Idempotent."""
+        """Delete an item from the user's partition. Idempotent."""
         key = row_key(user_key(user), sort)
         await self._client.call("delete_item", {"TableName": self._directory, "Key": key})
 
     async def remove_rows(self, user: str) -> int:
         """Delete the items of the user's partition; return their number. Idempotent.
 
-        The tombstone is kept. `remove_archive_pointers` deletes those pointers.
+        The tombstone and the pointers to archived messages are kept.
         """
         rows = await self._list_rows(user, "")
         sorts = [row[DirectoryField.SK]["S"] for row in rows]
@@ -91,7 +91,7 @@ class PersonalRows:
         return [row async for rows in pages for row in rows]
 
     async def remove_membership_settings(self, chat: str, user: str) -> None:
-        """Remove the user's own settings from a membership that is kept. Idempotent."""
+        """Remove the user's settings from a membership item. Idempotent."""
         request = {
             "TableName": self._directory,
             "Key": row_key(chat_key(chat), member_key(user)),
@@ -106,7 +106,7 @@ class PersonalRows:
         await self._update(request)
 
     async def remove_report_reason(self, reported: str, user: str) -> None:
-        """Remove the reason from a report by the user. `reported`: ``<chat>#<seq>``. Idempotent."""
+        """Remove the reason from the user's report of message ``<chat>#<seq>``. Idempotent."""
         chat, _, seq = reported.partition("#")
         request = {
             "TableName": self._directory,
@@ -121,7 +121,7 @@ class PersonalRows:
         await self._update(request)
 
     async def find_reason(self, reported: str, user: str) -> str:
-        """Return the reason of a report by the user; empty if there is none."""
+        """Return the reason of the user's report of message ``<chat>#<seq>``; empty if none."""
         chat, _, seq = reported.partition("#")
         key = row_key(chat_key(chat), f"{REPORT_PREFIX}{seq}#{user}")
         answer = await self._client.call("get_item", {"TableName": self._directory, "Key": key})
@@ -135,9 +135,9 @@ class PersonalRows:
     # messages
 
     async def iter_entries(self, user: str) -> AsyncIterator[list[Message]]:
-        """Yield all entries that the user sent, page by page, oldest first, including expired ones.
+        """Yield all entries that the user sent, oldest first, including expired entries.
 
-        The index is eventually consistent; the entries themselves are current.
+        The index is eventually consistent, but the yielded entries are current.
         """
         span = Span(MESSAGES, user, SENDER_INDEX)
         request: dict[str, Any] = {**span.query(self._settings), "Limit": PAGE_MAX}

@@ -1,1 +1,1 @@
-"""Background jobs of exports and erasures."""
+"""Workers for exports and erasures."""

@@ -1,14 +1,14 @@
-"""Erasure worker: stepwise deletion of a user's data, with a receipt.
+"""Erasure worker: deletes a user's data in steps, with a receipt.
 
 ::
 
     sessions ─► chats ─► messages ─► companions ─► copies ─► files ─► exports ─► reports ─► social
                                                             check ◄─ keys ◄─ rows ◄─ traces ◄─┘
 
-Each completed step adds lines to the job's receipt. Crash-safe: the next worker continues with the
-first step that is not in the receipt, and every step is idempotent. A line counts only the items
-found by the attempt that completed the step. The user's item is a tombstone before the first step,
-and after the second step no chat accepts messages from the user, so no new data can appear.
+Each completed step adds lines to the receipt. Crash-safe: every step is idempotent, and after a
+crash a worker continues with the first step that is not in the receipt. A line counts only the
+items that were found by the attempt that completed the step. The user's item is a tombstone before
+the first step, and no chat accepts messages from the user after the second step.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from workers.archive.container import ArchiveContainer
 
 log = structlog.get_logger()
 
-RECEIPT_DAYS = 365  # how long a receipt is kept
+RECEIPT_DAYS = 365  # lifetime of a receipt
 
-SETTLE_S = 10.0  # delay for operations in progress to finish
+SETTLE_S = 10.0  # time for operations in progress to finish
 
 CHATS_PAGE = 100
 PASSES_MAX = 8
@@ -85,11 +85,11 @@ class Erasure:
         }
 
     async def run(self) -> None:
-        """Run the steps that are not completed yet.
+        """Run the remaining steps.
 
         Raises:
-            Unavailable: a data store is unavailable, or data keeps reappearing; continue later.
-            JobLost: another worker has the job.
+            Unavailable: a data store is unavailable, or new data keeps appearing; retry later.
+            JobLost: another worker has claimed the job.
         """
         lines = list(self._claimed.job.steps)
         done = {line.step for line in lines}
@@ -152,11 +152,11 @@ class Erasure:
         try:
             await self._container.membership.change(self._user, frames.Leave(0, chat, LEAVE_REF))
         except NotFound:
-            return False  # already left; the index is eventually consistent
+            return False  # the user has already left; the index is eventually consistent
         return True
 
     async def _close_direct_chat(self, chat: ChatId) -> None:
-        # This has the effect of a block by the user; after the erasure, nobody can remove it.
+        # Same effect as a block by the user, which nobody can remove after the erasure.
         await self._container.moderation_rows.mark_chat(chat, self._user, is_blocked=True)
         await self._container.membership_propagation.apply_write_policy(
             await self._container.directory.get_chat(chat)
@@ -184,22 +184,22 @@ class Erasure:
                     ReceiptLine("messages", BUCKET, "chats deleted from the archive", chats),
                 ]
         raise Unavailable(
-            "erasure: new messages from the user are still being written; it will be retried"
+            "erasure: new messages from the user are still being written; the worker will retry"
         )
 
     async def _run_erasure_pass(self, number: int) -> tuple[int, int]:
-        """Delete the user's texts; return `(texts deleted, messages found)`."""
+        """Delete the user's message texts; return `(texts deleted, messages found)`."""
         found = total = 0
         async for page in self._privacy.user_messages.iter_entries(self._user):
             for entry in page:
                 total += entry.kind not in frames.ENTRY_KINDS
-                # An edit is deleted with its message; later passes find edits of missing messages.
+                # Deleting a message deletes its edits. Later passes delete edits without a message.
                 if not has_text(entry) or (entry.kind == "edit" and number == 0):
                     continue
                 found += 1
                 is_gone = await self._privacy.eraser.erase(self._user, entry)
                 if not is_gone and number > 1:
-                    # The message is only in DynamoDB, where no pending change will delete it.
+                    # The message is only in DynamoDB, and no pending change will delete it.
                     rev = max(entry.rev, entry.seq) + 1
                     await self._container.message_changes.blank(entry.chat, entry.ts, rev)
                 failpoint("erasure.in_messages")
@@ -218,13 +218,13 @@ class Erasure:
             try:
                 await self._container.get(ArchiveContainer).archiver.merge_changes(chat)
                 return
-            except Conflict as exc:  # the archive worker is processing it, too
+            except Conflict as exc:  # the archive worker is processing the chat
                 if not left:
                     raise Unavailable(exc.message) from exc
                 await asyncio.sleep(0.1)
 
     async def _erase_companions(self) -> list[ReceiptLine]:
-        """Delete the companions' messages to the user, which nobody else received.
+        """Delete the companions' messages to the user.
 
         Summaries and memories are deleted, too. `_check_erased` deletes the session items.
         """
@@ -256,7 +256,7 @@ class Erasure:
         ]
 
     async def _list_chats(self) -> set[ChatId]:
-        """Return the chats that have, or had, messages of the user or to the user."""
+        """Return the chats that contain, or contained, messages from or to the user."""
         chats = set(await self._privacy.user_messages.list_chats(self._user))
         async for page in self._privacy.rows.iter_entries(self._user):
             chats |= {ChatId(entry.chat) for entry in page}
@@ -299,7 +299,7 @@ class Erasure:
                 await self._privacy.jobs.delete_waiting(job)
                 await self._privacy.jobs.delete(name, job.expires_at)
                 if job.state == "running":
-                    # Wait until the lease ends; then the worker no longer uploads.
+                    # After the lease expires, its worker cannot upload the ZIP.
                     wait_s = job.until_ms / 1000 - self._container.clock.time()
                     await asyncio.sleep(max(0.0, min(wait_s, LEASE_S)))
             await self._privacy.exports.remove(name)
@@ -338,7 +338,7 @@ class Erasure:
         return [ReceiptLine("keys", REDIS, "keys", count)]
 
     async def _check_erased(self) -> list[ReceiptLine]:
-        """Wait for operations in progress and delete again, until no data is found."""
+        """Wait for operations in progress and repeat the deletion, until no data is found."""
         webhooks = self._container.settings.webhooks
         event_s = webhooks.timeout_s if webhooks.events_url is not None else 0.0
         for _ in range(PASSES_MAX):
@@ -360,7 +360,7 @@ class Erasure:
                 return [ReceiptLine("check", f"{TIERS}, {DIRECTORY}", "found in a second pass", 0)]
             await wait_until_persisted(self._container)
         raise Unavailable(
-            "erasure: new data of the user is still being written; it will be retried"
+            "erasure: new data of the user is still being written; the worker will retry"
         )
 
 
@@ -374,9 +374,9 @@ def make_erasure_worker(container: StorageContainer, owner: str) -> JobWorker:
 
 
 async def run_erasures(container: StorageContainer, owner: str) -> None:
-    """Run erasures until cancelled.
+    """Run erasure jobs until cancelled.
 
     Raises:
-        Unavailable: a data store is unavailable; start again.
+        Unavailable: a data store is unavailable; restart the worker.
     """
     await make_erasure_worker(container, owner).run()

@@ -1,8 +1,8 @@
 """Export worker: builds ZIPs of users' data and uploads them to S3.
 
 The worker waits until the warm tier has all committed messages, then builds and uploads the ZIP.
-Crash-safe: the next worker starts over, and its ZIP replaces an earlier upload. A ZIP is deleted
-when it expires or its user is erased.
+Crash-safe: after a crash, a worker starts over, and its ZIP replaces an earlier one. A ZIP is
+deleted when it expires or its user is erased.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from chatserver.telemetry.failpoints import failpoint
 
 log = structlog.get_logger()
 
-EXPORT_BYTES_MAX = 5_368_709_120  # of one ZIP file
+EXPORT_BYTES_MAX = 5_368_709_120
 
 EXPORT_ATTEMPTS_MAX = 5
 
@@ -79,7 +79,7 @@ one JSON object per line. Messages and posts of other users are not included.
 
 
 class ExportWorker:
-    """Builds exports, and removes expired ones."""
+    """Builds exports, and removes expired exports."""
 
     def __init__(self, container: StorageContainer) -> None:
         self._container = container
@@ -111,7 +111,7 @@ class ExportWorker:
             )
         except JobLost:
             if await self._privacy.jobs.find(job.id) is None:
-                await self._privacy.exports.remove(job.id)  # its user is erased
+                await self._privacy.exports.remove(job.id)  # the user is erased
             raise
 
     async def _write(self, archive: ExportZip, claimed: ClaimedJob) -> None:
@@ -284,7 +284,7 @@ class ExportWorker:
 
 
 def _path_of(file: File) -> str:
-    # Users chose the names: keep only characters that no unpacker treats as a path.
+    # Users choose the names, so keep only characters that are not special in a path.
     name = re.sub(r"[^\w.() -]", "_", file.name).strip(". ")[-100:]
     return f"attachments/{file.id}-{name}" if name else f"attachments/{file.id}"
 
@@ -320,10 +320,10 @@ def make_export_worker(container: StorageContainer, owner: str) -> JobWorker:
 
 
 async def run_exports(container: StorageContainer, owner: str) -> None:
-    """Build exports and remove expired ones, until cancelled.
+    """Build exports and remove expired exports, until cancelled.
 
     Raises:
-        Unavailable: a data store is unavailable; start again.
+        Unavailable: a data store is unavailable; restart the worker.
     """
     worker, interval_s = ExportWorker(container), SWEEP_INTERVAL_S
 

@@ -18,7 +18,7 @@ from chatserver.errors import TooLarge
 
 
 class ExportZip:
-    """A ZIP that is being written; created by `open_zip`."""
+    """A ZIP in progress; created by `open_zip`."""
 
     def __init__(self, file: IO[bytes], bytes_max: int) -> None:
         self._file = file
@@ -41,7 +41,7 @@ class ExportZip:
         return count
 
     async def put_pieces(self, name: str, pieces: AsyncIterator[bytes]) -> None:
-        """Write a file in pieces, uncompressed, since most uploads are already compressed."""
+        """Write a file in pieces, uncompressed, because most uploads are already compressed."""
         with self._open_entry(name, zipfile.ZIP_STORED) as entry:
             async for piece in pieces:
                 await asyncio.to_thread(entry.write, piece)
@@ -59,7 +59,7 @@ class ExportZip:
             raise TooLarge(f"the export would exceed {self._bytes_max:,} bytes")
 
     def close(self) -> None:
-        """Stop writing; the ZIP may be incomplete."""
+        """Stop writing, even if the ZIP is incomplete."""
         with contextlib.suppress(ValueError, OSError):
             self._zip.close()
 
@@ -74,7 +74,7 @@ class ExportZip:
 
 @contextlib.asynccontextmanager
 async def open_zip(bytes_max: int) -> AsyncIterator[ExportZip]:
-    """Open a new ZIP, which is deleted at the end of the block."""
+    """Create a temporary ZIP, which is deleted at the end of the block."""
     with tempfile.TemporaryFile() as file:
         archive = ExportZip(file, bytes_max)
         try:

@@ -6,8 +6,8 @@
                         ▲                      │ store unavailable           │
                         └── later, any worker ─┴── error in the work ────────┴─► failed, with reason
 
-A worker that was killed holds its job for at most `LEASE_S`. If a worker was suspended for longer,
-its work is cancelled at the next renewal, and its writes to the job are rejected.
+If a worker is killed, its lease expires within `LEASE_S`. If a worker is suspended for longer than
+that, its writes to the job fail, and its work is cancelled at the next renewal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from chatserver.task_groups import open_task_group
 
 log = structlog.get_logger()
 
-LEASE_S = 60.0  # a job of a dead worker is claimed after this time
+LEASE_S = 60.0
 POLL_S = 10.0
 
 BACKOFF_S_MAX = 60.0
@@ -44,7 +44,7 @@ class JobLost(Unavailable):
 
 
 class ClaimedJob:
-    """A job that this worker has leased. The worker must renew the lease."""
+    """A job that this worker has leased."""
 
     def __init__(self, container: StorageContainer, job: Job) -> None:
         self.job = job
@@ -83,7 +83,7 @@ class ClaimedJob:
         await self._rows.update(self.job, until_ms=0)
 
     async def postpone(self, why: str) -> None:
-        """Release the job for a retry after a delay that grows with the number of tries."""
+        """Release the job for a retry, with exponential backoff."""
         pause_s = jittered(min(BACKOFF_S_MAX, 0.5 * 2 ** min(self.job.tries, 10)))
         until_ms = self.now_ms() + int(pause_s * 1000)
         await self._rows.update(self.job, until_ms=until_ms, why=why[:500])
@@ -111,7 +111,7 @@ class JobWorker:
         """Run jobs until cancelled.
 
         Raises:
-            Unavailable: DynamoDB is unavailable; start again.
+            Unavailable: DynamoDB is unavailable; restart the worker.
         """
         while True:
             if not await self.step():
@@ -139,7 +139,7 @@ class JobWorker:
             async with _hold_lease(claimed):
                 await self._work(claimed)
         except asyncio.CancelledError:
-            with contextlib.suppress(ChatError):  # the lease expires by itself
+            with contextlib.suppress(ChatError):  # the lease expires anyway
                 await claimed.release()
             raise
         except JobLost as exc:
@@ -167,7 +167,7 @@ async def _hold_lease(claimed: ClaimedJob) -> AsyncIterator[None]:
 
 
 async def wait_until_persisted(container: StorageContainer) -> None:
-    """Wait until the warm tier has everything that was committed before the call.
+    """Wait until the warm tier has all entries that were committed before the call.
 
     Raises:
         Unavailable: the wait exceeded `PERSISTED_WAIT_S_MAX`.
@@ -181,5 +181,5 @@ async def wait_until_persisted(container: StorageContainer) -> None:
                     await asyncio.sleep(PERSISTED_POLL_S)
     except TimeoutError:
         raise Unavailable(
-            "earlier messages were not stored in time; check `worker persist`"
+            "messages were not persisted in time; check that `chatserver worker persist` is running"
         ) from None

@@ -1,7 +1,7 @@
-"""A user's social data: export and erasure.
+"""Export and erasure of a user's social data.
 
-Erasure uses the ordinary operations of the social graph, which keep all counts correct. After a
-crash at any point the graph is consistent, and a retry completes the erasure.
+Erasure uses the normal operations of the social graph, which update all counts. After a crash the
+graph is consistent, and a retry completes the erasure.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class SocialData:
     # Erasure
 
     async def erase(self) -> list[ReceiptLine]:
-        """Erase all social data of the user; return the lines of the receipt. Idempotent.
+        """Erase all social data of the user; return the receipt lines. Idempotent.
 
         Raises:
-            Unavailable: a data store became unavailable; retry.
+            Unavailable: a data store is unavailable; retry.
         """
         edges = await self._delete_follows()
         posts = await self._delete_posts()
