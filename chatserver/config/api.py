@@ -15,16 +15,18 @@ class Auth(Section):
     """Authentication: tokens, local accounts and the host application's tokens."""
 
     secret: SecretStr = Field(
-        SecretStr(""), description="HS256 key of at least 32 bytes; there is no default"
+        SecretStr(""), description="HS256 key that signs tokens; at least 32 bytes, no default"
     )
-    audience: str = Field("chatserver", description="`aud` of our tokens")
-    issuer: str | None = Field(None, description="`iss` of our tokens; unset: not checked")
+    audience: str = Field("chatserver", description="`aud` claim of the server's tokens")
+    issuer: str | None = Field(
+        None, description="`iss` claim of the server's tokens; unset: not checked"
+    )
     lifetime_s_max: int = Field(
-        3600, ge=60, le=86_400, description="Longest accepted lifetime of a token"
+        3600, ge=60, le=86_400, description="Maximum accepted lifetime of a token"
     )
     local_accounts: bool = Field(True, description="Users log in with user name and password")
     registration: Literal["open", "closed"] = Field(
-        "open", description="closed: only the host application creates accounts"
+        "open", description="`closed`: only the host application creates accounts"
     )
     admins: list[str] = Field(
         default_factory=list, description="Users with access to the admin page"
@@ -33,19 +35,27 @@ class Auth(Section):
         2_592_000, ge=600, le=31_536_000, description="An unused login expires after this time"
     )
     cookie_secure: bool = Field(True, description="Browsers send the cookie over HTTPS only")
-    passphrase_chars_min: int = Field(8, ge=8, le=64, description="Shortest password")
+    passphrase_chars_min: int = Field(
+        8, ge=8, le=64, description="Minimum characters of a password"
+    )
     argon2_memory_kib: int = Field(
-        65_536, ge=8, le=4_194_304, description="Memory of one password check"
+        65_536, ge=8, le=4_194_304, description="Memory of one Argon2 password hash"
     )
     host_algorithm: Literal["HS256", "RS256", "ES256", "EdDSA"] | None = Field(
         None, description="Accept tokens of the host application, signed with this algorithm"
     )
-    host_secret: SecretStr | None = Field(None, description="Key for HS256, at least 32 bytes")
-    host_public_keys: str | None = Field(None, description="Public keys in PEM, concatenated")
+    host_secret: SecretStr | None = Field(
+        None, description="Host application's HS256 key; at least 32 bytes"
+    )
+    host_public_keys: str | None = Field(
+        None, description="Host application's public keys, concatenated PEM"
+    )
     host_jwks_url: str | None = Field(None, description="URL of the host application's key set")
-    host_issuer: str | None = Field(None, description="`iss` of the host application's tokens")
+    host_issuer: str | None = Field(
+        None, description="`iss` claim of the host application's tokens"
+    )
     host_audience: str | None = Field(
-        None, description="`aud` of the host application's tokens; unset: `auth.audience`"
+        None, description="`aud` claim of the host application's tokens; unset: `auth.audience`"
     )
 
     @property
@@ -79,27 +89,29 @@ class Auth(Section):
 class Api(Section):
     """HTTP API processes."""
 
-    host: str = Field("127.0.0.1", description="Address to listen at")
-    port: int = Field(8080, ge=0, le=65_535, description="Port to listen at")
+    host: str = Field("127.0.0.1", description="Address to listen on")
+    port: int = Field(8080, ge=0, le=65_535, description="Port to listen on")
     gateway_url: str = Field("ws://127.0.0.1:8081/", description="Gateway URL of the web client")
     demo_users: list[str] = Field(
         default_factory=list, description="Users with one-click login; for `chatserver dev` only"
     )
     trusted_proxies: list[Network] = Field(
         default_factory=list,
-        description="Addresses and ranges whose X-Forwarded-For and X-Forwarded-Proto are used",
+        description="Proxy addresses and ranges whose X-Forwarded-For and -Proto are trusted",
     )
     connections_max: int = Field(
-        2000, ge=16, description="Connections of one process; one more closes the longest idle"
+        2000,
+        ge=16,
+        description="Maximum connections of one process; another one closes the longest idle",
     )
     idle_timeout_s: float = Field(
         75.0,
         gt=0,
         le=3600,
-        description="Idle time between requests; longer than the load balancer's idle timeout",
+        description="Idle connections close after this time; set it above the load balancer's",
     )
     tls_in_front: bool = Field(
-        False, description="Clients use HTTPS although no X-Forwarded-Proto says so"
+        False, description="Clients use HTTPS even if the proxy sends no X-Forwarded-Proto"
     )
     hsts_s: int = Field(
         31_536_000, ge=0, description="max-age of Strict-Transport-Security; 0: not sent"

@@ -12,8 +12,12 @@ from chatserver.config.section import Section
 class Attachments(Section):
     """File attachments."""
 
-    size_bytes_max: int = Field(26_214_400, ge=1, le=1_073_741_824, description="Size of one file")
-    waiting_bytes_max: int = Field(209_715_200, ge=1, description="Bytes of a user's unsent files")
+    size_bytes_max: int = Field(
+        26_214_400, ge=1, le=1_073_741_824, description="Maximum size of a file"
+    )
+    waiting_bytes_max: int = Field(
+        209_715_200, ge=1, description="Maximum bytes of a user's unsent files"
+    )
 
 
 class Webhooks(Section):
@@ -23,16 +27,18 @@ class Webhooks(Section):
         SecretStr(""), description="Signing key of at least 32 bytes; required with a URL"
     )
     before_send_url: str | None = Field(
-        None, description="URL that decides about each message; unset: all are accepted"
+        None, description="URL called before each message is accepted; unset: disabled"
     )
     before_send_timeout_s: float = Field(
-        1.0, gt=0, le=10, description="Longest time of one decision"
+        1.0, gt=0, le=10, description="Timeout of one before-send request"
     )
     before_send_policy: Literal["open", "closed"] = Field(
-        "open", description="Without a decision, a message is accepted (open) or refused (closed)"
+        "open", description="If the request fails, accept (open) or refuse (closed) the message"
     )
-    events_url: str | None = Field(None, description="URL that receives events; unset: none sent")
-    timeout_s: float = Field(5.0, gt=0, le=30, description="Longest time of one event request")
+    events_url: str | None = Field(
+        None, description="URL that receives events; unset: no events are sent"
+    )
+    timeout_s: float = Field(5.0, gt=0, le=30, description="Timeout of one event request")
 
     @model_validator(mode="after")
     def _check_secret(self) -> Self:
@@ -46,7 +52,7 @@ class Notify(Section):
     """Push notifications. Disabled without a VAPID, FCM or APNs key."""
 
     delay_s: float = Field(
-        3.0, ge=0, le=300, description="A message that is read in this time is not pushed"
+        3.0, ge=0, le=300, description="A message that is read within this time is not pushed"
     )
     preview: bool = Field(True, description="Pushes contain the beginning of the text")
     large: Literal["mentions", "none"] = Field(
@@ -61,8 +67,8 @@ class Notify(Section):
     apns_key: SecretStr = Field(
         SecretStr(""), description="Content of the .p8 key for APNs; unset: iOS pushes go by FCM"
     )
-    apns_key_id: str = Field("", description="Id of that key")
-    apns_team_id: str = Field("", description="Apple team of that key")
+    apns_key_id: str = Field("", description="Key id of `apns_key`")
+    apns_team_id: str = Field("", description="Apple team id of `apns_key`")
     apns_topic: str = Field("", description="Bundle id of the application")
     apns_url: str = Field(
         "https://api.push.apple.com",
@@ -74,21 +80,26 @@ class Companions(Section):
     """AI companion responses."""
 
     responses_per_user_max: int = Field(
-        3, ge=1, le=100, description="Concurrent responses of one user"
+        3, ge=1, le=100, description="Maximum concurrent responses of one user"
     )
-    responses_max: int = Field(256, ge=1, le=4096, description="Concurrent responses of one worker")
+    responses_max: int = Field(
+        256, ge=1, le=4096, description="Maximum concurrent responses of one worker"
+    )
     tokens_per_day: int = Field(
-        200_000, ge=1, description="Model tokens of one user per UTC day, prompts included"
+        200_000, ge=1, description="Maximum model tokens of one user per UTC day, including prompts"
     )
     memory_days: int = Field(
-        365, ge=1, le=3650, description="Time for which a companion remembers what is not repeated"
+        365,
+        ge=1,
+        le=3650,
+        description="Time after which a companion forgets a fact that is not repeated",
     )
     openai_url: str = Field(
         "https://api.openai.com/v1",
         pattern=r"^https?://",
         description="OpenAI API or a compatible one: vLLM, Ollama",
     )
-    openai_key: SecretStr = Field(SecretStr(""), description="Key of that API")
+    openai_key: SecretStr = Field(SecretStr(""), description="Key of the OpenAI API")
     bedrock_region: str = Field(
         "us-east-1", description="AWS region of Amazon Bedrock; uses the AWS credential chain"
     )
@@ -101,12 +112,12 @@ class Privacy(Section):
 
 
 class Analytics(Section):
-    """Export of messages as Parquet files. The same in all workers."""
+    """Export of messages as Parquet files; the same in all workers."""
 
     export: Literal["", "metadata", "texts"] = Field(
         "",
-        description="Rows that `worker all` exports: `metadata`, or `texts` with the texts of the "
-        "messages; unset: only `worker analytics` and `analytics export` do, without texts",
+        description="What `worker all` exports: `metadata`, or `texts` for metadata and message "
+        "texts; unset: nothing; `worker analytics` and `analytics export` then export metadata",
     )
 
     @property
@@ -116,12 +127,12 @@ class Analytics(Section):
 
 
 class Search(Section):
-    """Full-text search. The same in all processes."""
+    """Full-text search; the same in all processes."""
 
     index: str = Field(
         "",
-        description="Folder of the index, which `worker search` and the API share on one machine; "
-        "`s3`: in the bucket, for any number of them (extra `search`); unset: no search",
+        description="Folder of the index, shared by `worker search` and the API on one machine; "
+        "`s3`: in the bucket, for any number of machines (extra `search`); unset: no search",
     )
 
 

@@ -14,41 +14,47 @@ from chatserver.domain.text import BODY_BYTES_MAX, BODY_CHARS_MAX, BODY_TOP, Bod
 class Gateway(Section):
     """WebSocket gateway processes."""
 
-    host: str = Field("127.0.0.1", description="Address to listen at")
-    port: int = Field(8081, ge=0, le=65_535, description="Port to listen at")
+    host: str = Field("127.0.0.1", description="Address to listen on")
+    port: int = Field(8081, ge=0, le=65_535, description="Port to listen on")
     origins: list[str] = Field(
-        default_factory=list, description="Allowed Origin headers; empty: clients without one"
+        default_factory=list,
+        description="Allowed Origin headers; empty: only clients without an Origin header",
     )
     trusted_proxies: list[Network] = Field(
-        default_factory=list, description="Addresses and ranges whose X-Forwarded-For is used"
+        default_factory=list,
+        description="Proxy addresses and ranges whose X-Forwarded-For is trusted",
     )
     frame_bytes_max: int = Field(
         65_536,
         ge=1024,
         le=1_048_576,
-        description="Longest accepted client frame; a longer one closes the connection",
+        description="Maximum size of a client frame; a longer frame closes the connection",
     )
     ping_interval_s: float = Field(25.0, gt=0, description="Time between pings, with jitter")
     pong_timeout_s: float = Field(
-        10.0, gt=0, description="A client that does not answer a ping in time is disconnected"
+        10.0,
+        gt=0,
+        description="A client that does not answer a ping within this time is disconnected",
     )
     send_queue_bytes_max: int = Field(
-        1_048_576, ge=16_384, description="Bytes queued for a slow client before it is closed"
+        1_048_576,
+        ge=16_384,
+        description="Bytes queued for a slow client before its connection is closed",
     )
     sessions_per_user_max: int = Field(
-        20, ge=1, description="Sessions over all gateways; one more closes the oldest"
+        20, ge=1, description="Maximum sessions of a user; another one closes the oldest"
     )
     connections_max: int = Field(
-        50_000, ge=1, description="Connections of one process; more are refused"
+        50_000, ge=1, description="Maximum connections of one process; more are refused"
     )
     online_ttl_s: float = Field(
         60.0, gt=1, description="Presence of a dead gateway expires after this time"
     )
     drain_s: float = Field(
-        10.0, ge=0, description="Time that clients have to leave a stopping process"
+        10.0, ge=0, description="Time for clients to disconnect from a stopping process"
     )
     rpc_timeout_s: float = Field(
-        3.0, gt=0, description="Longest time of a call that a worker answers from DynamoDB or S3"
+        3.0, gt=0, description="Timeout of a call to the `rpc` worker, which reads DynamoDB and S3"
     )
 
     @model_validator(mode="after")
@@ -65,7 +71,7 @@ class Presence(Section):
         300.0, gt=0, description="A device that is idle for longer counts as away"
     )
     offline_grace_s: float = Field(
-        10.0, ge=0, le=300, description="A device that reconnects in time stays online"
+        10.0, ge=0, le=300, description="A device that reconnects within this time stays online"
     )
 
 
@@ -73,22 +79,22 @@ class Chats(Section):
     """Groups, messages and pages of history."""
 
     body_chars_max: int = Field(
-        BODY_CHARS_MAX, ge=1, le=BODY_TOP, description="Characters of one message"
+        BODY_CHARS_MAX, ge=1, le=BODY_TOP, description="Maximum characters of a message"
     )
     body_bytes_max: int = Field(
-        BODY_BYTES_MAX, ge=4, le=BODY_TOP, description="Bytes of one message in UTF-8"
+        BODY_BYTES_MAX, ge=4, le=BODY_TOP, description="Maximum UTF-8 bytes of a message"
     )
     fanout_members_max: int = Field(
         256, ge=2, le=10_000, description="A chat with more members is large: it has no inboxes"
     )
     per_user_max: int = Field(
-        2_000, ge=1, le=2_000, description="Groups of one user, and as many direct chats"
+        2_000, ge=1, le=2_000, description="Maximum groups of a user, and maximum direct chats"
     )
     new_contacts_per_day: int = Field(
-        50, ge=1, description="Direct chats with strangers that a user may start in a day"
+        50, ge=1, description="Maximum direct chats with strangers that a user may start per day"
     )
     invitations: Literal["ask_strangers", "always", "never"] = Field(
-        "ask_strangers", description="Whose consent adding them to a group needs"
+        "ask_strangers", description="Which users must consent before they are added to a group"
     )
 
     @property

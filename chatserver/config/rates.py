@@ -49,28 +49,30 @@ _Rate = Annotated[RateLimit, BeforeValidator(_parse_rate), _at_least(1)]
 class Limits(Section):
     """Rate limits, `<tokens>/s burst <tokens>`: token buckets shared by all processes."""
 
-    sends: _Rate = Field(RateLimit(50, 500), description="Messages of one user")
+    sends: _Rate = Field(RateLimit(50, 500), description="Messages sent by one user")
     requests: Annotated[_Rate, _at_least(REQUESTS_BURST_MIN)] = Field(
         RateLimit(50, 500), description="Cost of other frames and HTTP requests of one user"
     )
     connections: _Rate = Field(
-        RateLimit(100, 1000), description="WebSocket handshakes of one address"
+        RateLimit(100, 1000), description="WebSocket handshakes from one address"
     )
-    failures: _Rate = Field(RateLimit(1, 100), description="Rejected `hello` frames of one address")
+    failures: _Rate = Field(
+        RateLimit(1, 100), description="Rejected `hello` frames from one address"
+    )
     logins: _Rate = Field(
         RateLimit(0.05, 10),
         description="Wrong passwords for one account from one network or known device",
     )
     guesses: _Rate = Field(
         RateLimit(0.1, 30),
-        description="Wrong passwords for one account from all unknown devices; more are delayed",
+        description="Wrong passwords for one account from unknown devices; then logins are delayed",
     )
     entries: _Rate = Field(
         RateLimit(0.5, 60),
-        description="Logins and registrations of one network (IPv4 /24, IPv6 /64)",
+        description="Logins and registrations from one network (IPv4 /24, IPv6 /64)",
     )
     memory: Annotated[_Rate, _at_least(MEMORY_BURST_BYTES_MIN)] = Field(
         RateLimit(180, 4_000_000),
         description="Bytes that requests of one user add to Redis; the default is 20 MB a day",
     )
-    calls: _Rate = Field(RateLimit(200, 2000), description="HTTP requests of one address")
+    calls: _Rate = Field(RateLimit(200, 2000), description="HTTP requests from one address")

@@ -13,17 +13,20 @@ from chatserver.domain.write_sharding import SHARDS_MAX, is_shards
 
 
 class Redis(TenantSection):
-    """Redis, the hot tier. It has the data of one tenant, the one of `warm.tenant`."""
+    """Redis, the hot tier. It contains the data of one tenant: `warm.tenant`."""
 
     url: str = Field("redis://127.0.0.1:6379/0", description="Address of Redis 7 or Valkey")
     cluster: bool = Field(False, description="`url` is any node of a Redis Cluster")
     sentinels: list[str] = Field(
         default_factory=list,
-        description="Sentinels, redis://host:26379, that know the master; `url` has the login",
+        description="Sentinels to query for the master, redis://host:26379; the login is in `url`",
     )
     sentinel_master: str = Field("mymaster", description="Name of the master in Sentinel")
     partitions: int = Field(
-        1, ge=1, le=1024, description="Fixed at the first start; 64 or more for a cluster"
+        1,
+        ge=1,
+        le=1024,
+        description="Number of partitions; fixed at the first start; 64 or more for a cluster",
     )
     wait_replicas: int = Field(
         0, ge=0, le=5, description="Replicas that must have a message before it is acknowledged"
@@ -33,13 +36,19 @@ class Redis(TenantSection):
         description="Acknowledge a message after Redis has synced it to disk; Redis 7.2 or Valkey",
     )
     call_timeout_s: float = Field(
-        2.0, gt=0, le=60, description="Longest time of one call or of opening a connection"
+        2.0, gt=0, le=60, description="Timeout of one call, and of opening a connection"
     )
-    backlog_max: int = Field(2_000_000, ge=1000, description="Unpersisted messages per partition")
-    inbox_max: int = Field(1000, ge=10, description="Events kept per user")
-    log_max: int = Field(1000, ge=10, description="Messages kept per chat once persisted")
+    backlog_max: int = Field(
+        2_000_000,
+        ge=1000,
+        description="Maximum unpersisted messages per partition; more sends are refused",
+    )
+    inbox_max: int = Field(1000, ge=10, description="Maximum events kept per user")
+    log_max: int = Field(1000, ge=10, description="Maximum persisted messages kept per chat")
     chat_idle_s: int = Field(
-        604_800, ge=1, description="An unused chat leaves Redis after this time, once persisted"
+        604_800,
+        ge=1,
+        description="A persisted chat is removed from Redis if it is not used for this time",
     )
 
     @model_validator(mode="after")
@@ -56,17 +65,18 @@ class Redis(TenantSection):
 
 
 class Encryption(Section):
-    """Client-side encryption of message bodies in DynamoDB and S3. The same in all processes."""
+    """Client-side encryption of message bodies in DynamoDB and S3; the same in all processes."""
 
     provider: Literal["none", "file", "kms"] = Field(
         "none", description="What wraps the data keys: a key file or an AWS KMS key"
     )
     key_file: Path | None = Field(None, description="Key file, for `file` and for older data keys")
     kms_key_id: str = Field(
-        "", description="ARN or alias of the KMS key, for `kms`; region and credentials: as `warm`"
+        "",
+        description="ARN or alias of the KMS key, for `kms`; region and credentials as in `warm`",
     )
     cache_s: float = Field(
-        300.0, ge=1, le=3600, description="Time for which a data key is used without asking again"
+        300.0, ge=1, le=3600, description="Time for which an unwrapped data key is cached"
     )
 
     @model_validator(mode="after")
@@ -88,36 +98,38 @@ class Warm(Section):
         None, description="Address of DynamoDB Streams; unset: `endpoint`"
     )
     region: str = Field("us-east-1", description="AWS region")
-    access_key: str | None = Field(None, description="Unset: the usual AWS credential chain")
-    secret_key: SecretStr | None = Field(None, description="Belongs to `access_key`")
+    access_key: str | None = Field(
+        None, description="AWS access key; unset: the default AWS credential chain"
+    )
+    secret_key: SecretStr | None = Field(None, description="AWS secret key of `access_key`")
     table_prefix: str = Field(
         "chat_", pattern=r"^[A-Za-z0-9_.-]{0,64}$", description="Prefix of every table name"
     )
     tenant: str = Field(
         "",
         pattern=rf"^({TENANT_PATTERN})?$",
-        description="Name of this deployment where several share the tables and the bucket",
+        description="Name of this deployment, if several share the tables and the bucket",
     )
     billing: Literal["on_demand", "provisioned"] = Field(
         "on_demand", description="Billing mode of new tables"
     )
     read_units: int = Field(100, ge=1, description="Read capacity of each provisioned table")
     write_units: int = Field(100, ge=1, description="Write capacity of each provisioned table")
-    stream: bool = Field(False, description="Enable Streams; `archive.removal = ttl` needs it")
-    call_timeout_s: float = Field(
-        5.0, gt=0, description="Longest time of one call, including retries"
+    stream: bool = Field(
+        False, description="Enable DynamoDB Streams; required by `archive.removal = ttl`"
     )
+    call_timeout_s: float = Field(5.0, gt=0, description="Timeout of one call, including retries")
     body_inline_bytes_max: int = Field(
         32_768, ge=256, le=262_144, description="Longer message bodies are stored in S3"
     )
     schema_version: int | None = Field(
-        None, ge=1, description="Behave like a release with this schema; unset: the newest"
+        None, ge=1, description="Behave like a release with this schema version; unset: the newest"
     )
     shard_writes_per_s: int = Field(
         500, ge=0, description="Write units per partition above which a chat is sharded; 0: never"
     )
     shards_max: int = Field(
-        16, ge=2, le=SHARDS_MAX, description="Most shards of one chat; a power of two"
+        16, ge=2, le=SHARDS_MAX, description="Maximum shards of one chat; a power of two"
     )
 
     @field_validator("tenant")
@@ -151,7 +163,7 @@ class Cold(TenantSection):
 
     endpoint: str | None = Field(None, description="Address of S3; unset: AWS")
     public_endpoint: str | None = Field(
-        None, description="Address of S3 for clients, if it is not `endpoint`"
+        None, description="Address of S3 for clients, if it differs from `endpoint`"
     )
     region: str = Field("us-east-1", description="AWS region")
     bucket: str = Field(
@@ -159,14 +171,14 @@ class Cold(TenantSection):
         pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$",
         description="Bucket of the archive, attachments, long messages and exports",
     )
-    access_key: str | None = Field(None, description="Unset: the usual AWS credential chain")
-    secret_key: SecretStr | None = Field(None, description="Belongs to `access_key`")
+    access_key: str | None = Field(
+        None, description="AWS access key; unset: the default AWS credential chain"
+    )
+    secret_key: SecretStr | None = Field(None, description="AWS secret key of `access_key`")
     origins: list[str] = Field(
         default_factory=list, description="Web origins that may upload to the bucket and read it"
     )
-    call_timeout_s: float = Field(
-        10.0, gt=0, description="Longest time of one call, including retries"
-    )
+    call_timeout_s: float = Field(10.0, gt=0, description="Timeout of one call, including retries")
 
     @property
     def client_urls(self) -> list[str]:

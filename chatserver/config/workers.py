@@ -13,10 +13,10 @@ class Persist(Section):
     """Persist worker, which writes messages to DynamoDB."""
 
     lease_s: float = Field(
-        10.0, gt=1, description="Another worker replaces a dead one after this time"
+        10.0, gt=1, description="Another worker takes over from a dead one after this time"
     )
     write_timeout_s: float = Field(
-        4.0, gt=0, description="Longest time of one write; must be shorter than `lease_s`"
+        4.0, gt=0, description="Timeout of one write; must be shorter than `lease_s`"
     )
 
     @model_validator(mode="after")
@@ -30,22 +30,33 @@ class Archive(Section):
     """Archive: moving old messages from DynamoDB to S3, and reading them."""
 
     retention_s: int = Field(
-        0, ge=0, description="Older messages move to S3; 0: none move, archived ones stay readable"
+        0,
+        ge=0,
+        description="Age at which messages move to S3; 0: never; archived messages stay readable",
     )
     sweep_interval_s: float = Field(3600.0, gt=0, description="Time between two sweeps")
-    wait_s: int = Field(86_400, ge=0, description="Smaller segments are written after this time")
-    segment_entries_min: int = Field(
-        200, ge=1, le=10_000, description="Messages that make a segment; a smaller one is extended"
+    wait_s: int = Field(
+        86_400, ge=0, description="A segment below `segment_entries_min` is written after this time"
     )
-    segment_entries_max: int = Field(1000, ge=1, le=10_000, description="Messages of one segment")
+    segment_entries_min: int = Field(
+        200,
+        ge=1,
+        le=10_000,
+        description="Minimum messages of a segment; a smaller one is extended later",
+    )
+    segment_entries_max: int = Field(
+        1000, ge=1, le=10_000, description="Maximum messages of a segment"
+    )
     cache_bytes_max: int = Field(
-        67_108_864, ge=1, description="Memory of one process for cached segments"
+        67_108_864, ge=1, description="Memory for cached segments, per process"
     )
     removal: Literal["worker", "ttl"] = Field(
-        "worker", description="What deletes archived messages from DynamoDB"
+        "worker", description="Whether the worker or TTL deletes archived messages from DynamoDB"
     )
     ttl_margin_s: int = Field(
-        172_800, ge=0, description="TTL deletes a message this long after it could be archived"
+        172_800,
+        ge=0,
+        description="Time from when a message may be archived until its TTL expires",
     )
     ttl_sweep: bool = Field(
         False, description="The worker deletes expired items, for DynamoDB without TTL"
@@ -66,7 +77,7 @@ class Audit(Section):
 
     interval_s: float = Field(86_400.0, gt=0, description="Time between two audits")
     read_units_per_s: int = Field(
-        100, ge=1, description="Most DynamoDB read units per second of each process"
+        100, ge=1, description="Maximum DynamoDB read units per second of each process"
     )
 
 
@@ -77,7 +88,7 @@ class Telemetry(Section):
         "info", description="Lowest level that is logged"
     )
     format: Literal["json", "console"] = Field(
-        "json", description="One JSON object per line, or text for people"
+        "json", description="One JSON object per line, or human-readable text"
     )
     metrics_port: int | None = Field(
         None,
@@ -95,5 +106,8 @@ class Telemetry(Section):
         "http://127.0.0.1:4318/v1/traces", description="Full URL of the collector"
     )
     traces_sample: float = Field(
-        0.01, ge=0, le=1, description="Share of traced messages, the same ones in every process"
+        0.01,
+        ge=0,
+        le=1,
+        description="Share of messages that are traced; all processes trace the same messages",
     )
