@@ -33,7 +33,7 @@ class Failed(Exception):
 class _OutputReceiver(asyncio.SubprocessProtocol):
     """Receives the output lines, the exit and the end of output of one process.
 
-    asyncio's `Process.wait` would wait for the end of output, too, which a grandchild can delay.
+    asyncio's `Process.wait` also waits for the end of output, which a grandchild can delay.
     """
 
     def __init__(self, handle_line: Callable[[str], None]) -> None:
@@ -122,7 +122,6 @@ class Child:
         assert self._transport is not None
         await self._receiver.has_ended.wait()
         if not await _is_set_within(self._receiver.is_pipe_closed, LAST_LINES_S):
-            # A child process of this one still holds the pipe.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._transport.get_pid(), signal.SIGKILL)
             await _is_set_within(self._receiver.is_pipe_closed, LAST_LINES_S)

@@ -21,16 +21,20 @@ _PORT = click.IntRange(1, 65_535)
 
 @click.command()
 @click.option("--port", type=_PORT, default=8080, show_default=True, help="Port of the web client.")
-@click.option("--gateway-port", type=_PORT, default=8081, show_default=True)
-@click.option("--redis-port", type=_PORT, default=16379, show_default=True)
-@click.option("--dynamodb-port", type=_PORT, default=18000, show_default=True)
-@click.option("--s3-port", type=_PORT, default=19000, show_default=True)
+@click.option(
+    "--gateway-port", type=_PORT, default=8081, show_default=True, help="Port of the gateway."
+)
+@click.option("--redis-port", type=_PORT, default=16379, show_default=True, help="Port of Redis.")
+@click.option(
+    "--dynamodb-port", type=_PORT, default=18000, show_default=True, help="Port of DynamoDB."
+)
+@click.option("--s3-port", type=_PORT, default=19000, show_default=True, help="Port of S3.")
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(".dev"),
     show_default=True,
-    help="Data folder.",
+    help="Folder for all data.",
 )
 @click.option(
     "--gateways",
@@ -43,10 +47,10 @@ _PORT = click.IntRange(1, 65_535)
     "--aws-limits",
     is_flag=True,
     help="Refuse and delay DynamoDB requests as AWS does: transaction conflicts, hot partitions, "
-    "partial batches, late indexes.",
+    "partial batches, index lag.",
 )
-@click.option("--fresh", is_flag=True, help="Delete all data first.")
-@click.option("--verbose", is_flag=True, help="Show the log lines of Redis, DynamoDB and S3 too.")
+@click.option("--fresh", is_flag=True, help="First delete all data.")
+@click.option("--verbose", is_flag=True, help="Also show the log lines of Redis, DynamoDB and S3.")
 @click.option("--stop-with-parent", is_flag=True, hidden=True, help="Used by `make run`.")
 def dev(
     port: int,

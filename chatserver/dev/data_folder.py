@@ -1,6 +1,6 @@
 """Data folder of `chatserver dev`: ownership mark, lock, secret and settings file.
 
-.chatserver-dev   marks the folder as ours, so it may be emptied; locked while in use
+.chatserver-dev   marks a folder that --fresh may empty; locked while in use
 auth-secret       the key that signs tokens, created once, mode 600
 settings.env      the settings of our processes, to source in a shell; mode 600
 redis/ dynamodb/ s3/   the servers' data

@@ -109,7 +109,7 @@ class Plan:
         ]
 
     def seed(self) -> Launch:
-        """Return the program that creates tables and demo users, then ends."""
+        """Return the process that creates tables and demo users, then exits."""
         return self._own("tables", "chatserver.dev.seed", [], 0, lambda: True)
 
     def worker(self) -> Launch:
@@ -130,7 +130,7 @@ class Plan:
         launch = self._own(
             "gateway", CLI, arguments, port, lambda: answers_http(port, "/healthz"), env
         )
-        ready_line = "gateways.ready" if self.gateways > 1 else ""  # one alone: HTTP probe
+        ready_line = "gateways.ready" if self.gateways > 1 else ""  # a single gateway: HTTP probe
         return dataclasses.replace(launch, ready_line=ready_line)
 
     def api(self) -> Launch:
@@ -227,7 +227,7 @@ def require_aws_limits() -> None:
     """Check that the local DynamoDB server works behind the proxy of AWS's limits.
 
     Raises:
-        ConfigError: it is ministack, which verifies the signature of each request.
+        ConfigError: the server is ministack, which verifies the signature of each request.
     """
     if not has_binary("dynoxide"):
         raise ConfigError(["--aws-limits needs the local DynamoDB server from npm; install npm"])

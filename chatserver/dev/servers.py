@@ -47,7 +47,7 @@ class Launch:
     is_ready: Callable[[], bool]
     env: dict[str, str] = dataclasses.field(default_factory=dict)
     stop_s: float = 20.0  # time to end after SIGTERM; some lose data if killed
-    ready_line: str = ""  # it is ready only once it has logged a line with this text
+    ready_line: str = ""  # if set, it is ready only after it logs a line with this text
 
     @property
     def address(self) -> str:
@@ -173,8 +173,8 @@ class Server:
             )
         give_up = time.monotonic() + deadline_s
         while not launch.is_ready():
-            # Probe again after the process has ended: in tests that kill it at its first job, it
-            # may become ready and end between two probes.
+            # Probe again after the process has ended: in some tests, it becomes ready and ends
+            # between two probes.
             if self.process.poll() is not None and not launch.is_ready():
                 raise ConfigError([f"{launch.name} ended while starting:\n{self.tail()}"])
             if time.monotonic() > give_up:

@@ -77,7 +77,7 @@ class Supervisor:
     async def _start_together(
         self, launches: Sequence[Launch], *, is_restarted: bool = False
     ) -> None:
-        # Added first: the order of `launches` is the order in which they are stopped, reversed.
+        # Add all of them first: processes are stopped in reverse order of this list.
         children = [self._add(launch) for launch in launches]
         tasks = [
             asyncio.create_task(

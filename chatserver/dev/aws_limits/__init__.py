@@ -5,8 +5,8 @@ refuse passes there. `proxy` is the server; each rule is a module without I/O:
 
 - `conflicts`: transactions that overlap another request on one of their items
 - `capacity`: write and read units of each partition of a table or index
-- `index_lag`: queries of an index return items as they were a moment ago
+- `index_lag`: queries of an index return slightly older items
 
-`requests`, `item_sizes` and `expressions` read DynamoDB's requests. `chatserver dev --aws-limits`
+`requests`, `item_sizes` and `expressions` parse DynamoDB requests. `chatserver dev --aws-limits`
 and the integration tests run it as a process (`__main__`).
 """

@@ -1,4 +1,4 @@
-"""Items of a request, and the units that the server reports for them."""
+"""Items of a request, and the capacity units that the server reports for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Answer = tuple[int, dict[str, Any]]
 
 @dataclasses.dataclass(slots=True)
 class ItemRequest:
-    """An action with its table, key, and the item before it (known if the table has indexes)."""
+    """An action with its table and key. `before`: the previous item, if the table has indexes."""
 
     action: Action
     table: TableInfo
@@ -62,7 +62,7 @@ def count_known_units(write: ItemRequest, factor: int) -> float | None:
 
 
 def count_items_read(answer: Mapping[str, Any], table: TableInfo) -> dict[ItemKey, float | None]:
-    """Return the relative units of the items in the response of a BatchGetItem."""
+    """Return the units of each item in a BatchGetItem response, for a consistent read."""
     responses = answer.get("Responses")
     if not isinstance(responses, dict):
         return {}
@@ -77,7 +77,7 @@ def count_items_read(answer: Mapping[str, Any], table: TableInfo) -> dict[ItemKe
 
 
 def measured(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request for which the server reports the units by table and index."""
+    """Return a request whose response reports the units by table and index."""
     return {**body, "ReturnConsumedCapacity": "INDEXES"}
 
 
@@ -106,7 +106,7 @@ def count_units(answer: Answer, table: str, index: str | None) -> float:
 
 
 def reduce_capacity(wanted: str | None, body: dict[str, Any]) -> None:
-    """Leave of the consumed capacity what the client requested."""
+    """Remove the consumed capacity that the client did not request."""
     if wanted == "INDEXES" or "ConsumedCapacity" not in body:
         return
     if wanted != "TOTAL":

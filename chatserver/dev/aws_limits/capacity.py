@@ -1,11 +1,12 @@
 """Capacity of partitions: write and read units per second, with a small burst.
 
-AWS limits each partition to 1,000 write units and 3,000 read units a second. Here each partition
-key value is a partition of its own, as after DynamoDB has split a hot one. A partition that used
-less may use up to `burst_s` seconds' worth of units at once.
+AWS limits each partition to 1,000 write units and 3,000 read units a second. Here, each partition
+key value is a separate partition, as after DynamoDB has split a hot partition. Each partition is a
+token bucket that holds the units of `burst_s` seconds.
 
-A request passes while units are left, and is charged when it is done, because the units of a Query
-are not known before. So the last request may exceed the limit; later ones wait until that is paid.
+A request is accepted while units are left. It is charged when it completes, because the units of a
+Query are not known earlier. So a request may exceed the limit; later ones are throttled until the
+bucket is above zero again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Access = Literal["write", "read"]
 # A table or an index (`<table>/<index>`), and the value of its partition key.
 Partition = tuple[str, str]
 
-PARTITIONS_MAX: Final = 50_000  # then partitions with a full allowance are forgotten
+PARTITIONS_MAX: Final = 50_000  # above this, full buckets are removed
 
 
 @dataclasses.dataclass(slots=True)
@@ -39,11 +40,11 @@ class PartitionLimits:
         self._left: dict[tuple[Access, Partition], _Allowance] = {}
 
     def has_room(self, access: Access, partition: Partition) -> bool:
-        """Return whether a request to the partition passes now."""
+        """Return whether the partition has units left."""
         return self._refill(access, partition).units > 0
 
     def charge(self, access: Access, partition: Partition, units: float) -> None:
-        """Take the units of a request."""
+        """Subtract the units of a completed request."""
         self._refill(access, partition).units -= units
 
     def _refill(self, access: Access, partition: Partition) -> _Allowance:

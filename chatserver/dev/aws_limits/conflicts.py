@@ -1,7 +1,7 @@
 """Conflicts between transactions and other requests on the same item.
 
-The table in *Transaction conflict handling in DynamoDB* (Developer Guide). A request is refused
-because of another one that is still running:
+Source: *Transaction conflict handling in DynamoDB* (Developer Guide). A request is refused because
+of another request that is still running:
 
 | refused            | while one of these runs on the item                                 |
 |--------------------|---------------------------------------------------------------------|
@@ -9,10 +9,9 @@ because of another one that is still running:
 | TransactWriteItems | TransactWriteItems                                                  |
 | TransactGetItems   | TransactWriteItems, a single write, BatchWriteItem                  |
 
-All others pass: reads that are no transaction, writes of an item that is only read, and a
-transaction on an item of a running single write. The guide does not list BatchWriteItem during a
-transaction; here it returns the item as unprocessed. A check of a condition belongs to its
-transaction like a write.
+All other requests are accepted: reads without a transaction, writes of an item that is being read,
+and transactions on an item of a running single write. The guide does not list BatchWriteItem during
+a transaction; here, the item is returned as unprocessed. A ConditionCheck conflicts like a write.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from chatserver.dev.aws_limits.requests import ItemKey
 
 
 class ReadTransaction:
-    """A running TransactGetItems. A write of its items that begins meanwhile cancels it."""
+    """A running TransactGetItems. It is canceled if a write of one of its items starts."""
 
     def __init__(self, keys: Sequence[ItemKey], conflicting: set[ItemKey]) -> None:
         self.keys = keys
@@ -46,12 +45,12 @@ class RunningRequests:
         self._reads: set[ReadTransaction] = set()
 
     def find_transactions(self, keys: Sequence[ItemKey]) -> list[bool]:
-        """Return for each item whether a TransactWriteItems is running on it."""
+        """Return, for each item, whether a TransactWriteItems is running on it."""
         return [key in self._in_transactions for key in keys]
 
     @contextlib.contextmanager
     def transaction(self, keys: Sequence[ItemKey]) -> Iterator[None]:
-        """Run a TransactWriteItems, which `find_transactions` must have admitted."""
+        """Register a running TransactWriteItems that has no conflicts (`find_transactions`)."""
         self._cancel_reads(keys)
         self._in_transactions.update(keys)
         try:
@@ -61,7 +60,7 @@ class RunningRequests:
 
     @contextlib.contextmanager
     def write(self, keys: Sequence[ItemKey]) -> Iterator[None]:
-        """Run a single write or a BatchWriteItem."""
+        """Register a running single write or BatchWriteItem."""
         self._cancel_reads(keys)
         self._writes.update(keys)
         try:
@@ -74,7 +73,7 @@ class RunningRequests:
 
     @contextlib.contextmanager
     def read_transaction(self, keys: Sequence[ItemKey]) -> Iterator[ReadTransaction]:
-        """Run a TransactGetItems; check its conflicts at the start and at the end."""
+        """Register a running TransactGetItems; check its conflicts at the start and at the end."""
         running = {key for key in keys if key in self._in_transactions or key in self._writes}
         read = ReadTransaction(keys, running)
         self._reads.add(read)

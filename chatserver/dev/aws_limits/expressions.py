@@ -1,6 +1,6 @@
-"""Evaluation of key conditions and filters of a Query, on items outside of DynamoDB.
+"""Evaluation of the key condition and filter of a Query.
 
-It knows comparisons, BETWEEN, IN, AND, OR, NOT, parentheses, `begins_with`, `contains`,
+Supported: comparisons, BETWEEN, IN, AND, OR, NOT, parentheses, `begins_with`, `contains`,
 `attribute_exists` and `attribute_not_exists`, on top-level attributes.
 """
 
@@ -30,11 +30,11 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 class Unsupported(Exception):
-    """The expression has a part that this module does not know."""
+    """The expression is malformed or not supported by this module."""
 
 
 def parse(expression: str, request: Mapping[str, Any]) -> Test:
-    """Return the test of an expression, with the names and values of its request.
+    """Compile an expression, with the names and values of its request.
 
     Raises:
         Unsupported: the expression is malformed or has an unknown function.

@@ -1,4 +1,4 @@
-"""HTTP/1.1 messages of a proxy in front of a DynamoDB server. Bodies have a length."""
+"""HTTP/1.1 messages of the DynamoDB proxy. Each body needs a Content-Length."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def find_header(head: bytes, name: str) -> str:
 
 
 def make_head(head: bytes) -> bytes:
-    """Return the head of own requests, without operation and length, from that of a client.
+    """Return the head of the proxy's own requests, without operation and length.
 
-    It has the client's signature of another request: the local server requires one, and does not
-    verify it.
+    `head` is of a client request. Its signature is copied, because the local server requires a
+    signature but does not verify it.
     """
     names = ("host", "authorization", "x-amz-date", "content-type")
     lines = [f"{name}: {find_header(head, name)}\r\n" for name in names]

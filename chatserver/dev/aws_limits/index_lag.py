@@ -1,11 +1,11 @@
-"""Index lag: queries of an index see a write only some time after it.
+"""Index lag: a write becomes visible in the indexes after a delay.
 
-For each recent write, the item as it was before is kept. A Query of an index returns the item in
-that state: an added item is missing, a removed one is still there, a changed one has its old
-entry. So a page is what AWS could return, filtered, ordered and limited.
+For each recent write, the previous item is kept, and queries of an index use it: an added item is
+missing, a removed item is still present, and a changed item has its old entry. Each page is
+filtered, ordered and limited as by AWS.
 
 Bounds: at most `CHANGES_MAX` writes are kept; then the oldest become visible early. A Scan of an
-index gets the removed and old entries with its last page.
+index returns removed and old entries in its last page.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Change:
 
 
 class IndexLag:
-    """Recent writes. `delay` returns the lag of the next one in seconds."""
+    """Recent writes. `delay` returns the lag of the next write in seconds."""
 
     def __init__(self, delay: Callable[[], float], clock: Callable[[], float]) -> None:
         self._delay = delay
@@ -39,7 +39,7 @@ class IndexLag:
         self._count = 0
 
     def record(self, key: ItemKey, before: Item | None) -> None:
-        """Record a write that is done, with the item before it."""
+        """Record a completed write and the previous item."""
         waiting = self._changes.setdefault(key, collections.deque())
         # The writes of an item become visible in their order.
         earliest = waiting[-1].visible_at if waiting else 0.0
@@ -52,7 +52,7 @@ class IndexLag:
             self._drop(next(iter(self._changes)))
 
     def list_pending(self, table: str) -> dict[ItemKey, Item | None]:
-        """Return the items that an index shows in an older state, with that state."""
+        """Return the previous version of each item whose last write is not visible yet."""
         self._expire()
         return {key: each[0].before for key, each in self._changes.items() if key[0] == table}
 
@@ -70,7 +70,7 @@ class IndexLag:
 
 
 def prepare_query(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the Query to send, whose rows have the keys that `apply_lag` needs."""
+    """Return the Query without its projection, so that the rows have the keys for `apply_lag`."""
     sent = dict(request)
     sent.pop("ProjectionExpression", None)
     if sent.get("Select") in ("COUNT", "SPECIFIC_ATTRIBUTES"):
@@ -85,7 +85,7 @@ def apply_lag(
     index: IndexInfo,
     pending: Mapping[ItemKey, Item | None],
 ) -> dict[str, Any]:
-    """Return the response of a Query of an index as it was before the pending writes."""
+    """Return the response that the index gives before the pending writes are visible."""
     current: list[Item] = answer["Items"]
     rows = [row for row in current if table.key_of(row) not in pending]
     last: Item | None = answer.get("LastEvaluatedKey")
@@ -118,7 +118,7 @@ def _list_old(
     pending: Mapping[ItemKey, Item | None],
     last: Item | None,
 ) -> Iterator[Item]:
-    """Yield the old entries that belong to this page of the Query."""
+    """Yield the old entries that belong in this page of the Query."""
     is_query = "KeyConditionExpression" in request
     if not is_query and last is not None:
         return
@@ -160,7 +160,7 @@ def _select(request: Mapping[str, Any], row: Item) -> Item:
 
 
 def _without_unused_names(request: dict[str, Any]) -> dict[str, Any]:
-    """Drop the names that only the projection used: DynamoDB refuses unused ones."""
+    """Remove the names that only the projection used, because DynamoDB refuses unused names."""
     text = f"{request.get('KeyConditionExpression', '')} {request.get('FilterExpression', '')} "
     for mark in "=<>(),":
         text = text.replace(mark, " ")

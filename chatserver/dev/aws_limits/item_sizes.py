@@ -14,7 +14,7 @@ Item = Mapping[str, Mapping[str, Any]]
 WRITE_UNIT_BYTES: Final = 1024
 READ_UNIT_BYTES: Final = 4096
 TRANSACTION_FACTOR: Final = 2
-_NESTED_BYTES: Final = 3  # of a list or map, and one for each element
+_NESTED_BYTES: Final = 3  # of a list or map, plus one for each element
 
 
 def count_bytes(item: Item) -> int:
@@ -23,7 +23,7 @@ def count_bytes(item: Item) -> int:
 
 
 def count_write_units(*images: Item | None) -> int:
-    """Return the units of a write: those of the larger item, before or after it; at least 1."""
+    """Return the units of a write, given the items before and after it; at least 1."""
     largest = max((count_bytes(image) for image in images if image is not None), default=0)
     return max(1, math.ceil(largest / WRITE_UNIT_BYTES))
 
@@ -59,7 +59,7 @@ def _count_value(value: Mapping[str, Any]) -> int:
 
 
 def _count_number(text: str) -> int:
-    """About one byte for two significant digits, one more, and one more if it is negative."""
+    """Return about a byte per two significant digits, plus one, plus one if negative."""
     mantissa = text.lower().partition("e")[0].lstrip("+-").replace(".", "").strip("0")
     return math.ceil(len(mantissa) / 2) + 1 + text.startswith("-")
 

@@ -1,6 +1,6 @@
 """HTTP proxy in front of a DynamoDB server, which applies `Rules` to each request.
 
-Each client connection has its own connection to the server. `GET /` reports the numbers of
+Each client connection has its own connection to the server. `GET /` returns the number of
 refusals by error code.
 """
 
@@ -46,7 +46,7 @@ class _Connection:
         return int(head.split(maxsplit=2)[1]), _decode(body)
 
     def set_head(self, head: bytes) -> None:
-        """Set the head of a client's request, which is needed for own ones."""
+        """Save the head of the first client request, for the proxy's own requests."""
         self._own_head = self._own_head or make_head(head)
 
     async def forward(self, head: bytes, body: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Requests of DynamoDB: their actions, the keys of their items, and error responses."""
+"""DynamoDB requests: their actions, the keys of their items, and error responses."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class TableInfo:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Action:
-    """A request for one item."""
+    """The part of a request that concerns one item."""
 
     kind: ActionKind
     table: str
@@ -75,12 +75,12 @@ class Action:
 
     @property
     def place(self) -> Item:
-        """The item of a put, else the key."""
+        """The item of a put, or the key of another action."""
         place: Item = self.body["Item"] if self.kind == "put" else self.body["Key"]
         return place
 
     def changes(self, attributes: frozenset[str] | None) -> bool:
-        """Return whether this may change one of the attributes; None means all."""
+        """Return whether the action can change one of the attributes; None means all."""
         if self.kind in ("put", "delete"):
             return True
         if self.kind != "update":

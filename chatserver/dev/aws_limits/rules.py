@@ -1,8 +1,8 @@
-"""Admission, execution and accounting of one request, by the rules of AWS.
+"""Handling of one request by the rules of AWS: checks, execution and accounting.
 
-The order of a write: conflicts, then the locks of its items (in tables with an index), the items
-before the write, the limits of the partitions, and only then the local server. So a request that
-is refused has not been applied.
+Steps of a write: check conflicts, lock its items (in tables with an index), load the previous
+items, check the limits of the partitions, call the local server. So a refused request has not been
+applied.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _READS_MAX: Final = 100  # of one BatchGetItem
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits and delays of AWS. The defaults are its limits, and typical delays."""
+    """Limits and delays. The defaults are the limits of AWS, and typical delays."""
 
     write_units: float = 1000.0  # of one partition, per second
     read_units: float = 3000.0
     burst_s: float = 1.0
-    transaction_ms: float = 10.0  # shortest time in which a transaction is in progress
+    transaction_ms: float = 10.0  # minimum duration of a transaction
     index_lag_ms: tuple[float, float] = (50.0, 500.0)
     unprocessed_share: float = 0.02  # of the items of batches
     seed: int = 0
@@ -74,7 +74,7 @@ class Server(Protocol):
 
 
 class Rules:
-    """Answers the requests of all connections."""
+    """Handles the requests of all connections."""
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
@@ -120,7 +120,7 @@ class Rules:
         }.get(operation)
         items = None
         if handle is not None:
-            # The server explains what is wrong with a malformed request.
+            # A malformed request is sent to the server, which returns the error.
             with contextlib.suppress(KeyError, TypeError, AttributeError, StopIteration):
                 items = await self._resolve(list_actions(operation, body), server)
         if handle is None or not items:
@@ -303,10 +303,10 @@ class Rules:
 
     @contextlib.asynccontextmanager
     async def _locked(self, writes: Sequence[ItemRequest]) -> AsyncIterator[None]:
-        """Hold the locks of the written items whose state before the write must be known."""
+        """Lock the written items whose previous version is needed."""
         keys = sorted({write.key for write in writes if needs_image(write)})
         async with contextlib.AsyncExitStack() as stack:
-            for key in keys:  # sorted, so that two requests never wait for each other
+            for key in keys:  # sorted, to prevent deadlocks
                 lock, users = self._locks.get(key, (asyncio.Lock(), 0))
                 self._locks[key] = lock, users + 1
                 stack.callback(self._release, key)
@@ -321,7 +321,7 @@ class Rules:
             self._locks[key] = lock, users - 1
 
     async def _load_images(self, writes: Sequence[ItemRequest], server: Server) -> None:
-        """Read the items before the writes, in tables with indexes."""
+        """Load the previous items of writes in tables with indexes."""
         wanted = {write.key: write for write in writes if needs_image(write)}
         keys = list(wanted)
         for at in range(0, len(keys), _READS_MAX):
@@ -334,7 +334,7 @@ class Rules:
             while request:
                 status, answer = await server.call("BatchGetItem", {"RequestItems": request})
                 if status != 200:
-                    return  # the write itself gets the error
+                    return  # the write will fail with the same error
                 for table, items in answer["Responses"].items():
                     for item in items:
                         info = self._tables[table]
@@ -350,10 +350,10 @@ class Rules:
         return all(self._capacity.has_room("write", place) for place in places)
 
     def _finish(self, writes: Sequence[ItemRequest], answer: Answer, factor: int = 1) -> None:
-        """Charge the units of writes, and record them for the indexes."""
+        """Charge the units of completed writes, and record the writes for the index lag."""
         status, body = answer
         if status != 200:
-            # AWS charges the items of a failed condition, too; their size is at least 1 KB.
+            # AWS also charges a write whose condition failed: at least one unit per item.
             for write in writes if "Condition" in str(body.get("__type")) else ():
                 self._capacity.charge("write", write.partition, factor)
             return
