@@ -21,10 +21,10 @@ LOGIN_HELP = "Your token; prefer CHAT_TOKEN, because other users can read comman
 
 
 @click.command()
-@click.option("--as", "user", help="Your user name: a demo user, unless --token is given.")
+@click.option("--as", "user", help="Your user name; without --token, a demo user.")
 @click.option("--with", "peer", required=True, help="User to chat with.")
 @click.option("--token", envvar="CHAT_TOKEN", help=LOGIN_HELP)
-@click.option("--url", help="Address of the gateway, ws:// or wss://. Default: from the API.")
+@click.option("--url", help="Address of the gateway, ws:// or wss://; default: from the API.")
 @click.option("--api", "api_url", default=API_URL, show_default=True, help="Address of the API.")
 @click.option("--cache", type=click.Path(dir_okay=False), help="SQLite file for your messages.")
 def chat(
@@ -38,7 +38,8 @@ def chat(
     """Chat in the terminal; /file PATH sends a file, /search WORDS finds messages.
 
     Without a token, you log in as a demo user of a running `chatserver dev`. With --cache and
-    --url, a chat that was open before opens offline; what you write is sent later.
+    --url, a chat that you opened before is available offline. Messages that you write offline are
+    sent later.
     """
     if user is None and token is None:
         raise click.UsageError("specify a user with --as NAME, or a token with --token")
@@ -70,7 +71,7 @@ def log_in(api_url: str, user: str) -> str:
 
     Raises:
         Unauthenticated: the demo user does not exist, or the API has no demo login.
-        Unavailable: the API does not answer.
+        Unavailable: the API does not respond.
     """
     return str(call_api(api_url, "/v1/dev/login", {"user": user})["token"])
 
@@ -80,7 +81,7 @@ def call_api(api_url: str, path: str, body: dict[str, str] | None = None) -> dic
 
     Raises:
         Unauthenticated: the API rejected the request.
-        Unavailable: the API does not answer; the message explains how to start it.
+        Unavailable: the API does not respond; the message explains how to start it.
     """
     url = api_url.rstrip("/") + path
     if not url.startswith(("http://", "https://")):

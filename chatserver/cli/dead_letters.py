@@ -30,7 +30,11 @@ def dead_letters() -> None:
 
 @dead_letters.command("list")
 @click.option(
-    "--limit", default=100, type=click.IntRange(1, 100_000), help="Maximum number to print."
+    "--limit",
+    default=100,
+    show_default=True,
+    type=click.IntRange(1, 100_000),
+    help="Maximum number to print.",
 )
 def list_dead(limit: int) -> None:
     """Print dead letters, oldest first: id, seq, reason, and the start of the raw message."""
@@ -147,7 +151,7 @@ async def _replay_message(repository: MessageRepository, changes: MessageChanges
         message = codec.decode_message(codec.join_message(raw.seq, raw.ts, raw.tail))
     except msgspec.MsgspecError as exc:
         raise CorruptData(f"not a message: {exc}") from exc
-    # The tombstone lacks changes made since; apply their entries, which come later in the chat.
+    # Apply the later entries of the chat that change this message.
     after: int = raw.seq
     while page := await repository.list_after(message.chat, after, PAGE):
         for entry in page:
@@ -155,6 +159,6 @@ async def _replay_message(repository: MessageRepository, changes: MessageChanges
                 message = apply_entry(message, entry)
         after = page[-1].seq
     if message.deleted:
-        return "deleted since; its tombstone is kept"
+        return "message was deleted; the tombstone stays"
     is_done = await changes.replay(PersistItem(message, raw.receiver))
-    return "persisted" if is_done else "changed since; not replayed"
+    return "persisted" if is_done else "item was changed; not replayed"

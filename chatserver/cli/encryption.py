@@ -29,7 +29,7 @@ def encryption() -> None:
 
 @encryption.command(name="new-key")
 def new_key() -> None:
-    """Print a new line for a key file."""
+    """Generate a key, and print it as a line for a key file."""
     from chatserver.encryption.key_file import new_line
 
     click.echo(new_line())
@@ -37,14 +37,14 @@ def new_key() -> None:
 
 @encryption.command()
 def status() -> None:
-    """List the versions of the data key, newest first: the first active one encrypts."""
+    """List the versions of the data key, newest first. The newest active one encrypts."""
     settings = prepare("encryption")
 
     async def work(rows: KeyRows, _: KeyRing | None) -> None:
         click.echo(f"provider: {settings.encryption.provider}", err=True)
         keys = await rows.list_all()
         if not keys:
-            click.echo("no data keys: nothing was encrypted yet", err=True)
+            click.echo("no data keys; nothing has been encrypted yet", err=True)
         for key in keys:
             state = "deleted" if key.wrapped is None else "active "
             by = f"wrapped by {key.wrapped.by}" if key.wrapped else f"at {_date(key.deleted_ms)}"
@@ -57,8 +57,8 @@ def status() -> None:
 def rotate() -> None:
     """Create a new version of the data key.
 
-    Running processes use it within half of CHAT_ENCRYPTION_CACHE_S. Older versions decrypt what
-    they have encrypted; `reencrypt` replaces them.
+    Running processes use it within half of CHAT_ENCRYPTION_CACHE_S. Older versions still decrypt
+    existing bodies; `reencrypt` encrypts these with the new version.
     """
     settings = prepare("encryption")
 
@@ -73,8 +73,8 @@ def rotate() -> None:
 def rewrap() -> None:
     """Wrap all data keys with the current KMS key or the first key of the key file.
 
-    Nothing is encrypted again. The previous KMS key or key file must still be usable; afterwards it
-    is not needed any more. Repeat the command if it was interrupted.
+    Message bodies are not re-encrypted. The command needs the previous KMS key or key file, which
+    is not needed afterward. If the command is interrupted, run it again.
     """
     settings = prepare("encryption")
 
@@ -90,12 +90,16 @@ def rewrap() -> None:
 
 
 @encryption.command()
-@click.option("--max-write-units", type=click.IntRange(1), help="DynamoDB write units per second.")
+@click.option(
+    "--max-write-units",
+    type=click.IntRange(1),
+    help="Maximum DynamoDB write units per second; default: unlimited.",
+)
 def reencrypt(max_write_units: int | None) -> None:
-    """Encrypt all stored bodies with the current data key: items, long bodies and the archive.
+    """Encrypt all stored message bodies with the current data key.
 
-    This includes bodies that were stored before encryption was turned on. All processes may run.
-    To continue after an interruption, run it again.
+    This includes the archive, and bodies that were stored before encryption was enabled. The server
+    may keep running. If the command is interrupted, run it again to continue.
     """
     settings = prepare("encryption")
     if settings.encryption.provider == "none":
@@ -110,20 +114,22 @@ def reencrypt(max_write_units: int | None) -> None:
 
 
 @encryption.command()
-@click.option("--tenant", required=True, help=f"CHAT_WARM_TENANT, or {NO_TENANT} if it is not set.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--tenant", required=True, help=f"CHAT_WARM_TENANT; {NO_TENANT} if it is not set.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def shred(tenant: str, *, yes: bool) -> None:
     """Delete all data keys of this tenant. Its encrypted bodies can never be read again.
 
-    Stop its processes first and delete its Redis data, which is not encrypted. Running processes
+    First stop its processes and delete its Redis data, which is not encrypted. A running process
     may use a cached key for CHAT_ENCRYPTION_CACHE_S. If the tenant writes again, it gets a new key.
     """
     settings = prepare("encryption")
     own = settings.warm.tenant or NO_TENANT
     if tenant != own:
-        raise click.UsageError(f"--tenant: is not the tenant of this deployment, {own!r}")
+        raise click.UsageError(f"--tenant: must be the tenant of this deployment, {own!r}")
     if not yes:
-        question = f"Delete the keys of all encrypted bodies of {own} permanently? Enter its name"
+        question = (
+            f"This permanently deletes the data keys of tenant {own}. Enter its name to confirm"
+        )
         if click.prompt(question, err=True) != own:
             raise click.ClickException("the name does not match; nothing was deleted")
 

@@ -23,7 +23,9 @@ def keys() -> None:
 
 @keys.command()
 @click.option("--name", required=True, help="Name that describes the purpose of the key.")
-@click.option("--scope", "scopes", multiple=True, required=True, help="Can be repeated.")
+@click.option(
+    "--scope", "scopes", multiple=True, required=True, help="Scope of the key; can be repeated."
+)
 def create(name: str, scopes: tuple[str, ...]) -> None:
     """Create a key and print it. It is not stored, and cannot be shown again."""
 
@@ -54,7 +56,7 @@ def list_keys() -> None:
 
 @keys.command()
 @click.argument("key")
-@click.option("--overlap", "overlap_s", default=3600, show_default=True, help="Seconds.")
+@click.option("--overlap", "overlap_s", default=3600, show_default=True, help="In seconds.")
 def rotate(key: str, overlap_s: int) -> None:
     """Create a new secret for a key and print it; the old secret stays valid for the overlap."""
 

@@ -69,7 +69,7 @@ def load() -> None:
 
     Each scenario simulates many users, at a rate that does not depend on the server's speed. Every
     message is checked for loss, duplication and order. Exit code: 0 success, 1 a threshold was
-    exceeded, 2 the load could not start. No option is needed against `make run`.
+    exceeded, 2 the load could not start. Against `make run`, no option is required.
     """
 
 
@@ -83,32 +83,72 @@ _OPTIONS = (
         ["--url"], default=URL, show_default=True, help="Address of the gateway, ws:// or wss://."
     ),
     click.Option(
-        ["--users"], type=click.IntRange(2, 1_000_000), help="Default: depends on the scenario."
+        ["--users"],
+        type=click.IntRange(2, 1_000_000),
+        help="Number of users; default: depends on the scenario.",
     ),
-    click.Option(["--rate"], type=_NUMBER, help="Actions per second of all processes together."),
+    click.Option(["--rate"], type=_NUMBER, help="Actions per second, over all processes."),
     click.Option(
         ["--duration"],
         type=click.FloatRange(0.5, DURATION_S_MAX),
-        help="Duration in seconds; default 30.",
+        help="Duration in seconds; default: 30.",
     ),
-    click.Option(["--processes"], type=click.IntRange(1, 256), default=1, show_default=True),
+    click.Option(
+        ["--processes"],
+        type=click.IntRange(1, 256),
+        default=1,
+        show_default=True,
+        help="Number of load generator processes.",
+    ),
     click.Option(["--out"], type=_FILE, help="Write the result as JSON."),
     click.Option(["--report"], type=_FILE, help="Write an HTML page with charts."),
     click.Option(
-        ["--max-p99-ms"], type=_NUMBER, help="Limit of p99 latency: of delivery, pages or connects."
+        ["--max-p99-ms"], type=_NUMBER, help="Maximum p99 latency of deliveries, pages or connects."
     ),
-    click.Option(["--max-p999-ms"], type=_NUMBER, help="Limit of p99.9 latency."),
-    click.Option(["--max-loss"], type=click.IntRange(0), default=0, show_default=True),
-    click.Option(["--max-duplicates"], type=click.IntRange(0), default=0, show_default=True),
-    click.Option(["--max-disorder"], type=click.IntRange(0), default=0, show_default=True),
-    click.Option(["--max-refused"], type=click.IntRange(0), help="Default: any number."),
-    click.Option(["--max-unacked"], type=click.IntRange(0), help="Default: any number."),
+    click.Option(["--max-p999-ms"], type=_NUMBER, help="Maximum p99.9 latency."),
+    click.Option(
+        ["--max-loss"],
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Maximum number of lost messages.",
+    ),
+    click.Option(
+        ["--max-duplicates"],
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Maximum number of duplicate messages.",
+    ),
+    click.Option(
+        ["--max-disorder"],
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Maximum number of messages out of order or changed.",
+    ),
+    click.Option(
+        ["--max-refused"],
+        type=click.IntRange(0),
+        help="Maximum number of refused actions; default: unlimited.",
+    ),
+    click.Option(
+        ["--max-unacked"],
+        type=click.IntRange(0),
+        help="Maximum number of messages without an ack; default: unlimited.",
+    ),
     click.Option(
         ["--min-done"],
         type=click.FloatRange(0, 1),
         help="Minimum share of offered actions that complete.",
     ),
-    click.Option(["--body-bytes"], type=click.IntRange(80, 16_000), default=200, show_default=True),
+    click.Option(
+        ["--body-bytes"],
+        type=click.IntRange(80, 16_000),
+        default=200,
+        show_default=True,
+        help="Size of a message body.",
+    ),
     click.Option(
         ["--small-members"], type=click.IntRange(2, 256), help="Members of a small group."
     ),
@@ -116,15 +156,23 @@ _OPTIONS = (
         ["--large-members"], type=click.IntRange(2, 100_000), help="Members of a large group."
     ),
     click.Option(
-        ["--connects-per-s"], type=_NUMBER, default=200.0, show_default=True, help="During setup."
+        ["--connects-per-s"],
+        type=_NUMBER,
+        default=200.0,
+        show_default=True,
+        help="Connections opened per second during setup.",
     ),
     click.Option(
-        ["--settle"], type=_NUMBER, default=20.0, show_default=True, help="Seconds, at the end."
+        ["--settle"],
+        type=_NUMBER,
+        default=20.0,
+        show_default=True,
+        help="Seconds to wait for outstanding messages at the end.",
     ),
     click.Option(
         ["--ceiling/--no-ceiling"],
         default=True,
-        help="Measure the capacity of the tool first (2 s).",
+        help="First measure the capacity of the load generator (2 s).",
     ),
     click.Option(
         ["--seed"], type=int, default=1, show_default=True, help="Seed of random actions and times."
@@ -134,7 +182,9 @@ _OPTIONS = (
         help="Token secret; prefer CHAT_AUTH_SECRET, because other users can read command lines.",
     ),
     click.Option(
-        ["--metrics"], multiple=True, help="http://…/metrics of a worker, for the backlog."
+        ["--metrics"],
+        multiple=True,
+        help="URL of a worker's /metrics, to report the backlog; can be repeated.",
     ),
     click.Option(
         ["--dev-data"],
@@ -150,7 +200,7 @@ _OPTIONS = (
 def _run_scenario(name: str, options: dict[str, Any]) -> None:
     is_ceiling = name == _CEILING
     chosen = SCENARIOS["direct" if is_ceiling else name]
-    # The stub server accepts any token.
+    # The stub server of this scenario accepts any token.
     secret = secrets.token_hex(32) if is_ceiling else options["secret"]
     settings = _settings(secret, options["dev_data"])
     for file in ("out", "report"):
@@ -179,7 +229,7 @@ def _add_scenario(name: str, about: str) -> None:
 
 for _scenario in SCENARIOS.values():
     _add_scenario(_scenario.name, _scenario.about)
-_add_scenario(_CEILING, "Measure only the capacity of the tool.")
+_add_scenario(_CEILING, "Measure only the capacity of the load generator.")
 
 
 def _settings(secret: str | None, dev_data: Path) -> Settings:
@@ -196,7 +246,7 @@ def _settings(secret: str | None, dev_data: Path) -> Settings:
         raise ConfigError(
             [
                 f"{path} does not exist; run this where `chatserver dev` was started, set "
-                "--dev-data to its data folder, or set CHAT_AUTH_SECRET of another server"
+                "--dev-data to its data folder, or set CHAT_AUTH_SECRET to the server's secret"
             ]
         )
     check_secret(settings)
@@ -251,7 +301,7 @@ def make_plans(chosen: Scenario, settings: Settings, options: dict[str, Any]) ->
 def _warnings(chosen: Scenario, plans: list[Plan], options: dict[str, Any]) -> Iterator[str]:
     if len(plans) < options["processes"]:
         enough = counted(len(plans), "process", "processes")
-        yield f"use {enough}: all members of a group are in one process"
+        yield f"starting {enough} only: all members of a group must be in one process"
     users, rate = sum(one.users for one in plans), sum(one.rate for one in plans)
     sends_per_s = rate * chosen.mix.send / users
     if sends_per_s > SENDS_PER_S_MAX:
@@ -349,7 +399,7 @@ def _stop_on_signal(running: Coordinator) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress(running: Coordinator) -> Iterator[Any]:
-    """Show the progress: one updated line in a terminal, periodic lines elsewhere."""
+    """Show the progress: one updated line in a terminal, otherwise periodic lines."""
     from chatserver.loadtest.report.summary import progress_line
 
     if not sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""The `chatserver` command: the list of subcommands, and error messages if one cannot start.
+"""The `chatserver` command: its subcommands, and error messages for failed starts.
 
 Exit codes: 0 success, 1 a required service is unavailable, 2 a setting or an option is wrong.
 """
@@ -32,23 +32,23 @@ COMMANDS = {
     ),
     "selftest": (
         "chatserver.operations.selftest.cli:selftest",
-        "Check the guarantees against the configured stores, or AWS.",
+        "Test the server's guarantees on the configured stores, or on AWS.",
     ),
     "tables": ("chatserver.cli.tables:tables", "Create the DynamoDB tables."),
     "migrate": ("chatserver.cli.migrate:migrate", "Migrate the tables to the newest schema."),
     "audit": (
         "chatserver.operations.audit.cli:audit",
-        "Compare the tiers and report inconsistencies.",
+        "Compare Redis, DynamoDB and S3, and report inconsistencies.",
     ),
     "tenants": (
         "chatserver.operations.tenants.cli:tenants",
         "List, measure, block, export, delete, audit and restore tenants.",
     ),
     "restore": ("chatserver.cli.restore:restore", "Restore archived messages to DynamoDB."),
-    "shards": ("chatserver.cli.shards:shards", "Shard a chat before a known event."),
+    "shards": ("chatserver.cli.shards:shards", "Shard a chat before a planned event."),
     "dead-letters": (
         "chatserver.cli.dead_letters:dead_letters",
-        "List and replay messages that DynamoDB refused.",
+        "List and replay messages that DynamoDB rejected.",
     ),
     "trace": (
         "chatserver.operations.trace.cli:trace",
@@ -118,8 +118,8 @@ def cli(config: str | None) -> None:
 
 def main() -> None:
     """Run a command; if it cannot start, print the reasons without a traceback."""
-    # Imports create few reference cycles: with the default of 700, an eighth of the CPU time of a
-    # start is garbage collection.
+    # With the default threshold of 700, garbage collection takes an eighth of the CPU time at
+    # startup, although imports create few reference cycles.
     gc.set_threshold(20_000)
     try:
         cli(prog_name="chatserver")

@@ -26,7 +26,7 @@ def migrate() -> None:
 
 @migrate.command()
 def status() -> None:
-    """Show completed migrations, and the schema version that each process uses."""
+    """Show all migrations, and the schema version that each process uses."""
     settings = prepare("migrate")
     run(_status(settings))
 
@@ -36,7 +36,7 @@ def status() -> None:
     "--max-write-units",
     type=click.IntRange(1),
     default=None,
-    help="Limit of write units per second, as for `up`. The plan then includes the duration.",
+    help="Maximum write units per second, as for `up`; the plan then includes the duration.",
 )
 def plan(max_write_units: int | None) -> None:
     """Estimate the cost of pending migrations. Reads a sample; writes nothing."""
@@ -49,13 +49,13 @@ def plan(max_write_units: int | None) -> None:
     "--max-write-units",
     type=click.IntRange(1),
     default=None,
-    help="Most write capacity units per second. Default: unlimited.",
+    help="Maximum write capacity units per second; default: unlimited.",
 )
 @click.option(
     "--max-read-units",
     type=click.IntRange(1),
     default=None,
-    help="Most read capacity units per second. Default: unlimited.",
+    help="Maximum read capacity units per second; default: unlimited.",
 )
 @click.option(
     "--segments",
@@ -76,7 +76,7 @@ def plan(max_write_units: int | None) -> None:
     type=click.IntRange(1),
     default=None,
     metavar="NUMBER",
-    help="Run this contract, which locks out old releases, and nothing else.",
+    help="Run only this contract migration, which locks out old releases.",
 )
 def up(
     max_write_units: int | None,

@@ -25,11 +25,11 @@ def prepare(process: str, *, requires_secret: bool = False) -> Settings:
 
 
 def require_redis(settings: Redis) -> None:
-    """Check that Redis answers at the configured address.
+    """Check that Redis responds at the configured address.
 
     Raises:
         ConfigError: the address is invalid.
-        Unavailable: no server answers, or it is not Redis; the message explains how to start one.
+        Unavailable: no server responds, or it is not Redis; the message explains how to start one.
     """
     try:
         parts = urlsplit(settings.url)
@@ -48,7 +48,7 @@ def require_redis(settings: Redis) -> None:
                 is_redis = True  # with TLS, checked when the process connects
             else:
                 connection.sendall(b"PING\r\n")
-                # An error reply is fine: Redis may require a password, or still load its data.
+                # An error reply is fine: Redis may require a password, or be loading its data.
                 is_redis = connection.recv(16)[:1] in (b"+", b"-")
     except OSError as exc:
         raise Unavailable(

@@ -107,7 +107,7 @@ def open_report(clock: Clock, *, is_aside: bool = False) -> Iterator[PlainReport
         TextColumn("{task.fields[text]}"),
         TimeRemainingColumn(),
     )
-    # Piped output must not be redirected to the line above the bar.
+    # If standard output is a pipe, rich must not redirect it to the terminal.
     is_shown = sys.stdout.isatty()
     console = Console(file=stream)
     with Progress(*columns, console=console, redirect_stdout=is_shown) as progress:

@@ -37,7 +37,7 @@ _UNITS = {"h": 3600, "d": 86_400}
     "lasting",
     default="7d",
     show_default=True,
-    help="Time to keep the restored messages: 12h, 7d.",
+    help="How long to keep the restored messages, such as 12h or 7d.",
 )
 @click.option(
     "--max-write-units",
@@ -134,7 +134,7 @@ async def _restore(
         click.echo(
             f"seqs {held.first} to {held.last}, until {ends:%Y-%m-%d %H:%M} UTC: {cost.entries} "
             f"entries to restore, {cost.bytes} bytes: about {cost.write_units} write units now, "
-            "and as many when they expire"
+            "and the same number when they expire"
         )
         if is_plan:
             return

@@ -1,6 +1,5 @@
 """Table definitions for other tools: CloudFormation, Terraform, NoSQL Workbench and IAM.
 
-
 ``python -m chatserver.cli.schema_documents cloudformation`` and ``… workbench`` print the files in
 ``deploy/dynamodb``, ``… terraform`` the input of ``deploy/terraform``, and ``… iam-<name>`` the
 files in ``deploy/iam`` (`chatserver.warm.schema.iam_policies`). Tables created by the template and

@@ -42,7 +42,7 @@ def worker(names: tuple[str, ...]) -> None:
 
 
 def choose_workers(names: Collection[str], settings: Settings) -> list[str]:
-    """Return the workers that NAMES stand for."""
+    """Return the workers that the argument NAMES selects."""
     return [
         name
         for name, each in WORKERS.items()
