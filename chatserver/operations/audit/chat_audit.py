@@ -3,7 +3,7 @@
 ::
 
     head ─► segments, by their rows ─► items beyond them, by time ─► entries only in Redis so far
-              each range: read ─► inconsistent? ─► wait, read again ─► still? ─► a finding
+              each range: read ─► inconsistent? ─► wait, read again ─► still so? ─► finding
 
 Workers may move entries during an audit, from Redis to DynamoDB to S3. An entry is in the next tier
 before it leaves the previous one. The tiers are read in this order, so a moving entry is found at
@@ -147,7 +147,7 @@ class Auditor:
                 walk.is_beyond = True
             page = await self._archivable.list_checked(chat, walk.ts + 1, TS_MAX, PAGE + 1)
             if not is_sure and (not page or _first_seq(page) > walk.seq):
-                # Missing entries may have moved to the archive since the read.
+                # The missing entries may have moved to the archive since it was read.
                 walk.is_beyond, is_sure = False, True
                 continue
             is_sure = False

@@ -103,7 +103,7 @@ def _check_items(entries: RangeEntries) -> Iterable[Finding]:
 
 
 def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
-    """Check that copies of an entry are of the same message, and equal if `rev` is the same."""
+    """Check that copies of an entry are the same message, and equal if their `rev` is equal."""
     items = {
         item.message.seq: item.message
         for item in entries.items
@@ -111,7 +111,7 @@ def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
     }
     for seq, message in items.items():
         archived = entries.cold.get(seq)
-        # A seq at two positions was already reported.
+        # `_check_items` reports a seq with two ts.
         if archived is not None and archived.ts == message.ts and not _agree(message, archived):
             yield Finding("tiers_differ", entries.chat, seq, seq, "item and segment")
     for seq, entry in entries.hot.items():
@@ -122,13 +122,13 @@ def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
 
 def _agree(one: Message, other: Message) -> bool:
     if LOST_KIND in (one.kind, other.kind):
-        return True  # a placeholder for a lost entry, and that entry, which arrived later
+        return True  # a placeholder of a lost entry, and that entry, which arrived later
     if one.ts != other.ts:
         return False
     if "-" not in (one.mid, other.mid) and one.mid != other.mid:
         return False
     if one.shredded or other.shredded:
-        return True  # one text cannot be decrypted any more; Redis may still have the other
+        return True  # one text can no longer be decrypted; Redis may still have the other
     return one.rev != other.rev or _comparable(one) == _comparable(other)
 
 
@@ -162,7 +162,7 @@ def _check_holes(entries: RangeEntries) -> Iterable[Finding]:
     held = {
         item.message.seq for item in [*entries.items, *entries.markers] if item.message is not None
     }
-    # Within the archived range, missing entries were reported above.
+    # In the archived range, missing entries are reported above, as `manifest_hole`.
     present = [(seq, seq) for seq in sorted({*held, *entries.cold})]
     on_progress = [(1, entries.top), *covered]
     lacking = list(missing_ranges(first, min(last, entries.stored), present + on_progress))

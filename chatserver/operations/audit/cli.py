@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 @click.option(
     "--continuous",
     is_flag=True,
-    help="Audit all chats repeatedly until SIGTERM; report by metrics and log.",
+    help="Audit all chats repeatedly until SIGTERM; report in metrics and the log.",
 )
 @click.option(
     "--max-read-units",
     type=click.IntRange(1),
     default=None,
-    help="Maximum DynamoDB read capacity units per second; default: unlimited, with --continuous "
-    "CHAT_AUDIT_READ_UNITS_PER_S.",
+    help="Maximum DynamoDB read capacity units per second; default: unlimited, or with "
+    "--continuous CHAT_AUDIT_READ_UNITS_PER_S.",
 )
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object per finding.")
 @click.pass_context
@@ -48,7 +48,7 @@ def audit(
     max_read_units: int | None,
     is_json: bool,
 ) -> None:
-    """Compare chats in Redis, DynamoDB and S3. This changes nothing and may run at any time."""
+    """Compare chats in Redis, DynamoDB and S3. Read-only; may run at any time."""
     if context.invoked_subcommand is not None:
         return
     if sum((bool(chats), is_all, continuous)) != 1:
@@ -119,7 +119,7 @@ async def _audit(
 
 
 def _print(finding: Finding, *, is_json: bool) -> None:
-    """Print a finding on standard output, which contains nothing else."""
+    """Print a finding on standard output."""
     if is_json:
         click.echo(json.dumps(as_json(finding)))
         return

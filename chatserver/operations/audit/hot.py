@@ -1,4 +1,4 @@
-"""Latest results of the continuous audit, in Redis for the admin page. All results are logged.
+"""Latest results of the continuous audit, in Redis for the admin page. The log has all results.
 
 Data, without expiry because it is small:
 
@@ -19,7 +19,7 @@ FINDINGS_MAX: Final = 200
 
 
 class Round(msgspec.Struct, frozen=True):
-    """One pass over a partition's chats. `failed` is how many chats could not be checked."""
+    """One pass over a partition's chats. `failed` counts chats that could not be checked."""
 
     partition: int
     began_ms: int

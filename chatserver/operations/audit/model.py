@@ -23,7 +23,7 @@ KINDS: Final[dict[str, tuple[Category, str, str]]] = {
     ),
     "item_only_in_log": (
         "missing",
-        "Redis has these messages as stored, but DynamoDB and S3 do not have them",
+        "Redis records these messages as stored, but DynamoDB and S3 do not have them",
         "Act before they leave Redis: raise CHAT_REDIS_LOG_MAX, do not restart Redis, and save the "
         "entries (XRANGE of the chat's log). " + _PITR,
     ),
@@ -48,15 +48,15 @@ KINDS: Final[dict[str, tuple[Category, str, str]]] = {
     "day_missing": (
         "missing",
         "the active days of the chat lack the day of these messages",
-        "Lists of all messages of a user omit these messages; all other reads have them. Stop "
+        "Lists of all messages of a user omit these messages; all other reads return them. Stop "
         "`worker persist`, delete the row `recorded_days#<chat>` of `directory`, and start the "
-        "worker: the chat is then read on all earlier days.",
+        "worker. Then the lists read this chat for all earlier days.",
     ),
     "repeated_item": (
         "duplicate",
         "more than one item has this seq",
-        "The wrong item has another `ts` than the chat's log, or a `ts` out of order. Compare "
-        "`mid` with that in clients, and delete the wrong item.",
+        "In the wrong item, `ts` differs from the chat's log or is out of order. Compare `mid` "
+        "with the message in clients, then delete the wrong item.",
     ),
     "overlap": (
         "duplicate",
@@ -85,9 +85,9 @@ KINDS: Final[dict[str, tuple[Category, str, str]]] = {
     ),
     "tiers_differ": (
         "mismatch",
-        "two tiers have different messages, or different texts of one revision",
-        "The log in Redis is correct for acked messages; otherwise the item with the correct "
-        "checksum is. Copy that version to the other tier.",
+        "two tiers have different messages, or different texts of the same revision",
+        "If the message was acked, the log in Redis is correct; otherwise, the item with the "
+        "correct checksum is. Copy that version to the other tier.",
     ),
     "object_changed": (
         "mismatch",

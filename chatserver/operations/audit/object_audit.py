@@ -1,4 +1,4 @@
-"""Detection of archive objects without a record in table `directory`. It removes nothing.
+"""Detection of archive objects that have no record in table `directory`. Read-only.
 
 An object's record (`chatserver.warm.archive.manifests`) is written before the object and removed
 after it. So an object that is older than `age_s` must have a record.
@@ -64,7 +64,7 @@ class ObjectAuditor:
             keys = {each["Key"] for each in page.get("Contents", ()) if _time_of(each) <= oldest}
             unknown = keys - await self._list_known(chat, keys)
             if unknown:
-                # Meanwhile, a row may have been written, or a record and its object removed.
+                # A row may have been written since, or a record and its object removed.
                 await self._sleep(self._confirm_s)
                 unknown -= await self._list_known(chat, unknown)
             found += [_orphan(chat, key) for key in sorted(unknown) if await self._exists(key)]
@@ -74,8 +74,8 @@ class ObjectAuditor:
         places = [(int(named[1]), int(named[2])) for key in keys if (named := _NAME.search(key))]
         if not places:
             return set()
-        # An orphan record becomes a segment, and a replaced segment becomes an orphan: the second
-        # read covers both.
+        # Between the two reads, an orphan record may become a segment, and a replaced segment an
+        # orphan record. `find_orphans` therefore calls this twice.
         orphans = {segment.key for segment, _ in await self._manifests.list_orphans(chat)}
         first, last = min(low for low, _ in places), max(high for _, high in places)
         rows = await self._manifests.list_covering(chat, first, last)

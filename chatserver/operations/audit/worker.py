@@ -45,7 +45,7 @@ log = structlog.get_logger()
 
 LEASE_S = 60.0
 CONFIRM_S = 1.0  # a finding is checked again after this time
-ORPHAN_AGE_S = 3600  # a younger object without an item may be in progress
+ORPHAN_AGE_S = 3600  # a younger object without a record may still be in progress
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def make_audit(
     shards = ShardList(paced, settings.warm, clock)
     bodies = LongBodies(paced, settings.warm, BodyFiles(store, client.cipher), clock, shards)
     archivable = ArchivableMessages(paced, settings.warm, clock, shards, bodies)
-    # A cache of one byte never has an object, so each one is read from the bucket.
+    # A cache of one byte holds no object, so every object is read from the bucket.
     archive = settings.archive.model_copy(update={"cache_bytes_max": 1})
     objects = SegmentObjects(store, archive, client.cipher)
     return Audit(
@@ -236,7 +236,7 @@ async def open_audit(
 
 
 async def run_audit(container: StorageContainer, owner: str) -> None:
-    """Audit all partitions that no other worker holds, until cancelled.
+    """Audit all partitions whose lease is free, until cancelled.
 
     Raises:
         Unavailable: all of Redis is unavailable; restart the worker.

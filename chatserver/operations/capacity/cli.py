@@ -59,7 +59,7 @@ def _with_inputs(command: Callable[..., Any]) -> Callable[..., Any]:
     "--constants",
     "constants_file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Results of `chatserver load`; measured constants override those of the package.",
+    help="Results file of `chatserver load`; its constants override those of the package.",
 )
 @click.option("--explain", is_flag=True, help="Print each formula with its numbers and constants.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
@@ -73,8 +73,8 @@ def plan(
 ) -> None:
     """Estimate the capacity of each tier for a number of users, and its monthly cost.
 
-    Quantities are written as 10m (users), 5%, 200 or 2KB, 90d. The command contacts no server and
-    needs no settings. docs/capacity.md lists what is included and what is not.
+    Examples of quantities: 10m (users), 5%, 200 or 2KB, 90d. The command contacts no server and
+    needs no settings. docs/capacity.md lists what is included.
     """
     from chatserver.operations.capacity.report import load_constants, make_plan
     from chatserver.operations.cost.prices import load_prices
@@ -137,7 +137,9 @@ def _print(made: Plan) -> None:
     for tier, title in _TITLES.items():
         console.print(_table(made, tier, title))
     console.print(_measured(made))
-    console.print(f"Redis runs on {made.redis_node}; the formulas: --explain", markup=False)
+    console.print(
+        f"Redis nodes: {made.redis_node}. Use --explain to print the formulas.", markup=False
+    )
     _warn(made)
 
 

@@ -44,19 +44,21 @@ INPUTS: Final = (
         "30",
         0.01,
         36_500,
-        "time for which a chat stays in use without a break",
+        "days for which a chat stays in use",
     ),
     Input("marks_per_message", "number", "1", 0, 100_000, "read marks per message"),
     Input("pages_per_user_day", "number", "2", 0, 1e5, "pages of older history per user and day"),
-    Input("retention", "days", "90d", 0.04, 36_500, "in DynamoDB, then in S3"),
+    Input("retention", "days", "90d", 0.04, 36_500, "time in DynamoDB before messages move to S3"),
     Input("keep", "days", "2y", 0.04, 36_500, "total retention; older messages are not counted"),
     Input("attachments", "share", "2%", 0, 1, "share of messages with a file"),
-    Input("attachment_bytes", "bytes", "200KB", 1, 1e12, "of a file"),
+    Input("attachment_bytes", "bytes", "200KB", 1, 1e12, "mean size of a file"),
     Input("replicas", "number", "1", 0, 5, "replicas per Redis master"),
     Input("utilisation", "share", "50%", 0.01, 1, "CPU utilization at the peak"),
     Input("inbox_max", "number", "1000", 10, 1e6, "CHAT_REDIS_INBOX_MAX: events kept per user"),
     Input("log_max", "number", "1000", 10, 1e6, "CHAT_REDIS_LOG_MAX: messages kept per chat"),
-    Input("backlog_hours", "number", "1", 0, 1000, "longest DynamoDB outage at the peak"),
+    Input(
+        "backlog_hours", "number", "1", 0, 1000, "longest DynamoDB outage to buffer, at the peak"
+    ),
 )
 
 
@@ -73,7 +75,7 @@ def compute_plan(known: dict[str, float], nodes: Sequence[Node]) -> tuple[list[V
     """Evaluate the capacity model; return its rows and the Redis node type.
 
     `known` contains all inputs, constants and prices; results are added to it. The node type is the
-    smallest with which one cluster is enough, or else the largest.
+    smallest one for which one cluster is enough, or the largest if none is.
     """
     found = compute((*model.LOAD, *model.GATEWAYS, *model.REDIS), known)
     for node in sorted(nodes, key=lambda each: each.memory_bytes):

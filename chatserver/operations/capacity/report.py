@@ -168,7 +168,7 @@ def warnings_of(known: Mapping[str, float], node: Node) -> list[str]:
     if known["deployments"] > 1:
         found.append(
             f"Redis: {known['redis_nodes']:,.0f} nodes of {node.name} are more than the "
-            f"{known['nodes_per_cluster']:,.0f} of one cluster; divide the users among "
+            f"{known['nodes_per_cluster']:,.0f} of one cluster. Divide the users among "
             f"{known['deployments']:,.0f} deployments, each with its own tables or as a tenant "
             "(docs/tenants.md)"
         )
@@ -198,8 +198,8 @@ def warnings_of(known: Mapping[str, float], node: Node) -> list[str]:
         )
     if known["group_size"] > known["fanout_members_max"]:
         found.append(
-            f"Groups of more than {known['fanout_members_max']:,.0f} members are read from the "
-            f"chat's log: no inbox entries (CHAT_CHATS_FANOUT_MEMBERS_MAX)"
+            f"Groups of more than {known['fanout_members_max']:,.0f} members have no inbox "
+            f"entries: members read the chat's log (CHAT_CHATS_FANOUT_MEMBERS_MAX)"
         )
     return found + _cheaper(known)
 
@@ -210,9 +210,9 @@ def _cheaper(known: Mapping[str, float]) -> list[str]:
     if known["redis_usd"] > known["total_usd"] / 4 and kept > known["redis_bytes"] / 2:
         found.append(
             f"Redis: {format_bytes(kept)} of {format_bytes(known['redis_bytes'])} are logs and "
-            f"inboxes; try --log-max and --inbox-max 200 (CHAT_REDIS_LOG_MAX, "
-            f"CHAT_REDIS_INBOX_MAX): devices that were offline longer get a snapshot, and history "
-            "is read from DynamoDB sooner"
+            f"inboxes; try --log-max 200 and --inbox-max 200 (CHAT_REDIS_LOG_MAX, "
+            f"CHAT_REDIS_INBOX_MAX). Then devices that were offline longer get a snapshot, and "
+            "more history is read from DynamoDB"
         )
     moved = known["is_archived"] * known["is_removed_by_worker"]
     if moved:

@@ -49,13 +49,13 @@ CHATS_SHOWN_MAX = 500
     type=click.IntRange(0, 10_000_000),
     default=100_000,
     show_default=True,
-    help="Maximum number of bucket objects to read; 0: skip S3.",
+    help="Maximum number of bucket objects to list; 0: skip S3.",
 )
 def cost(days: int, is_json: bool, prices_file: Path | None, chats: int, objects_max: int) -> None:
     """Report DynamoDB usage in units and dollars, and the storage of each tier.
 
-    The command reads the usage that workers and API processes record in Redis, and asks each tier
-    for its size. If a tier does not respond, the report omits it and the exit code is 1.
+    The command reads the usage that workers and API processes record in Redis, and queries each
+    tier for its size. If a tier does not respond, the report omits it and the exit code is 1.
     """
     settings = prepare("cost")
     from chatserver.operations.cost.prices import load_prices
@@ -165,7 +165,7 @@ async def _read_s3(
         problems.append(f"no S3 sizes: {exc.message}")
         return []
     if not is_all:
-        problems.append(f"S3: only about {objects_max:,} objects were read; raise --objects-max")
+        problems.append(f"S3: only about {objects_max:,} objects were listed; raise --objects-max")
     price = prices.s3.storage_per_gb_month_usd
     return [costs.stored_line("s3", each.prefix, each.objects, each.bytes, price) for each in held]
 

@@ -4,8 +4,8 @@ Data of each day, kept for `KEPT_S` after the last write to it:
 
     {cost}:units:<day>    hash  ``<feature>:<table>:<kind>`` → units; ``messages``: number of stored
                                 messages; ``chats:<kind>``: units of all chats
-    {cost}:reads:<day>    zset  chat → read units, for the chats with the most
-    {cost}:writes:<day>   zset  chat → write units, for the chats with the most
+    {cost}:reads:<day>    zset  chat → read units, of the chats that used most
+    {cost}:writes:<day>   zset  chat → write units, of the chats that used most
     {cost}:flushes:<day>  hash  process → `number` of the last `Part` that was added
 
     Bound: one field per feature and table, and at most ``2 * CHATS_MAX`` chats in each zset.

@@ -1,6 +1,6 @@
 """Redis checks for `chatserver doctor`.
 
-They change nothing, except that an empty Redis gets its data epochs, as on any connection.
+Read-only, except that a connection to an empty Redis creates its data epochs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MODEST: Final = re.compile(r"(\d+)\.(\d+)")
 async def check_redis(
     settings: config.Redis, clock: Clock, more_workers: Sequence[str] = ()
 ) -> list[Finding]:
-    """Return the findings about Redis. `more_workers`: others that each partition needs.
+    """Return the findings about Redis. `more_workers`: further required workers.
 
     Guarantees:
         Redis problems are returned, never raised.
@@ -42,7 +42,9 @@ async def check_redis(
     try:
         await hot.connect()
     except ConfigError as exc:
-        return [Finding(STORE, "problem", problem, "see above") for problem in exc.problems]
+        return [
+            Finding(STORE, "problem", problem, "correct the setting") for problem in exc.problems
+        ]
     except ChatError as exc:
         fix = "start `redis-server` or `chatserver dev`, or set redis.url (CHAT_REDIS_URL)"
         return [Finding(STORE, "problem", exc.message, fix)]
@@ -53,7 +55,9 @@ async def check_redis(
         return findings + await _check_work(hot, [*WORKERS, *more_workers])
     except (ChatError, redis.exceptions.RedisError, OSError) as exc:
         why = exc.message if isinstance(exc, ChatError) else str(exc)
-        return [Finding(STORE, "problem", why, "check its log, then run this again")]
+        return [
+            Finding(STORE, "problem", why, "check the log of Redis, then run this command again")
+        ]
     finally:
         await hot.close()
 
@@ -67,7 +71,7 @@ async def _check_server(hot: HotClient, name: str, key: str, clock: Clock) -> li
         after = clock.time()
         findings = [*_check_version(name, info), *_check_persistence(name, info)]
         findings.append(_check_memory(name, info))
-        # The server read its clock between `before` and `after`, which may differ much on a busy
+        # The server read its clock between `before` and `after`, which may be far apart on a busy
         # machine.
         theirs = seconds + micros / 1e6
         apart_s = max(before - theirs, theirs - after, 0.0)

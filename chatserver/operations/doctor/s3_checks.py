@@ -49,7 +49,7 @@ async def _check_bucket(store: ObjectStore, settings: Cold) -> list[Finding]:
     versioning = await store.call("get_bucket_versioning")
     return [
         found(STORE, f"bucket {store.bucket}: objects can be written, read and deleted",
-              is_so=is_same, fix="it returns other bytes than were written; check that it is S3"),
+              is_so=is_same, fix="it returned different bytes; check that the endpoint is S3"),
         found(STORE, "unfinished uploads expire, and web clients may upload",
               is_so=not missing, fix=f"{', '.join(missing)}: {APPLY}", level="note"),
         found(STORE, "versions of deleted objects are kept",

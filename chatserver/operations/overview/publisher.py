@@ -96,8 +96,7 @@ class Publisher:
         """Publish until cancelled. While Redis is down, the charts have a gap."""
         is_published = True
         while True:
-            # Sleep first, because the rates of a snapshot at the start would be over a near-zero
-            # interval.
+            # Sleep first: a snapshot at startup would compute its rates over a near-zero interval.
             await asyncio.sleep(EVERY_S)
             try:
                 await self.publish()

@@ -171,7 +171,7 @@ class StatsHistory:
             if now_ms - received.at_ms > GONE_S * 1000:
                 del self._latest[process]
         while self._slow and now_ms - self._slow[0].at_ms > KEPT_S * 1000:
-            self._slow.popleft()  # keep user ids no longer than Redis does
+            self._slow.popleft()  # user ids are kept no longer than in Redis
 
     def _point(self, at_ms: int) -> Point:
         live = [

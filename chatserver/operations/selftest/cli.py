@@ -27,18 +27,22 @@ _COLOURS: Final = {"passed": "green", "skipped": "yellow", "failed": "red"}
 
 
 @click.command()
-@click.option("--aws", "is_aws", is_flag=True, help="Run against AWS, as the settings name it.")
-@click.option("--yes", "is_confirmed", is_flag=True, help="Do not ask before it costs money.")
+@click.option(
+    "--aws", "is_aws", is_flag=True, help="Run against AWS; the settings must not name an endpoint."
+)
+@click.option(
+    "--yes", "is_confirmed", is_flag=True, help="Do not ask for confirmation of the cost."
+)
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(),
-    help="Folder for selftest.md and selftest.json. Default: the current one.",
+    help="Folder for selftest.md and selftest.json. Default: the current folder.",
 )
 def selftest(is_aws: bool, is_confirmed: bool, out: Path) -> None:
     """Check the guarantees against the configured Redis, DynamoDB and S3.
 
-    Creates tables, objects and keys of its own, and deletes them at the end, also after Ctrl-C. The
+    Creates its own tables, objects and keys, and deletes them at the end, also after Ctrl-C. The
     bucket must exist. Exit code: 0 all checks passed, 1 one failed or something could not be
     deleted, 2 the settings are wrong.
     """
@@ -64,10 +68,10 @@ def selftest(is_aws: bool, is_confirmed: bool, out: Path) -> None:
 
 
 def require_target(settings: Settings, *, is_aws: bool) -> None:
-    """Check that the settings name AWS exactly if the option does.
+    """Check that the settings use AWS if and only if `is_aws`.
 
     Raises:
-        ConfigError: they name a local server with `--aws`, or AWS without it.
+        ConfigError: the settings name a local server with `--aws`, or AWS without it.
     """
     endpoints = {"warm.endpoint": settings.warm.endpoint, "cold.endpoint": settings.cold.endpoint}
     problems = []
@@ -82,7 +86,7 @@ def require_target(settings: Settings, *, is_aws: bool) -> None:
 
 
 async def run_selftest(settings: Settings, names: Names, usd: float) -> Report:
-    """Run all checks; delete their data, also if this is interrupted by SIGINT or SIGTERM."""
+    """Run all checks, then delete their data, even after SIGINT or SIGTERM."""
     from chatserver.operations.selftest.model import Report
 
     target = {
@@ -145,7 +149,7 @@ async def _run_checks(settings: Settings, names: Names, report: Report) -> None:
             container = await stack.enter_async_context(
                 open_storage_container(role="worker", settings=own, clock=clock)
             )
-        except ChatError as exc:  # a store is down: the other results still count
+        except ChatError as exc:  # a store is down: report the other results
             report.results.append(Result("redis", "connect", "failed", describe(exc), 0.0))
             return
         chat = ChatChecks(container, names, is_claimed=is_claimed)

@@ -1,4 +1,4 @@
-"""Self-test checks of DynamoDB, on tables of the run's own."""
+"""Self-test checks of DynamoDB, on tables created for the run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ POLL_S: Final = 0.02
 
 
 class DynamodbChecks:
-    """The checks, in order: later ones need the tables of the first."""
+    """The checks, in order: the first one creates the tables of the others."""
 
     def __init__(self, client: DynamoClient, settings: Settings) -> None:
         self._client = client
@@ -83,7 +83,7 @@ class DynamodbChecks:
         return "all or nothing"
 
     async def _conflicts(self) -> str:
-        """Increment one item by concurrent transactions; each must count exactly once."""
+        """Increment one item in concurrent transactions; each must be applied exactly once."""
         key = self._key("counter", "counter")
 
         async def add(number: int) -> None:
@@ -122,7 +122,7 @@ class DynamodbChecks:
         return f"median {sorted(lags)[len(lags) // 2]:.0f} ms, longest {max(lags):.0f} ms"
 
     async def _measure_lag(self, number: int) -> float:
-        """Return the time in milliseconds until an index has a new item."""
+        """Return the time in milliseconds until an index contains a new item."""
         name = f"lag{number}"
         item = self._item(name, name)
         await self._client.call("put_item", {"TableName": self._directory, "Item": item})
@@ -140,7 +140,7 @@ class DynamodbChecks:
         raise Failed(f"index {MEMBER_INDEX.name} has no new item after {LAG_S_MAX:g} s")
 
     async def _stream(self) -> str:
-        """Read the removal of an item of `messages` from its Stream, if Streams are enabled."""
+        """Check that the Stream of `messages` contains the removal of an item."""
         if not self._settings.warm.stream:
             raise Skipped("warm.stream is off")
         table = MESSAGES.name_in(self._settings.warm)

@@ -16,11 +16,11 @@ CHECK_S_MAX = 120.0  # longest time of one check
 
 
 class Failed(Exception):
-    """A check found a violation; the message says what was expected and what was found."""
+    """A check found a violation; the message describes it."""
 
 
 class Skipped(Exception):
-    """A check cannot run here; the message says why."""
+    """A check cannot run here; the message has the reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ async def run_check(check: Check) -> Result:
 
 @dataclasses.dataclass(slots=True)
 class Report:
-    """A self-test. `left` names what could not be deleted."""
+    """Result of a self-test. `left` lists resources that could not be deleted."""
 
     target: dict[str, str]
     started: str  # ISO 8601, UTC
@@ -88,7 +88,7 @@ class Report:
 
     @property
     def has_passed(self) -> bool:
-        """True if nothing failed, and the run is complete and has deleted its data."""
+        """True if no check failed, and the run was not interrupted and deleted all its data."""
         is_broken = any(result.status == "failed" for result in self.results)
         return not (is_broken or self.is_interrupted or self.left)
 
@@ -97,7 +97,7 @@ class Report:
         return {**dataclasses.asdict(self), "passed": self.has_passed}
 
     def to_markdown(self) -> str:
-        """Return the report as a page."""
+        """Return the report as Markdown."""
         state = "passed" if self.has_passed else "failed"
         if self.is_interrupted:
             state = "interrupted"

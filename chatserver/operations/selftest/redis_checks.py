@@ -1,4 +1,4 @@
-"""Self-test checks of Redis that leave its data alone: streams and durability."""
+"""Self-test checks of Redis that do not change its data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables, objects and Redis keys of one self-test: names of their own, and deletion at the end."""
+"""Tables, objects and Redis keys of one self-test: unique names, and deletion at the end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Names:
 
 
 def isolate(settings: Settings, names: Names) -> Settings:
-    """Return settings with tables and objects of the run's own, in on-demand mode."""
+    """Return settings that use the run's own tables and objects, with on-demand billing."""
     warm = settings.warm.model_copy(
         update={"table_prefix": f"{names.prefix}-", "billing": "on_demand"}
     )
@@ -52,7 +52,7 @@ async def delete_tables(client: DynamoClient, settings: Settings) -> list[str]:
     """Delete the run's tables; return those that still exist, with the reason.
 
     Guarantees:
-        Only tables with the run's prefix are deleted. A table that is being created is awaited.
+        Only tables with the run's prefix are deleted. Waits for tables that are being created.
     """
     outcomes = await asyncio.gather(
         *(_delete_table(client, table.name_in(settings.warm)) for table in TABLES)
@@ -99,7 +99,7 @@ async def delete_objects(store: ObjectStore) -> list[str]:
 
 
 async def claim_redis(hot: HotClient, names: Names) -> bool:
-    """Claim a Redis that has no data for this run; return False if it is in use."""
+    """Claim Redis for this run if it has no data; return False if it is in use."""
     partitions = range(hot.keys.partitions)
     of_connections = {  # keys that any connection creates
         make(number)
@@ -118,12 +118,12 @@ async def claim_redis(hot: HotClient, names: Names) -> bool:
 
 
 async def delete_keys(hot: HotClient, names: Names) -> list[str]:
-    """Delete all keys of the Redis that `claim_redis` claimed; return an error, if any."""
+    """Delete all keys of a claimed Redis; return an error, if any."""
     claim = hot.keys.lease(0, "selftest")
     try:
         async with asyncio.timeout(DELETE_S_MAX):
             if await hot.call("HGET", claim, "owner") != names.prefix.encode():
-                return [f"Redis keys at {hot.name}: another process has taken over"]
+                return [f"Redis keys at {hot.name}: another process has claimed this Redis"]
             for first in hot.keys_by_server().values():
                 for key in await _list_keys(hot, first, KEYS_MAX):
                     if key != claim:

@@ -156,7 +156,7 @@ class ChatChecks:
         rest = [each.seq for each in await sync.list_missed(self._bob, Seq(middle), 1000)]
         require(len(whole) >= EACH, f"the inbox has {len(whole)} events of {EACH} messages")
         require(whole == list(range(1, len(whole) + 1)), f"the seqs of the inbox are {whole}")
-        require(rest == whole[middle:], "a cursor did not continue where it was")
+        require(rest == whole[middle:], "resuming from a cursor returned the wrong events")
         return f"{len(whole)} events, {len(rest)} after the cursor"
 
     async def _refuse(self) -> str:
@@ -177,7 +177,7 @@ class ChatChecks:
 
     def _require_chat(self) -> None:
         if not self._is_ready:
-            raise Skipped("there is no chat: see the first check")
+            raise Skipped("the first check did not create the chat")
 
     async def _find_stored(self) -> int:
         head = await self._container.messages.find_head(self._chat)

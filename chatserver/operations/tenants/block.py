@@ -1,13 +1,13 @@
-"""Blocks: no process of a tenant may use its Redis, tables and objects.
+"""Tenant blocks: no process of a blocked tenant may use its Redis, tables and objects.
 
 Order of a block:
 
-1. Schema item in DynamoDB: processes do not start, and running ones stop within their next check.
-2. Redis: connections are closed, and each new one finds the block, so no call of a gateway, the API
-   or a worker reaches Redis any more. They close all sessions (3504), answer requests with 403 and
-   stop their calls to DynamoDB and S3.
-3. `wait_for_processes`: all processes have removed their items, or missed three heartbeats. Calls
-   that they had sent before have ended after `call_settle_s`.
+1. Schema item in DynamoDB: new processes do not start, and running ones stop at their next check.
+2. Redis: connections are closed, and new connections are refused. So the calls of gateways, API
+   processes and workers fail. They close all sessions (3504), return 403 to requests, and stop
+   calling DynamoDB and S3.
+3. `wait_for_processes`: all processes have removed their items, or missed three heartbeats. Their
+   earlier calls end within `call_settle_s`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.schema.active_version import HEARTBEATS_MISSED_MAX, SCHEMA_CHECK_S
 
 POLL_S: Final = 0.5
-SETTLE_TIMEOUTS: Final = 1.0  # in call timeouts, which include retries
+SETTLE_TIMEOUTS: Final = 1.0  # number of call timeouts, which include retries
 PROCESSES_WAIT_S: Final = SCHEMA_CHECK_S * (HEARTBEATS_MISSED_MAX + 1)
 
 
 def call_settle_s(settings: Settings) -> float:
-    """Return the time after which no call sent before is in progress."""
+    """Return the longest time that a call to DynamoDB or S3 can be in progress."""
     return SETTLE_TIMEOUTS * max(settings.warm.call_timeout_s, settings.cold.call_timeout_s)
 
 
@@ -40,7 +40,7 @@ def format_time(time_s: float) -> str:
 
 
 async def block(work: OpenTenant, why: str) -> str:
-    """Block a tenant; return the reason that callers get. Idempotent."""
+    """Block a tenant; return the reason that clients receive. Idempotent."""
     reason = f"tenant {work.tenant} is blocked: {why}"
     await work.schema.set_blocked(reason)
     failpoint("tenants.block.schema")
@@ -51,9 +51,9 @@ async def block(work: OpenTenant, why: str) -> str:
 
 
 async def unblock(work: OpenTenant) -> None:
-    """End the block. Idempotent.
+    """Unblock a tenant. Idempotent.
 
-    Redis comes last: processes read the schema item when Redis reports the end of the block.
+    Redis is unblocked last, because processes then read the schema item again.
     """
     await work.schema.set_blocked("")
     if work.redis is not None:
@@ -64,7 +64,7 @@ async def wait_for_processes(work: OpenTenant, report: Callable[[str], None]) ->
     """Wait until no process of the blocked tenant uses the stores.
 
     Raises:
-        Conflict: some still do after `PROCESSES_WAIT_S`; the message names them.
+        Conflict: some processes still run after `PROCESSES_WAIT_S`; the message names them.
     """
     deadline = work.clock.monotonic() + PROCESSES_WAIT_S
     while True:

@@ -1,6 +1,6 @@
 """`chatserver tenants`: list, measure, block, export, delete, audit and restore tenants.
 
-Exit codes: 0 done, 1 data of the tenant is left or a store does not respond, 2 invalid option.
+Exit codes: 0 success, 1 data of the tenant is left or a store does not respond, 2 invalid option.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ for command in (list_command, measure_command, export_command, restore_command):
 
 @tenants.command()
 @tenant_argument
-@click.option("--reason", default="by the operator", show_default=True, help="Shown to callers.")
+@click.option("--reason", default="by the operator", show_default=True, help="Shown to clients.")
 @redis_option
 def block(tenant: str, reason: str, has_redis: bool) -> None:
     """Block TENANT: close its sessions, refuse its requests, stop its workers."""
@@ -72,11 +72,13 @@ async def _block(
 @tenants.command()
 @tenant_argument
 @click.option(
-    "--deleted", is_flag=True, help="Also a deleted tenant, whose name is to be used again."
+    "--deleted",
+    is_flag=True,
+    help="Also unblock a deleted tenant, so that its name can be used again.",
 )
 @redis_option
 def unblock(tenant: str, deleted: bool, has_redis: bool) -> None:
-    """End the block of TENANT; running processes continue within seconds."""
+    """Unblock TENANT; running processes continue within seconds."""
     settings = prepare("tenants")
     with shown_errors():
         run(_unblock(settings, tenant, is_deleted=deleted, has_redis=has_redis))
@@ -105,7 +107,7 @@ async def _record(work: OpenTenant, state: Any) -> None:
 
 
 async def _require_tenant(work: OpenTenant) -> None:
-    """Check that a tenant exists, because a mistyped name is not one. Raises NotFound."""
+    """Check that a tenant has data, to detect a mistyped name. Raises NotFound."""
     if work.redis is not None and (await work.redis.get_owner()).tenant is not None:
         return
     if await work.records.find(work.tenant) or await work.schema.is_used():
@@ -113,16 +115,20 @@ async def _require_tenant(work: OpenTenant) -> None:
     async for _ in work.objects.iter_pages():
         return
     raise NotFound(
-        f"tenant {work.tenant}: has no data; see `chatserver tenants list`, or use --force"
+        f"tenant {work.tenant} has no data; see `chatserver tenants list`, or use --force"
     )
 
 
 @tenants.command()
 @tenant_argument
-@click.option("--confirm", help="The tenant's name again; asked for in a terminal.")
-@click.option("--force", is_flag=True, help="Even if the tenant seems to have no data.")
-@click.option("--again", is_flag=True, help="Even if a receipt says that it is deleted.")
-@click.option("--receipt", type=click.Path(dir_okay=False, path_type=Path), help="Also write it.")
+@click.option("--confirm", help="The tenant's name, to confirm; a terminal asks for it.")
+@click.option("--force", is_flag=True, help="Delete even if the tenant seems to have no data.")
+@click.option("--again", is_flag=True, help="Delete again, although the tenant has a receipt.")
+@click.option(
+    "--receipt",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the receipt to this file.",
+)
 @units_option
 @redis_option
 def delete(
@@ -186,7 +192,7 @@ async def _delete(
 @tenants.command()
 @tenant_argument
 def receipt(tenant: str) -> None:
-    """Print the receipt of the deletion of TENANT."""
+    """Print the deletion receipt of TENANT."""
     settings = prepare("tenants")
     with shown_errors():
         click.echo(run(_find_receipt(settings, tenant)))
@@ -196,7 +202,7 @@ async def _find_receipt(settings: Settings, tenant: str) -> str:
     async with open_tenant_of(settings, tenant, has_redis=False) as work:
         record = await work.records.find(tenant)
     if record is None or not record.receipt:
-        raise NotFound(f"tenant {tenant}: has no receipt of a deletion")
+        raise NotFound(f"tenant {tenant} has no deletion receipt")
     return json.dumps(json.loads(record.receipt), indent=2)
 
 
@@ -208,7 +214,9 @@ async def _find_receipt(settings: Settings, tenant: str) -> str:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Also search for the texts in this file, one per line (at most 1,000).",
 )
-@click.option("--contents", is_flag=True, help="Also read all objects of other tenants.")
+@click.option(
+    "--contents", is_flag=True, help="Also search the contents of other tenants' objects."
+)
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object per store.")
 @units_option
 @redis_option
@@ -221,9 +229,9 @@ def audit(
     max_units: int | None,
     has_redis: bool,
 ) -> None:
-    """Show that nothing is left of TENANT, or where. Exit code 1: something is left.
+    """Check that no data of TENANT is left, and list what is. Exit code 1: data is left.
 
-    Scans all tables. With --find and --contents, it also reads what other tenants have.
+    Scans all tables, including the items of other tenants.
     """
     settings = prepare("tenants")
     wanted = [*texts, *(find_file.read_text("utf-8").splitlines() if find_file else ())]

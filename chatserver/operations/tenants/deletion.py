@@ -6,9 +6,10 @@
                                                                               │
                                                    found something ◄──────────┘ delete it again
 
-Each arrow may be a crash: the record in DynamoDB keeps what was done, every step is idempotent, and
-the same command continues. What remains is the record with the receipt, and the block itself (one
-item, one hash per Redis partition), so that a process that starts later writes nothing.
+The command may crash at any point: the record in DynamoDB has the progress, every step is
+idempotent, and the same command continues. After the deletion, the record with the receipt and the
+block (one item, one hash per Redis partition) remain. So a process that starts later writes
+nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from chatserver.operations.tenants.stores import OpenTenant
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.tenant_records import TenantRecord
 
-CHECKS_MAX: Final = 5  # rounds of deleting what late writes left
+CHECKS_MAX: Final = 5  # number of times that data of late writes is deleted
 LEFT_SHOWN_MAX: Final = 10
 
 Report = Callable[[str, int], None]  # store, and the number deleted since the last report
@@ -90,7 +91,7 @@ class Deletion:
         await self._work.records.put(self._record)
 
     async def _delete(self, name: str) -> int:
-        """Delete a store; return how many things were deleted."""
+        """Delete a store; return the number of deleted items, objects or keys."""
         (store,) = [each for each in self._work.list_stores() if each.name == name]
         total = 0
         counts: dict[str, int] = self._progress["deleted"]
@@ -99,7 +100,7 @@ class Deletion:
             counts[name] = counts.get(name, 0) + deleted
             self._report(name, deleted)
         if name == "dynamodb:directory":
-            # The schema item stays, because it keeps processes from starting; the rest of it goes.
+            # Put the schema item again, with the block only: it keeps processes from starting.
             started = format_time(self._progress["started"])
             reason = f"tenant {self._work.tenant} is blocked: its deletion was started at {started}"
             await self._work.items.put_block(reason)
@@ -107,7 +108,7 @@ class Deletion:
         return total
 
     async def _check(self) -> dict[str, int]:
-        """Delete what late writes left, until all stores are empty; return what was checked."""
+        """Delete data of late writes until all stores are empty; return the checked counts."""
         for _ in range(CHECKS_MAX):
             checked: dict[str, int] = {}
             left: list[str] = []

@@ -1,7 +1,7 @@
 """Export of a tenant: all items, objects and Redis keys, with a manifest.
 
-Resumable: `state.json` has the position and the files so far; a repeat after a crash writes at most
-one file again. The export of a tenant that is in use is not of one point in time.
+Resumable: `state.json` has the position and the files so far; after a crash, at most one file is
+written again. The export of a tenant that is in use is not a consistent snapshot.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Report = Callable[[str, int], None]
 
 
 class _State(msgspec.Struct):
-    """Progress: finished sections, the place within the current one, and all files so far."""
+    """Progress: finished sections, the position in the current one, and all files so far."""
 
     tenant: str
     started: str
@@ -144,7 +144,7 @@ class Export:
             self._report(f"dynamodb:{table.name}", page.scanned)
 
     async def _export_redis(self) -> None:
-        """Write all keys. Not resumable within: SCAN positions end with the connection."""
+        """Write all keys. Not resumable, because a SCAN cursor ends with its connection."""
         assert self._work.redis is not None
         self._state.files = [f for f in self._state.files if not f.name.startswith("redis/")]
         self._state.counts[SECTION_REDIS] = 0
@@ -201,7 +201,7 @@ class Export:
 
 
 async def verify_export(target: Target, report: Report) -> list[str]:
-    """Return what differs from the manifest; empty if the export is complete and unchanged.
+    """Return the differences from the manifest; empty if the export is complete and unchanged.
 
     Raises:
         NotFound: the export is not finished.
@@ -233,7 +233,7 @@ async def read_lines(target: Target, file: ExportedFile) -> list[bytes]:
     """Return the lines of a file of the manifest. Raises NotFound, CorruptData."""
     content = await target.read(file.name)
     if hashlib.sha256(content).hexdigest() != file.sha256:
-        raise CorruptData(f"{file.name}: its SHA-256 is not that of the manifest")
+        raise CorruptData(f"{file.name}: its SHA-256 differs from the manifest")
     lines = await asyncio.to_thread(unpack_lines, content, file.name)
     if len(lines) != file.lines:
         raise CorruptData(f"{file.name}: {len(lines)} lines instead of {file.lines}")
@@ -252,5 +252,5 @@ async def _verify_objects(target: Target, lines: list[bytes], name: str) -> list
             problems.append(exc.message)
             continue
         if digest.hexdigest() != each.sha256:
-            problems.append(f"objects/{each.key}: its SHA-256 is not that of the index")
+            problems.append(f"objects/{each.key}: its SHA-256 differs from the index")
     return problems

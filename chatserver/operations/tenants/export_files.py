@@ -4,7 +4,7 @@
 
     manifest.json                        counts, and SHA-256 of each file; written last
     state.json                           progress; exists until the manifest does
-    dynamodb/<table>-<n>.jsonl.zst       items in DynamoDB's JSON, without the tenant
+    dynamodb/<table>-<n>.jsonl.zst       items in DynamoDB JSON, without the tenant prefix
     redis/keys-<n>.jsonl.zst             keys with type, TTL and value
     objects-<n>.jsonl.zst                index: key, SHA-256, bytes, type and metadata of objects
     objects/<key>                        the objects, unchanged
@@ -40,7 +40,7 @@ _S3_URL: Final = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(.*)")
 
 
 class ExportedFile(msgspec.Struct, frozen=True):
-    """A file with lines."""
+    """A file of lines, in the manifest."""
 
     name: str
     sha256: str
@@ -152,7 +152,7 @@ class DirectoryTarget(Target):
 
 
 class BucketTarget(Target):
-    """A prefix of a bucket that the same credentials may use."""
+    """A prefix of a bucket, accessed with the same credentials."""
 
     def __init__(self, bucket: ObjectStore, prefix: str) -> None:
         self._bucket = bucket
@@ -212,7 +212,7 @@ def unpack_lines(content: bytes, name: str) -> list[bytes]:
     """Return the lines of a file. CPU-bound: do not call on an event loop.
 
     Raises:
-        CorruptData: the file is not what `pack_lines` returns.
+        CorruptData: the file is not valid zstd, or too long.
     """
     try:
         raw = zstandard.ZstdDecompressor().decompress(content, max_output_size=FILE_BYTES_MAX)

@@ -1,9 +1,9 @@
-"""List of tenants over all tiers.
+"""List of the tenants in all tiers.
 
-Sources, the cheapest first: records of what operators did, lifecycle rules and prefixes of the
-bucket, the owner of the configured Redis, and items of DynamoDB. Nothing lists the partitions of a
-table, so the last one is a Scan: of `directory`, where every deployment that ever started has
-items, or of all tables, which also finds what remains without them.
+Sources, cheapest first: tenant records, lifecycle rules and prefixes of the bucket, the owner of
+the configured Redis, and items of DynamoDB. DynamoDB cannot list the partitions of a table, so the
+items are read by a Scan. A Scan of `directory` finds every deployment that ever started; a Scan of
+all tables also finds tenants whose `directory` items were deleted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Report = Callable[[str, int], None]  # table, and the items scanned since the la
 
 
 class TenantLine(msgspec.Struct):
-    """A tenant, the tiers in which it was found, and what was last done to it."""
+    """A tenant, its state since `since_ms`, and the tiers in which it was found."""
 
     tenant: str
     state: str = "active"
@@ -45,7 +45,7 @@ class TenantLine(msgspec.Struct):
 
 
 def tenant_of(table: Table, item: dict[str, dict[str, str]]) -> str:
-    """Return the tenant of a stored item; empty: that of the deployment without one."""
+    """Return the tenant of a stored item; empty for the deployment without a tenant."""
     tenant, separator, _ = item[table.key.partition]["S"].partition(SEPARATOR)
     return tenant if separator else ""
 
@@ -70,7 +70,7 @@ async def list_tenants(
     has_redis: bool,
     report: Report,
 ) -> list[TenantLine]:
-    """Return all tenants by name. `tables` are scanned; the sources of the module come with it."""
+    """Return all tenants, sorted by name. `tables` are the tables to scan."""
     lines: dict[str, TenantLine] = {}
 
     def add(tenant: str, where: str) -> TenantLine:

@@ -28,7 +28,7 @@ PAGE_MAX: Final = 10_000
 
 
 @click.command("list")
-@click.option("--after", default="", help="Names after this one: the next page.")
+@click.option("--after", default="", help="Start after this name, for the next page.")
 @click.option(
     "--limit", type=click.IntRange(1, PAGE_MAX), default=1000, show_default=True, help="Page size."
 )
@@ -37,7 +37,7 @@ PAGE_MAX: Final = 10_000
     type=click.Choice(["none", "directory", "all"]),
     default="directory",
     show_default=True,
-    help="DynamoDB tables to scan. `all` also finds what remains of a deleted directory.",
+    help="DynamoDB tables to scan. `all` also finds tenants without items in `directory`.",
 )
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object per tenant.")
 @units_option
@@ -47,7 +47,7 @@ def list_command(
 ) -> None:
     """List all tenants of the tables, the bucket and the configured Redis.
 
-    No index lists the tenants of a table, so this Scans one: half a read unit per 4 KB.
+    This Scans a table, because no index lists its tenants: half a read unit per 4 KB.
     """
     settings = prepare("tenants")
     with shown_errors(), Progress("list") as progress:
@@ -109,7 +109,7 @@ def measure_command(
 ) -> None:
     """Measure items, bytes and cost per month of TENANT, or of all tenants.
 
-    Scans all tables, and lists all objects (of TENANT: only its own).
+    Scans all tables, and lists all objects, or only those of TENANT.
     """
     settings = prepare("tenants")
     with shown_errors(), Progress("measure") as progress:

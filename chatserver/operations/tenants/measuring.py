@@ -1,8 +1,8 @@
 """Items, bytes and cost per month of each tenant, by tier.
 
-DynamoDB: one Scan of all tables measures all tenants. An item counts as DynamoDB counts it for
-storage, with 100 bytes of overhead, and an index entry likewise. S3: a listing. Redis: the memory
-of the whole server, because it has the data of one tenant.
+DynamoDB: one Scan of all tables measures all tenants. Sizes are those that DynamoDB bills: items
+and index entries have 100 bytes of overhead. S3: a listing. Redis: the memory of the whole server,
+because it has the data of one tenant.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ async def measure_tenants(
     has_redis: bool,
     report: Report,
 ) -> list[TenantSize]:
-    """Measure all tenants, or only one. `report` gets what was read since the last call."""
+    """Measure all tenants, or only one. `report` receives the counts since its last call."""
     sizes = _Sizes(only)
     if has_redis:
         async with open_tenant_redis(settings.redis) as redis:
@@ -113,7 +113,7 @@ async def measure_tenants(
                             name = f"{table.name}/{index.name}"
                             sizes.add(tenant, "dynamodb", name, 1, entry)
                 report(f"dynamodb:{table.name}", page.scanned)
-    # A listing of all objects costs a request per 1,000: of one tenant, only its own.
+    # A listing costs a request per 1,000 objects, so for one tenant, only its objects are listed.
     async with open_s3(settings_of(settings, only or "").cold) as bucket:
         async for objects in TenantObjects(bucket).iter_pages():
             for each in objects:

@@ -1,7 +1,7 @@
-"""Restore of a tenant from an export: items and objects. Redis fills itself from DynamoDB.
+"""Restore of a tenant from an export: items and objects. Redis is filled from DynamoDB later.
 
-The tenant is blocked until the end. Resumable: the record in DynamoDB has the
-number of restored files, and every write is a put of the same content.
+The tenant is blocked until the end. Resumable: the record in DynamoDB has the number of restored
+files, and every write is a put of the same content.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from chatserver.warm.tenant_records import TenantRecord
 
 ITEMS_AT_ONCE: Final = 400
 LEFT_MAX: Final = 20
-# Created by `tables apply`.
+# Data that `tables apply` creates.
 _OF_NEW_TENANT: Final = ("s3:rules", f"dynamodb:directory: {SCHEMA_KEY} / ")
 
 Report = Callable[[str, int], None]
@@ -53,7 +53,7 @@ class Restoration:
         """Restore everything, or continue a restore; then unblock the tenant.
 
         Raises:
-            Conflict: the tenant has data, or the export is of another one.
+            Conflict: the tenant has data, or the export is of another tenant.
             CorruptData: a file differs from the manifest.
             Unavailable: a store does not respond; run it again.
         """
@@ -117,7 +117,7 @@ class Restoration:
             self._report("s3", len(objects[at : at + OBJECTS_AT_ONCE]))
 
     def _with_block(self, item: Item) -> Item:
-        """Return an item to put; the schema item keeps the block."""
+        """Return the item to put: the schema item with the block, any other item unchanged."""
         key = {SchemaField.PK: {"S": SCHEMA_KEY}, SchemaField.SK: {"S": SCHEMA_KEY}}
         if any(item.get(name) != value for name, value in key.items()):
             return item
@@ -126,7 +126,7 @@ class Restoration:
     async def _put_object(self, each: ExportedObject) -> None:
         content = b"".join([piece async for piece in self._target.iter_object(each.key)])
         if hashlib.sha256(content).hexdigest() != each.sha256:
-            raise CorruptData(f"objects/{each.key}: its SHA-256 is not that of the index")
+            raise CorruptData(f"objects/{each.key}: its SHA-256 differs from the index")
         await self._work.bucket.call(
             "put_object",
             Key=each.key,
@@ -137,7 +137,7 @@ class Restoration:
 
 
 def _is_kept(item: Item) -> bool:
-    """Return whether to restore an item; those of processes that ran then are not."""
+    """Return whether to restore an item: not a process heartbeat, nor the migration lock."""
     partition = item.get(SchemaField.PK, {}).get("S")
     sort = item.get(SchemaField.SK, {}).get("S", "")
     return not (partition == SCHEMA_KEY and sort.startswith((PROCESS_PREFIX, "lock")))

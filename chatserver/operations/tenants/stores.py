@@ -1,4 +1,4 @@
-"""The stores of one tenant: Redis, the DynamoDB tables, the bucket, and those of features."""
+"""The stores of one tenant: Redis, the DynamoDB tables, the bucket, and stores of features."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from chatserver.warm.tenant_records import TenantRecords
 
 OpenStore = Callable[[Settings, str], AbstractAsyncContextManager[TenantStore]]
 
-TABLE_ITEMS_MAX: Final = 500  # deleted before a progress report
+TABLE_ITEMS_MAX: Final = 500  # deleted per progress report
 
 
 def settings_of(settings: Settings, tenant: str) -> Settings:
@@ -64,7 +64,7 @@ class OpenTenant:
     def list_stores(self) -> list[TenantStore]:
         """Return all stores in the order of deletion.
 
-        Redis comes first: it may still have messages that are nowhere else.
+        Redis is first: it may have messages that no other store has.
         """
         stores: list[TenantStore] = []
         if self.redis is not None:
@@ -122,7 +122,7 @@ async def open_tenant(
 
 
 class RedisStore:
-    """All keys of the tenant's Redis, but for the block."""
+    """All keys of the tenant's Redis, except the block."""
 
     name = "redis"
 
@@ -140,7 +140,7 @@ class RedisStore:
 
 
 class TableStore:
-    """The tenant's items of a table, with their index entries; in `directory` but for the block."""
+    """The tenant's items of a table, with their index entries, except the block in `directory`."""
 
     def __init__(self, items: TenantItems, table: Table) -> None:
         self.name = f"dynamodb:{table.name}"
@@ -148,7 +148,7 @@ class TableStore:
         self._table = table
 
     async def delete(self) -> AsyncIterator[int]:
-        """Scan the table and delete what belongs to the tenant."""
+        """Scan the table, and delete the tenant's items."""
         async for page in self._items.iter_pages(self._table, is_keys_only=True):
             mine = [item for item in page.items if not is_block(self._table, item)]
             if not page.items:
@@ -193,7 +193,7 @@ class ObjectsStore:
 
 
 class RulesStore:
-    """The tenant's CORS and lifecycle rules of the bucket, which have its name."""
+    """The bucket's CORS and lifecycle rules that have the tenant's name."""
 
     name = "s3:rules"
 
@@ -202,7 +202,7 @@ class RulesStore:
         self._settings = settings.cold
 
     async def delete(self) -> AsyncIterator[int]:
-        """Remove the rules; those of other tenants stay."""
+        """Remove the tenant's rules from the bucket."""
         yield await remove_rules_of_tenant(self._bucket, self._settings)
 
     async def find_left(self, limit: int) -> Left:

@@ -1,11 +1,12 @@
 """Audit of a deleted tenant: reads all tiers, and lists every place that still has its data.
 
-The stores are read as in a deletion. In addition, items and objects of all others are searched:
+The tenant's stores are checked as after a deletion. In addition, the items and objects of all other
+tenants are searched for:
 
-- for keys and texts that begin with ``<tenant>/`` or contain ``tenant=<tenant>/``, as those of a
-  tenant do wherever they were written, and
-- for `texts`: these bytes anywhere in items and objects, decompressed. So it also finds a segment
-  or file that would contain the messages of several tenants.
+- keys and texts that begin with ``<tenant>/`` or contain ``tenant=<tenant>/``, as all keys of the
+  tenant do
+- the bytes in `texts`, in items and decompressed objects. This finds a segment or file that
+  contains the messages of several tenants
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class StoreAudit(msgspec.Struct):
 async def audit_tenant(
     work: OpenTenant, *, texts: Sequence[bytes], has_contents: bool, report: Report
 ) -> list[StoreAudit]:
-    """Return the result for each store; it is empty if no `left` has an entry.
+    """Return the result for each store. No data is left if every `left` is empty.
 
     `has_contents`: also read all objects of other tenants.
 
@@ -67,7 +68,7 @@ def parse_texts(texts: Sequence[str]) -> list[bytes]:
     """Return texts to search for.
 
     Raises:
-        BadRequest: too many, or one that is too short to mean anything.
+        BadRequest: there are too many texts, or a text is too short.
     """
     found = [text.encode() for text in texts if text]
     if len(found) > TEXTS_MAX:
@@ -93,7 +94,7 @@ async def _audit_items(work: OpenTenant, texts: Sequence[bytes], report: Report)
                 for item in page.items:
                     partition = item[table.key.partition]["S"]
                     if tenant_of(table, item) == work.tenant or partition == PARTITION:
-                        continue  # audited with its table; the record of the deletion
+                        continue  # audited with the tenant's stores, or a tenant record
                     is_left = any(text.startswith(own) for text in _texts_in(item))
                     if is_left or pattern.search(msgspec.json.encode(item)):
                         result.left.append(f"{table.name}: {partition}")
@@ -154,7 +155,7 @@ def decode_object(content: bytes) -> bytes:
 
 
 def _decode_parquet(content: bytes) -> bytes:
-    """Return the rows as JSON lines; without the library, the file as it is."""
+    """Return the rows as JSON lines; without pyarrow, the file itself."""
     import io
 
     try:

@@ -47,12 +47,12 @@ def redis_option(command: F) -> F:
         "has_redis",
         default=True,
         show_default=True,
-        help="CHAT_REDIS_URL is the tenant's Redis. --no-redis: it no longer exists.",
+        help="Include the tenant's Redis, CHAT_REDIS_URL. --no-redis: it no longer exists.",
     )(command)
 
 
 class Progress:
-    """Prints on standard error how many things of each store were done."""
+    """Prints the number of processed items, objects and keys on standard error."""
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -73,7 +73,7 @@ class Progress:
         self._stack.close()
 
     def __call__(self, store: str, count: int) -> None:
-        """Add to a store; a count of 0 is a message."""
+        """Add `count` to the total of `store`. With a count of 0, `store` is a message."""
         if count:
             self._counts[store] = self._counts.get(store, 0) + count
         counts = ", ".join(f"{name} {done:,}" for name, done in self._counts.items())
@@ -83,7 +83,7 @@ class Progress:
 
 @contextlib.contextmanager
 def shown_errors() -> Iterator[None]:
-    """Turn errors that the operator can fix into messages, and Ctrl-C into a hint."""
+    """Convert errors that the operator can fix, and Ctrl-C, to a `ClickException`."""
     try:
         yield
     except (BadRequest, Conflict, CorruptData, NotFound, TooLarge) as exc:

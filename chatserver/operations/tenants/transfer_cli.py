@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @click.command("export")
 @tenant_argument
-@click.option("--to", "place", required=True, help="A directory, or s3://bucket/prefix.")
-@click.option("--verify", is_flag=True, help="Verify a finished export instead.")
+@click.option("--to", "place", required=True, help="Target: a directory, or s3://bucket/prefix.")
+@click.option("--verify", is_flag=True, help="Verify a finished export; export nothing.")
 @click.option(
     "--allow-unpersisted",
     is_flag=True,
-    help="Even if the newest messages are only in Redis; they may be missing from the items.",
+    help="Export even if the newest messages are only in Redis; the items may lack them.",
 )
 @units_option
 @redis_option
@@ -42,9 +42,9 @@ def export_command(
     max_units: int | None,
     has_redis: bool,
 ) -> None:
-    """Export everything of TENANT. Resumable: run it again after it was interrupted.
+    """Export all data of TENANT. Resumable: run it again after an interruption.
 
-    An export of a tenant that is in use is not of one point in time: `tenants block` it first.
+    For a consistent export, run `tenants block` first.
     """
     settings = prepare("tenants")
     from chatserver.telemetry.failpoints import arm_failpoint
@@ -103,13 +103,16 @@ async def _verify(settings: Settings, place: str, progress: Progress) -> list[st
 
 @click.command("restore")
 @tenant_argument
-@click.option("--from", "place", required=True, help="The export: a directory, or s3://….")
+@click.option(
+    "--from", "place", required=True, help="The export: a directory, or s3://bucket/prefix."
+)
 @units_option
 @redis_option
 def restore_command(tenant: str, place: str, max_units: int | None, has_redis: bool) -> None:
-    """Restore TENANT, which must have no data, from an export. Resumable: run it again.
+    """Restore TENANT from an export. Resumable: run it again after an interruption.
 
-    The tenant is blocked meanwhile. Redis must be empty; it fills itself from DynamoDB.
+    The tenant must have no data, and is blocked during the restore. Redis must be empty; the server
+    fills it from DynamoDB.
     """
     settings = prepare("tenants")
     from chatserver.telemetry.failpoints import arm_failpoint

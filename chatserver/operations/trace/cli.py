@@ -32,7 +32,9 @@ Line = tuple[str, str]
 @click.command()
 @click.argument("mid")
 @click.option(
-    "--chat", default=None, help="Chat of the message; finds messages of any age without a search."
+    "--chat",
+    default=None,
+    help="Chat of the message; finds messages of any age without searching other chats.",
 )
 @click.option(
     "--user", default=None, help="Member of the chat; only this user's chats are searched."
@@ -62,8 +64,8 @@ def trace(
 ) -> None:
     """Show the state of message MID: committed, delivered, persisted, archived.
 
-    The command queries Redis, DynamoDB and S3, and reports each tier that does not respond. It
-    changes nothing.
+    The command queries Redis, DynamoDB and S3, and reports each tier that does not respond.
+    Read-only.
     """
     try:
         parse_mid(mid)
@@ -93,7 +95,7 @@ async def _trace(
     chats_max: int,
     members_max: int,
 ) -> tuple[Trace | None, str, list[str]]:
-    """Return `(trace, reason, problems)`: `reason` says why the trace is None."""
+    """Return `(trace, reason, problems)`; `reason` explains why the trace is None."""
     from chatserver.cold.archive import SegmentObjects
     from chatserver.cold.client import open_s3
     from chatserver.cold.long_bodies import BodyFiles
@@ -246,7 +248,7 @@ def _warm_lines(found: Trace) -> list[Line]:
     if warm.expires_at is not None:
         lines.append(("expires", _seconds(warm.expires_at)))
     if warm.ttl is not None:
-        lines.append(("TTL", f"may remove the item from {_seconds(warm.ttl)} on"))
+        lines.append(("TTL", f"may delete the item after {_seconds(warm.ttl)}"))
     if warm.restored_until is not None:
         lines.append(("restored", f"from the archive, until {_seconds(warm.restored_until)}"))
     return lines

@@ -183,7 +183,7 @@ class HotTrace:
 
 
 def _as_found(mid: Mid, seq: int, ts: int, tail: bytes, source: Source) -> Found | None:
-    """Return the entry as `Found` if it is message `mid`; fast for all other entries."""
+    """Return the entry as `Found` if it is message `mid`, else None. Fast for other entries."""
     if f'"mid":"{mid}"'.encode() not in tail:
         return None
     try:

@@ -55,10 +55,10 @@ class Recipient:
     user: UserId
     joined: int
     is_sender: bool
-    inbox: int | None  # position in their inbox; None: absent, or already trimmed
-    has_received: bool | None  # acknowledged by one of their devices
+    inbox: int | None  # position in the inbox; None: not in the inbox, or trimmed
+    has_received: bool | None  # acknowledged by a device of the member
     has_read: bool | None
-    gateways: int | None  # gateways with an open session of theirs, now
+    gateways: int | None  # gateways with an open session of the member
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -2,9 +2,8 @@
 
 ::
 
-    backlog of every partition ─► logs of chats that were active since ─► all other chats
-       by time, a call each          newest entries back to that time        items and segments
-                                                                             of that time
+    backlog of every partition ─► logs of chats active since then ─► all other chats
+       by time, a call each          newest entries back to then        items and segments
 
 A mid contains its creation time. The message's ts is usually shortly after that, so the trace
 searches a few minutes. If the chat or one of its members is given, the trace searches only that
@@ -36,8 +35,8 @@ from chatserver.telemetry.trace_ids import trace_ids_of
 
 T = TypeVar("T")
 
-EARLIER_S: Final = 60  # maximum by which the gateway's clock may be ahead of the Redis clock
-LATER_S: Final = 300  # maximum by which it may be behind, or by which the commit may be delayed
+EARLIER_S: Final = 60  # the gateway's clock may be this far ahead of the Redis clock
+LATER_S: Final = 300  # it may be this far behind, or the commit this late
 CHATS_AT_ONCE: Final = 16
 
 

@@ -178,8 +178,8 @@ async def test_verify_names_changed_and_missing_files(settings: Settings, tmp_pa
         problems = await verify_export(target, ignore)
 
         assert problems == [
-            f"{name}: its SHA-256 is not that of the manifest",
-            "objects/attachments/c/1: its SHA-256 is not that of the index",
+            f"{name}: its SHA-256 differs from the manifest",
+            "objects/attachments/c/1: its SHA-256 differs from the index",
             "export: objects/attachments/c/2 is missing",
         ]
         await Deletion(work, ignore).run()
