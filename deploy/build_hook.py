@@ -27,7 +27,7 @@ except ImportError:  # a checkout compiles without hatchling
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "chatserver" / "compiled"
 MANIFEST = FOLDER / "manifest.json"  # checked by `chatserver.compiled`
-GROUP = "chatserver"  # names the shared library: chatserver__mypyc
+GROUP = "chatserver"  # prefix of the shared library: chatserver__mypyc
 OPTIMIZATION = "3"
 MYPY_OPTIONS = ["--config-file=", "--follow-imports=silent", "--ignore-missing-imports"]
 
@@ -46,7 +46,7 @@ class CompileHook(BuildHookInterface):  # type: ignore[misc,type-arg]
 
 
 def find_compiler() -> str | None:
-    """Return the C compiler, if there is one with the headers of this Python."""
+    """Return the C compiler; None without a compiler or the headers of this Python."""
     command = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     header = Path(sysconfig.get_path("include"), "Python.h")
     return shutil.which(command.split()[0]) if header.exists() else None
@@ -105,7 +105,7 @@ def compile_checkout() -> bool:
     for old in (*FOLDER.glob("*.so"), MANIFEST):
         old.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as build:
-        # A process of its own: mypyc and setuptools print, and must not end a build.
+        # In a separate process, because mypyc and setuptools print and may exit.
         command = [sys.executable, __file__, "--extensions", build, *modules]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:

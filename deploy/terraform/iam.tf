@@ -1,5 +1,5 @@
-# Roles with the policies of deploy/iam, which are generated of what the code calls (make docs). A
-# gateway has none: it calls no AWS service.
+# Roles with the policies of deploy/iam, which are generated from the calls in the code (make docs).
+# Gateways have no role, because they call no AWS service.
 locals {
   names_in_policies = {
     "arn:aws:dynamodb:*:*:table/chat_" = "arn:${var.partition}:dynamodb:${var.region}:${var.account_id}:table/${var.table_prefix}"
@@ -14,7 +14,7 @@ locals {
       "arn:aws:s3:::chatserver", local.names_in_policies["arn:aws:s3:::chatserver"]
     )
   }
-  # Without a tenant there is nothing to be held to: all items and objects are of this one.
+  # Without a tenant, the roles may access all items and objects, so the conditions are removed.
   policies = {
     for name, text in local.policy_texts : name => var.tenant != "" ? text : jsonencode({
       Version = "2012-10-17"

@@ -1,4 +1,4 @@
-# What the processes have to be told.
+# Settings of the processes.
 locals {
   redis_host = try(
     aws_memorydb_cluster.this[0].cluster_endpoint[0].address,
@@ -24,17 +24,18 @@ locals {
 
 output "settings" {
   value       = local.settings
-  description = "For every process, as environment variables."
+  description = "Environment variables of all processes."
 }
 
 output "redis_url" {
   value       = var.redis == "none" ? null : "rediss://chat:${var.redis_password}@${local.redis_host}:6379/0"
   sensitive   = true
-  description = "CHAT_REDIS_URL, for the Secret beside CHAT_AUTH_SECRET."
+  description = "CHAT_REDIS_URL, for the Secret that also has CHAT_AUTH_SECRET."
 }
 
 output "role_arns" {
-  value = local.role_arns
+  value       = local.role_arns
+  description = "ARNs of the roles, by name."
 }
 
 output "helm_values" {
@@ -43,5 +44,5 @@ output "helm_values" {
     tables          = { enabled = false }
     serviceAccounts = { for name, arn in local.role_arns : name => { annotations = { "eks.amazonaws.com/role-arn" = arn } } }
   })
-  description = "helm upgrade --install … -f <(terraform output -raw helm_values)"
+  description = "Values of the Helm chart: helm upgrade --install … -f <(terraform output -raw helm_values)"
 }

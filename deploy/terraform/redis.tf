@@ -1,5 +1,5 @@
-# The hot tier, in cluster mode and by TLS, with a user that may do what docs/security.md lists and
-# no more. CONFIG is not there on these services, so its right is not asked for.
+# The hot tier, in cluster mode with TLS. Its user has only the rights that docs/security.md lists,
+# without CONFIG, which these services do not offer.
 locals {
   redis_name    = "${replace(trimsuffix(var.table_prefix, "_"), "/[^A-Za-z0-9-]/", "-")}-redis"
   redis_version = { memorydb = "7.3", elasticache = "8.0", none = "" }[var.redis]
@@ -19,7 +19,7 @@ locals {
 resource "aws_security_group" "redis" {
   count       = local.has_redis
   name        = local.redis_name
-  description = "Redis of chatserver: from its processes, and to nowhere"
+  description = "Redis of chatserver: inbound from its processes, no outbound"
   vpc_id      = var.vpc_id
 }
 
@@ -123,7 +123,7 @@ resource "aws_elasticache_user_group" "this" {
 resource "aws_elasticache_replication_group" "this" {
   count                      = local.has_elasticache
   replication_group_id       = local.redis_name
-  description                = "The hot tier of chatserver"
+  description                = "Hot tier of chatserver"
   engine                     = "valkey"
   engine_version             = local.redis_version
   node_type                  = local.redis_node

@@ -1,5 +1,5 @@
-# The tables, as chatserver/warm/schema/tables.py has them: tables.json is generated of it (make docs). What a
-# table or index does not have is empty there.
+# The tables of chatserver/warm/schema/tables.py, from which tables.json is generated (make docs). A
+# field is empty if a table or index does not have it.
 locals {
   document  = jsondecode(file("${path.module}/tables.json"))
   tables    = { for table in local.document.tables : table.name => table }
@@ -31,12 +31,12 @@ resource "aws_dynamodb_table" "this" {
   }
 
   lifecycle {
-    # Tables that are there change by `chatserver migrate` alone, in steps (docs/evolution.md), and
-    # capacity by autoscaling.
+    # Only `chatserver migrate` changes existing tables (docs/evolution.md), and only autoscaling their
+    # capacity.
     ignore_changes = [attribute, global_secondary_index, ttl, read_capacity, write_capacity]
   }
 
-  # Last, as the parser of our tests loses a dynamic block that another block follows.
+  # This block is last, because the parser of our tests ignores a dynamic block before another block.
   dynamic "attribute" {
     for_each = each.value.attributes
     content {
@@ -67,8 +67,8 @@ resource "aws_dynamodb_table" "this" {
   }
 }
 
-# What `chatserver tables apply` records: nothing is to be migrated. A tenant has a record of its own,
-# which `chatserver migrate up` writes.
+# The record that `chatserver tables apply` writes: no migrations are pending. `chatserver migrate up`
+# writes the record of a tenant.
 resource "aws_dynamodb_table_item" "schema" {
   count = var.tenant == "" ? 1 : 0
 

@@ -1,55 +1,57 @@
 variable "account_id" {
   type        = string
-  description = "The account; in another one nothing is done."
+  description = "AWS account id. Terraform refuses to change any other account."
   validation {
     condition     = can(regex("^[0-9]{12}$", var.account_id))
-    error_message = "Twelve digits."
+    error_message = "Must be twelve digits."
   }
 }
 
 variable "region" {
-  type = string
+  type        = string
+  description = "AWS region."
 }
 
 variable "partition" {
   type        = string
   default     = "aws"
-  description = "aws, aws-cn or aws-us-gov."
+  description = "AWS partition: aws, aws-cn or aws-us-gov."
 }
 
 variable "tags" {
-  type    = map(string)
-  default = {}
+  type        = map(string)
+  default     = {}
+  description = "Tags of all resources."
 }
 
 variable "table_prefix" {
   type        = string
   default     = "chat_"
-  description = "CHAT_WARM_TABLE_PREFIX; names of roles, policies and Redis begin with it, too."
+  description = "CHAT_WARM_TABLE_PREFIX. Also the prefix of the names of roles, policies and Redis."
 }
 
 variable "tenant" {
   type        = string
   default     = ""
-  description = "CHAT_WARM_TENANT: set, the roles are held to its partitions and objects (docs/tenants.md)."
+  description = "CHAT_WARM_TENANT. If set, the roles can access only the tenant's partitions and objects (docs/tenants.md)."
 }
 
 variable "deletion_protection" {
   type        = bool
   default     = true
-  description = "Tables cannot be deleted. The bucket never can while something is in it."
+  description = "Protect the tables from deletion. A bucket that is not empty can never be deleted."
 }
 
 variable "kms_key_arn" {
   type        = string
   default     = null
-  description = "A key of yours for tables and bucket; null: those of AWS."
+  description = "KMS key for the tables and the bucket; null: keys owned by AWS."
 }
 
 variable "encryption_key_arn" {
   type        = string
   default     = null
-  description = "KMS key of client-side encryption (CHAT_ENCRYPTION_KMS_KEY_ID); null: none."
+  description = "KMS key for client-side encryption (CHAT_ENCRYPTION_KMS_KEY_ID); null: none."
 }
 
 # DynamoDB
@@ -57,10 +59,10 @@ variable "encryption_key_arn" {
 variable "billing" {
   type        = string
   default     = "on_demand"
-  description = "on_demand, or provisioned with autoscaling: cheaper where the load is even."
+  description = "on_demand, or provisioned with autoscaling, which costs less for a steady load."
   validation {
     condition     = contains(["on_demand", "provisioned"], var.billing)
-    error_message = "on_demand or provisioned."
+    error_message = "Must be on_demand or provisioned."
   }
 }
 
@@ -73,13 +75,13 @@ variable "capacity" {
     target_percent = optional(number, 60)
   })
   default     = {}
-  description = "Units of each table and each index, when provisioned."
+  description = "Capacity units of each table and index with provisioned billing."
 }
 
 variable "recovery_days" {
   type        = number
   default     = 35
-  description = "How far back a table can be restored; erased data is in these backups for so long."
+  description = "Days for which a table can be restored to a point in time. The backups keep erased data for the same time."
 }
 
 # S3
@@ -87,52 +89,52 @@ variable "recovery_days" {
 variable "bucket" {
   type        = string
   default     = null
-  description = "Its name; null: chatserver-<account>-<region>."
+  description = "Name of the bucket; null: chatserver-<account>-<region>."
 }
 
 variable "origins" {
   type        = list(string)
   default     = []
-  description = "CHAT_COLD_ORIGINS: pages that may upload, https://chat.example.com."
+  description = "CHAT_COLD_ORIGINS: web origins that may upload, such as https://chat.example.com."
 }
 
 variable "archive_removal" {
   type        = string
   default     = "worker"
-  description = "CHAT_ARCHIVE_REMOVAL: worker, or ttl, which needs the Stream of the table messages."
+  description = "CHAT_ARCHIVE_REMOVAL: worker, or ttl, which enables the Stream of the table messages."
   validation {
     condition     = contains(["worker", "ttl"], var.archive_removal)
-    error_message = "worker or ttl."
+    error_message = "Must be worker or ttl."
   }
 }
 
-# Segments are read while somebody scrolls, so they may only go where an object answers within
-# milliseconds. GLACIER (Flexible Retrieval) and DEEP_ARCHIVE refuse GetObject until it is restored,
-# hours later: to the server such a range of a history is broken.
+# Segments are read while users scroll, so the storage class must return objects within milliseconds.
+# GLACIER (Flexible Retrieval) and DEEP_ARCHIVE refuse GetObject until an object is restored, which
+# takes hours: the server could not read that part of the history.
 variable "archive_storage_class" {
   type        = string
   default     = "GLACIER_IR"
-  description = "Of archived messages after archive_storage_days: GLACIER_IR is cheapest for what is seldom read; INTELLIGENT_TIERING where nobody knows."
+  description = "Storage class of archived messages after archive_storage_days: GLACIER_IR costs least if they are rarely read; INTELLIGENT_TIERING suits an unknown pattern."
   validation {
     condition     = contains(["STANDARD", "STANDARD_IA", "GLACIER_IR", "INTELLIGENT_TIERING"], var.archive_storage_class)
-    error_message = "STANDARD, STANDARD_IA, GLACIER_IR or INTELLIGENT_TIERING: the others cannot be read at once."
+    error_message = "Must be STANDARD, STANDARD_IA, GLACIER_IR or INTELLIGENT_TIERING; other classes cannot be read immediately."
   }
 }
 
 variable "archive_storage_days" {
   type        = number
   default     = 90
-  description = "Young segments are still filled up, and GLACIER_IR asks for 90 days of whatever it gets."
+  description = "Age at which segments change their storage class. Recent segments may still be rewritten, and GLACIER_IR bills at least 90 days."
   validation {
     condition     = var.archive_storage_days >= 30
-    error_message = "At least 30 days."
+    error_message = "Must be at least 30 days."
   }
 }
 
 variable "old_versions_days" {
   type        = number
   default     = 30
-  description = "What was overwritten or deleted in the bucket can be brought back for so long; and what users erased is there for so long."
+  description = "Days for which overwritten and deleted objects can be restored, including data that users erased."
 }
 
 # Redis
@@ -140,63 +142,64 @@ variable "old_versions_days" {
 variable "redis" {
   type        = string
   default     = "memorydb"
-  description = "memorydb loses nothing that was acked; elasticache is cheaper and may, in a failover; none: it is elsewhere."
+  description = "memorydb keeps all acked messages; elasticache costs less and may lose some in a failover; none: Redis is not created."
   validation {
     condition     = contains(["memorydb", "elasticache", "none"], var.redis)
-    error_message = "memorydb, elasticache or none."
+    error_message = "Must be memorydb, elasticache or none."
   }
 }
 
 variable "redis_node_type" {
   type        = string
   default     = null
-  description = "Null: db.r7g.large of MemoryDB, cache.r7g.large of ElastiCache."
+  description = "Node type of Redis; null: db.r7g.large for MemoryDB, cache.r7g.large for ElastiCache."
 }
 
 variable "redis_shards" {
-  type    = number
-  default = 1
+  type        = number
+  default     = 1
+  description = "Number of Redis shards."
 }
 
 variable "redis_replicas" {
   type        = number
   default     = 1
-  description = "Of each shard, in other zones."
+  description = "Replicas of each shard, in other availability zones."
 }
 
 variable "redis_partitions" {
   type        = number
   default     = 64
-  description = "CHAT_REDIS_PARTITIONS: for ever; so many workers can persist at once."
+  description = "CHAT_REDIS_PARTITIONS. Cannot be changed later; the maximum number of active persist workers."
 }
 
 variable "redis_password" {
   type        = string
   default     = null
   sensitive   = true
-  description = "Of the user chat, at least 16 characters without any that a URL would encode; it is in the state."
+  description = "Password of the Redis user chat. Stored in the Terraform state."
   validation {
     condition     = var.redis_password == null || can(regex("^[A-Za-z0-9_-]{16,128}$", var.redis_password))
-    error_message = "16 to 128 letters, digits, _ and -; try: openssl rand -hex 32."
+    error_message = "Must be 16 to 128 letters, digits, _ and -; try: openssl rand -hex 32."
   }
 }
 
 variable "vpc_id" {
   type        = string
   default     = null
-  description = "Where Redis is."
+  description = "VPC of Redis."
 }
 
 variable "subnet_ids" {
   type        = list(string)
   default     = []
-  description = "Private ones, in two zones at least."
+  description = "Private subnets of Redis, in at least two availability zones."
 }
 
 variable "client_security_group_ids" {
   type        = list(string)
   default     = []
-  description = "Of the nodes or pods that may connect to Redis."
+  description = "Security groups of the nodes or pods that may connect to Redis."
 }
 
 # IAM
@@ -204,28 +207,29 @@ variable "client_security_group_ids" {
 variable "oidc_provider_arn" {
   type        = string
   default     = null
-  description = "Of the EKS cluster: service accounts take the roles. Null: trusted_services do."
+  description = "OIDC provider of the EKS cluster, whose service accounts may assume the roles; null: trusted_services may assume them."
 }
 
 variable "namespace" {
   type        = string
   default     = "chat"
-  description = "Of Kubernetes, where the chart is."
+  description = "Kubernetes namespace of the chart."
 }
 
 variable "release" {
   type        = string
   default     = "chat"
-  description = "What the chart's release is called."
+  description = "Release name of the chart."
 }
 
 variable "trusted_services" {
-  type    = list(string)
-  default = ["ecs-tasks.amazonaws.com"]
+  type        = list(string)
+  default     = ["ecs-tasks.amazonaws.com"]
+  description = "AWS services that may assume the roles, without oidc_provider_arn."
 }
 
 variable "bedrock_models" {
   type        = list(string)
   default     = []
-  description = "ARNs of models and inference profiles that workers may ask."
+  description = "ARNs of the Bedrock models and inference profiles that workers may invoke."
 }

@@ -1,9 +1,9 @@
-# The stores of chatserver in AWS: tables, bucket, Redis, and the roles that may use them.
+# The stores of chatserver in AWS: tables, bucket, Redis, and the roles that access them.
 #
 #   terraform init && terraform apply -var account_id=123456789012 -var region=eu-central-1 …
 #
-# Where the state is kept is yours to say, in a backend.tf beside this file. docs/deploy.md goes
-# through it. The networks, the cluster and DNS are not here: they are yours already.
+# Configure where the state is stored in a backend.tf next to this file. Networks, the cluster and DNS
+# are not included. docs/deploy.md describes all steps.
 terraform {
   required_version = ">= 1.5"
   required_providers {

@@ -1,4 +1,4 @@
-# `terraform test`: plans against a provider that only pretends, so nothing is asked of AWS.
+# For `terraform test`: plans with a mock provider, without calls to AWS.
 mock_provider "aws" {}
 
 variables {

@@ -36,10 +36,10 @@ SCRAPE_LABELS = {"instance"}
 _SECTIONS = (
     "What it means",
     "What users see",
-    "Look",
-    "Do",
-    "Do not",
-    "It is over when",
+    "Diagnosis",
+    "What to do",
+    "What not to do",
+    "Resolved when",
 )
 
 

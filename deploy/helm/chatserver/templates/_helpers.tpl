@@ -20,7 +20,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end }}
 
-{{/* Which worker Deployments there are: name → what it has of its own, as YAML. */}}
+{{/* The worker Deployments, as YAML: name → values. */}}
 {{- define "chatserver.workers" -}}
 {{- with .Values.workersTogether }}
 {{- if .enabled }}
@@ -31,7 +31,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end }}
 
-{{/* Settings that the chart itself decides; all others are .Values.settings and the Secret. */}}
+{{/* Settings that the chart sets, in addition to .Values.settings and the Secret. */}}
 {{- define "chatserver.ownSettings" -}}
 CHAT_GATEWAY_HOST: 0.0.0.0
 CHAT_GATEWAY_PORT: {{ .Values.ports.gateway | quote }}
@@ -58,12 +58,12 @@ capabilities: { drop: [ALL] }
 {{- end }}
 
 {{/*
-The pod of a process. Takes root, component, args, ports (name → number), readyPort, serviceAccount,
-resources, tmpSize, preStopS, stopS (what the process itself takes to stop, at most). APIs and
-workers that index messages have the volume of the search index.
+The pod of a process. Arguments: root, component, args, ports (name → number), readyPort,
+serviceAccount, resources, tmpSize, preStopS, stopS (the maximum time that the process takes to
+stop). APIs and workers that index messages mount the volume of the search index.
 
-enableServiceLinks is off because Kubernetes would otherwise tell each pod of every Service in
-variables: of one called chat-gateway CHAT_GATEWAY_PORT=tcp://…, which is a setting of ours.
+enableServiceLinks is off, because Kubernetes would otherwise set variables for every Service. For a
+Service chat-gateway, it would set CHAT_GATEWAY_PORT=tcp://…, which is a setting of chatserver.
 */}}
 {{- define "chatserver.pod" -}}
 {{- $root := .root -}}
@@ -73,7 +73,7 @@ metadata:
     {{- include "chatserver.labels" $root | nindent 4 }}
     app.kubernetes.io/component: {{ .component }}
   annotations:
-    # Another setting is another pod.
+    # A changed setting replaces the pods.
     checksum/settings: {{ $root.Values.settings | toJson | sha256sum }}
     {{- with $root.Values.podAnnotations }}
     {{- toYaml . | nindent 4 }}
@@ -100,7 +100,7 @@ spec:
         - configMapRef: { name: {{ include "chatserver.name" $root }} }
         - secretRef: { name: {{ $root.Values.existingSecret }} }
       env:
-        # Of the pod, never an address that clients reach.
+        # The pod's address, which clients cannot reach.
         - name: CHAT_TELEMETRY_METRICS_HOST
           valueFrom: { fieldRef: { fieldPath: status.podIP } }
       ports:
