@@ -386,7 +386,7 @@ test("roles that the chat list does not have are loaded once, and after each fai
   client.http = { call } as never;
   const listed = { chat: "g-l", kind: "group", members: ["bob", "cy"] };
   client.answer = async () => ({ type: "page", chats: [listed] });
-  await client.ask({ type: "chats" });
+  await client.request({ type: "chats" });
   const Members = (): ReactElement => (
     <p>{hooks.useMembers("g-l").map(({ user, role }) => `${user} ${role}`).join()}</p>
   );
@@ -402,7 +402,7 @@ test("roles that the chat list does not have are loaded once, and after each fai
   }
 
   assert.equal(calls.length, 3);
-  await tree.run(() => client.ask({ type: "chats" }));
+  await tree.run(() => client.request({ type: "chats" }));
   assert.equal(tree.text(), "cy owner,bob membercy owner,bob member");
   await tree.unmount();
 });

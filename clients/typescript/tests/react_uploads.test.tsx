@@ -93,13 +93,13 @@ test("files are uploaded, and taken for a message once", async () => {
   const { uploads, unmount } = await open();
   await act(async () => uploads().add([file("a.txt"), file("b.txt")]));
   assert.equal(uploads().isUploading, true);
-  assert.deepEqual(uploads().take(), []);
+  assert.deepEqual(uploads().popAttachments(), []);
   await until(() => !uploads().isUploading);
 
   for (const { share, error } of uploads().uploads) assert.deepEqual([share, error], [1, null]);
   let taken: string[] = [];
   await act(async () => {
-    taken = uploads().take().map(({ id }) => id);
+    taken = uploads().popAttachments().map(({ id }) => id);
   });
   assert.deepEqual(taken.sort(), ["a.txt", "b.txt"]);
   assert.deepEqual(uploads().uploads, []);

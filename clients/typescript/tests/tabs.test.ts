@@ -42,10 +42,10 @@ function engineOf(listener: Listener): Engine {
     messages: (chat: string) => view.messages(chat),
     pending: (chat: string) => view.pending(chat),
     draft: () => "",
-    takeInfo: (info: Parameters<Engine["takeInfo"]>[0]) => {
+    applyInfo: (info: Parameters<Engine["applyInfo"]>[0]) => {
       state.takeInfo(info);
       state.touched.add(info.chat);
-      listener.onChange(view.takeTouched());
+      listener.onChange(view.popTouched());
     },
   } as Partial<Engine> as Engine;
 }
@@ -81,7 +81,7 @@ test("a follower's chat info reaches the leader and all tabs", { timeout: 10_000
     assert.equal(follower.backend.describe(CHAT)?.isComplete, false);
 
     const info = { chat: CHAT, kind: "group", name: "Sea", members: ["alice", "bob"], count: 2 };
-    follower.backend.takeInfo({ ...info, roles: { bob: "owner" }, slow_s: 5 } as never);
+    follower.backend.applyInfo({ ...info, roles: { bob: "owner" }, slow_s: 5 } as never);
 
     for (const tab of tabs) {
       await tab.until(() => tab.backend.describe(CHAT)?.isComplete === true);

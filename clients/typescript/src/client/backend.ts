@@ -56,7 +56,7 @@ export interface Backend extends View {
    */
   submit(operation: Operation): Promise<Acked | null>;
   /** Send a request and return its answer, which is also applied to the chats. */
-  ask(fields: Fields, deadlineS: number): Promise<Fields>;
+  request(fields: Fields, deadlineS: number): Promise<Fields>;
   /** Send a frame that has no answer. */
   notify(fields: Fields): void;
   /** Start or stop presence subscriptions. */
@@ -64,7 +64,7 @@ export interface Backend extends View {
   /** Forget the messages of a chat up to seq `upto`. */
   clear(chat: string, upto: number): void;
   /** Apply the description of a chat. */
-  takeInfo(info: ChatInfo): void;
+  applyInfo(info: ChatInfo): void;
   /** Keep an unsent text. */
   setDraft(chat: string, text: string): void;
 }
@@ -80,6 +80,6 @@ export interface Listener {
 }
 
 /** An event without a position in the inbox. */
-export function unplaced(event: ChatEvent): QueuedEvent {
+export function withoutCursor(event: ChatEvent): QueuedEvent {
   return { event, before: null };
 }

@@ -11,10 +11,10 @@ import type {
 import type { PinnedMessage } from "../generated/http.js";
 import type { HttpClient } from "../http/http_client.js";
 import { uploadFile, type UploadOptions } from "../http/files.js";
-import { asOf, type Fields } from "../state/model.js";
+import { tombstoneIfExpired, type Fields } from "../state/model.js";
 import type { Backend, ChatDescription, PendingOperation, View } from "./backend.js";
 import type { DraftSync } from "./draft_sync.js";
-import { ANSWER_S } from "../state/state.js";
+import { REQUEST_TIMEOUT_S } from "../state/state.js";
 import type { Sending } from "./sending.js";
 
 const LOAD_TRIES = 3;
@@ -225,7 +225,7 @@ export class Chat {
   /** The newest message, if known. */
   get lastMessage(): Message | null {
     const last = this.#known?.last ?? null;
-    return last === null ? null : asOf(last, Date.now() / 1000);
+    return last === null ? null : tombstoneIfExpired(last, Date.now() / 1000);
   }
 
   /** The user's operations that are not stored on the server yet, in order. */
@@ -240,7 +240,7 @@ export class Chat {
 
   set draft(text: string) {
     this.#owner.backend.setDraft(this.id, text);
-    this.#owner.drafts?.changed(this.id);
+    this.#owner.drafts?.onChanged(this.id);
   }
 
   // messages
@@ -283,12 +283,12 @@ export class Chat {
 
   /** Mark everything up to `seq` as read; by default everything. The marker never moves back. */
   async markRead(seq = this.top): Promise<void> {
-    if (seq > 0) await this.#ask({ type: "mark", read: seq });
+    if (seq > 0) await this.#request({ type: "mark", read: seq });
   }
 
   /** Mark everything up to `seq` as received. */
   async markReceived(seq = this.top): Promise<void> {
-    if (seq > 0) await this.#ask({ type: "mark", received: seq });
+    if (seq > 0) await this.#request({ type: "mark", received: seq });
   }
 
   /** Send a typing indicator to the other members. */
@@ -311,7 +311,7 @@ export class Chat {
         return { messages: found.slice(-limit), tier: "cache", hasMore: (found[0]?.seq ?? 1) > 1 };
       }
     }
-    const answer = await this.#ask({ type: "history", ...place, limit });
+    const answer = await this.#request({ type: "history", ...place, limit });
     const page = answer as unknown as HistoryPage;
     return { messages: page.messages, tier: page.tier, hasMore: page.more ?? false };
   }
@@ -339,7 +339,7 @@ export class Chat {
       const info = (await this.#owner.http.call("get_chat", { chat: this.id })) as ChatInfo;
       // An entry that has arrived meanwhile may be newer than the answer.
       const isCurrent = this.top === top;
-      if (isCurrent) this.#owner.backend.takeInfo(info);
+      if (isCurrent) this.#owner.backend.applyInfo(info);
       if (isCurrent || tries === LOAD_TRIES) return info;
     }
   }
@@ -396,7 +396,7 @@ export class Chat {
 
   /** Report a message to the admins of the group and of the server. */
   async report(seq: number, reason = ""): Promise<void> {
-    await this.#ask({ type: "report", seq, reason });
+    await this.#request({ type: "report", seq, reason });
   }
 
   /** Pin a message for all members. */
@@ -418,20 +418,20 @@ export class Chat {
 
   /** Stop an AI companion's response; the text so far becomes the message. */
   async stopResponse(): Promise<void> {
-    await this.#ask({ type: "stop" });
+    await this.#request({ type: "stop" });
   }
 
   /** Load the text of an AI companion's response so far; it arrives as `answerGrew`. */
   async joinResponse(): Promise<void> {
-    await this.#ask({ type: "join_turn" });
+    await this.#request({ type: "join_turn" });
   }
 
-  #ask(fields: Fields): Promise<Fields> {
-    return this.#owner.backend.ask({ ...fields, chat: this.id }, ANSWER_S);
+  #request(fields: Fields): Promise<Fields> {
+    return this.#owner.backend.request({ ...fields, chat: this.id }, REQUEST_TIMEOUT_S);
   }
 
   async #change(fields: Fields): Promise<ChatInfo> {
-    const answer = await this.#ask({ ...fields, ref: newRef() });
+    const answer = await this.#request({ ...fields, ref: newRef() });
     return answer["chat"] as ChatInfo;
   }
 }

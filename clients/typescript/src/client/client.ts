@@ -8,7 +8,7 @@ import { registerPush, unregisterPush, type NativePushToken } from "../http/push
 import { ChatError } from "../state/errors.js";
 import type { Acked, ChatEvent } from "../state/events.js";
 import { DEFAULT_BOUNDS, type Fields } from "../state/model.js";
-import { ANSWER_S, type QueuedEvent } from "../state/state.js";
+import { REQUEST_TIMEOUT_S, type QueuedEvent } from "../state/state.js";
 import { canShareTabs, SharedBackend } from "../tabs/shared_backend.js";
 import type { Backend, Listener, Operation } from "./backend.js";
 import { Chat, newRef, type ChatOwner } from "./chat.js";
@@ -21,7 +21,7 @@ import { Sending } from "./sending.js";
 
 const CONNECT_MS = 10_000;
 
-interface Promised {
+interface PendingAck {
   operation: Operation;
   resolve: (acked: Acked) => void;
   reject: (error: Error) => void;
@@ -55,7 +55,7 @@ export class ChatClient {
   readonly #options: ClientOptions;
   readonly #queue: EventQueue;
   readonly #chats = new Map<string, Chat>();
-  readonly #promised = new Map<string, Promised>(); // ref → who waits for its ack
+  readonly #pendingAcks = new Map<string, PendingAck>(); // ref → who waits for its ack
   readonly #listeners = new Set<(event: ChatEvent) => void>();
   readonly #changeListeners = new Set<(chats: ReadonlySet<string>) => void>();
   readonly #owner: ChatOwner;
@@ -66,7 +66,7 @@ export class ChatClient {
   #shared: SharedBackend | null = null;
   #failure: Error | null = null;
   #hasReader = false;
-  #news: () => void = () => {};
+  #wakeReader: () => void = () => {};
 
   constructor(options: ClientOptions) {
     this.#options = options;
@@ -219,16 +219,16 @@ export class ChatClient {
   async *events(): AsyncGenerator<ChatEvent, void, void> {
     this.#hasReader = true;
     for (;;) {
-      for (let event = this.#queue.take(); event !== undefined; event = this.#queue.take()) {
+      for (let event = this.#queue.pop(); event !== undefined; event = this.#queue.pop()) {
         yield event;
-        this.#engine?.consumed();
+        this.#engine?.onConsumed();
       }
       if (this.#failure !== null) {
         if (this.#failure.message === "the client is closed") return;
         throw this.#failure;
       }
       await new Promise<void>((resolve) => {
-        this.#news = resolve;
+        this.#wakeReader = resolve;
       });
     }
   }
@@ -241,10 +241,10 @@ export class ChatClient {
   on(listener: (event: ChatEvent) => void): () => void {
     this.#listeners.add(listener);
     if (!this.#hasReader) {
-      for (let event = this.#queue.take(); event !== undefined; event = this.#queue.take()) {
+      for (let event = this.#queue.pop(); event !== undefined; event = this.#queue.pop()) {
         listener(event);
       }
-      this.#engine?.consumed();
+      this.#engine?.onConsumed();
     }
     return () => this.#listeners.delete(listener);
   }
@@ -258,32 +258,32 @@ export class ChatClient {
   #onEvents(events: QueuedEvent[]): void {
     const isQueued = this.#hasReader || this.#listeners.size === 0;
     for (const queued of events) {
-      this.#settle(queued.event);
+      this.#resolveAck(queued.event);
       this.preferences.apply(queued.event);
       if (queued.event.type === "connected") void this.#loadPreferences();
       if (isQueued) this.#queue.put(queued);
       if (this.#shared !== null) this.#queue.dropOldest();
       for (const listener of this.#listeners) listener(queued.event);
     }
-    this.#news();
+    this.#wakeReader();
   }
 
   async #loadPreferences(): Promise<void> {
     try {
-      if (this.#drafts === null) await this.preferences.connected();
+      if (this.#drafts === null) await this.preferences.onConnected();
       else await this.preferences.load();
     } catch {
       return; // loaded after the next connection
     }
-    this.#drafts?.connected(this.#backend?.listChats() ?? []);
+    this.#drafts?.onConnected(this.#backend?.listChats() ?? []);
   }
 
-  #settle(event: ChatEvent): void {
+  #resolveAck(event: ChatEvent): void {
     if (event.type !== "acked" && event.type !== "refused") return;
-    const promised = this.#promised.get(event.ref);
-    this.#promised.delete(event.ref);
-    if (event.type === "acked") promised?.resolve(event);
-    else promised?.reject(event.error);
+    const pending = this.#pendingAcks.get(event.ref);
+    this.#pendingAcks.delete(event.ref);
+    if (event.type === "acked") pending?.resolve(event);
+    else pending?.reject(event.error);
   }
 
   /** Forget the messages that the user has cleared, on this device or another. */
@@ -304,9 +304,9 @@ export class ChatClient {
 
   #onEnd(error: Error): void {
     this.#failure ??= error;
-    for (const { reject } of this.#promised.values()) reject(this.#failure);
-    this.#promised.clear();
-    this.#news();
+    for (const { reject } of this.#pendingAcks.values()) reject(this.#failure);
+    this.#pendingAcks.clear();
+    this.#wakeReader();
     this.#onChange(new Set());
   }
 
@@ -314,9 +314,9 @@ export class ChatClient {
 
   #perform(chat: string, fields: Fields, ref = newRef()): Sending {
     const operation = { ref, chat, fields: { ...fields, chat, ref } };
-    const known = this.#promised.get(ref);
+    const known = this.#pendingAcks.get(ref);
     const acked = new Promise<Acked>((resolve, reject) => {
-      this.#promised.set(ref, {
+      this.#pendingAcks.set(ref, {
         operation,
         resolve: (event) => {
           known?.resolve(event);
@@ -336,60 +336,60 @@ export class ChatClient {
     const { ref, chat } = operation;
     try {
       const acked = await this.#open().submit(operation);
-      if (acked !== null) this.#settle(acked);
+      if (acked !== null) this.#resolveAck(acked);
     } catch (error) {
       if (error instanceof ChatError && this.#failure === null) {
         this.#onEvents([{ event: { type: "refused", ref, chat, error }, before: null }]);
       } else {
-        this.#promised.get(ref)?.reject(error as Error);
-        this.#promised.delete(ref);
+        this.#pendingAcks.get(ref)?.reject(error as Error);
+        this.#pendingAcks.delete(ref);
       }
     }
   }
 
   /** After another tab has ended: what it did not confirm is offered again, under the same refs. */
   #submitAgain(): void {
-    for (const { operation } of [...this.#promised.values()]) void this.#submit(operation);
+    for (const { operation } of [...this.#pendingAcks.values()]) void this.#submit(operation);
   }
 
   // chats and users
 
   /** Load a page of the user's chats, most recent activity first. */
   async loadChats(options: { after?: string; limit?: number } = {}): Promise<ChatListPage> {
-    const answer = await this.#ask({ type: "chats", limit: 50, ...options });
-    const page = answer as unknown as ChatsPage;
+    const response = await this.#request({ type: "chats", limit: 50, ...options });
+    const page = response as unknown as ChatsPage;
     return { chats: page.chats.map(({ chat }) => this.chat(chat)), next: page.next ?? null };
   }
 
   /** Return the direct chat with another user. */
   openDirect(user: string): Promise<Chat> {
-    return this.#askChat({ type: "open_direct", user });
+    return this.#requestChat({ type: "open_direct", user });
   }
 
   /** Create a group. */
   createGroup(members: string[], name?: string): Promise<Chat> {
     const named = name === undefined ? {} : { name };
-    return this.#askChat({ type: "create_chat", members, ref: newRef(), ...named });
+    return this.#requestChat({ type: "create_chat", members, ref: newRef(), ...named });
   }
 
   /** Join a group that the user was invited to. */
   acceptInvitation(chat: string): Promise<Chat> {
-    return this.#askChat({ type: "accept_invitation", chat, ref: newRef() });
+    return this.#requestChat({ type: "accept_invitation", chat, ref: newRef() });
   }
 
   /** Decline an invitation without notifying anyone. */
   async declineInvitation(chat: string): Promise<void> {
-    await this.#ask({ type: "decline_invitation", chat });
+    await this.#request({ type: "decline_invitation", chat });
   }
 
   /** Block a user: no direct messages and invitations, in both directions. */
   async block(user: string): Promise<void> {
-    await this.#ask({ type: "block", user });
+    await this.#request({ type: "block", user });
   }
 
   /** Unblock a user. */
   async unblock(user: string): Promise<void> {
-    await this.#ask({ type: "unblock", user });
+    await this.#request({ type: "unblock", user });
   }
 
   /** Subscribe to the presence of users; it arrives as `signalReceived` of kind `presence`. */
@@ -411,32 +411,32 @@ export class ChatClient {
 
   /** Start a session with a companion and return its chat. */
   createSession(companion: string): Promise<Chat> {
-    return this.#askChat({ type: "create_session", companion, ref: newRef() });
+    return this.#requestChat({ type: "create_session", companion, ref: newRef() });
   }
 
   /** Return the chat of the active session with a companion. */
   getSession(companion: string): Promise<Chat> {
-    return this.#askChat({ type: "get_session", companion });
+    return this.#requestChat({ type: "get_session", companion });
   }
 
   /** End the active session, start a new one, and return its chat. */
   renewSession(companion: string): Promise<Chat> {
-    return this.#askChat({ type: "renew_session", companion, ref: newRef() });
+    return this.#requestChat({ type: "renew_session", companion, ref: newRef() });
   }
 
   /** End the active session with a companion. */
   async deleteSession(companion: string): Promise<SessionInfo> {
-    const answer = await this.#ask({ type: "delete_session", companion });
-    return answer["session"] as SessionInfo;
+    const response = await this.#request({ type: "delete_session", companion });
+    return response["session"] as SessionInfo;
   }
 
   /**
-   * Send any other request of the protocol and return its answer.
+   * Send any other request of the protocol and return its response.
    *
    * @example `await client.request({ type: "companions", limit: 20 })`
    */
   request(fields: Fields): Promise<Fields> {
-    return this.#ask(fields);
+    return this.#request(fields);
   }
 
   // files and push
@@ -461,12 +461,12 @@ export class ChatClient {
     return unregisterPush(this.http, id);
   }
 
-  async #ask(fields: Fields): Promise<Fields> {
-    return this.#open().ask(fields, ANSWER_S);
+  async #request(fields: Fields): Promise<Fields> {
+    return this.#open().request(fields, REQUEST_TIMEOUT_S);
   }
 
-  async #askChat(fields: Fields): Promise<Chat> {
-    const answer = await this.#ask(fields);
-    return this.chat((answer["chat"] as ChatInfo).chat);
+  async #requestChat(fields: Fields): Promise<Chat> {
+    const response = await this.#request(fields);
+    return this.chat((response["chat"] as ChatInfo).chat);
   }
 }

@@ -15,7 +15,7 @@ export class DraftSync {
   readonly #preferences: Preferences;
   readonly #read: (chat: string) => string | null;
   readonly #write: (chat: string, text: string) => void;
-  readonly #agreed = new Map<string, string>(); // chat → text that the server has, too
+  readonly #synced = new Map<string, string>(); // chat → text that the server has, too
   readonly #timers = new Map<string, ReturnType<typeof setTimeout>>();
   readonly #sending = new Set<string>();
 
@@ -29,12 +29,12 @@ export class DraftSync {
     this.#read = read;
     this.#write = write;
     preferences.onChange((chats) => {
-      for (const chat of chats) this.#take(chat);
+      for (const chat of chats) this.#apply(chat);
     });
   }
 
   /** The user has changed the text of a chat. An empty text is sent at once. */
-  changed(chat: string): void {
+  onChanged(chat: string): void {
     this.#preferences.setUnsent(chat, true);
     this.#schedule(chat, this.#read(chat) === "" ? 0 : WAIT_MS);
   }
@@ -45,10 +45,10 @@ export class DraftSync {
   }
 
   /** The preferences are loaded: send what could not be sent. */
-  connected(chats: readonly string[]): void {
+  onConnected(chats: readonly string[]): void {
     for (const chat of chats) {
       if (this.#preferences.isUnsent(chat)) this.#schedule(chat, WAIT_MS);
-      else this.#take(chat);
+      else this.#apply(chat);
     }
   }
 
@@ -77,28 +77,28 @@ export class DraftSync {
         this.#sending.delete(chat);
       }
     }
-    this.#agreed.set(chat, text);
+    this.#synced.set(chat, text);
     if (this.#read(chat) === text) {
       this.#preferences.setUnsent(chat, false);
-      this.#take(chat);
+      this.#apply(chat);
     } else if (!this.#timers.has(chat)) {
-      this.changed(chat);
+      this.onChanged(chat);
     }
   }
 
-  #take(chat: string): void {
+  #apply(chat: string): void {
     const own = this.#read(chat);
     if (own === null || this.#sending.has(chat)) return;
     const text = this.#preferences.get(chat).draft?.text ?? "";
     if (own !== text && this.#isChangedHere(chat, own)) return;
-    this.#agreed.set(chat, text);
+    this.#synced.set(chat, text);
     if (own !== text) this.#write(chat, text);
   }
 
   #isChangedHere(chat: string, own: string): boolean {
     if (this.#preferences.isUnsent(chat)) return true;
-    const agreed = this.#agreed.get(chat);
-    if (agreed !== undefined) return own !== agreed; // by another tab
+    const synced = this.#synced.get(chat);
+    if (synced !== undefined) return own !== synced; // by another tab
     // Of a text from before this client, only saved preferences know that the server had it.
     return own !== "" && !this.#preferences.isRestored;
   }

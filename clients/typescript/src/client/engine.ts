@@ -4,16 +4,16 @@
 // is saved soon after the application has consumed the events.
 
 import type { ChatInfo, ChatsPage, HistoryPage, Ok, Turn, Welcome } from "../generated/frames.js";
-import { Reconnects } from "../state/backoff.js";
+import { ReconnectPolicy } from "../state/backoff.js";
 import { ChatError } from "../state/errors.js";
 import type { Acked } from "../state/events.js";
 import type { Entry, Fields } from "../state/model.js";
 import { newOutboxEntry } from "../state/outbox.js";
 import { SAVED_VERSION, restore } from "../state/saved_state.js";
-import { ANSWER_S, ClientState } from "../state/state.js";
+import { REQUEST_TIMEOUT_S, ClientState } from "../state/state.js";
 import { renewalWaitS } from "../state/token_renewal.js";
 import type { Backend, ChatDescription, Listener, Operation, PendingOperation } from "./backend.js";
-import { unplaced } from "./backend.js";
+import { withoutCursor } from "./backend.js";
 import type { EventQueue } from "./event_queue.js";
 import type { ClientOptions } from "./options.js";
 import { StateSaver } from "./state_saver.js";
@@ -24,7 +24,7 @@ const WELCOME_MS = 10_000;
 const RENEWAL_RETRY_S = 5;
 const SILENCE_MS = 45_000; // then the connection is checked
 const CHECK_MS = 10_000;
-const WAKE_MS = 5_000; // for an answer after the network or the user has come back
+const PROBE_MS = 5_000; // for an answer after the network or the user has come back
 
 interface Waiting {
   fields: Fields;
@@ -40,7 +40,7 @@ export class Engine implements Backend {
   readonly #state: ClientState;
   readonly #view: StateView;
   readonly #saver: StateSaver;
-  readonly #reconnects = new Reconnects((low, high) => low + Math.random() * (high - low));
+  readonly #policy = new ReconnectPolicy((low, high) => low + Math.random() * (high - low));
   readonly #answers = new Map<number, Waiting>();
   #drafts: Record<string, string> = {};
   #socket: Socket | null = null;
@@ -55,8 +55,8 @@ export class Engine implements Backend {
   #isForeground = false; // as the application reported
   #welcomed!: { promise: Promise<void>; resolve: () => void; reject: (error: Error) => void };
   #wasWelcomed = false;
-  #heardAtMs = 0;
-  #framesHeard = 0;
+  #lastFrameAtMs = 0;
+  #framesReceived = 0;
 
   constructor(options: ClientOptions, device: string, listener: Listener, queue: EventQueue) {
     this.#options = options;
@@ -64,8 +64,8 @@ export class Engine implements Backend {
     this.#queue = queue;
     this.#state = new ClientState(options.device ?? device, options.bounds);
     this.#view = new StateView(this.#state);
-    const failed = (error: Error): void => this.#end(error);
-    this.#saver = new StateSaver(options, this.#state, queue, failed);
+    const onError = (error: Error): void => this.#end(error);
+    this.#saver = new StateSaver(options, this.#state, queue, onError);
     let [resolve, reject]: [() => void, (error: Error) => void] = [() => {}, () => {}];
     const promise = new Promise<void>((done, failing) => {
       [resolve, reject] = [done, failing];
@@ -85,12 +85,12 @@ export class Engine implements Backend {
       }
       restore(this.#state, stored.place, stored.chats, stored.outbox);
       this.#drafts = stored.drafts;
-      this.#saver.loaded(stored.chats.map(({ chat }) => chat));
+      this.#saver.setStored(stored.chats.map(({ chat }) => chat));
       if (this.#options.device !== undefined) this.#state.device = this.#options.device;
     }
     this.#flush();
-    globalThis.addEventListener?.("online", this.#comeBack);
-    globalThis.addEventListener?.("pagehide", this.#leave);
+    globalThis.addEventListener?.("online", this.#resume);
+    globalThis.addEventListener?.("pagehide", this.#onPageHide);
     void this.#stayConnected();
   }
 
@@ -116,8 +116,8 @@ export class Engine implements Backend {
   async stop(): Promise<void> {
     if (this.#isStopped) return;
     this.#isStopped = true;
-    globalThis.removeEventListener?.("online", this.#comeBack);
-    globalThis.removeEventListener?.("pagehide", this.#leave);
+    globalThis.removeEventListener?.("online", this.#resume);
+    globalThis.removeEventListener?.("pagehide", this.#onPageHide);
     clearTimeout(this.#timer);
     this.#wakeUp();
     this.#socket?.close();
@@ -127,19 +127,19 @@ export class Engine implements Backend {
   }
 
   /** The network or the user has come back: connect now, or check that the server still answers. */
-  #comeBack = (): void => {
+  #resume = (): void => {
     this.#wakeUp();
     const socket = this.#socket;
     if (socket === null || !this.#state.isOnline || this.#state.cursor === null) return;
-    const heard = this.#framesHeard;
+    const received = this.#framesReceived;
     this.#probe(socket);
     setTimeout(() => {
-      if (this.#framesHeard === heard) socket.drop("the gateway does not answer");
-    }, WAKE_MS);
+      if (this.#framesReceived === received) socket.drop("the gateway does not answer");
+    }, PROBE_MS);
   };
 
   /** A page that is left does not wait for the next save. */
-  #leave = (): void => void this.#saver.save().catch(() => {});
+  #onPageHide = (): void => void this.#saver.save().catch(() => {});
 
   #end(error: Error): void {
     if (this.#failure !== null) return;
@@ -164,11 +164,11 @@ export class Engine implements Backend {
         const lost = await this.#connectOnce();
         if (this.#isStopped) return;
         const atS = now();
-        this.#reconnects.lasted(atS - startedS);
+        this.#policy.recordDuration(atS - startedS);
         const { device } = this.#state;
-        this.#reconnects.judge(lost.code, lost.reason, atS, this.#wasWelcomed, device);
+        this.#policy.handleClose(lost.code, lost.reason, atS, this.#wasWelcomed, device);
         this.#lastLoss = lost.reason;
-        const waitS = this.#reconnects.nextS(lost.retryAfterMs, this.#isForeground);
+        const waitS = this.#policy.nextS(lost.retryAfterMs, this.#isForeground);
         this.#push([{ type: "disconnected", reason: lost.reason, retryInS: waitS }]);
         await this.#sleep(waitS * 1000);
       }
@@ -207,8 +207,8 @@ export class Engine implements Backend {
     const session: { number: number | null } = { number: null };
     let renewal: ReturnType<typeof setTimeout> | undefined;
     socket.onFrame = (frame) => {
-      this.#heardAtMs = Date.now();
-      this.#framesHeard += 1;
+      this.#lastFrameAtMs = Date.now();
+      this.#framesReceived += 1;
       try {
         if (session.number !== null) {
           this.#state.received(session.number, frame, now());
@@ -245,7 +245,7 @@ export class Engine implements Backend {
       const text = `the store belongs to ${known}, but the token is for ${welcome.user}`;
       throw new ChatError("conflict", `${text}; use the same user for both`);
     }
-    this.#reconnects.welcomed();
+    this.#policy.welcomed();
     const number = this.#state.connected(welcome as unknown as Fields, now());
     this.#wasWelcomed = true;
     this.#flush();
@@ -256,7 +256,7 @@ export class Engine implements Backend {
 
   /** Browsers do not report pings: after a long silence, ask for something small. */
   #checkSilence(socket: Socket): void {
-    const silenceMs = Date.now() - this.#heardAtMs;
+    const silenceMs = Date.now() - this.#lastFrameAtMs;
     if (silenceMs > SILENCE_MS + 2 * CHECK_MS) socket.drop("the gateway does not answer");
     else if (silenceMs > SILENCE_MS) this.#probe(socket);
   }
@@ -274,7 +274,7 @@ export class Engine implements Backend {
       let next: number | null = RENEWAL_RETRY_S;
       try {
         const token = await this.#options.getToken();
-        await this.ask({ type: "auth", token }, ANSWER_S);
+        await this.request({ type: "auth", token }, REQUEST_TIMEOUT_S);
         next = renewalWaitS(token);
       } catch {
         // If renewal fails, the gateway closes the session and the reconnect handles it.
@@ -316,19 +316,19 @@ export class Engine implements Backend {
     } else if (request.type === "chats") {
       this.#state.takeChats(answer as unknown as ChatsPage);
     } else if (request.type === "join_turn") {
-      this.#state.spoken.joined(answer as unknown as Turn);
+      this.#state.companionResponses.joined(answer as unknown as Turn);
     } else if (answer.type === "ok" && request.type !== "leave") {
       const { chat } = answer as unknown as Ok;
       if (chat != null) this.#state.takeInfo(chat);
     }
   }
 
-  #push(events: Parameters<typeof unplaced>[0][]): void {
+  #push(events: Parameters<typeof withoutCursor>[0][]): void {
     this.#deliver(events.map((event) => ({ event, before: this.#state.cursor })));
   }
 
   #deliver(events: ReturnType<ClientState["takeQueued"]>): void {
-    const touched = this.#view.takeTouched();
+    const touched = this.#view.popTouched();
     this.#saver.touch(touched);
     if (events.length > 0) this.#listener.onEvents(events);
     if (events.length > 0 || touched.size > 0) this.#listener.onChange(touched);
@@ -336,7 +336,7 @@ export class Engine implements Backend {
   }
 
   /** Let the server send events again, if there is room for them; save the new position. */
-  consumed(): void {
+  onConsumed(): void {
     if (this.#isStopped) return;
     if (this.#queue.size === 0) {
       this.#state.pause(now(), false);
@@ -389,7 +389,7 @@ export class Engine implements Backend {
     return { type: "acked", ref, chat, seq, ts, mid, dup: true, durability: "hot" };
   }
 
-  ask(fields: Fields, deadlineS: number): Promise<Fields> {
+  request(fields: Fields, deadlineS: number): Promise<Fields> {
     return new Promise((resolve, reject) => {
       this.#check();
       const nowS = now();
@@ -404,7 +404,7 @@ export class Engine implements Backend {
     if (fields.type === "state") {
       this.#activity = fields["state"] === "bg" ? "bg" : "fg";
       this.#isForeground = this.#activity === "fg";
-      if (this.#isForeground) this.#comeBack();
+      if (this.#isForeground) this.#resume();
     }
     this.#state.notify(fields);
     this.#flush();
@@ -423,7 +423,7 @@ export class Engine implements Backend {
     this.#flush();
   }
 
-  takeInfo(info: ChatInfo): void {
+  applyInfo(info: ChatInfo): void {
     this.#state.takeInfo(info);
     this.#state.touched.add(info.chat);
     this.#flush();

@@ -11,7 +11,7 @@ import type { QueuedEvent } from "../state/state.js";
 export class EventQueue {
   readonly #eventsMax: number;
   #queue: QueuedEvent[] = [];
-  #current: QueuedEvent | null = null; // taken, may not be consumed yet
+  #current: QueuedEvent | null = null; // popped, may not be consumed yet
   readonly #newest = new Map<string, QueuedEvent>(); // deferred, by chat; "" is the connection
 
   constructor(eventsMax: number) {
@@ -23,7 +23,7 @@ export class EventQueue {
   }
 
   /** The events that were not consumed, oldest first. */
-  get untaken(): readonly QueuedEvent[] {
+  get unconsumed(): readonly QueuedEvent[] {
     return this.#current === null ? this.#queue : [this.#current, ...this.#queue];
   }
 
@@ -50,13 +50,13 @@ export class EventQueue {
   }
 
   /** Remove and return the oldest event, if there is one. The one before is consumed. */
-  take(): ChatEvent | undefined {
-    const taken = this.#queue.shift();
-    this.#current = taken ?? null;
+  pop(): ChatEvent | undefined {
+    const popped = this.#queue.shift();
+    this.#current = popped ?? null;
     if (this.#queue.length === 0) {
       this.#queue.push(...this.#newest.values());
       this.#newest.clear();
     }
-    return taken?.event;
+    return popped?.event;
   }
 }

@@ -15,7 +15,7 @@ export class MessageLists {
   readonly #lists = new Map<string, List>();
 
   /** Build these lists again at their next use. */
-  outdate(chats: Iterable<string>): void {
+  invalidate(chats: Iterable<string>): void {
     for (const chat of chats) {
       const list = this.#lists.get(chat);
       if (list !== undefined) list.isOutdated = true;
@@ -26,7 +26,7 @@ export class MessageLists {
   get(chat: string, nowS: number, load: () => readonly Entry[]): readonly Entry[] {
     const known = this.#lists.get(chat);
     if (known !== undefined && !known.isOutdated && nowS < known.expiresAtS) return known.messages;
-    const messages = withKnown(load(), known?.messages ?? []);
+    const messages = reuseKnown(load(), known?.messages ?? []);
     this.#lists.delete(chat);
     const [oldest] = this.#lists.keys();
     if (oldest !== undefined && this.#lists.size >= LISTS_MAX) this.#lists.delete(oldest);
@@ -50,7 +50,7 @@ export function expiryOf(messages: readonly Entry[]): number {
 }
 
 /** Return `messages`, with the objects of `known` where they are of the same version. */
-export function withKnown(
+export function reuseKnown(
   messages: readonly Entry[],
   known: readonly Entry[],
 ): readonly Entry[] {

@@ -126,14 +126,14 @@ export class Preferences {
   }
 
   async #loadNow(): Promise<void> {
-    this.#takePinned(await this.#http().call("get_pinned_chats", {}));
+    this.#applyPinned(await this.#http().call("get_pinned_chats", {}));
     const before = this.#chats;
     const found = new Set<string>();
     let cursor: string | null = null;
     do {
       const place: { cursor?: string } = cursor === null ? {} : { cursor };
       const page = await this.#http().call("list_chat_preferences", { limit: PAGE, ...place });
-      this.#take(page.items);
+      this.#applyItems(page.items);
       for (const { chat } of page.items) found.add(chat);
       cursor = page.next ?? null;
     } while (cursor !== null && found.size < CHATS_MAX);
@@ -158,7 +158,7 @@ export class Preferences {
     const expected = { ...this.get(chat), ...changes };
     this.#set([[chat, expected]]);
     try {
-      this.#take([await this.#http().call("change_chat_preferences", { chat, body })]);
+      this.#applyItems([await this.#http().call("change_chat_preferences", { chat, body })]);
     } catch (error) {
       if (this.get(chat) === expected) this.#set([[chat, before ?? DEFAULTS]]);
       throw error;
@@ -187,7 +187,7 @@ export class Preferences {
     const expected = { ...before, chats: changed(before.chats) };
     this.#setPinned(expected);
     try {
-      this.#takePinned(await this.#replacePinned(changed));
+      this.#applyPinned(await this.#replacePinned(changed));
     } catch (error) {
       if (this.#pinned === expected) this.#setPinned(before);
       throw error;
@@ -210,16 +210,16 @@ export class Preferences {
   apply(event: ChatEvent): void {
     if (event.type !== "signalReceived") return;
     const { kind, fields } = event;
-    if (kind === "chat_preferences") this.#take([fields["preferences"] as Fields]);
-    if (kind === "pinned_chats") this.#takePinned(fields["pinned"] as PinnedChats);
+    if (kind === "chat_preferences") this.#applyItems([fields["preferences"] as Fields]);
+    if (kind === "pinned_chats") this.#applyPinned(fields["pinned"] as PinnedChats);
   }
 
   /** Load what the device missed, if anything uses the preferences. @internal */
-  async connected(): Promise<void> {
+  async onConnected(): Promise<void> {
     if (this.#isUsed) await this.load();
   }
 
-  #take(items: readonly Fields[]): void {
+  #applyItems(items: readonly Fields[]): void {
     const isNewer = ({ chat, rev = 0 }: Fields): boolean => {
       const known = this.#chats.get(chat);
       return known === undefined ? this.#chats.size < CHATS_MAX : rev > known.rev;
@@ -233,7 +233,7 @@ export class Preferences {
     this.#notify(new Set(changed.map(([chat]) => chat)));
   }
 
-  #takePinned(pinned: PinnedChats): void {
+  #applyPinned(pinned: PinnedChats): void {
     const isOlder = (pinned.rev ?? 0) <= (this.#pinned.rev ?? 0);
     if (!isOlder || this.#pinned === NONE) this.#setPinned(pinned);
   }

@@ -1,6 +1,6 @@
 // Saves the state of a client: the outbox before it is sent, the position soon after it changed.
 
-import { firstsOf, outboxOf, placeOf, saveChat } from "../state/saved_state.js";
+import { firstSeqsOf, outboxOf, placeOf, saveChat } from "../state/saved_state.js";
 import type { ClientState } from "../state/state.js";
 import type { StoreChanges } from "../stores/store.js";
 import type { EventQueue } from "./event_queue.js";
@@ -16,9 +16,9 @@ export class StateSaver {
   readonly #options: ClientOptions;
   readonly #state: ClientState;
   readonly #queue: EventQueue;
-  readonly #failed: (error: Error) => void;
+  readonly #onError: (error: Error) => void;
   #dirty = new Set<string>();
-  #known = new Set<string>(); // chats in the store
+  #stored = new Set<string>(); // chats in the store
   #drafts: Record<string, string> = {};
   #timer: ReturnType<typeof setTimeout> | undefined;
   #running: Promise<void> = Promise.resolve();
@@ -27,24 +27,24 @@ export class StateSaver {
     options: ClientOptions,
     state: ClientState,
     queue: EventQueue,
-    failed: (error: Error) => void,
+    onError: (error: Error) => void,
   ) {
     this.#options = options;
     this.#state = state;
     this.#queue = queue;
-    this.#failed = failed;
+    this.#onError = onError;
   }
 
   /** Record which chats the store has. */
-  loaded(chats: Iterable<string>): void {
-    this.#known = new Set(chats);
+  setStored(chats: Iterable<string>): void {
+    this.#stored = new Set(chats);
   }
 
   /** Schedule a save of chats and of the position. */
   touch(chats: Iterable<string>): void {
     if (this.#options.store === undefined) return;
     for (const chat of chats) this.#dirty.add(chat);
-    this.#timer ??= setTimeout(() => void this.save().catch(this.#failed), SAVE_MS);
+    this.#timer ??= setTimeout(() => void this.save().catch(this.#onError), SAVE_MS);
   }
 
   /** Schedule a save of an unsent text. */
@@ -71,20 +71,20 @@ export class StateSaver {
   }
 
   #changes(): StoreChanges {
-    const { untaken } = this.#queue;
-    const outbox = outboxOf(this.#state, untaken);
-    const firsts = firstsOf(this.#state, untaken);
+    const { unconsumed } = this.#queue;
+    const outbox = outboxOf(this.#state, unconsumed);
+    const firstSeqs = firstSeqsOf(this.#state, unconsumed);
     // An event that cannot be repeated waits for the application: the old position stays valid.
-    if (firsts === null || this.#state.cursor === null) return { outbox };
+    if (firstSeqs === null || this.#state.cursor === null) return { outbox };
     const entriesMax = this.#options.storedEntriesMax ?? STORED_ENTRIES_MAX;
     const { chats: all } = this.#state;
     const named = [...this.#dirty].map((name) => all.get(name));
     const dirty = named.filter((chat) => chat !== undefined);
-    const chats = dirty.map((chat) => saveChat(this.#state, chat, firsts, entriesMax));
-    const removedChats = [...this.#known, ...this.#dirty].filter((name) => !all.has(name));
-    this.#known = new Set(all.keys());
-    this.#dirty = new Set(firsts.keys()); // they change again when their events are consumed
-    return { outbox, place: placeOf(this.#state, untaken), chats, removedChats };
+    const chats = dirty.map((chat) => saveChat(this.#state, chat, firstSeqs, entriesMax));
+    const removedChats = [...this.#stored, ...this.#dirty].filter((name) => !all.has(name));
+    this.#stored = new Set(all.keys());
+    this.#dirty = new Set(firstSeqs.keys()); // they change again when their events are consumed
+    return { outbox, place: placeOf(this.#state, unconsumed), chats, removedChats };
   }
 
   /** Save everything and close the store. */

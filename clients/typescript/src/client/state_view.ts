@@ -6,7 +6,7 @@ import type { ClientState } from "../state/state.js";
 import type { ChatDescription, PendingOperation } from "./backend.js";
 import { MessageLists } from "./message_lists.js";
 
-/** Reads the chats of a state. After each input of the state, call `takeTouched`. */
+/** Reads the chats of a state. After each input of the state, call `popTouched`. */
 export class StateView {
   readonly #state: ClientState;
   readonly #descriptions = new Map<string, ChatDescription>();
@@ -18,11 +18,11 @@ export class StateView {
   }
 
   /** Return the chats that changed since the last call. */
-  takeTouched(): ReadonlySet<string> {
+  popTouched(): ReadonlySet<string> {
     const touched = new Set(this.#state.touched);
     this.#state.touched.clear();
     for (const chat of touched) this.#outdated.add(chat);
-    this.#lists.outdate(touched);
+    this.#lists.invalidate(touched);
     return touched;
   }
 

@@ -41,16 +41,16 @@ export class Account {
   /** Log in with user name and password. */
   static async logIn(options: AccountOptions, user: string, password: string): Promise<Account> {
     const account = new Account(options);
-    const body = { user, password, ...account.#login() };
-    await account.#take(await account.#http.call("log_in", { body }));
+    const body = { user, password, ...account.#loginFields() };
+    await account.#saveTokens(await account.#http.call("log_in", { body }));
     return account;
   }
 
   /** Create an account and log in. */
   static async register(options: AccountOptions, user: string, password: string): Promise<Account> {
     const account = new Account(options);
-    const body = { user, password, ...account.#login() };
-    await account.#take(await account.#http.call("register", { body }));
+    const body = { user, password, ...account.#loginFields() };
+    await account.#saveTokens(await account.#http.call("register", { body }));
     return account;
   }
 
@@ -85,17 +85,17 @@ export class Account {
     this.#expiresAtMs = 0;
   }
 
-  #login(): { device?: string; cookie: boolean } {
+  #loginFields(): { device?: string; cookie: boolean } {
     const { device, useCookie } = this.#options;
     return { ...(device === undefined ? {} : { device }), cookie: useCookie ?? false };
   }
 
   async #refresh(): Promise<void> {
     const body = this.#refreshToken === null ? {} : { refresh_token: this.#refreshToken };
-    await this.#take(await this.#http.call("refresh", { body }));
+    await this.#saveTokens(await this.#http.call("refresh", { body }));
   }
 
-  async #take(granted: Granted): Promise<void> {
+  async #saveTokens(granted: Granted): Promise<void> {
     this.#token = granted.token;
     this.#user = granted.user;
     this.#expiresAtMs = Date.now() + granted.expires_in_s * 1000; // the clocks may differ

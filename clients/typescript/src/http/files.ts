@@ -7,8 +7,8 @@ import type { Attachment, NewAttachment, Upload } from "../generated/http.js";
 import { ChatError } from "../state/errors.js";
 import type { HttpClient } from "./http_client.js";
 
-const LOOK_MS = 10_000; // maximum wait for a thumbnail
-const LOOK_STEP_MS = 2_000;
+const THUMBNAIL_MS = 10_000; // maximum wait for a thumbnail
+const POLL_MS = 2_000;
 const OCTETS = "application/octet-stream";
 
 /** Options of an upload. */
@@ -31,9 +31,9 @@ export function uploadFile(
   file: Blob,
   options: UploadOptions = {},
 ): Promise<Attachment> {
-  const begin = (body: NewAttachment, key: string) =>
+  const requestForm = (body: NewAttachment, key: string) =>
     http.call("begin_upload", { chat, body }, key);
-  return upload(http, begin, file, options);
+  return upload(http, requestForm, file, options);
 }
 
 /** Uploads the picture of a post, of the user or of a group; its `id` names it there. */
@@ -42,13 +42,14 @@ export function uploadPicture(
   file: Blob,
   options: UploadOptions = {},
 ): Promise<Attachment> {
-  const begin = (body: NewAttachment, key: string) => http.call("begin_picture", { body }, key);
-  return upload(http, begin, file, options);
+  const requestForm = (body: NewAttachment, key: string) =>
+    http.call("begin_picture", { body }, key);
+  return upload(http, requestForm, file, options);
 }
 
 async function upload(
   http: HttpClient,
-  begin: (body: NewAttachment, key: string) => Promise<Upload>,
+  requestForm: (body: NewAttachment, key: string) => Promise<Upload>,
   file: Blob,
   options: UploadOptions,
 ): Promise<Attachment> {
@@ -58,14 +59,14 @@ async function upload(
   const sha256 = await checksum(file);
   signal?.throwIfAborted();
   const body = { name, type: file.type || OCTETS, size: file.size, sha256 };
-  const begun = await begin(body, crypto.randomUUID());
+  const begun = await requestForm(body, crypto.randomUUID());
   signal?.throwIfAborted();
   onProgress(0);
   if (begun.url != null) await postForm(begun.url, begun.fields, file, onProgress, signal);
   onProgress(1);
-  const giveUpAtMs = Date.now() + LOOK_MS;
+  const giveUpAtMs = Date.now() + THUMBNAIL_MS;
   for (;;) {
-    const found = await http.call("complete_upload", { file: begun.id, wait_ms: LOOK_STEP_MS });
+    const found = await http.call("complete_upload", { file: begun.id, wait_ms: POLL_MS });
     signal?.throwIfAborted();
     if (found.looked_at || Date.now() > giveUpAtMs) return found.attachment;
   }

@@ -22,7 +22,7 @@ export interface ChatListView {
 /** Loads the chat list and keeps it in order. */
 export class ChatList {
   readonly #client: ChatClient;
-  readonly #changed: () => void;
+  readonly #onChange: () => void;
   readonly #arrived = new Map<string, number>(); // chat → when it was added, in µs
   #view: ChatListView;
   #listed = new Map<string, Chat>();
@@ -30,9 +30,9 @@ export class ChatList {
   #loading: Promise<void> | null = null;
   #unread = 0;
 
-  constructor(client: ChatClient, changed: () => void) {
+  constructor(client: ChatClient, onChange: () => void) {
     this.#client = client;
-    this.#changed = changed;
+    this.#onChange = onChange;
     const loadMore = (): Promise<void> => this.#load();
     this.#view = { chats: [], hasMore: true, isLoading: false, error: null, loadMore };
   }
@@ -82,7 +82,7 @@ export class ChatList {
   }
 
   /** Load the first page, unless it was loaded. */
-  async connected(): Promise<void> {
+  async onConnected(): Promise<void> {
     if (this.#next === undefined && this.#client.isOnline) await this.#load();
   }
 
@@ -108,6 +108,6 @@ export class ChatList {
 
   #set(changes: Partial<ChatListView>): void {
     this.#view = { ...this.#view, ...changes };
-    this.#changed();
+    this.#onChange();
   }
 }

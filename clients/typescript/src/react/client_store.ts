@@ -104,22 +104,22 @@ export class ClientStore {
   }
 
   #start(): void {
-    const endChanges = this.client.onChange((chats) => this.#changed(chats));
+    const endChanges = this.client.onChange((chats) => this.#onChange(chats));
     const endPreferences = this.client.preferences.onChange((chats) => {
-      for (const id of chats) this.#windows.get(id)?.cleared();
+      for (const id of chats) this.#windows.get(id)?.onCleared();
       this.topics.notify("preferences");
     });
-    const endEvents = this.client.on((event) => this.#happened(event));
+    const endEvents = this.client.on((event) => this.#onEvent(event));
     this.#stop = () => {
       endChanges();
       endEvents();
       endPreferences();
     };
-    this.#changed(new Set(this.client.chats.map(({ id }) => id)));
-    this.presence.connected();
+    this.#onChange(new Set(this.client.chats.map(({ id }) => id)));
+    this.presence.onConnected();
   }
 
-  #changed(chats: ReadonlySet<string>): void {
+  #onChange(chats: ReadonlySet<string>): void {
     for (const id of chats) {
       for (const operation of this.client.chat(id).pending) {
         this.#operations.set(operation.ref, operation);
@@ -131,26 +131,26 @@ export class ClientStore {
     this.topics.notify("connection");
   }
 
-  #happened(event: ChatEvent): void {
+  #onEvent(event: ChatEvent): void {
     this.typing.apply(event);
     this.presence.apply(event);
     this.companions.apply(event);
     this.list.apply(event);
     if ("chat" in event && event.chat !== null) this.#windows.get(event.chat)?.apply(event);
-    if (event.type === "connected") this.#connected();
+    if (event.type === "connected") this.#onConnected();
     if (event.type === "restarted") for (const each of this.#windows.values()) each.apply(event);
     if (event.type === "refused") {
       const operation = this.#operations.get(event.ref);
-      if (operation !== undefined) this.messages(event.chat).refused(operation, event.error);
+      if (operation !== undefined) this.messages(event.chat).onRefused(operation, event.error);
     }
     if (event.type === "refused" || event.type === "acked") this.#operations.delete(event.ref);
     for (const listener of [...this.#eventListeners]) listener(event);
   }
 
-  #connected(): void {
-    this.presence.connected();
-    if (this.topics.count("chats") > 0) void this.list.connected();
-    for (const window of this.#windows.values()) window.connected();
+  #onConnected(): void {
+    this.presence.onConnected();
+    if (this.topics.count("chats") > 0) void this.list.onConnected();
+    for (const window of this.#windows.values()) window.onConnected();
     for (const chat of this.topics.ids("members")) this.#loadMembers(chat);
     for (const chat of this.topics.ids("companion")) this.#joinResponse(chat);
   }
@@ -183,7 +183,7 @@ export class ClientStore {
         this.topics.notify(`messages:${id}`);
       });
       this.#windows.set(id, window);
-      this.#dropWindows();
+      this.#dropUnusedWindows();
     }
     return window;
   }
@@ -191,14 +191,14 @@ export class ClientStore {
   /** Show the chat list until the returned function is called. */
   openList(listener: () => void): () => void {
     const unsubscribe = this.subscribe("chats", listener);
-    void this.list.connected();
+    void this.list.onConnected();
     return unsubscribe;
   }
 
   /** Show the members of a chat until the returned function is called. */
   openMembers(id: string, listener: () => void): () => void {
     const unsubscribe = this.subscribe(`chat:${id}`, listener);
-    const close = this.subscribe(`members:${id}`, () => {}); // for `#connected`
+    const close = this.subscribe(`members:${id}`, () => {}); // for `#onConnected`
     this.#loadMembers(id);
     return () => {
       close();
@@ -232,11 +232,11 @@ export class ClientStore {
     return () => {
       close();
       unsubscribe();
-      this.#dropWindows();
+      this.#dropUnusedWindows();
     };
   }
 
-  #dropWindows(): void {
+  #dropUnusedWindows(): void {
     const unused = [...this.#windows].filter(([, { canDrop }]) => canDrop);
     for (const [id] of unused.slice(0, Math.max(0, unused.length - WINDOWS_MAX))) {
       this.#windows.delete(id);

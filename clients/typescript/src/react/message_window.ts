@@ -6,11 +6,11 @@
 import type { PendingOperation } from "../client/backend.js";
 import type { Chat } from "../client/chat.js";
 import type { ChatClient } from "../client/client.js";
-import { expiryOf, withKnown } from "../client/message_lists.js";
+import { expiryOf, reuseKnown } from "../client/message_lists.js";
 import type { Message } from "../generated/frames.js";
 import type { ChatError } from "../state/errors.js";
 import type { ChatEvent } from "../state/events.js";
-import { applyEntry, asOf, isMessage, revOf, tombstoneOf } from "../state/model.js";
+import { applyChange, isMessage, revOf, tombstoneIfExpired, tombstoneOf } from "../state/model.js";
 
 const PAGE = 50;
 const MESSAGES_MAX = 10_000;
@@ -48,21 +48,21 @@ export interface MessagesView {
 export class MessageWindow {
   readonly #chat: Chat;
   readonly #client: ChatClient;
-  readonly #changed: () => void;
+  readonly #onChange: () => void;
   #view: MessagesView;
   #kept: readonly Message[] = []; // by the client
   #isCut = false; // older messages no longer join those that the client keeps
   #firstLoaded: number | null = null; // seq of the oldest entry of a page
   #isAtStart = false;
-  #isBegun = false; // the newest page was loaded, or is not needed
+  #isStarted = false; // the newest page was loaded, or is not needed
   #loading: Promise<void> | null = null;
   #viewers = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(chat: Chat, client: ChatClient, changed: () => void) {
+  constructor(chat: Chat, client: ChatClient, onChange: () => void) {
     this.#chat = chat;
     this.#client = client;
-    this.#changed = changed;
+    this.#onChange = onChange;
     this.#view = {
       messages: [],
       pending: [],
@@ -90,7 +90,7 @@ export class MessageWindow {
     this.#viewers += 1;
     this.update();
     this.#scheduleExpiry(Date.now() / 1000);
-    this.connected();
+    this.onConnected();
     return () => {
       this.#viewers -= 1;
       if (this.#viewers > 0) return;
@@ -100,8 +100,8 @@ export class MessageWindow {
   }
 
   /** Load the newest messages, if they are missing. */
-  connected(): void {
-    if (this.#viewers === 0 || !this.#client.isOnline || this.#isBegun) return;
+  onConnected(): void {
+    if (this.#viewers === 0 || !this.#client.isOnline || this.#isStarted) return;
     void this.#load();
   }
 
@@ -110,12 +110,12 @@ export class MessageWindow {
   /** Apply what has changed in the client. */
   update(): void {
     const kept = this.#chat.messages;
-    if (kept !== this.#kept || this.#isCut) this.#take(kept);
+    if (kept !== this.#kept || this.#isCut) this.#applyKept(kept);
     const pending = this.#pending();
     if (pending !== this.#view.pending) this.#set({ pending });
   }
 
-  #take(kept: readonly Message[]): void {
+  #applyKept(kept: readonly Message[]): void {
     const first = kept[0]?.seq ?? 0;
     const isJoined = !this.#isCut && kept.length > 0;
     const before = isJoined ? this.#view.messages.filter(({ seq }) => seq < first) : [];
@@ -128,7 +128,7 @@ export class MessageWindow {
   }
 
   /** The user has cleared the chat, on this device or another. */
-  cleared(): void {
+  onCleared(): void {
     this.#show(this.#view.messages);
   }
 
@@ -136,7 +136,7 @@ export class MessageWindow {
   apply(event: ChatEvent): void {
     switch (event.type) {
       case "messageChanged":
-        this.#change([event.change.target ?? 0], (each) => applyEntry(each, event.change));
+        this.#change([event.change.target ?? 0], (each) => applyChange(each, event.change));
         break;
       case "messagesHidden":
         this.#change(event.seqs, (each) => tombstoneOf(each, revOf(each)));
@@ -147,7 +147,7 @@ export class MessageWindow {
         break;
       case "restarted":
         this.#isCut ||= event.isNewEpoch;
-        this.#isBegun &&= !event.chats.includes(this.#chat.id);
+        this.#isStarted &&= !event.chats.includes(this.#chat.id);
         break;
       default:
     }
@@ -164,8 +164,9 @@ export class MessageWindow {
     const nowS = Date.now() / 1000;
     const known = this.#view.messages;
     const { clearedUpto } = this.#client.preferences.get(this.#chat.id);
-    const shown = given.filter(({ seq }) => seq > clearedUpto).map((each) => asOf(each, nowS));
-    const messages = withKnown(shown, known);
+    const visible = given.filter(({ seq }) => seq > clearedUpto);
+    const shown = visible.map((each) => tombstoneIfExpired(each, nowS));
+    const messages = reuseKnown(shown, known);
     if (messages !== known) this.#set({ messages, hasOlder: this.#hasOlder(messages) });
     this.#scheduleExpiry(nowS);
   }
@@ -179,7 +180,7 @@ export class MessageWindow {
   }
 
   #hasOlder(messages: readonly Message[]): boolean {
-    const first = messages[0]?.seq ?? this.#firstLoaded ?? (this.#isBegun ? 1 : Infinity);
+    const first = messages[0]?.seq ?? this.#firstLoaded ?? (this.#isStarted ? 1 : Infinity);
     const { clearedUpto } = this.#client.preferences.get(this.#chat.id);
     return !this.#isAtStart && first > clearedUpto + 1 && messages.length < MESSAGES_MAX;
   }
@@ -212,7 +213,7 @@ export class MessageWindow {
   }
 
   /** Record that the server refused an operation. */
-  refused(operation: PendingOperation, error: ChatError): void {
+  onRefused(operation: PendingOperation, error: ChatError): void {
     const discard = (): void => {
       this.#set({ failed: this.#view.failed.filter(({ ref }) => ref !== operation.ref) });
     };
@@ -237,24 +238,24 @@ export class MessageWindow {
     const { messages } = this.#view;
     const isEmpty = messages.length === 0 && this.#firstLoaded === null;
     const isFirst = isEmpty || this.#chat.needsHistory;
-    if (!isFirst && !this.#isBegun && messages.length >= PAGE) {
-      this.#isBegun = true; // the client has enough
+    if (!isFirst && !this.#isStarted && messages.length >= PAGE) {
+      this.#isStarted = true; // the client has enough
       return;
     }
     if (!isFirst && !this.#hasOlder(messages)) {
-      this.#isBegun = true;
+      this.#isStarted = true;
       return;
     }
     this.#set({ isLoading: true, error: null });
     try {
-      await this.#loadPage(isFirst ? null : this.#before(messages));
+      await this.#loadPage(isFirst ? null : this.#oldestSeq(messages));
       this.#set({ isLoading: false });
     } catch (error) {
       this.#set({ isLoading: false, error: error as Error });
     }
   }
 
-  #before(messages: readonly Message[]): number {
+  #oldestSeq(messages: readonly Message[]): number {
     return Math.min(this.#firstLoaded ?? Infinity, messages[0]?.seq ?? Infinity);
   }
 
@@ -265,7 +266,7 @@ export class MessageWindow {
     const first = page.messages[0]?.seq;
     if (page.tier !== "cache") this.#isAtStart = !page.hasMore;
     if (first !== undefined) this.#firstLoaded = first;
-    this.#isBegun = true;
+    this.#isStarted = true;
     const lowest = this.#view.messages[0]?.seq ?? Infinity;
     const older = page.messages.filter((each) => isMessage(each) && each.seq < lowest);
     this.#show([...older, ...this.#view.messages].slice(-MESSAGES_MAX));
@@ -275,6 +276,6 @@ export class MessageWindow {
 
   #set(changes: Partial<MessagesView>): void {
     this.#view = { ...this.#view, ...changes };
-    this.#changed();
+    this.#onChange();
   }
 }

@@ -16,12 +16,12 @@ const NOBODY: readonly string[] = [];
 
 /** The members who are typing, by chat. */
 export class TypingTable {
-  readonly #changed: (chat: string) => void;
+  readonly #onChange: (chat: string) => void;
   readonly #chats = new Map<string, readonly string[]>();
   readonly #timers = new Map<string, ReturnType<typeof setTimeout>>();
 
-  constructor(changed: (chat: string) => void) {
-    this.#changed = changed;
+  constructor(onChange: (chat: string) => void) {
+    this.#onChange = onChange;
   }
 
   /** Return the members who are typing; the same list until it changes. */
@@ -43,7 +43,7 @@ export class TypingTable {
     this.#timers.clear();
     const chats = [...this.#chats.keys()];
     this.#chats.clear();
-    for (const chat of chats) this.#changed(chat);
+    for (const chat of chats) this.#onChange(chat);
   }
 
   #set(chat: string, user: string, isTyping: boolean): void {
@@ -58,7 +58,7 @@ export class TypingTable {
     const users = isTyping ? [...known, user] : known.filter((each) => each !== user);
     if (users.length === 0) this.#chats.delete(chat);
     else this.#chats.set(chat, users);
-    this.#changed(chat);
+    this.#onChange(chat);
   }
 }
 
@@ -104,15 +104,15 @@ export interface Presence {
 /** The presence of the users that components show. */
 export class PresenceTable {
   readonly #client: ChatClient;
-  readonly #changed: (user: string) => void;
+  readonly #onChange: (user: string) => void;
   readonly #known = new Map<string, Presence>();
   readonly #counts = new Map<string, number>(); // the users that components show
   readonly #watched = new Set<string>();
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(client: ChatClient, changed: (user: string) => void) {
+  constructor(client: ChatClient, onChange: (user: string) => void) {
     this.#client = client;
-    this.#changed = changed;
+    this.#onChange = onChange;
   }
 
   /** Return the presence of a user; undefined: not known. */
@@ -135,13 +135,13 @@ export class PresenceTable {
   }
 
   /** Subscribe again: another tab may have got the connection. */
-  connected(): void {
+  onConnected(): void {
     this.#watched.clear();
     this.#update();
   }
 
   /** The server skips users who share no chat with this one: subscribe again once they do. */
-  #met(user: string): void {
+  #resubscribe(user: string): void {
     if (!this.#counts.has(user) || this.#known.has(user)) return;
     this.#watched.delete(user);
     this.#schedule();
@@ -174,8 +174,10 @@ export class PresenceTable {
 
   /** Apply an event. */
   apply(event: ChatEvent): void {
-    if (event.type === "messageAdded") this.#met(event.message.sender);
-    if (event.type === "memberChanged" && event.change.user != null) this.#met(event.change.user);
+    if (event.type === "messageAdded") this.#resubscribe(event.message.sender);
+    if (event.type === "memberChanged" && event.change.user != null) {
+      this.#resubscribe(event.change.user);
+    }
     if (event.type !== "signalReceived" || event.kind !== "presence") return;
     const { sender, fields } = event;
     if (!this.#counts.has(sender)) return;
@@ -185,7 +187,7 @@ export class PresenceTable {
     const known = this.#known.get(sender);
     if (known?.state === state && known.lastSeenTs === lastSeenTs) return;
     this.#known.set(sender, { state, isOnline: state === "online", lastSeenTs });
-    this.#changed(sender);
+    this.#onChange(sender);
   }
 }
 
@@ -203,12 +205,12 @@ export interface ResponseProgress {
 
 /** The responses of AI companions, until their messages are there. */
 export class CompanionProgress {
-  readonly #changed: (chat: string) => void;
+  readonly #onChange: (chat: string) => void;
   readonly #responses = new Map<string, ResponseProgress>();
   readonly #answered = new Map<string, number>(); // chat → seq of the last message answered
 
-  constructor(changed: (chat: string) => void) {
-    this.#changed = changed;
+  constructor(onChange: (chat: string) => void) {
+    this.#onChange = onChange;
   }
 
   /** Return the response in a chat, or null. */
@@ -224,8 +226,8 @@ export class CompanionProgress {
     if (event.type !== "answerGrew") return;
     const { chat, seq, text, tool, end } = event;
     if (seq <= (this.#answered.get(chat) ?? 0)) return;
-    put(this.#responses, chat, { seq, text, tool, isRunning: end === "" });
-    this.#changed(chat);
+    putBounded(this.#responses, chat, { seq, text, tool, isRunning: end === "" });
+    this.#onChange(chat);
   }
 
   /** Forget everything. */
@@ -235,15 +237,15 @@ export class CompanionProgress {
   }
 
   #finish(chat: string, seq: number): void {
-    if (seq > (this.#answered.get(chat) ?? 0)) put(this.#answered, chat, seq);
+    if (seq > (this.#answered.get(chat) ?? 0)) putBounded(this.#answered, chat, seq);
     const known = this.#responses.get(chat);
     if (known === undefined || known.seq > seq) return;
     this.#responses.delete(chat);
-    this.#changed(chat);
+    this.#onChange(chat);
   }
 }
 
-function put<T>(map: Map<string, T>, key: string, value: T): void {
+function putBounded<T>(map: Map<string, T>, key: string, value: T): void {
   map.delete(key);
   const [oldest] = map.keys();
   if (oldest !== undefined && map.size >= RESPONSES_MAX) map.delete(oldest);

@@ -31,7 +31,7 @@ export interface Uploads {
   /** Upload files; those beyond 20 are ignored. */
   readonly add: (files: Iterable<Blob>) => void;
   /** Remove those that are complete, after a send; return their attachments. */
-  readonly take: () => Attachment[];
+  readonly popAttachments: () => Attachment[];
 }
 
 /** Upload files to a chat. When the component is removed or `id` changes, uploads are canceled. */
@@ -100,12 +100,12 @@ export function useUpload(id: string): Uploads {
     [set, start],
   );
 
-  const take = useCallback(() => {
+  const popAttachments = useCallback(() => {
     const complete = all.current.filter(({ attachment }) => attachment !== null);
     set(all.current.filter(({ attachment }) => attachment === null));
     return complete.map(({ attachment }) => attachment as Attachment);
   }, [set]);
 
   const isUploading = uploads.some((each) => each.attachment === null && each.error === null);
-  return { uploads, isUploading, add, take };
+  return { uploads, isUploading, add, popAttachments };
 }

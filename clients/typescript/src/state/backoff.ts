@@ -13,7 +13,7 @@ const STEADY_S = 5; // a connection must last this long to reset the backoff
 export type Uniform = (low: number, high: number) => number;
 
 /** Exponential backoff with full jitter, so that clients do not reconnect in lockstep. */
-export class Reconnects {
+export class ReconnectPolicy {
   readonly #uniform: Uniform;
   #attempts = 0;
   #replacedAtS = Number.NEGATIVE_INFINITY;
@@ -24,7 +24,7 @@ export class Reconnects {
   }
 
   /** Record how long a connection was open; a stable connection resets the backoff. */
-  lasted(seconds: number): void {
+  recordDuration(seconds: number): void {
     if (seconds >= STEADY_S) this.#attempts = 0;
   }
 
@@ -50,7 +50,7 @@ export class Reconnects {
    *
    * @throws {@link ChatError} the client must not reconnect; the message states the cause.
    */
-  judge(code: number, reason: string, nowS: number, canRenew: boolean, device: string): void {
+  handleClose(code: number, reason: string, nowS: number, canRenew: boolean, device: string): void {
     if (code === CLOSE_CODES.unauthenticated) {
       this.#refusals += 1;
       if (!canRenew || this.#refusals > 1) {

@@ -1,6 +1,6 @@
 // Backfill of missing entries: gaps after a disconnect, and log comparison in a new epoch.
 //
-// At most `ASKING_MAX` page requests are open at a time. A gap that cannot be read in
+// At most `REQUESTS_MAX` page requests are open at a time. A gap that cannot be read in
 // `ATTEMPTS_MAX` attempts, or that exceeds `fillMax` entries, is reported as `skipped`. Therefore,
 // an unavailable storage tier delays the new messages of a chat by seconds only.
 
@@ -10,13 +10,13 @@ import type { ChatError } from "./errors.js";
 import type { ChatEvent } from "./events.js";
 import type { Entry, Fields } from "./model.js";
 
-const ASKING_MAX = 2;
+const REQUESTS_MAX = 2;
 const ATTEMPTS_MAX = 5;
 const PAGE = 200;
 const RETRY_S = 0.5;
 
 /** Sends a request on the current connection only. */
-export type Ask = (
+export type SendRequest = (
   fields: Fields,
   onAnswer: (frame: Fields, nowS: number) => void,
   onError: (error: ChatError, nowS: number) => void,
@@ -29,7 +29,7 @@ export type Emit = (events: Iterable<ChatEvent>) => void;
 interface Job {
   readonly chat: ChatState;
   isForced: boolean; // send one request even if no gap is known
-  isAsking: boolean;
+  isRequested: boolean;
   before: number | null; // where the comparison continues
   read: number;
   attempts: number;
@@ -39,25 +39,30 @@ interface Job {
 
 /** The chats of one device with missing entries. */
 export class CatchUp {
-  readonly #ask: Ask;
+  readonly #sendRequest: SendRequest;
   readonly #emit: Emit;
   readonly #touch: (chat: ChatState) => void;
   readonly #fillMax: number;
   readonly #jobs = new Map<string, Job>();
 
-  constructor(ask: Ask, emit: Emit, touch: (chat: ChatState) => void, fillMax: number) {
-    this.#ask = ask;
+  constructor(
+    sendRequest: SendRequest,
+    emit: Emit,
+    touch: (chat: ChatState) => void,
+    fillMax: number,
+  ) {
+    this.#sendRequest = sendRequest;
     this.#emit = emit;
     this.#touch = touch;
     this.#fillMax = fillMax;
   }
 
   /** Schedule a backfill of `chat` if it is incomplete. */
-  want(chat: ChatState, isForced = false): void {
-    if (!(chat.log.isSuspect || chat.log.hasHole || isForced)) return;
+  schedule(chat: ChatState, isForced = false): void {
+    if (!(chat.log.isUnverified || chat.log.hasGap || isForced)) return;
     let job = this.#jobs.get(chat.id);
     if (job === undefined) {
-      const start = { isAsking: false, before: null, read: 0, attempts: 0, notBeforeS: 0 };
+      const start = { isRequested: false, before: null, read: 0, attempts: 0, notBeforeS: 0 };
       job = { chat, isForced, ...start, waitsFor: null };
       this.#jobs.set(chat.id, job);
     }
@@ -69,14 +74,14 @@ export class CatchUp {
   }
 
   /** Return whether a backfill of `chat` is pending. */
-  wants(chat: ChatState): boolean {
+  isScheduled(chat: ChatState): boolean {
     return this.#jobs.has(chat.id);
   }
 
   /** Restart the backfill of a chat in a new epoch. */
   restart(chat: ChatState): void {
     this.#jobs.delete(chat.id);
-    this.want(chat);
+    this.schedule(chat);
   }
 
   /** Cancel the backfill of a chat that was evicted. */
@@ -86,29 +91,29 @@ export class CatchUp {
 
   /** Reset the requests in flight; they will not be answered. */
   disconnected(): void {
-    for (const job of this.#jobs.values()) job.isAsking = false;
+    for (const job of this.#jobs.values()) job.isRequested = false;
   }
 
   /** Return the times at which further pages may be requested. */
   times(): number[] {
-    const jobs = [...this.#jobs.values()].filter(({ isAsking }) => !isAsking);
+    const jobs = [...this.#jobs.values()].filter(({ isRequested }) => !isRequested);
     return jobs.map(({ notBeforeS }) => notBeforeS);
   }
 
   /** Request the next pages. */
   step(nowS: number): void {
-    let asking = [...this.#jobs.values()].filter(({ isAsking }) => isAsking).length;
+    let requested = [...this.#jobs.values()].filter(({ isRequested }) => isRequested).length;
     for (const job of [...this.#jobs.values()]) {
-      if (asking >= ASKING_MAX) break;
-      if (job.isAsking || job.notBeforeS > nowS) continue;
-      const fields = this.#nextQuestion(job);
+      if (requested >= REQUESTS_MAX) break;
+      if (job.isRequested || job.notBeforeS > nowS) continue;
+      const fields = this.#nextRequest(job);
       if (fields === null) {
         this.#jobs.delete(job.chat.id);
         continue;
       }
-      asking += 1;
-      job.isAsking = true;
-      this.#ask(
+      requested += 1;
+      job.isRequested = true;
+      this.#sendRequest(
         fields,
         (frame, when) => this.#onPage(job, frame as unknown as HistoryPage, when),
         (error, when) => this.#onError(job, error, when),
@@ -117,26 +122,26 @@ export class CatchUp {
     }
   }
 
-  #nextQuestion(job: Job): Fields | null {
+  #nextRequest(job: Job): Fields | null {
     const { log } = job.chat;
     const page: Fields = { type: "history", chat: job.chat.id, limit: PAGE };
-    if (log.isSuspect) return job.before === null ? page : { ...page, before: job.before };
-    if (log.shown === null || !(log.hasHole || job.isForced)) return null;
+    if (log.isUnverified) return job.before === null ? page : { ...page, before: job.before };
+    if (log.shown === null || !(log.hasGap || job.isForced)) return null;
     if (log.top - log.shown > this.#fillMax) this.#skip(job, log.top - this.#fillMax);
     return { ...page, after: log.shown };
   }
 
   #onPage(job: Job, frame: HistoryPage, nowS: number): void {
     if (this.#jobs.get(job.chat.id) !== job) return; // requested before a new epoch
-    job.isAsking = false;
+    job.isRequested = false;
     this.#touch(job.chat);
-    if (job.chat.log.isSuspect) this.#compare(job, frame.messages, frame.more ?? false);
+    if (job.chat.log.isUnverified) this.#compare(job, frame.messages, frame.more ?? false);
     else this.#fill(job, frame.messages, nowS, frame.more ?? false);
   }
 
   #onError(job: Job, error: ChatError, nowS: number): void {
     if (this.#jobs.get(job.chat.id) !== job) return;
-    job.isAsking = false;
+    job.isRequested = false;
     if (error.isTemporary) this.#tryLater(job, nowS, (error.retryAfterMs ?? 0) / 1000);
     else this.#giveUp(job);
   }
@@ -149,8 +154,8 @@ export class CatchUp {
     // The user cannot read the entries before the page, because they joined later. But events of an
     // earlier membership may have delivered some of them, or will deliver them in order.
     const first = page[0];
-    while (first !== undefined && log.hasHole && log.delivered < first.seq - 1) {
-      const upto = log.findHoleEnd();
+    while (first !== undefined && log.hasGap && log.delivered < first.seq - 1) {
+      const upto = log.findGapEnd();
       if (upto >= log.pushed) {
         job.waitsFor = upto + 1;
         break;
@@ -160,20 +165,20 @@ export class CatchUp {
     }
     job.isForced = hasMore && page.length > 0;
     if (log.delivered > before) job.attempts = 0;
-    else if (log.hasHole) this.#tryLater(job, nowS, 0);
+    else if (log.hasGap) this.#tryLater(job, nowS, 0);
   }
 
   #compare(job: Job, page: Entry[], hasOlder: boolean): void {
     const { chat } = job;
     job.read += page.length;
     let found = chat.log.verify(page, hasOlder);
-    if (found === null && job.read >= this.#fillMax) found = chat.log.giveUpVerifying();
+    if (found === null && job.read >= this.#fillMax) found = chat.log.skipVerification();
     if (found === null) {
       job.before = page[0]?.seq ?? null;
       return;
     }
     job.attempts = 0;
-    this.#emit(chat.verified(found));
+    this.#emit(chat.applyVerification(found));
   }
 
   #tryLater(job: Job, nowS: number, adviceS: number): void {
@@ -186,8 +191,8 @@ export class CatchUp {
     const { chat } = job;
     job.isForced = false;
     job.attempts = 0;
-    if (chat.log.isSuspect) this.#emit(chat.verified(chat.log.giveUpVerifying()));
-    else if (chat.log.hasHole) this.#skip(job, chat.log.findHoleEnd());
+    if (chat.log.isUnverified) this.#emit(chat.applyVerification(chat.log.skipVerification()));
+    else if (chat.log.hasGap) this.#skip(job, chat.log.findGapEnd());
     chat.needsHistory = true;
     this.#touch(chat);
     this.#emit(chat.releaseEvents());

@@ -72,7 +72,7 @@ export class ChatState {
   readonly #me: string;
   readonly #marksMax: number;
   #listedTop = 0;
-  #isBegunByEvent = false;
+  #isStartedByEvent = false;
   #listed: Listed | null = null;
   #oldMarks = new Set<string>(); // users whose markers belong to a previous epoch
 
@@ -107,7 +107,7 @@ export class ChatState {
 
   #countMessages(since: number): number {
     const after = Math.max(since, this.clearedUpto);
-    return Math.max(0, this.top - after - this.log.countAsides(after));
+    return Math.max(0, this.top - after - this.log.countIgnored(after));
   }
 
   /** The other member of a direct chat; null in a group, or if the members are not loaded. */
@@ -119,8 +119,8 @@ export class ChatState {
   // lists and snapshots
 
   /** Apply the chat info of an answer or event. */
-  takeInfo(info: Partial<ChatInfo>): void {
-    this.#takeCommon(info);
+  applyInfo(info: Partial<ChatInfo>): void {
+    this.#applyCommon(info);
     if (info.members !== undefined) {
       // Complete info: absent fields have their default.
       this.slowS = info.slow_s ?? 0;
@@ -138,7 +138,7 @@ export class ChatState {
     return until !== undefined && (until === 0 || until > nowS);
   }
 
-  #takeCommon(info: Partial<ChatInfo>): void {
+  #applyCommon(info: Partial<ChatInfo>): void {
     this.kind = info.kind ?? this.kind;
     this.name = info.name === undefined ? this.name : info.name;
     this.isEnded = this.isEnded || info.ended === true;
@@ -152,15 +152,15 @@ export class ChatState {
   }
 
   /** Apply the chat's summary in the chat list or in a snapshot. */
-  takeSummary(summary: ChatSummary): ChatEvent[] {
-    this.#takeCommon(summary);
+  applySummary(summary: ChatSummary): ChatEvent[] {
+    this.#applyCommon(summary);
     this.picture = summary.picture ?? null;
     this.#listedTop = Math.max(this.#listedTop, summary.top ?? 0);
     if (summary.last != null && summary.last.seq > this.clearedUpto) this.last = summary.last;
-    const changed = this.takeMarks({ user: this.#me, read: summary.read ?? 0 });
+    const changed = this.applyMarks({ user: this.#me, read: summary.read ?? 0 });
     const { read = 0, top = 0, unread = 0 } = summary;
     this.#listed = withoutCleared({ read, top, unread }, this.clearedUpto);
-    if (summary.peer != null) changed.push(...this.takeMarks(summary.peer));
+    if (summary.peer != null) changed.push(...this.applyMarks(summary.peer));
     if (summary.hidden !== undefined && summary.hidden.length > 0) {
       this.log.hide(summary.hidden);
       changed.push({ type: "messagesHidden", chat: this.id, seqs: [...summary.hidden] });
@@ -170,7 +170,7 @@ export class ChatState {
   }
 
   /** Apply a member's read and received markers; lower markers change nothing. */
-  takeMarks(fields: MarksFields): ChatEvent[] {
+  applyMarks(fields: MarksFields): ChatEvent[] {
     const { user } = fields;
     let known = this.marks.get(user);
     if (known === undefined) {
@@ -181,7 +181,7 @@ export class ChatState {
       this.#oldMarks.delete(user);
       known.read = known.received = 0;
     }
-    if (!known.raiseTo(fields.read ?? 0, fields.received ?? 0)) return [];
+    if (!known.advance(fields.read ?? 0, fields.received ?? 0)) return [];
     const { read, received } = known;
     return [{ type: "marked", chat: this.id, user, read, received }];
   }
@@ -227,9 +227,9 @@ export class ChatState {
     this.picture = saved.picture ?? null;
     this.clear(saved.clearedUpto ?? 0);
     for (const [user, [read, received]] of Object.entries(saved.marks)) {
-      this.takeMarks({ user, read, received });
+      this.applyMarks({ user, read, received });
     }
-    if (!this.log.isSuspect) {
+    if (!this.log.isUnverified) {
       this.#listedTop = saved.top;
       this.#listed = { read: saved.read, top: saved.top, unread: saved.unread };
     }
@@ -238,18 +238,18 @@ export class ChatState {
   // new epoch
 
   /** Mark log and markers as unverified: the server may have reassigned seqs. */
-  suspect(): void {
-    this.log.suspect();
+  markUnverified(): void {
+    this.log.markUnverified();
     this.#oldMarks = new Set(this.marks.keys());
     this.#listedTop = 0;
     this.#listed = null;
     // If the chat started with an event of the lost epoch, an earlier entry may be missing.
-    this.needsHistory = this.needsHistory || this.#isBegunByEvent;
-    this.#isBegunByEvent = false;
+    this.needsHistory = this.needsHistory || this.#isStartedByEvent;
+    this.#isStartedByEvent = false;
   }
 
   /** Apply the result of a log comparison; return the events to deliver. */
-  verified(found: Verified): ChatEvent[] {
+  applyVerification(found: Verified): ChatEvent[] {
     for (const user of this.#oldMarks) {
       const marks = this.marks.get(user);
       if (marks === undefined) continue;
@@ -273,15 +273,15 @@ export class ChatState {
   // entries
 
   /** Apply a pushed entry. */
-  takeEntry(entry: Entry): ChatEvent[] {
-    if (!this.log.isSuspect) {
-      if (this.log.shown === null && entry.seq > 1) this.#isBegunByEvent = true;
-      this.log.begin(entry.seq - 1);
+  applyEntry(entry: Entry): ChatEvent[] {
+    if (!this.log.isUnverified) {
+      if (this.log.shown === null && entry.seq > 1) this.#isStartedByEvent = true;
+      this.log.start(entry.seq - 1);
     }
-    if (this.log.joins(entry.seq)) this.log.put(entry);
-    this.log.passBy(entry.seq);
+    if (this.log.isAdjacent(entry.seq)) this.log.put(entry);
+    this.log.recordPushed(entry.seq);
     // No event: sending a message implies having read the earlier ones.
-    if (isMessage(entry)) this.takeMarks({ user: entry.sender, read: entry.seq });
+    if (isMessage(entry)) this.applyMarks({ user: entry.sender, read: entry.seq });
     return this.releaseEvents();
   }
 
@@ -307,16 +307,16 @@ export class ChatState {
   }
 
   /** Apply a page that the application requested; its entries are not delivered as events. */
-  takePage(page: Entry[], isNewest: boolean, before: number | null = null): ChatEvent[] {
+  applyPage(page: Entry[], isNewest: boolean, before: number | null = null): ChatEvent[] {
     const last = page.at(-1);
     if (isNewest) {
       if (last !== undefined) {
         this.log.putPage(page);
-        if (!this.log.isSuspect) this.log.begin(last.seq);
+        if (!this.log.isUnverified) this.log.start(last.seq);
       } else if (this.log.shown === null) {
-        this.log.begin(0);
+        this.log.start(0);
       }
-      this.needsHistory = this.#isBegunByEvent = false;
+      this.needsHistory = this.#isStartedByEvent = false;
     } else {
       this.log.putPage(page, before);
     }

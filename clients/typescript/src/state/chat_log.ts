@@ -6,12 +6,12 @@
 // server contains one of them; all entries before the newest such entry match, too.
 
 import {
-  applyEntry,
+  applyChange,
   ascending,
-  asOf,
   isAmending,
   isMessage,
   revOf,
+  tombstoneIfExpired,
   tombstoneOf,
   type Entry,
 } from "./model.js";
@@ -41,7 +41,7 @@ export class ChatLog {
   top = 0;
   /** Later events of the chat have a higher seq. */
   pushed = 0;
-  isSuspect = false;
+  isUnverified = false;
   readonly #keptMax: number;
   readonly #entries = new Map<number, Entry>();
   readonly #changes = new Map<number, Set<number>>(); // seq of a message → seqs of its changes
@@ -71,7 +71,7 @@ export class ChatLog {
     if (entry === undefined || (this.shown !== null && seq > this.shown)) return null;
     for (const change of ascending(this.#changes.get(seq) ?? [])) {
       if (this.shown === null || change <= this.shown) {
-        entry = applyEntry(entry, this.#at(change));
+        entry = applyChange(entry, this.#at(change));
       }
     }
     return this.isHidden(seq) ? tombstoneOf(entry, revOf(entry)) : entry;
@@ -82,7 +82,7 @@ export class ChatLog {
     const found = ascending(this.#entries.keys())
       .map((seq) => this.find(seq))
       .filter((entry) => entry !== null);
-    return nowS === undefined ? found : found.map((entry) => asOf(entry, nowS));
+    return nowS === undefined ? found : found.map((entry) => tombstoneIfExpired(entry, nowS));
   }
 
   /** Return the visible messages that the user has not cleared, like `entries`. */
@@ -101,13 +101,13 @@ export class ChatLog {
   }
 
   /** Count the entries above `after` that do not count as unread. */
-  countAsides(after: number): number {
+  countIgnored(after: number): number {
     let count = 0;
-    for (const [seq, entry] of this.#entries) if (seq > after && this.#isAside(entry)) count += 1;
+    for (const [seq, entry] of this.#entries) if (seq > after && this.#isIgnored(entry)) count += 1;
     return count;
   }
 
-  #isAside(entry: Entry): boolean {
+  #isIgnored(entry: Entry): boolean {
     const isGone = entry.deleted === true || this.isHidden(entry.seq);
     return isGone || !isMessage(entry) || this.#isDeletedLater(entry.seq);
   }
@@ -134,32 +134,32 @@ export class ChatLog {
   // input
 
   /** Start delivery after seq `at`, if nothing was delivered yet. */
-  begin(at: number): void {
+  start(at: number): void {
     if (this.shown !== null) return;
     let joined = at;
     while (this.#entries.has(joined)) joined -= 1;
     for (const seq of [...this.#entries.keys()]) if (seq <= joined) this.#forget(seq);
     this.shown = at;
-    this.passBy(at);
+    this.recordPushed(at);
   }
 
-  /** Undo `begin(at)` if no entry was stored since. */
-  end(at: number): void {
-    if (this.shown === at && this.#entries.size === 0 && !this.isSuspect) {
+  /** Undo `start(at)` if no entry was stored since. */
+  undoStart(at: number): void {
+    if (this.shown === at && this.#entries.size === 0 && !this.isUnverified) {
       this.shown = null;
       this.top = this.pushed = 0;
     }
   }
 
   /** Record that all entries pushed from now on have a seq above `seq`. */
-  passBy(seq: number): void {
+  recordPushed(seq: number): void {
     this.pushed = Math.max(this.pushed, seq);
     this.top = Math.max(this.top, seq);
   }
 
   /** Return whether storing entry `seq` leaves no gap below the delivered entries. */
-  joins(seq: number): boolean {
-    if (this.shown === null || this.isSuspect || seq > this.shown) return true;
+  isAdjacent(seq: number): boolean {
+    if (this.shown === null || this.isUnverified || seq > this.shown) return true;
     return seq >= (this.bottom || this.shown + 1) - 1;
   }
 
@@ -201,19 +201,19 @@ export class ChatLog {
    */
   putPage(page: Entry[], before: number | null = null): void {
     const last = page.at(-1);
-    if (last === undefined || this.isSuspect) return;
-    const joins =
+    if (last === undefined || this.isUnverified) return;
+    const isAdjacent =
       this.#entries.size > 0
         ? Math.max(last.seq, (before ?? 0) - 1) >= this.bottom - 1
         : this.shown === null || last.seq >= this.shown;
-    if (!joins) return;
+    if (!isAdjacent) return;
     for (const entry of page) this.put(entry);
-    if (this.shown === null || !this.hasHole) this.trim();
+    if (this.shown === null || !this.hasGap) this.trim();
   }
 
   /** Advance `shown` to the next gap; call `passed` for each entry that it passes. */
   advance(passed: (entry: Entry) => void): void {
-    while (!this.isSuspect && this.shown !== null) {
+    while (!this.isUnverified && this.shown !== null) {
       const entry: Entry | undefined = this.#entries.get(this.shown + 1);
       if (entry === undefined) break;
       this.shown += 1;
@@ -241,8 +241,8 @@ export class ChatLog {
   // gaps
 
   /** True if entries after `shown` are missing. */
-  get hasHole(): boolean {
-    return !this.isSuspect && this.shown !== null && this.shown < this.top;
+  get hasGap(): boolean {
+    return !this.isUnverified && this.shown !== null && this.shown < this.top;
   }
 
   /** The last delivered seq. */
@@ -259,7 +259,7 @@ export class ChatLog {
   }
 
   /** Return the last seq of the next gap. */
-  findHoleEnd(): number {
+  findGapEnd(): number {
     const waiting = [...this.#entries.keys()].filter((seq) => seq > this.delivered);
     return waiting.length > 0 ? Math.min(...waiting) - 1 : this.top;
   }
@@ -267,12 +267,12 @@ export class ChatLog {
   // new epoch
 
   /** Mark all entries as unverified: the server may have lost the end of the log. */
-  suspect(): void {
-    if (this.shown !== null && !this.isSuspect) {
+  markUnverified(): void {
+    if (this.shown !== null && !this.isUnverified) {
       for (const [seq, entry] of this.#entries) this.#former.set(seq, identityOf(entry));
       this.#formerEntries = new Map(this.#entries);
       for (const seq of this.#hidden) this.#formerHidden.add(seq);
-      this.isSuspect = true;
+      this.isUnverified = true;
     }
     this.#entries.clear();
     this.#changes.clear();
@@ -289,15 +289,17 @@ export class ChatLog {
   verify(page: Entry[], hasOlder: boolean): Verified | null {
     this.#newest ??= page.at(-1)?.seq ?? 0;
     for (const entry of page) this.put(entry);
-    const same = page.filter((entry) => this.#former.get(entry.seq) === identityOf(entry));
-    if (same.length > 0) return this.#settle(Math.max(...same.map(({ seq }) => seq)), true);
+    const same = page
+      .filter((entry) => this.#former.get(entry.seq) === identityOf(entry))
+      .map(({ seq }) => seq);
+    if (same.length > 0) return this.#endVerification(Math.max(...same), true);
     const former = [...this.#former.keys()];
     const oldest = former.length > 0 ? Math.min(...former) : (this.shown ?? 0) + 1;
     const first = page[0]?.seq ?? 1;
     if (page.length > 0 && hasOlder && first > oldest) return null;
     // All comparable entries differ; entries before them are assumed to be unchanged.
     const agreed = Math.min(oldest - 1, this.#newest, this.#findMoved() - 1);
-    return this.#settle(Math.max(agreed, first - 1), agreed <= 0 || former.length === 0);
+    return this.#endVerification(Math.max(agreed, first - 1), agreed <= 0 || former.length === 0);
   }
 
   /**
@@ -311,13 +313,13 @@ export class ChatLog {
     return moved.length > 0 ? Math.min(...moved.map(([seq]) => seq)) : this.top + 1;
   }
 
-  #settle(agreed: number, isSure: boolean): Verified {
+  #endVerification(agreed: number, isSure: boolean): Verified {
     const shown = this.delivered;
     const withdrawn = ascending([...this.#former.keys()].filter((s) => agreed < s && s <= shown));
-    this.#takeBack(agreed);
+    this.#restoreEntries(agreed);
     const isCut = agreed < shown;
     this.shown = Math.min(shown, agreed);
-    this.isSuspect = false;
+    this.isUnverified = false;
     this.#former.clear();
     this.#formerEntries.clear();
     this.#formerHidden.clear();
@@ -325,7 +327,7 @@ export class ChatLog {
   }
 
   /** Restore the entries up to `agreed` from before; not copies that contain a lost change. */
-  #takeBack(agreed: number): void {
+  #restoreEntries(agreed: number): void {
     const seqs = ascending([...this.#formerEntries.keys()].filter((seq) => seq <= agreed));
     for (const seq of seqs.reverse()) {
       const entry = this.#formerEntries.get(seq) as Entry;
@@ -336,9 +338,9 @@ export class ChatLog {
   }
 
   /** Give up the comparison and continue with the entries received in the new epoch. */
-  giveUpVerifying(): Verified {
+  skipVerification(): Verified {
     const first = this.bottom || this.top + 1;
-    const result = this.#settle(0, false);
+    const result = this.#endVerification(0, false);
     this.shown = first - 1;
     return { ...result, agreed: this.shown, isCut: true };
   }
@@ -348,7 +350,7 @@ export class ChatLog {
   /** Return `[seq, identity]` of the newest entries up to `upto`, to compare them later. */
   savedMids(upto: number): [number, string][] {
     const known = new Map(this.#former);
-    if (!this.isSuspect) {
+    if (!this.isUnverified) {
       for (const [seq, entry] of this.#entries) known.set(seq, identityOf(entry));
     }
     const seqs = ascending([...known.keys()].filter((seq) => seq <= upto)).slice(-MIDS_SAVED);
@@ -357,7 +359,7 @@ export class ChatLog {
 
   /** Return the newest delivered entries up to `upto` and the hidden ones, for a store. */
   saveEntries(upto: number, entriesMax: number): { entries: Entry[]; hidden: number[] } {
-    const kept = this.isSuspect ? this.#formerEntries : this.#entries;
+    const kept = this.isUnverified ? this.#formerEntries : this.#entries;
     const seqs = ascending([...kept.keys()].filter((seq) => seq <= upto)).slice(-entriesMax);
     const hidden = new Set([...this.#hidden, ...this.#formerHidden]);
     return {

@@ -5,125 +5,131 @@
 // under a later `turn` (response id); pieces of the earlier `turn` are ignored.
 //
 // Invariant: the text delivered for a response is always a prefix of the full text, without a gap.
-// Bounds: `ANSWERS_MAX` responses; `HELD_MAX` pieces of each that wait for an earlier piece.
+// Bounds: `RESPONSES_MAX` responses; `HELD_MAX` pieces of each that wait for an earlier piece.
 
 import type { AiSignal, Turn } from "../generated/frames.js";
-import type { Ask, Emit } from "./catch_up.js";
+import type { Emit, SendRequest } from "./catch_up.js";
 
-const ANSWERS_MAX = 100;
+const RESPONSES_MAX = 100;
 const HELD_MAX = 500;
 
 /** An AI response in progress. `index` is the index of the last delivered piece. */
-interface Answer {
+interface ResponseState {
   readonly turn: string;
   readonly seq: number;
   index: number;
   text: string;
   isOver: boolean;
-  isAsking: boolean;
+  isRequested: boolean;
   /** Text, end and tool of the pieces that wait for an earlier one. */
   held: Map<number, [string, string, string]>;
 }
 
 /** The AI responses in progress in all chats. */
 export class CompanionResponses {
-  readonly #ask: Ask;
+  readonly #sendRequest: SendRequest;
   readonly #emit: Emit;
-  readonly #answers = new Map<string, Answer>();
+  readonly #responses = new Map<string, ResponseState>();
 
-  constructor(ask: Ask, emit: Emit) {
-    this.#ask = ask;
+  constructor(sendRequest: SendRequest, emit: Emit) {
+    this.#sendRequest = sendRequest;
     this.#emit = emit;
   }
 
   /** Handle a piece of a response. */
   signalled(frame: AiSignal, nowS: number): void {
     const { chat } = frame;
-    const answer = this.#find(chat, frame.turn, frame.seq);
-    if (answer === null || answer.isOver) return;
-    if (answer.held.size < HELD_MAX && frame.index > answer.index) {
-      answer.held.set(frame.index, [frame.text, frame.end ?? "", frame.tool ?? ""]);
+    const response = this.#find(chat, frame.turn, frame.seq);
+    if (response === null || response.isOver) return;
+    if (response.held.size < HELD_MAX && frame.index > response.index) {
+      response.held.set(frame.index, [frame.text, frame.end ?? "", frame.tool ?? ""]);
     }
-    this.#deliverHeld(chat, answer);
-    if (answer.held.size > 0) this.join(chat, nowS);
+    this.#deliverHeld(chat, response);
+    if (response.held.size > 0) this.join(chat, nowS);
   }
 
   /** Return or create the response with id `turn`; null if the chat has a later response. */
-  #find(chat: string, turn: string, seq: number): Answer | null {
-    const known = this.#answers.get(chat);
+  #find(chat: string, turn: string, seq: number): ResponseState | null {
+    const known = this.#responses.get(chat);
     if (known !== undefined && turn <= known.turn) return turn < known.turn ? null : known;
-    if (this.#answers.size >= ANSWERS_MAX) {
-      const [oldest] = this.#answers.keys();
-      if (oldest !== undefined) this.#answers.delete(oldest);
+    if (this.#responses.size >= RESPONSES_MAX) {
+      const [oldest] = this.#responses.keys();
+      if (oldest !== undefined) this.#responses.delete(oldest);
     }
-    this.#answers.delete(chat);
-    const start = { index: -1, text: "", isOver: false, isAsking: false };
-    const answer: Answer = { turn, seq, ...start, held: new Map() };
-    this.#answers.set(chat, answer);
-    return answer;
+    this.#responses.delete(chat);
+    const start = { index: -1, text: "", isOver: false, isRequested: false };
+    const response: ResponseState = { turn, seq, ...start, held: new Map() };
+    this.#responses.set(chat, response);
+    return response;
   }
 
   /** Deliver the pieces that continue the delivered text. */
-  #deliverHeld(chat: string, answer: Answer): void {
+  #deliverHeld(chat: string, response: ResponseState): void {
     for (;;) {
-      const piece = answer.held.get(answer.index + 1);
-      if (answer.isOver || piece === undefined) break;
-      answer.index += 1;
-      answer.held.delete(answer.index);
+      const piece = response.held.get(response.index + 1);
+      if (response.isOver || piece === undefined) break;
+      response.index += 1;
+      response.held.delete(response.index);
       const [added, end, tool] = piece;
-      answer.text += added;
-      answer.isOver = end !== "";
-      this.#reportProgress(chat, answer, added, end, tool);
+      response.text += added;
+      response.isOver = end !== "";
+      this.#reportProgress(chat, response, added, end, tool);
     }
-    if (answer.isOver) answer.held.clear();
+    if (response.isOver) response.held.clear();
   }
 
-  #reportProgress(chat: string, answer: Answer, added: string, end: string, tool = ""): void {
-    const { seq, turn, text } = answer;
+  #reportProgress(
+    chat: string,
+    response: ResponseState,
+    added: string,
+    end: string,
+    tool = "",
+  ): void {
+    const { seq, turn, text } = response;
     this.#emit([{ type: "answerGrew", chat, seq, turn, added, text, end, tool }]);
   }
 
   /** Request the text of the response in `chat` so far. */
   join(chat: string, nowS: number): void {
-    const known = this.#answers.get(chat);
+    const known = this.#responses.get(chat);
     if (known !== undefined) {
-      if (known.isAsking) return;
-      known.isAsking = true;
+      if (known.isRequested) return;
+      known.isRequested = true;
     }
-    const over = (): void => {
-      if (known !== undefined) known.isAsking = false;
+    const finish = (): void => {
+      if (known !== undefined) known.isRequested = false;
     };
-    this.#ask(
+    this.#sendRequest(
       { type: "join_turn", chat },
       (frame) => {
-        over();
+        finish();
         this.joined(frame as unknown as Turn);
       },
-      over,
+      finish,
       nowS,
     );
   }
 
-  /** Apply the answer to `join`. */
+  /** Apply the response to `join`. */
   joined(frame: Turn): void {
     const { chat, turn, index } = frame;
-    const answer = turn ? this.#find(chat, turn, frame.seq) : null;
-    if (answer === null || answer.isOver || index <= answer.index) return;
-    const added = frame.text.slice(answer.text.length);
-    answer.text = frame.text;
-    answer.index = index;
+    const response = turn ? this.#find(chat, turn, frame.seq) : null;
+    if (response === null || response.isOver || index <= response.index) return;
+    const added = frame.text.slice(response.text.length);
+    response.text = frame.text;
+    response.index = index;
     const end = frame.end ?? "";
-    answer.isOver = end !== "";
-    answer.held = new Map([...answer.held].filter(([place]) => place > index));
-    this.#reportProgress(chat, answer, added, end);
-    this.#deliverHeld(chat, answer);
+    response.isOver = end !== "";
+    response.held = new Map([...response.held].filter(([place]) => place > index));
+    this.#reportProgress(chat, response, added, end);
+    this.#deliverHeld(chat, response);
   }
 
   /** Request the text that was missed while disconnected. */
   reconnected(nowS: number): void {
-    for (const [chat, answer] of [...this.#answers]) {
-      answer.isAsking = false;
-      if (!answer.isOver) this.join(chat, nowS);
+    for (const [chat, response] of [...this.#responses]) {
+      response.isRequested = false;
+      if (!response.isOver) this.join(chat, nowS);
     }
   }
 }

@@ -1,12 +1,12 @@
 // The pure state machine, for clients with their own I/O: import from "tierchat/state".
 
-export { Reconnects, type Uniform } from "./backoff.js";
+export { ReconnectPolicy, type Uniform } from "./backoff.js";
 export { ChatState, type SavedChat } from "./chat.js";
 export { ChatError, errorOf, type ChatErrorOptions, type ErrorCode } from "./errors.js";
 export type * from "./events.js";
 export { DEFAULT_BOUNDS, type Bounds, type Cursor, type Entry, type Fields } from "./model.js";
 export { newOutboxEntry, type OutboxEntry, type Stage } from "./outbox.js";
-export { firstsOf, outboxOf, placeOf, restore, saveChat } from "./saved_state.js";
+export { firstSeqsOf, outboxOf, placeOf, restore, saveChat } from "./saved_state.js";
 export type {
   SavedChatRecord,
   SavedOperation,
@@ -14,5 +14,5 @@ export type {
   SavedOutcome,
   SavedPlace,
 } from "./saved_state.js";
-export { ANSWER_S, ClientState, type Answer, type QueuedEvent } from "./state.js";
+export { REQUEST_TIMEOUT_S, ClientState, type Answer, type QueuedEvent } from "./state.js";
 export { findUser, renewalWaitS } from "./token_renewal.js";

@@ -75,7 +75,7 @@ export function tombstoneOf(message: Entry, rev: number): Entry {
 }
 
 /** Return a message after a change. A change that is not newer than its `rev` has no effect. */
-export function applyEntry(message: Entry, entry: Entry): Entry {
+export function applyChange(message: Entry, entry: Entry): Entry {
   if (entry.seq <= revOf(message) || message.deleted || entry.deleted) return message;
   switch (entry.kind) {
     case "edit":
@@ -99,7 +99,7 @@ export function applyEntry(message: Entry, entry: Entry): Entry {
 }
 
 /** Return the message, or a tombstone if it has expired. */
-export function asOf(message: Entry, nowS: number): Entry {
+export function tombstoneIfExpired(message: Entry, nowS: number): Entry {
   const hasExpired = message.expires_at != null && message.expires_at <= nowS;
   return hasExpired ? tombstoneOf(message, revOf(message)) : message;
 }
@@ -110,7 +110,7 @@ export class Marks {
   received = 0;
 
   /** Advance the markers; return whether either changed. Read messages count as received. */
-  raiseTo(read: number, received: number): boolean {
+  advance(read: number, received: number): boolean {
     const before = [this.read, this.received];
     this.read = Math.max(this.read, read);
     this.received = Math.max(this.received, received, this.read);

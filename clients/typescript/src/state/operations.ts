@@ -5,7 +5,7 @@ import type { Emit } from "./catch_up.js";
 import type { ChatState } from "./chat.js";
 import { errorOf, type ChatError } from "./errors.js";
 import { isSessionChat, type Fields } from "./model.js";
-import type { Outbox, OutboxEntry, Place } from "./outbox.js";
+import type { Outbox, OutboxEntry, Position } from "./outbox.js";
 import type { Requests } from "./requests.js";
 
 const RETRY_S = 1;
@@ -19,7 +19,7 @@ export class Operations {
   readonly #requests: Requests;
   readonly #chats: ReadonlyMap<string, ChatState>;
   readonly #emit: Emit;
-  readonly #offers = new Map<number, string>(); // request number of an operation → ref
+  readonly #refs = new Map<number, string>(); // request number of an operation → ref
   readonly #probes = new Set<number>();
 
   constructor(
@@ -38,7 +38,7 @@ export class Operations {
   nextFrames(nowS: number, limits: Partial<frames.Limits>): Fields[] {
     const found: Fields[] = [];
     const room = (limits.sends_in_flight_max ?? IN_FLIGHT_MAX) - this.#probes.size;
-    for (const entry of this.#outbox.nextOffers(nowS, room)) {
+    for (const entry of this.#outbox.nextSends(nowS, room)) {
       found.push({ ...entry.fields, id: this.#number(entry.ref) });
     }
     while (this.#probes.size < PROBES_MAX) {
@@ -53,44 +53,50 @@ export class Operations {
 
   #number(ref: string): number {
     const number = this.#requests.nextId();
-    this.#offers.set(number, ref);
+    this.#refs.set(number, ref);
     return number;
   }
 
   /** Requeue what was not answered. */
   disconnected(): void {
-    this.#offers.clear();
+    this.#refs.clear();
     this.#probes.clear();
     this.#outbox.disconnected();
   }
 
   /** Handle an ack. */
-  takeAck(frame: frames.Ack, nowS: number): void {
-    this.#offers.delete(frame.id);
+  handleAck(frame: frames.Ack, nowS: number): void {
+    this.#refs.delete(frame.id);
     this.#probes.delete(frame.id);
-    this.settle(frame.ref, frame, nowS, frame.dup, frame.durability);
+    this.deliverAck(frame.ref, frame, nowS, frame.dup, frame.durability);
   }
 
   /** Record that an operation is committed, and deliver its first ack. */
-  settle(ref: string, place: Place, nowS: number, dup: boolean, durability: string): void {
-    const entry = this.#outbox.acked(ref, place, nowS, durability === "stored");
+  deliverAck(
+    ref: string,
+    position: Position,
+    nowS: number,
+    dup: boolean,
+    durability: string,
+  ): void {
+    const entry = this.#outbox.recordAck(ref, position, nowS, durability === "stored");
     if (entry === null) return;
-    const { seq, ts, mid } = place;
+    const { seq, ts, mid } = position;
     this.#emit([{ type: "acked", ref, chat: entry.chat, seq, ts, mid, dup, durability }]);
   }
 
   /** Handle the error of an operation or of a probe; return false if it belongs to neither. */
-  takeError(frame: frames.Error, nowS: number): boolean {
+  handleError(frame: frames.Error, nowS: number): boolean {
     const number = frame.id ?? -1;
-    const ref = this.#offers.get(number);
+    const ref = this.#refs.get(number);
     if (ref === undefined) return false;
-    this.#offers.delete(number);
+    this.#refs.delete(number);
     const error = errorOf(frame);
     const entry = this.#outbox.find(ref);
     if (this.#probes.delete(number)) {
       if (entry !== undefined && !error.isTemporary) this.#endProbe(entry, error);
     } else if (error.isTemporary && !isTooLate(entry, error)) {
-      this.#outbox.putOff(ref, nowS + (error.retryAfterMs || RETRY_S * 1000) / 1000);
+      this.#outbox.postpone(ref, nowS + (error.retryAfterMs || RETRY_S * 1000) / 1000);
     } else if (entry !== undefined) {
       this.#outbox.drop(ref);
       this.#emit([{ type: "refused", ref, chat: entry.chat, error }]);
@@ -101,7 +107,7 @@ export class Operations {
   /** Handle a permanently refused probe; whether the operation is stored remains unknown. */
   #endProbe(entry: OutboxEntry, error: ChatError): void {
     if (this.#chats.get(entry.chat)?.isLeft !== true) {
-      this.#outbox.askNoMore(entry.ref); // it is sent again in a new epoch
+      this.#outbox.stopProbing(entry.ref); // it is sent again in a new epoch
       return;
     }
     for (const { ref, chat } of this.#outbox.listAcked(entry.chat)) {

@@ -18,28 +18,28 @@ const PROBE_AGAIN_S = 20;
 export type Stage = "queued" | "inFlight" | "acked";
 
 /** The committed position of an operation. */
-export interface Place {
+export interface Position {
   seq: number;
   ts: number;
   mid: string;
 }
 
 /** One operation. `fields` is its frame without the request number. */
-export interface OutboxEntry extends Place {
+export interface OutboxEntry extends Position {
   readonly ref: string;
   readonly chat: string;
   readonly fields: Fields;
   stage: Stage;
   /** The application has received the ack. */
-  isTold: boolean;
+  isReported: boolean;
   notBeforeS: number;
   number: number;
 }
 
 /** Return a new operation. */
 export function newOutboxEntry(ref: string, chat: string, fields: Fields): OutboxEntry {
-  const place = { seq: 0, ts: 0, mid: "" };
-  return { ref, chat, fields, stage: "queued", ...place, isTold: false, notBeforeS: 0, number: 0 };
+  const start = { seq: 0, ts: 0, mid: "", isReported: false, notBeforeS: 0, number: 0 };
+  return { ref, chat, fields, stage: "queued", ...start };
 }
 
 /** True if the operation deletes a message only for the user; no `stored` frame confirms it. */
@@ -121,28 +121,28 @@ export class Outbox {
   }
 
   /** Return the operations to send now, in order, and mark them as in flight. */
-  nextOffers(nowS: number, inFlightMax: number): OutboxEntry[] {
+  nextSends(nowS: number, inFlightMax: number): OutboxEntry[] {
     const room = inFlightMax - this.#inFlight.size;
     const held = new Set<string>();
-    const offers: OutboxEntry[] = [];
+    const sends: OutboxEntry[] = [];
     for (const entry of this.#queued.values()) {
-      if (offers.length >= room) break;
+      if (sends.length >= room) break;
       if (entry.notBeforeS > nowS) held.add(entry.chat);
-      else if (!held.has(entry.chat)) offers.push(entry);
+      else if (!held.has(entry.chat)) sends.push(entry);
     }
-    for (const entry of offers) this.#move(entry, "inFlight");
-    return offers;
+    for (const entry of sends) this.#move(entry, "inFlight");
+    return sends;
   }
 
   /** Record an ack; return the operation if this is its first ack. */
-  acked(ref: string, place: Place, nowS: number, isStored: boolean): OutboxEntry | null {
+  recordAck(ref: string, position: Position, nowS: number, isStored: boolean): OutboxEntry | null {
     const entry = this.#entries.get(ref);
     if (entry === undefined) return null;
-    entry.seq = place.seq;
-    entry.ts = place.ts;
-    entry.mid = place.mid;
-    const isNews = !entry.isTold;
-    entry.isTold = true;
+    entry.seq = position.seq;
+    entry.ts = position.ts;
+    entry.mid = position.mid;
+    const isFirst = !entry.isReported;
+    entry.isReported = true;
     if (isStored) {
       // Earlier acked operations may not be stored: they may be lost or of an earlier epoch.
       this.drop(ref);
@@ -150,11 +150,11 @@ export class Outbox {
       this.#move(entry, "acked");
       if (!this.#probes.has(probeKey(entry))) this.#setProbe(entry, nowS + PROBE_S);
     }
-    return isNews ? entry : null;
+    return isFirst ? entry : null;
   }
 
   /** Postpone an operation that was refused temporarily. */
-  putOff(ref: string, untilS: number): void {
+  postpone(ref: string, untilS: number): void {
     const entry = this.#entries.get(ref);
     if (entry?.stage === "inFlight") {
       entry.notBeforeS = untilS;
@@ -166,11 +166,11 @@ export class Outbox {
     const entry = this.#entries.get(ref);
     if (entry === undefined) return;
     this.#entries.delete(ref);
-    this.#leave(entry);
+    this.#removeFromStage(entry);
   }
 
   /** Remove the operations in `chat` up to seq `upto`: the server has stored them. */
-  stored(chat: string, upto: number, nowS: number): void {
+  recordStored(chat: string, upto: number, nowS: number): void {
     const acked = this.#acked.get(chat);
     if (acked === undefined) return;
     const probe = this.#probes.get(keyOf(chat, ""));
@@ -186,7 +186,7 @@ export class Outbox {
   }
 
   /** Requeue the operations that were committed but not stored, because they may be lost. */
-  newEpoch(): void {
+  requeueAcked(): void {
     const acked = [...this.#acked.values()].flatMap((entries) => [...entries.values()]);
     for (const entry of acked) entry.notBeforeS = 0;
     this.#requeue(acked);
@@ -200,7 +200,7 @@ export class Outbox {
   }
 
   #move(entry: OutboxEntry, stage: Stage): void {
-    this.#leave(entry);
+    this.#removeFromStage(entry);
     entry.stage = stage;
     if (stage === "queued") this.#queued.set(entry.ref, entry);
     else if (stage === "inFlight") this.#inFlight.set(entry.ref, entry);
@@ -213,7 +213,7 @@ export class Outbox {
     else acked.set(entry.ref, entry);
   }
 
-  #leave(entry: OutboxEntry): void {
+  #removeFromStage(entry: OutboxEntry): void {
     this.#queued.delete(entry.ref);
     this.#inFlight.delete(entry.ref);
     this.#probes.delete(keyOf(entry.chat, entry.ref));
@@ -239,7 +239,7 @@ export class Outbox {
   }
 
   /** Postpone the probes of chats for which `hello` already requests a `stored` frame. */
-  willBeTold(chats: Iterable<string>, nowS: number): void {
+  postponeProbes(chats: Iterable<string>, nowS: number): void {
     for (const chat of chats) {
       const probe = this.#probes.get(keyOf(chat, ""));
       if (probe !== undefined) probe.atS = nowS + PROBE_S;
@@ -272,20 +272,21 @@ export class Outbox {
   }
 
   /** Schedule probes for all acked operations of a chat, unless `stored` arrives first. */
-  askSoon(chat: string, nowS: number): void {
+  scheduleProbes(chat: string, nowS: number): void {
     for (const entry of this.listAcked(chat)) this.#setProbe(entry, nowS + PROBE_S);
   }
 
   /** Stop probing an operation that the server has refused permanently. */
-  askNoMore(ref: string): void {
+  stopProbing(ref: string): void {
     const entry = this.#entries.get(ref);
     if (entry !== undefined) this.#probes.delete(probeKey(entry));
   }
 
   /** Return the times at which postponed operations and probes are due. */
   times(): number[] {
-    const putOff = [...this.#queued.values()].map(({ notBeforeS }) => notBeforeS);
-    return [...putOff.filter((at) => at > 0), ...[...this.#probes.values()].map(({ atS }) => atS)];
+    const waits = [...this.#queued.values()].map(({ notBeforeS }) => notBeforeS);
+    const postponed = waits.filter((at) => at > 0);
+    return [...postponed, ...[...this.#probes.values()].map(({ atS }) => atS)];
   }
 
   #setProbe(entry: OutboxEntry, atS: number): void {

@@ -99,7 +99,7 @@ export class Requests {
   }
 
   /** Handle an answer or an error; return false if no request matches it. */
-  answered(frame: Fields, nowS: number): boolean {
+  handleAnswer(frame: Fields, nowS: number): boolean {
     const number = typeof frame["id"] === "number" ? frame["id"] : -1;
     const request = this.#inFlight.get(number);
     if (request === undefined) return false;

@@ -70,26 +70,26 @@ export interface SavedOutbox {
  *
  * Null means that the previously saved place stays valid; it only repeats more events.
  */
-export function firstsOf(
+export function firstSeqsOf(
   state: ClientState,
-  untaken: readonly QueuedEvent[],
+  unconsumed: readonly QueuedEvent[],
 ): Map<string, number> | null {
-  const firsts = new Map<string, number>();
-  const note = (chat: string, seq: number): void => {
-    if (!firsts.has(chat)) firsts.set(chat, seq);
+  const firstSeqs = new Map<string, number>();
+  const addFirst = (chat: string, seq: number): void => {
+    if (!firstSeqs.has(chat)) firstSeqs.set(chat, seq);
   };
-  for (const { event } of untaken) {
+  for (const { event } of unconsumed) {
     switch (event.type) {
       case "messageAdded":
-        note(event.chat, event.message.seq);
+        addFirst(event.chat, event.message.seq);
         break;
       case "messageChanged":
       case "memberChanged":
       case "pinsChanged":
-        note(event.chat, event.change.seq);
+        addFirst(event.chat, event.change.seq);
         break;
       case "chatChanged":
-        if (event.change !== null) note(event.chat, event.change.seq);
+        if (event.change !== null) addFirst(event.chat, event.change.seq);
         // It may have just become large, and used another cursor before.
         else if (state.chat(event.chat).isLarge) return null;
         break;
@@ -103,24 +103,24 @@ export function firstsOf(
       default:
     }
   }
-  return firsts;
+  return firstSeqs;
 }
 
-/** Return the place as it was before the `untaken` events. */
-export function placeOf(state: ClientState, untaken: readonly QueuedEvent[]): SavedPlace {
-  const cursor = untaken[0] === undefined ? state.cursor : untaken[0].before;
+/** Return the place as it was before the `unconsumed` events. */
+export function placeOf(state: ClientState, unconsumed: readonly QueuedEvent[]): SavedPlace {
+  const cursor = unconsumed[0] === undefined ? state.cursor : unconsumed[0].before;
   return { v: SAVED_VERSION, user: state.user, device: state.device, cursor };
 }
 
-/** Return a chat as it was before its untaken events, with its newest entries. */
+/** Return a chat as it was before its unconsumed events, with its newest entries. */
 export function saveChat(
   state: ClientState,
   chat: ChatState,
-  firsts: ReadonlyMap<string, number>,
+  firstSeqs: ReadonlyMap<string, number>,
   entriesMax: number,
 ): SavedChatRecord {
   const { log } = chat;
-  const first = firsts.get(chat.id);
+  const first = firstSeqs.get(chat.id);
   const shown =
     log.shown === null || first === undefined ? log.shown : Math.min(log.shown, first - 1);
   return {
@@ -129,23 +129,23 @@ export function saveChat(
     shown,
     top: log.top,
     mids: log.savedMids(shown ?? 0),
-    isSuspect: log.isSuspect,
-    isWanted: state.catchUp.wants(chat),
+    isSuspect: log.isUnverified,
+    isWanted: state.catchUp.isScheduled(chat),
     ...log.saveEntries(shown ?? 0, entriesMax),
   };
 }
 
-/** Return the operations that are not stored yet and the outcomes among `untaken`. */
-export function outboxOf(state: ClientState, untaken: readonly QueuedEvent[]): SavedOutbox {
+/** Return the operations that are not stored yet and the outcomes among `unconsumed`. */
+export function outboxOf(state: ClientState, unconsumed: readonly QueuedEvent[]): SavedOutbox {
   const operations = [...state.outbox].map(
-    ({ ref, chat, fields, seq, ts, mid, stage, isTold }): SavedOperation => ({
+    ({ ref, chat, fields, seq, ts, mid, stage, isReported }): SavedOperation => ({
       ...{ ref, chat, fields, seq, ts, mid },
       isAcked: stage === "acked",
-      isTold,
+      isTold: isReported,
     }),
   );
   const outcomes: SavedOutcome[] = [];
-  for (const { event } of untaken) {
+  for (const { event } of unconsumed) {
     if (event.type === "acked") {
       const { type: _, ...outcome } = event;
       outcomes.push(outcome);
@@ -173,9 +173,9 @@ export function restore(
   }
   for (const saved of outbox?.operations ?? []) {
     const entry = newOutboxEntry(saved.ref, saved.chat, saved.fields);
-    const { seq, ts, mid, isTold } = saved;
+    const { seq, ts, mid, isTold: isReported } = saved;
     // An operation in flight may be committed: retrying the same ref resolves it.
-    Object.assign(entry, { seq, ts, mid, isTold, stage: saved.isAcked ? "acked" : "queued" });
+    Object.assign(entry, { seq, ts, mid, isReported, stage: saved.isAcked ? "acked" : "queued" });
     state.outbox.put(entry);
   }
   for (const outcome of outbox?.outcomes ?? []) {
@@ -197,6 +197,6 @@ function restoreChat(state: ClientState, saved: SavedChatRecord): void {
     chat.log.putCached(saved.entries, saved.hidden);
   }
   chat.restore(saved.info);
-  if (saved.isSuspect) chat.suspect();
-  if (saved.shown !== null) state.catchUp.want(chat, saved.isWanted);
+  if (saved.isSuspect) chat.markUnverified();
+  if (saved.shown !== null) state.catchUp.schedule(chat, saved.isWanted);
 }

@@ -21,7 +21,7 @@ import { isStoredWanted, Outbox, type OutboxEntry } from "./outbox.js";
 import { checkText, Requests, userFrames, type Answer } from "./requests.js";
 
 /** Maximum wait for an answer. */
-export const ANSWER_S = 10;
+export const REQUEST_TIMEOUT_S = 10;
 const RETRY_S = 1;
 const SYNC_PAGE = 200;
 
@@ -39,14 +39,14 @@ export class ClientState {
   readonly outbox: Outbox;
   isOnline = false;
   readonly catchUp: CatchUp;
-  readonly spoken: CompanionResponses;
+  readonly companionResponses: CompanionResponses;
   /** Chats that changed since the store or a view has last read them. */
   readonly touched = new Set<string>();
   readonly #requests: Requests;
   readonly #operations: Operations;
   #connection = 0;
   #namedUnstored: Record<string, number> = {}; // in the last hello
-  readonly #begun = new Map<string, number>(); // chat → first seq, if started by the last welcome
+  readonly #started = new Map<string, number>(); // chat → first seq, if started by the last welcome
   readonly #watched = new Set<string>();
   #isResetComing = false; // if true, acked operations must be requeued first
   #isPaused = false;
@@ -63,10 +63,10 @@ export class ClientState {
     this.bounds = { ...DEFAULT_BOUNDS, ...bounds };
     this.outbox = new Outbox(this.bounds.outboxMax);
     this.#requests = new Requests(this.bounds.requestsMax);
-    const [ask, emit] = [this.#askHere.bind(this), this.#emit.bind(this)];
+    const [send, emit] = [this.#sendOnConnection.bind(this), this.#emit.bind(this)];
     const touch = (chat: ChatState): void => void this.touched.add(chat.id);
-    this.catchUp = new CatchUp(ask, emit, touch, this.bounds.fillMax);
-    this.spoken = new CompanionResponses(ask, emit);
+    this.catchUp = new CatchUp(send, emit, touch, this.bounds.fillMax);
+    this.companionResponses = new CompanionResponses(send, emit);
     this.#operations = new Operations(this.outbox, this.#requests, this.chats, emit);
   }
 
@@ -112,7 +112,7 @@ export class ClientState {
     fields["cursor"] = { ...this.cursor };
     // An unverified log has no known position in the current epoch. Chats beyond the limit start at
     // their newest entry; the rest is read from history.
-    const known = [...this.chats.values()].filter((chat) => chat.isLarge && !chat.log.isSuspect);
+    const known = [...this.chats.values()].filter((chat) => chat.isLarge && !chat.log.isUnverified);
     const large = known.slice(0, frames.LARGE_MAX).map((chat) => [chat.id, chat.log.shown ?? 0]);
     if (large.length > 0) fields["large"] = Object.fromEntries(large);
     this.#namedUnstored = this.outbox.unstored(frames.UNSTORED_MAX);
@@ -131,15 +131,15 @@ export class ClientState {
     const isFresh = this.cursor === null;
     if (this.cursor === null) {
       this.cursor = { epoch: welcome.epoch, seq: welcome.seq };
-      for (const chat of this.chats.values()) this.#suspect(chat); // from an outdated store
+      for (const chat of this.chats.values()) this.#markUnverified(chat); // from an outdated store
     }
     this.#isResetComing = this.cursor.epoch !== welcome.epoch;
-    if (!this.#isResetComing) this.outbox.willBeTold(Object.keys(this.#namedUnstored), nowS);
+    if (!this.#isResetComing) this.outbox.postponeProbes(Object.keys(this.#namedUnstored), nowS);
     this.#namedUnstored = {};
     this.#emit([{ type: "connected", user: this.user }]);
     for (const frame of userFrames("watch", [...this.#watched])) this.notify(frame);
-    this.#takeLarge(welcome.large ?? [], isFresh);
-    this.spoken.reconnected(nowS);
+    this.#applyLarge(welcome.large ?? [], isFresh);
+    this.companionResponses.reconnected(nowS);
     this.tick(nowS);
     return this.#connection;
   }
@@ -161,30 +161,30 @@ export class ClientState {
     const frame = fields as unknown as frames.ServerFrame;
     switch (frame.type) {
       case "event":
-        this.#takeEvent(frame, nowS);
+        this.#handleEvent(frame, nowS);
         break;
       case "ack":
-        this.#operations.takeAck(frame, nowS);
+        this.#operations.handleAck(frame, nowS);
         break;
       case "error":
-        if (!this.#operations.takeError(frame, nowS)) this.#requests.answered(fields, nowS);
+        if (!this.#operations.handleError(frame, nowS)) this.#requests.handleAnswer(fields, nowS);
         break;
       case "stored":
-        this.outbox.stored(frame.chat, frame.upto, nowS);
+        this.outbox.recordStored(frame.chat, frame.upto, nowS);
         this.#emit([{ type: "storedUpto", chat: frame.chat, seq: frame.upto }]);
         break;
       case "signal":
-        if (frame.kind === "ai.delta") this.spoken.signalled(frame, nowS);
+        if (frame.kind === "ai.delta") this.companionResponses.signalled(frame, nowS);
         else this.#emit([signalOf(fields)]);
         break;
       case "too_long":
       case "reset":
-        this.#takeSnapshot(frame);
+        this.#applySnapshot(frame);
         break;
       case "ok":
       case "page":
       case "turn":
-        this.#requests.answered(fields, nowS);
+        this.#requests.handleAnswer(fields, nowS);
         break;
       default: // from a newer server
     }
@@ -281,15 +281,15 @@ export class ClientState {
     for (const summary of page.chats) {
       const chat = this.chat(summary.chat);
       chat.isLeft = false;
-      this.#emit(chat.takeSummary(summary));
+      this.#emit(chat.applySummary(summary));
     }
   }
 
   /** Apply a page of history that the application requested. */
   takeHistory(page: frames.HistoryPage, isNewest: boolean, before: number | null = null): void {
     const chat = this.chat(page.chat);
-    this.#emit(chat.takePage(page.messages, isNewest, before));
-    this.catchUp.want(chat);
+    this.#emit(chat.applyPage(page.messages, isNewest, before));
+    this.catchUp.schedule(chat);
   }
 
   /** Remove a chat that the user can no longer read. */
@@ -302,7 +302,7 @@ export class ClientState {
 
   /** Apply chat info from an answer. */
   takeInfo(info: frames.ChatInfo): void {
-    this.chat(info.chat).takeInfo(info);
+    this.chat(info.chat).applyInfo(info);
   }
 
   /** Return or create a chat; if there are too many, evict the least recently active one. */
@@ -323,9 +323,9 @@ export class ClientState {
 
   // events
 
-  #takeEvent(frame: frames.Event, nowS: number): void {
+  #handleEvent(frame: frames.Event, nowS: number): void {
     if (frame.seq === 0) {
-      this.#takeLargeEvent(frame, nowS);
+      this.#handleLargeEvent(frame, nowS);
       return;
     }
     const cursor = this.#knownCursor();
@@ -349,29 +349,29 @@ export class ClientState {
   #apply(frame: frames.Event, nowS: number): void {
     const chat = this.chat(frame.chat);
     if (frame.message !== undefined) {
-      this.#takeEntry(chat, frame.message, nowS);
+      this.#applyEntry(chat, frame.message, nowS);
     } else if (frame.read !== undefined) {
-      this.#emit(chat.takeMarks(frame.read));
+      this.#emit(chat.applyMarks(frame.read));
     } else if (frame.hidden !== undefined) {
       this.#emit(chat.hide(frame.hidden));
     } else if (frame.info !== undefined) {
-      chat.takeInfo(frame.info);
+      chat.applyInfo(frame.info);
       this.#applyTransition(chat, frame.info);
       this.#emit([{ type: "chatChanged", chat: chat.id, change: null }]);
     }
   }
 
-  #takeEntry(chat: ChatState, entry: frames.Message, nowS: number): void {
+  #applyEntry(chat: ChatState, entry: frames.Message, nowS: number): void {
     chat.isLeft = entry.kind === "member" && entry.user === this.user && !entry.role;
     if (chat.isLeft) {
       chat.isLarge = false;
-      this.outbox.askSoon(chat.id, nowS);
+      this.outbox.scheduleProbes(chat.id, nowS);
     }
-    this.#emit(chat.takeEntry(entry));
-    this.catchUp.want(chat);
+    this.#emit(chat.applyEntry(entry));
+    this.catchUp.schedule(chat);
     const own = entry.sender === this.user ? this.outbox.find(entry.ref) : undefined;
     if (own !== undefined && own.chat === chat.id && !isStoredWanted(own)) {
-      this.#operations.settle(own.ref, entry, nowS, false, "hot");
+      this.#operations.deliverAck(own.ref, entry, nowS, false, "hot");
     }
   }
 
@@ -380,12 +380,12 @@ export class ClientState {
     const asked = this.#knownCursor();
     this.#isSyncing = true;
     this.#isBehind = false; // set again by any later event that cannot be applied
-    this.#askHere(
+    this.#sendOnConnection(
       { type: "sync", cursor: { ...asked }, limit: SYNC_PAGE },
       (frame, when) => {
         const page = frame as unknown as frames.EventPage;
         this.#isSyncing = false;
-        for (const event of page.events) this.#takeEvent(event, when);
+        for (const event of page.events) this.#handleEvent(event, when);
         this.#isBehind = this.#isBehind || (page.more ?? false);
         const cursor = this.#knownCursor();
         if (cursor.epoch === asked.epoch && cursor.seq === asked.seq) {
@@ -402,7 +402,7 @@ export class ClientState {
   }
 
   /** Replace the cursor and the chat list with a snapshot. */
-  #takeSnapshot(frame: frames.TooLong | frames.Reset): void {
+  #applySnapshot(frame: frames.TooLong | frames.Reset): void {
     const { epoch, seq } = frame.cursor;
     const isNew = frame.type === "reset" || (this.cursor !== null && epoch !== this.cursor.epoch);
     this.cursor = { epoch, seq };
@@ -413,46 +413,46 @@ export class ClientState {
       this.#isSyncing = false;
     }
     const listed = new Map(frame.chats.map((summary) => [summary.chat, summary.top ?? 0]));
-    for (const [name, first] of this.#begun) this.chats.get(name)?.log.end(first);
-    this.#begun.clear();
-    if (isNew) this.outbox.newEpoch();
+    for (const [name, first] of this.#started) this.chats.get(name)?.log.undoStart(first);
+    this.#started.clear();
+    if (isNew) this.outbox.requeueAcked();
     for (const chat of this.chats.values()) {
-      if (isNew) this.#suspect(chat);
-      else if (chat.log.shown === null) chat.log.suspect(); // its missed entries are not delivered
+      if (isNew) this.#markUnverified(chat);
+      else if (chat.log.shown === null) chat.log.markUnverified(); // nothing was delivered
     }
     this.takeChats(frame);
     const unread = [...this.chats.values()].filter((chat) => chat.needsHistory);
     for (const head of frame.large ?? []) {
       const chat = this.chat(head.chat);
       chat.isLarge = true;
-      if (!chat.log.isSuspect) chat.log.begin(head.seq);
+      if (!chat.log.isUnverified) chat.log.start(head.seq);
     }
     this.#emit([{ type: "restarted", isNewEpoch: isNew, chats: unread.map(({ id }) => id) }]);
     for (const chat of [...this.chats.values()]) {
-      if (chat.log.shown !== null) chat.log.passBy(listed.get(chat.id) ?? 0);
+      if (chat.log.shown !== null) chat.log.recordPushed(listed.get(chat.id) ?? 0);
       if (isNew) this.catchUp.restart(chat);
-      else if (chat.log.shown !== null) this.catchUp.want(chat, !listed.has(chat.id));
+      else if (chat.log.shown !== null) this.catchUp.schedule(chat, !listed.has(chat.id));
     }
   }
 
-  #suspect(chat: ChatState): void {
-    chat.suspect();
+  #markUnverified(chat: ChatState): void {
+    chat.markUnverified();
     this.touched.add(chat.id);
   }
 
   // large chats: no inbox events, the seq in the chat is the cursor
 
   /** Apply `welcome.large`: the large chats, each with the seq after which events follow. */
-  #takeLarge(heads: frames.LargeChat[], isFresh: boolean): void {
-    this.#begun.clear();
+  #applyLarge(heads: frames.LargeChat[], isFresh: boolean): void {
+    this.#started.clear();
     for (const head of heads) {
       const chat = this.chat(head.chat);
       chat.isLarge = true;
       if (this.#isResetComing) continue; // another epoch: the snapshot has the positions
-      if (chat.log.shown === null && !isFresh) this.#begun.set(chat.id, head.seq);
-      chat.log.begin(head.seq);
-      chat.log.passBy(head.seq);
-      this.catchUp.want(chat);
+      if (chat.log.shown === null && !isFresh) this.#started.set(chat.id, head.seq);
+      chat.log.start(head.seq);
+      chat.log.recordPushed(head.seq);
+      this.catchUp.schedule(chat);
     }
   }
 
@@ -460,14 +460,14 @@ export class ClientState {
   #applyTransition(chat: ChatState, info: frames.ChatInfo): void {
     if (info.since == null) return;
     chat.isLarge = info.large ?? false;
-    if (chat.isLarge && !chat.log.isSuspect) chat.log.begin(info.since);
+    if (chat.isLarge && !chat.log.isUnverified) chat.log.start(info.since);
   }
 
-  #takeLargeEvent(frame: frames.Event, nowS: number): void {
+  #handleLargeEvent(frame: frames.Event, nowS: number): void {
     const chat = this.chat(frame.chat);
     if (this.#isPaused) {
-      chat.log.passBy(frame.cs ?? 0);
-      this.catchUp.want(chat);
+      chat.log.recordPushed(frame.cs ?? 0);
+      this.catchUp.schedule(chat);
     } else {
       this.#apply(frame, nowS);
     }
@@ -476,13 +476,13 @@ export class ClientState {
   // helpers
 
   /** Send a request that is valid on the current connection only. */
-  #askHere(
+  #sendOnConnection(
     fields: Fields,
     onAnswer: (frame: Fields, nowS: number) => void,
     onError: (error: ChatError, nowS: number) => void,
     nowS: number,
   ): void {
-    const deadlineS = nowS + ANSWER_S;
+    const deadlineS = nowS + REQUEST_TIMEOUT_S;
     this.#requests.add({ fields, onAnswer, onError, deadlineS, isKept: false });
   }
 

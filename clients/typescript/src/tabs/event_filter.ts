@@ -10,7 +10,7 @@ const REFS_MAX = 1_000;
 /** Delivers each entry of a chat and each ack once. */
 export class EventFilter {
   readonly #shown = new Map<string, number>();
-  readonly #settled = new Set<string>();
+  readonly #refs = new Set<string>();
 
   /** Return the events that are new. */
   apply(events: QueuedEvent[]): QueuedEvent[] {
@@ -35,7 +35,7 @@ export class EventFilter {
         return true;
       case "acked":
       case "refused":
-        return this.#settle(event.ref);
+        return this.#addRef(event.ref);
       default:
         return true;
     }
@@ -47,11 +47,11 @@ export class EventFilter {
     return true;
   }
 
-  #settle(ref: string): boolean {
-    if (this.#settled.has(ref)) return false;
-    const [oldest] = this.#settled;
-    if (oldest !== undefined && this.#settled.size >= REFS_MAX) this.#settled.delete(oldest);
-    this.#settled.add(ref);
+  #addRef(ref: string): boolean {
+    if (this.#refs.has(ref)) return false;
+    const [oldest] = this.#refs;
+    if (oldest !== undefined && this.#refs.size >= REFS_MAX) this.#refs.delete(oldest);
+    this.#refs.add(ref);
     return true;
   }
 }

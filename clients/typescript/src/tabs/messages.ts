@@ -37,11 +37,11 @@ export interface Snapshot {
 /** Calls of a follower, by name: arguments and result. */
 export interface Calls {
   submit: [args: [Operation], result: Acked | null];
-  ask: [args: [Fields, number], result: Fields];
+  request: [args: [Fields, number], result: Fields];
   notify: [args: [Fields], result: null];
   watch: [args: [string[], boolean], result: null];
   clear: [args: [string, number], result: null];
-  takeInfo: [args: [ChatInfo], result: null];
+  applyInfo: [args: [ChatInfo], result: null];
   setDraft: [args: [string, string], result: null];
   openChat: [args: [string], result: ChatUpdate];
   snapshot: [args: [], result: Snapshot];

@@ -52,8 +52,8 @@ export class Publisher {
     switch (method) {
       case "submit":
         return engine.submit(...(args as Calls["submit"][0]));
-      case "ask":
-        return engine.ask(...(args as Calls["ask"][0]));
+      case "request":
+        return engine.request(...(args as Calls["request"][0]));
       case "notify":
         engine.notify(...(args as Calls["notify"][0]));
         return null;
@@ -63,8 +63,8 @@ export class Publisher {
       case "clear":
         engine.clear(...(args as Calls["clear"][0]));
         return null;
-      case "takeInfo":
-        engine.takeInfo(...(args as Calls["takeInfo"][0]));
+      case "applyInfo":
+        engine.applyInfo(...(args as Calls["applyInfo"][0]));
         return null;
       case "setDraft":
         engine.setDraft(...(args as Calls["setDraft"][0]));

@@ -8,7 +8,7 @@
 // is lost or sent twice.
 
 import {
-  unplaced,
+  withoutCursor,
   type Backend,
   type ChatDescription,
   type Listener,
@@ -20,7 +20,7 @@ import type { ChatInfo } from "../generated/frames.js";
 import { MessageLists } from "../client/message_lists.js";
 import { ChatError } from "../state/errors.js";
 import type { Acked } from "../state/events.js";
-import { ascending, asOf, isEqual, type Entry, type Fields } from "../state/model.js";
+import { ascending, tombstoneIfExpired, isEqual, type Entry, type Fields } from "../state/model.js";
 import { EventFilter } from "./event_filter.js";
 import {
   errorOfPlain,
@@ -63,16 +63,16 @@ export class SharedBackend implements Backend {
   #publisher: Publisher | null = null;
   #release: () => void = () => {};
   #isStopped = false;
-  #ready: () => void = () => {};
+  #checkReady: () => void = () => {};
   // the mirror
   #user = "";
   #device = "";
   #isOnline = false;
   readonly #chats = new Map<string, ChatUpdate>();
   readonly #messages = new Map<string, Map<number, Entry>>(); // of opened chats
-  readonly #isClosed = new Set<string>(); // opened chats whose messages may be outdated
+  readonly #outdatedChats = new Set<string>(); // opened chats whose messages may be outdated
   readonly #lists = new MessageLists();
-  readonly #drafting = new Map<string, number>(); // chat → drafts that the leader has not confirmed
+  readonly #unconfirmedDrafts = new Map<string, number>(); // by chat: unconfirmed by the leader
 
   constructor(name: string, create: (listener: Listener) => Engine, listener: Listener) {
     this.#name = `tierchat:${name}`;
@@ -90,13 +90,13 @@ export class SharedBackend implements Backend {
   async start(timeoutMs: number, isOfflineFirst: boolean): Promise<void> {
     const isReady = (): boolean => this.isOnline || (isOfflineFirst && this.user !== "");
     const connected = new Promise<void>((resolve) => {
-      this.#ready = () => {
+      this.#checkReady = () => {
         if (isReady()) resolve();
       };
     });
     const failed = new Promise<never>((_, reject) => {
       const options = { signal: this.#abort.signal };
-      const held = navigator.locks.request(this.#name, options, () => this.#lead());
+      const held = navigator.locks.request(this.#name, options, () => this.#runLeader());
       held.catch((error: unknown) => {
         if (!this.#isStopped) {
           this.#listener.onEnd(error as Error);
@@ -134,7 +134,7 @@ export class SharedBackend implements Backend {
   // leader
 
   /** Run the engine for as long as this tab holds the lock. */
-  async #lead(): Promise<void> {
+  async #runLeader(): Promise<void> {
     if (this.#isStopped) return;
     const released = new Promise<void>((resolve) => {
       this.#release = resolve;
@@ -144,7 +144,7 @@ export class SharedBackend implements Backend {
         this.#publisher?.publish(events, []);
         const fresh = this.#filter.apply(events);
         if (fresh.length > 0) this.#listener.onEvents(fresh);
-        this.#ready();
+        this.#checkReady();
       },
       onChange: (chats) => {
         this.#publisher?.publish([], chats);
@@ -159,29 +159,31 @@ export class SharedBackend implements Backend {
     this.#engine = engine;
     this.#publisher = new Publisher(engine, (message) => this.#post(message));
     this.#post({ kind: "leading", leader: this.#tab });
-    this.#ready();
-    for (const [number, { method, args }] of [...this.#calls]) this.#serveOwn(number, method, args);
+    this.#checkReady();
+    for (const [number, { method, args }] of [...this.#calls]) {
+      this.#serveOwnCall(number, method, args);
+    }
     this.onTakeover();
     this.#listener.onChange(new Set(engine.listChats()));
     await released;
   }
 
   /** Carry out a call that this tab had sent to the previous leader. */
-  #serveOwn(number: number, method: keyof Calls, args: unknown[]): void {
+  #serveOwnCall(number: number, method: keyof Calls, args: unknown[]): void {
     const pending = this.#calls.get(number);
     this.#calls.delete(number);
     const engine = this.#engine;
     if (engine === null || pending === undefined) return;
     if (method === "submit") {
       engine.submit(...(args as Calls["submit"][0])).then(pending.resolve, pending.reject);
-    } else if (method === "ask") {
-      engine.ask(...(args as Calls["ask"][0])).then(pending.resolve, pending.reject);
+    } else if (method === "request") {
+      engine.request(...(args as Calls["request"][0])).then(pending.resolve, pending.reject);
     } else if (method === "setDraft") {
       engine.setDraft(...(args as Calls["setDraft"][0]));
     } else if (method === "clear") {
       engine.clear(...(args as Calls["clear"][0]));
-    } else if (method === "takeInfo") {
-      engine.takeInfo(...(args as Calls["takeInfo"][0]));
+    } else if (method === "applyInfo") {
+      engine.applyInfo(...(args as Calls["applyInfo"][0]));
     } else if (method === "watch") {
       engine.watch(...(args as Calls["watch"][0]));
     }
@@ -200,13 +202,13 @@ export class SharedBackend implements Backend {
         void this.#publisher?.serve(message);
         break;
       case "answer":
-        if (message.to === this.#tab) this.#answered(message);
+        if (message.to === this.#tab) this.#handleAnswer(message);
         break;
       case "update":
         if (this.#engine === null) this.#update(message);
         break;
       case "closed":
-        this.#closed(message.chat);
+        this.#handleClosed(message.chat);
         break;
       case "leading":
         this.#repeatCalls();
@@ -217,7 +219,7 @@ export class SharedBackend implements Backend {
     }
   }
 
-  #answered({ number, result, error }: TabMessage & { kind: "answer" }): void {
+  #handleAnswer({ number, result, error }: TabMessage & { kind: "answer" }): void {
     const pending = this.#calls.get(number);
     this.#calls.delete(number);
     if (error !== undefined) pending?.reject(errorOfPlain(error));
@@ -225,40 +227,40 @@ export class SharedBackend implements Backend {
   }
 
   #update({ user, device, isOnline, events, chats }: TabMessage & { kind: "update" }): void {
-    this.#take({ user, device, isOnline, chats });
-    const fresh = this.#filter.apply(events.map((event) => unplaced(eventOfPlain(event))));
+    this.#applySnapshot({ user, device, isOnline, chats });
+    const fresh = this.#filter.apply(events.map((event) => withoutCursor(eventOfPlain(event))));
     if (fresh.length > 0) this.#listener.onEvents(fresh);
     this.#listener.onChange(new Set(chats.map(({ chat }) => chat)));
-    this.#ready();
+    this.#checkReady();
   }
 
-  #take({ user, device, isOnline, chats }: Snapshot): void {
+  #applySnapshot({ user, device, isOnline, chats }: Snapshot): void {
     this.#user = user;
     this.#device = device;
     this.#isOnline = isOnline;
-    for (const update of chats) this.#takeChat(update);
+    for (const update of chats) this.#applyChat(update);
   }
 
-  #takeChat({ changed, removed, ...update }: ChatUpdate): void {
+  #applyChat({ changed, removed, ...update }: ChatUpdate): void {
     const { chat } = update;
     const known = this.#chats.get(chat);
     if (known !== undefined) {
       if (isEqual(known.description, update.description)) update.description = known.description;
-      if (this.#drafting.has(chat)) update.draft = known.draft; // newer than the leader's
+      if (this.#unconfirmedDrafts.has(chat)) update.draft = known.draft; // newer than the leader's
     }
     if (update.description !== known?.description) this.#chats.delete(chat); // moved to the end
     this.#chats.set(chat, update);
     const messages = this.#messages.get(chat);
     if (messages === undefined) return;
-    this.#lists.outdate([chat]);
+    this.#lists.invalidate([chat]);
     for (const message of changed ?? []) messages.set(message.seq, message);
     for (const seq of removed ?? []) messages.delete(seq);
   }
 
   /** The leader publishes too many chats: ask again for the messages at their next use. */
-  #closed(chat: string): void {
+  #handleClosed(chat: string): void {
     if (!this.#messages.has(chat)) return;
-    this.#isClosed.add(chat);
+    this.#outdatedChats.add(chat);
     this.#listener.onChange(new Set([chat]));
   }
 
@@ -266,9 +268,9 @@ export class SharedBackend implements Backend {
   #reload(): void {
     void this.#call("snapshot").then((snapshot) => {
       if (this.#engine !== null) return;
-      this.#take(snapshot);
+      this.#applySnapshot(snapshot);
       this.#listener.onChange(new Set(snapshot.chats.map(({ chat }) => chat)));
-      this.#ready();
+      this.#checkReady();
     }, ignore);
     for (const chat of [...this.#messages.keys()]) this.#load(chat);
   }
@@ -277,7 +279,7 @@ export class SharedBackend implements Backend {
     void this.#call("openChat", chat).then((update) => {
       if (this.#engine !== null) return;
       this.#messages.set(chat, new Map());
-      this.#takeChat(update);
+      this.#applyChat(update);
       this.#listener.onChange(new Set([chat]));
     }, ignore);
   }
@@ -306,8 +308,8 @@ export class SharedBackend implements Backend {
     return this.#engine?.submit(operation) ?? this.#call("submit", operation);
   }
 
-  async ask(fields: Fields, deadlineS: number): Promise<Fields> {
-    return this.#engine?.ask(fields, deadlineS) ?? this.#call("ask", fields, deadlineS);
+  async request(fields: Fields, deadlineS: number): Promise<Fields> {
+    return this.#engine?.request(fields, deadlineS) ?? this.#call("request", fields, deadlineS);
   }
 
   notify(fields: Fields): void {
@@ -325,9 +327,9 @@ export class SharedBackend implements Backend {
     else void this.#call("clear", chat, upto).catch(ignore);
   }
 
-  takeInfo(info: ChatInfo): void {
-    if (this.#engine !== null) this.#engine.takeInfo(info);
-    else void this.#call("takeInfo", info).catch(ignore);
+  applyInfo(info: ChatInfo): void {
+    if (this.#engine !== null) this.#engine.applyInfo(info);
+    else void this.#call("applyInfo", info).catch(ignore);
   }
 
   setDraft(chat: string, text: string): void {
@@ -337,13 +339,13 @@ export class SharedBackend implements Backend {
     }
     const known = this.#chats.get(chat) ?? { chat, description: null, pending: [], draft: "" };
     this.#chats.set(chat, { ...known, draft: text });
-    this.#drafting.set(chat, (this.#drafting.get(chat) ?? 0) + 1);
+    this.#unconfirmedDrafts.set(chat, (this.#unconfirmedDrafts.get(chat) ?? 0) + 1);
     void this.#call("setDraft", chat, text)
       .catch(ignore)
       .then(() => {
-        const left = (this.#drafting.get(chat) ?? 1) - 1;
-        if (left > 0) this.#drafting.set(chat, left);
-        else this.#drafting.delete(chat);
+        const left = (this.#unconfirmedDrafts.get(chat) ?? 1) - 1;
+        if (left > 0) this.#unconfirmedDrafts.set(chat, left);
+        else this.#unconfirmedDrafts.delete(chat);
       });
     this.#listener.onChange(new Set([chat]));
   }
@@ -351,7 +353,7 @@ export class SharedBackend implements Backend {
   openChat(chat: string): void {
     if (this.#engine !== null) return;
     const isOpen = this.#messages.has(chat);
-    if (isOpen && !this.#isClosed.delete(chat)) return;
+    if (isOpen && !this.#outdatedChats.delete(chat)) return;
     if (!isOpen) this.#messages.set(chat, new Map());
     this.#load(chat);
   }
@@ -387,7 +389,7 @@ export class SharedBackend implements Backend {
     const messages = this.#messages.get(chat) ?? new Map<number, Entry>();
     const nowS = Date.now() / 1000;
     return this.#lists.get(chat, nowS, () =>
-      ascending(messages.keys()).map((seq) => asOf(messages.get(seq) as Entry, nowS)),
+      ascending(messages.keys()).map((seq) => tombstoneIfExpired(messages.get(seq) as Entry, nowS)),
     );
   }
 

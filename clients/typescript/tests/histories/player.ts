@@ -78,13 +78,13 @@ function view(state: sdk.ClientState): unknown {
 }
 
 /** Return the client after a reload, through what a store would keep. */
-function restart(old: sdk.ClientState, bounds: Partial<sdk.Bounds>, untaken: sdk.QueuedEvent[]) {
-  const firsts = sdk.firstsOf(old, untaken) ?? new Map<string, number>();
+function restart(old: sdk.ClientState, bounds: Partial<sdk.Bounds>, unconsumed: sdk.QueuedEvent[]) {
+  const firsts = sdk.firstSeqsOf(old, unconsumed) ?? new Map<string, number>();
   const chats = [...old.chats.values()].map((chat) => sdk.saveChat(old, chat, firsts, 1_000));
   const saved = structuredClone({
-    place: sdk.placeOf(old, untaken),
+    place: sdk.placeOf(old, unconsumed),
     chats,
-    outbox: sdk.outboxOf(old, untaken),
+    outbox: sdk.outboxOf(old, unconsumed),
   });
   const fresh = new sdk.ClientState("another", bounds);
   sdk.restore(fresh, saved.place, saved.chats, saved.outbox);
@@ -124,8 +124,8 @@ export class Player {
   #call(method: string, args: any[]): unknown {
     if (method === "describe") return view(this.state);
     if (method === "restart") {
-      const untaken = this.#queued.slice(this.#queued.length - args[0]);
-      this.state = restart(this.state, this.history.bounds, untaken);
+      const unconsumed = this.#queued.slice(this.#queued.length - args[0]);
+      this.state = restart(this.state, this.history.bounds, unconsumed);
       return null;
     }
     if (method === "clearChat") return this.state.chats.get(args[0])?.clear(args[1]);

@@ -75,7 +75,7 @@ export class StateClient {
   }
 
   async loadChats(): Promise<{ chats: Chat[]; next: string | null }> {
-    const answer = await this.ask({ type: "chats" });
+    const answer = await this.request({ type: "chats" });
     return { chats: [], next: (answer["next"] as string | undefined) ?? null };
   }
 
@@ -119,13 +119,13 @@ export class StateClient {
     for (const listener of this.changeListeners) listener(new Set([chat]));
   }
 
-  takeInfo(info: never): void {
+  applyInfo(info: never): void {
     this.state.takeInfo(info);
     this.state.touched.add((info as { chat: string }).chat);
     this.flush();
   }
 
-  async ask(fields: sdk.Fields): Promise<sdk.Fields> {
+  async request(fields: sdk.Fields): Promise<sdk.Fields> {
     this.requests.push(fields);
     const answer = await this.answer(fields);
     if (fields.type === "history") {
@@ -152,7 +152,7 @@ export class StateClient {
 
   /** Deliver the outputs of the state, as the engine does. */
   flush(events = this.state.takeQueued()): void {
-    const touched = this.view.takeTouched();
+    const touched = this.view.popTouched();
     this.deliver(events.map(({ event }) => event), touched);
   }
 

@@ -30,10 +30,10 @@ export function Composer(props: ComposerProps): ReactElement {
   const { labels } = useTexts();
   const [text, setText] = useDraft(id);
   const sendTyping = useSendTyping(id);
-  const { uploads, isUploading, add, take } = useUpload(id);
+  const { uploads, isUploading, add, popAttachments } = useUpload(id);
 
   const send = (): void => {
-    const attachments = isUploading ? [] : take();
+    const attachments = isUploading ? [] : popAttachments();
     if (isUploading || (text.trim() === "" && attachments.length === 0)) return;
     const draft: Draft = { text, attachments };
     if (replyTo !== null) draft.replyTo = replyTo;

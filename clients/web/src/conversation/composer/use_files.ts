@@ -27,7 +27,7 @@ export interface Files {
 /** Return the files of a conversation's composer. `bytesMax`: the server's limit for a file. */
 export function useFiles(model: ConversationModel, bytesMax: number): Files {
   const client = useClient();
-  const { uploads, isUploading, add: upload, take: takeAll } = useUpload(model.chat.id);
+  const { uploads, isUploading, add: upload, popAttachments } = useUpload(model.chat.id);
   const count = useRef(0);
   const voices = useRef(new Set<string>());
   count.current = uploads.length;
@@ -55,8 +55,8 @@ export function useFiles(model: ConversationModel, bytesMax: number): Files {
   );
   const take = useCallback(() => {
     voices.current.clear();
-    return takeAll();
-  }, [takeAll]);
+    return popAttachments();
+  }, [popAttachments]);
 
   // Contents of this device need no download.
   const kept = useRef(new WeakSet<Attachment>());
