@@ -1,7 +1,7 @@
 // A bot that answers every direct message: node bot.mjs API_URL USER PASSWORD
 import { Account, ChatClient } from "tierchat";
 import { FileStore } from "tierchat/node";
-import WebSocket from "ws"; // Node 22 and later have their own
+import WebSocket from "ws"; // built in since Node 22
 const [apiUrl, user, password] = process.argv.slice(2);
 const account = await Account.logIn({ apiUrl, device: "bot" }, user, password);
 const config = await (await fetch(`${apiUrl}/v1/client-config`)).json();

@@ -1,4 +1,4 @@
-// What a client needs of the connection: an `Engine` in this tab, or the leader in another one.
+// The connection of a client: an `Engine` in this tab, or the leader in another tab.
 
 import type { ChatInfo } from "../generated/frames.js";
 import type { Acked, ChatEvent } from "../state/events.js";
@@ -30,7 +30,7 @@ export interface ChatDescription extends Readonly<SavedChat> {
   shown: number | null;
 }
 
-/** The state of all chats, as far as this client has it. */
+/** The chats that this client has loaded. */
 export interface View {
   readonly user: string;
   readonly device: string;
@@ -47,10 +47,10 @@ export interface View {
   openChat(chat: string): void;
 }
 
-/** Carries out the calls of a client. */
+/** Executes the calls of a client. */
 export interface Backend extends View {
   /**
-   * Put an operation into the outbox. The same operation again has no effect.
+   * Add an operation to the outbox. Adding the same operation again has no effect.
    *
    * Return its ack if it was acked before; otherwise an event `acked` or `refused` follows.
    */
@@ -61,25 +61,25 @@ export interface Backend extends View {
   notify(fields: Fields): void;
   /** Start or stop presence subscriptions. */
   watch(users: string[], isOn: boolean): void;
-  /** Forget the messages of a chat up to seq `upto`. */
+  /** Delete the messages of a chat up to seq `upto` from this device. */
   clear(chat: string, upto: number): void;
   /** Apply the description of a chat. */
   applyInfo(info: ChatInfo): void;
-  /** Keep an unsent text. */
+  /** Save an unsent text. */
   setDraft(chat: string, text: string): void;
 }
 
-/** Gets what a backend delivers. */
+/** Receives the events and changes of a backend. */
 export interface Listener {
-  /** Events in order. With `cursor`s they can be repeated after a restart. */
+  /** Handle events, in order. */
   onEvents(events: QueuedEvent[]): void;
-  /** These chats changed. */
+  /** Handle changes of chats. */
   onChange(chats: ReadonlySet<string>): void;
-  /** The backend has ended and will not reconnect. */
+  /** Handle the end of the backend, which does not reconnect. */
   onEnd(error: Error): void;
 }
 
-/** An event without a position in the inbox. */
+/** Return an event with no position in the inbox. */
 export function withoutCursor(event: ChatEvent): QueuedEvent {
   return { event, before: null };
 }

@@ -1,4 +1,4 @@
-// A chat of a client: its state, and what can be done in it.
+// A chat of a client: its state and operations.
 
 import type {
   Attachment,
@@ -52,7 +52,7 @@ export interface MessagesPage {
   hasMore: boolean;
 }
 
-/** Settings of a group; what is absent stays. */
+/** Settings of a group. Absent fields stay unchanged. */
 export interface GroupSettings {
   name?: string;
   joining?: "invited" | "open";
@@ -68,7 +68,7 @@ export interface GroupSettings {
 /** Operations of the client that a chat uses. @internal */
 export interface ChatOwner {
   readonly backend: Backend;
-  /** The state; also before `connect` and after the end of the client. */
+  /** The state; also available before `connect` and after `close`. */
   readonly view: View | null;
   readonly http: HttpClient;
   readonly drafts: DraftSync | null;
@@ -108,8 +108,8 @@ export class Chat {
   }
 
   /**
-   * This chat with its properties as they are now. The same object until one of them changes, for
-   * user interfaces that compare. Messages, drafts and pending operations are always the current.
+   * A snapshot of the properties. It is the same object until one of them changes, so user
+   * interfaces can compare objects. Messages, drafts and pending operations are always current.
    */
   get snapshot(): Chat {
     const known = this.#known;
@@ -165,7 +165,7 @@ export class Chat {
     return this.#known?.marks ?? {};
   }
 
-  /** Topic of a group, as far as known. */
+  /** Topic of a group; null if it has none, or if it is not loaded. */
   get topic(): string | null {
     return this.#known?.topic ?? null;
   }
@@ -200,23 +200,23 @@ export class Chat {
     return this.#known?.isLeft ?? false;
   }
 
-  /** True if there are messages that were never loaded: call {@link Chat.history}. */
+  /** True if some messages were never loaded: call {@link Chat.history}. */
   get needsHistory(): boolean {
     return this.#known?.needsHistory ?? true;
   }
 
-  /** True if the roles, mutes and settings of a group are known: see {@link Chat.load}. */
+  /** True if the roles, mutes and settings of a group are loaded; see {@link Chat.load}. */
   get isComplete(): boolean {
     return this.#known?.isComplete ?? false;
   }
 
-  /** Return whether a member cannot write now. */
+  /** Return whether a member is muted now. */
   isMuted(user: string): boolean {
     const until = this.#known?.muted[user];
     return until !== undefined && (until === 0 || until > Date.now() / 1000);
   }
 
-  /** The messages kept on this device, with all changes applied. The same list until a change. */
+  /** The messages kept on this device, with all changes applied. The same list until it changes. */
   get messages(): readonly Message[] {
     this.#owner.view?.openChat(this.id);
     return this.#owner.view?.messages(this.id) ?? [];
@@ -233,7 +233,7 @@ export class Chat {
     return this.#owner.view?.pending(this.id) ?? [];
   }
 
-  /** The unsent text; it is kept in the store. */
+  /** The unsent text; it is saved in the store. */
   get draft(): string {
     return this.#owner.view?.draft(this.id) ?? "";
   }
@@ -245,7 +245,7 @@ export class Chat {
 
   // messages
 
-  /** Send a message, also offline. The result is its ref; `await` it for the ack. */
+  /** Send a message; this also works offline. `await` the result for the ack. */
   send(draft: Draft): Sending {
     const fields: Omit<Send, "id" | "chat" | "ref"> = {
       type: "send",
@@ -276,7 +276,7 @@ export class Chat {
     return this.#owner.perform(this.id, { type: "react", seq, emoji });
   }
 
-  /** Perform an operation again that the server refused, as a new one. */
+  /** Submit a refused operation again, with a new ref. */
   repeat(operation: PendingOperation): Sending {
     return this.#owner.perform(this.id, operation.fields);
   }
@@ -297,7 +297,7 @@ export class Chat {
   }
 
   /**
-   * Load a page of messages. They are kept on this device if they are adjacent to those it has.
+   * Load a page of messages. They are kept if they are adjacent to the messages on this device.
    *
    * Offline, the page comes from this device, with tier "cache".
    */
@@ -325,7 +325,7 @@ export class Chat {
 
   // members and settings
 
-  /** Load roles, mutes and settings, which the chat list does not have. Needs `apiUrl`. */
+  /** Load roles, mutes and settings, which the chat list does not include. Needs `apiUrl`. */
   load(): Promise<ChatInfo> {
     this.#loading ??= this.#load().finally(() => {
       this.#loading = null;
@@ -337,7 +337,7 @@ export class Chat {
     for (let tries = 1; ; tries += 1) {
       const { top } = this;
       const info = (await this.#owner.http.call("get_chat", { chat: this.id })) as ChatInfo;
-      // An entry that has arrived meanwhile may be newer than the answer.
+      // An entry that arrived during the call may be newer than the response.
       const isCurrent = this.top === top;
       if (isCurrent) this.#owner.backend.applyInfo(info);
       if (isCurrent || tries === LOAD_TRIES) return info;
@@ -378,7 +378,7 @@ export class Chat {
     return this.#change({ ...fields });
   }
 
-  /** Prevent a member from writing, for `muteS` seconds or permanently. 0: allow it again. */
+  /** Mute a member for `muteS` seconds, or permanently without `muteS`. 0 unmutes. */
   mute(user: string, muteS?: number): Promise<ChatInfo> {
     const time = muteS === undefined ? {} : { mute_s: muteS };
     return this.#change({ type: "mute_member", user, ...time });

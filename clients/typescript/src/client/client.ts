@@ -36,10 +36,10 @@ export interface ChatListPage {
 /**
  * A chat client for one device.
  *
- * Each event is delivered once and in order while the client is open. With a store, a client opened
- * later continues after the last event; after a crash, the most recent events may be delivered
- * again, and none is missed. A sent operation stays in the outbox, under the same `ref`, until the
- * server has stored it.
+ * While the client is open, each event is delivered once and in order. With a store, a client that
+ * is opened later resumes after the last consumed event. After a crash, the most recent events may
+ * be delivered twice; none is lost. A sent operation stays in the outbox, under the same `ref`,
+ * until the server has stored it.
  *
  * @example
  * ```ts
@@ -55,7 +55,7 @@ export class ChatClient {
   readonly #options: ClientOptions;
   readonly #queue: EventQueue;
   readonly #chats = new Map<string, Chat>();
-  readonly #pendingAcks = new Map<string, PendingAck>(); // ref → who waits for its ack
+  readonly #pendingAcks = new Map<string, PendingAck>(); // ref → caller that waits for the ack
   readonly #listeners = new Set<(event: ChatEvent) => void>();
   readonly #changeListeners = new Set<(chats: ReadonlySet<string>) => void>();
   readonly #owner: ChatOwner;
@@ -128,7 +128,7 @@ export class ChatClient {
         return new Engine(this.#options, device, own, new EventQueue(Infinity));
       };
       this.#backend = this.#shared = new SharedBackend(shareTabs, create, listener);
-      this.#shared.onTakeover = () => this.#submitAgain();
+      this.#shared.onTakeover = () => this.#resubmit();
       await this.#shared.start(connectTimeoutMs, isOfflineFirst);
       return;
     }
@@ -146,7 +146,7 @@ export class ChatClient {
     await this.#shared?.stop();
   }
 
-  /** Close the client and delete its store: messages, outbox and position. For a logout. */
+  /** Close the client and delete its store. Use it for logout. */
   async forget(): Promise<void> {
     await this.close();
     await this.#options.store?.delete();
@@ -165,7 +165,7 @@ export class ChatClient {
     return this.#backend?.user ?? "";
   }
 
-  /** The reason for which the client has ended and does not reconnect; null: it has not. */
+  /** The error after which the client does not reconnect; null while the client runs. */
   get error(): Error | null {
     return this.#failure;
   }
@@ -200,7 +200,7 @@ export class ChatClient {
     return chat;
   }
 
-  /** Typed calls of the HTTP API. Needs `apiUrl`. */
+  /** Typed client of the HTTP API. Needs `apiUrl`. */
   get http(): HttpClient {
     if (this.#http === null) {
       throw new ChatError("bad_request", "apiUrl: is required for files, pins, push and `http`");
@@ -211,10 +211,10 @@ export class ChatClient {
   // events
 
   /**
-   * All events, including those from before this call. For one consumer.
+   * Iterate over all events, including those that arrived before this call. For one consumer.
    *
-   * If events are not consumed, the client leaves them on the server. It ends when the client is
-   * closed, and throws if the client cannot reconnect.
+   * Unconsumed events stay on the server. The iterator ends when the client is closed; it throws if
+   * the client cannot reconnect.
    */
   async *events(): AsyncGenerator<ChatEvent, void, void> {
     this.#hasReader = true;
@@ -234,9 +234,9 @@ export class ChatClient {
   }
 
   /**
-   * Call `listener` with each event; return a function that ends this.
+   * Call `listener` for each event; return a function that removes it.
    *
-   * The first listener also gets the events from before, unless `events` is used.
+   * The first listener also receives earlier events, unless `events` is used.
    */
   on(listener: (event: ChatEvent) => void): () => void {
     this.#listeners.add(listener);
@@ -249,7 +249,7 @@ export class ChatClient {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Call `listener` with the ids of chats that changed; return a function that ends this. */
+  /** Call `listener` with the ids of changed chats; return a function that removes it. */
   onChange(listener: (chats: ReadonlySet<string>) => void): () => void {
     this.#changeListeners.add(listener);
     return () => this.#changeListeners.delete(listener);
@@ -273,7 +273,7 @@ export class ChatClient {
       if (this.#drafts === null) await this.preferences.onConnected();
       else await this.preferences.load();
     } catch {
-      return; // loaded after the next connection
+      return; // they are loaded after the next connection
     }
     this.#drafts?.onConnected(this.#backend?.listChats() ?? []);
   }
@@ -286,7 +286,7 @@ export class ChatClient {
     else pending?.reject(event.error);
   }
 
-  /** Forget the messages that the user has cleared, on this device or another. */
+  /** Delete the messages that the user has cleared on any device. */
   #clear(chats: Iterable<string>): void {
     for (const chat of chats) {
       const { clearedUpto } = this.preferences.get(chat);
@@ -347,8 +347,8 @@ export class ChatClient {
     }
   }
 
-  /** After another tab has ended: what it did not confirm is offered again, under the same refs. */
-  #submitAgain(): void {
+  /** Submit the unconfirmed operations to the new leader, with the same refs. */
+  #resubmit(): void {
     for (const { operation } of [...this.#pendingAcks.values()]) void this.#submit(operation);
   }
 
@@ -382,7 +382,7 @@ export class ChatClient {
     await this.#request({ type: "decline_invitation", chat });
   }
 
-  /** Block a user: no direct messages and invitations, in both directions. */
+  /** Block a user: neither of the two can message or invite the other. */
   async block(user: string): Promise<void> {
     await this.#request({ type: "block", user });
   }
@@ -402,7 +402,7 @@ export class ChatClient {
     this.#open().watch(users, false);
   }
 
-  /** Report if the app is in the foreground, for presence and push; this checks the connection. */
+  /** Report whether the app is in the foreground, for presence and push; check the connection. */
   setActive(isActive: boolean): void {
     this.#open().notify({ type: "state", state: isActive ? "fg" : "bg" });
   }
@@ -441,12 +441,12 @@ export class ChatClient {
 
   // files and push
 
-  /** Return the content of a file of message `seq`, or of its thumbnail. */
+  /** Download a file of message `seq`, or its thumbnail. */
   download(file: string, options: { seq?: number; isThumb?: boolean } = {}): Promise<Blob> {
     return downloadFile(this.http, file, options);
   }
 
-  /** Upload a picture for a post, or for the user's or a group's picture. */
+  /** Upload a picture for a post, a profile or a group. */
   uploadPicture(file: Blob, options: UploadOptions = {}): Promise<Attachment> {
     return uploadPicture(this.http, file, options);
   }
@@ -456,7 +456,7 @@ export class ChatClient {
     return registerPush(this.http, target);
   }
 
-  /** End a registration for push notifications. */
+  /** Delete a push registration. */
   unregisterPush(id: string): Promise<void> {
     return unregisterPush(this.http, id);
   }

@@ -1,7 +1,7 @@
-// Unsent texts on all devices of the user, by the preferences of chats.
+// Synchronization of drafts between the user's devices, with chat preferences.
 //
-// A text that the user has changed here and that the server does not have yet is never replaced.
-// If two devices change a text at once, the text that is sent last remains.
+// A draft that was changed here and is not on the server yet is never overwritten. If two devices
+// change a draft at the same time, the draft that is sent last remains.
 
 import { ChatError } from "../state/errors.js";
 import type { Preferences } from "./preferences.js";
@@ -10,12 +10,12 @@ const WAIT_MS = 1_000; // after the last change
 const RETRY_MS = 10_000;
 const DRAFT_CHARS_MAX = 4_000;
 
-/** Sends the texts of this device, and takes those of others. */
+/** Sends the drafts of this device and applies those of other devices. */
 export class DraftSync {
   readonly #preferences: Preferences;
   readonly #read: (chat: string) => string | null;
   readonly #write: (chat: string, text: string) => void;
-  readonly #synced = new Map<string, string>(); // chat → text that the server has, too
+  readonly #synced = new Map<string, string>(); // chat → text that is also on the server
   readonly #timers = new Map<string, ReturnType<typeof setTimeout>>();
   readonly #sending = new Set<string>();
 
@@ -33,7 +33,7 @@ export class DraftSync {
     });
   }
 
-  /** The user has changed the text of a chat. An empty text is sent at once. */
+  /** Schedule a send of a changed draft. An empty draft is sent at once. */
   onChanged(chat: string): void {
     this.#preferences.setUnsent(chat, true);
     this.#schedule(chat, this.#read(chat) === "" ? 0 : WAIT_MS);
@@ -44,7 +44,7 @@ export class DraftSync {
     this.#timers.set(chat, setTimeout(() => void this.#send(chat), waitMs));
   }
 
-  /** The preferences are loaded: send what could not be sent. */
+  /** Send the unsent drafts, after the preferences were loaded. */
   onConnected(chats: readonly string[]): void {
     for (const chat of chats) {
       if (this.#preferences.isUnsent(chat)) this.#schedule(chat, WAIT_MS);
@@ -52,7 +52,7 @@ export class DraftSync {
     }
   }
 
-  /** Send at once what still waits for a pause of the user. */
+  /** Send the pending drafts now. */
   flush(): void {
     for (const chat of [...this.#timers.keys()]) void this.#send(chat);
   }
@@ -60,7 +60,7 @@ export class DraftSync {
   async #send(chat: string): Promise<void> {
     clearTimeout(this.#timers.get(chat));
     this.#timers.delete(chat);
-    if (this.#sending.has(chat)) return; // its end looks again
+    if (this.#sending.has(chat)) return; // checked again when it ends
     const text = this.#read(chat) ?? "";
     if (text.length > DRAFT_CHARS_MAX) return;
     const known = this.#preferences.get(chat).draft;
@@ -70,7 +70,7 @@ export class DraftSync {
       try {
         await this.#preferences.change(chat, { draft: { text, version } });
       } catch (error) {
-        // Otherwise sent after the next change or connection.
+        // After another error, the draft is sent with the next change or connection.
         if (error instanceof ChatError && error.isTemporary) this.#schedule(chat, RETRY_MS);
         return;
       } finally {
@@ -99,7 +99,7 @@ export class DraftSync {
     if (this.#preferences.isUnsent(chat)) return true;
     const synced = this.#synced.get(chat);
     if (synced !== undefined) return own !== synced; // by another tab
-    // Of a text from before this client, only saved preferences know that the server had it.
+    // For a text of an earlier session, only saved preferences show whether the server has it.
     return own !== "" && !this.#preferences.isRestored;
   }
 }

@@ -1,7 +1,7 @@
-// Does the I/O for `ClientState`: the socket, the timers and the store.
+// I/O of a client: the socket, the timers and the store.
 //
-// `ClientState` makes all decisions. An operation is in the store before it is sent. The position
-// is saved soon after the application has consumed the events.
+// `ClientState` makes all decisions. An operation is stored before it is sent. The position is
+// saved soon after the application has consumed the events.
 
 import type { ChatInfo, ChatsPage, HistoryPage, Ok, Turn, Welcome } from "../generated/frames.js";
 import { ReconnectPolicy } from "../state/backoff.js";
@@ -24,7 +24,7 @@ const WELCOME_MS = 10_000;
 const RENEWAL_RETRY_S = 5;
 const SILENCE_MS = 45_000; // then the connection is checked
 const CHECK_MS = 10_000;
-const PROBE_MS = 5_000; // for an answer after the network or the user has come back
+const PROBE_MS = 5_000; // for a response after the network or the user returns
 
 interface Waiting {
   fields: Fields;
@@ -81,7 +81,8 @@ export class Engine implements Backend {
     const stored = await this.#options.store?.load();
     if (stored !== undefined) {
       if (stored.place !== null && stored.place.v !== SAVED_VERSION) {
-        throw new ChatError("conflict", "the store is of another version of the SDK; delete it");
+        const text = "the store was written by another version of the SDK; delete it";
+        throw new ChatError("conflict", text);
       }
       restore(this.#state, stored.place, stored.chats, stored.outbox);
       this.#drafts = stored.drafts;
@@ -126,7 +127,7 @@ export class Engine implements Backend {
     this.#fail(new ChatError("unavailable", "the client is closed"));
   }
 
-  /** The network or the user has come back: connect now, or check that the server still answers. */
+  /** Connect now, or check that the server responds: the network or the user has returned. */
   #resume = (): void => {
     this.#wakeUp();
     const socket = this.#socket;
@@ -138,7 +139,7 @@ export class Engine implements Backend {
     }, PROBE_MS);
   };
 
-  /** A page that is left does not wait for the next save. */
+  /** Save at once: the page is being closed. */
   #onPageHide = (): void => void this.#saver.save().catch(() => {});
 
   #end(error: Error): void {
@@ -249,12 +250,12 @@ export class Engine implements Backend {
     const number = this.#state.connected(welcome as unknown as Fields, now());
     this.#wasWelcomed = true;
     this.#flush();
-    // Whatever happens from now on is after this position.
+    // All later events are after this position.
     void this.#saver.save().then(this.#welcomed.resolve);
     return number;
   }
 
-  /** Browsers do not report pings: after a long silence, ask for something small. */
+  /** After a long silence, send a small request: browsers do not report pings. */
   #checkSilence(socket: Socket): void {
     const silenceMs = Date.now() - this.#lastFrameAtMs;
     if (silenceMs > SILENCE_MS + 2 * CHECK_MS) socket.drop("the gateway does not answer");
@@ -335,7 +336,7 @@ export class Engine implements Backend {
     if (this.#queue.isFull) this.#state.pause(now(), true);
   }
 
-  /** Let the server send events again, if there is room for them; save the new position. */
+  /** Resume events if there is room for them, and save the new position. */
   onConsumed(): void {
     if (this.#isStopped) return;
     if (this.#queue.size === 0) {

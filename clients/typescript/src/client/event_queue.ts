@@ -44,12 +44,12 @@ export class EventQueue {
     }
   }
 
-  /** Drop the oldest events above the bound, where the server cannot keep them for this client. */
+  /** Drop the oldest event above the bound. For tabs: the server keeps no events for each tab. */
   dropOldest(): void {
     if (this.#queue.length > this.#eventsMax) this.#queue.shift();
   }
 
-  /** Remove and return the oldest event, if there is one. The one before is consumed. */
+  /** Remove and return the oldest event, if any. The previous event counts as consumed. */
   pop(): ChatEvent | undefined {
     const popped = this.#queue.shift();
     this.#current = popped ?? null;

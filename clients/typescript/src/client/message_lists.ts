@@ -1,8 +1,8 @@
-// Lists of messages for a user interface: the same list and the same objects until one changes.
+// Message lists for user interfaces: lists and messages keep their identity until they change.
 
 import type { Entry } from "../state/model.js";
 
-const LISTS_MAX = 100; // of the chats read last
+const LISTS_MAX = 100; // the most recently read chats
 
 interface List {
   messages: readonly Entry[];
@@ -10,11 +10,11 @@ interface List {
   expiresAtS: number; // then the text of a message expires
 }
 
-/** Keeps the list of messages of each chat that was read. */
+/** The message lists of the most recently read chats. */
 export class MessageLists {
   readonly #lists = new Map<string, List>();
 
-  /** Build these lists again at their next use. */
+  /** Rebuild these lists at their next use. */
   invalidate(chats: Iterable<string>): void {
     for (const chat of chats) {
       const list = this.#lists.get(chat);
@@ -35,12 +35,12 @@ export class MessageLists {
   }
 }
 
-/** Return the version of a message: its content is the same while this is the same. */
+/** Return a version of a message. Copies with the same version have the same content. */
 export function versionOf(message: Entry): string {
   return `${message.mid}:${message.ts}:${message.rev ?? 0}:${message.deleted ?? false}`;
 }
 
-/** Return the time at which the first text of these expires, in Unix seconds; or `Infinity`. */
+/** Return when the first of these messages expires, in Unix seconds, or `Infinity`. */
 export function expiryOf(messages: readonly Entry[]): number {
   let first = Infinity;
   for (const { expires_at: at, deleted } of messages) {
@@ -49,7 +49,7 @@ export function expiryOf(messages: readonly Entry[]): number {
   return first;
 }
 
-/** Return `messages`, with the objects of `known` where they are of the same version. */
+/** Return `messages`, but reuse the objects of `known` that have the same version. */
 export function reuseKnown(
   messages: readonly Entry[],
   known: readonly Entry[],

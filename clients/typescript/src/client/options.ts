@@ -12,25 +12,25 @@ export interface ClientOptions {
   getToken: () => string | Promise<string>;
   /** Address of the HTTP API, for files, pins, push and everything in `client.http`. */
   apiUrl?: string;
-  /** Name of this device; must stay the same. By default random, or that of the store. */
+  /** Name of this device; must not change. By default the stored name, or a random one. */
   device?: string;
   /** Keeps messages, drafts and the outbox; by default in memory only. */
   store?: Store;
-  /** Resolve `connect` without a connection if the store knows the user; connect meanwhile. */
+  /** Resolve `connect` before there is a connection, if the store knows the user. */
   isOfflineFirst?: boolean;
   /**
-   * Share one connection between the tabs of a browser. Needs a store that all tabs open, such as
-   * `IndexedDbStore`, Web Locks and BroadcastChannel. The value names the group of tabs, for
+   * Share one connection between the tabs of a browser. Needs Web Locks, BroadcastChannel, and a
+   * store that all tabs open, such as `IndexedDbStore`. The value names the group of tabs, for
    * example by user.
    */
   shareTabs?: string;
   /** Keep unsent texts the same on all devices of the user. Needs `apiUrl`. */
   syncDrafts?: boolean;
-  /** Most messages of a chat in the store; 200 by default. */
+  /** Maximum number of stored messages per chat; 200 by default. */
   storedEntriesMax?: number;
   /** Size limits. */
   bounds?: Partial<Bounds>;
-  /** A WebSocket class, where the platform has none: Node 20 needs that of the package `ws`. */
+  /** A WebSocket class, if the platform has none. On Node 20, pass that of the package `ws`. */
   WebSocket?: WebSocketConstructor;
   /** Maximum wait of `connect` for a gateway, in milliseconds; 10,000 by default. */
   connectTimeoutMs?: number;

@@ -1,7 +1,8 @@
-// The user's own preferences of chats, the same on all of their devices, and their pinned chats.
+// The user's chat preferences and pinned chats, which are the same on all devices.
 //
-// The server has them; this is a copy. Changes of other devices arrive as signals, which may be
-// lost: after each connection, everything is loaded again. A lower `rev` never replaces a higher.
+// This is a copy of the server's state. Changes on other devices arrive as signals, which may be
+// lost; therefore, everything is loaded again after each connection. A lower `rev` never replaces a
+// higher one.
 
 import type { ChatPreferences as Fields, PinnedChats } from "../generated/frames.js";
 import type { PreferenceChanges as Changes } from "../generated/http.js";
@@ -16,7 +17,7 @@ const TRIES = 3;
 /** The user's preferences of a chat. */
 export interface ChatPreferences {
   readonly isArchived: boolean;
-  /** No push notifications until then, in seconds since 1970; 0: forever; null: not muted. */
+  /** End of the mute of push notifications, in Unix seconds; 0: never; null: not muted. */
   readonly mutedUntilS: number | null;
   /** Show the chat as unread, whatever its unread count. */
   readonly isMarkedUnread: boolean;
@@ -28,7 +29,7 @@ export interface ChatPreferences {
   readonly rev: number;
 }
 
-/** Preferences to change; what is absent stays. */
+/** Preferences to change. Absent fields stay unchanged. */
 export type PreferenceChanges = Partial<Omit<ChatPreferences, "draft" | "rev">> & {
   /** Replaces a draft with a lower version; an empty text deletes it. */
   draft?: { text: string; version: number };
@@ -44,7 +45,7 @@ const DEFAULTS: ChatPreferences = {
 };
 const NONE: PinnedChats = { chats: [], rev: 0 };
 
-/** Preferences that an application keeps for a start without a connection. */
+/** Preferences that an application saves for offline starts. */
 export interface SavedPreferences {
   readonly chats: readonly (readonly [chat: string, preferences: ChatPreferences])[];
   readonly pinned: PinnedChats;
@@ -84,13 +85,17 @@ export class Preferences {
     return this.#pinned.chats;
   }
 
-  /** Call `listener` with the chats that changed, or none for `pinned`; return its end. */
+  /**
+   * Call `listener` with the chats that changed; return a function that removes it.
+   *
+   * The set is empty if only `pinned` or `saved` changed.
+   */
   onChange(listener: (chats: ReadonlySet<string>) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** What is known, for `restore`. */
+  /** The current preferences, for `restore`. */
   get saved(): SavedPreferences {
     return { chats: [...this.#chats], pinned: this.#pinned, unsent: [...this.#unsent] };
   }
@@ -113,7 +118,7 @@ export class Preferences {
     if (this.#unsent.has(chat) === isUnsent) return;
     if (isUnsent) this.#unsent.add(chat);
     else this.#unsent.delete(chat);
-    this.#notify(new Set()); // for those who keep `saved`
+    this.#notify(new Set()); // `saved` changed
   }
 
   /** Load all preferences, now and after each connection. */
@@ -138,7 +143,7 @@ export class Preferences {
       cursor = page.next ?? null;
     } while (cursor !== null && found.size < CHATS_MAX);
     if (cursor !== null) return;
-    // The server does not list chats whose preferences have become those of all chats again.
+    // The server does not list chats with default preferences.
     const gone = [...before].filter(([chat, known]) => {
       return !found.has(chat) && this.#chats.get(chat) === known;
     });
@@ -166,12 +171,12 @@ export class Preferences {
     return this.get(chat);
   }
 
-  /** Put a chat at the top of the list, before other pinned ones. */
+  /** Pin a chat above the other pinned chats. */
   pin(chat: string): Promise<void> {
     return this.#changePinned((chats) => [chat, ...chats.filter((each) => each !== chat)]);
   }
 
-  /** Do not keep a chat at the top. */
+  /** Unpin a chat. */
   unpin(chat: string): Promise<void> {
     return this.#changePinned((chats) => chats.filter((each) => each !== chat));
   }
@@ -181,7 +186,7 @@ export class Preferences {
     return this.#changePinned(() => [...chats]);
   }
 
-  /** If another device changes the list meanwhile, make the change again in its list. */
+  /** Change the pinned chats; if another device changed them meanwhile, apply the change again. */
   async #changePinned(changed: (chats: readonly string[]) => string[]): Promise<void> {
     const before = this.#pinned;
     const expected = { ...before, chats: changed(before.chats) };
@@ -214,7 +219,7 @@ export class Preferences {
     if (kind === "pinned_chats") this.#applyPinned(fields["pinned"] as PinnedChats);
   }
 
-  /** Load what the device missed, if anything uses the preferences. @internal */
+  /** Reload the preferences if they are in use. @internal */
   async onConnected(): Promise<void> {
     if (this.#isUsed) await this.load();
   }

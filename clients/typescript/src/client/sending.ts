@@ -3,9 +3,10 @@
 import type { Acked } from "../state/events.js";
 
 /**
- * An operation in the outbox. `await` it for its ack; without `await`, it is sent all the same.
+ * An operation in the outbox. `await` it for the ack; it is also sent without `await`.
  *
- * It waits as long as necessary, also offline. A refusal rejects it and is an event `refused`.
+ * It stays pending while the client is offline. If the server refuses the operation, it rejects,
+ * and the client delivers an event `refused`.
  */
 export class Sending implements PromiseLike<Acked> {
   /** The idempotency key of the operation. */
@@ -16,7 +17,7 @@ export class Sending implements PromiseLike<Acked> {
   constructor(ref: string, acked: Promise<Acked>) {
     this.ref = ref;
     this.#acked = acked;
-    acked.catch(() => {}); // nobody has to wait for it
+    acked.catch(() => {}); // awaiting it is optional
   }
 
   /** Wait for the ack. */

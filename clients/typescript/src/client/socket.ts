@@ -57,12 +57,12 @@ export class Socket {
     socket.addEventListener("error", () => {}); // `close` follows
   }
 
-  /** Send a frame; if the connection is closed, nothing happens: `closed` says so. */
+  /** Send a frame; a no-op if the connection is closed. */
   send(fields: Fields): void {
     if (this.#socket.readyState === 1) this.#socket.send(JSON.stringify(fields));
   }
 
-  /** Give up the connection, without waiting for the other side. */
+  /** Close the connection without waiting for the server. */
   drop(reason: string): void {
     this.#end({ code: 0, reason, retryAfterMs: null });
     this.onFrame = () => {};
@@ -87,13 +87,13 @@ function parse(data: unknown): Fields | null {
 /**
  * Connect to a gateway.
  *
- * @throws {@link ChatError} `bad_request`: the address or the platform; `unavailable`: no gateway
- * answered.
+ * @throws {@link ChatError} `bad_request`: the address is invalid, or there is no WebSocket class;
+ * `unavailable`: no gateway answered.
  */
 export function openSocket(url: string, WebSocketClass?: WebSocketConstructor): Promise<Socket> {
   const Class = WebSocketClass ?? (globalThis as { WebSocket?: WebSocketConstructor }).WebSocket;
   if (Class === undefined) {
-    const text = "this platform has no WebSocket; pass one, for example of the package ws";
+    const text = "this platform has no WebSocket; pass a class, such as that of the package ws";
     throw new ChatError("bad_request", `WebSocket: ${text}`);
   }
   let opening: WebSocketLike;

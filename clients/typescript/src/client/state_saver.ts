@@ -1,4 +1,4 @@
-// Saves the state of a client: the outbox before it is sent, the position soon after it changed.
+// Saves the state of a client: operations before they are sent, the position soon after a change.
 
 import { firstSeqsOf, outboxOf, placeOf, saveChat } from "../state/saved_state.js";
 import type { ClientState } from "../state/state.js";
@@ -74,7 +74,7 @@ export class StateSaver {
     const { unconsumed } = this.#queue;
     const outbox = outboxOf(this.#state, unconsumed);
     const firstSeqs = firstSeqsOf(this.#state, unconsumed);
-    // An event that cannot be repeated waits for the application: the old position stays valid.
+    // An unconsumed event cannot be repeated from a new position: keep the saved one.
     if (firstSeqs === null || this.#state.cursor === null) return { outbox };
     const entriesMax = this.#options.storedEntriesMax ?? STORED_ENTRIES_MAX;
     const { chats: all } = this.#state;

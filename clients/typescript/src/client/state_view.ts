@@ -1,4 +1,4 @@
-// What a user interface reads of `ClientState`: descriptions and lists that keep their identity.
+// Views of `ClientState` for user interfaces: objects keep their identity until they change.
 
 import type { ChatState } from "../state/chat.js";
 import { isEqual, type Entry } from "../state/model.js";

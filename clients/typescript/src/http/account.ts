@@ -1,4 +1,4 @@
-// A login with user name and password: keeps the access token fresh.
+// A login with username and password, which renews its access token.
 
 import type { Granted } from "../generated/http.js";
 import { HttpClient } from "./http_client.js";
@@ -12,8 +12,8 @@ export interface AccountOptions {
   /** Name of this device in the user's list of devices. */
   device?: string;
   /**
-   * Keep the login in HttpOnly cookies (browsers on the same site). Without it, save each refresh
-   * token that `onRefreshToken` gets, where only this application can read it.
+   * Keep the login in HttpOnly cookies (browsers on the same site). Otherwise, save the tokens that
+   * are passed to `onRefreshToken` where only this application can read them.
    */
   useCookie?: boolean;
   /** Called with each new refresh token. A refresh token is valid for one use. */
@@ -38,7 +38,7 @@ export class Account {
     this.#http = new HttpClient({ apiUrl, ...(useCookie === true ? cookie : {}) });
   }
 
-  /** Log in with user name and password. */
+  /** Log in with username and password. */
   static async logIn(options: AccountOptions, user: string, password: string): Promise<Account> {
     const account = new Account(options);
     const body = { user, password, ...account.#loginFields() };
@@ -54,7 +54,7 @@ export class Account {
     return account;
   }
 
-  /** Continue a login with a refresh token, or with the cookie if there is none. */
+  /** Resume a login with a refresh token; without one, with the cookie. */
   static async resume(options: AccountOptions, refreshToken?: string): Promise<Account> {
     const account = new Account(options);
     account.#refreshToken = refreshToken ?? null;
@@ -67,7 +67,7 @@ export class Account {
     return this.#user;
   }
 
-  /** Return a valid access token; it is refreshed shortly before it expires. */
+  /** Return a valid access token; it is renewed shortly before it expires. */
   readonly getToken = async (): Promise<string> => {
     if (Date.now() > this.#expiresAtMs - EARLY_MS) {
       this.#refreshing ??= this.#refresh().finally(() => {

@@ -1,7 +1,7 @@
 // File transfer: uploads to S3 and downloads from S3, with links from the HTTP API.
 //
 // Upload: compute the checksum → request a form from the API → post it with the file to S3 → the
-// API checks the file. For an image, wait a while for its thumbnail.
+// API checks the file. For an image, wait up to `THUMBNAIL_MS` for its thumbnail.
 
 import type { Attachment, NewAttachment, Upload } from "../generated/http.js";
 import { ChatError } from "../state/errors.js";
@@ -16,15 +16,15 @@ export interface UploadOptions {
   /** File name; by default that of a `File`. */
   name?: string;
   /**
-   * Called with the uploaded share, 0 to 1. Where `XMLHttpRequest` is missing (Node, Deno), only
-   * with 0 and 1.
+   * Called with the uploaded share, 0 to 1. Without `XMLHttpRequest` (Node, Deno), it is called
+   * only with 0 and 1.
    */
   onProgress?: (share: number) => void;
   /** Cancels the upload. */
   signal?: AbortSignal;
 }
 
-/** Uploads a file to a chat; returns an attachment that can be sent there. */
+/** Upload a file to a chat; return an attachment that can be sent there. */
 export function uploadFile(
   http: HttpClient,
   chat: string,
@@ -36,7 +36,7 @@ export function uploadFile(
   return upload(http, requestForm, file, options);
 }
 
-/** Uploads the picture of a post, of the user or of a group; its `id` names it there. */
+/** Upload a picture for a post, a profile or a group, which refers to it by its `id`. */
 export function uploadPicture(
   http: HttpClient,
   file: Blob,
@@ -72,7 +72,7 @@ async function upload(
   }
 }
 
-/** Returns the content of a file in message `seq`, or of its thumbnail. */
+/** Download a file of message `seq`, or its thumbnail. */
 export async function downloadFile(
   http: HttpClient,
   file: string,
@@ -84,7 +84,7 @@ export async function downloadFile(
   const response = await fetch(url).catch((cause: unknown) => {
     throw new ChatError("unavailable", "the file store does not answer", { cause });
   });
-  if (!response.ok) throw new ChatError("unavailable", `file: HTTP ${response.status}`);
+  if (!response.ok) throw new ChatError("unavailable", `download failed: HTTP ${response.status}`);
   return response.blob();
 }
 
@@ -114,7 +114,7 @@ async function postForm(
   if (!response.ok) throw refused(response.status);
 }
 
-/** `fetch` does not report upload progress. */
+/** Post a form with XMLHttpRequest: `fetch` does not report upload progress. */
 function postWithProgress(
   url: string,
   form: FormData,
@@ -141,5 +141,5 @@ function postWithProgress(
 }
 
 function refused(status: number): ChatError {
-  return new ChatError("unavailable", `upload: the file store refused it with HTTP ${status}`);
+  return new ChatError("unavailable", `upload failed: the file store returned HTTP ${status}`);
 }

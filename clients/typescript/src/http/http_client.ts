@@ -19,9 +19,9 @@ export type CallResult<Id extends OperationId> = Operations[Id]["result"];
 export interface HttpClientOptions {
   /** Address of the API, such as `https://chat.example`. */
   apiUrl: string;
-  /** Return an access token; without it, only calls that need none work. */
+  /** Return an access token; without it, only public operations work. */
   getToken?: () => string | Promise<string>;
-  /** Sends the browser's cookies, or not; "omit" by default. */
+  /** Whether cookies are sent, as in `fetch`; "omit" by default. */
   credentials?: "omit" | "same-origin" | "include";
   /** Headers of all requests. */
   headers?: Readonly<Record<string, string>>;
@@ -38,7 +38,7 @@ export class HttpClient {
   }
 
   /**
-   * Call an operation. `key`: calls with the same key within 24 hours take effect once.
+   * Call an operation. Calls with the same idempotency `key` within 24 hours take effect once.
    *
    * @throws {@link ChatError} with the code of the server; `unavailable` if it did not answer.
    */

@@ -13,7 +13,7 @@ export interface NativePushToken {
  *
  * In a browser, `target` is the result of `pushManager.subscribe`, with `push_key` of
  * `http.call("get_client_config", {})` as `applicationServerKey`. Register again at each start: the
- * server forgets registrations that are not renewed.
+ * server deletes registrations that are not renewed.
  */
 export async function registerPush(
   http: HttpClient,
@@ -26,7 +26,7 @@ export async function registerPush(
   return (await http.call("subscribe", { body })).id;
 }
 
-/** End a registration. */
+/** Delete a registration. */
 export async function unregisterPush(http: HttpClient, id: string): Promise<void> {
   await http.call("unsubscribe", { subscription: id });
 }

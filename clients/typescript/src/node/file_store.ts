@@ -9,8 +9,8 @@ import type { Store, StoreChanges, StoredState } from "../stores/store.js";
 /**
  * A store in a JSON file with mode 0600, for one device. One process uses it at a time.
  *
- * Each save replaces the file atomically, so its cost grows with the number of chats: for bots and
- * command line programs.
+ * It is intended for bots and command line programs: each save replaces the whole file, so its cost
+ * grows with the number of chats.
  */
 export class FileStore implements Store {
   readonly path: string;
@@ -33,7 +33,7 @@ export class FileStore implements Store {
     try {
       this.#state = { ...emptyState(), ...(JSON.parse(text) as StoredState) };
     } catch (cause) {
-      throw new ChatError("internal", `${this.path}: is not a store of tierchat`, { cause });
+      throw new ChatError("internal", `${this.path}: is not a tierchat store`, { cause });
     }
     return structuredClone(this.#state);
   }

@@ -8,7 +8,7 @@ const PAGE = 50;
 
 /** The chats of the user. */
 export interface ChatListView {
-  /** The loaded chats, most recently active first; not those that the user has left. */
+  /** The loaded chats, most recently active first, without those that the user has left. */
   readonly chats: readonly Chat[];
   /** True if the server may have more. */
   readonly hasMore: boolean;
@@ -72,7 +72,7 @@ export class ChatList {
     return Math.max(lastMessage?.ts ?? 0, this.#arrived.get(id) ?? 0);
   }
 
-  /** A chat that was created now is above the others, although it has no message. */
+  /** Move a new chat above the others, although it has no message yet. */
   apply(event: ChatEvent): void {
     if (event.type !== "chatChanged" || event.change !== null) return;
     if (this.#client.chat(event.chat).lastMessage === null) {

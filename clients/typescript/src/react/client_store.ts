@@ -1,8 +1,8 @@
-// The state of a client as React reads it: immutable snapshots, and subscriptions to their changes.
+// State of a client for React: immutable snapshots, and subscriptions to their changes.
 //
-// There is one store for each client. It listens to the client while a component does. Snapshots
-// keep their identity until their content changes; a change of one chat calls the listeners of that
-// chat, of the chat list and of the connection only.
+// There is one store per client. It listens to the client while a component uses it. Snapshots keep
+// their identity until their content changes. A change of a chat calls only the listeners of that
+// chat, of the chat list and of the connection.
 
 import type { PendingOperation } from "../client/backend.js";
 import type { Chat } from "../client/chat.js";
@@ -13,16 +13,16 @@ import { MessageWindow } from "./message_window.js";
 import { CompanionProgress, PresenceTable, TypingTable } from "./signals.js";
 import { Topics } from "./topics.js";
 
-const WINDOWS_MAX = 20; // chats whose loaded messages are kept after the last component has gone
+const WINDOWS_MAX = 20; // message windows that are kept without a component
 
 /** State of the connection. */
 export interface Connection {
   readonly isOnline: boolean;
   /** True if this tab has the connection. */
   readonly isLeader: boolean;
-  /** The user of the token; "" until it is known. */
+  /** The user id of the token; "" until it is known. */
   readonly user: string;
-  /** The reason for which the client has ended and does not reconnect. */
+  /** The error after which the client does not reconnect; null while it runs. */
   readonly error: Error | null;
 }
 
@@ -82,7 +82,7 @@ export class ClientStore {
     this.#operations.clear();
   }
 
-  /** Call `listener` when a topic changes; return a function that ends this. */
+  /** Call `listener` when a topic changes; return a function that removes it. */
   subscribe(topic: string, listener: () => void): () => void {
     const release = this.retain();
     const unsubscribe = this.topics.subscribe(topic, listener);
@@ -92,7 +92,7 @@ export class ClientStore {
     };
   }
 
-  /** Call `listener` with each event; return a function that ends this. */
+  /** Call `listener` for each event; return a function that removes it. */
   onEvent(listener: (event: ChatEvent) => void): () => void {
     const own = (event: ChatEvent): void => listener(event);
     this.#eventListeners.add(own);
@@ -170,7 +170,7 @@ export class ClientStore {
     return this.#connection;
   }
 
-  /** Return a chat with its properties as they are now. */
+  /** Return a snapshot of a chat. */
   chat(id: string): Chat {
     return this.client.chat(id).snapshot;
   }
@@ -188,14 +188,14 @@ export class ClientStore {
     return window;
   }
 
-  /** Show the chat list until the returned function is called. */
+  /** Keep the chat list loaded until the returned function is called. */
   openList(listener: () => void): () => void {
     const unsubscribe = this.subscribe("chats", listener);
     void this.list.onConnected();
     return unsubscribe;
   }
 
-  /** Show the members of a chat until the returned function is called. */
+  /** Keep the members of a chat loaded until the returned function is called. */
   openMembers(id: string, listener: () => void): () => void {
     const unsubscribe = this.subscribe(`chat:${id}`, listener);
     const close = this.subscribe(`members:${id}`, () => {}); // for `#onConnected`
@@ -209,7 +209,7 @@ export class ClientStore {
   #loadMembers(id: string): void {
     const chat = this.client.chat(id);
     const isWanted = chat.kind === "group" && !chat.isComplete && !chat.isLeft;
-    // Without an API, or after a failure, the members are those of the chat list.
+    // Without an API, or after a failure, the members of the chat list are used.
     if (isWanted && this.client.isOnline) chat.load().catch(() => {});
   }
 
@@ -217,12 +217,12 @@ export class ClientStore {
   openPreferences(listener: () => void): () => void {
     const unsubscribe = this.subscribe("preferences", listener);
     const isFirst = this.topics.count("preferences") === 1;
-    // Without a connection, it loads them once there is one.
+    // Offline, they are loaded after the next connection.
     if (isFirst) this.client.preferences.load().catch(() => {});
     return unsubscribe;
   }
 
-  /** Show a chat's messages until the returned function is called. */
+  /** Keep a chat's messages loaded until the returned function is called. */
   openMessages(id: string, listener: () => void): () => void {
     const window = this.messages(id);
     this.#windows.delete(id);
@@ -243,7 +243,7 @@ export class ClientStore {
     }
   }
 
-  /** Show the response that an AI companion is writing until the returned function is called. */
+  /** Follow the AI response in progress until the returned function is called. */
   openResponse(id: string, listener: () => void): () => void {
     const unsubscribe = this.subscribe(`companion:${id}`, listener);
     this.#joinResponse(id);

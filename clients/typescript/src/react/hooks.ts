@@ -34,7 +34,7 @@ export function useConnection(): Connection {
 /**
  * Return the loaded chats, most recently active first; load the first page if necessary.
  *
- * A chat is the same object until one of its properties changes: `memo` keeps the other rows.
+ * A chat is the same object until one of its properties changes, so `memo` skips the other rows.
  */
 export function useChats(): readonly Chat[] {
   return useValue("chats", openList, ({ list }) => list.view.chats);
@@ -49,7 +49,7 @@ function openList(store: ClientStore, listener: () => void): () => void {
   return store.openList(listener);
 }
 
-/** Return a chat with its properties as they are now. */
+/** Return a snapshot of a chat. */
 export function useChat(id: string): Chat {
   return useTopic(`chat:${id}`, (store) => store.chat(id));
 }
@@ -57,7 +57,7 @@ export function useChat(id: string): Chat {
 /**
  * Return the messages of a chat, from the oldest loaded one to the newest, without a gap.
  *
- * Messages keep their identity until they change: `memo` keeps the other rows.
+ * A message is the same object until it changes, so `memo` skips the other rows.
  */
 export function useMessages(id: string): MessagesView {
   const listen: Listen = (store, listener) => store.openMessages(id, listener);
@@ -87,7 +87,7 @@ export function useTyping(id: string): readonly string[] {
   return useTopic(`typing:${id}`, ({ typing }) => typing.get(id));
 }
 
-/** Return a function for a text field: it tells the other members that the user is typing. */
+/** Return a function that sends typing indicators, for a text field. */
 export function useSendTyping(id: string): (isTyping: boolean) => void {
   const { client } = useStore();
   const sender = useMemo(() => new TypingSender(client.chat(id)), [client, id]);
@@ -95,7 +95,7 @@ export function useSendTyping(id: string): (isTyping: boolean) => void {
   return useCallback((isTyping) => sender.set(isTyping), [sender]);
 }
 
-/** Return the presence of users, as far as it is known; at most 500 in all components together. */
+/** Return the known presence of users. All components together: at most 500 users. */
 export function usePresence(users: readonly string[]): ReadonlyMap<string, Presence> {
   const key = users.join(" ");
   const view = useMemo(() => new PresenceView(key === "" ? [] : key.split(" ")), [key]);
@@ -137,7 +137,7 @@ class PresenceView {
 /**
  * Return the members of a chat: owners and admins first. Empty until they are loaded.
  *
- * With `apiUrl`, the roles and mutes of a group are loaded if only the chat list is known.
+ * With `apiUrl`, this loads the roles and mutes of a group.
  */
 export function useMembers(id: string): readonly Member[] {
   const listen: Listen = (store, listener) => store.openMembers(id, listener);
@@ -150,12 +150,12 @@ export function usePreferences(id: string): ChatPreferences {
   return useValue("preferences", openPreferences, ({ client }) => client.preferences.get(id));
 }
 
-/** Return the user's preferences of all chats that have some. Needs `apiUrl`. */
+/** Return the user's preferences by chat, for chats that have any. Needs `apiUrl`. */
 export function useAllPreferences(): ReadonlyMap<string, ChatPreferences> {
   return useValue("preferences", openPreferences, ({ client }) => client.preferences.chats);
 }
 
-/** Return the ids of the chats at the top of the user's list, in order. Needs `apiUrl`. */
+/** Return the ids of the pinned chats, in order. Needs `apiUrl`. */
 export function usePinnedChats(): readonly string[] {
   return useValue("preferences", openPreferences, ({ client }) => client.preferences.pinned);
 }
@@ -185,7 +185,7 @@ export function useCompanionResponse(id: string): CompanionResponse | null {
   }, [client, id, progress]);
 }
 
-/** Call `listener` with each event of a type. It does not have to be the same function. */
+/** Call `listener` for each event of a type. It may be a new function in each render. */
 export function useEvent<T extends ChatEvent["type"]>(
   type: T,
   listener: (event: Extract<ChatEvent, { type: T }>) => void,

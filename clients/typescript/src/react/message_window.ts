@@ -1,7 +1,7 @@
-// The messages of one chat as a list shows them: those that the client keeps, and older pages.
+// The messages of one chat for a list: the messages that the client keeps, and older pages.
 //
-// Invariant: `messages` has no gap and ascends. If the client skips or withdraws entries, the older
-// messages go.
+// Invariant: `messages` ascends in seq and has no gap. If the client skips or withdraws entries,
+// the older messages are dropped.
 
 import type { PendingOperation } from "../client/backend.js";
 import type { Chat } from "../client/chat.js";
@@ -21,9 +21,9 @@ const TIMER_S_MAX = 86_400;
 /** An operation that the server refused. */
 export interface FailedOperation extends PendingOperation {
   readonly error: ChatError;
-  /** Perform it again, as a new operation. */
+  /** Submit it again, with a new ref. */
   readonly retry: () => void;
-  /** Forget it. */
+  /** Remove it from the list. */
   readonly discard: () => void;
 }
 
@@ -33,7 +33,7 @@ export interface MessagesView {
   readonly messages: readonly Message[];
   /** The user's operations that `messages` does not contain yet, in order. */
   readonly pending: readonly PendingOperation[];
-  /** The user's operations that the server refused, until they are repeated or discarded. */
+  /** The user's operations that the server refused, until they are retried or discarded. */
   readonly failed: readonly FailedOperation[];
   /** True if the server may have older messages. */
   readonly hasOlder: boolean;
@@ -51,7 +51,7 @@ export class MessageWindow {
   readonly #onChange: () => void;
   #view: MessagesView;
   #kept: readonly Message[] = []; // by the client
-  #isCut = false; // older messages no longer join those that the client keeps
+  #isCut = false; // a gap separates older messages from those that the client keeps
   #firstLoaded: number | null = null; // seq of the oldest entry of a page
   #isAtStart = false;
   #isStarted = false; // the newest page was loaded, or is not needed
@@ -80,7 +80,7 @@ export class MessageWindow {
     return this.#view;
   }
 
-  /** True if nothing would be lost without this object. */
+  /** True if this window can be dropped without a loss. */
   get canDrop(): boolean {
     return this.#viewers === 0 && this.#view.failed.length === 0;
   }
@@ -107,7 +107,7 @@ export class MessageWindow {
 
   // changes
 
-  /** Apply what has changed in the client. */
+  /** Apply the changes of the client. */
   update(): void {
     const kept = this.#chat.messages;
     if (kept !== this.#kept || this.#isCut) this.#applyKept(kept);
@@ -127,7 +127,7 @@ export class MessageWindow {
     if (this.#viewers === 0) this.#dropOldest(CLOSED_MAX);
   }
 
-  /** The user has cleared the chat, on this device or another. */
+  /** Hide the messages that the user has cleared on any device. */
   onCleared(): void {
     this.#show(this.#view.messages);
   }
@@ -219,7 +219,7 @@ export class MessageWindow {
     };
     const retry = (): void => {
       discard();
-      this.#chat.repeat(operation); // a refusal is reported like the first time
+      this.#chat.repeat(operation); // another refusal is reported like the first
     };
     const failed = [...this.#view.failed, { ...operation, error, retry, discard }];
     this.#set({ failed: failed.slice(-FAILED_MAX) });
@@ -262,7 +262,7 @@ export class MessageWindow {
   async #loadPage(before: number | null): Promise<void> {
     const place = before === null ? {} : { before };
     const page = await this.#chat.history({ ...place, limit: PAGE });
-    if (this.#isCut) return; // the page does not join the messages of now
+    if (this.#isCut) return; // the page is no longer adjacent
     const first = page.messages[0]?.seq;
     if (page.tier !== "cache") this.#isAtStart = !page.hasMore;
     if (first !== undefined) this.#firstLoaded = first;

@@ -1,4 +1,4 @@
-// The client of a tree of components, and the texts that these show.
+// Context for components: the client, and the labels.
 
 import { createContext, useContext, useEffect, useMemo } from "react";
 import type { ReactElement, ReactNode } from "react";
@@ -18,7 +18,7 @@ const TextsContext = createContext<Texts>({ labels: ENGLISH, nameOf: (user) => u
 
 /** Properties of {@link ChatProvider}. */
 export interface ChatProviderProps {
-  /** A client; it can be connected before or after this is rendered. */
+  /** The client. It can be connected before or after the first render. */
   client: ChatClient;
   /** Texts of the components, for another language. */
   labels?: Partial<Labels>;
@@ -28,9 +28,9 @@ export interface ChatProviderProps {
 }
 
 /**
- * Gives the components below it a client. It does not connect or close the client.
+ * Provides a client to the components below it. It does not connect or close the client.
  *
- * It consumes the client's events, so that `client.events()` has only later ones.
+ * It consumes the client's events: `client.events()` returns only later events.
  */
 export function ChatProvider(props: ChatProviderProps): ReactElement {
   const { client, labels, nameOf, children } = props;

@@ -1,11 +1,11 @@
-// What is never stored: who is typing, who is online, and the responses that AI companions write.
+// State that is never stored: typing indicators, presence, and AI responses in progress.
 
 import type { Chat } from "../client/chat.js";
 import type { ChatClient } from "../client/client.js";
 import type { ChatEvent } from "../state/events.js";
 import { DEFAULT_BOUNDS } from "../state/model.js";
 
-const TYPING_MS = 6_000; // a member who is typing repeats the signal more often
+const TYPING_MS = 6_000; // members repeat the signal more often while they type
 const TYPING_REPEAT_MS = 3_000;
 const TYPING_PAUSE_MS = 4_500;
 const TYPING_MAX = 20; // members of a chat
@@ -37,7 +37,7 @@ export class TypingTable {
     this.#set(event.chat, event.sender, event.fields["on"] === true);
   }
 
-  /** Forget everything. */
+  /** Remove all entries. */
   clear(): void {
     for (const timer of this.#timers.values()) clearTimeout(timer);
     this.#timers.clear();
@@ -62,7 +62,7 @@ export class TypingTable {
   }
 }
 
-/** Sends the user's typing signals: not for each keystroke, and the end after a pause. */
+/** Sends typing signals: one per `TYPING_REPEAT_MS`, and the end after a pause. */
 export class TypingSender {
   readonly #chat: Chat;
   #sentAtMs = -Infinity;
@@ -72,7 +72,7 @@ export class TypingSender {
     this.#chat = chat;
   }
 
-  /** The user has typed, or has stopped. */
+  /** Record that the user typed, or stopped typing. */
   set(isTyping: boolean): void {
     clearTimeout(this.#timer);
     const nowMs = performance.now();
@@ -134,20 +134,20 @@ export class PresenceTable {
     };
   }
 
-  /** Subscribe again: another tab may have got the connection. */
+  /** Subscribe again: another tab may have taken over the connection. */
   onConnected(): void {
     this.#watched.clear();
     this.#update();
   }
 
-  /** The server skips users who share no chat with this one: subscribe again once they do. */
+  /** Subscribe again to a user with a new common chat; without one, the server had skipped them. */
   #resubscribe(user: string): void {
     if (!this.#counts.has(user) || this.#known.has(user)) return;
     this.#watched.delete(user);
     this.#schedule();
   }
 
-  /** The rows of a list come and go while it scrolls: few frames for all of them. */
+  /** Batch the changes: a list that scrolls adds and removes many rows. */
   #schedule(): void {
     this.#timer ??= setTimeout(() => this.#update(), BATCH_MS);
   }
@@ -193,7 +193,7 @@ export class PresenceTable {
 
 /** A response that an AI companion is writing. */
 export interface ResponseProgress {
-  /** Seq of the message that it answers. */
+  /** Seq of the message that it responds to. */
   readonly seq: number;
   /** The text so far. */
   readonly text: string;
@@ -203,7 +203,7 @@ export interface ResponseProgress {
   readonly tool: string;
 }
 
-/** The responses of AI companions, until their messages are there. */
+/** AI responses in progress, until their messages arrive. */
 export class CompanionProgress {
   readonly #onChange: (chat: string) => void;
   readonly #responses = new Map<string, ResponseProgress>();
@@ -230,7 +230,7 @@ export class CompanionProgress {
     this.#onChange(chat);
   }
 
-  /** Forget everything. */
+  /** Remove all entries. */
   clear(): void {
     this.#responses.clear();
     this.#answered.clear();

@@ -1,10 +1,10 @@
-// Listeners by topic, so that a change calls only those that it concerns.
+// Listeners by topic: a change calls only the listeners of its topic.
 
 /** Listeners of topics such as `chat:<id>`. */
 export class Topics {
   readonly #listeners = new Map<string, Set<() => void>>();
 
-  /** Call `listener` when `topic` changes; return a function that ends this. */
+  /** Call `listener` when `topic` changes; return a function that removes it. */
   subscribe(topic: string, listener: () => void): () => void {
     const listeners = this.#listeners.get(topic) ?? new Set();
     const own = (): void => listener(); // the same listener can subscribe twice

@@ -17,9 +17,9 @@ export interface Upload {
   /** The result, for `chat.send`. */
   readonly attachment: Attachment | null;
   readonly error: Error | null;
-  /** Cancel it, and remove it from the list. */
+  /** Cancel the upload and remove it from the list. */
   readonly remove: () => void;
-  /** After an error: upload the file again. */
+  /** Upload the file again, after an error. */
   readonly retry: () => void;
 }
 
@@ -30,7 +30,7 @@ export interface Uploads {
   readonly isUploading: boolean;
   /** Upload files; those beyond 20 are ignored. */
   readonly add: (files: Iterable<Blob>) => void;
-  /** Remove those that are complete, after a send; return their attachments. */
+  /** Remove the complete uploads and return their attachments, for `chat.send`. */
   readonly popAttachments: () => Attachment[];
 }
 

@@ -5,7 +5,7 @@ import { ChatError } from "./errors.js";
 
 const WAIT_S_MIN = 0.5;
 const WAIT_S_MAX = 10;
-const FOREGROUND_WAIT_S_MAX = 2; // somebody is looking at the application
+const FOREGROUND_WAIT_S_MAX = 2; // the user is looking at the application
 const REPLACED_S = 60; // replaced again within this time: another process uses this device name
 const STEADY_S = 5; // a connection must last this long to reset the backoff
 
@@ -46,7 +46,7 @@ export class ReconnectPolicy {
   }
 
   /**
-   * Return if the client must reconnect after a close. `canRenew`: a new token may be accepted.
+   * Handle a close; return if the client may reconnect. `canRenew`: a new token may be accepted.
    *
    * @throws {@link ChatError} the client must not reconnect; the message states the cause.
    */

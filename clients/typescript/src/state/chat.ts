@@ -5,7 +5,7 @@ import { ChatLog, type Verified } from "./chat_log.js";
 import type { ChatEvent } from "./events.js";
 import { isAmending, isMessage, Marks, MUTE_OVER, type Bounds, type Entry } from "./model.js";
 
-/** The description of a chat that a store keeps; messages are kept apart. */
+/** The stored description of a chat. Messages are stored separately. */
 export interface SavedChat {
   kind: string;
   top: number;
@@ -42,7 +42,7 @@ export class ChatState {
   readonly id: string;
   kind: string;
   name: string | null = null;
-  /** Of a group, as far as known, like the settings below. */
+  /** Of a group, like the settings below; null: it has none, or it is not loaded. */
   topic: string | null = null;
   /** Id of a group's picture, see `GET /v1/chats/{chat}/picture`. */
   picture: string | null = null;
@@ -57,13 +57,13 @@ export class ChatState {
   /** The newest message, from the chat list. */
   last: Entry | null = null;
   isLarge = false;
-  /** The newest entry removed the user from the chat. */
+  /** True if the newest entry removed the user from the chat. */
   isLeft = false;
-  /** A companion session that is read-only from now on. */
+  /** True after the end of a companion session: the chat is read-only. */
   isEnded = false;
-  /** Roles, mutes and settings of a group are known: the chat list does not have them. */
+  /** True if roles, mutes and settings of a group are loaded; the chat list has none of them. */
   isComplete = false;
-  /** It has entries that were never loaded. */
+  /** True if it has entries that were never loaded. */
   needsHistory = false;
   /** The user has cleared the chat up to this seq: these messages are never shown again. */
   clearedUpto = 0;
@@ -132,7 +132,7 @@ export class ChatState {
     }
   }
 
-  /** Return whether a member is muted; `nowS` is in Unix seconds. Owner and admins can write. */
+  /** Return whether a member is muted at `nowS`, in Unix seconds. */
   isMuted(user: string, nowS: number): boolean {
     const until = this.muted[user];
     return until !== undefined && (until === 0 || until > nowS);
@@ -212,7 +212,7 @@ export class ChatState {
     };
   }
 
-  /** Continue with a stored description. */
+  /** Restore a stored description. */
   restore(saved: SavedChat): void {
     this.kind = saved.kind;
     this.name = saved.name;
@@ -296,7 +296,7 @@ export class ChatState {
     return [{ type: "messagesHidden", chat: this.id, seqs: [...seqs] }];
   }
 
-  /** Forget the messages up to seq `upto`, which the user cleared; return whether it is new. */
+  /** Delete the messages up to seq `upto`, which the user cleared; return whether `upto` is new. */
   clear(upto: number): boolean {
     if (upto <= this.clearedUpto) return false;
     this.clearedUpto = upto;

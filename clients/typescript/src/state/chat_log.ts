@@ -20,6 +20,7 @@ const MIDS_SAVED = 20;
 
 /** The result of a comparison with the server after a new epoch. */
 export interface Verified {
+  /** The entries up to this seq are also on the server. */
   agreed: number;
   withdrawn: number[];
   /** The server has fewer entries than were delivered. */
@@ -28,7 +29,11 @@ export interface Verified {
   isSure: boolean;
 }
 
-/** A membership entry that the server lost and created again has the same id, another time. */
+/**
+ * Return the identity of an entry: its id and time.
+ *
+ * A membership entry that the server lost and created again has the same id but another time.
+ */
 function identityOf(entry: Entry): string {
   return `${entry.mid}:${entry.ts}`;
 }
@@ -326,7 +331,7 @@ export class ChatLog {
     return { agreed, withdrawn, isCut, isSure };
   }
 
-  /** Restore the entries up to `agreed` from before; not copies that contain a lost change. */
+  /** Restore the former entries up to seq `agreed`, except copies that contain a lost change. */
   #restoreEntries(agreed: number): void {
     const seqs = ascending([...this.#formerEntries.keys()].filter((seq) => seq <= agreed));
     for (const seq of seqs.reverse()) {
@@ -337,7 +342,7 @@ export class ChatLog {
     }
   }
 
-  /** Give up the comparison and continue with the entries received in the new epoch. */
+  /** End the comparison without a result; continue with the entries of the new epoch. */
   skipVerification(): Verified {
     const first = this.bottom || this.top + 1;
     const result = this.#endVerification(0, false);
@@ -357,7 +362,7 @@ export class ChatLog {
     return seqs.map((seq) => [seq, known.get(seq) as string]);
   }
 
-  /** Return the newest delivered entries up to `upto` and the hidden ones, for a store. */
+  /** Return the newest delivered entries up to `upto`, and which of them are hidden. */
   saveEntries(upto: number, entriesMax: number): { entries: Entry[]; hidden: number[] } {
     const kept = this.isUnverified ? this.#formerEntries : this.#entries;
     const seqs = ascending([...kept.keys()].filter((seq) => seq <= upto)).slice(-entriesMax);
@@ -368,14 +373,14 @@ export class ChatLog {
     };
   }
 
-  /** Store delivered entries of a store, without a gap up to `shown`. */
+  /** Put delivered entries from the store; they have no gap up to `shown`. */
   putCached(entries: Iterable<Entry>, hidden: Iterable<number>): void {
     for (const entry of entries) this.put(entry);
     this.hide(hidden);
     this.trim();
   }
 
-  /** Replace entries that are stored by newer copies. */
+  /** Replace entries of the log with newer copies. */
   refresh(entries: Iterable<Entry>): void {
     for (const entry of entries) if (this.#entries.has(entry.seq)) this.put(entry);
   }

@@ -49,7 +49,7 @@ export interface MemberChanged {
   change: Entry;
 }
 
-/** A chat is new, or its name or settings changed. `change` is the entry of the chat, if any. */
+/** A chat is new, or its name or settings changed. `change` is the entry, if there is one. */
 export interface ChatChanged {
   type: "chatChanged";
   chat: string;
@@ -179,7 +179,7 @@ export interface QueuedEvent {
   before: Cursor | null;
 }
 
-/** Return the chat whose state an event belongs to; null for signals, which no state keeps. */
+/** Return the chat that an event changes; null for signals, which change no chat. */
 export function chatOf(event: ChatEvent): string | null {
   const isSignal = event.type === "signalReceived" || event.type === "answerGrew";
   return !isSignal && "chat" in event ? event.chat : null;

@@ -5,7 +5,7 @@ import { CHANGE_KINDS, type Message } from "../generated/frames.js";
 /** An entry at one seq of a chat: a message or a change. */
 export type Entry = Message;
 
-/** A frame as it is on the wire. */
+/** The fields of a frame, as on the wire. */
 export type Fields = { type: string; [name: string]: unknown };
 
 /** Size limits of a client, and its behavior at each limit. */
@@ -24,7 +24,7 @@ export interface Bounds {
   marksMax: number;
   /** Presence subscriptions; one more raises `overloaded`. */
   watchedMax: number;
-  /** Events that the application has not consumed; beyond that the server keeps the rest. */
+  /** Events that the application has not consumed; further events stay on the server. */
   eventsMax: number;
 }
 
@@ -65,7 +65,7 @@ export function revOf(entry: Entry): number {
   return entry.rev ?? 0;
 }
 
-/** Return a message without its content, as after its deletion. */
+/** Return the tombstone of a message: the message without its content. */
 export function tombstoneOf(message: Entry, rev: number): Entry {
   const { seq, ts, chat, mid, sender, ref, kind } = message;
   const gone: Entry = { seq, ts, chat, mid, sender, ref, kind, body: "", rev, deleted: true };

@@ -9,9 +9,9 @@ import type { Outbox, OutboxEntry, Position } from "./outbox.js";
 import type { Requests } from "./requests.js";
 
 const RETRY_S = 1;
-const QUESTION_WAITS_S = 60;
+const COMPANION_RETRY_S_MAX = 60;
 const PROBES_MAX = 4; // concurrent probes: each may wait seconds for the warm tier
-const IN_FLIGHT_MAX = 64; // unless the server names another limit
+const IN_FLIGHT_MAX = 64; // unless the server has another limit
 
 /** The operations of one device on its current connection. */
 export class Operations {
@@ -117,8 +117,8 @@ export class Operations {
   }
 }
 
-/** Return whether the message is for an AI companion and its retry would come too late. */
+/** Return whether an operation is for an AI companion and its retry would be too late. */
 function isTooLate(entry: OutboxEntry | undefined, error: ChatError): boolean {
-  const isQuestion = entry !== undefined && isSessionChat(entry.chat);
-  return isQuestion && (error.retryAfterMs ?? 0) > QUESTION_WAITS_S * 1000;
+  const isForCompanion = entry !== undefined && isSessionChat(entry.chat);
+  return isForCompanion && (error.retryAfterMs ?? 0) > COMPANION_RETRY_S_MAX * 1000;
 }

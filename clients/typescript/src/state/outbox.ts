@@ -30,7 +30,7 @@ export interface OutboxEntry extends Position {
   readonly chat: string;
   readonly fields: Fields;
   stage: Stage;
-  /** The application has received the ack. */
+  /** True if the application has received the ack. */
   isReported: boolean;
   notBeforeS: number;
   number: number;
@@ -54,7 +54,7 @@ export function isStoredWanted(entry: OutboxEntry): boolean {
 
 interface Probe {
   chat: string;
-  ref: string; // empty: of the whole chat
+  ref: string; // empty: the probe is for the whole chat
   atS: number;
 }
 
@@ -144,7 +144,7 @@ export class Outbox {
     const isFirst = !entry.isReported;
     entry.isReported = true;
     if (isStored) {
-      // Earlier acked operations may not be stored: they may be lost or of an earlier epoch.
+      // Earlier acked operations stay: they may be lost, or acked in an earlier inbox epoch.
       this.drop(ref);
     } else if (entry.stage !== "acked") {
       this.#move(entry, "acked");

@@ -30,7 +30,7 @@ export function checkText(value: unknown): void {
   }
 }
 
-/** Return frames that name users, each with at most as many as the server allows. */
+/** Return frames for presence subscriptions, each with at most `WATCH_MAX` users. */
 export function userFrames(type: "watch" | "unwatch", users: string[]): Fields[] {
   const count = Math.ceil(users.length / WATCH_MAX);
   return Array.from({ length: count }, (_, index) => {
@@ -47,7 +47,7 @@ export interface Request {
   /** Sent again on the next connection. */
   readonly isKept: boolean;
   id: number;
-  /** After a conflict. */
+  /** Earliest retry after a conflict. */
   notBeforeS: number;
 }
 

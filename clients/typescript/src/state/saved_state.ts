@@ -32,7 +32,7 @@ export interface SavedChatRecord {
   top: number;
   mids: [number, string][];
   isSuspect: boolean;
-  /** A comparison with the server was pending. */
+  /** A backfill was pending. */
   isWanted: boolean;
   entries: Entry[];
   hidden: number[];
@@ -68,7 +68,7 @@ export interface SavedOutbox {
 /**
  * Return `{chat: first seq in the events}`, or null if an event cannot be repeated.
  *
- * Null means that the previously saved place stays valid; it only repeats more events.
+ * Null: keep the place that was saved before; it only repeats more events.
  */
 export function firstSeqsOf(
   state: ClientState,
@@ -90,13 +90,13 @@ export function firstSeqsOf(
         break;
       case "chatChanged":
         if (event.change !== null) addFirst(event.chat, event.change.seq);
-        // It may have just become large, and used another cursor before.
+        // A chat that has just become large had another cursor before.
         else if (state.chat(event.chat).isLarge) return null;
         break;
       case "restarted":
       case "skipped":
       case "entriesWithdrawn":
-        return null; // not tied to one seq: cannot be repeated
+        return null; // without a seq: cannot be repeated
       case "marked":
         if (event.user === state.user) return null; // the previous marker is not kept
         break;

@@ -40,7 +40,7 @@ export class ClientState {
   isOnline = false;
   readonly catchUp: CatchUp;
   readonly companionResponses: CompanionResponses;
-  /** Chats that changed since the store or a view has last read them. */
+  /** Chats that changed since they were last read. */
   readonly touched = new Set<string>();
   readonly #requests: Requests;
   readonly #operations: Operations;

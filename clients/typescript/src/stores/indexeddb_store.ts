@@ -9,7 +9,7 @@ const VERSION = 1;
 const STORES = ["records", "chats", "drafts"];
 
 /**
- * A store in IndexedDB. `name` is the database; use a name of its own for each user.
+ * A store in IndexedDB. `name` is the name of the database; use a separate one for each user.
  *
  * The client bounds its size: see {@link ClientOptions.storedEntriesMax} and `Bounds.chatsMax`.
  */
@@ -40,7 +40,7 @@ export class IndexedDbStore implements Store {
   /** Save changes in one transaction. */
   async save(changes: StoreChanges): Promise<void> {
     const database = await this.#open();
-    // An operation must be on disk before it is sent; a position may be a little older.
+    // An operation must be on disk before it is sent; a position may be lost in a crash.
     const durability = changes.outbox === undefined ? "relaxed" : "strict";
     const transaction = database.transaction(STORES, "readwrite", { durability });
     const records = transaction.objectStore("records");

@@ -11,7 +11,7 @@ export interface StoredState {
   drafts: Record<string, string>;
 }
 
-/** Changes to save; what is absent stays. */
+/** Changes to save. Absent fields stay unchanged. */
 export interface StoreChanges {
   place?: SavedPlace;
   chats?: SavedChatRecord[];
@@ -22,14 +22,14 @@ export interface StoreChanges {
 }
 
 /**
- * A place where a client keeps its state. Only one client uses a store at a time.
+ * Storage for the state of a client. Only one client uses a store at a time.
  *
  * Implement it for other storage, such as SQLite in React Native. The values are plain JSON.
  */
 export interface Store {
   /** Load everything that was saved. */
   load(): Promise<StoredState>;
-  /** Save changes atomically. It must be durable when the promise resolves. */
+  /** Save changes atomically. They must be durable when the promise resolves. */
   save(changes: StoreChanges): Promise<void>;
   /** Delete everything, for a logout. */
   delete(): Promise<void>;

@@ -6,7 +6,7 @@ import { ChatError } from "../state/errors.js";
 import type { Acked, ChatEvent } from "../state/events.js";
 import type { Entry, Fields } from "../state/model.js";
 
-/** An error that can be cloned. */
+/** An error as a cloneable value. */
 export interface PlainError {
   code: string;
   message: string;
@@ -14,7 +14,7 @@ export interface PlainError {
   retryAfterMs: number | null;
 }
 
-/** A chat as the followers know it. `description` is null if the client has not loaded it. */
+/** A chat as published to the followers. `description`: null if the chat is not loaded. */
 export interface ChatUpdate {
   chat: string;
   description: ChatDescription | null;
@@ -26,7 +26,7 @@ export interface ChatUpdate {
   removed?: number[];
 }
 
-/** The whole state, without messages. */
+/** All chats, without messages. */
 export interface Snapshot {
   user: string;
   device: string;

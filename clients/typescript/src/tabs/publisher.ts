@@ -1,4 +1,4 @@
-// The leader's side: publishes the state to the other tabs and carries out their calls.
+// The leader's side: publishes the state to the other tabs and executes their calls.
 
 import type { Engine } from "../client/engine.js";
 import { versionOf } from "../client/message_lists.js";
@@ -36,7 +36,7 @@ export class Publisher {
     });
   }
 
-  /** Carry out a call of another tab and answer it. */
+  /** Execute a call of another tab and send the result. */
   async serve(call: TabMessage & { kind: "call" }): Promise<void> {
     const { from: to, number } = call;
     try {

@@ -1,10 +1,11 @@
 // One connection for all tabs of a browser.
 //
 // The tabs compete for a Web Lock. The tab that holds it is the leader: it has the engine, with
-// the socket and the store. The others mirror its state and send it their calls over a
+// the socket and the store. The other tabs mirror its state and send their calls to it over a
 // BroadcastChannel.
-// When the leader's tab closes, the browser gives the lock to another one, which continues from the
-// store as the same device. Calls without an answer are repeated there, with the same refs: nothing
+//
+// When the leader's tab closes, the browser grants the lock to another tab, which continues from
+// the store as the same device. Unanswered calls are sent to it again, with the same refs: nothing
 // is lost or sent twice.
 
 import {
@@ -40,7 +41,7 @@ interface Pending {
   reject: (error: Error) => void;
 }
 
-/** Return whether this platform has what tabs need to share a connection. */
+/** Return whether tabs can share a connection on this platform. */
 export function canShareTabs(): boolean {
   const hasLocks = typeof navigator === "object" && "locks" in navigator;
   return hasLocks && typeof BroadcastChannel === "function";
@@ -86,7 +87,7 @@ export class SharedBackend implements Backend {
     return this.#engine !== null;
   }
 
-  /** Join the tabs; wait for a connection, or for the state if `isOfflineFirst`. */
+  /** Join the group of tabs; wait for a connection, or if `isOfflineFirst` for the state. */
   async start(timeoutMs: number, isOfflineFirst: boolean): Promise<void> {
     const isReady = (): boolean => this.isOnline || (isOfflineFirst && this.user !== "");
     const connected = new Promise<void>((resolve) => {
@@ -118,7 +119,7 @@ export class SharedBackend implements Backend {
     }
   }
 
-  /** Leave the tabs; the leader gives up its connection first. */
+  /** Leave the group of tabs; the leader closes its connection first. */
   async stop(): Promise<void> {
     if (this.#isStopped) return;
     this.#isStopped = true;
@@ -168,7 +169,7 @@ export class SharedBackend implements Backend {
     await released;
   }
 
-  /** Carry out a call that this tab had sent to the previous leader. */
+  /** Execute a call that this tab had sent to the previous leader. */
   #serveOwnCall(number: number, method: keyof Calls, args: unknown[]): void {
     const pending = this.#calls.get(number);
     this.#calls.delete(number);
@@ -257,7 +258,7 @@ export class SharedBackend implements Backend {
     for (const seq of removed ?? []) messages.delete(seq);
   }
 
-  /** The leader publishes too many chats: ask again for the messages at their next use. */
+  /** The leader no longer publishes this chat: reload its messages at their next use. */
   #handleClosed(chat: string): void {
     if (!this.#messages.has(chat)) return;
     this.#outdatedChats.add(chat);
@@ -284,7 +285,7 @@ export class SharedBackend implements Backend {
     }, ignore);
   }
 
-  /** There is a new leader: repeat what the previous one did not answer, and load its state. */
+  /** After a leader change: repeat the unanswered calls, and load the state. */
   #repeatCalls(): void {
     for (const [number, { method, args }] of [...this.#calls]) {
       this.#post({ kind: "call", from: this.#tab, number, method, args });

@@ -15,7 +15,7 @@ export interface ComposerProps {
   replyTo?: number | null;
   /** Allow files; needs `apiUrl`. */
   canAttach?: boolean;
-  /** Called with each message that was sent, or waits in the outbox. */
+  /** Called with each message that is sent or queued. */
   onSend?: (draft: Draft) => void;
 }
 

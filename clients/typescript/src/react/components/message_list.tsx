@@ -10,22 +10,23 @@ import type { FailedOperation } from "../message_window.js";
 import { useClient, useTexts } from "../provider.js";
 import { ReplyView } from "./reply_view.js";
 
-const NEAR_PX = 80; // this close to an end counts as there
+const NEAR_PX = 80; // closer to an end than this counts as at the end
 
 /** Properties of {@link MessageList}. */
 export interface MessageListProps {
   chat: string;
   /** Content of a message; by default its sender, the quoted message, its text and reactions. */
   renderMessage?: (message: Message) => ReactNode;
-  /** Mark what is visible as read; true by default. */
+  /** Mark visible messages as read; true by default. */
   marksRead?: boolean;
 }
 
 /**
- * The messages of a chat, in an element that scrolls: give it a height.
+ * The messages of a chat, in an element that scrolls. Set its height.
  *
- * It stays at the newest message, loads older ones at the top, and keeps its place meanwhile. All
- * loaded messages are in the document; for very long chats use a virtual list and `useMessages`.
+ * It stays at the newest message, loads older messages at the top, and keeps the scroll position
+ * meanwhile. It renders all loaded messages; for very long chats use a virtual list and
+ * `useMessages`.
  * Classes: `tierchat-messages`, and `tierchat-message` with `data-own`, `data-state` (pending,
  * failed, sent, received, read) and `data-deleted`.
  */
@@ -60,7 +61,7 @@ function Messages(props: MessageListProps): ReactElement {
   const mark = useCallback(() => {
     const isSeen = document.visibilityState === "visible" && place.current.isAtEnd;
     if (!marksRead || !isSeen || newest <= client.chat(id).read || !client.isOnline) return;
-    client.chat(id).markRead(newest).catch(() => {}); // repeated with the next message
+    client.chat(id).markRead(newest).catch(() => {}); // retried with the next message
   }, [client, id, newest, marksRead]);
   useEffect(() => {
     if (isOnline) mark();

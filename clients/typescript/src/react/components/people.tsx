@@ -1,4 +1,4 @@
-// Members of a chat, and whether they are online.
+// Members of a chat, and the presence of users.
 
 import type { ReactElement, ReactNode } from "react";
 

@@ -10,7 +10,7 @@ export interface ReplyViewProps {
   chat: string;
   /** Seq of the quoted message. */
   seq: number;
-  /** Called when the user chooses it; without it, it is not a button. */
+  /** Called on a click; without it, the quote is not a button. */
   onSelect?: (seq: number) => void;
 }
 
