@@ -147,7 +147,7 @@ async def test_memory_is_shown_deleted_and_turned_off(web: WebStack, visit: Visi
     await expect(items).to_have_count(1)
     await expect(items).to_contain_text("Earlier session")
     await remember.uncheck()
-    await expect(dialog).to_contain_text("Remembering is off")
+    await expect(dialog).to_contain_text("Memory is off")
     await dialog.get_by_role("button", name="Forget everything").click()
     sure = alice.page.get_by_role("dialog", name="Forget everything?")
     await sure.get_by_role("button", name="Forget everything").click()

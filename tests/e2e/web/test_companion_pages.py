@@ -36,7 +36,7 @@ async def test_session_is_started_continued_and_ended(web: WebStack, browser: Br
         await expect(page.get_by_role("dialog")).to_contain_text("What Ada Next remembers")
         remember = page.get_by_role("switch", name=re.compile("Remember across sessions"))
         await remember.uncheck()
-        await expect(page.get_by_text("Remembering is off.")).to_be_visible()
+        await expect(page.get_by_text("Memory is off.")).to_be_visible()
         await check_page(page)
         await page.keyboard.press("Escape")
         await card.get_by_role("button", name="Actions for Ada Next").click()

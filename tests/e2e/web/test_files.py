@@ -189,7 +189,7 @@ async def test_dropped_and_pasted_files_are_uploaded_removed_or_refused(
     await page.get_by_role("button", name="Remove oops.txt").click()
     await ann.field.fill("as promised")
     await ann.field.press("Enter")
-    waiting = page.get_by_text("The message is sent when the upload is complete.")
+    waiting = page.get_by_text("The message will be sent when the upload is complete.")
     await expect(waiting).to_be_visible()
     await expect(ann.field).to_have_value("as promised")
     await page.get_by_role("button", name="Cancel", exact=True).click()
@@ -210,10 +210,10 @@ async def test_dropped_and_pasted_files_are_uploaded_removed_or_refused(
     assert await ben.page.evaluate("window.__xss") is None
 
     await page.evaluate(GIVE_LARGE, 26_300_000)
-    await expect(page.get_by_text("Files can have up to 26.2 MB.")).to_be_visible()
+    await expect(page.get_by_text("Files can be up to 26.2 MB.")).to_be_visible()
     await expect(uploads).to_have_count(0)
     await attach(ann, payload("fake.png", "image/png", b"this is no image"))
-    await expect(page.get_by_text("The content is not image/png.")).to_be_visible()
+    await expect(page.get_by_text("This isn't a valid image/png file.")).to_be_visible()
     send = page.get_by_role("button", name="Send", exact=True)
     await expect(send).to_be_disabled()
     await page.get_by_role("button", name="Remove fake.png").click()

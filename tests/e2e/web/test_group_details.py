@@ -48,7 +48,7 @@ async def test_owner_manages_members_settings_bans_and_reports(
         await choose(page, ben, "Make admin")
         await expect(member(page, ben)).to_contain_text("Admin")
         await choose(page, cy, "Mute for 1 hour")
-        await expect(member(page, cy)).to_contain_text("can't write")
+        await expect(member(page, cy)).to_contain_text("can't send messages")
         await choose(page, cy, "Ban from group")
         await page.get_by_role("dialog").get_by_role("button", name="Ban from group").click()
         await expect(member(page, cy)).to_have_count(0)

@@ -119,7 +119,7 @@ async def test_hostile_names_are_shown_as_written(web: WebStack, visit: Visit) -
     await expect(page.get_by_role("heading", level=1, name=IMAGE)).to_be_visible()
     await page.goto(f"{alice.url}search?chat={group}")
     await expect(
-        page.get_by_role("button", name=f"Remove the filter In chat: {name}")
+        page.get_by_role("button", name=f"Remove filter In chat: {name}")
     ).to_be_visible()
     field = page.get_by_label("Search messages")
     results = page.get_by_role("list", name="Search results").get_by_role("listitem")

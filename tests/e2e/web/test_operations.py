@@ -121,7 +121,7 @@ async def test_operator_bans_broadcasts_and_holds_with_a_key(
         hold = page.get_by_role("region", name=chat)
         await expect(hold).to_contain_text("Case 7")
         await check_page(page)
-        await hold.get_by_role("button", name=f"Release the hold of {chat}").click()
+        await hold.get_by_role("button", name=f"Release the hold on {chat}").click()
         await page.get_by_role("dialog").get_by_role("button", name="Release").click()
         await expect(page.get_by_text("Hold released.")).to_be_visible()
         await page.reload()

@@ -78,7 +78,7 @@ async def test_post_reaches_a_follower_who_likes_it_and_the_author_sees_the_coun
         await post_of(bob, "My own").get_by_role("link", name=ben).click()
         await expect(bob.get_by_role("heading", level=1, name=ben)).to_be_visible()
         await bob.goto(f"{web.url}people/nobody-{ann}")
-        await expect(bob.get_by_text("There is no user with this name.")).to_be_visible()
+        await expect(bob.get_by_text("There is no user with this username.")).to_be_visible()
         await bob.goto(f"{web.url}people/{ann}")
         await bob.get_by_role("button", name="1 follower").click()
         await bob.get_by_role("dialog").get_by_role("link", name=ben).click()

@@ -41,7 +41,7 @@ async def test_search_is_narrowed_by_filters_and_opens_the_message(
         await expect(results.first.locator("mark")).to_have_text("zeppelin")
         await field.fill(f"zeppelin from:{ben} ")
         await expect(
-            page.get_by_role("button", name=re.compile("Remove the filter From"))
+            page.get_by_role("button", name=re.compile("Remove filter From"))
         ).to_be_visible()
         await expect(results).to_have_count(1)
         await expect(results).to_contain_text("<i>lands</i>")
@@ -66,7 +66,7 @@ async def test_search_by_filter_menu_on_a_phone(web: WebStack, browser: Browser)
         await page.get_by_role("button", name="Add a filter").click()
         await page.get_by_role("menuitem", name="With files").click()
         await expect(page.get_by_text("No messages found")).to_be_visible()
-        await page.get_by_role("button", name="Clear the search").click()
+        await page.get_by_role("button", name="Clear search").click()
         await expect(page.get_by_text("Find any message")).to_be_visible()
 
 

@@ -1,5 +1,5 @@
-// A text of the catalog with names in it. A name may be written in the other direction than the
-// text around it, so each is isolated.
+// A text of the catalog that contains names. Each name is isolated with `<bdi>`, because its
+// writing direction may differ from that of the text.
 
 import { Fragment, type ReactNode } from "react";
 import { useText } from ".";
@@ -10,7 +10,7 @@ const ANY_MARK = /([\uE000-\uE002])/u;
 interface SentenceProps {
   /** Returns the text for up to three names, in order. */
   of: (...names: [string, string, string]) => string;
-  /** Names, or components that show them. "You" and "" are given to `of`, for their grammar. */
+  /** Names, or components that show them. "You" and "" are passed to `of` for the grammar. */
   names: readonly ReactNode[];
 }
 

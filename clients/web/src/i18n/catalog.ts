@@ -1,4 +1,4 @@
-// The type of a catalog: that of the English one, with any text in its place.
+// The type of a catalog: the structure of the English one, with any texts.
 
 import type { en } from "./en";
 
@@ -10,5 +10,5 @@ type Texts<T> = {
       : Texts<T[Key]>;
 };
 
-/** All texts of the client in one language. A translation that lacks one does not compile. */
+/** All texts of the client in one language. An incomplete translation does not compile. */
 export type Catalog = Texts<typeof en>;

@@ -28,7 +28,7 @@ export function formatDateTime(tsMs: number): string {
   return dateFormat({ dateStyle: "long", timeStyle: "short" }).format(tsMs);
 }
 
-/** Return the shortest form that is clear today: a time, a weekday or a date. For lists. */
+/** Return the shortest unambiguous form for lists: a time, a weekday or a date. */
 export function formatShort(tsMs: number, now = new Date()): string {
   const date = new Date(tsMs);
   const days = daysAgo(date, now);
@@ -74,7 +74,7 @@ export function formatNumber(number: number, options: Intl.NumberFormatOptions =
   return new Intl.NumberFormat(currentLanguage().language, options).format(number);
 }
 
-/** Return a size of a file. */
+/** Return a file size, such as "1.5 MB". */
 export function formatBytes(bytes: number): string {
   const units = ["byte", "kilobyte", "megabyte", "gigabyte"] as const;
   const power = Math.min(units.length - 1, Math.floor(Math.log10(Math.max(bytes, 1)) / 3));

@@ -12,12 +12,12 @@ export function useText(): Catalog {
   return useSyncExternalStore(subscribeToLanguage, currentLanguage, currentLanguage).catalog;
 }
 
-/** Return the current language, for formats of dates and numbers. */
+/** Return the current language, for date and number formats. */
 export function useLanguage(): Language {
   return useSyncExternalStore(subscribeToLanguage, currentLanguage, currentLanguage).language;
 }
 
-/** Return the texts outside of components. */
+/** Return the texts in the current language, outside of components. */
 export function getText(): Catalog {
   return currentLanguage().catalog;
 }

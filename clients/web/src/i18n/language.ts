@@ -4,7 +4,7 @@ import { readAppearance, saveAppearance } from "../app/appearance";
 import type { Catalog } from "./catalog";
 import { en } from "./en";
 
-/** The languages with a catalog, by their own names. */
+/** The languages with a catalog, each with its own name. */
 export const LANGUAGES = { en: "English", de: "Deutsch", zh: "中文" } as const;
 
 /** A language with a catalog. */
@@ -40,7 +40,7 @@ export async function startLanguage(): Promise<void> {
   await apply(readAppearance().language ?? preferredLanguage());
 }
 
-/** Change the language and remember it; null: that of the browser. */
+/** Change the language and save the choice; null: use the browser's language. */
 export async function chooseLanguage(language: Language | null): Promise<void> {
   saveAppearance({ language });
   await apply(language ?? preferredLanguage());
@@ -55,7 +55,7 @@ async function apply(language: Language): Promise<void> {
   try {
     current = { language, catalog: await LOADERS[language]() };
   } catch {
-    return; // offline: the catalog is not on this device
+    return; // offline, and the catalog is not cached
   }
   document.documentElement.lang = language;
   for (const listener of listeners) listener();

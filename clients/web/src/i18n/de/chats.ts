@@ -55,8 +55,8 @@ export const chats: Catalog["chats"] = {
   noSuchUser: "Diesen Benutzernamen gibt es nicht.",
   enterUser: "Gib einen Benutzernamen ein.",
   addSomeone: "Füge mindestens ein Mitglied hinzu.",
-  membersMax: (max) => `Eine neue Gruppe hat höchstens ${max} Mitglieder.`,
-  yourself: "Das bist du. Gib einen anderen Benutzernamen ein.",
+  membersMax: (max) => `Beim Erstellen einer Gruppe kannst du bis zu ${max} Mitglieder hinzufügen.`,
+  yourself: "Das ist dein eigener Benutzername. Gib einen anderen ein.",
   found: "Personen",
   recent: "Letzte Kontakte",
 };

@@ -44,7 +44,7 @@ export const common: Catalog["common"] = {
     chats: "Mit der Taste ? siehst du alle Tastenkürzel.",
     people: "Wähle eine Person, um ihr Profil zu sehen.",
     search: "Wähle eine Nachricht, um sie in ihrem Chat zu sehen.",
-    settings: "Wähle aus, was du ändern möchtest.",
+    settings: "Wähle eine Einstellung, um sie zu ändern.",
   },
   connection: {
     offline: "Du bist offline. Nachrichten werden gesendet, sobald du wieder verbunden bist.",

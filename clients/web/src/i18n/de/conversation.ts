@@ -98,7 +98,7 @@ export const conversation: Catalog["conversation"] = {
   retryUpload: (name) => `${name} erneut hochladen`,
   uploading: (name, percent) => `${name}: ${percent} %`,
   uploadFailed: (reason) => `Hochladen fehlgeschlagen. ${reason}`,
-  fileOfOtherType: (type) => `Der Inhalt ist nicht ${type}.`,
+  fileOfOtherType: (type) => `Das ist keine gültige ${type}-Datei.`,
   waitsForFiles: "Die Nachricht wird gesendet, sobald alles hochgeladen ist.",
   tooManyFiles: (count) => `Eine Nachricht kann bis zu ${count} Dateien haben.`,
   fileTooLarge: (size) => `Dateien können bis zu ${size} groß sein.`,

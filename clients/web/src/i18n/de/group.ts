@@ -50,7 +50,7 @@ export const group: Catalog["group"] = {
   banTitle: (name) => `${name} aus der Gruppe ausschließen?`,
   banText:
     "Die Person wird entfernt und kann erst wieder beitreten, wenn du den Ausschluss aufhebst.",
-  cantWrite: "darf nicht schreiben",
+  cantWrite: "darf keine Nachrichten senden",
   isNow: (name, role) => `${name} ist jetzt ${role}.`,
   removed: (name) => `${name} wurde entfernt.`,
   banned: (name) => `${name} ist aus der Gruppe ausgeschlossen.`,
@@ -71,7 +71,7 @@ export const group: Catalog["group"] = {
   turnOn: "Einschalten",
   noMedia: "Noch keine Bilder oder Videos",
   noFiles: "Noch keine Dateien",
-  noLinks: "Keine Links in den bisher gelesenen Nachrichten",
+  noLinks: "Keine Links in den bisher durchsuchten Nachrichten",
   noPinned: "Keine angehefteten Nachrichten",
   noPinnedHint: "Hefte eine Nachricht über ihr Menü an, damit alle sie schnell finden.",
   readOlder: "Ältere Nachrichten durchsuchen",
@@ -88,7 +88,7 @@ export const group: Catalog["group"] = {
   saved: "Gespeichert.",
   joining: "Beitreten können",
   joiningInvited: "Eingeladene Personen",
-  joiningOpen: "Alle, die ihre ID kennen",
+  joiningOpen: "Alle, die die Gruppen-ID kennen",
   history: "Neue Mitglieder sehen",
   historyJoined: "Nachrichten ab ihrem Beitritt",
   historyAll: "Alle Nachrichten",
@@ -112,16 +112,17 @@ export const group: Catalog["group"] = {
   resolve: "Erledigt",
   resolveReport: (name) => `Meldung von ${name} als erledigt markieren`,
   resolved: "Meldung erledigt.",
-  messageDeleted: "Die Nachricht wurde gelöscht.",
+  messageDeleted: "Diese Nachricht wurde gelöscht.",
   deleteMessage: "Nachricht löschen",
   clear: "Verlauf leeren",
   clearTitle: "Verlauf leeren?",
-  clearText: "Alle bisherigen Nachrichten werden für dich entfernt. Andere sehen sie weiterhin.",
+  clearText:
+    "Alle bisherigen Nachrichten werden nur für dich gelöscht. Andere sehen sie weiterhin.",
   cleared: "Verlauf für dich geleert.",
   deleteChat: "Chat löschen",
   deleteTitle: "Diesen Chat löschen?",
   deleteText:
-    "Der Chat und seine Nachrichten werden für dich entfernt. Mit der nächsten Nachricht " +
+    "Der Chat und seine Nachrichten werden nur für dich gelöscht. Mit der nächsten Nachricht " +
     "erscheint er wieder.",
   seconds: (n) => (n === 1 ? "1 Sekunde" : `${n} Sekunden`),
   minutes: (n) => (n === 1 ? "1 Minute" : `${n} Minuten`),

@@ -36,7 +36,7 @@ export const people: Catalog["people"] = {
   picture: (name) => `Bild von ${name}`,
   posts: "Beiträge",
   noPosts: "Noch keine Beiträge.",
-  unavailable: "Dieses Profil ist für dich nicht verfügbar.",
+  unavailable: "Dieses Profil ist nicht verfügbar.",
   online: "Online",
   lastSeen: (when) => `Zuletzt online: ${when}`,
 };

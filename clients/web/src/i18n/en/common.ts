@@ -1,4 +1,4 @@
-/** Texts that several pages share, and those of the shell. */
+/** Texts of the shell, and texts that several pages use. */
 export const common = {
   appName: "tierchat",
   close: "Close",
@@ -25,7 +25,7 @@ export const common = {
   crashed: "Something went wrong",
   crashedHint: "This part of the page stopped working. Your messages and drafts are saved.",
   reload: "Reload",
-  updateReady: "A new version is ready.",
+  updateReady: "A new version is available.",
   skipToContent: "Skip to content",
   navigation: "Main",
   sections: {
@@ -38,15 +38,15 @@ export const common = {
     operations: "Operations",
     settings: "Settings",
   },
-  /** Next to a list from which nothing is selected. */
+  /** Shown while nothing is selected in the list. */
   pickHints: {
     chats: "Press ? for keyboard shortcuts.",
     people: "Select someone to see their profile.",
     search: "Select a message to see it in its chat.",
-    settings: "Select what you want to change.",
+    settings: "Select a setting to change it.",
   },
   connection: {
-    offline: "You're offline. Messages will be sent when you're back.",
+    offline: "You're offline. Messages will be sent when you reconnect.",
     connecting: "Connecting…",
     startFailed: "Can't reach the server. Trying again…",
   },

@@ -35,7 +35,7 @@ export const people = {
   picture: (name: string) => `Picture of ${name}`,
   posts: "Posts",
   noPosts: "No posts yet.",
-  unavailable: "This profile isn't available to you.",
+  unavailable: "This profile isn't available.",
   online: "Online",
   lastSeen: (when: string) => `Last seen ${when}`,
 } as const;

@@ -1,4 +1,4 @@
-/** Texts of logging in and out. */
+/** Login and logout. */
 export const session = {
   welcome: "Welcome to tierchat",
   lead: "Log in to your chats.",
@@ -33,6 +33,6 @@ export const session = {
   logOutMessage: "Messages and drafts are removed from this browser.",
   logOutPending: (count: number) =>
     count === 1
-      ? "1 message was not sent yet and will be lost."
-      : `${count} messages were not sent yet and will be lost.`,
+      ? "1 message hasn't been sent yet and will be lost."
+      : `${count} messages haven't been sent yet and will be lost.`,
 } as const;

@@ -1,4 +1,4 @@
-/** Texts of the page for content that another application shares. */
+/** The page that receives content from other applications. */
 export const share = {
   title: "Share to",
   files: (count: number) => (count === 1 ? "1 file" : `${count} files`),

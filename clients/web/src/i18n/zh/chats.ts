@@ -55,8 +55,8 @@ export const chats: Catalog["chats"] = {
   noSuchUser: "没有这个用户。",
   enterUser: "请输入用户名。",
   addSomeone: "请至少添加一名成员。",
-  membersMax: (max) => `新群组最多 ${max} 名成员。`,
-  yourself: "这是你自己。请输入其他人的用户名。",
+  membersMax: (max) => `创建群组时最多可添加 ${max} 名成员。`,
+  yourself: "这是你自己的用户名。请输入其他人的用户名。",
   found: "联系人",
   recent: "最近",
 };

@@ -26,7 +26,7 @@ export const common: Catalog["common"] = {
   crashed: "出了点问题",
   crashedHint: "页面的这一部分已停止工作。你的消息和草稿已保存。",
   reload: "重新加载",
-  updateReady: "新版本已就绪。",
+  updateReady: "有新版本可用。",
   skipToContent: "跳到内容",
   navigation: "主导航",
   sections: {
@@ -43,7 +43,7 @@ export const common: Catalog["common"] = {
     chats: "按 ? 查看键盘快捷键。",
     people: "选择一位用户以查看资料。",
     search: "选择一条消息以在聊天中查看。",
-    settings: "选择要更改的内容。",
+    settings: "选择要更改的设置。",
   },
   connection: {
     offline: "你已离线。恢复连接后将发送消息。",

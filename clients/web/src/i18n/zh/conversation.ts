@@ -94,7 +94,7 @@ export const conversation: Catalog["conversation"] = {
   retryUpload: (name) => `重新上传 ${name}`,
   uploading: (name, percent) => `${name}：${percent}%`,
   uploadFailed: (reason) => `上传失败。${reason}`,
-  fileOfOtherType: (type) => `文件内容不是 ${type}。`,
+  fileOfOtherType: (type) => `此文件不是有效的 ${type} 文件。`,
   waitsForFiles: "上传完成后发送消息。",
   tooManyFiles: (count) => `一条消息最多可包含 ${count} 个文件。`,
   fileTooLarge: (size) => `文件最大为 ${size}。`,

@@ -36,7 +36,7 @@ export const people: Catalog["people"] = {
   picture: (name) => `${name} 的头像`,
   posts: "动态",
   noPosts: "还没有动态。",
-  unavailable: "你无法查看此资料。",
+  unavailable: "此资料不可用。",
   online: "在线",
   lastSeen: (when) => `最后在线：${when}`,
 };
