@@ -1,23 +1,23 @@
-# make run    everything on this machine, to click on (ARGS="--port 9000" and so on)
-# make test   all checks and all tests, on all cores (JOBS=0: one after the other)
-# make check  ruff, mypy, import-linter and the unit tests, on all cores
-# make soak   the chaos tests for longer, SOAK_S seconds each; other seeds, more examples (docs/testing.md)
-# make schedules  seeded fault schedules, judged (ARGS="--seeds 200 --jobs 2"; docs/testing.md)
-# make compiled  the send path, compiled with mypyc (test does it, too)
-# make lint   the checks alone
-# make golden write what deploy/ renders to again, which the tests compare with
-# make docs   write the generated documents again: protocol, HTTP API, tables, settings, commands;
-#             the types of clients/typescript, and the histories that all SDKs replay
-# make tools  fetch the development servers again, for example after npm was installed
-# make lock   resolve the dependencies anew into the lock files
-# make clean  remove what the others made; the data in .dev stays
+# make run        start everything on this machine (options: ARGS="--port 9000")
+# make test       run all checks and all tests, on all cores (JOBS=0: one at a time)
+# make check      run ruff, mypy, import-linter and the unit tests, on all cores
+# make soak       run the chaos tests for SOAK_S seconds each, with new seeds (docs/testing.md)
+# make schedules  run seeded fault schedules (ARGS="--seeds 200 --jobs 2"; docs/testing.md)
+# make compiled   compile the send path with mypyc (`make test` includes it)
+# make lint       run only the checks
+# make golden     regenerate the rendered files of deploy/, which tests compare
+# make docs       regenerate documents (protocol, HTTP API, tables, settings, commands), the types of
+#                 clients/typescript, and the recorded histories that all SDKs replay
+# make tools      fetch the development servers again, for example after installing npm
+# make lock       update the lock files
+# make clean      delete generated files; the data in .dev is kept
 
 SHELL := /bin/sh
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 BIN := .venv/bin
 ARGS :=
 PYTEST_ARGS :=
-# One more than there are cores: tests wait for servers for a third of their time.
+# One more than the number of cores: tests wait for servers a third of the time.
 JOBS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 SOAK_S := 60
 SETUP := deploy/dev/setup.sh
@@ -27,7 +27,7 @@ LOCK := --python-version 3.11 --universal --generate-hashes --no-emit-index-url 
 WEB := chatserver/web_client/index.html
 WEB_SOURCES := $(shell find clients/web clients/typescript/src -name node_modules -prune \
 	-o -type f -print)
-# Python caches bytecode, whatever the environment says: the tests start hundreds of processes.
+# Let Python cache bytecode, because the tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test compiled check soak schedules lint docs golden tools lock clean
@@ -35,14 +35,14 @@ export PYTHONDONTWRITEBYTECODE :=
 run: .venv/.ready .tools/.ready $(WEB)
 	@exec $(BIN)/chatserver dev --stop-with-parent $(ARGS)
 
-# The tests run even if a check failed, and their summary is the last thing printed.
+# The tests run even if a check fails. Their summary is printed last.
 test: compiled .tools/.ready .tools/.browser .tools/.clocks .tools/.deploy $(WEB)
 	@status=0; \
 	$(MAKE) lint || { status=1; echo "make test: a check failed, see above"; }; \
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS) || status=1; \
 	exit $$status
 
-# mypy uses one core, so the tests run beside it.
+# mypy uses one core; the tests run at the same time.
 check: .venv/.ready .tools/.ready
 	@$(MAKE) --no-print-directory lint >.tools/lint.log 2>&1 & lint=$$!; status=0; \
 	$(BIN)/pytest -n $(JOBS) tests/unit $(PYTEST_ARGS) || status=1; \
@@ -88,7 +88,7 @@ tools:
 	@sh $(SETUP) venv
 	@touch $@
 
-# The modules of the send path, compiled; a machine without a C compiler runs their sources.
+# Compile the modules of the send path. Without a C compiler, Python runs their sources.
 compiled: .venv/.ready
 	@sh $(SETUP) compiler
 	@$(BIN)/python deploy/build_hook.py
@@ -97,7 +97,7 @@ compiled: .venv/.ready
 	@sh $(SETUP) servers
 	@touch $@
 
-# Without npm it stays absent, and the page at / says so.
+# Without npm the web client is not built, and the page at / reports that.
 $(WEB): $(WEB_SOURCES) $(SETUP)
 	@sh $(SETUP) web
 
