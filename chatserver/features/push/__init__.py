@@ -1,8 +1,8 @@
 """Push notifications for members without a client in the foreground.
 
-Start with `worker/notify.py` (the background job) and `worker/dispatcher.py` (recipients and
-content). `providers/` holds Web Push, FCM and APNs, `hot.py` the Redis data and `warm/` the
-DynamoDB items.
+Start with `worker/notify.py` (the worker) and `worker/dispatcher.py` (recipients and content).
+`providers/` implements Web Push, FCM and APNs. `hot.py` has the Redis data, `warm/` the DynamoDB
+items.
 """
 
 from chatserver.features.registry import Feature, Worker
@@ -21,7 +21,7 @@ FEATURE = Feature(
     commands={
         "vapid": (
             "chatserver.features.push.cli:vapid",
-            "Create the key pair for browser pushes.",
+            "Generate the VAPID key pair for browser pushes.",
         ),
     },
     dev_settings="chatserver.features.push.providers.vapid:make_dev_settings",

@@ -1,13 +1,13 @@
 """Redis data of pushes: the schedule of chats, cached device lookups and claims.
 
-Data, in the partition of the chat or user:
+Keys, in the partition of the chat or user:
 
-- ``{pN}:due`` (zset): when each chat's pushes are to be sent
-- ``{pN}:since`` (hash): the seq of each chat's first message that needs a push
-- ``told`` in ``{pN}:checkpoint``: the last backlog entry that was read for pushes. Persisted
-  entries after it stay in the backlog for up to a minute.
-- ``{pN}:pushing:<user>``: caches whether a user has devices to push to
-- ``{pN}:pushed:<user>``: the claimed pushes, so that none is sent twice
+- ``{pN}:due`` (zset): the time at which each chat's pushes are due
+- ``{pN}:since`` (hash): the seq of the first message in each chat that needs a push
+- ``told`` in ``{pN}:checkpoint``: the last backlog entry read for pushes. Later entries stay in the
+  backlog for up to a minute, even if they are persisted.
+- ``{pN}:pushing:<user>`` (string): caches whether a user has push devices
+- ``{pN}:pushed:<user>`` (hash): claimed pushes, so that none is sent twice
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
 CLAIM_TTL_S = 86_400
-NONE_TTL_S = 3_600  # after this time a user without devices is checked again
-SOME_TTL_S = 30 * 86_400
-USERS_AT_ONCE = 100  # one call of this size blocks Redis for a third of a millisecond
+NO_DEVICES_TTL_S = 3_600
+DEVICES_TTL_S = 30 * 86_400
+USERS_AT_ONCE = 100  # a call with this many users blocks Redis for about 0.3 ms
 
 
-class Need(enum.IntEnum):
-    """Decides from Redis data alone whether a user needs a push."""
+class PushNeed(enum.IntEnum):
+    """Whether a user needs a push, according to Redis."""
 
     NO = 0
     YES = 1
-    IF_DEVICES = 2  # yes, if the user has devices, which is not cached
-    FOREGROUND = 3  # a client is in the foreground, or was a moment ago
+    IF_DEVICES = 2  # yes if the user has devices; DynamoDB must be read
+    FOREGROUND = 3  # a client is in the foreground, or was until recently
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Due:
-    """A claimed chat, with pushes for the messages from seq `since` on.
+class DueChat:
+    """A claimed chat whose messages from seq `since` on need pushes.
 
-    `time` identifies the claim. `claimed_ms` is when the chat was claimed, by the Redis clock.
+    `time` identifies the claim. `claimed_ms` is the time of the claim, by the Redis clock.
     """
 
     chat: ChatId
@@ -86,14 +86,14 @@ class DueChats:
         """Return whether any chat is scheduled."""
         return bool(await self._hot.call("EXISTS", self._hot.keys.due(self._partition)))
 
-    async def record(self, upto: str, firsts: Mapping[ChatId, Seq], delay_s: float) -> bool:
-        """Schedule pushes for the chats in `firsts` after `delay_s`, and set `told` to `upto`.
+    async def schedule(self, upto: str, first_seqs: Mapping[ChatId, Seq], delay_s: float) -> bool:
+        """Schedule the chats in `first_seqs` after `delay_s`, and advance the checkpoint to `upto`.
 
-        Returns False and records nothing if the lease is lost.
+        Return False without any change if the lease is lost.
 
         Guarantees:
-            Atomic: after a crash, an entry is read again only if it was not recorded.
-            A chat that is already scheduled keeps its time and its first seq.
+            Atomic: the checkpoint advances only if the chats are scheduled.
+            A chat that is already scheduled keeps its time and first seq.
         """
         keys = self._hot.keys
         recorded: int = await self._hot.run(
@@ -106,15 +106,12 @@ class DueChats:
                 "since": keys.since(self._partition),
             },
             {"token": self._lease.token, "id": upto, "delay_ms": int(delay_s * 1000)},
-            [{"chat": chat, "seq": seq} for chat, seq in firsts.items()],
+            [{"chat": chat, "seq": seq} for chat, seq in first_seqs.items()],
         )
         return bool(recorded)
 
-    async def claim_due(self, limit: int, hold_s: float) -> list[Due]:
-        """Claim chats whose scheduled time has come.
-
-        Unless `finish` is called, the chat can be claimed again after `hold_s`.
-        """
+    async def claim_due(self, limit: int, hold_s: float) -> list[DueChat]:
+        """Claim chats that are due. A claim expires after `hold_s`, unless `finish` is called."""
         keys, hold_ms = self._hot.keys, int(hold_s * 1000)
         reply = await self._hot.run(
             load_script("claim_due_pushes"),
@@ -126,20 +123,22 @@ class DueChats:
             {"token": self._lease.token, "hold_ms": hold_ms, "limit": limit},
         )
         return [
-            Due(ChatId(chat.decode()), Seq(int(since)), int(time), int(time) - hold_ms)
+            DueChat(ChatId(chat.decode()), Seq(int(since)), int(time), int(time) - hold_ms)
             for chat, since, time in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
         ]
 
-    async def finish(self, due: Due, next_seq: Seq, again_s: float | None = None) -> None:
-        """Finish the pushes for messages before `next_seq`.
+    async def finish(
+        self, due: DueChat, next_seq: Seq, recheck_after_s: float | None = None
+    ) -> None:
+        """Mark the pushes for messages before `next_seq` as done.
 
-        With `again_s`, schedule the chat again after this delay.
+        With `recheck_after_s`, schedule the chat again after this delay.
 
         Guarantees:
-            A chat with messages committed after the claim stays scheduled.
+            A chat with messages that were committed after the claim stays scheduled.
         """
         keys = self._hot.keys
-        delay_ms = -1 if again_s is None else int(again_s * 1000)
+        delay_ms = -1 if recheck_after_s is None else int(recheck_after_s * 1000)
         await self._hot.run(
             load_script("finish_due_push"),
             {"due": keys.due(self._partition), "since": keys.since(self._partition)},
@@ -148,7 +147,7 @@ class DueChats:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ChatFacts:
+class ChatFields:
     """Chat fields from Redis; `top` is the highest seq."""
 
     top: Seq
@@ -163,7 +162,7 @@ class PushState:
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
-    async def find_chat(self, chat: ChatId) -> ChatFacts | None:
+    async def find_chat(self, chat: ChatId) -> ChatFields | None:
         """Return the fields of a chat; None if the chat is not loaded in this Redis epoch."""
         key, epoch = (
             self._hot.keys.chat(chat),
@@ -174,12 +173,12 @@ class PushState:
         )
         if gate is None or not gate.startswith(f"{epoch}:".encode()):
             return None
-        return ChatFacts(
+        return ChatFields(
             Seq(int(seq or 0)), (name or b"").decode(), kind != b"group", large not in (None, b"0")
         )
 
     async def find_members(self, chat: ChatId, users: Sequence[UserId] | None) -> dict[UserId, Seq]:
-        """Return all members, or those in `users`, each with the first seq that they may read."""
+        """Return all members, or the members in `users`, with the first seq that each may read."""
         key = self._hot.keys.members(chat)
         if users is None:
             reply = await self._hot.call("HGETALL", key)
@@ -193,29 +192,29 @@ class PushState:
             if value is not None
         }
 
-    async def count_fields(self, user: UserId) -> int:
-        """Return the size of the user state hash, which grows with the number of chats."""
+    async def count_user_state_fields(self, user: UserId) -> int:
+        """Return the number of fields of the user state, which grows with the number of chats."""
         return int(await self._hot.call("HLEN", self._hot.keys.box(user)))
 
     async def is_user_state_loaded(self, user: UserId) -> bool:
-        """Return whether the user's chats and marks were loaded from table `directory`."""
+        """Return whether the user's chats and read marks are loaded into Redis."""
         epoch = self._hot.epoch_of(self._hot.keys.partition_of(user))
         known = await self._hot.call("HGET", self._hot.keys.box(user), "known")
         return bool(known == epoch.encode())
 
     async def find_needs(
         self, chat: ChatId, users: Sequence[UserId]
-    ) -> dict[UserId, tuple[Need, Seq]]:
+    ) -> dict[UserId, tuple[PushNeed, Seq]]:
         """Return `{user: (need, read seq)}` for the users who may need a push for a chat.
 
         Guarantees:
-            Cost: one call for each 100 users of a partition.
+            Cost: one call per 100 users of a partition.
         """
         groups: dict[int, list[UserId]] = {}
         for user in users:
             if not is_companion(user):  # companions have no devices
                 groups.setdefault(self._hot.keys.partition_of(user), []).append(user)
-        found: dict[UserId, tuple[Need, Seq]] = {}
+        found: dict[UserId, tuple[PushNeed, Seq]] = {}
         for partition, group in groups.items():
             for start in range(0, len(group), USERS_AT_ONCE):
                 chunk = group[start : start + USERS_AT_ONCE]
@@ -224,7 +223,7 @@ class PushState:
 
     async def _find(
         self, partition: int, chat: ChatId, users: Sequence[UserId]
-    ) -> dict[UserId, tuple[Need, Seq]]:
+    ) -> dict[UserId, tuple[PushNeed, Seq]]:
         keys = self._hot.keys
         reply = await self._hot.run(
             load_script("find_push_targets"),
@@ -236,33 +235,35 @@ class PushState:
             ],
         )
         return {
-            user: (Need(reply[2 * i]), Seq(int(reply[2 * i + 1])))
+            user: (PushNeed(reply[2 * i]), Seq(int(reply[2 * i + 1])))
             for i, user in enumerate(users)
-            if reply[2 * i] != Need.NO
+            if reply[2 * i] != PushNeed.NO
         }
 
     async def record_devices(self, user: UserId) -> None:
-        """Record that the user may have devices. Call this before storing a device."""
-        await self._hot.write("SET", self._hot.keys.pushing(user), "1", "EX", SOME_TTL_S)
+        """Record that the user may have devices. Call this before you store a device."""
+        await self._hot.write("SET", self._hot.keys.pushing(user), "1", "EX", DEVICES_TTL_S)
 
     async def record_no_devices(self, user: UserId) -> None:
-        """Record that the user has no devices, after a lookup found none.
+        """Record that a lookup found no devices.
 
         Guarantees:
-            Safe under a concurrent registration: a value written by `record_devices` is kept.
+            Safe under a concurrent registration: a value of `record_devices` is not overwritten.
         """
-        await self._hot.write("SET", self._hot.keys.pushing(user), "0", "NX", "EX", NONE_TTL_S)
+        await self._hot.write(
+            "SET", self._hot.keys.pushing(user), "0", "NX", "EX", NO_DEVICES_TTL_S
+        )
 
     async def claim(
         self, user: UserId, subscription: str, chat: ChatId, seq: Seq, *, is_retry: bool = False
     ) -> bool:
         """Claim the push of a message to a device; return False if it must not be sent.
 
-        `is_retry`: the caller has claimed this push before, and it was certainly not sent.
+        `is_retry`: the caller claimed this push before, and the push was certainly not sent.
 
         Guarantees:
-            Across all workers, only one call within `CLAIM_TTL_S` returns True, except retries.
-            Returns False for a message that the user has read.
+            Across all workers, only one call within `CLAIM_TTL_S` returns True, except for retries.
+            False if the user has read the message.
         """
         keys = self._hot.keys
         answer: int = await self._hot.run(

@@ -1,4 +1,4 @@
-"""Push subscriptions and notices. No I/O."""
+"""Push subscriptions and the content of pushes. No I/O."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Literal
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.errors import BadRequest
 
-SUBSCRIPTIONS_MAX = 10  # browsers and apps of one user
+SUBSCRIPTIONS_MAX = 10  # per user
 
 Kind = Literal["web", "fcm", "apns"]
 
 ENDPOINT_CHARS_MAX = 1_024
 TOKEN_CHARS_MAX = 512
-# Length of APNs tokens, sent in hexadecimal: 32 bytes today; Apple does not guarantee it.
+# APNs tokens currently have 32 bytes, but Apple does not guarantee this length.
 APNS_BYTES_MIN = 32
 APNS_BYTES_MAX = 100
-P256DH_BYTES = 65  # an uncompressed point of P-256
+P256DH_BYTES = 65  # uncompressed P-256 point
 AUTH_BYTES = 16
 PREVIEW_CHARS_MAX = 200
 TITLE_CHARS_MAX = 80
 # Push services accept 4,096 bytes; encryption adds 103 (RFC 8291: header 86, tag 16, delimiter 1).
 PAYLOAD_BYTES_MAX = 3_900
-MENTIONS_MAX = 50  # of one message
+MENTIONS_MAX = 50  # per message
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _HEX = re.compile(rf"[0-9A-Fa-f]{{{2 * APNS_BYTES_MIN},{2 * APNS_BYTES_MAX}}}")
@@ -37,12 +37,12 @@ _MENTION = re.compile(r"(?<![A-Za-z0-9_@-])@([A-Za-z0-9_-]{1,64})")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Subscription:
-    """One browser or application of a user. `target` is a secret: never log it."""
+    """A browser or application of a user. `target` is secret: do not log it."""
 
     id: str
     user: UserId
     kind: Kind
-    target: str = dataclasses.field(repr=False)  # endpoint of a browser, token of an application
+    target: str = dataclasses.field(repr=False)  # browser endpoint or application token
     p256dh: str = dataclasses.field(default="", repr=False)
     auth: str = dataclasses.field(default="", repr=False)
     device: str | None = None
@@ -57,22 +57,22 @@ class Notice:
     seq: Seq
     ts: int
     sender: UserId
-    name: str  # of the sender
-    title: str  # of the chat; empty: a direct chat
-    text: str = dataclasses.field(repr=False)  # empty: no preview
-    unread: int  # in this chat
-    badge: int | None  # over all chats; None: not counted
+    name: str  # name of the sender
+    title: str  # title of the chat; empty for a direct chat
+    text: str = dataclasses.field(repr=False)  # empty if previews are off
+    unread: int  # unread messages in this chat
+    badge: int | None  # unread messages in all chats; None: not counted
 
     @property
     def topic(self) -> str:
-        """Collapse key: a later notice for the same chat replaces this one."""
-        # Push services accept 32 characters of the URL-safe alphabet (RFC 8030).
+        """Collapse key. A later notice for the same chat replaces this notice."""
+        # Push services accept up to 32 base64url characters (RFC 8030).
         digest = hashlib.blake2b(self.chat.encode(), digest_size=24).digest()
         return base64.urlsafe_b64encode(digest).decode()
 
     @property
     def headline(self) -> str:
-        """Name of the sender, with the chat's title if it is not a direct chat."""
+        """Name of the sender, followed by the chat title unless it is a direct chat."""
         name, title = (shorten(part, TITLE_CHARS_MAX) for part in (self.name, self.title))
         return f"{name} in {title}" if title else name
 
@@ -82,7 +82,7 @@ class Notice:
         return shorten(self.text, PREVIEW_CHARS_MAX)
 
     def encode(self) -> bytes:
-        """Return the notice as JSON of at most `PAYLOAD_BYTES_MAX`."""
+        """Return the notice as JSON, at most `PAYLOAD_BYTES_MAX` long."""
         fields = {
             "v": 1,
             "chat": self.chat,
@@ -102,19 +102,19 @@ class Notice:
 
 
 def shorten(text: str, chars_max: int) -> str:
-    """Return the text on one line, truncated with an ellipsis to `chars_max` characters."""
+    """Return the text on one line, truncated to `chars_max` characters with an ellipsis."""
     line = " ".join(text.split())
     return line if len(line) <= chars_max else line[: chars_max - 1].rstrip() + "…"
 
 
 def find_mentions(body: str) -> list[UserId]:
-    """Return the users mentioned as ``@user``, each once, at most `MENTIONS_MAX`."""
+    """Return the users mentioned as ``@user``, without duplicates, at most `MENTIONS_MAX`."""
     found = dict.fromkeys(UserId(name) for name in _MENTION.findall(body))
     return list(found)[:MENTIONS_MAX]
 
 
 def subscription_id(kind: Kind, target: str) -> str:
-    """Return the subscription id for a target; the same target always has the same id."""
+    """Return the subscription id, which is a hash of the target."""
     return hashlib.blake2b(f"{kind}#{target}".encode(), digest_size=16).hexdigest()
 
 
@@ -130,13 +130,13 @@ def parse_apns_token(token: str) -> str:
     shortest, longest = APNS_BYTES_MIN, APNS_BYTES_MAX
     if len(token) % 2 or _HEX.fullmatch(token) is None:
         raise BadRequest(
-            f"token: an APNs token must be {shortest} to {longest} bytes in hexadecimal"
+            f"token: an APNs token must have {shortest} to {longest} bytes in hexadecimal"
         )
     return token.lower()
 
 
 def parse_key(text: str, field: str, size: int) -> str:
-    """Validate a browser's key and return it as base64url without padding.
+    """Validate a browser key and return it as base64url without padding.
 
     Raises:
         BadRequest: the key does not decode to `size` bytes.
@@ -147,5 +147,5 @@ def parse_key(text: str, field: str, size: int) -> str:
     except (binascii.Error, ValueError):
         raw = b""
     if len(raw) != size or (size == P256DH_BYTES and raw[0] != 4):
-        raise BadRequest(f"{field}: must be {size} bytes in base64url")
+        raise BadRequest(f"{field}: must have {size} bytes in base64url")
     return bare

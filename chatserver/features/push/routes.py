@@ -28,7 +28,7 @@ from chatserver.outbound.destinations import Destinations
 
 
 class PushKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Encryption keys of a browser, as in `PushSubscription.toJSON()`."""
+    """Encryption keys of a browser, from `PushSubscription.toJSON()`."""
 
     p256dh: str
     auth: str
@@ -37,8 +37,8 @@ class PushKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class NewPushSubscription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A browser (`endpoint` and `keys`) or an application (`token`).
 
-    `kind` is the service of the token: `fcm` (default) or `apns` (hexadecimal token). The result of
-    `PushSubscription.toJSON()` is a valid body; `expirationTime` is ignored.
+    For a browser, send the result of `PushSubscription.toJSON()`; `expirationTime` is ignored. For
+    an application, `kind` is the push service: `fcm` (default) or `apns` (hexadecimal token).
     """
 
     endpoint: str | None = None
@@ -49,7 +49,10 @@ class NewPushSubscription(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class PushDevice(msgspec.Struct, frozen=True):
-    """A device that receives pushes. `service`: host of a browser's push service, else `kind`."""
+    """A device that receives pushes.
+
+    `service` is the host of the push service for a browser; otherwise it equals `kind`.
+    """
 
     id: str
     kind: Kind
@@ -60,16 +63,16 @@ class PushDevice(msgspec.Struct, frozen=True):
 def push_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     outbound = container.settings.outbound
     allowed = Destinations(outbound.allow_private, outbound.ports)
-    sends_to_browsers = bool(container.settings.notify.vapid_public)
+    has_web_push = bool(container.settings.notify.vapid_public)
 
     @post("/v1/me/push-subscriptions", opt={"rule": USER, "creates": True})
     async def subscribe(
         data: JSONBody[NewPushSubscription], actor: Actor, principal: Asker
     ) -> PushDevice:
-        """Register a browser or an application. Idempotent."""
+        """Register a browser or application for pushes. Idempotent."""
         subscription = _parse(data, actor, principal.device, allowed)
-        if subscription.kind == "web" and not sends_to_browsers:
-            raise BadRequest("endpoint: browser push is not configured on this server")
+        if subscription.kind == "web" and not has_web_push:
+            raise BadRequest("endpoint: browser pushes are not configured on this server")
         now = container.clock.time()
         await container.get(PushContainer).state.record_devices(actor)
         await container.get(PushContainer).subscriptions.put(subscription, now)
@@ -79,15 +82,17 @@ def push_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_subscriptions(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[PushDevice]:
-        """List the devices that receive pushes, oldest first."""
-        found, following = container.cursors.cut(
+        """List the caller's devices that receive pushes, oldest first."""
+        found, next_cursor = container.cursors.cut(
             f"push subscriptions of {actor}",
-            await container.get(PushContainer).subscriptions.list_of(actor, container.clock.time()),
+            await container.get(PushContainer).subscriptions.list_for_user(
+                actor, container.clock.time()
+            ),
             lambda one: (one.created_ms, one.id),
             cursor,
             limit,
         )
-        return Page([_describe(one, one.created_ms) for one in found], following)
+        return Page([_describe(one, one.created_ms) for one in found], next_cursor)
 
     @delete("/v1/me/push-subscriptions/{subscription:str}", opt={"rule": USER})
     async def unsubscribe(subscription: PathId, actor: Actor) -> None:
@@ -104,7 +109,7 @@ def _parse(
         raise BadRequest("endpoint, token: exactly one of them is required")
     kind = data.kind or ("web" if data.token is None else "fcm")
     if (kind == "web") != (data.token is None):
-        raise BadRequest("kind: web needs an endpoint, fcm and apns need a token")
+        raise BadRequest("kind: web requires an endpoint; fcm and apns require a token")
     if data.token is not None:
         token = parse_apns_token(data.token) if kind == "apns" else parse_token(data.token)
         return Subscription(subscription_id(kind, token), user, kind, token, device=device)

@@ -1,4 +1,4 @@
-"""Example items of push subscriptions, for the generated documents of the tables."""
+"""Example items of push subscriptions, for the generated table documentation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BROWSER: Final = Subscription(
 
 
 def sample_items(table: Table) -> Iterable[Item]:
-    """Return the subscriptions of a user, and their owners."""
+    """Return the subscriptions of a user, and the owner items of their targets."""
     if table is not DIRECTORY:
         return []
     items = []

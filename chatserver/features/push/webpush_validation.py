@@ -1,6 +1,7 @@
-"""Validation of Web Push subscriptions: the endpoint and the keys of a browser.
+"""Validation of Web Push subscriptions: endpoint and keys.
 
-Separate from the provider, whose libraries take 0.1 s to import: the API does not send pushes.
+This module is separate from the provider, because the API does not need the provider's libraries,
+which take 0.1 s to import.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from chatserver.outbound.destinations import Destinations, parse_url
 
 
 def check_endpoint(endpoint: str, allowed: Destinations) -> str:
-    """Validate the endpoint of a browser.
+    """Validate the push endpoint of a browser.
 
-    The endpoint must be a public https service. For development, plain http is allowed for IP
-    addresses in `outbound.allow_private`. The addresses of a host name are checked at each call.
+    The endpoint must be a public https URL. For development, http is allowed for IP addresses in
+    `outbound.allow_private`. Addresses of host names are not checked here, but on each call.
 
     Raises:
         BadRequest: the endpoint is not allowed.
@@ -55,5 +56,5 @@ def check_keys(p256dh: str, auth: str) -> tuple[str, str]:
         raw = base64.urlsafe_b64decode(point + "=" * (-len(point) % 4))
         ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), raw)
     except ValueError:
-        raise BadRequest("keys.p256dh: not a point on the P-256 curve") from None
+        raise BadRequest("keys.p256dh: must be a point on the P-256 curve") from None
     return point, parse_key(auth, "keys.auth", AUTH_BYTES)

@@ -52,9 +52,11 @@ class Accounts(Protocol):
 class PushDevices(Protocol):
     """Push subscriptions of users; the `push` feature implements this."""
 
-    async def remove_of_device(self, user: UserId, device: str, now: float) -> int: ...
+    async def remove_for_device(self, user: UserId, device: str, now: float) -> int: ...
 
-    async def remove_all(self, user: UserId, now: float, *, but: str | None = None) -> int: ...
+    async def remove_all(
+        self, user: UserId, now: float, *, except_device: str | None = None
+    ) -> int: ...
 
 
 class Revoking:
@@ -96,7 +98,7 @@ class Revoking:
         await self._session_ender.end(user, Marks(logins=frozenset(logins)), reason)
         if self._push_devices is not None:
             for login in logins:
-                await self._push_devices.remove_of_device(user, login, now)
+                await self._push_devices.remove_for_device(user, login, now)
 
     async def end_all(self, user: UserId, reason: str, *, but: str | None = None) -> None:
         """End all logins except `but`, and all tokens issued so far that belong to no login.
@@ -119,7 +121,7 @@ class Revoking:
         await self._revocations.put(user, before=now, logins=logins)
         await self._session_ender.end(user, Marks(now, logins), reason)
         if self._push_devices is not None:
-            await self._push_devices.remove_all(user, now, but=but)
+            await self._push_devices.remove_all(user, now, except_device=but)
 
     async def ban(self, user: UserId) -> None:
         """Reject all of a user's tokens. Logins are kept for a later `unban`.

@@ -150,7 +150,7 @@ class ExportWorker:
         if record is None or record.erased_ms is not None:
             raise NotFound("user: does not exist")
         blocks = await self._container.moderation_rows.list_blocks(user, None, BLOCKS_PAGE)
-        devices = await self._container.get(PushContainer).subscriptions.list_of(
+        devices = await self._container.get(PushContainer).subscriptions.list_for_user(
             user, self._container.clock.time()
         )
         reports = await self._privacy.rows.list_names(user, REPORTED_PREFIX)

@@ -1,12 +1,12 @@
-"""APNs (Apple's provider API, HTTP/2): applications on iOS, iPadOS, macOS and watchOS, without FCM.
+"""APNs provider (HTTP/2 API of Apple), for applications on iOS, iPadOS, macOS and watchOS.
 
-A key of the developer's account (.p8) signs a provider token, which must be renewed every 20 to 60
-minutes. Messages are encrypted in transit only, so Apple can read the preview unless
-`notify.preview` is off.
+A key of the developer account (.p8) signs a provider token, which must be renewed every 20 to 60
+minutes. Apple can read the preview, because pushes are not end-to-end encrypted. Set
+`notify.preview` to off to omit it.
 
-A response is classified by its status and Apple's reason. `TooManyRequests` concerns one device.
-`BadDeviceToken` and `Unregistered` end a subscription. Any other 400 or 403 must be fixed by the
-operator. https://developer.apple.com/documentation/usernotifications
+Responses are classified by status and reason. `TooManyRequests` affects one device.
+`BadDeviceToken` and `Unregistered` mean that the subscription is removed. The operator must fix the
+cause of any other 400 or 403. https://developer.apple.com/documentation/usernotifications
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from chatserver.features.push.providers.interface import (
     TIMEOUT_S,
     TTL_S,
     Outcome,
-    Verdict,
+    SendResult,
     classify,
     classify_failure,
 )
@@ -42,13 +42,15 @@ SOUND = "default"  # empty: silent
 
 PAYLOAD_BYTES_MAX: Final = 4_096
 ANSWER_BYTES_MAX: Final = 4_096
-RENEW_S: Final = 2_400.0  # Apple: not before 20 minutes, and within an hour
-FORCED_S: Final = 1_200.0  # minimum interval between replacements of expired tokens
-WARN_S: Final = 60.0  # minimum interval between log entries with the same reason
+RENEW_S: Final = 2_400.0  # Apple requires 20 to 60 minutes
+FORCED_RENEWAL_INTERVAL_S: Final = (
+    1_200.0  # minimum interval between replacements of expired tokens
+)
+WARN_INTERVAL_S: Final = 60.0  # minimum interval between log entries with the same reason
 WITHOUT_PREVIEW: Final = "New message"
 
 GONE: Final = frozenset({"BadDeviceToken", "Unregistered", "ExpiredToken"})
-# Allowed values of the metric label; any other reason is counted as "other".
+# Values of the metric label; any other reason is counted as "other".
 REASONS: Final = GONE | {
     "BadCollapseId",
     "BadEnvironmentKeyIdInToken",
@@ -76,7 +78,7 @@ _ID = re.compile(r"[A-Z0-9]{10}")
 _TOPIC = re.compile(r"[A-Za-z0-9.-]{1,255}")
 
 
-def is_apns_wanted(settings: Notify) -> bool:
+def is_apns_configured(settings: Notify) -> bool:
     """Return whether any APNs setting is present."""
     return bool(
         settings.apns_key.get_secret_value()
@@ -87,10 +89,10 @@ def is_apns_wanted(settings: Notify) -> bool:
 
 
 def check_apns(settings: Notify) -> None:
-    """Check the APNs settings. Call this if at least one of these settings is present.
+    """Check the APNs settings. Call this if any of them is present.
 
     Raises:
-        ConfigError: lists all problems; the key is not shown.
+        ConfigError: lists all problems, without the key.
     """
     problems = []
     text = settings.apns_key.get_secret_value()
@@ -100,7 +102,7 @@ def check_apns(settings: Notify) -> None:
         try:
             load_apns_key(text)
         except ValueError:
-            problems.append("notify.apns_key: is not the text of a .p8 key (EC, P-256)")
+            problems.append("notify.apns_key: is not the content of a .p8 key file (EC, P-256)")
     for name, value in (
         ("apns_key_id", settings.apns_key_id),
         ("apns_team_id", settings.apns_team_id),
@@ -108,11 +110,11 @@ def check_apns(settings: Notify) -> None:
         if not value:
             problems.append(f"notify.{name}: is missing, but other APNs settings are set")
         elif _ID.fullmatch(value) is None:
-            problems.append(f"notify.{name}: must be 10 capital letters and digits")
+            problems.append(f"notify.{name}: must be 10 uppercase letters and digits")
     if not settings.apns_topic:
-        problems.append("notify.apns_topic: is missing; it is the bundle id of the application")
+        problems.append("notify.apns_topic: is missing; set it to the bundle id of the application")
     elif _TOPIC.fullmatch(settings.apns_topic) is None:
-        problems.append("notify.apns_topic: must be a bundle id, like com.example.chat")
+        problems.append("notify.apns_topic: must be a bundle id, for example com.example.chat")
     try:
         parse_origin(settings.apns_url)
     except BadRequest as exc:
@@ -122,7 +124,7 @@ def check_apns(settings: Notify) -> None:
 
 
 def load_apns_key(text: str) -> ec.EllipticCurvePrivateKey:
-    r"""Parse the key of a .p8 file; line breaks may be ``\n``, as in environment variables.
+    r"""Parse the content of a .p8 key file; line breaks can be written as ``\n``.
 
     Raises:
         ValueError: the text is not an unencrypted P-256 key.
@@ -137,7 +139,7 @@ def load_apns_key(text: str) -> ec.EllipticCurvePrivateKey:
 
 
 class ProviderToken:
-    """Signed token that identifies this server to Apple, renewed every `RENEW_S`."""
+    """Provider token, which authenticates this server to Apple; renewed every `RENEW_S`."""
 
     def __init__(
         self, *, key: ec.EllipticCurvePrivateKey, key_id: str, team_id: str, clock: Clock
@@ -160,21 +162,21 @@ class ProviderToken:
         return self._token
 
     def expire(self, token: str) -> None:
-        """Discard a token that Apple reports as expired, so that the next push uses a new one.
+        """Discard a token that Apple reports as expired, so that the next push uses a new token.
 
-        This has an effect once per token and at most once in `FORCED_S`. Otherwise a server with a
-        wrong clock would sign a new token for every push.
+        Tokens are discarded at most once per `FORCED_RENEWAL_INTERVAL_S`. Otherwise, a server with
+        a wrong clock would sign a new token for every push.
         """
         now = self._clock.monotonic()
         if token != self._token:
             return
-        if self._forced_at is None or now - self._forced_at >= FORCED_S:
+        if self._forced_at is None or now - self._forced_at >= FORCED_RENEWAL_INTERVAL_S:
             self._forced_at = now
             self._token = ""
 
 
 class Apns:
-    """Push provider for applications on Apple systems; implements `Provider`."""
+    """`Provider` for applications on Apple systems."""
 
     def __init__(self, server: Http2, settings: Notify, clock: Clock) -> None:
         self._server = server
@@ -185,20 +187,20 @@ class Apns:
             team_id=settings.apns_team_id,
             clock=clock,
         )
-        self._lane = parse_origin(settings.apns_url).authority
+        self._host = parse_origin(settings.apns_url).authority
         self._topic = settings.apns_topic
         self._sound = SOUND
         self._timeout_s = TIMEOUT_S
         self._ttl_s = TTL_S
         self._warned: dict[str, float] = {}
 
-    def lane_of(self, subscription: Subscription) -> str:
-        return self._lane
+    def get_host(self, subscription: Subscription) -> str:
+        return self._host
 
-    async def send(self, subscription: Subscription, notice: Notice) -> Verdict:
+    async def send(self, subscription: Subscription, notice: Notice) -> SendResult:
         """Send a notice; see `Provider`."""
         token = self._token.get()
-        # 0: deliver now or never.
+        # 0: Apple does not store the push if the device is offline.
         expires = int(self._clock.time()) + self._ttl_s if self._ttl_s else 0
         headers = {
             "authorization": f"bearer {token}",
@@ -212,7 +214,7 @@ class Apns:
         try:
             answer = await self._server.post(
                 f"/3/device/{subscription.target}",
-                body=self.payload_of(notice),
+                body=self.build_payload(notice),
                 headers=headers,
                 timeout_s=self._timeout_s,
                 answer_bytes_max=ANSWER_BYTES_MAX,
@@ -221,8 +223,8 @@ class Apns:
             return classify_failure(exc)
         return self._classify(answer, token)
 
-    def payload_of(self, notice: Notice) -> bytes:
-        """Return the payload of a notice: JSON of at most `PAYLOAD_BYTES_MAX`."""
+    def build_payload(self, notice: Notice) -> bytes:
+        """Return the payload of a notice as JSON, at most `PAYLOAD_BYTES_MAX` long."""
         aps: dict[str, Any] = {
             "alert": {"title": notice.headline, "body": notice.preview or WITHOUT_PREVIEW},
             "thread-id": notice.chat,
@@ -245,39 +247,39 @@ class Apns:
             raise AssertionError("field limits keep the size below the maximum")
         return encoded
 
-    def _classify(self, answer: Answer, token: str) -> Verdict:
+    def _classify(self, answer: Answer, token: str) -> SendResult:
         if answer.is_ok:
-            return Verdict(Outcome.SENT)
+            return SendResult(Outcome.SENT)
         reason, at_ms = _read(answer)
         known = reason if reason in REASONS else "other"
         PUSH_REFUSALS.labels("apns", known).inc()
         detail = f"status {answer.status} {known}"
         if reason in GONE or answer.status == 410:
-            return Verdict(Outcome.GONE, reason=detail, gone_ms=at_ms)
+            return SendResult(Outcome.GONE, reason=detail, gone_ms=at_ms)
         if reason == "ExpiredProviderToken":
             self._token.expire(token)
-            return Verdict(Outcome.DOWN, reason=detail)  # may succeed with a new token
-        verdict = classify(answer)
-        if verdict.outcome is Outcome.GONE:
-            # An unknown path or topic is no reason to remove a subscription.
-            verdict = Verdict(Outcome.REFUSED)
-        if verdict.outcome is Outcome.REFUSED:
+            return SendResult(Outcome.DOWN, reason=detail)  # may succeed with a new token
+        result = classify(answer)
+        if result.outcome is Outcome.GONE:
+            # The path or topic is unknown, not the device, so the subscription is kept.
+            result = SendResult(Outcome.REFUSED)
+        if result.outcome is Outcome.REFUSED:
             self._warn(known, answer.status)
-        is_device_only = reason == "TooManyRequests"  # for this device
-        return Verdict(
-            verdict.outcome, verdict.retry_after_s, detail, is_device_only=is_device_only
+        is_device_only = reason == "TooManyRequests"
+        return SendResult(
+            result.outcome, result.retry_after_s, detail, is_device_only=is_device_only
         )
 
     def _warn(self, reason: str, status: int) -> None:
-        """Log a problem that the operator must fix, at most once in `WARN_S` per reason."""
+        """Log a problem that the operator must fix, once per reason and `WARN_INTERVAL_S`."""
         now = self._clock.monotonic()
-        if now - self._warned.get(reason, -WARN_S) >= WARN_S:
+        if now - self._warned.get(reason, -WARN_INTERVAL_S) >= WARN_INTERVAL_S:
             self._warned[reason] = now
             log.warning("push.apns_refused", reason=reason, status=status, topic=self._topic)
 
 
 def _read(answer: Answer) -> tuple[str, int | None]:
-    """Return `(reason, ms)`: Apple's error reason, and when the device was unregistered."""
+    """Return `(reason, ms)`: the error reason, and the time when the device was unregistered."""
     try:
         fields = json.loads(answer.body)
     except (ValueError, RecursionError):

@@ -1,7 +1,8 @@
-"""FCM (HTTP v1): applications on Android, and on iOS through FCM's connection to APNs.
+"""FCM provider (HTTP v1 API), for applications on Android, and on iOS if they use FCM.
 
-The service account's key is exchanged for an access token, valid for an hour. Messages are
-encrypted in transit only, so Google can read the preview unless `notify.preview` is off.
+The key of a service account is exchanged for an access token that is valid for an hour. Google can
+read the preview, because pushes are not end-to-end encrypted. Set `notify.preview` to off to omit
+it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from chatserver.errors import BadRequest, ConfigError, Unavailable
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.interface import (
     Outcome,
-    Verdict,
+    SendResult,
     classify,
     classify_failure,
 )
@@ -28,12 +29,12 @@ SCOPE = "https://www.googleapis.com/auth/firebase.messaging"
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 ANSWER_BYTES_MAX = 16_384
 TOKEN_S = 3_600
-EARLY_S = 120  # a token this close to its expiry is not used
+EXPIRY_MARGIN_S = 120  # tokens are renewed this long before they expire
 WITHOUT_PREVIEW = "New message"
 
 
 class ServiceAccount:
-    """Google service account, parsed from its JSON key file."""
+    """A Google service account, parsed from its JSON key file."""
 
     def __init__(self, text: str) -> None:
         try:
@@ -46,11 +47,11 @@ class ServiceAccount:
             self.sign("", 0)
         except (ValueError, KeyError, TypeError, jwt.PyJWTError):
             raise ConfigError(
-                ["notify.fcm_account: is not the JSON of a Google service account"]
+                ["notify.fcm_account: is not the JSON key file of a Google service account"]
             ) from None
 
     def sign(self, audience: str, now: int) -> str:
-        """Return the signed assertion that is exchanged for an access token."""
+        """Return a signed assertion, which can be exchanged for an access token."""
         claims = {
             "iss": self.email,
             "scope": SCOPE,
@@ -62,7 +63,7 @@ class ServiceAccount:
 
 
 class Fcm:
-    """Push provider for applications; implements `Provider`."""
+    """`Provider` for applications that use FCM."""
 
     def __init__(
         self,
@@ -84,16 +85,16 @@ class Fcm:
         self._token_until = 0.0
         self._token_lock = asyncio.Lock()
 
-    def lane_of(self, subscription: Subscription) -> str:
+    def get_host(self, subscription: Subscription) -> str:
         return urlsplit(self._url).netloc
 
-    async def send(self, subscription: Subscription, notice: Notice) -> Verdict:
+    async def send(self, subscription: Subscription, notice: Notice) -> SendResult:
         """Send a notice; see `Provider`."""
         try:
             token = await self._get_token()
         except (BadRequest, Unavailable) as exc:
-            return Verdict(Outcome.DOWN, reason=exc.message)  # the push itself was not sent
-        body = json.dumps(self.message_of(subscription, notice), ensure_ascii=False).encode()
+            return SendResult(Outcome.DOWN, reason=exc.message)  # the push was not sent
+        body = json.dumps(self.build_message(subscription, notice), ensure_ascii=False).encode()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         try:
             answer = await self._outbound.post(
@@ -107,7 +108,7 @@ class Fcm:
             return classify_failure(exc)
         return self._classify(answer)
 
-    def message_of(self, subscription: Subscription, notice: Notice) -> dict[str, Any]:
+    def build_message(self, subscription: Subscription, notice: Notice) -> dict[str, Any]:
         android: dict[str, Any] = {"tag": notice.chat}
         aps: dict[str, Any] = {"sound": "default", "thread-id": notice.chat}
         if notice.badge is not None:
@@ -137,46 +138,48 @@ class Fcm:
         }
         return {"message": message}
 
-    def _classify(self, answer: Answer) -> Verdict:
-        verdict = classify(answer)
-        code = _error_code(answer)
+    def _classify(self, answer: Answer) -> SendResult:
+        result = classify(answer)
+        code = _find_error_code(answer)
         if code in ("UNREGISTERED", "SENDER_ID_MISMATCH"):
-            return Verdict(Outcome.GONE, reason=code)
-        if verdict.outcome is Outcome.GONE:
-            # An unknown project is no reason to remove a subscription.
-            return Verdict(Outcome.REFUSED, reason=code or verdict.reason)
+            return SendResult(Outcome.GONE, reason=code)
+        if result.outcome is Outcome.GONE:
+            # The project is unknown, not the device, so the subscription is kept.
+            return SendResult(Outcome.REFUSED, reason=code or result.reason)
         if answer.status == 401:
             self._token = ""
-            return Verdict(Outcome.DOWN, reason="the access token was not accepted")
-        return verdict
+            return SendResult(Outcome.DOWN, reason="access token was rejected")
+        return result
 
     async def _get_token(self) -> str:
         async with self._token_lock:
             now = self._clock.time()
             if self._token and now < self._token_until:
                 return self._token
-            asked = {
+            form = {
                 "grant_type": GRANT,
                 "assertion": self._account.sign(self._account.token_url, int(now)),
             }
             answer = await self._outbound.post(
                 self._account.token_url,
-                body=urlencode(asked).encode(),
+                body=urlencode(form).encode(),
                 headers={"Content-Type": "application/x-www-form-urlencoded"},
                 timeout_s=self._timeout_s,
                 answer_bytes_max=ANSWER_BYTES_MAX,
             )
-            fields = _fields_of(answer)
+            fields = _decode_fields(answer)
             token = fields.get("access_token")
             if not answer.is_ok or not isinstance(token, str):
-                raise Unavailable(f"Google returned no access token: status {answer.status}")
-            lasts_s = fields.get("expires_in")
+                raise Unavailable(f"FCM: Google returned no access token: status {answer.status}")
+            lifetime_s = fields.get("expires_in")
             self._token = token
-            self._token_until = now + (lasts_s if isinstance(lasts_s, int) else TOKEN_S) - EARLY_S
+            self._token_until = (
+                now + (lifetime_s if isinstance(lifetime_s, int) else TOKEN_S) - EXPIRY_MARGIN_S
+            )
             return token
 
 
-def _fields_of(answer: Answer) -> dict[str, Any]:
+def _decode_fields(answer: Answer) -> dict[str, Any]:
     try:
         fields = json.loads(answer.body)
     except ValueError:
@@ -184,8 +187,8 @@ def _fields_of(answer: Answer) -> dict[str, Any]:
     return fields if isinstance(fields, dict) else {}
 
 
-def _error_code(answer: Answer) -> str:
-    error = _fields_of(answer).get("error")
+def _find_error_code(answer: Answer) -> str:
+    error = _decode_fields(answer).get("error")
     details = error.get("details") if isinstance(error, dict) else None
     for detail in details if isinstance(details, list) else ():
         if isinstance(detail, dict) and isinstance(detail.get("errorCode"), str):

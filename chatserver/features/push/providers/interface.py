@@ -1,6 +1,7 @@
 """Interface of push providers, and classification of their responses.
 
-A push is retried only if it certainly was not accepted. Otherwise the user could get it twice.
+A push is retried only if the service certainly did not accept it. Otherwise the user could get it
+twice.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from chatserver.errors import BadRequest, Unavailable
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.outbound.http_client import Answer, NotReached
 
-TIMEOUT_S = 10.0  # one call of a push service
-TTL_S = 86_400  # how long a push service keeps an undelivered push
+TIMEOUT_S = 10.0  # per call of a push service
+TTL_S = 86_400  # after this time, push services drop an undelivered push
 
 RETRY_AFTER_S_MAX = 3_600.0
 
@@ -25,63 +26,63 @@ class Outcome(enum.Enum):
     """Outcome of a push."""
 
     SENT = "sent"
-    GONE = "gone"  # the device is unregistered: remove the subscription
+    GONE = "gone"  # the device is unregistered; the subscription is removed
     REFUSED = "refused"  # permanent error
-    BUSY = "busy"  # throttled: certainly not accepted; the service sets the retry time
-    DOWN = "down"  # certainly not accepted
-    UNKNOWN = "unknown"  # may have been accepted: no retry
+    BUSY = "busy"  # rate limited, so not accepted; retried
+    DOWN = "down"  # not accepted; retried
+    UNKNOWN = "unknown"  # may have been accepted; not retried
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Verdict:
+class SendResult:
     """Outcome of a push, with the retry delay and the reason to log."""
 
     outcome: Outcome
     retry_after_s: float = 0.0
     reason: str = ""
-    gone_ms: int | None = None  # unregistered since; a device registered after that is valid again
-    is_device_only: bool = False  # concerns only this device, not the whole service
+    gone_ms: int | None = None  # time of unregistration; later registrations are valid
+    is_device_only: bool = False  # the error affects this device, not the whole service
 
 
 class Provider(Protocol):
     """A push service."""
 
-    def lane_of(self, subscription: Subscription) -> str:
-        """Return the host of the subscription's push service; failures are isolated per host."""
+    def get_host(self, subscription: Subscription) -> str:
+        """Return the host of the push service. Limits and failures apply per host."""
 
-    async def send(self, subscription: Subscription, notice: Notice) -> Verdict:
+    async def send(self, subscription: Subscription, notice: Notice) -> SendResult:
         """Send a notice once.
 
         Guarantees:
-            Bounded by `TIMEOUT_S`. Never raises for errors of the service.
+            Bounded by `TIMEOUT_S`. Errors of the service are returned, not raised.
         """
 
 
-def classify(answer: Answer) -> Verdict:
-    """Classify a response by its status; providers also check the body."""
+def classify(answer: Answer) -> SendResult:
+    """Classify a response by its status."""
     status, reason = answer.status, f"status {answer.status}"
     if answer.is_ok:
-        return Verdict(Outcome.SENT)
+        return SendResult(Outcome.SENT)
     if status in (404, 410):
-        return Verdict(Outcome.GONE, reason=reason)
+        return SendResult(Outcome.GONE, reason=reason)
     if status == 429:
-        return Verdict(Outcome.BUSY, read_retry_after(answer), reason)
+        return SendResult(Outcome.BUSY, read_retry_after(answer), reason)
     if status == 503:
-        return Verdict(Outcome.DOWN, read_retry_after(answer), reason)
-    # After any other server error the push may have been accepted.
-    return Verdict(Outcome.UNKNOWN if status >= 500 else Outcome.REFUSED, reason=reason)
+        return SendResult(Outcome.DOWN, read_retry_after(answer), reason)
+    # After any other server error, the push may have been accepted.
+    return SendResult(Outcome.UNKNOWN if status >= 500 else Outcome.REFUSED, reason=reason)
 
 
-def classify_failure(failure: BadRequest | Unavailable) -> Verdict:
-    """Classify a call that got no response."""
+def classify_failure(failure: BadRequest | Unavailable) -> SendResult:
+    """Classify a call without a response."""
     if isinstance(failure, BadRequest):
-        return Verdict(Outcome.REFUSED, reason=failure.message)
-    is_sure = isinstance(failure, NotReached)
-    return Verdict(Outcome.DOWN if is_sure else Outcome.UNKNOWN, reason=failure.message)
+        return SendResult(Outcome.REFUSED, reason=failure.message)
+    is_unreached = isinstance(failure, NotReached)
+    return SendResult(Outcome.DOWN if is_unreached else Outcome.UNKNOWN, reason=failure.message)
 
 
 def read_retry_after(answer: Answer) -> float:
-    """Return the Retry-After of a response in seconds, at most an hour; 0 if absent."""
+    """Return the Retry-After header in seconds, at most an hour; 0 if it is absent."""
     text = answer.headers.get("retry-after", "").strip()
     if text.isdecimal() and len(text) < 10:
         return min(float(text), RETRY_AFTER_S_MAX)

@@ -1,4 +1,4 @@
-"""Registry of the push providers that are enabled in the settings."""
+"""Creation of the push providers that are enabled in the settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chatserver.config import Notify, Settings
 from chatserver.domain.clock import Clock
 from chatserver.errors import ConfigError
 from chatserver.features.push.model import Kind
-from chatserver.features.push.providers.apns import Apns, check_apns, is_apns_wanted
+from chatserver.features.push.providers.apns import Apns, check_apns, is_apns_configured
 from chatserver.features.push.providers.fcm import Fcm, ServiceAccount
 from chatserver.features.push.providers.interface import TIMEOUT_S, TTL_S, Provider
 from chatserver.features.push.providers.vapid import VapidSigner, check_vapid_pair
@@ -21,7 +21,7 @@ FCM_URL = "https://fcm.googleapis.com"
 
 
 def check_providers(settings: Notify) -> None:
-    """Check the settings of all push providers before a worker starts.
+    """Check the settings of all push providers.
 
     Raises:
         ConfigError: lists all problems.
@@ -38,7 +38,7 @@ def check_providers(settings: Notify) -> None:
     except ConfigError as exc:
         problems += exc.problems
     try:
-        if is_apns_wanted(settings):
+        if is_apns_configured(settings):
             check_apns(settings)
     except ConfigError as exc:
         problems += exc.problems
@@ -48,7 +48,7 @@ def check_providers(settings: Notify) -> None:
 
 @contextlib.asynccontextmanager
 async def open_providers(settings: Settings, clock: Clock) -> AsyncIterator[dict[Kind, Provider]]:
-    """Open the enabled push providers; a provider without a key is disabled.
+    """Open the push providers that have a key in the settings.
 
     Raises:
         ConfigError: a key is invalid.
@@ -72,7 +72,7 @@ async def open_providers(settings: Settings, clock: Clock) -> AsyncIterator[dict
                 timeout_s=TIMEOUT_S,
                 ttl_s=TTL_S,
             )
-        if is_apns_wanted(notify):
+        if is_apns_configured(notify):
             server = await stack.enter_async_context(open_http2(notify.apns_url, settings.outbound))
             providers["apns"] = Apns(server, notify, clock)
         yield providers

@@ -1,17 +1,17 @@
-"""Concurrent push delivery with retries; failures are isolated per service.
+"""Concurrent push delivery with retries. Failures are isolated per push service.
 
 ::
 
-    deliver ─► lane of the service: room? ─► claim ─► send ─► classify
-                  ▲    circuit open: wait                │ certainly not accepted
-                  └────────── backoff, Retry-After ──────┘ (at most `ATTEMPTS_MAX`, `GIVE_UP_S`)
+    deliver ─► queue of the service full? ─► claim ─► send ─► classify
+                       ▲   circuit open: wait            │ certainly not accepted
+                       └──── backoff, Retry-After ───────┘ at most `ATTEMPTS_MAX` attempts
 
-Each service has a lane with a limit on concurrent calls, a limit on waiting pushes, and a circuit
-breaker. The circuit opens after `FAILURES_MAX` consecutive failures, first for `OPEN_S`, then twice
-as long each time. A push whose lane is full is dropped; other lanes are not affected.
+Each push service has a limit on concurrent calls, a limit on waiting pushes, and a circuit breaker.
+The circuit opens after `FAILURES_MAX` consecutive failures, first for `OPEN_S`, then for twice as
+long each time. A push to a service with a full queue is dropped.
 
 At most once: a push is claimed in Redis before the first attempt, and retried only if it was
-certainly not accepted. Pushes that a crashed process had claimed are lost.
+certainly not accepted. If a process crashes, the pushes that it has claimed are lost.
 """
 
 from __future__ import annotations
@@ -27,47 +27,47 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError
 from chatserver.features.push.model import Kind, Notice, Subscription
-from chatserver.features.push.providers.interface import Outcome, Provider, Verdict
+from chatserver.features.push.providers.interface import Outcome, Provider, SendResult
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.metrics import PUSH_NOTICES
 
 log = structlog.get_logger()
 
-ATTEMPTS_MAX = 4  # of one push
-GIVE_UP_S = 300.0  # no attempt starts later
-IN_FLIGHT_MAX = 8  # concurrent calls of one push service
+ATTEMPTS_MAX = 4  # per push
+DELIVERY_DEADLINE_S = 300.0  # after this time, no further attempt starts
+IN_FLIGHT_MAX = 8  # concurrent calls per push service
 
 WAITING_MAX = 1_000  # pushes per service
-LANES_MAX = 1_000  # push services; users' browsers choose them
+SERVICES_MAX = 1_000  # browsers choose their push services
 FAILURES_MAX = 5
-OPEN_S = 5.0  # first open period of a circuit
+OPEN_S = 5.0  # how long a circuit is open at first
 OPEN_S_MAX = 60.0
 BACKOFF_S = 1.0
 BACKOFF_S_MAX = 60.0
 
 Claim = Callable[[Subscription, Notice, bool], Awaitable[bool]]
-Gone = Callable[[Subscription, int], Awaitable[None]]
+RemoveSubscription = Callable[[Subscription, int], Awaitable[None]]
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class _Lane:
+class _Service:
     """Queue and circuit breaker of one service."""
 
     slots: asyncio.Semaphore
     waiting: int = 0
     failures: int = 0
-    opened: int = 0  # consecutive openings
+    opened: int = 0  # number of consecutive openings
     blocked_until: float = 0.0
 
-    def record(self, verdict: Verdict, now: float) -> None:
-        """Update the circuit breaker with an outcome."""
-        match verdict.outcome:
-            case Outcome.BUSY if not verdict.is_device_only:
-                self.block(now + max(verdict.retry_after_s, BACKOFF_S))
+    def record(self, result: SendResult, now: float) -> None:
+        """Update the circuit breaker with the result of a call."""
+        match result.outcome:
+            case Outcome.BUSY if not result.is_device_only:
+                self.block(now + max(result.retry_after_s, BACKOFF_S))
             case Outcome.DOWN | Outcome.UNKNOWN:
                 self.failures += 1
-                if verdict.retry_after_s:
-                    self.block(now + verdict.retry_after_s)
+                if result.retry_after_s:
+                    self.block(now + result.retry_after_s)
                 if self.failures >= FAILURES_MAX and self.blocked_until <= now:
                     self.block(now + min(OPEN_S * 2**self.opened, OPEN_S_MAX))
                     self.opened = min(self.opened + 1, 10)
@@ -81,8 +81,8 @@ class _Lane:
 class PushSender:
     """Delivers pushes.
 
-    `claim` returns whether a push may be sent. `gone` removes a subscription, unless it was
-    registered again after a given time (ms since 1970).
+    `claim` returns whether a push may be sent. `remove` deletes a subscription unless it was renewed
+    after a given time (ms since 1970).
     """
 
     def __init__(
@@ -91,154 +91,151 @@ class PushSender:
         providers: Mapping[Kind, Provider],
         clock: Clock,
         claim: Claim,
-        gone: Gone,
+        remove: RemoveSubscription,
     ) -> None:
         self._providers = providers
         self._clock = clock
         self._claim = claim
-        self._gone = gone
-        self._lanes: collections.OrderedDict[str, _Lane] = collections.OrderedDict()
+        self._remove = remove
+        self._services: collections.OrderedDict[str, _Service] = collections.OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def serves(self, subscription: Subscription) -> bool:
+    def is_supported(self, subscription: Subscription) -> bool:
         """Return whether a provider for this kind of device is enabled."""
         return subscription.kind in self._providers
 
     def deliver(self, subscription: Subscription, notice: Notice) -> asyncio.Future[None]:
         """Start a delivery.
 
-        The future completes after the first attempt. It completes at once if the push is dropped or
-        has to wait for a service that is down.
+        The future completes after the first attempt. It completes at once if the push is dropped,
+        or must wait for a service that is down.
 
         Guarantees:
             At most once per device and message; see the module docstring.
-            Bounded: at most `WAITING_MAX` per service; further pushes are dropped at once.
-            Cancellation of the future has no effect; a push continues until `close`.
+            Bounded: `WAITING_MAX` pushes per service; further pushes are dropped.
+            Cancellation: cancelling the future does not stop the push; `close` does.
         """
         attempted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         provider = self._providers[subscription.kind]
-        lane = self._lane(provider.lane_of(subscription))
-        if lane is None or lane.waiting >= WAITING_MAX:
+        service = self._get_service(provider.get_host(subscription))
+        if service is None or service.waiting >= WAITING_MAX:
             PUSH_NOTICES.labels("dropped").inc()
             attempted.set_result(None)
             return attempted
-        lane.waiting += 1
-        work = self._deliver(provider, lane, subscription, notice, attempted)
+        service.waiting += 1
+        work = self._deliver(provider, service, subscription, notice, attempted)
         task = asyncio.create_task(work, name="push")
         self._tasks.add(task)
 
-        def done(task: asyncio.Task[None]) -> None:
+        def finish_task(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
-            lane.waiting -= 1
+            service.waiting -= 1
             _resolve(attempted)
             if not task.cancelled() and (failure := task.exception()) is not None:
                 log.error("push.crashed", user=subscription.user, exc_info=failure)
 
-        task.add_done_callback(done)
+        task.add_done_callback(finish_task)
         return attempted
 
     async def close(self, within_s: float) -> None:
-        """Wait for calls in progress; drop waiting pushes."""
+        """Wait at most `within_s` for calls in progress, then cancel all pushes."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=within_s)
         for task in list(self._tasks):
             task.cancel()
 
-    def _lane(self, name: str) -> _Lane | None:
-        lane = self._lanes.get(name)
-        if lane is None:
-            while len(self._lanes) >= LANES_MAX:
-                idle = next((n for n, one in self._lanes.items() if not one.waiting), None)
+    def _get_service(self, name: str) -> _Service | None:
+        service = self._services.get(name)
+        if service is None:
+            while len(self._services) >= SERVICES_MAX:
+                idle = next((n for n, one in self._services.items() if not one.waiting), None)
                 if idle is None:
                     return None
-                del self._lanes[idle]
-            lane = self._lanes[name] = _Lane(asyncio.Semaphore(IN_FLIGHT_MAX))
-        self._lanes.move_to_end(name)
-        return lane
+                del self._services[idle]
+            service = self._services[name] = _Service(asyncio.Semaphore(IN_FLIGHT_MAX))
+        self._services.move_to_end(name)
+        return service
 
     async def _deliver(
         self,
         provider: Provider,
-        lane: _Lane,
+        service: _Service,
         subscription: Subscription,
         notice: Notice,
         attempted: asyncio.Future[None],
     ) -> None:
-        give_up_at = self._clock.monotonic() + GIVE_UP_S
+        deadline = self._clock.monotonic() + DELIVERY_DEADLINE_S
         for attempt in range(ATTEMPTS_MAX):
-            if lane.blocked_until > self._clock.monotonic():
-                _resolve(attempted)  # a blocked service does not delay the caller
-            if not await self._enter(lane, give_up_at):
+            if service.blocked_until > self._clock.monotonic():
+                _resolve(attempted)  # do not delay the caller
+            if not await self._acquire_slot(service, deadline):
                 break
             try:
-                verdict = await self._attempt(provider, subscription, notice, is_retry=attempt > 0)
-                if verdict is None:
+                result = await self._send_once(provider, subscription, notice, is_retry=attempt > 0)
+                if result is None:
                     PUSH_NOTICES.labels("not_wanted").inc()
                     return
-                lane.record(verdict, self._clock.monotonic())
+                service.record(result, self._clock.monotonic())
             finally:
-                lane.slots.release()
+                service.slots.release()
                 _resolve(attempted)
-            if verdict.outcome not in (Outcome.BUSY, Outcome.DOWN):
-                await self._end(subscription, verdict)
+            if result.outcome not in (Outcome.BUSY, Outcome.DOWN):
+                await self._record_result(subscription, result)
                 return
-            wait_s = max(
-                verdict.retry_after_s, jittered(min(BACKOFF_S * 2**attempt, BACKOFF_S_MAX))
-            )
-            if self._clock.monotonic() + wait_s > give_up_at:
+            wait_s = max(result.retry_after_s, jittered(min(BACKOFF_S * 2**attempt, BACKOFF_S_MAX)))
+            if self._clock.monotonic() + wait_s > deadline:
                 break
             await asyncio.sleep(wait_s)
         PUSH_NOTICES.labels("given_up").inc()
         log.warning("push.given_up", user=subscription.user, subscription=subscription.id)
 
-    async def _enter(self, lane: _Lane, give_up_at: float) -> bool:
-        """Wait for a free slot and a closed circuit; return False if that takes too long."""
+    async def _acquire_slot(self, service: _Service, deadline: float) -> bool:
+        """Wait for a free slot and a closed circuit; return False if the deadline passes."""
         while True:
-            await lane.slots.acquire()
+            await service.slots.acquire()
             now = self._clock.monotonic()
-            if lane.blocked_until <= now <= give_up_at:
+            if service.blocked_until <= now <= deadline:
                 return True
-            lane.slots.release()
-            if lane.blocked_until > give_up_at or now > give_up_at:
+            service.slots.release()
+            if service.blocked_until > deadline or now > deadline:
                 return False
-            await asyncio.sleep(jittered(lane.blocked_until - now) + 0.01)
+            await asyncio.sleep(jittered(service.blocked_until - now) + 0.01)
 
-    async def _attempt(
+    async def _send_once(
         self,
         provider: Provider,
         subscription: Subscription,
         notice: Notice,
         *,
         is_retry: bool,
-    ) -> Verdict | None:
+    ) -> SendResult | None:
         try:
             if not await self._claim(subscription, notice, is_retry):
                 return None
         except ChatError as exc:
-            # The claim may have succeeded, here or in another process: do not send.
+            # The claim may have succeeded, here or in another process, so do not send.
             log.warning("push.claim_failed", user=subscription.user, error=exc.message)
             return None
         failpoint("notify.after_claim")
-        verdict = await provider.send(subscription, notice)
+        result = await provider.send(subscription, notice)
         failpoint("notify.after_send")
-        return verdict
+        return result
 
-    async def _end(self, subscription: Subscription, verdict: Verdict) -> None:
-        PUSH_NOTICES.labels(verdict.outcome.value).inc()
-        if verdict.outcome is Outcome.SENT:
+    async def _record_result(self, subscription: Subscription, result: SendResult) -> None:
+        PUSH_NOTICES.labels(result.outcome.value).inc()
+        if result.outcome is Outcome.SENT:
             return
         log.info(
             "push.send_failed",
             user=subscription.user,
             subscription=subscription.id,
-            outcome=verdict.outcome.value,
-            reason=verdict.reason,
+            outcome=result.outcome.value,
+            reason=result.reason,
         )
-        if verdict.outcome is Outcome.GONE:
-            # A device that registered while this push was in flight is kept, regardless of the
-            # response.
-            until_ms = subscription.created_ms if verdict.gone_ms is None else verdict.gone_ms
-            await self._gone(subscription, until_ms)
+        if result.outcome is Outcome.GONE:
+            # Keep a device that registered again while this push was in progress.
+            until_ms = subscription.created_ms if result.gone_ms is None else result.gone_ms
+            await self._remove(subscription, until_ms)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -1,7 +1,7 @@
 """VAPID (RFC 8292): the key pair that identifies this installation to push services.
 
-Keys are base64url: 32 bytes for the private key, 65 for the public key. A browser subscription is
-bound to the public key, so after a change every browser must subscribe again.
+Keys are in base64url: 32 bytes for the private key, 65 bytes for the public key. Browser
+subscriptions are bound to the public key, so browsers must subscribe again after a key change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from py_vapid import Vapid02  # type: ignore[import-untyped]  # no type informat
 from chatserver.domain.clock import Clock
 from chatserver.errors import ConfigError
 
-TOKEN_S = 12 * 3600  # push services accept at most a day
+TOKEN_S = 12 * 3600  # push services accept at most 24 hours
 RENEW_S = 6 * 3600
 ORIGINS_MAX = 1_000
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of P-256
@@ -27,7 +27,7 @@ def make_vapid_pair() -> tuple[str, str]:
     """Return a new private key and its public key."""
     key = ec.generate_private_key(ec.SECP256R1())
     private = key.private_numbers().private_value.to_bytes(32, "big")
-    return _encode(private), _public_of(key)
+    return _encode(private), _encode_public_key(key)
 
 
 def derive_vapid_pair(secret: str) -> tuple[str, str]:
@@ -35,31 +35,35 @@ def derive_vapid_pair(secret: str) -> tuple[str, str]:
     digest = hashlib.sha512(b"vapid:" + secret.encode()).digest()
     number = int.from_bytes(digest, "big") % (_ORDER - 1) + 1
     key = ec.derive_private_key(number, ec.SECP256R1())
-    return _encode(number.to_bytes(32, "big")), _public_of(key)
+    return _encode(number.to_bytes(32, "big")), _encode_public_key(key)
 
 
 def check_vapid_pair(private: str, public: str, subject: str) -> None:
-    """Check that a worker can sign with these settings.
+    """Check the VAPID settings of a worker.
 
     Raises:
         ConfigError: lists all problems.
     """
     problems = []
     try:
-        derived = _public_of(_load(private))
+        derived = _encode_public_key(_load(private))
     except (ValueError, TypeError):
-        problems.append("notify.vapid_private: not a key; create one with `chatserver vapid`")
+        problems.append(
+            "notify.vapid_private: is not a valid key; run `chatserver vapid` to create one"
+        )
     else:
         if derived != public.rstrip("="):
             problems.append("notify.vapid_public: does not match notify.vapid_private")
     if not subject.startswith(("mailto:", "https://")):
-        problems.append("notify.subject: must be mailto:… or https://…; push services require it")
+        problems.append(
+            "notify.subject: is required by push services; set it to mailto:… or https://…"
+        )
     if problems:
         raise ConfigError(problems)
 
 
 class VapidSigner:
-    """Signs a token for the origin of each push service, and reuses it for `RENEW_S`."""
+    """Signs a token per push service origin, and reuses it for `RENEW_S`."""
 
     def __init__(self, private: str, subject: str, clock: Clock) -> None:
         self._vapid = Vapid02(_load(private))
@@ -87,7 +91,7 @@ def _load(private: str) -> ec.EllipticCurvePrivateKey:
     return ec.derive_private_key(int.from_bytes(raw, "big"), ec.SECP256R1())
 
 
-def _public_of(key: ec.EllipticCurvePrivateKey) -> str:
+def _encode_public_key(key: ec.EllipticCurvePrivateKey) -> str:
     return _encode(key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint))
 
 
@@ -96,7 +100,7 @@ def _encode(raw: bytes) -> str:
 
 
 def make_dev_settings(secret: str) -> dict[str, str]:
-    """Return push settings for `chatserver dev`, derived from `secret`."""
+    """Return push settings for `chatserver dev`, derived from a secret."""
     private, public = derive_vapid_pair(secret)
     return {
         "CHAT_NOTIFY_VAPID_PRIVATE": private,

@@ -1,4 +1,4 @@
-"""Web Push (RFC 8030, 8291): encrypted for one browser, sent to the browser's push service."""
+"""Web Push provider (RFC 8030, 8291). Pushes are encrypted for the browser."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chatserver.errors import BadRequest, Unavailable
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.interface import (
     Outcome,
-    Verdict,
+    SendResult,
     classify,
     classify_failure,
 )
@@ -21,7 +21,7 @@ ANSWER_BYTES_MAX = 4_096
 
 
 class WebPush:
-    """Push provider for browsers; implements `Provider`."""
+    """`Provider` for browsers."""
 
     def __init__(
         self, *, outbound: Outbound, signer: VapidSigner, timeout_s: float, ttl_s: int
@@ -31,18 +31,18 @@ class WebPush:
         self._timeout_s = timeout_s
         self._ttl_s = ttl_s
 
-    def lane_of(self, subscription: Subscription) -> str:
+    def get_host(self, subscription: Subscription) -> str:
         """Return the host of the browser's push service."""
         return urlsplit(subscription.target).netloc
 
-    async def send(self, subscription: Subscription, notice: Notice) -> Verdict:
+    async def send(self, subscription: Subscription, notice: Notice) -> SendResult:
         """Send a notice; see `Provider`."""
         keys = {"p256dh": subscription.p256dh, "auth": subscription.auth}
         pusher = WebPusher({"endpoint": subscription.target, "keys": keys})
         try:
             body = bytes(pusher.encode(notice.encode(), "aes128gcm")["body"])
         except ValueError:
-            return Verdict(Outcome.GONE, reason="invalid subscription keys")
+            return SendResult(Outcome.GONE, reason="invalid subscription keys")
         headers = {
             "Authorization": self._signer.authorize(subscription.target),
             "Content-Encoding": "aes128gcm",

@@ -1,1 +1,1 @@
-"""DynamoDB items of pushes: subscriptions and muted chats."""
+"""DynamoDB items of push subscriptions."""

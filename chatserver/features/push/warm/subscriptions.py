@@ -1,15 +1,15 @@
-"""Push subscriptions of users' browsers and applications.
+"""DynamoDB items of push subscriptions.
 
-Owns, in table `directory`:
+Owns these items of table `directory`:
 
     PK u#<user>   SK push#<id>  kind S  target S  p256dh S?  auth S?  device S?  created N
                                 expires_at N
     PK push#<id>  SK push#<id>  user S  expires_at N
 
 The id is derived from the target, so a browser that registers again writes the same item. The
-second item holds the owner of a target: the user who registered it last. Otherwise a shared browser
-would show one user's messages to another. Both items are written in one transaction. A client
-registers again at each start; a subscription that is not registered again expires after `KEPT_S`.
+second item is the owner of the target: the user who registered it last. Without it, a shared
+browser could show one user's messages to another. One transaction writes both items. A client
+registers again at each start; otherwise its subscription expires after `SUBSCRIPTION_TTL_S`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Key
 from chatserver.warm.schema.tables import PushField as Field
 
-KEPT_S: Final = 90 * 86_400
+SUBSCRIPTION_TTL_S: Final = 90 * 86_400
 PREFIX: Final = "push#"
 _TRIES_MAX: Final = 4
 _READ_MAX: Final = 100
@@ -47,8 +47,8 @@ class PushSubscriptions:
         self._per_user_max = per_user_max
         self._table = DIRECTORY.name_in(settings)
 
-    async def list_of(self, user: UserId, now: float) -> list[Subscription]:
-        """Return the user's subscriptions, oldest registration first. Strongly consistent."""
+    async def list_for_user(self, user: UserId, now: float) -> list[Subscription]:
+        """Return the user's subscriptions, oldest first. Strongly consistent."""
         span = Span(DIRECTORY, records.user_key(user), prefix=PREFIX)
         request = {**span.query(self._settings), "ConsistentRead": True, "Limit": _READ_MAX}
         rows: list[Item] = (await self._client.call("query", request))["Items"]
@@ -57,24 +57,24 @@ class PushSubscriptions:
         return sorted(found, key=lambda one: (one.created_ms, one.id))
 
     async def put(self, subscription: Subscription, now: float) -> None:
-        """Register a subscription, or renew it.
+        """Register or renew a subscription.
 
         Guarantees:
             Atomic and idempotent.
             The target is removed from its previous owner.
-            Bounded: the oldest subscriptions beyond the maximum per user are removed.
+            Bounded: if the user has too many subscriptions, the oldest are removed.
 
         Raises:
-            Unavailable: the subscription may have been registered.
+            Unavailable: the subscription may or may not have been registered.
         """
         for _ in range(_TRIES_MAX):
             owner = await self._find_owner(subscription.id)
             others = [
                 one
-                for one in await self.list_of(subscription.user, now)
+                for one in await self.list_for_user(subscription.user, now)
                 if one.id != subscription.id
             ]
-            actions = self._puts(subscription, owner, now)
+            actions = self._build_puts(subscription, owner, now)
             if owner not in (None, subscription.user):
                 actions.append(self._delete(records.user_key(owner or ""), subscription.id))
             spare = len(others) + 1 - self._per_user_max
@@ -86,12 +86,12 @@ class PushSubscriptions:
             except ConditionFailed:
                 continue  # another user just registered the same target
             return
-        raise Unavailable("push subscription: registered concurrently; try again")
+        raise Unavailable("push subscription: too many concurrent registrations; try again")
 
-    def _puts(
+    def _build_puts(
         self, subscription: Subscription, owner: UserId | None, now: float
     ) -> list[dict[str, Any]]:
-        expires = {"N": str(int(now) + KEPT_S)}
+        expires = {"N": str(int(now) + SUBSCRIPTION_TTL_S)}
         row = encode_subscription(subscription, int(now * 1000))
         row[Field.EXPIRES_AT] = expires
         owned = records.row_key(PREFIX + subscription.id, PREFIX + subscription.id)
@@ -118,10 +118,10 @@ class PushSubscriptions:
         )
         return UserId(row[Field.USER]["S"]) if row else None
 
-    # Removal
+    # removal
 
     async def remove(self, user: UserId, subscription: str, *, until_ms: int | None = None) -> None:
-        """Remove a user's subscription; with `until_ms`, only if it was not renewed since then.
+        """Remove a user's subscription. With `until_ms`, only if it was not renewed after that.
 
         Raises:
             NotFound: the user has no such subscription, or it was renewed after `until_ms`.
@@ -135,15 +135,15 @@ class PushSubscriptions:
             request["ConditionExpression"] = "#created <= :until"
             request["ExpressionAttributeNames"] = {"#created": Field.CREATED}
             request["ExpressionAttributeValues"] = {":until": {"N": str(until_ms)}}
-        # Delete this item first: pushes stop without it. The other one expires if its deletion
-        # fails.
+        # Delete this item first, because this stops the pushes. If deleting the owner item fails,
+        # it expires.
         try:
             removed = (await self._client.call("delete_item", request)).get("Attributes")
         except ConditionFailed:
             raise NotFound("push subscription: does not exist or was renewed") from None
         if not removed:
             raise NotFound("push subscription: does not exist")
-        with contextlib.suppress(ConditionFailed):  # another user owns the target now
+        with contextlib.suppress(ConditionFailed):  # another user has registered the target
             await self._client.call(
                 "delete_item",
                 {
@@ -155,25 +155,29 @@ class PushSubscriptions:
                 },
             )
 
-    async def remove_of_device(self, user: UserId, device: str, now: float) -> int:
-        """Remove the subscriptions of a device at logout; return how many were removed."""
-        return await self._remove_those(user, now, lambda one: one.device == device)
+    async def remove_for_device(self, user: UserId, device: str, now: float) -> int:
+        """Remove the subscriptions of a device; return their number."""
+        return await self._remove_matching(user, now, lambda one: one.device == device)
 
-    async def remove_all(self, user: UserId, now: float, *, but: str | None = None) -> int:
-        """Remove the user's subscriptions, except those of device `but`; return their number."""
-        return await self._remove_those(user, now, lambda one: but is None or one.device != but)
-
-    async def _remove_those(
-        self, user: UserId, now: float, is_meant: Callable[[Subscription], bool]
+    async def remove_all(
+        self, user: UserId, now: float, *, except_device: str | None = None
     ) -> int:
-        meant = [one for one in await self.list_of(user, now) if is_meant(one)]
-        for start in range(0, len(meant), _REMOVALS_AT_ONCE):
-            batch = meant[start : start + _REMOVALS_AT_ONCE]
+        """Remove the user's subscriptions, except those of a device; return their number."""
+        return await self._remove_matching(
+            user, now, lambda one: except_device is None or one.device != except_device
+        )
+
+    async def _remove_matching(
+        self, user: UserId, now: float, is_match: Callable[[Subscription], bool]
+    ) -> int:
+        matching = [one for one in await self.list_for_user(user, now) if is_match(one)]
+        for start in range(0, len(matching), _REMOVALS_AT_ONCE):
+            batch = matching[start : start + _REMOVALS_AT_ONCE]
             removals = [self.remove(user, one.id) for one in batch]
             for outcome in await asyncio.gather(*removals, return_exceptions=True):
                 if isinstance(outcome, BaseException) and not isinstance(outcome, NotFound):
                     raise outcome
-        return len(meant)
+        return len(matching)
 
 
 def encode_subscription(subscription: Subscription, created_ms: int) -> Item:

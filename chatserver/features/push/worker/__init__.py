@@ -1,1 +1,1 @@
-"""Push worker."""
+"""Workers that send pushes."""

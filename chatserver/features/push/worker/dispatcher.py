@@ -1,19 +1,19 @@
-"""Push dispatch: the recipients and the content of a chat's pushes.
+"""Push dispatch: selects the recipients in a chat, and builds the content of their pushes.
 
 ::
 
-    chat ─► newest messages ─► members ─► absent, unread ─► notifications on?
+    chat ─► newest messages ─► members ─► absent, unread ─► chat not muted?
                                               │ Redis           │ DynamoDB
                                               └──────► devices ─► notice ─► sender
 
 Each recipient gets one push: the newest message from someone else and the unread count. In a large
-chat only mentioned users get a push, or nobody (`notify.large`).
+chat, only mentioned users get a push, or nobody (`notify.large`).
 
-A client in the foreground needs no push, but Redis records a disconnect late. A closed session
-counts as open for another `presence.offline_grace_s`, and a half-open socket until its ping times
-out. The chat is therefore checked again after each of these delays. If the session still exists
-then, it has answered a ping that was sent after the message, so the device has received the
-message.
+A user with a client in the foreground needs no push, but Redis learns late that a client has
+disconnected. A closed session counts as online for another `presence.offline_grace_s`, and a
+half-open socket until its ping times out. The chat is therefore checked again after each of these
+delays. A session that still exists has answered a ping sent after the message, so its device has
+received the message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.errors import ChatError, NotFound
-from chatserver.features.push.hot import ChatFacts, Due, Need, PushState
+from chatserver.features.push.hot import ChatFields, DueChat, PushNeed, PushState
 from chatserver.features.push.model import Notice, Subscription, find_mentions
 from chatserver.features.push.providers.sender import PushSender
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
@@ -49,25 +49,27 @@ log = structlog.get_logger()
 
 FRESH_S = 3600.0  # older messages are not pushed
 
-MESSAGES_MAX = 50  # messages of a chat that are read for one push
+MESSAGES_MAX = 50  # newest messages read per chat
 USERS_AT_ONCE = 16
-BADGE_FIELDS_MAX = 1_000  # user state fields, up to four per chat; no badge above this
+BADGE_FIELDS_MAX = 1_000  # fields of the user state, up to four per chat; above it, no badge
 NAMES_MAX = 2_000
-NAME_S = 60.0
-LATE_S = 2.0  # delay until Redis reflects an ended session, in addition to the settings
+NAME_TTL_S = 60.0
+SESSION_END_DELAY_S = (
+    2.0  # delay until Redis reflects an ended session, in addition to the settings
+)
 PUSHED_MAX = 20_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
-    """Push progress of a chat. `next_seq` is the seq of the first message that may need a push.
+    """Push progress of a chat.
 
-    `again_s` is the delay until members in the foreground are checked again; None if no member is
-    in the foreground.
+    `next_seq`: the first message that may still need a push. `recheck_after_s`: delay until members
+    in the foreground are checked again; None if there are none.
     """
 
     next_seq: Seq
-    again_s: float | None = None
+    recheck_after_s: float | None = None
 
 
 class PushDispatcher:
@@ -79,68 +81,68 @@ class PushDispatcher:
         container: StorageContainer,
         push_state: PushState,
         subscriptions: PushSubscriptions,
-        quiet: MutedChats,
+        muted_chats: MutedChats,
         sender: PushSender,
     ) -> None:
         self._container = container
         self._settings = container.settings.notify
         self._push_state = push_state
         self._subscriptions = subscriptions
-        self._muted_chats = quiet
+        self._muted_chats = muted_chats
         self._sender = sender
         self._log = ChatLog(container.hot)
         self._blocks = Blocks(container.hot)
         self._hidden = Hidden(container.hot)
         self._slots = asyncio.Semaphore(USERS_AT_ONCE)
         self._names: collections.OrderedDict[UserId, tuple[float, str]] = collections.OrderedDict()
-        # Pushes of this process: avoids reading the devices again when a chat is checked again.
+        # The newest seq pushed by this process. A later check of the chat skips these users.
         self._pushed: collections.OrderedDict[tuple[ChatId, UserId], int] = (
             collections.OrderedDict()
         )
-        self._settle_ages_s = _settle_ages(container.settings)
+        self._recheck_ages_s = _compute_recheck_ages(container.settings)
 
-    async def dispatch(self, due: Due) -> Progress:
-        """Send pushes for messages since `due.since` to the members who are not in the foreground.
+    async def dispatch(self, due: DueChat) -> Progress:
+        """Send pushes for messages since `due.since` to members without a foreground client.
 
-        An attempted push counts as sent, whatever its outcome.
+        A push counts as sent after the first attempt, even if it failed.
 
         Guarantees:
-            Idempotent: a push that was claimed for a device is not sent to it again.
+            Idempotent: a claimed push is not sent again to the same device.
             Users who left, have read the message or received it in the foreground get no push.
 
         Raises:
-            NotFound: there is no such chat.
-            Unavailable: a tier is down; some pushes may have been sent.
+            NotFound: the chat does not exist.
+            Unavailable: a tier is unavailable; some pushes may have been sent.
         """
-        facts = await self._open(due.chat)
-        messages = await self._list_new(due, facts)
-        done = Progress(Seq(facts.top + 1))
+        chat_fields = await self._get_chat(due.chat)
+        messages = await self._list_new(due, chat_fields)
+        done = Progress(Seq(chat_fields.top + 1))
         if not messages:
             return done
-        joined = await self._list_candidates(due.chat, facts, messages)
+        joined = await self._list_candidates(due.chat, chat_fields, messages)
         needs = await self._push_state.find_needs(due.chat, list(joined))
         wanted: dict[UserId, Message] = {}
         foreground: list[Message] = []
         for user, (need, read) in needs.items():
-            newest = _newest_for(user, messages, max(read, joined[user] - 1))
+            newest = _find_newest(user, messages, max(read, joined[user] - 1))
             if newest is None:
                 continue
-            if need is Need.FOREGROUND:
+            if need is PushNeed.FOREGROUND:
                 foreground.append(newest)
             elif self._pushed.get((due.chat, user), 0) < newest.seq:
                 wanted[user] = newest
-        await self._push(due.chat, wanted, needs, facts)
+        await self._push(due.chat, wanted, needs, chat_fields)
         return self._find_next_check(due, foreground) or done
 
-    def _find_next_check(self, due: Due, foreground: Sequence[Message]) -> Progress | None:
-        """Return when to check the foreground members again; None if no check is needed.
+    def _find_next_check(self, due: DueChat, foreground: Sequence[Message]) -> Progress | None:
+        """Return when to check foreground members again; None if no check is needed.
 
-        `foreground` has the newest message for each member in the foreground.
+        `foreground` has the newest unread message of each member in the foreground.
         """
         waits = {}
         for message in foreground:
             age_s = (due.claimed_ms - message.ts / 1000) / 1000
-            later = [settled_s - age_s for settled_s in self._settle_ages_s if settled_s > age_s]
+            later = [settled_s - age_s for settled_s in self._recheck_ages_s if settled_s > age_s]
             if later:
                 waits[message.seq] = later[0]
         return Progress(Seq(min(waits)), min(waits.values())) if waits else None
@@ -149,15 +151,15 @@ class PushDispatcher:
         self,
         chat: ChatId,
         wanted: Mapping[UserId, Message],
-        needs: Mapping[UserId, tuple[Need, Seq]],
-        facts: ChatFacts,
+        needs: Mapping[UserId, tuple[PushNeed, Seq]],
+        chat_fields: ChatFields,
     ) -> None:
         unmuted = await self._muted_chats.find_unmuted(
             chat, list(wanted), self._container.clock.time()
         )
         async with open_task_group() as group:
             for user in unmuted:
-                work = self._notify_user(user, needs[user][0], wanted[user], facts)
+                work = self._notify_user(user, needs[user][0], wanted[user], chat_fields)
                 group.create_task(work, name=f"push-{user}")
         for user, message in wanted.items():
             self._pushed[chat, user] = message.seq
@@ -165,18 +167,18 @@ class PushDispatcher:
         while len(self._pushed) > PUSHED_MAX:
             self._pushed.popitem(last=False)
 
-    async def _open(self, chat: ChatId) -> ChatFacts:
-        facts = await self._push_state.find_chat(chat)
-        if facts is None:
-            await self._container.audiences.get(chat)  # loads the chat into Redis
-            facts = await self._push_state.find_chat(chat)
-        if facts is None:
-            raise NotFound(f"chat {chat}: not loaded")
-        return facts
+    async def _get_chat(self, chat: ChatId) -> ChatFields:
+        chat_fields = await self._push_state.find_chat(chat)
+        if chat_fields is None:
+            await self._container.audiences.get(chat)  # also loads the chat into Redis
+            chat_fields = await self._push_state.find_chat(chat)
+        if chat_fields is None:
+            raise NotFound(f"chat {chat}: does not exist")
+        return chat_fields
 
-    async def _list_new(self, due: Due, facts: ChatFacts) -> list[Message]:
+    async def _list_new(self, due: DueChat, chat_fields: ChatFields) -> list[Message]:
         """Return the newest messages since `due.since`, with edits applied, oldest first."""
-        found = await self._log.list_before(due.chat, Seq(facts.top + 1), MESSAGES_MAX)
+        found = await self._log.list_before(due.chat, Seq(chat_fields.top + 1), MESSAGES_MAX)
         entries = [entry for entry in found if entry.seq >= due.since]
         overlay = await self._log.list_overlay(due.chat, [entry.seq for entry in entries])
         view, now = View(overlay, frozenset()), self._container.clock.time()
@@ -190,40 +192,42 @@ class PushDispatcher:
         return [one for one in messages if is_message(one) and not one.deleted and one.ts > oldest]
 
     async def _list_candidates(
-        self, chat: ChatId, facts: ChatFacts, messages: Sequence[Message]
+        self, chat: ChatId, chat_fields: ChatFields, messages: Sequence[Message]
     ) -> Mapping[UserId, Seq]:
-        if not facts.is_large:
+        if not chat_fields.is_large:
             return await self._push_state.find_members(chat, None)
         if self._settings.large == "none":
             return {}
         named = {user: None for one in reversed(messages) for user in find_mentions(one.body)}
         return await self._push_state.find_members(chat, list(named))
 
-    # One member
+    # one member
 
     async def _notify_user(
-        self, user: UserId, need: Need, message: Message, facts: ChatFacts
+        self, user: UserId, need: PushNeed, message: Message, chat_fields: ChatFields
     ) -> None:
         async with self._slots:
             devices = await self._list_devices(user, need)
             if not devices:
                 return
-            notice = await self._compose(user, message, facts)
+            notice = await self._build_notice(user, message, chat_fields)
         if notice is not None:
             await asyncio.gather(*(self._sender.deliver(one, notice) for one in devices))
 
-    async def _list_devices(self, user: UserId, need: Need) -> list[Subscription]:
-        found = await self._subscriptions.list_of(user, self._container.clock.time())
-        if need is Need.IF_DEVICES:
+    async def _list_devices(self, user: UserId, need: PushNeed) -> list[Subscription]:
+        found = await self._subscriptions.list_for_user(user, self._container.clock.time())
+        if need is PushNeed.IF_DEVICES:
             await (
                 self._push_state.record_devices(user)
                 if found
                 else self._push_state.record_no_devices(user)
             )
-        return [one for one in found if self._sender.serves(one)]
+        return [one for one in found if self._sender.is_supported(one)]
 
-    async def _compose(self, user: UserId, message: Message, facts: ChatFacts) -> Notice | None:
-        """Return the push content; None if the user has read the message or a block applies."""
+    async def _build_notice(
+        self, user: UserId, message: Message, chat_fields: ChatFields
+    ) -> Notice | None:
+        """Return the push content; None if the user has read the message or a block exists."""
         chat, sender = ChatId(message.chat), UserId(message.sender)
         if not await self._push_state.is_user_state_loaded(user):
             await self._container.user_loader.load_user(user)
@@ -237,22 +241,22 @@ class PushDispatcher:
             seq=Seq(message.seq),
             ts=message.ts,
             sender=sender,
-            name=facts.name if is_companion(sender) else await self._name_of(sender),
-            title="" if facts.is_direct else facts.name,
+            name=chat_fields.name if is_companion(sender) else await self._get_name(sender),
+            title="" if chat_fields.is_direct else chat_fields.name,
             text=message.body if self._settings.preview else "",
-            unread=await self._count_after(user, chat, read, facts.top),
+            unread=await self._count_after(user, chat, read, chat_fields.top),
             badge=await self._count_unread(user),
         )
 
     async def _count_unread(self, user: UserId) -> int | None:
-        if await self._push_state.count_fields(user) > BADGE_FIELDS_MAX:
+        if await self._push_state.count_user_state_fields(user) > BADGE_FIELDS_MAX:
             return None
         chats = await self._container.inboxes.list_chats(user)
         counts = [self._count_after(user, chat.chat, chat.read, chat.top) for chat in chats]
         return sum(await asyncio.gather(*counts))
 
     async def _count_after(self, user: UserId, chat: ChatId, read: Seq, top: Seq) -> int:
-        """Return how many messages after `read` the user can see."""
+        """Return the number of visible messages after seq `read`."""
         if top <= read:
             return 0
         hidden = (await self._hidden.list_hidden(user, [chat])).get(chat, ())
@@ -261,15 +265,15 @@ class PushDispatcher:
             0, top - read - await self._log.count_unread_exclusions(chat, read, now_s, hidden)
         )
 
-    async def _name_of(self, user: UserId) -> str:
+    async def _get_name(self, user: UserId) -> str:
         now = self._container.clock.monotonic()
         known = self._names.get(user)
-        if known is not None and now - known[0] < NAME_S:
+        if known is not None and now - known[0] < NAME_TTL_S:
             return known[1]
         try:
             name = (await self._container.directory.get_user(user)).name or user
         except ChatError:
-            return user  # a push without a name is better than none
+            return user  # send the push with the id instead of the name
         self._names[user] = (now, name)
         self._names.move_to_end(user)
         if len(self._names) > NAMES_MAX:
@@ -277,18 +281,21 @@ class PushDispatcher:
         return name
 
 
-def _settle_ages(settings: config.Settings) -> tuple[float, float]:
-    """Return `(closed, half_open)`: seconds until a closed or half-open session is gone."""
+def _compute_recheck_ages(settings: config.Settings) -> tuple[float, float]:
+    """Return `(closed, half_open)`: message ages in seconds at which to check members again.
+
+    At these ages, closed and half-open sessions have ended in Redis.
+    """
     gateway, grace_s = settings.gateway, settings.presence.offline_grace_s
-    # A killed gateway answers no pings: its users count as present until its lease expires.
+    # If a gateway is killed, its users count as online until its lease expires.
     lost_s = max(
         gateway.ping_interval_s + gateway.pong_timeout_s, gateway.online_ttl_s * ALIVE_SHARE
     )
-    return grace_s + LATE_S, lost_s + grace_s + LATE_S
+    return grace_s + SESSION_END_DELAY_S, lost_s + grace_s + SESSION_END_DELAY_S
 
 
-def _newest_for(user: UserId, messages: Sequence[Message], read: int) -> Message | None:
-    """Return the newest of `messages`; None if the user sent or read it, or there is none."""
+def _find_newest(user: UserId, messages: Sequence[Message], read: int) -> Message | None:
+    """Return the newest message; None if the user sent or has read it, or there is none."""
     for message in reversed(messages):
         if message.sender == user or message.seq <= read:
             return None

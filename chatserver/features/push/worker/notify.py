@@ -1,17 +1,17 @@
-"""Push worker: notifies absent members of new messages. See docs/push.md and decision 0020.
+"""Push worker: notifies members without a client in the foreground. See docs/push.md.
 
 ::
 
     backlog ─► chats with new messages ─► {pN}:due, after `notify.delay_s` ─► `dispatcher`
              (separate reader with the checkpoint `told`)
 
-Pushes add no work to the hot path. This worker reads the backlog independently and groups its
-entries by chat, so a thousand messages in one chat are one unit of work. Persisted entries stay in
-the backlog until this worker has read them, for at most a minute.
+Sending a message does no work for pushes. This worker reads the backlog with its own checkpoint and
+groups the entries by chat, so a thousand messages in one chat are one unit of work. Entries stay in
+the backlog until this worker has read them, for at most a minute after they are persisted.
 
-Crash-safe at any point: one script advances `told` and schedules the chats, and a claimed chat is
-claimed again unless it is finished. Each push is claimed in Redis before it is sent. A push may
-therefore be lost in a crash, but is never sent twice.
+Crash-safe: one script advances `told` and schedules the chats, and the claim of a chat expires
+unless it is finished. Each push is claimed in Redis before it is sent, so a crash can lose a push
+but never send it twice. Design: decision 0020.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import ChatError, CorruptData, NotFound
 from chatserver.features.push.container import PushContainer
-from chatserver.features.push.hot import Due, DueChats, PushState
+from chatserver.features.push.hot import DueChat, DueChats, PushState
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.registry import check_providers, open_providers
 from chatserver.features.push.providers.sender import PushSender
@@ -40,15 +40,15 @@ from workers.partitions import run_partitions
 log = structlog.get_logger()
 
 POLL_MS = 500
-IDLE_MS = 3000  # without due chats and new entries; shorter than `LEASE_S`
+IDLE_MS = 3000  # poll interval if no chat is scheduled; shorter than `LEASE_S`
 
 LEASE_S = 6.0
 READ_MAX = 100  # backlog entries; one holds up to redis.batch_max messages
 CHATS_AT_ONCE = 200
 CHAT_S_MAX = 30.0
-HOLD_S = 45.0  # duration of a claim; longer than `CHAT_S_MAX`
+CLAIM_S = 45.0  # duration of a claim; longer than `CHAT_S_MAX`
 STOP_S = 3.0
-_CHAT_AT = len(b'"chat":"')  # every entry begins with this
+_CHAT_AT = len(b'"chat":"')  # start of the chat id in an entry
 
 
 class NotifyWorker:
@@ -69,15 +69,15 @@ class NotifyWorker:
         """Read the backlog and dispatch pushes until cancelled; release the lease on exit.
 
         Raises:
-            Unavailable: Redis became unavailable; start the worker again.
+            Unavailable: Redis is unavailable; restart the worker.
         """
         hot, epoch = self._container.hot, ""
         async with self._lease.released_on_exit():
             try:
                 while True:
                     if (current := hot.epoch_of(self._lease.partition)) != epoch:
-                        # Redis lost the lease and the checkpoint. Until both exist again, persisted
-                        # entries are trimmed although their pushes are not recorded.
+                        # Redis lost the lease and the checkpoint. Restore both at once: until then,
+                        # trimming does not wait for this worker.
                         epoch, self._recorded_at = current, -math.inf
                         self._lease.forget()
                     if await self._lease.hold():
@@ -97,15 +97,15 @@ class NotifyWorker:
         while True:
             entries = await self._chats.list_after(at, READ_MAX)
             now = self._container.clock.monotonic()
-            # Recorded periodically even without entries; otherwise trimming stops waiting for this
-            # reader.
+            # Update the checkpoint even without entries: trimming does not wait for a worker whose
+            # checkpoint is old.
             if not entries and now - self._recorded_at < LEASE_S:
                 return at
             at = entries[-1].id if entries else at
-            # Redis time, because message times come from Redis.
+            # Use the Redis clock, which assigns the message times.
             now_ms = await hot.time_ms(hot.keys.backlog(self._lease.partition)) if entries else 0
-            firsts = self._firsts_of(entries, now_ms)
-            if not await self._chats.record(at, firsts, self._settings.delay_s):
+            first_seqs = self._find_first_seqs(entries, now_ms)
+            if not await self._chats.schedule(at, first_seqs, self._settings.delay_s):
                 return at
             self._recorded_at = now
             if entries:
@@ -113,10 +113,10 @@ class NotifyWorker:
             if len(entries) < READ_MAX or not await self._lease.hold():
                 return at
 
-    def _firsts_of(self, entries: list[BacklogEntry], now_ms: int) -> dict[ChatId, Seq]:
-        """Return `{chat: seq}`: each chat with recent messages, and the first such message."""
+    def _find_first_seqs(self, entries: list[BacklogEntry], now_ms: int) -> dict[ChatId, Seq]:
+        """Return the seq of the first recent message in each chat."""
         oldest = (now_ms - FRESH_S * 1000) * 1000
-        firsts: dict[bytes, Seq] = {}
+        first_seqs: dict[bytes, Seq] = {}
         for entry in entries:
             if not isinstance(entry, CommitEntry):
                 continue
@@ -124,20 +124,20 @@ class NotifyWorker:
                 if message.target_ts == 0 and message.ts > oldest:
                     tail = message.tail
                     chat = tail[_CHAT_AT : tail.find(b'"', _CHAT_AT)]
-                    firsts.setdefault(chat, message.seq)
-        return {ChatId(chat.decode()): seq for chat, seq in firsts.items()}
+                    first_seqs.setdefault(chat, message.seq)
+        return {ChatId(chat.decode()): seq for chat, seq in first_seqs.items()}
 
     async def dispatch_due(self) -> None:
-        """Start dispatching the chats whose time has come, up to `CHATS_AT_ONCE`."""
+        """Start dispatching the chats that are due, up to `CHATS_AT_ONCE` at a time."""
         room = CHATS_AT_ONCE - len(self._dispatches)
         if room <= 0:
             return
-        for due in await self._chats.claim_due(room, HOLD_S):
+        for due in await self._chats.claim_due(room, CLAIM_S):
             task = asyncio.create_task(self._dispatch(due), name=f"push-{due.chat}")
             self._dispatches.add(task)
             task.add_done_callback(self._dispatches.discard)
 
-    async def _dispatch(self, due: Due) -> None:
+    async def _dispatch(self, due: DueChat) -> None:
         try:
             async with asyncio.timeout(CHAT_S_MAX):
                 progress = await self._dispatcher.dispatch(due)
@@ -146,22 +146,22 @@ class NotifyWorker:
             progress = Progress(Seq(2**53))
         except (ChatError, TimeoutError) as exc:
             log.warning("notify.failed", chat=due.chat, error=str(exc) or "timed out")
-            return  # the chat is due again in `HOLD_S`
+            return  # the claim expires, and the chat is dispatched again
         with contextlib.suppress(ChatError):
-            await self._chats.finish(due, progress.next_seq, progress.again_s)
+            await self._chats.finish(due, progress.next_seq, progress.recheck_after_s)
 
 
 def check_settings(settings: Settings) -> None:
-    """Check the push settings before the worker starts. Raises ConfigError."""
+    """Check the push settings. Raises ConfigError."""
     check_providers(settings.notify)
 
 
 async def run_notify(container: StorageContainer, owner: str) -> None:
-    """Dispatch pushes for all partitions until cancelled; idle without a push provider.
+    """Dispatch pushes for all partitions until cancelled. Does nothing without a push provider.
 
     Raises:
         ConfigError: a key of a push provider is invalid.
-        Unavailable: Redis is unavailable as a whole; start the worker again.
+        Unavailable: all of Redis is unavailable; restart the worker.
     """
     push_state, settings = PushState(container.hot), container.settings
     subscriptions = container.get(PushContainer).subscriptions
@@ -171,7 +171,7 @@ async def run_notify(container: StorageContainer, owner: str) -> None:
             subscription.user, subscription.id, notice.chat, notice.seq, is_retry=is_retry
         )
 
-    async def forget(subscription: Subscription, until_ms: int) -> None:
+    async def remove_subscription(subscription: Subscription, until_ms: int) -> None:
         try:
             await subscriptions.remove(subscription.user, subscription.id, until_ms=until_ms)
         except ChatError as exc:
@@ -185,13 +185,13 @@ async def run_notify(container: StorageContainer, owner: str) -> None:
             providers=providers,
             clock=container.clock,
             claim=claim,
-            gone=forget,
+            remove=remove_subscription,
         )
         dispatcher = PushDispatcher(
             container=container,
             push_state=push_state,
             subscriptions=subscriptions,
-            quiet=container.get(PushContainer).muted_chats,
+            muted_chats=container.get(PushContainer).muted_chats,
             sender=sender,
         )
 

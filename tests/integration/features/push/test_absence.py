@@ -7,7 +7,7 @@ import pytest
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.domain.presence import GatewayPresence, State
-from chatserver.features.push.hot import Due, DueChats, Need, PushState
+from chatserver.features.push.hot import DueChat, DueChats, PushNeed, PushState
 from chatserver.hot.chats.backlog import Backlog
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
@@ -49,8 +49,8 @@ async def list_entries(hot: HotClient) -> list[str]:
 async def test_due_chat_keeps_its_first_time_and_seq(hot: HotClient) -> None:
     """Later messages do not delay the push."""
     chats = await open_due_chats(hot)
-    await chats.record("1-0", {CHAT: Seq(5)}, 0)
-    await chats.record("2-0", {CHAT: Seq(9), OTHER: Seq(2)}, 300)
+    await chats.schedule("1-0", {CHAT: Seq(5)}, 0)
+    await chats.schedule("2-0", {CHAT: Seq(9), OTHER: Seq(2)}, 300)
 
     (due,) = await chats.claim_due(10, 60)
 
@@ -62,11 +62,11 @@ async def test_due_chat_keeps_its_first_time_and_seq(hot: HotClient) -> None:
 async def test_finished_chat_is_due_again_after_new_messages(hot: HotClient) -> None:
     """Messages committed during a push get the next push."""
     chats = await open_due_chats(hot)
-    await chats.record("1-0", {CHAT: Seq(5), OTHER: Seq(1)}, 0)
+    await chats.schedule("1-0", {CHAT: Seq(5), OTHER: Seq(1)}, 0)
     first, second = sorted(await chats.claim_due(10, 60), key=lambda due: due.chat)
 
     await chats.finish(second, Seq(2))
-    await chats.record("2-0", {CHAT: Seq(8)}, 0)
+    await chats.schedule("2-0", {CHAT: Seq(8)}, 0)
     await chats.finish(first, Seq(8))
 
     (again,) = await chats.claim_due(10, 60)
@@ -78,12 +78,12 @@ async def test_finished_chat_is_due_again_after_new_messages(hot: HotClient) -> 
 async def test_due_chat_is_claimed_again_after_its_claim_expired(hot: HotClient) -> None:
     """The first worker may have been killed; its late `finish` has no effect."""
     chats = await open_due_chats(hot)
-    await chats.record("1-0", {CHAT: Seq(5)}, 0)
+    await chats.schedule("1-0", {CHAT: Seq(5)}, 0)
     (lost,) = await chats.claim_due(10, 0)
 
     (again,) = await chats.claim_due(10, 60)
     assert again.since == 5
-    await chats.finish(Due(CHAT, Seq(5), lost.time - 1, lost.claimed_ms), Seq(5))
+    await chats.finish(DueChat(CHAT, Seq(5), lost.time - 1, lost.claimed_ms), Seq(5))
 
     assert await hot.call("ZCARD", hot.keys.due(0)) == 1
 
@@ -91,7 +91,7 @@ async def test_due_chat_is_claimed_again_after_its_claim_expired(hot: HotClient)
 async def test_due_chat_with_users_in_foreground_is_due_again(hot: HotClient) -> None:
     """The second check starts at the first message that may still need a push."""
     chats = await open_due_chats(hot)
-    await chats.record("1-0", {CHAT: Seq(5), OTHER: Seq(1)}, 0)
+    await chats.schedule("1-0", {CHAT: Seq(5), OTHER: Seq(1)}, 0)
     first, second = sorted(await chats.claim_due(10, 60), key=lambda due: due.chat)
 
     await chats.finish(first, Seq(7), 0)
@@ -105,10 +105,10 @@ async def test_due_chat_with_users_in_foreground_is_due_again(hot: HotClient) ->
 async def test_due_chats_are_changed_by_the_lease_holder_only(hot: HotClient) -> None:
     """A worker that was paused until its lease expired records and claims nothing."""
     paused = await open_due_chats(hot)
-    await paused.record("1-0", {CHAT: Seq(5)}, 0)
+    await paused.schedule("1-0", {CHAT: Seq(5)}, 0)
     await hot.call("HSET", hot.keys.lease(0, "notify"), "token", 99)
 
-    assert not await paused.record("2-0", {OTHER: Seq(1)}, 0)
+    assert not await paused.schedule("2-0", {OTHER: Seq(1)}, 0)
     assert await paused.claim_due(10, 60) == []
     assert await paused.get_checkpoint() == "1-0"
 
@@ -123,10 +123,10 @@ async def test_backlog_entries_are_kept_for_both_readers(hot: HotClient) -> None
     one, two, three = (f"{int(now)}{n:03}-0" for n in (1, 2, 3))
     await add_entries(hot, one, two, three)
 
-    await chats.record(one, {}, 0)
+    await chats.schedule(one, {}, 0)
     assert await Backlog(hot, 0).checkpoint(persist, two, 1)
     assert await list_entries(hot) == [two, three]
-    await chats.record(three, {}, 0)
+    await chats.schedule(three, {}, 0)
     assert await list_entries(hot) == [three]
     assert await Backlog(hot, 0).checkpoint(persist, three, 1)
     assert await list_entries(hot) == []
@@ -141,7 +141,7 @@ async def test_backlog_is_kept_a_minute_for_the_notify_worker(
     now, _ = await hot.call("TIME")
     old, recent, last = f"{int(now) - 90}000-0", f"{int(now) - 30}000-0", f"{int(now)}000-0"
     await add_entries(hot, f"{int(now) - 100}000-0", old, recent, last)
-    await chats.record(f"{int(now) - 100}000-0", {}, 0)
+    await chats.schedule(f"{int(now) - 100}000-0", {}, 0)
     if not is_running:
         await hot.call("HINCRBY", hot.keys.checkpoint(0), "told_ms", -61_000)
 
@@ -172,9 +172,9 @@ async def test_absent_users_have_no_foreground_client_and_may_have_devices(hot: 
     await dead_gateway.leave(0)
     after = await push_state.find_needs(CHAT, [ALICE, BOB, CAROL, DAVE])
 
-    bob = (Need.FOREGROUND, 0)
-    assert before == {BOB: bob, CAROL: (Need.YES, 3), DAVE: (Need.FOREGROUND, 0)}
-    assert after == {BOB: bob, CAROL: (Need.YES, 3), DAVE: (Need.IF_DEVICES, 0)}
+    bob = (PushNeed.FOREGROUND, 0)
+    assert before == {BOB: bob, CAROL: (PushNeed.YES, 3), DAVE: (PushNeed.FOREGROUND, 0)}
+    assert after == {BOB: bob, CAROL: (PushNeed.YES, 3), DAVE: (PushNeed.IF_DEVICES, 0)}
 
 
 async def test_cached_absence_of_devices_does_not_hide_a_registration(hot: HotClient) -> None:
@@ -183,4 +183,4 @@ async def test_cached_absence_of_devices_does_not_hide_a_registration(hot: HotCl
     await push_state.record_devices(BOB)
     await push_state.record_no_devices(BOB)
 
-    assert await push_state.find_needs(CHAT, [BOB]) == {BOB: (Need.YES, 0)}
+    assert await push_state.find_needs(CHAT, [BOB]) == {BOB: (PushNeed.YES, 0)}

@@ -202,7 +202,9 @@ async def list_subscriptions(world: PushWorld, user: UserId) -> list[str]:
     """Return the ids of a user's subscriptions."""
     return [
         one.id
-        for one in await world.container.get(PushContainer).subscriptions.list_of(user, time.time())
+        for one in await world.container.get(PushContainer).subscriptions.list_for_user(
+            user, time.time()
+        )
     ]
 
 

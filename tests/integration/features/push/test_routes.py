@@ -136,7 +136,7 @@ async def test_push_subscription_of_an_application_is_for_fcm_or_apns(
         ("apns", "apns"),
     ]
     assert token not in answer.text.lower(), "a token is a secret"
-    stored = await api.container.get(PushContainer).subscriptions.list_of(
+    stored = await api.container.get(PushContainer).subscriptions.list_for_user(
         world.bob, api.container.clock.time()
     )
     assert [one.target for one in stored] == [token, token]
@@ -177,8 +177,8 @@ async def test_push_subscriptions_are_limited_and_removed_with_their_device(
     await subscriptions.put(phone, now)
     laptop = push_service.new_browser().subscription_of(world.carol, "laptop")
     await subscriptions.put(laptop, now)
-    assert await subscriptions.remove_of_device(world.carol, "phone", now) == 1
-    assert [one.id for one in await subscriptions.list_of(world.carol, now)] == [laptop.id]
+    assert await subscriptions.remove_for_device(world.carol, "phone", now) == 1
+    assert [one.id for one in await subscriptions.list_for_user(world.carol, now)] == [laptop.id]
     assert await subscriptions.remove_all(world.bob, now) == 2
 
 

@@ -261,7 +261,7 @@ async def test_notify_expired_subscription_is_removed(world: PushWorld, status: 
     await active.wait_for(1)
 
     async def is_removed() -> bool:
-        left = await world.container.get(PushContainer).subscriptions.list_of(
+        left = await world.container.get(PushContainer).subscriptions.list_for_user(
             world.bob, time.time()
         )
         return [one.target for one in left] == [active.endpoint]

@@ -240,7 +240,7 @@ async def subscribe(world: World, dice: random.Random) -> Any:
     user = UserId(dice.choice(USERS))
     one = Subscription(f"S{dice.randint(1, 6)}", user, "fcm", "t", created_ms=dice.randint(1, 9))
     await world.pushes.put(one, NOW_S)
-    return [await world.pushes.list_of(UserId(each), NOW_S) for each in USERS]
+    return [await world.pushes.list_for_user(UserId(each), NOW_S) for each in USERS]
 
 
 async def archive(world: World, dice: random.Random) -> Any:

@@ -23,14 +23,14 @@ from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.errors import ConfigError
 from chatserver.features.push.model import Notice
 from chatserver.features.push.providers.apns import (
-    FORCED_S,
+    FORCED_RENEWAL_INTERVAL_S,
     PAYLOAD_BYTES_MAX,
     RENEW_S,
     WITHOUT_PREVIEW,
     Apns,
     ProviderToken,
     check_apns,
-    is_apns_wanted,
+    is_apns_configured,
 )
 from chatserver.features.push.providers.registry import check_providers
 from chatserver.outbound.http2_client import Http2
@@ -77,7 +77,7 @@ with constants({"chatserver.features.push.providers.apns.SOUND": "s" * 64}):
 
 def test_apns_settings_are_complete_or_absent() -> None:
     """The line breaks of the key may be escaped."""
-    assert not is_apns_wanted(Notify())
+    assert not is_apns_configured(Notify())
     check_providers(Notify())
     check_apns(Notify(**SETTINGS))
     check_apns(Notify(**{**SETTINGS, "apns_key": pem_of(KEY).replace("\n", "\\n")}))
@@ -156,7 +156,7 @@ def test_expired_provider_token_is_renewed_once_for_concurrent_users() -> None:
     tokens.expire(first)
     tokens.expire(second)
     assert tokens.get() == second != first
-    clock.now += FORCED_S
+    clock.now += FORCED_RENEWAL_INTERVAL_S
     tokens.expire(second)
     assert tokens.get() != second
 
@@ -178,7 +178,7 @@ def test_apns_payload_of_any_text_fits(text: str, name: str, title: str) -> None
         number_max,
     )
 
-    encoded = APNS.payload_of(notice)
+    encoded = APNS.build_payload(notice)
 
     assert len(encoded) <= PAYLOAD_BYTES_MAX
     assert json.loads(encoded)["aps"]["thread-id"] == "c" * 64
@@ -189,7 +189,7 @@ def test_apns_payload_of_the_longest_texts_fits_with_an_ellipsis(char: str) -> N
     """Control characters take six bytes in JSON, others at most four."""
     notice = Notice(ChatId("c"), Seq(1), 1, UserId("u"), char * 80, char * 80, char * 4000, 1, None)
 
-    encoded = APNS.payload_of(notice)
+    encoded = APNS.build_payload(notice)
 
     assert len(encoded) <= PAYLOAD_BYTES_MAX
     assert json.loads(encoded)["aps"]["alert"]["body"] == char * 199 + "…"
@@ -200,6 +200,6 @@ def test_apns_payload_without_sound_badge_and_preview() -> None:
     notice = Notice(ChatId("c"), Seq(1), 1, UserId("alice"), "Alice", "", "", 1, None)
 
     with constants({"chatserver.features.push.providers.apns.SOUND": ""}):
-        aps = json.loads(apns_of().payload_of(notice))["aps"]
+        aps = json.loads(apns_of().build_payload(notice))["aps"]
 
     assert aps == {"alert": {"title": "Alice", "body": WITHOUT_PREVIEW}, "thread-id": "c"}

@@ -13,20 +13,20 @@ from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.errors import Unavailable
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers import sender as module
-from chatserver.features.push.providers.interface import Outcome, Verdict
+from chatserver.features.push.providers.interface import Outcome, SendResult
 from chatserver.features.push.providers.sender import PushSender
 
 pytestmark = pytest.mark.constants(
     {
         "chatserver.features.push.providers.sender.ATTEMPTS_MAX": 3,
-        "chatserver.features.push.providers.sender.GIVE_UP_S": 60.0,
+        "chatserver.features.push.providers.sender.DELIVERY_DEADLINE_S": 60.0,
         "chatserver.features.push.providers.sender.IN_FLIGHT_MAX": 2,
     }
 )
 
 NOTICE = Notice(ChatId("c"), Seq(7), 1, UserId("alice"), "alice", "", "hi", 1, 1)
-SENT = Verdict(Outcome.SENT)
-DOWN = Verdict(Outcome.DOWN)
+SENT = SendResult(Outcome.SENT)
+DOWN = SendResult(Outcome.DOWN)
 
 
 def device(name: str, service: str = "one") -> Subscription:
@@ -39,7 +39,7 @@ class FakeServices:
 
     def __init__(self) -> None:
         self.sent: list[str] = []
-        self.verdicts: dict[str, list[Verdict]] = {}
+        self.verdicts: dict[str, list[SendResult]] = {}
         self.blocked: dict[str, asyncio.Event] = {}
         self.claims: list[tuple[str, bool]] = []
         self.unwanted: set[str] = set()
@@ -49,15 +49,15 @@ class FakeServices:
             providers={"web": self},
             clock=SystemClock(),
             claim=self.claim,
-            gone=self.delete,
+            remove=self.delete,
         )
 
-    def lane_of(self, subscription: Subscription) -> str:
+    def get_host(self, subscription: Subscription) -> str:
         return subscription.target.split("/")[0]
 
-    async def send(self, subscription: Subscription, notice: Notice) -> Verdict:
+    async def send(self, subscription: Subscription, notice: Notice) -> SendResult:
         self.sent.append(subscription.id)
-        if release := self.blocked.get(self.lane_of(subscription)):
+        if release := self.blocked.get(self.get_host(subscription)):
             await release.wait()
         verdicts = self.verdicts.get(subscription.id, [SENT])
         return verdicts.pop(0) if len(verdicts) > 1 else verdicts[0]
@@ -106,7 +106,7 @@ async def test_push_with_unknown_or_final_outcome_is_not_retried(
     services: FakeServices, outcome: Outcome
 ) -> None:
     """A device that no longer exists is deleted, others are not."""
-    services.verdicts = {"d": [Verdict(outcome)]}
+    services.verdicts = {"d": [SendResult(outcome)]}
 
     await services.deliver(device("d"))
 
@@ -155,7 +155,7 @@ async def test_circuit_opens_after_repeated_failures_of_a_service(
 ) -> None:
     """An open circuit delays nothing: waiting pushes count as attempted."""
     monkeypatch.setattr(module, "OPEN_S", 3600.0)
-    services.verdicts = {f"d{n}": [Verdict(Outcome.UNKNOWN)] for n in range(module.FAILURES_MAX)}
+    services.verdicts = {f"d{n}": [SendResult(Outcome.UNKNOWN)] for n in range(module.FAILURES_MAX)}
     for n in range(module.FAILURES_MAX):
         await services.sender.deliver(device(f"d{n}"), NOTICE)
 
@@ -168,7 +168,7 @@ async def test_circuit_opens_after_repeated_failures_of_a_service(
 
 async def test_busy_device_does_not_delay_other_devices(services: FakeServices) -> None:
     """A service may rate-limit a single device."""
-    services.verdicts = {"d": [Verdict(Outcome.BUSY, retry_after_s=3600.0, is_device_only=True)]}
+    services.verdicts = {"d": [SendResult(Outcome.BUSY, retry_after_s=3600.0, is_device_only=True)]}
 
     await services.sender.deliver(device("d"), NOTICE)
     await asyncio.wait_for(services.sender.deliver(device("e"), NOTICE), 10)
@@ -179,8 +179,8 @@ async def test_busy_device_does_not_delay_other_devices(services: FakeServices) 
 async def test_deleted_device_has_the_time_of_its_deletion(services: FakeServices) -> None:
     """It is the time from the service, or else the registration at the start of this push."""
     services.verdicts = {
-        "with-time": [Verdict(Outcome.GONE, gone_ms=7)],
-        "without-time": [Verdict(Outcome.GONE)],
+        "with-time": [SendResult(Outcome.GONE, gone_ms=7)],
+        "without-time": [SendResult(Outcome.GONE)],
     }
 
     for name in services.verdicts:
@@ -193,7 +193,7 @@ async def test_deleted_device_has_the_time_of_its_deletion(services: FakeService
 
 async def test_retry_after_of_a_service_is_respected(services: FakeServices) -> None:
     """It applies to all pushes of the service."""
-    services.verdicts = {"d": [Verdict(Outcome.BUSY, retry_after_s=0.3), SENT]}
+    services.verdicts = {"d": [SendResult(Outcome.BUSY, retry_after_s=0.3), SENT]}
     clock = asyncio.get_running_loop()
     started = clock.time()
 
