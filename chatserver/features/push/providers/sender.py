@@ -81,7 +81,7 @@ class _Service:
 class PushSender:
     """Delivers pushes.
 
-    `claim` returns whether a push may be sent. `remove` deletes a subscription unless it was renewed
+    `claim` returns whether a push may be sent. `remove` deletes a subscription that was not renewed
     after a given time (ms since 1970).
     """
 
