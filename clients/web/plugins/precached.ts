@@ -23,8 +23,8 @@ export function precached(): Plugin {
       if (worker?.type !== "chunk") throw new Error(`${SCRIPT} is not in the bundle`);
       if (worker.imports.length > 0) throw new Error(`${SCRIPT} imports ${worker.imports.join()}`);
       const names = [...Object.keys(bundle), ...readdirSync(copied)];
-      const wanted = (name: string): boolean => name !== SCRIPT && !SKIPPED.test(name);
-      const files = [...new Set(["index.html", ...names.filter(wanted)])].sort();
+      const isPrecached = (name: string): boolean => name !== SCRIPT && !SKIPPED.test(name);
+      const files = [...new Set(["index.html", ...names.filter(isPrecached)])].sort();
       const hash = createHash("sha256");
       for (const name of files) {
         const part = bundle[name];

@@ -66,7 +66,7 @@ function contrastOf(one, other) {
 }
 
 /** Return the pairs of a text and a background that have too little contrast. */
-function findFaint(hues, text, background) {
+function findLowContrast(hues, text, background) {
   const pairs = SCHEMES.flatMap((scheme) => [...hues.values()].map((hue) => [scheme, hue]));
   return pairs
     .map(([scheme, hue]) => {
@@ -84,7 +84,7 @@ test("names of senders are readable in each hue on each background of a message"
   assert.equal(hues.size, 12);
   // A bubble, the page behind an emoji without a bubble, and the line that a jump has reached.
   for (const name of ["--bubble", "--bg", "--accent-soft"]) {
-    assert.deepEqual(findFaint(hues, text, valueOf(TOKENS, ":root", name)), [], name);
+    assert.deepEqual(findLowContrast(hues, text, valueOf(TOKENS, ":root", name)), [], name);
   }
 });
 
@@ -94,7 +94,7 @@ test("letters of avatars are readable in each hue", () => {
   const [text, background] = ["color", "background"].map((each) => valueOf(style, ".avatar", each));
 
   assert.equal(hues.size, 12);
-  assert.deepEqual(findFaint(hues, text, background), []);
+  assert.deepEqual(findLowContrast(hues, text, background), []);
 });
 
 test("every id has one of the hues", () => {
@@ -115,6 +115,7 @@ test("the contrast is that of WCAG, and faint colors are found", () => {
     colorOf("light-dark(hsl(140 100% 25%), #000000)", "light").map((part) => part.toFixed(3)),
     ["0.000", "0.500", "0.167"],
   );
-  const [{ scheme, hue }] = findFaint(new Map([[0, 42]]), faint, "light-dark(#ffffff, #1f222a)");
+  const white = "light-dark(#ffffff, #1f222a)";
+  const [{ scheme, hue }] = findLowContrast(new Map([[0, 42]]), faint, white);
   assert.deepEqual([scheme, hue], ["light", 42]);
 });

@@ -7,7 +7,7 @@ import { load } from "./load.mjs";
 const { firstLink, mentions, parseMarkdown, plainText } = await load("content/markdown.ts");
 const shape = await load("content/text_shape.ts");
 const { beginningOf, cleanText, countOnlyEmoji, directionOf, endDirectionOf } = shape;
-const { layOut, SHOWN_MAX } = await load("content/gallery_layout.ts");
+const { computeLayout, SHOWN_MAX } = await load("content/gallery_layout.ts");
 const { cleanName, isVoice, kindOf, voiceName } = await load("content/file_kinds.ts");
 
 const text = (value) => ({ type: "text", text: value });
@@ -163,7 +163,7 @@ test("galleries fill their width without overlap", () => {
       width: 100 + 170 * index,
       height: index % 3 === 0 ? null : 900 - 80 * index,
     }));
-    const { places, height } = layOut(sizes);
+    const { places, height } = computeLayout(sizes);
     assert.equal(places.length, Math.min(count, SHOWN_MAX));
     for (const y of new Set(places.map((place) => place.y))) {
       const row = places.filter((place) => place.y === y);

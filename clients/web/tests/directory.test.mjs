@@ -26,17 +26,17 @@ function makeClient(profiles = new Map()) {
     calls.push({ name, fields });
     return answers[name](fields);
   };
-  const take = (name) => {
+  const popCalls = (name) => {
     const found = calls.filter((each) => each.name === name).map(({ fields }) => fields.user);
     const others = calls.filter((each) => each.name !== name);
     calls.splice(0, calls.length, ...others);
     return found;
   };
-  return { user: "me", http: { call }, take };
+  return { user: "me", http: { call }, popCalls };
 }
 
-/** Let time pass; answers arrive at once. */
-async function pass(ms) {
+/** Let time advance; answers arrive at once. */
+async function advance(ms) {
   for (let step = 0; step < ms; step += 50) {
     mock.timers.tick(50);
     for (let count = 0; count < 20; count += 1) await Promise.resolve();
@@ -50,8 +50,8 @@ async function show(client, ids) {
     directory.get(id);
     directory.subscribe(id, () => {});
   }
-  await pass(2_000);
-  for (const name of ["list_users", "get_profile", "get_avatar"]) client.take(name);
+  await advance(2_000);
+  for (const name of ["list_users", "get_profile", "get_avatar"]) client.popCalls(name);
   return directory;
 }
 
@@ -70,19 +70,19 @@ test("names and pictures that changed are shown after the user comes back", asyn
   const directory = await show(client, ["ann", "ben"]);
   assert.deepEqual(directory.get("ann"), { id: "ann", name: "Ann", picture: "/files/a1" });
   profiles.set("ann", { name: "Anna", avatar: "a2" });
-  await pass(MINUTE_MS);
+  await advance(MINUTE_MS);
 
   let updates = 0;
   directory.subscribe("ann", () => (updates += 1));
   directory.refresh();
-  await pass(1_000);
+  await advance(1_000);
 
   assert.deepEqual(directory.get("ann"), { id: "ann", name: "Anna", picture: "/files/a2" });
   assert.equal(updates, 2);
   profiles.set("ann", { name: null, avatar: null });
-  await pass(MINUTE_MS);
+  await advance(MINUTE_MS);
   directory.refresh();
-  await pass(1_000);
+  await advance(1_000);
   assert.deepEqual(directory.get("ann"), { id: "ann", name: "ann", picture: null });
 });
 
@@ -92,10 +92,10 @@ test("the whole picture is shown until there is a thumbnail", async () => {
   const directory = await show(client, ["ann"]);
   assert.equal(directory.get("ann").picture, "/files/a1/full");
   profiles.set("ann", { name: "Ann", avatar: "a1" });
-  await pass(MINUTE_MS);
+  await advance(MINUTE_MS);
 
   directory.refresh();
-  await pass(1_000);
+  await advance(1_000);
 
   assert.equal(directory.get("ann").picture, "/files/a1");
 });
@@ -104,53 +104,53 @@ test("a refresh is bounded, rare, and begins with the oldest", async () => {
   const ids = Array.from({ length: 60 }, (_, number) => `user-${number}`);
   const client = makeClient(new Map(ids.map((id) => [id, { name: id, avatar: `of-${id}` }])));
   const directory = await show(client, ids);
-  await pass(MINUTE_MS);
+  await advance(MINUTE_MS);
 
   for (let times = 0; times < 10; times += 1) directory.refresh();
-  await pass(1_000);
-  const first = client.take("get_profile"); // with their names
+  await advance(1_000);
+  const first = client.popCalls("get_profile"); // with their names
   assert.equal(new Set(first).size, 20);
   assert.equal(first.length, 20);
-  assert.deepEqual(client.take("get_avatar"), []); // the same pictures
+  assert.deepEqual(client.popCalls("get_avatar"), []); // the same pictures
 
   directory.refresh();
-  await pass(50_000);
-  assert.deepEqual(client.take("get_profile"), []);
-  await pass(MINUTE_MS);
-  const second = client.take("get_profile");
+  await advance(50_000);
+  assert.deepEqual(client.popCalls("get_profile"), []);
+  await advance(MINUTE_MS);
+  const second = client.popCalls("get_profile");
   assert.equal(second.length, 20);
   assert.equal(new Set([...first, ...second]).size, 40);
-  assert.deepEqual(client.take("list_users"), []);
+  assert.deepEqual(client.popCalls("list_users"), []);
 });
 
 test("messages of many senders load those in view once per minute", async () => {
   const client = makeClient();
   const directory = await show(client, ["ann", "ben", "cy"]);
-  await pass(MINUTE_MS);
+  await advance(MINUTE_MS);
 
   for (let number = 0; number < 1_000; number += 1) directory.refresh(`user-${number}`);
-  await pass(5_000);
-  assert.deepEqual(client.take("list_users"), []);
+  await advance(5_000);
+  assert.deepEqual(client.popCalls("list_users"), []);
   for (let times = 0; times < 100; times += 1) {
     directory.refresh("ann");
     directory.refresh("ben");
-    await pass(100);
+    await advance(100);
   }
-  assert.deepEqual(client.take("list_users"), [["ann", "ben"]]);
+  assert.deepEqual(client.popCalls("list_users"), [["ann", "ben"]]);
 });
 
 test("a hidden window loads nothing until the user comes back", async () => {
   const client = makeClient();
   const directory = await show(client, ["ann"]);
   globalThis.document.visibilityState = "hidden";
-  await pass(MINUTE_MS);
+  await advance(MINUTE_MS);
 
   directory.refresh("ann");
-  await pass(MINUTE_MS);
-  assert.deepEqual(client.take("list_users"), []);
+  await advance(MINUTE_MS);
+  assert.deepEqual(client.popCalls("list_users"), []);
   globalThis.document.visibilityState = "visible";
   directory.refresh();
-  await pass(1_000);
+  await advance(1_000);
 
-  assert.deepEqual(client.take("list_users"), [["ann"]]);
+  assert.deepEqual(client.popCalls("list_users"), [["ann"]]);
 });

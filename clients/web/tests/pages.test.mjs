@@ -28,7 +28,7 @@ test("posts are in a list once, newest first, by their newer copy", () => {
 test("a reload removes deleted posts of its range and returns new ones apart", () => {
   const page = { items: [post("5"), post("3")], next: "more" };
 
-  const { posts, added } = feed.reloaded([post("4"), post("3"), post("1")], page, 0);
+  const { posts, added } = feed.applyReload([post("4"), post("3"), post("1")], page, 0);
 
   assert.deepEqual(ids(posts), ["3", "1"]);
   assert.deepEqual(ids(added), ["5"]);
@@ -58,10 +58,10 @@ test("a query is split into chips and words, and back", () => {
 test("a qualifier becomes a chip when a space follows; one value of each name", () => {
   const typing = { chips: [], text: "lunch from:an" };
 
-  assert.equal(query.takeChips(typing), typing);
-  const first = query.takeChips({ chips: [], text: "lunch from:ann " });
+  assert.equal(query.extractChips(typing), typing);
+  const first = query.extractChips({ chips: [], text: "lunch from:ann " });
   assert.deepEqual(first, { chips: [{ name: "from", value: "ann" }], text: "lunch" });
-  const second = query.takeChips({ ...first, text: "from:ben " });
+  const second = query.extractChips({ ...first, text: "from:ben " });
   assert.deepEqual(second.chips, [{ name: "from", value: "ben" }]);
 });
 
@@ -82,8 +82,8 @@ test("owners manage everybody, admins only members, members nobody", () => {
       [false, false, false],
     ],
   );
-  assert.deepEqual(roles.rolesToGive("owner", "admin"), ["owner", "member"]);
-  assert.deepEqual(roles.rolesToGive("admin", "member"), []);
+  assert.deepEqual(roles.assignableRoles("owner", "admin"), ["owner", "member"]);
+  assert.deepEqual(roles.assignableRoles("admin", "member"), []);
 });
 
 test("usernames are separated by spaces, commas and lines; an invalid one is refused", () => {

@@ -45,7 +45,7 @@ class Directory {
   readonly #client: ChatClient;
   readonly #known = new Map<string, Known>();
   readonly #listeners = new Map<string, Set<() => void>>();
-  readonly #wanted = new Set<string>();
+  readonly #queued = new Set<string>();
   readonly #pictures: string[] = [];
   #loadingPictures = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -73,8 +73,8 @@ class Directory {
     const listeners = this.#listeners.get(id) ?? new Set();
     this.#listeners.set(id, listeners.add(listener));
     const { loadedAtMs = 0 } = this.#known.get(id) ?? {};
-    if (id !== "" && Date.now() - loadedAtMs > FRESH_MS) this.#want(id);
-    this.#wantPicture(id);
+    if (id !== "" && Date.now() - loadedAtMs > FRESH_MS) this.#queueName(id);
+    this.#queuePicture(id);
     return () => listeners.delete(listener);
   }
 
@@ -117,8 +117,8 @@ class Directory {
     due.sort((a, b) => loadedAtMs(a) - loadedAtMs(b));
     for (const id of due.slice(0, REFRESHED_MAX)) {
       Object.assign(this.#known.get(id) ?? {}, { loadedAtMs: 0, pictureUntilMs: 0 });
-      this.#want(id);
-      this.#wantPicture(id);
+      this.#queueName(id);
+      this.#queuePicture(id);
     }
   }
 
@@ -126,16 +126,16 @@ class Directory {
     return id !== "" && (this.#listeners.get(id)?.size ?? 0) > 0;
   }
 
-  #want(id: string): void {
-    this.#wanted.add(id);
-    this.#timer ??= setTimeout(() => void this.#loadWanted(), BATCH_MS);
+  #queueName(id: string): void {
+    this.#queued.add(id);
+    this.#timer ??= setTimeout(() => void this.#loadQueued(), BATCH_MS);
   }
 
-  async #loadWanted(): Promise<void> {
+  async #loadQueued(): Promise<void> {
     this.#timer = undefined;
-    const wanted = [...this.#wanted];
-    this.#wanted.clear();
-    await this.load(wanted);
+    const queued = [...this.#queued];
+    this.#queued.clear();
+    await this.load(queued);
   }
 
   /** Load the names of these people, unless they are known. */
@@ -152,13 +152,13 @@ class Directory {
         break; // Offline: the ids or the stored names are shown; the next page asks again.
       }
     }
-    if (unknown.length > 0) this.#keep();
+    if (unknown.length > 0) this.#saveNames();
   }
 
   // Pictures take one request each. A few are loaded at a time: those shown last first, and none
   // for users who are no longer shown. A missing picture is requested again later.
 
-  #wantPicture(id: string): void {
+  #queuePicture(id: string): void {
     const known = this.#known.get(id);
     if (known === undefined || id === "" || id.startsWith("ai-")) return;
     if (known.pictureUntilMs > Date.now()) return;
@@ -220,7 +220,7 @@ class Directory {
     for (const listener of this.#listeners.get(id) ?? []) listener();
   }
 
-  #keep(): void {
+  #saveNames(): void {
     const named = [...this.#known.values()].map(({ person }) => person);
     const pairs = named.filter(({ id, name }) => id !== name).map(({ id, name }) => [id, name]);
     try {

@@ -4,7 +4,7 @@
 // itself is an HttpOnly cookie. A pasted access token is in sessionStorage, for this tab.
 
 import { Account, ChatClient, ChatError, HttpClient, IndexedDbStore, type Http } from "tierchat";
-import { keepPreferences } from "../chats/preferences";
+import { persistPreferences } from "../chats/preferences";
 import { startFailedSends } from "../conversation/model/failed_sends";
 import { dropSharedContent } from "../share/shared_content";
 import { reportReceived } from "./receipts";
@@ -48,7 +48,7 @@ export class Session {
   #state: SessionState = { kind: "starting" };
   #login: Login | null = null;
   /** A logout that runs: the server may close the connection before it answers. */
-  #leaving: Promise<void> | null = null;
+  #runningLogout: Promise<void> | null = null;
   readonly #listeners = new Set<() => void>();
 
   readonly subscribe = (listener: () => void): (() => void) => {
@@ -83,25 +83,25 @@ export class Session {
   /** Log in with user name and password. */
   async logIn(user: string, password: string): Promise<void> {
     const account = await Account.logIn(accountOptions(), user, password);
-    this.#begin({ kind: "account", user: account.user }, account);
+    this.#startSession({ kind: "account", user: account.user }, account);
   }
 
   /** Create an account and log in. */
   async register(user: string, password: string): Promise<void> {
     const account = await Account.register(accountOptions(), user, password);
-    this.#begin({ kind: "account", user: account.user }, account);
+    this.#startSession({ kind: "account", user: account.user }, account);
   }
 
   /** Continue as a demo user of a development server. */
   async logInAsDemo(user: string): Promise<void> {
-    await demoToken(user);
-    this.#begin({ kind: "demo", user });
+    await fetchDemoToken(user);
+    this.#startSession({ kind: "demo", user });
   }
 
   /** Use an access token from elsewhere. */
   async logInWithToken(token: string): Promise<void> {
     writeJson(sessionStorage, TOKEN, token);
-    this.#begin({ kind: "token", token });
+    this.#startSession({ kind: "token", token });
   }
 
   /**
@@ -109,9 +109,9 @@ export class Session {
    * too; if it fails, the user stays logged in.
    */
   async logOut(request?: () => Promise<unknown>, notice: LogoutNotice = null): Promise<void> {
-    const leaving = this.#logOut(request, notice);
-    this.#leaving = leaving.catch(() => {});
-    await leaving;
+    const running = this.#logOut(request, notice);
+    this.#runningLogout = running.catch(() => {});
+    await running;
   }
 
   async #logOut(request: (() => Promise<unknown>) | undefined, notice: LogoutNotice) {
@@ -131,13 +131,13 @@ export class Session {
       await endLogin().catch(() => {});
     }
     await state.client.forget().catch(() => {});
-    await deleteDatabase(storeOf(state.user));
+    await deleteDatabase(storeName(state.user));
     await dropSharedContent();
     navigate("/", { replace: true });
     this.#set({ kind: "loggedOut", config: state.config, notice });
   }
 
-  #begin(login: Login, account?: Account): void {
+  #startSession(login: Login, account?: Account): void {
     if (this.#state.kind !== "loggedOut") return;
     if (login.kind !== "token") writeJson(localStorage, SESSION, login);
     localStorage.removeItem(ENDING);
@@ -146,7 +146,8 @@ export class Session {
 
   #open(config: Http.ClientConfig, login: Login, account?: Account): void {
     this.#login = login;
-    const options = { url: config.gateway_url, apiUrl: API_URL, getToken: tokens(login, account) };
+    const getToken = createTokenSource(login, account);
+    const options = { url: config.gateway_url, apiUrl: API_URL, getToken };
     const client = new ChatClient({
       ...options,
       // The engine reconnects on its own: a start without a server only takes longer.
@@ -155,10 +156,10 @@ export class Session {
       syncDrafts: true,
       ...(login.kind === "token"
         ? {}
-        : { store: new IndexedDbStore(storeOf(login.user)), shareTabs: login.user }),
+        : { store: new IndexedDbStore(storeName(login.user)), shareTabs: login.user }),
     });
     const user = login.kind === "token" ? "" : login.user;
-    if (user !== "") keepPreferences(client, user);
+    if (user !== "") persistPreferences(client, user);
     const isAccount = login.kind === "account";
     this.#set({ kind: "open", config, client, user, isAccount, isReady: false });
     void this.#run(client, config);
@@ -180,15 +181,15 @@ export class Session {
         // The pages use listeners; this loop ends when the client does.
       }
     } catch (error) {
-      await this.#failed(client, config, error);
+      await this.#handleEnd(client, config, error);
     } finally {
       document.removeEventListener("visibilitychange", onVisibility);
       endReports();
     }
   }
 
-  async #failed(client: ChatClient, config: Http.ClientConfig, error: unknown): Promise<void> {
-    await this.#leaving;
+  async #handleEnd(client: ChatClient, config: Http.ClientConfig, error: unknown): Promise<void> {
+    await this.#runningLogout;
     if (this.#state.kind !== "open" || this.#state.client !== client) return;
     const login = this.#login;
     const code = error instanceof ChatError ? error.code : "internal";
@@ -227,8 +228,8 @@ async function loadConfig(): Promise<Http.ClientConfig> {
 /** The server forgets push subscriptions that are not renewed. */
 async function renewPush(client: ChatClient): Promise<void> {
   if (localStorage.getItem("tierchat.push") === null) return;
-  const { renew } = await import("../settings/push");
-  await renew(client).catch(() => {}); // at the next start
+  const { renewSubscription } = await import("../settings/push");
+  await renewSubscription(client).catch(() => {}); // at the next start
 }
 
 /** End push notifications of this browser; a server that does not answer delays no logout. */
@@ -238,7 +239,7 @@ async function endPush(client: ChatClient): Promise<void> {
   await Promise.race([turnOff(client).catch(() => {}), late]);
 }
 
-const storeOf = (user: string): string => `tierchat-${user}`;
+const storeName = (user: string): string => `tierchat-${user}`;
 
 function deleteDatabase(name: string): Promise<void> {
   return new Promise((resolve) => {
@@ -268,17 +269,17 @@ function accountOptions() {
 }
 
 /** Return a function that returns valid access tokens; tabs refresh one after the other. */
-function tokens(login: Login, known?: Account): () => Promise<string> {
+function createTokenSource(login: Login, known?: Account): () => Promise<string> {
   let account = known ?? null;
   let demo: { token: string; expiresAtMs: number } | null = null;
   return async () => {
     if (login.kind === "token") return login.token;
     if (login.kind === "demo") {
       if (demo === null || demo.expiresAtMs - 30_000 < Date.now())
-        demo = await demoToken(login.user);
+        demo = await fetchDemoToken(login.user);
       return demo.token;
     }
-    account ??= await exclusively("tierchat:refresh", () => Account.resume(accountOptions()));
+    account ??= await runExclusively("tierchat:refresh", () => Account.resume(accountOptions()));
     if (account.user !== login.user) {
       throw new ChatError("unauthenticated", "another user has logged in");
     }
@@ -286,7 +287,7 @@ function tokens(login: Login, known?: Account): () => Promise<string> {
   };
 }
 
-async function exclusively<T>(name: string, work: () => Promise<T>): Promise<T> {
+async function runExclusively<T>(name: string, work: () => Promise<T>): Promise<T> {
   if (!("locks" in navigator)) return work();
   let result: T | undefined;
   await navigator.locks.request(name, async () => {
@@ -295,7 +296,7 @@ async function exclusively<T>(name: string, work: () => Promise<T>): Promise<T> 
   return result as T;
 }
 
-async function demoToken(user: string): Promise<{ token: string; expiresAtMs: number }> {
+async function fetchDemoToken(user: string): Promise<{ token: string; expiresAtMs: number }> {
   const http = new HttpClient({ apiUrl: API_URL });
   const answer = (await http.request("POST", "/v1/dev/login", { user })) as {
     token: string;

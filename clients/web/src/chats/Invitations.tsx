@@ -35,7 +35,7 @@ export function Invitations() {
     if (kind === "invitation") load();
   });
 
-  const answer = async (chat: string, isAccepted: boolean): Promise<void> => {
+  const respond = async (chat: string, isAccepted: boolean): Promise<void> => {
     setBusy(chat);
     try {
       if (isAccepted) await client.acceptInvitation(chat);
@@ -65,11 +65,11 @@ export function Invitations() {
             <Button
               isBusy={busy === chat}
               variant="primary"
-              onClick={() => void answer(chat, true)}
+              onClick={() => void respond(chat, true)}
             >
               {text.chats.accept}
             </Button>
-            <Button disabled={busy === chat} onClick={() => void answer(chat, false)}>
+            <Button disabled={busy === chat} onClick={() => void respond(chat, false)}>
               {text.chats.decline}
             </Button>
           </div>

@@ -11,7 +11,7 @@ export function isMutedChat({ mutedUntilS }: ChatPreferences): boolean {
 }
 
 /** Use the preferences that this browser knows, and keep changes. Call it before `connect`. */
-export function keepPreferences(client: ChatClient, user: string): void {
+export function persistPreferences(client: ChatClient, user: string): void {
   const { preferences } = client;
   const key = `tierchat.chatPreferences.${user}`;
   try {

@@ -11,7 +11,7 @@ import { formatBytes } from "../i18n/format";
 import { AudioPlayer } from "./AudioPlayer";
 import styles from "./content.module.css";
 import { kindOf } from "./file_kinds";
-import { layOut, SHOWN_MAX } from "./gallery_layout";
+import { computeLayout, SHOWN_MAX } from "./gallery_layout";
 import { useLateThumbnails } from "./late_thumbnails";
 import { saveFile, useMedia } from "./use_media";
 
@@ -46,7 +46,7 @@ export const Attachments = memo(function Attachments({ files, seq, onOpen }: Att
 
 function Gallery({ files, seq, onOpen }: AttachmentsProps) {
   const shown = useLateThumbnails(files.slice(0, SHOWN_MAX), seq);
-  const { places, height } = layOut(shown);
+  const { places, height } = computeLayout(shown);
   const only = shown.length === 1 ? shown[0] : undefined;
   const width = only === undefined ? WIDTH_MAX : singleWidth(only, height);
   return (

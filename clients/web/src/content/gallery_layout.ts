@@ -27,7 +27,7 @@ export function ratioOf({ width, height }: Size): number {
 }
 
 /** Return the places of up to {@link SHOWN_MAX} images, and the height of all: 1 is the width. */
-export function layOut(sizes: readonly Size[]): { places: Place[]; height: number } {
+export function computeLayout(sizes: readonly Size[]): { places: Place[]; height: number } {
   const ratios = sizes.slice(0, SHOWN_MAX).map(ratioOf);
   const first = PER_ROW[ratios.length] ?? 3;
   const rows = [ratios.slice(0, first), ratios.slice(first)].filter((row) => row.length > 0);

@@ -10,7 +10,7 @@ const FILES_MAX = 200;
 const known = new Map<string, Attachment>();
 
 /** Remember a file. */
-export function rememberFile(file: Attachment): void {
+export function putFile(file: Attachment): void {
   known.set(file.id, file);
   const [oldest] = known.keys();
   if (known.size > FILES_MAX && oldest !== undefined) known.delete(oldest);

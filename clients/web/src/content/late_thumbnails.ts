@@ -4,7 +4,7 @@ import { useEffect, useState } from "react";
 import type { Attachment, ChatClient } from "tierchat";
 import { useClient } from "tierchat/react";
 import { kindOf } from "./file_kinds";
-import { findFile, rememberFile } from "./known_files";
+import { findFile, putFile } from "./known_files";
 
 const WAITS_MS = [0, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000];
 
@@ -40,7 +40,7 @@ async function waitForThumbnail(
     if (signal.aborted) return false;
     const link = await http.call("get_link", { file, seq }).catch(() => null);
     if (link?.looked_at !== true) continue;
-    rememberFile(link.attachment);
+    putFile(link.attachment);
     return !signal.aborted;
   }
   return false;

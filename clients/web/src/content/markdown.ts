@@ -80,7 +80,7 @@ class Reader {
   }
 
   /** Return the next token; null at the end, or after the token that closes the current element. */
-  take(): Token | null {
+  next(): Token | null {
     const token = this.#tokens[this.#next];
     this.#next += 1;
     return token === undefined || token.nesting < 0 ? null : token;
@@ -89,7 +89,7 @@ class Reader {
 
 function blocksOf(reader: Reader): Block[] {
   const blocks: Block[] = [];
-  for (let token = reader.take(); token !== null; token = reader.take()) {
+  for (let token = reader.next(); token !== null; token = reader.next()) {
     switch (token.type) {
       case "paragraph_open":
         blocks.push({ type: "paragraph", children: paragraphOf(reader) });
@@ -123,7 +123,7 @@ function blocksOf(reader: Reader): Block[] {
 
 function paragraphOf(reader: Reader): Inline[] {
   const children: Inline[] = [];
-  for (let token = reader.take(); token !== null; token = reader.take()) {
+  for (let token = reader.next(); token !== null; token = reader.next()) {
     children.push(...inlinesOf(new Reader(token.children ?? [])));
   }
   return children;
@@ -131,7 +131,7 @@ function paragraphOf(reader: Reader): Inline[] {
 
 function itemsOf(reader: Reader): Block[][] {
   const items: Block[][] = [];
-  while (reader.take() !== null) items.push(blocksOf(reader));
+  while (reader.next() !== null) items.push(blocksOf(reader));
   return items;
 }
 
@@ -139,7 +139,7 @@ const SPANS = { strong_open: "strong", em_open: "emphasis", s_open: "strike" } a
 
 function inlinesOf(reader: Reader): Inline[] {
   const found: Inline[] = [];
-  for (let token = reader.take(); token !== null; token = reader.take()) {
+  for (let token = reader.next(); token !== null; token = reader.next()) {
     switch (token.type) {
       case "strong_open":
       case "em_open":

@@ -51,7 +51,7 @@ export class MediaCache {
   }
 
   /** Keep a content that this device has uploaded, for the file and its thumbnail. */
-  keep(file: string, content: Blob): void {
+  put(file: string, content: Blob): void {
     for (const isThumb of [false, true]) {
       const name = nameOf({ file, isThumb });
       const url = Promise.resolve(URL.createObjectURL(content));

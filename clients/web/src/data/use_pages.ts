@@ -54,19 +54,19 @@ export function usePages<T>(
   load: (cursor: string | undefined) => Promise<Page<T>>,
 ): Pages<T> {
   const [state, setState] = useState<State<T>>({ key, ...empty });
-  const latest = useRef({ load, state, round: 0 });
+  const latest = useRef({ load, state, generation: 0 });
   latest.current.load = load;
   latest.current.state = state;
 
   const request = useCallback(
     (isFirst: boolean) => {
       if (key === null) return;
-      const round = (latest.current.round += 1); // an older answer is dropped
+      const generation = (latest.current.generation += 1); // an older answer is dropped
       const { next } = latest.current.state;
       setState((now) => ({ ...now, isLoading: true, error: null }));
       latest.current.load(isFirst ? undefined : (next ?? undefined)).then(
         (page) => {
-          if (round !== latest.current.round) return;
+          if (generation !== latest.current.generation) return;
           setState((now) => ({
             key,
             ...joinPage(isFirst ? [] : now.items, page),
@@ -76,7 +76,7 @@ export function usePages<T>(
           }));
         },
         (cause: unknown) => {
-          if (round !== latest.current.round) return;
+          if (generation !== latest.current.generation) return;
           setState((now) => ({ ...now, isLoading: false, error: errorOf(cause) }));
         },
       );
@@ -89,7 +89,7 @@ export function usePages<T>(
     setState({ key, ...empty, isLoading: key !== null });
     request(true);
     return () => {
-      current.round += 1;
+      current.generation += 1;
     };
   }, [key, request]);
 

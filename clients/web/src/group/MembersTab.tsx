@@ -14,7 +14,7 @@ import { Row, Rows } from "../page/Row";
 import { PersonAvatar } from "../app/PersonAvatar";
 import { isMatch } from "../people/contacts";
 import { directoryOf, usePerson } from "../app/directory";
-import { canModerate, isMutedUntil, rolesToGive, sortMembers, type Role } from "./roles";
+import { assignableRoles, canModerate, isMutedUntil, sortMembers, type Role } from "./roles";
 import type { Group } from "./use_group";
 
 const FIND_FROM = 8;
@@ -147,7 +147,7 @@ function MemberMenu({ user, role, name, isMuted, group }: MemberMenuProps) {
       icon: UserRound,
       onSelect: () => navigate(pathTo("/people/:user", { user })),
     },
-    ...rolesToGive(group.myRole, role).map((given, index) => ({
+    ...assignableRoles(group.myRole, role).map((given, index) => ({
       label: setters[given],
       icon: Shield,
       startsGroup: index === 0,

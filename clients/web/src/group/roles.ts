@@ -18,7 +18,7 @@ export function canModerate(mine: Role | undefined, theirs: Role): boolean {
 }
 
 /** Roles that somebody may give to a member. Only owners change roles. */
-export function rolesToGive(mine: Role | undefined, theirs: Role): Role[] {
+export function assignableRoles(mine: Role | undefined, theirs: Role): Role[] {
   const all: Role[] = ["owner", "admin", "member"];
   return mine === "owner" ? all.filter((role) => role !== theirs) : [];
 }

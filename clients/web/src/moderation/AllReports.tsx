@@ -66,7 +66,7 @@ function OpenReport({ report, http, onResolved }: OpenReportProps) {
   const [isAsking, setAsking] = useState(false);
   const [isDeleted, setDeleted] = useState(false); // here: the API does not list it any more
   const { chat, seq, reporter } = report;
-  const loaded = useLoad(`any ${chat} ${seq}`, () => readAny(http, chat, seq));
+  const loaded = useLoad(`any ${chat} ${seq}`, () => findMessage(http, chat, seq));
   const message =
     isDeleted && loaded.data ? { ...loaded, data: { ...loaded.data, deleted: true } } : loaded;
   const resolve = (): void =>
@@ -114,7 +114,7 @@ function OpenReport({ report, http, onResolved }: OpenReportProps) {
 const SCAN_PAGES = 5;
 
 /** Read a message of any chat. The API lists them by time; recent ones are found first. */
-async function readAny(http: HttpClient, chat: string, seq: number): Promise<Http.Message> {
+async function findMessage(http: HttpClient, chat: string, seq: number): Promise<Http.Message> {
   let cursor: string | null | undefined;
   for (let page = 0; page < SCAN_PAGES; page += 1) {
     const place = { chat, order: "newest" as const, limit: 200, ...(cursor ? { cursor } : {}) };

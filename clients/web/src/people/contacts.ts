@@ -36,13 +36,13 @@ export function contactsOf(chats: readonly ChatLike[], me: string): string[] {
  * beginning of a word of the name, or a part of the user id.
  */
 export function isMatch(text: string, user: string, name: string): boolean {
-  const id = fold(user);
-  const words = fold(name).split(/\s+/u);
-  return fold(text.trim().replace(/^@/, ""))
+  const id = normalize(user);
+  const words = normalize(name).split(/\s+/u);
+  return normalize(text.trim().replace(/^@/, ""))
     .split(/\s+/u)
     .every((wanted) => id.includes(wanted) || words.some((word) => word.startsWith(wanted)));
 }
 
-function fold(text: string): string {
+function normalize(text: string): string {
   return text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
 }

@@ -20,7 +20,7 @@ import {
   formatQuery,
   isSearchable,
   parseQuery,
-  takeChips,
+  extractChips,
   withChip,
   type Chip,
   type Query,
@@ -113,7 +113,7 @@ function SearchField({ query, onChange }: SearchFieldProps) {
     if (event.key === "Backspace" && isAtStart && query.chips.length > 0) {
       onChange({ ...query, chips: query.chips.slice(0, -1) });
     } else if (event.key === "Enter") {
-      onChange(takeChips({ ...query, text: `${query.text} ` }));
+      onChange(extractChips({ ...query, text: `${query.text} ` }));
     }
   };
   const remove = (chip: Chip): void => {
@@ -136,7 +136,7 @@ function SearchField({ query, onChange }: SearchFieldProps) {
         autoFocus
         maxLength={500}
         value={query.text}
-        onChange={(event) => onChange(takeChips({ ...query, text: event.target.value }))}
+        onChange={(event) => onChange(extractChips({ ...query, text: event.target.value }))}
         onKeyDown={onKeyDown}
       />
       {(query.text !== "" || query.chips.length > 0) && (

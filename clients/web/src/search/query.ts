@@ -42,7 +42,7 @@ export function parseQuery(query: string): Query {
 }
 
 /** Take qualifiers out of a text as soon as they are complete: a space follows. */
-export function takeChips(query: Query): Query {
+export function extractChips(query: Query): Query {
   const { chips, text } = parseQuery(query.text);
   const last = words(query.text).at(-1) ?? "";
   if (CHIP.test(last) && !/\s$/.test(query.text)) {

@@ -23,12 +23,12 @@ export default function DevicesPage() {
   const session = useSession();
   const attempt = useAttempt();
   const devices = useApi("list_devices", { limit: SHOWN_MAX });
-  const [isLeaving, setLeaving] = useState(false);
+  const [isConfirming, setConfirming] = useState(false);
   const end = async (device: string): Promise<void> => {
     await attempt(() => client.http.call("end_device", { device }));
     devices.reload();
   };
-  const leaveEverywhere = (): Promise<boolean> =>
+  const logOutEverywhere = (): Promise<boolean> =>
     attempt(() => session.logOut(() => client.http.call("log_out_everywhere", {})));
   return (
     <SettingPage title={text.settings.devices}>
@@ -42,16 +42,16 @@ export default function DevicesPage() {
             <DeviceRow key={device.device} device={device} onEnd={() => end(device.device)} />
           ))}
         </ul>
-        <Button onClick={() => setLeaving(true)}>{text.settings.logOutEverywhere}</Button>
+        <Button onClick={() => setConfirming(true)}>{text.settings.logOutEverywhere}</Button>
       </SettingSection>
-      {isLeaving && (
+      {isConfirming && (
         <ConfirmDialog
           title={text.settings.logOutEverywhere}
           message={text.settings.logOutEverywhereMessage}
           action={text.settings.logOutEverywhere}
           isDangerous
-          onConfirm={leaveEverywhere}
-          onClose={() => setLeaving(false)}
+          onConfirm={logOutEverywhere}
+          onClose={() => setConfirming(false)}
         />
       )}
     </SettingPage>

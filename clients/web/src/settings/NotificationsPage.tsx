@@ -8,7 +8,7 @@ import { FormMessage, SettingPage, SettingSection } from "./SettingPage";
 /** The page "notifications". */
 export default function NotificationsPage() {
   const text = useText();
-  const { state, turn } = usePush();
+  const { state, setEnabled } = usePush();
   const problems = { missing: text.settings.pushMissing, blocked: text.settings.pushBlocked };
   const hint =
     state === "missing" || state === "blocked" ? problems[state] : text.settings.pushHint;
@@ -20,7 +20,7 @@ export default function NotificationsPage() {
           hint={hint}
           isOn={state === "on"}
           isDisabled={["missing", "blocked", "busy"].includes(state)}
-          onChange={(isOn) => void turn(isOn)}
+          onChange={(isOn) => void setEnabled(isOn)}
         />
         <FormMessage error={state === "failed" ? text.settings.pushFailed : null} />
       </SettingSection>

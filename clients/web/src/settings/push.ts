@@ -11,7 +11,7 @@ export type PushState = "missing" | "blocked" | "off" | "on" | "busy" | "failed"
 const KEY = "tierchat.push"; // id of the subscription on the server
 
 /** Return the state of push notifications, and a function that turns them on or off. */
-export function usePush(): { state: PushState; turn: (isOn: boolean) => Promise<void> } {
+export function usePush(): { state: PushState; setEnabled: (isOn: boolean) => Promise<void> } {
   const client = useClient();
   const { config } = useOpenSession();
   const key = config.push_key;
@@ -20,7 +20,7 @@ export function usePush(): { state: PushState; turn: (isOn: boolean) => Promise<
     if (state !== "off") return;
     void findSubscription().then((found) => found !== null && setState("on"));
   }, []); // of the start only
-  const turn = useCallback(
+  const setEnabled = useCallback(
     async (isOn: boolean) => {
       setState("busy");
       try {
@@ -31,11 +31,11 @@ export function usePush(): { state: PushState; turn: (isOn: boolean) => Promise<
     },
     [client, key],
   );
-  return { state, turn };
+  return { state, setEnabled };
 }
 
 /** Tell the server again that this browser is subscribed: it forgets old subscriptions. */
-export async function renew(client: ChatClient): Promise<void> {
+export async function renewSubscription(client: ChatClient): Promise<void> {
   const subscription = await findSubscription();
   if (subscription === null) return;
   localStorage.setItem(KEY, await client.registerPush(subscription));

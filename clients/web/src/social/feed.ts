@@ -15,7 +15,7 @@ const orderOf = (post: FeedPost): string => post.order ?? post.id;
 const isNewer = (a: FeedPost, b: FeedPost): number => (orderOf(a) < orderOf(b) ? 1 : -1);
 
 /** The server's copy of a post, but with the user's recent like, which it may not have counted. */
-function readAgain(known: FeedPost | undefined, post: FeedPost, nowMs: number): FeedPost {
+function mergePost(known: FeedPost | undefined, post: FeedPost, nowMs: number): FeedPost {
   if (known?.touchedAt === undefined || nowMs - known.touchedAt > TRUSTED_MS) return post;
   return { ...post, likes: known.likes, liked: known.liked, touchedAt: known.touchedAt };
 }
@@ -27,12 +27,12 @@ export function withPosts(
   nowMs: number,
 ): FeedPost[] {
   const byId = new Map(known.map((post) => [post.id, post]));
-  for (const post of posts) byId.set(post.id, readAgain(byId.get(post.id), post, nowMs));
+  for (const post of posts) byId.set(post.id, mergePost(byId.get(post.id), post, nowMs));
   return [...byId.values()].sort(isNewer);
 }
 
 /** The result of a reload of the first page. */
-export interface Reloaded {
+export interface ReloadResult {
   /** The known posts as they are now, without the deleted ones. */
   posts: FeedPost[];
   /** Posts that the list did not have. */
@@ -43,11 +43,11 @@ export interface Reloaded {
  * Apply a reloaded first page. Known posts within its range that it lacks are deleted; posts newer
  * than all known ones are returned apart, so that the list does not move while it is read.
  */
-export function reloaded(
+export function applyReload(
   known: readonly FeedPost[],
   page: { items: readonly FeedPost[]; next?: string | null },
   nowMs: number,
-): Reloaded {
+): ReloadResult {
   const last = page.items.at(-1);
   const ids = new Set(page.items.map((post) => post.id));
   const isBefore = (post: FeedPost): boolean =>

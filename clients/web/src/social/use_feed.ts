@@ -4,7 +4,7 @@ import { useCallback, useEffect, useRef, useState } from "react";
 import type { ChatClient, Http } from "tierchat";
 import { useClient, useEvent } from "tierchat/react";
 import { usePages, type Page, type Pages } from "../data/use_pages";
-import { reloaded, withLike, withPost, withPosts, type FeedPost } from "./feed";
+import { applyReload, withLike, withPost, withPosts, type FeedPost } from "./feed";
 
 const REFRESH_MS = 5_000; // for edits, and likes by others
 const PAGE = 20;
@@ -60,8 +60,8 @@ export function useFeed(source: FeedSource): Feed {
     if (document.hidden || before.isFirst || before.isLoading) return;
     const page = await readPage(client, read, undefined).catch(() => null); // tried again soon
     if (page === null || latest.current.key !== readKey) return;
-    const result = reloaded(latest.current.pages.items, page, Date.now());
-    update((posts) => reloaded(posts, page, Date.now()).posts);
+    const result = applyReload(latest.current.pages.items, page, Date.now());
+    update((posts) => applyReload(posts, page, Date.now()).posts);
     // Own posts and an empty list do not wait for a click.
     const isShown = (post: FeedPost): boolean =>
       post.user === client.user || latest.current.pages.items.length === 0 || read === "saved";

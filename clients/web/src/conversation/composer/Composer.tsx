@@ -64,7 +64,7 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
   }
 
   useEffect(() => {
-    const end = draft.follow(model.client, (next) => {
+    const end = draft.subscribe(model.client, (next) => {
       if (model.target.get()?.kind !== "edit") setText(next);
     });
     return () => {
@@ -72,7 +72,7 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
       draft.flush();
     };
   }, [draft, model]);
-  useLayoutEffect(() => fit(field.current), [text]);
+  useLayoutEffect(() => fitHeight(field.current), [text]);
   // An edit has a text of its own; the draft returns afterwards.
   useEffect(() => {
     setText(edited === null ? draft.text : edited.body);
@@ -106,7 +106,7 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
       else if (cleaned !== edited.body) chat.edit(edited.seq, cleaned);
     } else {
       const replyTo = target?.kind === "reply" ? { replyTo: target.message.seq } : {};
-      model.send({ text: cleaned, attachments: files.take(), ...replyTo });
+      model.send({ text: cleaned, attachments: files.popAttachments(), ...replyTo });
       draft.clear();
       setText("");
     }
@@ -267,7 +267,7 @@ function isTouch(): boolean {
 }
 
 /** Fit the height to the text, where CSS cannot. */
-function fit(field: HTMLTextAreaElement | null): void {
+function fitHeight(field: HTMLTextAreaElement | null): void {
   if (field === null || CSS.supports("field-sizing", "content")) return;
   field.style.blockSize = "auto";
   field.style.blockSize = `${Math.min(field.scrollHeight, HEIGHT_MAX)}px`;

@@ -6,7 +6,7 @@
 import type { Chat, ChatClient } from "tierchat";
 
 const DELAY_MS = 400;
-const LEFT = "tierchat.draft";
+const TAB_DRAFT = "tierchat.draft";
 
 /** The draft of one chat. */
 export class DraftKeeper {
@@ -16,9 +16,9 @@ export class DraftKeeper {
 
   constructor(chat: Chat) {
     this.#chat = chat;
-    const left = readLeft(chat.id);
-    this.#text = left ?? chat.draft;
-    if (left !== null) this.set(left);
+    const tabDraft = readTabDraft(chat.id);
+    this.#text = tabDraft ?? chat.draft;
+    if (tabDraft !== null) this.set(tabDraft);
   }
 
   get text(): string {
@@ -30,16 +30,16 @@ export class DraftKeeper {
    *
    * A text that is being changed here is newer: it is kept.
    */
-  follow(client: ChatClient, listener: (text: string) => void): () => void {
-    const take = (): void => {
+  subscribe(client: ChatClient, listener: (text: string) => void): () => void {
+    const apply = (): void => {
       const { draft } = this.#chat;
       if (this.#timer !== undefined || draft === this.#text) return;
       this.#text = draft;
       listener(draft);
     };
-    take();
+    apply();
     return client.onChange((chats) => {
-      if (chats.has(this.#chat.id)) take();
+      if (chats.has(this.#chat.id)) apply();
     });
   }
 
@@ -47,7 +47,7 @@ export class DraftKeeper {
   set(text: string): void {
     if (this.#timer === undefined) {
       this.#timer = setTimeout(this.flush, DELAY_MS);
-      addEventListener("pagehide", this.#leave, true); // before others keep what is unsent
+      addEventListener("pagehide", this.#onPageHide, true); // before others keep what is unsent
     }
     this.#text = text;
   }
@@ -62,18 +62,18 @@ export class DraftKeeper {
   readonly flush = (): void => {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    removeEventListener("pagehide", this.#leave, true);
-    sessionStorage.removeItem(LEFT);
+    removeEventListener("pagehide", this.#onPageHide, true);
+    sessionStorage.removeItem(TAB_DRAFT);
     if (this.#chat.draft !== this.#text) this.#chat.draft = this.#text;
   };
 
-  readonly #leave = (): void => {
+  readonly #onPageHide = (): void => {
     this.flush();
-    sessionStorage.setItem(LEFT, JSON.stringify([this.#chat.id, this.#text]));
+    sessionStorage.setItem(TAB_DRAFT, JSON.stringify([this.#chat.id, this.#text]));
   };
 }
 
-function readLeft(chat: string): string | null {
-  const [id, text] = JSON.parse(sessionStorage.getItem(LEFT) ?? "[]") as string[];
+function readTabDraft(chat: string): string | null {
+  const [id, text] = JSON.parse(sessionStorage.getItem(TAB_DRAFT) ?? "[]") as string[];
   return id === chat && text !== undefined ? text : null;
 }

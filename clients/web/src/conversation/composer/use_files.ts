@@ -4,7 +4,7 @@ import { useCallback, useEffect, useMemo, useRef } from "react";
 import type { Attachment } from "tierchat";
 import { useClient, useUpload, type Upload } from "tierchat/react";
 import { cleanName } from "../../content/file_kinds";
-import { rememberFile } from "../../content/known_files";
+import { putFile } from "../../content/known_files";
 import { mediaOf } from "../../content/use_media";
 import { showToast } from "../../design";
 import { getText } from "../../i18n";
@@ -21,13 +21,13 @@ export interface Files {
   /** Upload files; `isSentWhenDone`: they are a message of their own. */
   readonly add: (files: readonly File[], options?: { isSentWhenDone?: boolean }) => void;
   /** Return the attachments of complete uploads and remove these. */
-  readonly take: () => Attachment[];
+  readonly popAttachments: () => Attachment[];
 }
 
 /** Return the files of a conversation's composer. `bytesMax`: the server's limit for a file. */
 export function useFiles(model: ConversationModel, bytesMax: number): Files {
   const client = useClient();
-  const { uploads, isUploading, add: upload, popAttachments } = useUpload(model.chat.id);
+  const { uploads, isUploading, add: upload, popAttachments: pop } = useUpload(model.chat.id);
   const count = useRef(0);
   const voices = useRef(new Set<string>());
   count.current = uploads.length;
@@ -53,10 +53,10 @@ export function useFiles(model: ConversationModel, bytesMax: number): Files {
     },
     [upload, bytesMax],
   );
-  const take = useCallback(() => {
+  const popAttachments = useCallback(() => {
     voices.current.clear();
-    return popAttachments();
-  }, [popAttachments]);
+    return pop();
+  }, [pop]);
 
   // Contents of this device need no download.
   const kept = useRef(new WeakSet<Attachment>());
@@ -64,14 +64,17 @@ export function useFiles(model: ConversationModel, bytesMax: number): Files {
     for (const { attachment, file } of uploads) {
       if (attachment === null || kept.current.has(attachment)) continue;
       kept.current.add(attachment);
-      rememberFile(attachment);
-      mediaOf(client).keep(attachment.id, file);
+      putFile(attachment);
+      mediaOf(client).put(attachment.id, file);
     }
     const isDone = uploads.length === 1 && uploads[0]?.attachment != null;
     if (isDone && voices.current.has(uploads[0]?.name ?? "")) {
-      model.send({ attachments: take() });
+      model.send({ attachments: popAttachments() });
     }
-  }, [uploads, client, model, take]);
+  }, [uploads, client, model, popAttachments]);
 
-  return useMemo(() => ({ uploads, isUploading, add, take }), [uploads, isUploading, add, take]);
+  return useMemo(
+    () => ({ uploads, isUploading, add, popAttachments }),
+    [uploads, isUploading, add, popAttachments],
+  );
 }

@@ -25,13 +25,13 @@ export function useSharedContent(onContent: (content: SharedContent) => void): v
   useEffect(() => {
     if (!isReady) return undefined;
     let isCurrent = true;
-    const take = async (): Promise<void> => {
+    const deliver = async (): Promise<void> => {
       const content = await findSharedContent(chat.id);
       if (content === null || !isCurrent) return;
       handler.current(content);
       await dropSharedContent();
     };
-    take().catch(() => {}); // kept: the page that asks for the chat finds it
+    deliver().catch(() => {}); // kept: the page that asks for the chat finds it
     return () => {
       isCurrent = false;
     };

@@ -169,8 +169,8 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
     const actions: Record<string, () => void> = {
       Enter: openMenu,
       ContextMenu: openMenu,
-      r: () => model.aim("reply", row.message),
-      e: () => model.aim("edit", row.message),
+      r: () => model.setTarget("reply", row.message),
+      e: () => model.setTarget("edit", row.message),
       c: () => void model.copy([row.message]),
     };
     const action = actions[event.key];

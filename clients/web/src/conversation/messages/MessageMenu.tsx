@@ -46,14 +46,14 @@ export function MessageMenu({ row, anchor, onOverlay, onClose }: MessageMenuProp
     !isReadOnly && {
       label: words.reply,
       icon: Reply,
-      onSelect: () => model.aim("reply", message),
+      onSelect: () => model.setTarget("reply", message),
     },
     isOwn &&
       !isReadOnly &&
       message.body !== "" && {
         label: words.edit,
         icon: Pencil,
-        onSelect: () => model.aim("edit", message),
+        onSelect: () => model.setTarget("edit", message),
       },
     message.body !== "" && {
       label: words.copy,

@@ -131,7 +131,7 @@ export class ConversationModel {
     if (!("chat" in event) || event.chat !== this.chat.id) return;
     switch (event.type) {
       case "messageAdded":
-        if (event.message.sender !== this.me && !isReading()) this.#divide();
+        if (event.message.sender !== this.me && !isReading()) this.#moveDivider();
         break;
       case "memberChanged":
       case "pinsChanged":
@@ -155,7 +155,7 @@ export class ConversationModel {
   }
 
   /** Messages that arrive while nobody looks at the chat are divided from those that were read. */
-  #divide(): void {
+  #moveDivider(): void {
     const { read } = this.chat;
     if (read > (this.#unreadAfter ?? -1)) this.#unreadAfter = read;
   }
@@ -216,7 +216,7 @@ export class ConversationModel {
 
   /** Send a refused message again, with another text if the user has changed it. */
   retry(ref: string, text?: string): void {
-    const failed = this.failed.take(ref);
+    const failed = this.failed.remove(ref);
     if (failed === null) return;
     this.send({
       text: text ?? failed.body,
@@ -226,7 +226,7 @@ export class ConversationModel {
   }
 
   /** Let the composer reply to a message, or edit it, if the user can. */
-  aim(kind: ComposerTarget["kind"], message: Message): void {
+  setTarget(kind: ComposerTarget["kind"], message: Message): void {
     const canEdit = message.sender === this.me && message.body !== "";
     if (this.isReadOnly || (kind === "edit" && !canEdit)) return;
     this.target.set({ kind, message });
@@ -234,7 +234,7 @@ export class ConversationModel {
 
   /** Delete a refused message. */
   discard(ref: string): void {
-    this.failed.take(ref);
+    this.failed.remove(ref);
     if (this.target.get()?.message.ref === ref) this.target.set(null);
   }
 

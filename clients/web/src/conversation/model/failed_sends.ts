@@ -5,7 +5,7 @@
 
 import { ChatError, type ChatClient, type PendingOperation } from "tierchat";
 import { errorText } from "../../app/errors";
-import { findFile, rememberFile } from "../../content/known_files";
+import { findFile, putFile } from "../../content/known_files";
 import { showToast } from "../../design";
 import { Observable } from "./observable";
 import { unsentOf, type Unsent } from "./unsent";
@@ -44,7 +44,7 @@ export class FailedSends {
   }
 
   /** Remove a message; return it. */
-  take(ref: string): FailedSend | null {
+  remove(ref: string): FailedSend | null {
     const found = this.all.get().find((each) => each.ref === ref) ?? null;
     this.#set(this.all.get().filter((each) => each.ref !== ref));
     return found;
@@ -91,7 +91,7 @@ export class FailedSends {
     try {
       const saved = JSON.parse(localStorage.getItem(this.#key) ?? "[]") as Saved[];
       for (const file of saved.flatMap(({ files }) => files)) {
-        if (file.name !== undefined) rememberFile(file);
+        if (file.name !== undefined) putFile(file);
       }
       this.all.set(
         saved.map(({ code, reason, ...others }) => ({
