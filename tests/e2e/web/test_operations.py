@@ -108,7 +108,7 @@ async def test_operator_bans_broadcasts_and_holds_with_a_key(
         await expect(report).to_contain_text("Buy now")
         await report.get_by_role("button", name="Delete message").click()
         await page.get_by_role("dialog").get_by_role("button", name="Delete message").click()
-        await expect(report).to_contain_text("has been deleted")
+        await expect(report).to_contain_text("was deleted")
         await check_page(page)
         await report.get_by_role("button", name=f"Resolve the report by {ben}").click()
         await expect(report).to_have_count(0)
