@@ -119,7 +119,7 @@ class GatewayServer:
         """Return the client's IP address, resolved through trusted proxies."""
         return self._admission.address_of(peer, request)
 
-    def answer_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
+    def respond_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
         """Answer a health check or refuse a request; return False for a handshake to accept."""
         found = self._check_request(request, address)
         if found is None:
@@ -182,7 +182,7 @@ class GatewayServer:
         self._connections.add(connection)
         return connection
 
-    def connected(self, connection: Connection) -> None:
+    def handle_connect(self, connection: Connection) -> None:
         """Count the socket against its peer's connection limit; trusted proxies have none."""
         peer = connection.peer
         address = None if is_in(peer, self._trusted) else subject_of(peer)
@@ -197,7 +197,7 @@ class GatewayServer:
             metrics.RATE_LIMITED.labels("unauthenticated").inc()
             displaced.abort()
 
-    def opened(self, connection: Connection) -> CommandHandler:
+    def create_receiver(self, connection: Connection) -> CommandHandler:
         """Create the session of a connection whose handshake is complete."""
         self._count_unauthenticated(connection, subject_of(connection.peer), Stage.BODY)
         self._wheel.add(connection)
@@ -212,7 +212,7 @@ class GatewayServer:
         self._admission.charge(connection.peer, handler.session.bye)
         return handler
 
-    def gone(self, connection: Connection) -> None:
+    def remove_connection(self, connection: Connection) -> None:
         """Remove a closed connection."""
         self._connections.discard(connection)
         self._unauthenticated.remove(connection)
@@ -322,7 +322,7 @@ class GatewayServer:
             identity=ProcessIdentity("gateway"),
             stats_log=ProcessStatsLog(self._container.hot),
             clock=SystemClock(),
-            find_more=self._slow_clients.take_stats,
+            find_more=self._slow_clients.drain_stats,
         )
         periodic = [
             asyncio.create_task(stats.run(), name="process-stats"),

@@ -114,7 +114,7 @@ class CommandHandler:
 
     # from the connection
 
-    def received(self, payload: bytes, number: int | None = None) -> None:
+    def handle_message(self, payload: bytes, number: int | None = None) -> None:
         """Handle one client frame. `number` is its arrival number if the frame was held."""
         if self._state.is_held:
             self._hold(payload, number)
@@ -141,14 +141,14 @@ class CommandHandler:
             else:
                 self._refuse(codec.find_request_id(payload), exc)
 
-    def lost(self) -> None:
+    def handle_disconnect(self) -> None:
         """End the session with its connection; pending responses are dropped."""
         self.session.end()
 
-    def dropped_slow(self, waiting_bytes: int) -> None:
+    def record_slow_close(self, waiting_bytes: int) -> None:
         """Record that the connection is closed because the client reads too slowly."""
         if self._state.stage is LIVE:
-            self._context.slow_clients.closed(self.user, self.device, waiting_bytes)
+            self._context.slow_clients.record_close(self.user, self.device, waiting_bytes)
 
     @property
     def user(self) -> UserId:
@@ -231,7 +231,7 @@ class CommandHandler:
             return  # `on_live`, or the end of the pending lookup, calls this again
         held, self._held = self._held, []
         for _, number, payload in held:
-            self.received(payload, number)
+            self.handle_message(payload, number)
 
     def _close_without_hello(self) -> None:
         self.session.bye(Close.UNAUTHENTICATED, "no hello received in time")
@@ -490,6 +490,6 @@ class CommandHandler:
         try:
             await self.session.auth.renew(frame.token)
         except Unauthenticated:
-            self._admission.failed(self._connection.peer)
+            self._admission.charge_failure(self._connection.peer)
             raise
         return frames.Ok(frame.id)

@@ -74,7 +74,7 @@ class SessionOpening:
 
     def refuse(self, code: int, reason: str) -> None:
         """Close the connection, and count the failure against its address."""
-        self._admission.failed(self._connection.peer)
+        self._admission.charge_failure(self._connection.peer)
         self._session.bye(code, reason)
 
     async def _open(self, frame: frames.Hello, claims: Claims | None) -> None:

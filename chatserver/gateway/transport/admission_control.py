@@ -54,7 +54,7 @@ class Admission:
         else:
             allowance.ask(lambda: self.charge(address, refuse))
 
-    def failed(self, address: str) -> None:
+    def charge_failure(self, address: str) -> None:
         """Charge a refused `hello` to its address."""
         _charge(self._limits.find("failures", subject_of(address)))
 

@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.peer = str(peer[0]) if peer else ""
         self.start_deadline(HANDSHAKE_TIMEOUT_S, self.abort)
-        self._host.connected(self)
+        self._host.handle_connect(self)
 
     def data_received(self, data: bytes) -> None:
         """Handle received bytes; plain text frames take the fast path."""
@@ -124,18 +124,18 @@ class Connection(asyncio.Protocol):
             data = self._buffer + data
             self._buffer = b""
         if self.phase is Phase.OPEN:
-            self._take_frames(data)
+            self._read_frames(data)
         elif self.phase is Phase.HANDSHAKE:
-            self._take_request(data)
+            self._read_request(data)
         else:
             self._feed(data)
 
-    def _take_request(self, data: bytes) -> None:
+    def _read_request(self, data: bytes) -> None:
         end = data.find(b"\r\n\r\n") + 4
         if end >= 4:
             self._feed(data[:end])
             if self.phase is Phase.OPEN:
-                self._take_frames(data[end:])
+                self._read_frames(data[end:])
         elif len(data) > REQUEST_BYTES_MAX:
             self._refuse_request()
         else:
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
         )
         self._transport.close()
 
-    def _take_frames(self, data: bytes) -> None:
+    def _read_frames(self, data: bytes) -> None:
         at, size = 0, len(data)
         limit = self._host.settings.frame_bytes_max
         while at < size:
@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
             if end > size:
                 break
             if self._fragments is None and is_plain_text(data, at) and not self._is_packed:
-                self._message(unmask(data, start, end))
+                self._handle_message(unmask(data, start, end))
             else:
                 self._feed(data[at:end])
             at = end
@@ -189,9 +189,9 @@ class Connection(asyncio.Protocol):
         self._host.slow.discard(self)
         self._wake_waiter()
         if self._receiver is not None:
-            self._receiver.lost()
+            self._receiver.handle_disconnect()
             self._receiver = None
-        self._host.gone(self)
+        self._host.remove_connection(self)
 
     def pause_writing(self) -> None:
         """Queue frames while the socket buffer is full, up to the byte and time limits."""
@@ -223,10 +223,10 @@ class Connection(asyncio.Protocol):
     def _after_receive(self) -> None:
         for event in self._ws.events_received():
             if isinstance(event, Request):
-                self._handshake(event)
+                self._handle_handshake(event)
             elif isinstance(event, Frame):
-                self._frame(event)
-        self._write_library()
+                self._handle_frame(event)
+        self._write_protocol_data()
         if self._ws.parser_exc is not None and self.phase is Phase.OPEN:
             self._start_closing()
         if self.phase is Phase.HANDSHAKE and self._ws.close_expected():
@@ -234,27 +234,27 @@ class Connection(asyncio.Protocol):
         if self._ws.state is WebSocketState.CLOSED and self._transport is not None:
             self._transport.close()
 
-    def _handshake(self, request: Request) -> None:
+    def _handle_handshake(self, request: Request) -> None:
         ws = self._ws
         self.peer = self._host.address_of(self.peer, request)
-        if not self._host.answer_http(request, ws, self.peer):
+        if not self._host.respond_http(request, ws, self.peer):
             response = ws.accept(request)
             response.headers[GATEWAY_HEADER] = self._host.gateway
             ws.send_response(response)
         if ws.state is WebSocketState.OPEN:
             self.phase = Phase.OPEN
             self.cancel_deadline()
-            self._write_library()
+            self._write_protocol_data()
             if ws.subprotocol is None:
                 self.close(
                     Close.BAD_PROTOCOL, f"the client must offer the subprotocol {SUBPROTOCOL}"
                 )
             else:
                 self._is_packed = ws.subprotocol == PACKED_SUBPROTOCOL
-                self._receiver = self._host.opened(self)
+                self._receiver = self._host.create_receiver(self)
             request.headers.clear()  # the library keeps the request as long as the connection
 
-    def _frame(self, frame: Frame) -> None:
+    def _handle_frame(self, frame: Frame) -> None:
         opcode = frame.opcode
         if opcode is Opcode.PONG or opcode is Opcode.PING:
             if opcode is Opcode.PONG:
@@ -266,7 +266,7 @@ class Connection(asyncio.Protocol):
                 self.close_code = received.code
             self._start_closing()
         elif self.phase is Phase.OPEN:
-            self._data_frame(frame)
+            self._handle_data_frame(frame)
 
     def _count_control(self) -> None:
         """Close the connection if the peer exceeds the rate limit for pings and pongs."""
@@ -276,13 +276,13 @@ class Connection(asyncio.Protocol):
         if self._control_due - now > CONTROL_BURST_S + share_s / 2:
             self.close(POLICY, "too many pings")
 
-    def _data_frame(self, frame: Frame) -> None:
+    def _handle_data_frame(self, frame: Frame) -> None:
         if frame.opcode is not Opcode.CONT:
             self._is_text = frame.opcode is Opcode.TEXT
             self._fragments = []
             if not frame.fin:
                 self._fragments_decoder = _new_utf8_decoder() if self._is_text else None
-                self.start_deadline(MESSAGE_TIMEOUT_S, self._too_slow)
+                self.start_deadline(MESSAGE_TIMEOUT_S, self._close_late_message)
         assert self._fragments is not None
         self._fragments.append(bytes(frame.data))
         if len(self._fragments) > FRAGMENTS_MAX:
@@ -295,25 +295,25 @@ class Connection(asyncio.Protocol):
                 wanted = "binary" if self._is_packed else "text"
                 self.close(Close.BAD_PROTOCOL, f"{self._ws.subprotocol} requires {wanted} frames")
             elif self._is_packed:
-                self._packed_message(payload)
+                self._handle_packed_message(payload)
             else:
-                self._message(payload)
+                self._handle_message(payload)
         elif self._fragments_decoder is not None:
             try:
                 self._fragments_decoder.decode(frame.data)
             except UnicodeDecodeError as exc:  # the rest may never come
                 self.close(INVALID_DATA, exc.reason)
 
-    def _packed_message(self, payload: bytes) -> None:
+    def _handle_packed_message(self, payload: bytes) -> None:
         try:
-            self._message(msgpack.to_json(payload))
+            self._handle_message(msgpack.to_json(payload))
         except msgpack.NotPacked as exc:
             self.close(Close.BAD_PROTOCOL, exc.message)
 
-    def _too_slow(self) -> None:
+    def _close_late_message(self) -> None:
         self.close(POLICY, "a fragmented message took too long")
 
-    def _message(self, payload: bytes) -> None:
+    def _handle_message(self, payload: bytes) -> None:
         if not payload.isascii():
             try:
                 payload.decode()
@@ -321,7 +321,7 @@ class Connection(asyncio.Protocol):
                 self.close(INVALID_DATA, f"{exc.reason} at position {exc.start}")
                 return
         if self._receiver is not None and self.phase is Phase.OPEN:
-            self._receiver.received(payload)
+            self._receiver.handle_message(payload)
 
     # sending
 
@@ -408,9 +408,9 @@ class Connection(asyncio.Protocol):
             if self.pinged_at is None:
                 self.pinged_at = self.loop.time()
             self._ws.send_ping(b"")
-            self._write_library()
+            self._write_protocol_data()
 
-    def _write_library(self) -> None:
+    def _write_protocol_data(self) -> None:
         for data in self._ws.data_to_send():
             if self._transport is None:
                 return
@@ -420,7 +420,7 @@ class Connection(asyncio.Protocol):
             elif self._transport.can_write_eof():
                 # Half-close: a full close could reset the connection before the peer has read the
                 # close frame.
-                self._forget_out()  # queued data must not follow the close frame
+                self._clear_queue()  # queued data must not follow the close frame
                 self._transport.write_eof()
             else:
                 self._transport.close()
@@ -439,7 +439,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._ws.send_close(code, reason[:100])
         self._start_closing()
-        self._write_library()
+        self._write_protocol_data()
 
     def _start_closing(self) -> None:
         if self.phase in (Phase.OPEN, Phase.HANDSHAKE):
@@ -452,11 +452,11 @@ class Connection(asyncio.Protocol):
     def _drop_slow(self) -> None:
         """Close a peer that does not read; queued data is dropped, so `close` is sent next."""
         if self._receiver is not None and self.phase is Phase.OPEN:
-            self._receiver.dropped_slow(self.queued_bytes)
-        self._forget_out()
+            self._receiver.record_slow_close(self.queued_bytes)
+        self._clear_queue()
         self.close(Close.SLOW, "slow")
 
-    def _forget_out(self) -> None:
+    def _clear_queue(self) -> None:
         self._out.clear()
         self._out_bytes = 0
 

@@ -18,7 +18,7 @@ _FIN_TEXT = 0x81
 _CONTROL = 0x08
 
 
-def _header(length: int) -> bytes:
+def _encode_header(length: int) -> bytes:
     if length < 126:
         return b"\x81%c" % length
     if length < 65_536:
@@ -26,12 +26,12 @@ def _header(length: int) -> bytes:
     return b"\x81\x7f" + length.to_bytes(8, "big")
 
 
-_HEADERS = [_header(length) for length in range(2048)]
+_HEADERS = [_encode_header(length) for length in range(2048)]
 
 
 def text_header(length: int) -> bytes:
     """Return the header of an unmasked, final text frame of `length` bytes (RFC 6455, 5.2)."""
-    return _HEADERS[length] if length < 2048 else _header(length)
+    return _HEADERS[length] if length < 2048 else _encode_header(length)
 
 
 def text_frame(payload: bytes) -> bytes:

@@ -11,8 +11,8 @@ from websockets.typing import Subprotocol
 from chatserver.protocol.frames import PACKED_SUBPROTOCOL, SUBPROTOCOL
 
 # The library logs each connection; here, sessions and metrics record them.
-_quiet = logging.getLogger("chatserver.websockets")
-_quiet.setLevel(logging.CRITICAL)
+_silent_logger = logging.getLogger("chatserver.websockets")
+_silent_logger.setLevel(logging.CRITICAL)
 
 
 def create_protocol(frame_bytes_max: int) -> ServerProtocol:
@@ -21,7 +21,7 @@ def create_protocol(frame_bytes_max: int) -> ServerProtocol:
         origins=None,
         select_subprotocol=_select_subprotocol,
         max_size=frame_bytes_max,
-        logger=_quiet,
+        logger=_silent_logger,
     )
 
 

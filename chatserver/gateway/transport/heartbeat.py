@@ -20,7 +20,7 @@ class HeartbeatWheel:
         self._slot_of: dict[Connection, int] = {}
         self._at = 0
         # A slot is checked for pongs this many ticks after its pings, within one revolution.
-        self._patience = min(size - 1, max(1, round(timeout_s / self.tick_s)))
+        self._timeout_ticks = min(size - 1, max(1, round(timeout_s / self.tick_s)))
 
     def add(self, connection: Connection) -> None:
         """Add a connection to a random slot, which spreads the pings over the interval."""
@@ -36,6 +36,6 @@ class HeartbeatWheel:
     def advance(self) -> tuple[list[Connection], list[Connection]]:
         """Advance one tick. Return `(to_ping, timed_out)`; `timed_out` sent no pong in time."""
         self._at = (self._at + 1) % len(self._slots)
-        waiting = self._slots[(self._at - self._patience) % len(self._slots)]
+        waiting = self._slots[(self._at - self._timeout_ticks) % len(self._slots)]
         overdue = [connection for connection in waiting if connection.pinged_at is not None]
         return list(self._slots[self._at]), overdue

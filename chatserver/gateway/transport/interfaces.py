@@ -21,13 +21,13 @@ class Receiver(Protocol):
     @property
     def device(self) -> DeviceId: ...
 
-    def received(self, payload: bytes) -> None:
+    def handle_message(self, payload: bytes) -> None:
         """Handle a complete message: the UTF-8 bytes of its JSON text."""
 
-    def lost(self) -> None:
+    def handle_disconnect(self) -> None:
         """Handle the end of the connection."""
 
-    def dropped_slow(self, waiting_bytes: int) -> None:
+    def record_slow_close(self, waiting_bytes: int) -> None:
         """Record that the connection was closed as slow with `waiting_bytes` still queued."""
 
 
@@ -38,19 +38,19 @@ class Host(Protocol[ConnectionT]):
     gateway: GatewayId
     slow: set[ConnectionT]  # connections whose peers currently do not read
 
-    def connected(self, connection: ConnectionT) -> None:
+    def handle_connect(self, connection: ConnectionT) -> None:
         """Handle an accepted socket, before its handshake."""
 
-    def answer_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
+    def respond_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
         """Respond to a plain HTTP request; return False if the request is a handshake to accept."""
 
     def address_of(self, peer: str, request: Request) -> str:
         """Return the client's IP address; `peer` may be a proxy."""
 
-    def opened(self, connection: ConnectionT) -> Receiver:
+    def create_receiver(self, connection: ConnectionT) -> Receiver:
         """Return the receiver of a connection that has completed its handshake."""
 
-    def gone(self, connection: ConnectionT) -> None:
+    def remove_connection(self, connection: ConnectionT) -> None:
         """Handle the end of a connection, whether its handshake completed or not."""
 
     def flush_soon(self, connection: ConnectionT) -> None:

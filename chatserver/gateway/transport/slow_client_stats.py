@@ -21,11 +21,11 @@ class SlowClients:
         self._slow = slow
         self._closed: deque[SlowClose] = deque(maxlen=SLOW_MAX)
 
-    def closed(self, user: UserId, device: DeviceId, waiting_bytes: int) -> None:
+    def record_close(self, user: UserId, device: DeviceId, waiting_bytes: int) -> None:
         """Record a session that was closed as slow."""
         self._closed.append(SlowClose(user, device, int(self._clock.time() * 1000), waiting_bytes))
 
-    async def take_stats(self) -> dict[str, Any]:
+    async def drain_stats(self) -> dict[str, Any]:
         """Return the longest queues, and the clients closed as slow since the last call."""
         queues = [
             Queue(receiver.user, receiver.device, connection.queued_bytes)

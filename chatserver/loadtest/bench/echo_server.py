@@ -32,13 +32,13 @@ class EchoReceiver:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def received(self, payload: bytes) -> None:
+    def handle_message(self, payload: bytes) -> None:
         self._connection.send_text(payload)
 
-    def lost(self) -> None:
+    def handle_disconnect(self) -> None:
         """Do nothing."""
 
-    def dropped_slow(self, waiting_bytes: int) -> None:
+    def record_slow_close(self, waiting_bytes: int) -> None:
         """Do nothing."""
 
 
@@ -51,19 +51,19 @@ class EchoHost:
         self.slow: set[Connection] = set()
         self._dirty: list[Connection] = []
 
-    def connected(self, connection: Connection) -> None:
+    def handle_connect(self, connection: Connection) -> None:
         """Do nothing."""
 
-    def answer_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
+    def respond_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
         return False
 
     def address_of(self, peer: str, request: Request) -> str:
         return peer
 
-    def opened(self, connection: Connection) -> EchoReceiver:
+    def create_receiver(self, connection: Connection) -> EchoReceiver:
         return EchoReceiver(connection)
 
-    def gone(self, connection: Connection) -> None:
+    def remove_connection(self, connection: Connection) -> None:
         """Do nothing."""
 
     def flush_soon(self, connection: Connection) -> None:

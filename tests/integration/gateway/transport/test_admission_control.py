@@ -26,7 +26,7 @@ async def admission(hot: HotClient) -> Admission:
 async def test_concurrent_failures_all_count(admission: Admission) -> None:
     """An address that guesses tokens faster than Redis responds is blocked, too."""
     for _ in range(FAILURES):
-        admission.failed(ATTACKER)
+        admission.charge_failure(ATTACKER)
 
     await eventually(lambda: admission.wait_s(ATTACKER) > 0)
     assert admission.wait_s(OTHER) == 0
@@ -37,7 +37,7 @@ async def test_address_blocked_at_one_gateway_is_blocked_at_another_after_its_ne
 ) -> None:
     """All gateways share the bucket; each one reads it at the next failure."""
     for _ in range(FAILURES):
-        admission.failed(ATTACKER)
+        admission.charge_failure(ATTACKER)
     await eventually(lambda: admission.wait_s(ATTACKER) > 0)
     other_gateway = Admission(Limits(hot, RULES), ())
 

@@ -248,13 +248,13 @@ async def test_history_of_a_new_epoch_is_refused_before_its_reset(
         gateway.lose_redis(top=3)
     gateway.is_redis_lost_on_read = not is_lost_before
 
-    world.handler.received(request)
+    world.handler.handle_message(request)
     await eventually(lambda: world.types() == ["error"])
     refused = world.connection.sent[0]
     gateway.is_warm_down = gateway.is_redis_lost_on_read = False
     await gateway.refresh(1)
     await eventually(lambda: "reset" in world.types())
-    world.handler.received(request)
+    world.handler.handle_message(request)
     await eventually(lambda: world.types()[-1] == "page")
 
     assert (refused["id"], refused["code"], refused["temporary"]) == (7, "unavailable", True)

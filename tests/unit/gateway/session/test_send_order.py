@@ -125,7 +125,7 @@ class World:
     def write(self, ref: str) -> None:
         self.unanswered[ref] = False
         frame = {"type": "send", "id": int(ref), "chat": "c", "ref": ref, "body": "x"}
-        self.handler.received(msgspec.json.encode(frame))
+        self.handler.handle_message(msgspec.json.encode(frame))
 
     def write_new(self) -> None:
         self.write(str(self.sent))

@@ -57,7 +57,7 @@ class FakeServer:
         self.dropped: list[int] = []
         self.requests: list[Request] = []
 
-    def answer_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
+    def respond_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
         return False
 
     def address_of(self, peer: str, request: Request) -> str:
@@ -65,24 +65,24 @@ class FakeServer:
         self.requests.append(request)
         return peer
 
-    def connected(self, connection: Connection) -> None: ...
+    def handle_connect(self, connection: Connection) -> None: ...
 
-    def opened(self, connection: Connection) -> FakeServer:
+    def create_receiver(self, connection: Connection) -> FakeServer:
         return self
 
-    def gone(self, connection: Connection) -> None:
+    def remove_connection(self, connection: Connection) -> None:
         """Nothing to remove."""
 
-    def dropped_slow(self, waiting_bytes: int) -> None:
+    def record_slow_close(self, waiting_bytes: int) -> None:
         self.dropped.append(waiting_bytes)
 
     def flush_soon(self, connection: Connection) -> None:
         self.dirty.append(connection)
 
-    def received(self, payload: bytes) -> None:
+    def handle_message(self, payload: bytes) -> None:
         """Nothing is answered."""
 
-    def lost(self) -> None:
+    def handle_disconnect(self) -> None:
         self.is_lost = True
 
 

@@ -131,7 +131,7 @@ async def test_frame_held_longer_than_the_timeout_is_refused(world: World) -> No
     await world.begin_snapshot()
 
     for request in (7, 8):
-        world.handler.received(send_frame(request))
+        world.handler.handle_message(send_frame(request))
     await eventually(lambda: len(world.of_type("error")) == 2)
 
     assert [error["id"] for error in world.of_type("error")] == [7, 8]
@@ -143,8 +143,8 @@ async def test_frame_without_an_id_waits_for_the_snapshot(world: World) -> None:
     """No error could report its loss to the client."""
     await world.begin_snapshot()
 
-    world.handler.received(UNKNOWN_FRAME)
-    world.handler.received(send_frame(7))
+    world.handler.handle_message(UNKNOWN_FRAME)
+    world.handler.handle_message(send_frame(7))
     await eventually(lambda: world.of_type("error"))
     assert len(world.of_type("error")) == 1
     world.gateway.snapshot.set_result(frames.Reset(frames.Cursor(NEW, 0), [], None))
@@ -160,7 +160,7 @@ async def test_held_frame_is_processed_when_the_snapshot_fails() -> None:
     world = World()
     await world.begin_snapshot()
 
-    world.handler.received(UNKNOWN_FRAME_WITH_ID)
+    world.handler.handle_message(UNKNOWN_FRAME_WITH_ID)
     world.gateway.snapshot.set_exception(Unavailable("down"))
     await eventually(lambda: world.of_type("error"))
 

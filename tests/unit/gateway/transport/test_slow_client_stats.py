@@ -22,9 +22,9 @@ async def test_stats_contain_the_longest_queues_and_each_close_once() -> None:
     slow = [connection(f"u{n}", n) for n in range(QUEUES_MAX + 5)] + [connection("", 99)]
     clients = SlowClients(cast(Any, slow), SystemClock())
     for number in range(SLOW_MAX + 3):
-        clients.closed(UserId(f"c{number}"), DeviceId("d"), number)
+        clients.record_close(UserId(f"c{number}"), DeviceId("d"), number)
 
-    first, second = await clients.take_stats(), await clients.take_stats()
+    first, second = await clients.drain_stats(), await clients.drain_stats()
 
     assert [queue.waiting_bytes for queue in first["queues"]] == list(range(14, 4, -1))
     assert [each.user for each in first["slow"]] == [f"c{n}" for n in range(3, SLOW_MAX + 3)]
