@@ -203,9 +203,9 @@ class World:
             clock=SystemClock(),
             hot=self.hot,
             gateway=server.gateway,
-            make_notifier=server.make_router,
+            make_notifier=server.make_dispatcher,
         )
-        server.use(container)
+        server.set_container(container)
         self.pairs = [Pair(server, container, number) for number in range(pairs)]
 
     def take_calls(self) -> list[tuple[OnReply, tuple[Any, ...]]]:

@@ -54,8 +54,8 @@ class EventDispatcher:
         self._remote = RemoteDelivery(gateway_stream_writer, gateway)
         self._registry = registry
         self._by_user = registry.by_user
-        # State of the last push: the partition's epoch, the epoch sent to devices, and the head of
-        # an event frame. `_heads` caches the latter two per epoch until any epoch changes.
+        # State of the last push: the partition's epoch, the epoch sent to devices, and the start of
+        # the event frame. `_heads` caches the last two by partition epoch.
         self._epoch = self._device_epoch = Epoch("")
         self._head = b""
         self._heads: dict[Epoch, tuple[Epoch, bytes]] = {}
@@ -89,11 +89,11 @@ class EventDispatcher:
                 place = b"%d" % seq
                 length = shared + len(place)
                 header = text_header(length)
-                # In parts: the body, by far the longest, is copied once, into the socket's buffer.
+                # Not joined here, so that the body is copied only once, into the socket's buffer.
                 parts = (header, head, place, body)
                 for session in sessions:
                     session.push(device_epoch, seq, parts, length + len(header))
-        # Without tracing, once per loop tick: all events of one write share the same latency.
+        # Without tracing, only the first event of a loop tick is recorded.
         if (counters.first is None or counters.traced is not None) and counters.pushed != pushed:
             counters.record_new_event(body, counters.pushed - pushed)
         if places.far is not None:
@@ -143,7 +143,7 @@ class EventDispatcher:
         for session in self._registry.sessions_of(user):
             session.send_signal(frame)
 
-    def forget_epoch(self) -> None:
+    def handle_epoch_change(self) -> None:
         """Clear the cached frame prefixes after a Redis partition's epoch changed."""
         self._epoch = Epoch("")
         self._heads.clear()
@@ -189,7 +189,7 @@ class EventDispatcher:
     def _handle_stored(self, record: StoredUpdate) -> None:
         chat, upto = ChatId(record.chat), Seq(record.upto)
         if record.epoch != self._gateway_stream_writer.epoch_of(chat):
-            return  # from another epoch of Redis, in which this seq may be another message
+            return  # from another Redis epoch, in which this seq may belong to another message
         self._stored_waits.reached(chat, upto)
         sessions = self._registry.sessions_of(UserId(record.user))
         if sessions:

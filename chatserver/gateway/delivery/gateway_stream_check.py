@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 INTERVAL_S: Final = 2.0
 FIRST_S: Final = 0.1  # interval until the first echo arrives
-LATE_S: Final = 6.0  # without an echo: three were lost, or Redis is that slow
+LATE_S: Final = 6.0  # three echoes in a row are lost, or Redis is slow
 
 
 class GatewayStreamCheck:
@@ -38,16 +38,16 @@ class GatewayStreamCheck:
             self._number += 1
             self._gateway_stream.send_to_self(Echo(self._number))
             if self._arrived_at is None:
-                # Records sent before the first gateway stream read are lost.
+                # Records sent before the stream's first read are lost.
                 await asyncio.sleep(FIRST_S)
                 continue
             await asyncio.sleep(jittered(INTERVAL_S))
             if bool(self.find_problem()) != self._is_late:
                 self._is_late = not self._is_late
                 log.warning(
-                    "gateway stream.echo_delayed"
+                    "gateway_stream.echo_delayed"
                     if self._is_late
-                    else "gateway stream.echo_resumed"
+                    else "gateway_stream.echo_resumed"
                 )
 
     def record_arrival(self, echo: Echo) -> None:
@@ -57,7 +57,7 @@ class GatewayStreamCheck:
     def find_problem(self) -> str:
         """Return an error text if no echo arrived for `LATE_S` seconds, else an empty string."""
         if self._arrived_at is None:
-            return "this gateway's stream has received no echo yet"
+            return "the gateway has not received an echo through its stream yet"
         if self._clock.monotonic() - self._arrived_at > LATE_S:
-            return "this gateway's stream receives no echoes; check Redis"
+            return "the gateway receives no echoes through its stream; check Redis"
         return ""

@@ -38,7 +38,7 @@ class Subscriber(Protocol):
 
 
 class Channel:
-    """A large chat with sessions on this gateway; `large` is its version when it became large."""
+    """A large chat with sessions on this gateway. `large`: the chat version that made it large."""
 
     __slots__ = (
         "caught_up",
@@ -65,7 +65,7 @@ class Channel:
 
     @property
     def version(self) -> tuple[Epoch, int]:
-        """Changes when the chat becomes large again, and with the epoch of the hot tier."""
+        """The hot tier's epoch and `large`: changes if the chat becomes large again."""
         return self.epoch, self.large
 
     @property
@@ -103,9 +103,9 @@ class Entry(NamedTuple):
     """A session's start positions (chat seqs) in its user's large chats."""
 
     places: list[ChannelPlace]
-    # Chats without a channel: position, and whether it is proven.
+    # Chats without a channel: the position, and whether it comes from Redis (not the device).
     remembered: dict[ChatId, tuple[Seq, bool]]
-    # Not open, or the position is invalid: the device must page history.
+    # Chats that are not loaded, or with an invalid position: the device must page history.
     closed: dict[ChatId, Seq]
 
     @property
@@ -121,7 +121,7 @@ class LargeChatTransition(NamedTuple):
     chat: ChatId
     is_large: bool
     since: Seq
-    is_removal: bool = False  # the user was removed; the chat need not be large
+    is_removal: bool = False  # the user was removed from the chat, large or not
 
 
 class _Member(msgspec.Struct, frozen=True):
@@ -144,7 +144,7 @@ class _Event(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Event).decode
 
 
-def leaver_of(body: bytes) -> UserId | None:
+def find_removed_user(body: bytes) -> UserId | None:
     """Return the user whom this event removes from the chat, or None."""
     if not body.startswith(_MEMBER):
         return None
@@ -158,9 +158,9 @@ def read_transition(body: bytes, user: UserId) -> LargeChatTransition | None:
         event = _decode(b"{" + body[1:])
         if event.info.since is not None:
             return LargeChatTransition(ChatId(event.chat), event.info.large, Seq(event.info.since))
-    elif leaver_of(body) == user:
+    elif find_removed_user(body) == user:
         event = _decode(b"{" + body[1:])
-        # The removal entry is the last one, and is delivered by the inbox.
+        # The inbox delivers the removal entry, which is the user's last one.
         return LargeChatTransition(
             ChatId(event.chat), False, Seq(event.message.seq - 1), is_removal=True
         )
@@ -169,4 +169,4 @@ def read_transition(body: bytes, user: UserId) -> LargeChatTransition | None:
 
 def is_leaving(session: Subscriber, place: Seq, entries: Sequence[ChannelEntry]) -> bool:
     """Return whether the first entry after `place` removes the session's user."""
-    return any(e.seq == place + 1 and leaver_of(e.body) == session.user for e in entries)
+    return any(e.seq == place + 1 and find_removed_user(e.body) == session.user for e in entries)

@@ -13,7 +13,7 @@ large. A channel ends when the log reports another `large` version.
 
 Invariants: every session of a channel gets each entry once and in order (promise P4). A session
 leaves the channel before the `member` entry that removes its user; the inbox delivers this entry.
-The session receives nothing later (promise P7).
+The session receives no later entries (promise P7).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from chatserver.gateway.delivery.large_chat_channel import (
     Entry,
     LargeChatTransition,
     Subscriber,
+    find_removed_user,
     is_leaving,
-    leaver_of,
 )
 from chatserver.gateway.transport.framing import text_frame
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions, LargeHead
@@ -66,9 +66,9 @@ class Channels:
         self._spawn = spawn
         self._device_epoch = device_epoch
         self._frame_epoch, self._frame_head = Epoch(""), b""
-        self._channels: dict[ChatId, Channel] = {}  # those that still receive entries
+        self._channels: dict[ChatId, Channel] = {}  # without ended channels
         self._channels_by_session: dict[Subscriber, dict[ChatId, Channel]] = {}
-        # Positions of sessions in chats where they have no channel, and whether each is proven.
+        # Positions in chats without a channel, and whether each comes from Redis (see `Entry`).
         self._places: dict[Subscriber, dict[ChatId, tuple[Seq, bool]]] = {}
 
     # attach and detach
@@ -89,22 +89,22 @@ class Channels:
         """
         places = await self._subscriptions.list_large(user)
         wanted = [c for c, place in places.items() if place.until is None and place.notice <= start]
-        entry = Entry([], {chat: (Seq(seq), False) for chat, seq in _chats(known)}, {})
+        entry = Entry([], {chat: (Seq(seq), False) for chat, seq in _parse_known(known)}, {})
         for chat, head in zip(wanted, await self._listen(wanted, user), strict=True):
             if head is None:
                 entry.closed[chat] = Seq(max((known or {}).get(chat, 0), places[chat].since))
                 continue
-            had = (known or {}).get(chat, head.seq)
-            if had > head.seq:
-                entry.closed[chat] = head.seq  # from another epoch: the entries differ
+            previous = (known or {}).get(chat, head.seq)
+            if previous > head.seq:
+                entry.closed[chat] = head.seq  # the device's seq is from another epoch
                 continue
-            place = Seq(max(had, places[chat].since, head.joined - 1))
+            place = Seq(max(previous, places[chat].since, head.joined - 1))
             if head.joined and head.large:
                 entry.remembered.pop(chat, None)
-                channel = self._channel_of(chat, head)
+                channel = self._get_or_create_channel(chat, head)
                 entry.places.append(ChannelPlace(channel, place, head.joined))
             else:
-                entry.remembered[chat] = (place, True)  # a later inbox event ends it
+                entry.remembered[chat] = (place, True)  # a later inbox event removes it
         return entry
 
     async def _listen(self, chats: Sequence[ChatId], user: UserId) -> list[LargeHead | None]:
@@ -126,7 +126,7 @@ class Channels:
         except ChatError as exc:
             log.warning("channel.load_failed", chat=chat, error=exc.message)
 
-    def _channel_of(self, chat: ChatId, head: LargeHead) -> Channel:
+    def _get_or_create_channel(self, chat: ChatId, head: LargeHead) -> Channel:
         channel = self._channels.get(chat)
         if channel is not None and channel.version == (head.epoch, head.large):
             return channel
@@ -153,7 +153,7 @@ class Channels:
             return
         current = self._channels.setdefault(channel.chat, channel)
         if current.version != channel.version:
-            self._remember(session, channel.chat, after)
+            self._set_position(session, channel.chat, after)
             if current.epoch != channel.epoch:
                 session.recover_chat(channel.chat)
             return
@@ -186,7 +186,7 @@ class Channels:
         place = await self._subscriptions.find_large(session.user, chat)
         if not head.joined or not head.large or (place is not None and place.until is not None):
             return None  # removed, or a later inbox event makes the chat large again
-        return ChannelPlace(self._channel_of(chat, head), head.seq, head.joined)
+        return ChannelPlace(self._get_or_create_channel(chat, head), head.seq, head.joined)
 
     def list_places(self, session: Subscriber) -> list[frames.LargeChat]:
         """Return the session's large chats, each with the last chat seq sent to it."""
@@ -198,12 +198,12 @@ class Channels:
         """Start delivery after chat seq `since`; inbox event `notice` announced the large chat."""
         if chat in self._channels_by_session.get(session, {}):
             return
-        self._remember(session, chat, since)
+        self._set_position(session, chat, since)
         epoch = self._device_epoch()
         try:
             place = await self._subscriptions.find_large(session.user, chat)
             if place is None or place.notice != notice or place.until is not None:
-                return  # large only for a while: a later inbox event ends it
+                return  # no longer large: a later inbox event ends the delivery
             (head,) = await self._listen([chat], session.user)
         except ChatError as exc:
             log.warning("channel.entry_delayed", chat=chat, error=exc.message)
@@ -214,7 +214,7 @@ class Channels:
         if head is None:
             session.recover_chat(chat)
         elif head.joined and head.large and session in self._places:
-            place_now = ChannelPlace(self._channel_of(chat, head), since, head.joined)
+            place_now = ChannelPlace(self._get_or_create_channel(chat, head), since, head.joined)
             self.attach(session, place_now)
 
     async def finish(
@@ -234,19 +234,19 @@ class Channels:
             found = channel.position_of(session)
             self._detach_one(session, channel, channel.seq if found is None else found)
         places = self._places.get(session, {})
-        had = places.get(chat)
-        if had is None or not had[1]:
+        previous = places.get(chat)
+        if previous is None or not previous[1]:
             since = await self._subscriptions.find_since(session.user, chat, notice)
-            if had is None and (transition.is_removal if since is None else since >= upto):
-                return  # it was not large, or got no entries while it was
-            if had is None or since is None:
+            if previous is None and (transition.is_removal if since is None else since >= upto):
+                return  # the chat was not large for this user, or had no entries meanwhile
+            if previous is None or since is None:
                 places.pop(chat, None)
                 session.recover_chat(chat)
                 return
-            had = max(had[0], since), True
-        place = had[0]
+            previous = max(previous[0], since), True
+        place = previous[0]
         while place < upto and session in self._places:
-            self._remember(session, chat, place)
+            self._set_position(session, chat, place)
             await session.wait_for_room()
             limit = min(PAGE, upto - place)
             entries = await self._chat_log.list_for(session.user, chat, place, limit)
@@ -265,20 +265,20 @@ class Channels:
             self._drop_if_empty(channel)
         self._places.pop(session, None)
 
-    def forget_epoch(self) -> None:
+    def handle_epoch_change(self) -> None:
         """Detach every session after an epoch change; each restarts from a snapshot.
 
         A session gets no large-chat entries until its `reset` is sent.
         """
         for channels in self._channels_by_session.values():
-            for channel in channels.values():  # a read in progress delivers to no session
+            for channel in channels.values():  # a read in progress then delivers to no session
                 channel.caught_up.clear()
                 channel.positions.clear()
         self._channels.clear()
         self._channels_by_session.clear()
         self._places.clear()
 
-    def _remember(self, session: Subscriber, chat: ChatId, place: Seq) -> None:
+    def _set_position(self, session: Subscriber, chat: ChatId, place: Seq) -> None:
         places = self._places.get(session)
         if places is not None:
             places[chat] = (place, True)
@@ -288,7 +288,7 @@ class Channels:
         channel.drop(session)
         self._channels_by_session.get(session, {}).pop(channel.chat, None)
         if place is not None:
-            self._remember(session, channel.chat, place)
+            self._set_position(session, channel.chat, place)
         self._drop_if_empty(channel)
 
     def _drop_if_empty(self, channel: Channel) -> None:
@@ -341,7 +341,7 @@ class Channels:
             channel.is_filling = True
             self._spawn(self._fill(channel), f"fill-{channel.chat}")
 
-    def _frame(self, body: bytes) -> bytes:
+    def _encode_frame(self, body: bytes) -> bytes:
         epoch = self._device_epoch()
         if epoch != self._frame_epoch:
             self._frame_epoch, self._frame_head = epoch, codec.event_head(epoch) + b"0"
@@ -349,19 +349,19 @@ class Channels:
 
     def _deliver(self, channel: Channel, entry: ChannelEntry) -> None:
         seq, body = entry.seq, entry.body
-        removed = leaver_of(body)
+        removed = find_removed_user(body)
         if removed is not None:
             self._detach_user(channel, removed, seq)
         channel.seq = seq
         channel.head = max(channel.head, seq)
-        frame = self._frame(body)
+        frame = self._encode_frame(body)
         # A copy: a session found to be slow is removed during the loop.
         caught_up = list(channel.caught_up)
         if entry.withheld:
-            withheld = self._frame(entry.withheld)
+            withheld = self._encode_frame(entry.withheld)
             for session in caught_up:
-                is_theirs = channel.firsts.get(session, seq) <= entry.target
-                session.send_frame(frame if is_theirs else withheld)
+                is_visible = channel.firsts.get(session, seq) <= entry.target
+                session.send_frame(frame if is_visible else withheld)
         else:
             for session in caught_up:
                 session.send_frame(frame)
@@ -394,14 +394,14 @@ class Channels:
                     if entry.seq == channel.seq + 1:
                         self._deliver(channel, entry)
                 if not entries:
-                    self._lower_head(channel)
+                    self._reset_head(channel)
         except ChatError as exc:
             log.warning("channel.fill_stopped", chat=channel.chat, error=exc.message)
-            channel.head = channel.seq  # the next refresh compares again
+            channel.head = channel.seq  # the next refresh compares the heads again
         finally:
             channel.is_filling = False
 
-    def _lower_head(self, channel: Channel) -> None:
+    def _reset_head(self, channel: Channel) -> None:
         """Lower the channel's head to its seq after an epoch change made the head invalid."""
         channel.head = channel.seq
         self._detach_and_recover(
@@ -411,10 +411,10 @@ class Channels:
     def _skip_gap(self, channel: Channel, upto: Seq) -> None:
         """Skip a gap: entries up to `upto` were trimmed from the log."""
         # A session behind the channel finds the gap in its catch-up; one ahead of it lost nothing.
-        gone = [s for s, place in channel.positions.items() if channel.seq < place < upto]
-        gone += channel.caught_up
+        missed = [s for s, place in channel.positions.items() if channel.seq < place < upto]
+        missed += channel.caught_up
         channel.seq = upto
-        self._detach_and_recover(gone, channel)
+        self._detach_and_recover(missed, channel)
         channel.promote()
 
     def _detach_and_recover(self, sessions: Sequence[Subscriber], channel: Channel) -> None:
@@ -430,7 +430,7 @@ class Channels:
             self._spawn(self._leave(channel.chat), f"leave-{channel.chat}")
         channel.head = channel.seq
         if epoch != channel.epoch:
-            # Another epoch of the hot tier: all sessions start from a snapshot.
+            # The hot tier has a new epoch: all sessions start from a snapshot.
             self._detach_and_recover([*channel.caught_up, *channel.positions], channel)
 
     async def _catch_up(self, session: Subscriber, channel: Channel) -> None:
@@ -466,9 +466,9 @@ class Channels:
         Stops at `upto`, or before the entry that removes the user.
         """
         for seq, body, *_ in entries:
-            if seq != place + 1 or seq > upto or leaver_of(body) == session.user:
+            if seq != place + 1 or seq > upto or find_removed_user(body) == session.user:
                 break
-            session.send_frame(self._frame(body))
+            session.send_frame(self._encode_frame(body))
             place = seq
         return place
 
@@ -481,7 +481,7 @@ class Channels:
             Unavailable: Redis does not answer.
         """
         for opened in list(self._channels.values()):
-            self._drop_if_empty(opened)  # its session may never have attached
+            self._drop_if_empty(opened)  # a session may have ended before it was attached
         chats = list(self._channels)
         for chat, head in zip(chats, await self._subscriptions.listen(chats), strict=True):
             channel = self._channels.get(chat)
@@ -494,5 +494,5 @@ class Channels:
                 self._notify_seq(channel, head.seq)
 
 
-def _chats(known: Mapping[str, int] | None) -> list[tuple[ChatId, int]]:
+def _parse_known(known: Mapping[str, int] | None) -> list[tuple[ChatId, int]]:
     return [(ChatId(chat), seq) for chat, seq in (known or {}).items()]

@@ -52,15 +52,15 @@ class TickWrites:
     def _record_delivered(self, first: bytes) -> None:
         counters = self._counters
         if ts := codec.ts_of_event(first):
-            late_s = max(0.0, self._clock.time() - ts / 1e6)
+            latency_s = max(0.0, self._clock.time() - ts / 1e6)
             pushed = max(1, counters.pushed - counters.pushed_before)
-            metrics.DELIVERY_LATENCY.observe(late_s, pushed)
+            metrics.DELIVERY_LATENCY.observe(latency_s, pushed)
         counters.first = None
         if self._tracer is not None and counters.traced:
-            self._trace_delivered(self._tracer, counters.traced)
+            self._record_spans(self._tracer, counters.traced)
             counters.traced.clear()
 
-    def _trace_delivered(self, tracer: Tracer, events: Sequence[tuple[bytes, int]]) -> None:
+    def _record_spans(self, tracer: Tracer, events: Sequence[tuple[bytes, int]]) -> None:
         now_ns = time.time_ns()
         for body, devices in events:
             if mid := codec.mid_of_event(body):

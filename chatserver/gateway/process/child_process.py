@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from chatserver.process_runtime import die_with_parent
 
-LAST_STEPS_S = 5.0
+EXIT_TIMEOUT_S = 5.0  # for a process that is already exiting
 EXIT_WRONG_SETTING = 2  # exit code of the command line, see `chatserver.cli.main`
 
 
@@ -24,7 +24,7 @@ class StartFailed(Exception):
 
     def __init__(self, why: str, *, is_wrong_setting: bool = False) -> None:
         super().__init__(why)
-        self.is_wrong_setting = is_wrong_setting  # if so, retries are pointless
+        self.is_wrong_setting = is_wrong_setting  # a retry would fail again
 
 
 class GatewayProcess:
@@ -38,7 +38,7 @@ class GatewayProcess:
         self._process = process
         self._ready: asyncio.Future[bool] = loop.create_future()
         self._ready_fd = ready_fd
-        loop.add_reader(ready_fd, self._hear)
+        loop.add_reader(ready_fd, self._read_ready_pipe)
 
     @classmethod
     async def start(cls, argv: Sequence[str], env: Mapping[str, str]) -> Self:
@@ -67,7 +67,7 @@ class GatewayProcess:
         """True from readiness until exit."""
         return self._ready.done() and self._ready.result() and not self.ended.done()
 
-    def _hear(self) -> None:
+    def _read_ready_pipe(self) -> None:
         is_ready = bool(os.read(self._ready_fd, 1))  # empty: the child closed the pipe
         asyncio.get_running_loop().remove_reader(self._ready_fd)
         os.close(self._ready_fd)
@@ -81,16 +81,16 @@ class GatewayProcess:
         Raises:
             StartFailed: the process exited first, or was not ready in time and was killed.
         """
-        news: set[asyncio.Future[Any]] = {self._ready, self.ended}
-        await asyncio.wait(news, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
+        events: set[asyncio.Future[Any]] = {self._ready, self.ended}
+        await asyncio.wait(events, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
         if self.is_serving:
             return
         is_ending = self._ready.done() or self.ended.done()
-        if not await self.wait_ended(LAST_STEPS_S if is_ending else 0) and not is_ending:
+        if not await self.wait_ended(EXIT_TIMEOUT_S if is_ending else 0) and not is_ending:
             raise StartFailed(f"was not ready within {deadline_s:g} s")
         code = self.ended.result()
         raise StartFailed(
-            f"ended with {code} while starting", is_wrong_setting=code == EXIT_WRONG_SETTING
+            f"exited with code {code} during startup", is_wrong_setting=code == EXIT_WRONG_SETTING
         )
 
     def send(self, number: signal.Signals) -> None:

@@ -21,13 +21,13 @@ from chatserver.protocol.codes import Close
 
 REASON = "this gateway is restarting"
 STEP_S = 0.05
-BYES_PER_STEP = 20  # minimum, so that a gateway with few sessions drains quickly
+BYES_PER_STEP_MIN = 20  # a gateway with few sessions drains quickly
 RETRY_FIRST_MS = 100
 SPREAD_MS_MIN = 500
 SPREAD_MS_MAX = 60_000
 
 
-def spread_ms_of(sessions: int, reconnects_per_s: int) -> int:
+def compute_spread_ms(sessions: int, reconnects_per_s: int) -> int:
     """Return the number of ms over which to spread the reconnects of `sessions` sessions."""
     return min(max(SPREAD_MS_MIN, sessions * 1000 // reconnects_per_s), SPREAD_MS_MAX)
 
@@ -38,18 +38,18 @@ async def send_byes(
     """Send a `bye` to every session.
 
     Guarantees:
-        Answers: frames that have already arrived are handled first. While time remains, sessions
-            with unanswered requests are closed last.
+        Responses: frames that have already arrived are handled first. Until the deadline, a session
+            with unanswered requests stays open.
         Bound: returns within `within_s` plus `2 * STEP_S`.
     """
     loop = asyncio.get_running_loop()
-    for _ in range(2):  # between two timers the loop polls every socket
+    for _ in range(2):  # between two timers, the event loop polls every socket
         await asyncio.sleep(STEP_S / 2)
     waiting = collections.deque(sessions)
     rng.shuffle(waiting)
-    spread_ms = spread_ms_of(len(waiting), reconnects_per_s)
+    spread_ms = compute_spread_ms(len(waiting), reconnects_per_s)
     deadline = loop.time() + within_s
-    size = max(BYES_PER_STEP, -(-len(waiting) // max(1, int(within_s / STEP_S))))
+    size = max(BYES_PER_STEP_MIN, -(-len(waiting) // max(1, int(within_s / STEP_S))))
     while waiting:
         is_late = loop.time() >= deadline
         for _ in range(len(waiting) if is_late else min(size, len(waiting))):
@@ -58,7 +58,7 @@ async def send_byes(
                 waiting.append(session)
                 continue
             wait_ms = RETRY_FIRST_MS + rng.randrange(spread_ms)
-            session.bye(Close.SHUTDOWN, REASON, wait_ms)
+            session.close(Close.SHUTDOWN, REASON, wait_ms)
         if waiting:
             await asyncio.sleep(STEP_S)
 

@@ -11,7 +11,7 @@ from chatserver.config import Settings, Telemetry
 from chatserver.container.gateway import open_gateway_container
 from chatserver.domain.clock import SystemClock
 from chatserver.errors import ConfigError
-from chatserver.gateway.process.server import GatewayServer, end_all
+from chatserver.gateway.process.server import GatewayServer, cancel_all
 from chatserver.gateway.transport.listener import open_socket
 from chatserver.process_runtime import raise_file_limit, tune_garbage_collector
 from chatserver.telemetry.failpoints import arm_failpoint
@@ -45,8 +45,8 @@ async def _run_gateway(settings: Settings, ready_fd: int | None) -> None:
     server = GatewayServer(settings)
     sock = open_socket(settings.gateway.host, settings.gateway.port, is_shared=ready_fd is not None)
 
-    def leave() -> None:
-        server.leave_to_siblings()
+    def stop_and_release_port() -> None:
+        server.release_port_on_drain()
         stop.set()
 
     def report_ready() -> None:
@@ -58,19 +58,19 @@ async def _run_gateway(settings: Settings, ready_fd: int | None) -> None:
     if ready_fd is None:
         _serve_probes(settings.telemetry, server)
     else:
-        loop.add_signal_handler(signal.SIGUSR1, leave)
+        loop.add_signal_handler(signal.SIGUSR1, stop_and_release_port)
         tasks.add(asyncio.create_task(_serve_probes_soon(settings.telemetry, server)))
     with contextlib.closing(sock):
         async with open_gateway_container(
             settings=settings,
             gateway=server.gateway,
             clock=SystemClock(),
-            make_notifier=server.make_router,
+            make_notifier=server.make_dispatcher,
         ) as container:
-            server.use(container)
+            server.set_container(container)
             tune_garbage_collector()
             await server.run(sock, stop, report_ready)
-    await end_all(tasks)
+    await cancel_all(tasks)
 
 
 def _serve_probes(settings: Telemetry, server: GatewayServer) -> None:

@@ -66,15 +66,15 @@ from chatserver.telemetry.tracing import tracer
 
 log = structlog.get_logger()
 
-UNAUTHENTICATED_MAX = 10_000  # connections without hello; one more closes the oldest
+UNAUTHENTICATED_MAX = 10_000  # connections without hello; above it, the oldest is closed
 UNAUTHENTICATED_PER_ADDRESS_MAX = 1000  # trusted proxies are exempt
-DRAIN_RECONNECTS_PER_S = 1000  # clients that a stopping process disconnects
+DRAIN_RECONNECTS_PER_S = 1000  # reconnects that one draining process causes
 
 # uri-host [":" port], RFC 9110 section 7.2.
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
-END_TRIES = 6
-REFUSALS_S = 0.25
-FAN_OUTS_S = 1.0
+CANCEL_ATTEMPTS_MAX = 6
+REFUSALS_S = 0.25  # to send refusals to the last accepted connections
+FAN_OUTS_S = 1.0  # to deliver the last accepted messages
 
 
 class GatewayServer:
@@ -91,7 +91,7 @@ class GatewayServer:
         self._counters = HotPathCounters()
         self._clock = SystemClock()
         writes = TickWrites(self._counters, self._clock, self.gateway, tracer())
-        self.flush_soon = writes.flush_soon  # of `Host`, without a call in between
+        self.flush_soon = writes.flush_soon  # a method of `Host`; direct, to save a call
         self._tasks = SessionTasks()
         self._token_expiry = TokenExpiry()
         self._slow_clients = SlowClients(self.slow, self._clock)
@@ -120,7 +120,7 @@ class GatewayServer:
         return self._admission.address_of(peer, request)
 
     def respond_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
-        """Answer a health check or refuse a request; return False for a handshake to accept."""
+        """Respond to a health check or refuse a request; return False for an allowed handshake."""
         found = self._check_request(request, address)
         if found is None:
             return False
@@ -134,7 +134,7 @@ class GatewayServer:
         return True
 
     def _check_request(self, request: Request, address: str) -> tuple[HTTPStatus, str] | None:
-        """Return `(status, text)` for a health check or refusal; None if it may connect."""
+        """Return `(status, text)` for a health check or refusal; None for an allowed handshake."""
         hosts = request.headers.get_all("Host")
         if len(hosts) != 1 or _HOST.fullmatch(hosts[0]) is None:  # RFC 9112 section 3.2
             return HTTPStatus.BAD_REQUEST, "send one valid Host header\n"
@@ -209,7 +209,7 @@ class GatewayServer:
             on_authenticated=self._unauthenticated.remove,
             on_end=self._handle_end,
         )
-        self._admission.charge(connection.peer, handler.session.bye)
+        self._admission.charge(connection.peer, handler.session.close)
         return handler
 
     def remove_connection(self, connection: Connection) -> None:
@@ -223,21 +223,21 @@ class GatewayServer:
 
     def _handle_end(self, session: Session) -> None:
         if self._directory.unregister(session):
-            self._refresher.withdraw_soon(session.user)
+            self._refresher.remove_presence_soon(session.user)
 
     def _close_blocked(self, reason: str) -> None:
-        """Close all sessions because the tenant was blocked; `reason` is empty when that ends."""
+        """Close all sessions if the tenant is blocked. An empty `reason` means unblocked."""
         if not reason:
             return
         for session in list(self.registry):
-            session.bye(Close.BLOCKED, reason)
+            session.close(Close.BLOCKED, reason)
         for connection in list(self._connections):
             if connection.phase is Phase.OPEN:
                 connection.close(Close.BLOCKED, reason)
 
     # lifecycle
 
-    def make_router(
+    def make_dispatcher(
         self, gateway_stream_writer: GatewayStreamWriter, warm: WarmCalls
     ) -> EventDispatcher:
         """Create the event dispatcher once Redis is connected."""
@@ -255,7 +255,7 @@ class GatewayServer:
     def _prune_soon(self, users: set[UserId]) -> None:
         self._refresher.prune_soon(users)
 
-    def use(self, container: GatewayContainer) -> None:
+    def set_container(self, container: GatewayContainer) -> None:
         """Set the container. Sessions can be opened after this call."""
         self._container = container
         self._directory = SessionDirectory(self.gateway, self.registry, container)
@@ -308,8 +308,8 @@ class GatewayServer:
         self._container.hot.on_blocked.append(self._close_blocked)
         self._container.hot.on_epoch += [
             self._stored_waits.expire_all,
-            self._dispatcher.forget_epoch,
-            self._channels.forget_epoch,
+            self._dispatcher.handle_epoch_change,
+            self._channels.handle_epoch_change,
         ]
         listener = Listener(sock, self.accept)
         self.port = listener.port
@@ -326,7 +326,7 @@ class GatewayServer:
         )
         periodic = [
             asyncio.create_task(stats.run(), name="process-stats"),
-            asyncio.create_task(self._beat(), name="heartbeat"),
+            asyncio.create_task(self._run_heartbeat(), name="heartbeat"),
             asyncio.create_task(self._gateway_stream_check.run(), name="gateway stream-check"),
             asyncio.create_task(self._refresher.run(), name="refresh"),
             asyncio.create_task(self._read_stream(), name="gateway_stream"),
@@ -353,11 +353,11 @@ class GatewayServer:
             self._is_draining = True
             await self._drain(listener)
         finally:
-            await end_all({*periodic, *self._tasks.running})
+            await cancel_all({*periodic, *self._tasks.running})
             await listener.close()
             log.info("gateway.stopped", gateway=self.gateway)
 
-    async def _beat(self) -> None:
+    async def _run_heartbeat(self) -> None:
         while True:
             await asyncio.sleep(self._wheel.tick_s)
             self._publish_counters()
@@ -369,8 +369,8 @@ class GatewayServer:
             for connection in due:
                 connection.ping()
 
-    def leave_to_siblings(self) -> None:
-        """Release the port to sibling processes when the drain starts."""
+    def release_port_on_drain(self) -> None:
+        """Close the listener as soon as the drain starts; sibling processes serve the port."""
         self._has_siblings = True
 
     async def _read_stream(self) -> None:
@@ -419,13 +419,13 @@ class GatewayServer:
             async with asyncio.timeout(max(FAN_OUTS_S, deadline - loop.time())):
                 await self._container.messaging.drain()
         with contextlib.suppress(ChatError):
-            await self._container.presence.withdraw(self.registry.users())
+            await self._container.presence.withdraw(self.registry.list_users())
             await self._container.presence_states.leave(self.all_settings.presence.offline_grace_s)
             await self._container.limits.close()
             await self._container.gateway_stream.remove()
 
     def _has_closed_all(self) -> bool:
-        """Close connections that opened during the drain; return True once none is left."""
+        """Close connections that opened during the drain; return True once all are closed."""
         phases = {connection.phase for connection in self._connections}
         if Phase.OPEN in phases:
             for connection in list(self._connections):
@@ -434,9 +434,9 @@ class GatewayServer:
         return not phases & {Phase.OPEN, Phase.CLOSING}
 
 
-async def end_all(tasks: set[asyncio.Task[None]]) -> None:
-    """Cancel tasks until they end; a library may swallow the first cancellation."""
-    for _ in range(END_TRIES):
+async def cancel_all(tasks: set[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they end. A library may suppress the first cancellation."""
+    for _ in range(CANCEL_ATTEMPTS_MAX):
         if not tasks:
             return
         for task in tasks:

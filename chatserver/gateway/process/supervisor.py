@@ -35,57 +35,56 @@ from chatserver.gateway.transport.listener import reserve_port
 log = structlog.get_logger()
 
 READY_S = 60.0  # enough for a fully loaded machine
-KILL_AFTER_S = 5.0  # in addition to the drain timeout
-PAUSE_FIRST_S = 0.2
-PAUSE_MAX_S = 10.0
-STEADY_S = 30.0  # a process that ran this long resets the backoff
+KILL_AFTER_S = 5.0  # after the drain timeout
+BACKOFF_FIRST_S = 0.2
+BACKOFF_MAX_S = 10.0
+STABLE_S = 30.0  # a process that ran this long resets the backoff
 TRIES_MAX = 3
 
 
 class Slot:
-    """One numbered process slot and the process currently in it."""
+    """A numbered slot, which runs one process at a time."""
 
     def __init__(self, fleet: GatewayProcesses, number: int) -> None:
         self.number = number
         self.first_ready = asyncio.Event()
         self._fleet = fleet
         self._process: GatewayProcess | None = None
-        self._changing = asyncio.Lock()
-        self._renewed = asyncio.Event()
+        self._start_lock = asyncio.Lock()
+        self._replaced = asyncio.Event()
 
     @property
     def is_serving(self) -> bool:
         """True while the slot's process is serving."""
         return self._process is not None and self._process.is_serving
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Keep a process running in this slot until cancelled.
 
         Raises:
             Unavailable: processes repeatedly fail to start, and no other process is serving.
         """
-        pause_s, tries = PAUSE_FIRST_S, 0
+        backoff_s, tries = BACKOFF_FIRST_S, 0
         while True:
             try:
-                async with self._changing:
+                async with self._start_lock:
                     if not self.is_serving:
-                        self._process = await self._fleet.launch(self.number)
+                        self._process = await self._fleet.start_process(self.number)
             except StartFailed as exc:
                 tries += 1
                 log.error("gateways.start_failed", number=self.number, error=str(exc), tries=tries)
-                is_hopeless = tries >= TRIES_MAX or exc.is_wrong_setting
-                if is_hopeless and not self._fleet.is_serving:
+                is_permanent = tries >= TRIES_MAX or exc.is_wrong_setting
+                if is_permanent and not self._fleet.is_serving:
                     raise Unavailable(
-                        f"gateway process {self.number} {exc}, {tries} times in a row; its log "
-                        "has the cause"
+                        f"gateway process {self.number} {exc} (attempt {tries}); see its log"
                     ) from exc
             else:
                 tries = 0
                 self.first_ready.set()
-                if await self._watch() > STEADY_S:
-                    pause_s = PAUSE_FIRST_S
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, PAUSE_MAX_S)
+                if await self._watch() > STABLE_S:
+                    backoff_s = BACKOFF_FIRST_S
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
 
     async def _watch(self) -> float:
         """Wait until the slot's process exits. Return how many seconds it ran.
@@ -96,31 +95,31 @@ class Slot:
         while True:
             process = self._process
             assert process is not None
-            self._renewed.clear()
-            renewed = loop.create_task(self._renewed.wait())
+            self._replaced.clear()
+            replaced = loop.create_task(self._replaced.wait())
             try:
-                await asyncio.wait({process.ended, renewed}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({process.ended, replaced}, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                renewed.cancel()
+                replaced.cancel()
             if process is self._process:
                 code = process.ended.result()
                 log.error("gateways.process_ended", number=self.number, pid=process.pid, code=code)
                 return loop.time() - process.started_at
 
-    async def renew(self) -> None:
+    async def replace(self) -> None:
         """Replace the serving process with a new one, and wait until the old one has drained.
 
         Raises:
             StartFailed: the new process failed to start; the old one keeps serving.
         """
-        async with self._changing:
+        async with self._start_lock:
             old = self._process
             if old is None or old.ended.done():
-                return  # `keep` starts a new process anyway
-            self._process = await self._fleet.launch(self.number)
-            self._renewed.set()
+                return  # `run` starts a new process anyway
+            self._process = await self._fleet.start_process(self.number)
+            self._replaced.set()
         old.send(signal.SIGUSR1)
-        await self._fleet.see_off(old)
+        await self._fleet.wait_drained(old)
 
 
 class GatewayProcesses:
@@ -131,7 +130,7 @@ class GatewayProcesses:
         self._port = port
         self._alive: set[GatewayProcess] = set()
         self._slots = [Slot(self, number) for number in range(count)]
-        self._is_renewal_wanted = asyncio.Event()
+        self._is_replacement_requested = asyncio.Event()
         self._stop = asyncio.Event()
 
     @property
@@ -146,9 +145,9 @@ class GatewayProcesses:
                 process.send(signal.SIGKILL)
         self._stop.set()
 
-    def renew_soon(self) -> None:
+    def request_replacement(self) -> None:
         """Request a replacement of all processes. A request during a replacement is queued."""
-        self._is_renewal_wanted.set()
+        self._is_replacement_requested.set()
 
     async def run(self) -> None:
         """Keep all processes running until `stop`, then drain them.
@@ -160,8 +159,8 @@ class GatewayProcesses:
         stopped = loop.create_task(self._stop.wait(), name="stop")
         tasks = {
             stopped,
-            loop.create_task(self._renew_when_wanted(), name="renewals"),
-            *(loop.create_task(slot.keep(), name=f"slot-{slot.number}") for slot in self._slots),
+            loop.create_task(self._replace_when_requested(), name="replacements"),
+            *(loop.create_task(slot.run(), name=f"slot-{slot.number}") for slot in self._slots),
         }
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -171,24 +170,24 @@ class GatewayProcesses:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self._end_all()
+            await self._stop_all()
 
-    async def _renew_when_wanted(self) -> None:
+    async def _replace_when_requested(self) -> None:
         await asyncio.gather(*(slot.first_ready.wait() for slot in self._slots))
         log.info("gateways.ready", port=self._port, processes=len(self._slots))
         while True:
-            await self._is_renewal_wanted.wait()
-            self._is_renewal_wanted.clear()
+            await self._is_replacement_requested.wait()
+            self._is_replacement_requested.clear()
             log.info("gateways.restarting")
             try:
                 for slot in self._slots:
-                    await slot.renew()
+                    await slot.replace()
             except StartFailed as exc:
                 log.error("gateways.restart_given_up", number=slot.number, error=str(exc))
             else:
                 log.info("gateways.restarted")
 
-    async def launch(self, number: int) -> GatewayProcess:
+    async def start_process(self, number: int) -> GatewayProcess:
         """Start a process and return it once it is ready.
 
         Raises:
@@ -206,15 +205,15 @@ class GatewayProcesses:
         log.info("gateways.process_ready", number=number, pid=process.pid)
         return process
 
-    async def see_off(self, process: GatewayProcess) -> None:
+    async def wait_drained(self, process: GatewayProcess) -> None:
         """Wait until a draining process exits; kill it after the drain timeout."""
         if not await process.wait_ended(self._settings.gateway.drain_s + KILL_AFTER_S):
             log.error("gateways.process_killed", pid=process.pid, reason="drain_timeout")
 
-    async def _end_all(self) -> None:
+    async def _stop_all(self) -> None:
         for process in self._alive:
             process.send(signal.SIGTERM)
-        await asyncio.gather(*(self.see_off(process) for process in list(self._alive)))
+        await asyncio.gather(*(self.wait_drained(process) for process in list(self._alive)))
         log.info("gateways.stopped")
 
 
@@ -232,7 +231,7 @@ async def run_gateways(settings: Settings, count: int) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, fleet.stop)
-        loop.add_signal_handler(signal.SIGHUP, fleet.renew_soon)
+        loop.add_signal_handler(signal.SIGHUP, fleet.request_replacement)
         await fleet.run()
 
 

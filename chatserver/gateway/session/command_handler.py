@@ -49,11 +49,11 @@ from chatserver.telemetry import metrics
 log = structlog.get_logger()
 
 HELLO_TIMEOUT_S = 10.0  # a connection without hello is closed
-HELD_TIMEOUT_S = 5.0  # a frame that waits for a snapshot is refused
+HELD_TIMEOUT_S = 5.0  # a request held longer than this is refused
 
 REQUESTS_IN_FLIGHT_MAX = 32
 HELD_FRAMES_MAX = 64
-LIVE = Stage.LIVE  # looked up once: the comparison runs for every frame
+LIVE = Stage.LIVE  # a global is faster; the comparison runs for every frame
 
 
 class CommandHandler:
@@ -134,7 +134,7 @@ class CommandHandler:
                 if self._is_allowed(self._others_allowed, payload, number, memory, cost):
                     self._handle(frame)
         except codec.NotJson as invalid:
-            self.session.bye(Close.BAD_PROTOCOL, invalid.message)
+            self.session.close(Close.BAD_PROTOCOL, invalid.message)
         except ChatError as exc:
             if self._state.stage is Stage.NEW:
                 self._opening.refuse(Close.BAD_PROTOCOL, exc.message)
@@ -171,11 +171,13 @@ class CommandHandler:
                 wait_s = HELD_TIMEOUT_S
                 self._held_timer = loop.call_later(wait_s, self._refuse_late)
         elif self._state.stage is LIVE:
-            why = "wait for responses before sending more"
+            why = "too many frames are waiting; wait for responses"
             metrics.RATE_LIMITED.labels("held").inc()
             self._refuse_payload(payload, number, RateLimited(why, retry_after_ms=100))
         else:
-            self.session.bye(Close.BAD_PROTOCOL, "wait for welcome before sending more")
+            self.session.close(
+                Close.BAD_PROTOCOL, "too many frames before welcome; wait for welcome"
+            )
 
     def _refuse_late(self) -> None:
         """Refuse requests that were held too long; frames without a request id stay held."""
@@ -234,7 +236,7 @@ class CommandHandler:
             self.handle_message(payload, number)
 
     def _close_without_hello(self) -> None:
-        self.session.bye(Close.UNAUTHENTICATED, "no hello received in time")
+        self.session.close(Close.UNAUTHENTICATED, "no hello received in time")
 
     # frames
 
@@ -285,10 +287,10 @@ class CommandHandler:
             finally:
                 self._state.requests_pending -= 1
 
-        def crashed() -> None:
+        def on_crash() -> None:
             self._refuse(request, ChatError("internal error; the request failed"))
 
-        self._context.tasks.spawn(run(), f"request-{self.session.id}", crashed)
+        self._context.tasks.spawn(run(), f"request-{self.session.id}", on_crash)
 
     def _report_stored_again(self, chat: str, answer: msgspec.Struct | None) -> None:
         """Report the chat's stored seq after a retry, because the first report may be lost."""
@@ -307,8 +309,8 @@ class CommandHandler:
             return await self._renew(frame)
         if isinstance(frame, frames.History):
             return await self._read_history(frame)
-        answer = await self._context.requests.answer(self.session.user, frame)
-        if isinstance(answer, frames.TooLong | frames.Reset):  # to a `sync`
+        answer = await self._context.requests.handle(self.session.user, frame)
+        if isinstance(answer, frames.TooLong | frames.Reset):  # the response to `sync`
             large = self._context.channels.list_places(self.session)
             return msgspec.structs.replace(answer, large=large)
         return answer
@@ -319,13 +321,13 @@ class CommandHandler:
         Otherwise, the device would mix the page with entries that Redis lost.
         """
         epoch = self.session.epoch
-        page = await self._context.requests.answer(self.session.user, frame)
+        page = await self._context.requests.handle(self.session.user, frame)
         if self.session.awaits_reset or self.session.epoch != epoch:
             raise Unavailable("history: a reset is pending; try again", retry_after_ms=500)
         return page
 
     def _refuse(self, request: int | None, error: ChatError) -> None:
-        """Send an error; a frame without a request id gets one only if the frame is invalid."""
+        """Send an error. A frame without a request id gets an error only if it is invalid."""
         if error.code == "internal":
             log.error("session.internal_error", session=self.session.id, error=error.message)
         if request is not None or error.code == BadRequest.code:
@@ -379,7 +381,7 @@ class CommandHandler:
         else:
             self._state.sends_unacked += 1
             if self._order.refused:
-                self._order.settle(frame.chat, frame.ref, self._now())
+                self._order.remove(frame.chat, frame.ref, self._now())
             if not self.session.activity.is_fresh:
                 self._context.container.user_presence.record_activity(
                     self.session.user, self.session.activity
@@ -390,7 +392,7 @@ class CommandHandler:
         if error.temporary:
             self._order.refuse(frame.chat, frame.ref, number, self._retry_at(error))
         else:
-            self._order.settle(frame.chat, frame.ref, self._now())
+            self._order.remove(frame.chat, frame.ref, self._now())
         self._refuse(frame.id, error)
 
     def _send_after_lookup(self, frame: frames.Send, number: int) -> None:
@@ -422,15 +424,15 @@ class CommandHandler:
                 self._state.is_looking_up = False
                 self._process_held()
 
-        def crashed() -> None:
+        def on_crash() -> None:
             self._refuse(frame.id, ChatError("internal error; the request failed"))
 
-        self._context.tasks.spawn(send(), f"send-{self.session.id}", crashed)
+        self._context.tasks.spawn(send(), f"send-{self.session.id}", on_crash)
 
     def acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
         """Send the ack for a committed message."""
         if draft.is_stored_wanted:
-            self._ack_when_stored(draft, seq, ts, mid, dup=dup)
+            self._wait_until_stored(draft, seq, ts, mid, dup=dup)
             return
         self._state.sends_unacked -= 1
         counters = self._context.counters
@@ -441,7 +443,7 @@ class CommandHandler:
             codec.encode_ack(draft.request_id, draft.ref, mid, seq, ts, dup=dup, durability="hot")
         )
         if dup:
-            self.session.report_stored({draft.chat: seq})  # the first report may be long past
+            self.session.report_stored({draft.chat: seq})  # the first report may be lost
 
     def refused(self, draft: PendingDraft, error: ChatError) -> None:
         """Send the error for a message that was not committed, or whose outcome is unknown."""
@@ -453,7 +455,7 @@ class CommandHandler:
         refused = self._context.counters.refused
         refused[error.code] = refused.get(error.code, 0) + 1
 
-    def _ack_when_stored(
+    def _wait_until_stored(
         self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool
     ) -> None:
         def on_stored() -> None:
@@ -467,7 +469,7 @@ class CommandHandler:
             )
 
         def on_timeout() -> None:
-            why = "not stored in time; retry with the same ref to learn the outcome"
+            why = "not stored in time; retry with the same ref to get the outcome"
             self.refused(draft, Unavailable(why))
 
         if not self._context.stored_waits.add(draft.chat, seq, on_stored, on_timeout):

@@ -1,7 +1,7 @@
 """Request dispatch: each request frame gets one response frame or an error.
 
-Shared by all sessions of a gateway process; callers pass the user. `send` is handled elsewhere,
-because the commit answers it without a task (`chatserver.gateway.session.command_handler`).
+All sessions of a gateway share one instance. `send` is not handled here: the commit responds to it
+without a task (`chatserver.gateway.session.command_handler`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from chatserver.protocol import codec, frames
 from chatserver.protocol.memory_costs import cost_of_membership_change
 from chatserver.service.history.sync import EventsLost
 
-Answer = msgspec.Struct | None
+Response = msgspec.Struct | None
 
 Request = (
     frames.Edit
@@ -49,13 +49,13 @@ class Requests:
     def __init__(self, container: GatewayContainer) -> None:
         self._container = container
 
-    async def answer(self, user: UserId, frame: Request) -> Answer:
+    async def handle(self, user: UserId, frame: Request) -> Response:
         """Handle a request and return its response; None if the request has no response.
 
         Raises:
             ChatError: the request failed; the error is the response.
         """
-        CALLER.set(user)  # of the task that answers this request
+        CALLER.set(user)  # in the context of this request's task
         match frame:
             case frames.Edit() if (check_edit := self._container.check_edit) is not None:
                 frame = await check_edit(user, frame)
@@ -102,7 +102,7 @@ class Requests:
                 await self._container.warm.decline_invitation(user, ChatId(frame.chat))
                 return frames.Ok(frame.id)
             case frames.Block() | frames.Unblock() | frames.Blocks() | frames.Report():
-                return await self._moderate(user, frame)
+                return await self._handle_moderation(user, frame)
             case (
                 frames.StopTurn()
                 | frames.JoinTurn()
@@ -131,7 +131,7 @@ class Requests:
         kind = frames.TooLong if coverage is Coverage.TOO_LONG else frames.Reset
         return kind(cursor, chats, request, list(large))
 
-    async def _moderate(self, user: UserId, frame: frames.AnyModeration) -> Answer:
+    async def _handle_moderation(self, user: UserId, frame: frames.AnyModeration) -> Response:
         warm = self._container.warm
         match frame:
             case frames.Block() | frames.Unblock():
@@ -144,13 +144,13 @@ class Requests:
                 return frames.BlocksPage(frame.id, blocked, following is not None, following)
         return frames.Ok(frame.id)
 
-    async def _mark(self, user: UserId, frame: frames.Mark) -> Answer:
+    async def _mark(self, user: UserId, frame: frames.Mark) -> Response:
         if frame.read is None and frame.received is None:
             raise BadRequest("read, received: at least one is required")
         await self._container.chats.mark(user, frame)
         return None if frame.id is None else frames.Ok(frame.id)
 
-    async def _sync(self, user: UserId, frame: frames.Sync) -> Answer:
+    async def _sync(self, user: UserId, frame: frames.Sync) -> Response:
         (state,) = await self._container.presence.announce([user])
         after = Seq(frame.cursor.seq)
         coverage = compare_cursor(
@@ -174,7 +174,7 @@ class Requests:
             more=last < state.head,
         )
 
-    async def _read_history(self, user: UserId, frame: frames.History) -> Answer:
+    async def _read_history(self, user: UserId, frame: frames.History) -> Response:
         page = await self._container.history.get_page(user, frame)
         messages = [msgspec.Raw(message) for message in page.messages]
         # Opening a chat reads the newest page; a client that scrolls already has the marks.
@@ -186,6 +186,6 @@ class Requests:
             frame.id, frame.chat, messages, page.tier, page.has_more, page.stored, marks
         )
 
-    async def _list_chats(self, user: UserId, frame: frames.Chats) -> Answer:
+    async def _list_chats(self, user: UserId, frame: frames.Chats) -> Response:
         chats, following = await self._container.chats.list_page(user, frame.after, frame.limit)
         return frames.ChatsPage(frame.id, chats, following is not None, following)

@@ -25,7 +25,7 @@ class _Refused:
 
 
 class SendOrder:
-    """Send order of one session. Each held or refused send has an arrival number."""
+    """Send order of one session. A held or refused send has an arrival number."""
 
     __slots__ = ("_arrived", "_count", "refused")
 
@@ -78,7 +78,7 @@ class SendOrder:
         if not is_last:
             found.numbers = dict(sorted(found.numbers.items(), key=lambda each: each[1]))
 
-    def settle(self, chat: str, ref: str, now: float) -> None:
+    def remove(self, chat: str, ref: str, now: float) -> None:
         """Remove a refused send whose retry was accepted or permanently refused."""
         found = self.refused.get(chat)
         if found is None or found.numbers.pop(ref, None) is None:

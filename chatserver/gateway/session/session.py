@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 PUMP_PAGE = 200
 RETRY_S, RETRY_S_MAX = 1.0, 8.0  # backoff for snapshots and chat summaries while a tier is down
-SEND, LIVE = Verdict.SEND, Stage.LIVE  # looked up once: the comparisons run for every push
+SEND, LIVE = Verdict.SEND, Stage.LIVE  # globals are faster; the comparisons run for every push
 
 
 class Session:
@@ -70,7 +70,7 @@ class Session:
     ) -> None:
         self._context = context
         self._connection = connection
-        self._on_live = on_live  # processes held frames
+        self._on_live = on_live  # callback that processes held frames
         self._on_end = on_end
         self._is_pumping = self._is_recovering = self._is_loading = False
         # Large chats whose summary is being read, each with the token of its task.
@@ -115,11 +115,11 @@ class Session:
             claims,
             authentication=container.authentication,
             expiry=self._context.token_expiry,
-            close=self.bye,
+            close=self.close,
         )
         self.activity = container.user_presence.create_activity(is_foreground=is_foreground)
 
-    async def announce(self) -> InboxState:
+    async def publish_presence(self) -> InboxState:
         """Publish the user's presence and return the inbox state, loaded if needed.
 
         Raises:
@@ -138,13 +138,13 @@ class Session:
         return state
 
     def enter_large_chats(self, entry: Entry, *, is_loaded: bool) -> None:
-        """Start large-chat delivery. `is_loaded`: `entry` has all of the user's large chats."""
+        """Start large-chat delivery. `is_loaded`: `entry` lists all of the user's large chats."""
         if self.state.stage is not LIVE:
             return
         if self._is_current(self.state.cursor):
             self._context.channels.enter(self, entry)
         else:
-            self._recover()  # the epoch ended while `entry` was read
+            self._recover()  # the epoch changed while `entry` was read
         if not is_loaded and not self._is_loading:
             self._is_loading = True
             self._context.tasks.spawn(self._load_later(), f"load-{self.id}")
@@ -155,7 +155,7 @@ class Session:
         while entry is None and self.state.stage is not Stage.CLOSED:
             await asyncio.sleep(jittered(2.0, 0.5, 1.5))
             with contextlib.suppress(ChatError):
-                if (await self.announce()).is_known:
+                if (await self.publish_presence()).is_known:
                     entry = await self._context.channels.open_for(self.user, self.state.cursor.seq)
         self._is_loading = False
         for place in entry.places if entry is not None else ():
@@ -172,7 +172,7 @@ class Session:
 
     def push(self, epoch: Epoch, seq: Seq, parts: tuple[bytes, ...], size: int) -> None:
         """Send event `seq` if it is the device's next one. `parts` are the pieces of its frame."""
-        verdict = self.state.offer(epoch, seq)
+        verdict = self.state.handle_event(epoch, seq)
         if verdict is SEND:
             self._context.counters.pushed += 1
             self._connection.send_parts(parts, size)
@@ -187,7 +187,7 @@ class Session:
 
     def notify_seq(self, seq: Seq) -> None:
         """Read the inbox after it has grown to `seq`."""
-        if self.state.notice(seq):
+        if self.state.record_head(seq):
             self._pump_if_behind()
 
     def compare(self, state: InboxState) -> None:
@@ -221,7 +221,7 @@ class Session:
             )
 
     async def _report_stored(self) -> None:
-        """Report the chats one after another; retry while a tier is down."""
+        """Send `stored` for the chats in `_unreported`, one by one; retry while a tier is down."""
         wait_s = RETRY_S
         while self._unreported and self.state.stage is not Stage.CLOSED:
             key = epoch, chat = next(iter(self._unreported))
@@ -239,7 +239,7 @@ class Session:
                 continue
             seq = Seq(min(self._unreported.pop(key), reader.head))
             if self.epoch != epoch:
-                continue  # its seqs may be other messages now
+                continue  # in the new epoch, its seqs may belong to other messages
             if reader.stored:
                 self.send_stored(text_frame(codec.encode(frames.Stored(chat, reader.stored))))
             if reader.stored < seq:
@@ -309,7 +309,7 @@ class Session:
         while self._is_current(cursor):
             try:
                 found = await self._context.channels.find_again(self, chat)
-                # Read second: if the user is a member now, only a later entry can remove them.
+                # Read second: if the user is still a member, only a later entry can remove them.
                 return found, await self._context.container.chats.get_summary(self.user, chat)
             except ChatError as exc:
                 if wait_s == RETRY_S:
@@ -322,11 +322,11 @@ class Session:
         if self.state.cursor.is_behind and not self._is_pumping:
             self._is_pumping = True
             pump = self._pump(is_resuming=is_resuming)
-            self._context.tasks.spawn(pump, f"pump-{self.id}", self._crashed)
+            self._context.tasks.spawn(pump, f"pump-{self.id}", self._close_failed)
 
-    def _crashed(self) -> None:
+    def _close_failed(self) -> None:
         """Close the session after a task failed. The client reconnects."""
-        self.bye(Close.OVERLOADED, "internal error; the session failed", 1000)
+        self.close(Close.OVERLOADED, "internal error; the session failed", 1000)
 
     async def _pump(self, *, is_resuming: bool) -> None:
         """Send inbox events until the device has all of them, no faster than the device reads.
@@ -351,11 +351,11 @@ class Session:
                     if is_resuming:
                         self._context.counters.pushed_before += 1
                 if not missed and cursor.head == head:
-                    cursor.head = cursor.seq  # the higher head was from another epoch
+                    cursor.head = cursor.seq  # the higher head was from an earlier epoch
         except EventsLost:
             self._recover()
         except ChatError as exc:
-            # Redis is down: the next refresh compares again.
+            # Redis is down: the next refresh compares the inbox heads again.
             log.warning("session.pump_stopped", session=self.id, error=exc.message)
             cursor.head = cursor.seq
         finally:
@@ -372,14 +372,14 @@ class Session:
             await self._context.channels.finish(self, transition, event.seq)
         if self.state.stage is not LIVE or cursor is not self.state.cursor:
             return
-        if self.state.offer(cursor.epoch, event.seq) is SEND:
+        if self.state.handle_event(cursor.epoch, event.seq) is SEND:
             self._context.counters.pushed += 1
             self._connection.send_text(codec.join_event(cursor.epoch, event.seq, event.body))
             if transition is not None and transition.is_large:
                 chat, since = transition.chat, transition.since
                 await self._context.channels.begin(self, chat, since, event.seq)
 
-    def go_live_outdated(self) -> None:
+    def go_live_and_recover(self) -> None:
         """Go live with an outdated position; a snapshot follows once the inbox is loaded."""
         self.go_live(self.state.cursor.seq)
         self._recover()
@@ -388,12 +388,14 @@ class Session:
         """Start the recovery task unless it is already running."""
         if not self._is_recovering:
             self._is_recovering = True
-            self._context.tasks.spawn(self._run_recovery(), f"recovery-{self.id}", self._crashed)
+            self._context.tasks.spawn(
+                self._run_recovery(), f"recovery-{self.id}", self._close_failed
+            )
 
     async def _run_recovery(self) -> None:
         """Send snapshots until the device is in the hot tier's current epoch.
 
-        Stops while Redis is down. Once Redis is back, a comparison of every session restarts it.
+        Stops while Redis is down. Once Redis is up, the refresh of all sessions starts it again.
         """
         wait_s = RETRY_S
         try:
@@ -401,11 +403,11 @@ class Session:
                 try:
                     async with self._context.recoveries:
                         if not self.is_live:
-                            return  # it ended while it waited
+                            return  # the session ended during the wait
                         await self._send_snapshot()
                     if self.epoch == self._context.container.hot.whole_epoch:
                         return
-                    continue  # it has changed since
+                    continue  # the epoch has changed again
                 except ChatError as exc:
                     if wait_s == RETRY_S:
                         log.warning("session.snapshot_delayed", session=self.id, error=exc.message)
@@ -423,10 +425,10 @@ class Session:
             ChatError: a tier is down; the device's position is unchanged.
         """
         try:
-            state = await self.announce()
+            state = await self.publish_presence()
             if not state.is_known:
                 raise Unavailable("the user's chats are not loaded yet")
-            # Opened first: events that arrive while the snapshot is read are sent after it.
+            # Opened first, so that events that arrive during the read are sent after the snapshot.
             entry = await self._context.channels.open_for(self.user, state.head)
             coverage = Coverage.TOO_LONG if state.epoch == self.epoch else Coverage.RESET
             if not self.state.recover():
@@ -458,7 +460,7 @@ class Session:
         if self.auth is not None:
             self.auth.apply_revocation(marks, reason)
 
-    def bye(self, code: int, reason: str, retry_after_ms: int | None = None) -> None:
+    def close(self, code: int, reason: str, retry_after_ms: int | None = None) -> None:
         """Send a `bye` frame with the reason, and close."""
         if self._connection.phase is not Phase.OPEN:
             return

@@ -18,9 +18,9 @@ from chatserver.service.messaging.stored_acks import StoredWaits
 
 log = structlog.get_logger()
 
-# Snapshots of outdated sessions that are read at the same time; further sessions wait. After a loss
-# of Redis all sessions are outdated. Without a bound, their calls to the warm tier would time out
-# in its queues, and be repeated.
+# Maximum number of snapshots that are read concurrently; further sessions wait. After a data loss
+# in Redis, all sessions need a snapshot. Without a limit, their calls to the warm tier would time
+# out in its queues and be repeated.
 RECOVERIES_MAX = 256
 
 
@@ -46,7 +46,7 @@ class HotPathCounters:
 
     def __init__(self) -> None:
         self.acked = 0
-        self.stored = 0  # of `acked`: those that waited for the warm tier
+        self.stored = 0  # acks that waited for the warm tier; included in `acked`
         self.dups = 0
         self.refused: dict[str, int] = {}
         self.pushed = 0

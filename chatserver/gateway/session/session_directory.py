@@ -44,7 +44,7 @@ class SessionDirectory:
         user = session.user
         older = self._registry.find_device(user, session.device)
         if older is not None:
-            older.bye(Close.REPLACED, REPLACED)
+            older.close(Close.REPLACED, REPLACED)
         self._registry.add(user, session)
         self._container.user_presence.add_session(user, session.activity)
 
@@ -72,7 +72,7 @@ class SessionDirectory:
         """Close a local session that a newer one replaced."""
         for session in list(self._registry.sessions_of(user)):
             if session.id == session_id:
-                session.bye(Close.REPLACED, REPLACED)
+                session.close(Close.REPLACED, REPLACED)
 
     def apply_revocation(self, user: UserId, marks: Marks, reason: str) -> None:
         """Close the user's local sessions that the revocation covers."""
@@ -85,7 +85,7 @@ class SessionDirectory:
         Raises:
             Unavailable: Redis does not answer.
         """
-        users = self._registry.users()
+        users = self._registry.list_users()
         for at in range(0, len(users), USERS_PER_CHECK_MAX):
             chunk = users[at : at + USERS_PER_CHECK_MAX]
             found = await asyncio.gather(*map(self._container.authentication.find_marks, chunk))
@@ -107,15 +107,15 @@ class SessionDirectory:
         container.limits.return_tokens("memory", user)
         return True
 
-    async def renew(self, *, is_doubtful: bool) -> None:
+    async def renew(self, *, is_loss_possible: bool) -> None:
         """Extend the TTL of this gateway's session data in Redis.
 
-        `is_doubtful`: the data may have been lost, so it is written again.
+        `is_loss_possible`: the data may have been lost, so it is written again.
 
         Raises:
             Unavailable: Redis does not answer.
         """
-        if not await self._container.presence_states.keep_alive() or is_doubtful:
+        if not await self._container.presence_states.keep_alive() or is_loss_possible:
             self._container.user_presence.republish_all()
             await self.claim(list(self._registry))
         await self._container.presence_subscriptions.refresh()

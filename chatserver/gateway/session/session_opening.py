@@ -60,22 +60,22 @@ class SessionOpening:
         try:
             claims = self._context.container.authentication.verify(frame.token)
         except UnknownKey:
-            pass  # `_open` fetches the key
+            pass  # `_open` fetches the key, then verifies the token
         except ChatError as exc:
             self.refuse(Close.UNAUTHENTICATED, exc.message)
             return
         self._connection.cancel_deadline()
         self._session.state.hello()
 
-        def crashed() -> None:
-            self._session.bye(Close.OVERLOADED, "internal error; hello failed", 1000)
+        def on_crash() -> None:
+            self._session.close(Close.OVERLOADED, "internal error; hello failed", 1000)
 
-        self._context.tasks.spawn(self._open(frame, claims), f"hello-{self._session.id}", crashed)
+        self._context.tasks.spawn(self._open(frame, claims), f"hello-{self._session.id}", on_crash)
 
     def refuse(self, code: int, reason: str) -> None:
         """Close the connection, and count the failure against its address."""
         self._admission.charge_failure(self._connection.peer)
-        self._session.bye(code, reason)
+        self._session.close(code, reason)
 
     async def _open(self, frame: frames.Hello, claims: Claims | None) -> None:
         authentication = self._context.container.authentication
@@ -89,16 +89,16 @@ class SessionOpening:
                 return
             self._register(claims, frame)
             state, _ = await asyncio.gather(
-                self._session.announce(), self._directory.claim([self._session])
+                self._session.publish_presence(), self._directory.claim([self._session])
             )
             if self._session.state.stage is not Stage.OPENING:
                 return
-            await self._welcome(state, frame)
+            await self._send_welcome(state, frame)
         except (Banned, Unauthenticated) as exc:
             self.refuse(close_code_of(exc), exc.message)
         except ChatError as exc:
             meaning = CODES[exc.code]
-            self._session.bye(meaning.close or Close.OVERLOADED, exc.message, exc.retry_after_ms)
+            self._session.close(meaning.close or Close.OVERLOADED, exc.message, exc.retry_after_ms)
 
     def _register(self, claims: Claims, frame: frames.Hello) -> None:
         self._on_authenticated(self._connection)
@@ -107,7 +107,7 @@ class SessionOpening:
         self._on_registered()
         self._directory.register(self._session)
 
-    async def _welcome(self, state: InboxState, frame: frames.Hello) -> None:
+    async def _send_welcome(self, state: InboxState, frame: frames.Hello) -> None:
         session = self._session
         assert session.auth is not None
         coverage, start = find_start(frame.cursor, state)
@@ -125,7 +125,7 @@ class SessionOpening:
             assert frame.cursor is not None
             session.state.welcome(Epoch(frame.cursor.epoch), Seq(frame.cursor.seq))
             if not state.is_known:
-                session.go_live_outdated()
+                session.go_live_and_recover()
                 return
             snapshot = await self._context.requests.get_snapshot(
                 session.user, state, coverage, None, entry.large

@@ -1,4 +1,4 @@
-"""Periodic refresh of the sessions: presence in Redis, and lost events found by inbox heads."""
+"""Periodic refresh of the sessions: renews presence in Redis and detects lost events."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from chatserver.gateway.session.session_registry import SessionRegistry
 
 log = structlog.get_logger()
 
-ANNOUNCED_MAX = 500  # users per call
+USERS_PER_CALL_MAX = 500
 
 
 class SessionRefresher:
-    """Keeps what Redis knows of this gateway's sessions, and the sessions, up to date."""
+    """Refreshes the state of this gateway's sessions in Redis, and sends events that were lost."""
 
     def __init__(
         self,
@@ -48,62 +48,62 @@ class SessionRefresher:
         """Refresh periodically until cancelled."""
         while True:
             await asyncio.sleep(jittered(self._interval_s, 0.8))
-            await self.refresh(is_doubtful=False)
+            await self.refresh(is_loss_possible=False)
 
     def refresh_soon(self) -> None:
-        """Start a refresh, because data may have been lost."""
+        """Start a refresh after a possible data loss in Redis."""
         self._tasks.spawn(self.refresh(), "refresh")
 
-    async def refresh(self, *, is_doubtful: bool = True) -> None:
+    async def refresh(self, *, is_loss_possible: bool = True) -> None:
         """Refresh presence and compare each session's cursor with its inbox head.
 
-        `is_doubtful`: records for this gateway, or data that it wrote to Redis, may have been lost.
+        `is_loss_possible`: Redis may have lost records for this gateway, or data from it.
         """
         steps: list[Callable[[], Awaitable[object]]] = [
             self._container.gateway_stream.renew,
-            functools.partial(self._directory.renew, is_doubtful=is_doubtful),
+            functools.partial(self._directory.renew, is_loss_possible=is_loss_possible),
         ]
         partition_of = self._container.hot.keys.partition_of
         groups: dict[int, list[UserId]] = {}
-        for user in self._registry.users():
+        for user in self._registry.list_users():
             groups.setdefault(partition_of(user), []).append(user)
         for users in groups.values():
             steps += [
-                functools.partial(self._announce, users[at : at + ANNOUNCED_MAX])
-                for at in range(0, len(users), ANNOUNCED_MAX)
+                functools.partial(self._publish_presence, users[at : at + USERS_PER_CALL_MAX])
+                for at in range(0, len(users), USERS_PER_CALL_MAX)
             ]
         steps.append(self._channels.refresh)
-        if is_doubtful:
+        if is_loss_possible:
             steps.append(self._directory.check_revocations)
-        # One by one: if a cluster node is down, users on the other nodes are still refreshed.
+        # Each step on its own: if a cluster node is down, users on other nodes are still refreshed.
         for step in steps:
             try:
                 await step()
             except ChatError as exc:
                 log.warning("gateway.refresh_failed", error=exc.message)
 
-    async def _announce(self, users: Sequence[UserId]) -> None:
+    async def _publish_presence(self, users: Sequence[UserId]) -> None:
         states = await self._container.presence.announce(users)
         for user, state in zip(users, states, strict=True):
             sessions = self._registry.sessions_of(user)
             if not sessions:
-                self.withdraw_soon(user)  # the last session ended during the call
+                self.remove_presence_soon(user)  # the last session ended during the call
             for session in list(sessions):
                 session.compare(state)
 
-    def withdraw_soon(self, user: UserId) -> None:
+    def remove_presence_soon(self, user: UserId) -> None:
         """Remove the presence of a user whose last session here ended; batched per tick."""
         if not self._ended_users:
-            asyncio.get_running_loop().call_soon(self._start_withdrawing)
+            asyncio.get_running_loop().call_soon(self._start_removal)
         self._ended_users.append(user)
 
-    def _start_withdrawing(self) -> None:
+    def _start_removal(self) -> None:
         ended, self._ended_users = self._ended_users, []
         gone = [user for user in set(ended) if not self._registry.sessions_of(user)]
         if gone:
-            self._tasks.spawn(self._withdraw(gone), "withdraw")
+            self._tasks.spawn(self._remove_presence(gone), "withdraw")
 
-    async def _withdraw(self, users: list[UserId]) -> None:
+    async def _remove_presence(self, users: list[UserId]) -> None:
         with contextlib.suppress(ChatError):  # the entry expires through its TTL
             await self._container.presence.withdraw(users)
 

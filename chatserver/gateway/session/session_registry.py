@@ -42,7 +42,7 @@ class SessionRegistry:
                 return session
         return None
 
-    def users(self) -> list[UserId]:
+    def list_users(self) -> list[UserId]:
         """Return the users with sessions on this gateway."""
         return list(self.by_user)
 

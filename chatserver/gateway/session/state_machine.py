@@ -54,7 +54,7 @@ class Event(enum.Enum):
     GO_LIVE = "go_live"  # delivery starts at the device's position
     RECOVER = "recover"  # the device's position is no longer valid: a snapshot is being read
     SNAPSHOT = "snapshot"  # `reset` or `too_long` was sent and gives the device a new position
-    ABANDON = "abandon"  # no snapshot can be read now: the device keeps its position
+    ABANDON = "abandon"  # the snapshot could not be read: the device keeps its position
     CLOSE = "close"  # `bye` was sent, or the connection was lost
 
 
@@ -76,14 +76,14 @@ class ForbiddenTransition(Exception):
 
 
 class Verdict(enum.Enum):
-    """The handling of an inbox event."""
+    """What to do with an inbox event."""
 
     SEND = "send"
     DROP = "drop"  # the device already has it, or reads it from the inbox later
     GAP = "gap"  # an earlier event is missing: read the inbox
 
 
-LIVE, SEND = Stage.LIVE, Verdict.SEND  # looked up once: `offer` runs for every push
+LIVE, SEND = Stage.LIVE, Verdict.SEND  # globals are faster; `handle_event` runs for every push
 
 
 class DeviceCursor:
@@ -126,12 +126,12 @@ class SessionState:
 
     def __init__(self) -> None:
         self.stage = Stage.NEW
-        # Replaced, not changed, whenever a snapshot or a failed one moves the position: a task that
-        # holds an older cursor knows that it is outdated.
+        # A recovery, successful or not, replaces the cursor. A task that still has the old cursor
+        # thus detects that it is outdated.
         self.cursor = DeviceCursor(Epoch(""), Seq(0))
         self.seen_head = Seq(0)  # the newest seq that arrived while the session was not live
-        self.is_held = False  # client frames wait
-        self.is_looking_up = False  # a send waits for a lookup, and later frames wait for it
+        self.is_held = False  # client frames are held
+        self.is_looking_up = False  # a send waits for a lookup; later frames are held
         self.sends_unacked = 0
         self.requests_pending = 0
 
@@ -200,7 +200,7 @@ class SessionState:
 
     # events for the device
 
-    def offer(self, epoch: Epoch, seq: Seq) -> Verdict:
+    def handle_event(self, epoch: Epoch, seq: Seq) -> Verdict:
         """Return how to handle inbox event `seq`. With SEND, the cursor has moved to `seq`."""
         if self.stage is not LIVE:
             self.seen_head = max(self.seen_head, seq)
@@ -219,7 +219,7 @@ class SessionState:
             cursor.head = seq
         return Verdict.GAP
 
-    def notice(self, seq: Seq) -> bool:
+    def record_head(self, seq: Seq) -> bool:
         """Record that the inbox has grown to `seq`; return True if the session must read it."""
         if self.stage is not LIVE:
             self.seen_head = max(self.seen_head, seq)

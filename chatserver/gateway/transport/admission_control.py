@@ -1,8 +1,8 @@
 """Admission control: rate limits on handshakes and refused hellos, per address.
 
-The limits apply across all gateways. An address that is known to be over its limit gets 429 with
-`Retry-After`. If Redis must be asked first, the handshake proceeds; a connection that turns out to
-be over the limit is closed with 3002.
+The limits apply across all gateways. If this gateway knows that an address is over its limit, the
+handshake gets 429 with `Retry-After`. If Redis must be queried first, the handshake proceeds, and
+a connection over the limit is closed with 3002.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ MESSAGE_TIMEOUT_S = 30.0  # a fragmented message, from its first frame
 SLOW_TIMEOUT_S = 10.0  # a peer that reads nothing is closed
 
 CLOSE_TIMEOUT_S = 2.0
-CONTROL_BURST_S = 10.0  # a suspended peer may send as many queued pings at once
-REQUEST_BYTES_MAX = 16_384
+CONTROL_BURST_S = 10.0  # a peer that was suspended sends the pings of this time at once
+REQUEST_BYTES_MAX = 16_384  # the head of the HTTP request
 GATEWAY_HEADER = "Chat-Gateway"  # identifies the process when several share a port
 WRITE_HIGH_WATER = 65_536
 INVALID_DATA, MESSAGE_TOO_BIG, POLICY = 1007, 1009, 1008
@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
             except NeedMore:
                 break
             if end - start > limit:
-                self._feed(data[at:])  # the library refuses it before the payload arrives
+                self._feed(data[at:])  # `websockets` refuses it before the payload arrives
                 return
             if end > size:
                 break
@@ -252,7 +252,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._is_packed = ws.subprotocol == PACKED_SUBPROTOCOL
                 self._receiver = self._host.create_receiver(self)
-            request.headers.clear()  # the library keeps the request as long as the connection
+            request.headers.clear()  # frees memory: `websockets` keeps the request
 
     def _handle_frame(self, frame: Frame) -> None:
         opcode = frame.opcode
@@ -301,7 +301,7 @@ class Connection(asyncio.Protocol):
         elif self._fragments_decoder is not None:
             try:
                 self._fragments_decoder.decode(frame.data)
-            except UnicodeDecodeError as exc:  # the rest may never come
+            except UnicodeDecodeError as exc:  # fail early: the rest may never arrive
                 self.close(INVALID_DATA, exc.reason)
 
     def _handle_packed_message(self, payload: bytes) -> None:
@@ -432,7 +432,7 @@ class Connection(asyncio.Protocol):
         if self.phase is not Phase.OPEN:
             return
         self.close_code = code
-        self._write_out()  # paused or not: nothing may follow the close frame
+        self._write_out()  # even if paused: nothing may follow the close frame
         if self._ws.state is WebSocketState.OPEN:
             if code in (INVALID_DATA, MESSAGE_TOO_BIG, POLICY):
                 self._ws.fail(code, reason[:100])
@@ -450,7 +450,7 @@ class Connection(asyncio.Protocol):
             self._wake_waiter()
 
     def _drop_slow(self) -> None:
-        """Close a peer that does not read; queued data is dropped, so `close` is sent next."""
+        """Close a connection whose peer does not read; drop its queue to send the close frame."""
         if self._receiver is not None and self.phase is Phase.OPEN:
             self._receiver.record_slow_close(self.queued_bytes)
         self._clear_queue()
@@ -461,7 +461,7 @@ class Connection(asyncio.Protocol):
         self._out_bytes = 0
 
     def abort(self) -> None:
-        """Abort the socket at once."""
+        """Close the socket immediately, without a close frame."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -1,8 +1,8 @@
 """WebSocket framing fast path: frame boundaries, unmasking and text frame headers.
 
 `websockets` implements the handshake, control frames, fragments, close and every check (RFC 6455).
-This module does only the two steps that run for every message: it unmasks received text frames, and
-adds headers to sent ones. `websockets` always receives whole frames.
+This module does only what runs for every message: it unmasks received text frames and adds headers
+to sent ones. It passes `websockets` only whole frames.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def repack(frames: bytes) -> bytes:
 
 
 class NeedMore(Exception):
-    """The data ends before the frame does."""
+    """The data contains only a part of the frame."""
 
 
 def frame_end(data: bytes, at: int) -> tuple[int, int]:

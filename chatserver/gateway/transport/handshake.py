@@ -10,13 +10,13 @@ from websockets.typing import Subprotocol
 
 from chatserver.protocol.frames import PACKED_SUBPROTOCOL, SUBPROTOCOL
 
-# The library logs each connection; here, sessions and metrics record them.
+# `websockets` logs each connection. Session logs and metrics already cover them.
 _silent_logger = logging.getLogger("chatserver.websockets")
 _silent_logger.setLevel(logging.CRITICAL)
 
 
 def create_protocol(frame_bytes_max: int) -> ServerProtocol:
-    """Create the protocol of a new connection. It does not check `Origin`; the host does."""
+    """Create the protocol of a new connection. The host checks `Origin`."""
     return ServerProtocol(
         origins=None,
         select_subprotocol=_select_subprotocol,

@@ -34,7 +34,7 @@ class HeartbeatWheel:
             self._slots[slot].discard(connection)
 
     def advance(self) -> tuple[list[Connection], list[Connection]]:
-        """Advance one tick. Return `(to_ping, timed_out)`; `timed_out` sent no pong in time."""
+        """Advance one tick. Return `(to_ping, timed_out)`: timed-out connections sent no pong."""
         self._at = (self._at + 1) % len(self._slots)
         waiting = self._slots[(self._at - self._timeout_ticks) % len(self._slots)]
         overdue = [connection for connection in waiting if connection.pinged_at is not None]

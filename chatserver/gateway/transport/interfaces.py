@@ -36,13 +36,13 @@ class Host(Protocol[ConnectionT]):
 
     settings: config.Gateway
     gateway: GatewayId
-    slow: set[ConnectionT]  # connections whose peers currently do not read
+    slow: set[ConnectionT]  # connections with a full socket buffer
 
     def handle_connect(self, connection: ConnectionT) -> None:
         """Handle an accepted socket, before its handshake."""
 
     def respond_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
-        """Respond to a plain HTTP request; return False if the request is a handshake to accept."""
+        """Respond to a plain HTTP request, or refuse it; return False for an allowed handshake."""
 
     def address_of(self, peer: str, request: Request) -> str:
         """Return the client's IP address; `peer` may be a proxy."""

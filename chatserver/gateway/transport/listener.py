@@ -3,8 +3,8 @@
 Processes that share a port (SO_REUSEPORT) each have their own accept queue. Closing a socket resets
 the connections in its queue, so `close` accepts them first. Two kinds of connections may still be
 reset: those queued between the last accept and the close, and those in a TCP handshake. Linux 5.14
-with ``net.ipv4.tcp_migrate_req=1`` avoids the second kind. A client that is reset has sent nothing,
-and retries.
+with ``net.ipv4.tcp_migrate_req=1`` avoids the second kind. A client whose connection is reset has
+sent nothing, and retries.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from chatserver.acceptor import Acceptor
 from chatserver.errors import ConfigError
 
-SEND_BUFFER_BYTES = 262_144  # otherwise a slow socket buffers megabytes in the kernel
+SEND_BUFFER_BYTES = 262_144  # by default, the kernel buffers megabytes for a slow socket
 TCP_USER_TIMEOUT_MS = 20_000
 
 

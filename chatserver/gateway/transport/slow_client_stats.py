@@ -14,7 +14,7 @@ from chatserver.telemetry.process_stats import QUEUES_MAX, SLOW_MAX, Queue, Slow
 
 
 class SlowClients:
-    """Stores the last `SLOW_MAX` clients closed as slow; `slow` has the currently slow ones."""
+    """Slow clients: `slow` has the current ones; the last `SLOW_MAX` closed ones are stored."""
 
     def __init__(self, slow: Collection[Connection], clock: Clock) -> None:
         self._clock = clock

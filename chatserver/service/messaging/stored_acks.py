@@ -82,7 +82,7 @@ class StoredWaits:
 
         def on_timeout() -> None:
             if not stored.done():
-                why = "not stored in time; retry with the same ref to learn the outcome"
+                why = "not stored in time; retry with the same ref to get the outcome"
                 stored.set_exception(Unavailable(why))
 
         if not self.add(chat, seq, on_stored, on_timeout):

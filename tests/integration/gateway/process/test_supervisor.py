@@ -401,7 +401,7 @@ async def test_supervisor_with_an_invalid_setting_exits_at_once(stack: Stack) ->
 
     assert code == 1
     assert "redis.partitions: is 7, but this Redis was initialized with 1" in output
-    assert "ended with 2 while starting" in output
+    assert "exited with code 2 during startup" in output
     assert "Traceback" not in output
 
 
@@ -418,5 +418,5 @@ async def test_supervisor_exits_after_three_failed_starts(stack: Stack) -> None:
         code, output = await run_until_exit(stack, CHAT_REDIS_URL=f"redis://127.0.0.1:{port}/0")
 
     assert code == 1
-    assert "ended with 1 while starting, 3 times in a row" in output
+    assert "exited with code 1 during startup (attempt 3)" in output
     assert "Traceback" not in output

@@ -149,7 +149,7 @@ class FakeGateway:
         """Start another epoch, in which the chat has `top` entries."""
         self.tier.epoch = NEXT_EPOCH
         self.tier.entries = Tier(top).entries
-        self.channels.forget_epoch()
+        self.channels.handle_epoch_change()
 
     def commit(self) -> None:
         """Commit an entry in the large chat and push it to the gateway."""

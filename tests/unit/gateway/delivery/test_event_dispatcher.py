@@ -156,7 +156,7 @@ def test_push_contains_the_cached_device_epoch_until_forgotten(world: World) -> 
     world.dispatcher.push([ALICE], EPOCH, inbox_at(1), BODY)
     world.backend.device_epochs = {EPOCH: next_whole}
     world.dispatcher.push([ALICE], EPOCH, inbox_at(2), BODY)
-    world.dispatcher.forget_epoch()
+    world.dispatcher.handle_epoch_change()
     world.dispatcher.push([ALICE], EPOCH, inbox_at(3), BODY)
 
     assert [received[0] for received in world.devices[0].received] == [whole, whole, next_whole]

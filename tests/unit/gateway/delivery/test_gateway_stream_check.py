@@ -55,7 +55,11 @@ async def test_stream_check_without_a_recent_echo_reports_a_problem(
     late = check.find_problem()
     check.record_arrival(writer.sent[2])
 
-    assert before == after_unknown_echo == "this gateway's stream has received no echo yet"
+    assert (
+        before
+        == after_unknown_echo
+        == "the gateway has not received an echo through its stream yet"
+    )
     assert fresh == ""
-    assert late == "this gateway's stream receives no echoes; check Redis"
+    assert late == "the gateway receives no echoes through its stream; check Redis"
     assert check.find_problem() == ""

@@ -13,9 +13,9 @@ from chatserver.gateway.process.draining import (
     RETRY_FIRST_MS,
     SPREAD_MS_MAX,
     SPREAD_MS_MIN,
+    compute_spread_ms,
     poll_until,
     send_byes,
-    spread_ms_of,
 )
 from chatserver.protocol.codes import Close
 
@@ -32,7 +32,7 @@ class FakeSession:
         self.busy_checks -= 1
         return self.busy_checks >= 0
 
-    def bye(self, code: int, reason: str, retry_after_ms: int | None = None) -> None:
+    def close(self, code: int, reason: str, retry_after_ms: int | None = None) -> None:
         self.byes.append((code, retry_after_ms))
 
 
@@ -48,7 +48,7 @@ class FakeSession:
 )
 def test_spread_grows_with_the_number_of_sessions(sessions: int, rate: int, expected: int) -> None:
     """Clients reconnect at the given rate at most, within a bounded time."""
-    assert spread_ms_of(sessions, rate) == expected
+    assert compute_spread_ms(sessions, rate) == expected
 
 
 async def test_byes_are_sent_once_with_evenly_spread_retry_times() -> None:
@@ -57,9 +57,9 @@ async def test_byes_are_sent_once_with_evenly_spread_retry_times() -> None:
 
     await send_byes(cast(Any, sessions), 0.2, 500, random.Random(1))
 
-    assert all(len(session.byes) == 1 for session in sessions)
-    assert {session.byes[0][0] for session in sessions} == {Close.SHUTDOWN}
-    waits = sorted(session.byes[0][1] or 0 for session in sessions)
+    assert all(len(session.closes) == 1 for session in sessions)
+    assert {session.closes[0][0] for session in sessions} == {Close.SHUTDOWN}
+    waits = sorted(session.closes[0][1] or 0 for session in sessions)
     assert waits[0] >= RETRY_FIRST_MS and waits[-1] < RETRY_FIRST_MS + 2000
     tenths = [sum(start <= wait < start + 200 for wait in waits) for start in range(100, 2100, 200)]
     assert all(50 < count < 150 for count in tenths), tenths
@@ -70,7 +70,7 @@ async def test_bye_to_a_busy_session_waits_for_its_answers() -> None:
     order: list[FakeSession] = []
 
     class RecordingSession(FakeSession):
-        def bye(self, code: int, reason: str, retry_after_ms: int | None = None) -> None:
+        def close(self, code: int, reason: str, retry_after_ms: int | None = None) -> None:
             order.append(self)
 
     busy, idle = RecordingSession(busy_checks=2), RecordingSession()
@@ -96,7 +96,7 @@ async def test_byes_without_drain_time_are_sent_at_once() -> None:
 
     await send_byes(cast(Any, sessions), 0.0, 1000, random.Random(1))
 
-    assert all(len(session.byes) == 1 for session in sessions)
+    assert all(len(session.closes) == 1 for session in sessions)
 
 
 async def test_poll_until_ends_at_its_condition_or_timeout() -> None:

@@ -32,7 +32,7 @@ def test_registry_remove_returns_true_for_the_last_session_only() -> None:
 
     assert not registry.remove(ALICE, first)
     assert registry.remove(ALICE, second)
-    assert registry.users() == []
+    assert registry.list_users() == []
     assert registry.by_user == {}
     assert registry.count == 0
 

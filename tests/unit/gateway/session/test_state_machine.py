@@ -108,7 +108,7 @@ def test_only_a_live_session_is_sent_events(stage: Stage) -> None:
     state = state_in(stage)
     following = Seq(state.cursor.seq + 1)
 
-    verdict = state.offer(state.cursor.epoch, following)
+    verdict = state.handle_event(state.cursor.epoch, following)
 
     assert (verdict is Verdict.SEND) == (stage is Stage.LIVE)
 
@@ -163,8 +163,8 @@ def test_events_that_arrive_while_a_session_opens_are_read_from_the_inbox() -> N
     state.hello()
     state.welcome(HERE, Seq(4))
 
-    assert state.offer(HERE, Seq(5)) is Verdict.DROP
-    assert not state.notice(Seq(6))
+    assert state.handle_event(HERE, Seq(5)) is Verdict.DROP
+    assert not state.record_head(Seq(6))
     state.go_live(Seq(4))
 
     assert state.cursor.is_behind
@@ -176,7 +176,7 @@ def test_abandoned_snapshot_keeps_the_cursor_of_the_device() -> None:
     state = live_state(4, head=9)
     before = state.cursor
     state.recover()
-    state.offer(BEFORE, Seq(50))
+    state.handle_event(BEFORE, Seq(50))
 
     state.abandon()
 
@@ -190,7 +190,7 @@ def test_event_of_another_epoch_is_a_gap_and_moves_nothing() -> None:
     """A seq means nothing outside its epoch."""
     state = live_state(4)
 
-    assert state.offer(BEFORE, Seq(5)) is Verdict.GAP
+    assert state.handle_event(BEFORE, Seq(5)) is Verdict.GAP
     assert (state.cursor.seq, state.cursor.head, state.cursor.is_behind) == (4, 4, False)
 
 
@@ -208,7 +208,7 @@ def test_offer_sends_only_the_next_seq(seq: int, verdict: Verdict, head: int) ->
     """An older event was sent already; a newer one leaves a gap to read."""
     state = live_state(4)
 
-    assert state.offer(HERE, Seq(seq)) is verdict
+    assert state.handle_event(HERE, Seq(seq)) is verdict
     assert state.cursor.head == head
 
 
@@ -217,9 +217,9 @@ def test_device_that_starts_behind_is_behind_until_the_head() -> None:
     state = live_state(4, head=6)
 
     assert state.cursor.is_behind
-    state.offer(HERE, Seq(5))
+    state.handle_event(HERE, Seq(5))
     assert state.cursor.is_behind
-    state.offer(HERE, Seq(6))
+    state.handle_event(HERE, Seq(6))
     assert not state.cursor.is_behind
 
 
@@ -232,7 +232,7 @@ class Device:
 
     def push(self, epoch: Epoch, seq: int) -> None:
         """Offer an event."""
-        if self.state.offer(epoch, Seq(seq)) is Verdict.SEND:
+        if self.state.handle_event(epoch, Seq(seq)) is Verdict.SEND:
             self.sent.append(seq)
 
     def read(self, inbox_head: int, limit: int) -> None:
@@ -315,7 +315,7 @@ def test_no_sequence_of_calls_sends_an_event_that_the_device_cannot_place(
         stage, accepted = state.stage, False
         if isinstance(call, str):
             offered = state.cursor.seq + 1 if call == "offer next" else seq
-            if state.offer(epoch, Seq(offered)) is Verdict.SEND:
+            if state.handle_event(epoch, Seq(offered)) is Verdict.SEND:
                 assert not is_closed
                 assert stage is Stage.LIVE
                 assert position == (epoch, offered - 1)
