@@ -24,7 +24,7 @@ _NOT_CONNECTED = (
 )
 
 
-def translate_silence(exc: Exception, where: str, section: str) -> ChatError:
+def translate_no_response(exc: Exception, where: str, section: str) -> ChatError:
     """Return the `ChatError` for a call without a response.
 
     `section` names the settings section that configures the service.

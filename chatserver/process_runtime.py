@@ -45,7 +45,7 @@ def raise_file_limit() -> int:
     return hard if hard != resource.RLIM_INFINITY else sys.maxsize
 
 
-def die_with_parent() -> Callable[[], None] | None:
+def make_parent_death_hook() -> Callable[[], None] | None:
     """Return a `preexec_fn` that makes the kernel kill the child when this process dies.
 
     The kernel tracks the *thread* that started the child, so start children from a thread that

@@ -19,7 +19,7 @@ class Readiness:
     def __init__(self) -> None:
         self._trouble = "starting"
 
-    def find_trouble(self) -> str:
+    def find_problem(self) -> str:
         """Return the problem found by the last check, or "". Thread-safe."""
         return self._trouble
 

@@ -55,7 +55,7 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
     runners: dict[str, Runner] = {name: load(workers[name].run) for name in names}
     arm_failpoint()
     readiness, telemetry = Readiness(), settings.telemetry
-    serve_probes(telemetry.metrics_host, telemetry.metrics_port, readiness.find_trouble)
+    serve_probes(telemetry.metrics_host, telemetry.metrics_port, readiness.find_problem)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -21,7 +21,7 @@ from chatserver.acceptor import Acceptor
 from chatserver.api.authentication import make_authentication
 from chatserver.api.blocked_tenant import BlockedTenant
 from chatserver.api.http_connection import HttpConnection, HttpLimits
-from chatserver.api.idempotency import Idempotency, StoreAnswers
+from chatserver.api.idempotency import Idempotency, StoreResponses
 from chatserver.api.openapi import document_config, document_route
 from chatserver.api.problems import EXCEPTION_HANDLERS
 from chatserver.api.query_parameters import check_query
@@ -36,7 +36,7 @@ from chatserver.api.routes.message_lists import message_lists_routes
 from chatserver.api.routes.messages import messages_routes
 from chatserver.api.routes.moderation import moderation_routes
 from chatserver.api.routes.presence import presence_routes
-from chatserver.api.routes.retention import keeping_routes
+from chatserver.api.routes.retention import retention_routes
 from chatserver.api.routes.static_files import client_routes, reference_routes
 from chatserver.api.security import Guard, check_rules, dependencies
 from chatserver.config import Api, Settings
@@ -66,7 +66,7 @@ RoutesBuilder = Callable[[StorageContainer], list[HTTPRouteHandler]]
 CORE_ROUTES: Sequence[RoutesBuilder] = (
     admin_chats_routes,
     admin_users_routes,
-    keeping_routes,
+    retention_routes,
     chats_routes,
     messages_routes,
     message_lists_routes,
@@ -85,7 +85,7 @@ def create_app(settings: Settings, clock: Clock, container: StorageContainer) ->
         ConfigError: a route has no authorization rule.
     """
     litestar = create_litestar(settings, clock, container)
-    app: ASGIApp = StoreAnswers(litestar, container.idempotent_answers)
+    app: ASGIApp = StoreResponses(litestar, container.idempotent_answers)
     for feature in list_features():
         if feature.middleware:
             app = load(feature.middleware)(app, container)
@@ -200,29 +200,29 @@ async def _run_api(settings: Settings, clock: Clock) -> None:
             tune_garbage_collector()
             log.info("api.ready", address=f"{api.host}:{listener.getsockname()[1]}")
             warn_of_open_registration(settings)
-            look = BacklogStats(container.hot, clock)
+            backlog_stats = BacklogStats(container.hot, clock)
 
             async def find_backlog() -> dict[str, Any]:
-                return {"backlog": await look.measure()}
+                return {"backlog": await backlog_stats.measure()}
 
-            figures = Publisher(
+            stats = Publisher(
                 identity=ProcessIdentity("api"),
                 stats_log=ProcessStatsLog(container.hot),
                 clock=clock,
                 find_more=find_backlog,
             )
-            helpers = [
-                asyncio.create_task(figures.run(), name="figures"),
+            tasks = [
+                asyncio.create_task(stats.run(), name="stats"),
                 asyncio.create_task(watch_loop_lag(clock), name="loop-lag"),
                 asyncio.create_task(container.limits.run(), name="limits"),
                 asyncio.create_task(container.stored_acks.run(container.chat_log), name="stored"),
             ]
             try:
-                await _Server(_uvicorn_config(app, api), listener).serve()
+                await _Server(_make_uvicorn_config(app, api), listener).serve()
                 await finish(container)
             finally:
-                for helper in helpers:
-                    helper.cancel()
+                for task in tasks:
+                    task.cancel()
 
 
 def warn_of_open_registration(settings: Settings) -> None:
@@ -243,7 +243,7 @@ async def finish(container: StorageContainer) -> None:
             await container.limits.close()
 
 
-def fit_connections(settings: Api, files: int) -> Api:
+def limit_connections(settings: Api, files: int) -> Api:
     """Return the settings, with `connections_max` lowered if there are too few file descriptors."""
     room = max(16, (files - FILES_RESERVED) * 8 // 9)  # the connection table accepts an eighth more
     if room >= settings.connections_max:
@@ -252,9 +252,9 @@ def fit_connections(settings: Api, files: int) -> Api:
     return settings.model_copy(update={"connections_max": room})
 
 
-def _uvicorn_config(app: ASGIApp, settings: Api) -> uvicorn.Config:
+def _make_uvicorn_config(app: ASGIApp, settings: Api) -> uvicorn.Config:
     limits = HttpLimits(
-        fit_connections(settings, raise_file_limit()), parse_networks(settings.trusted_proxies)
+        limit_connections(settings, raise_file_limit()), parse_networks(settings.trusted_proxies)
     )
     make_connection: Any = functools.partial(HttpConnection, limits=limits)
     return uvicorn.Config(

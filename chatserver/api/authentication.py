@@ -16,7 +16,7 @@ from chatserver.service.access.token_authentication import TokenAuthentication
 KEY_PREFIX = "ck_"
 
 
-class Boxes(Protocol):
+class UserStates(Protocol):
     """User state in Redis; `is_known` returns whether Redis has the state of `user`."""
 
     async def is_known(self, user: UserId) -> bool: ...
@@ -39,16 +39,16 @@ class Authentication:
 
     def __init__(
         self,
-        entrance: TokenAuthentication,
+        tokens: TokenAuthentication,
         keys: ApiKeys,
-        boxes: Boxes,
+        user_states: UserStates,
         loader: Loader,
         accounts: Accounts,
         admins: Collection[str] = (),
     ) -> None:
-        self._entrance = entrance
+        self._tokens = tokens
         self._keys = keys
-        self._boxes = boxes
+        self._user_states = user_states
         self._loader = loader
         self._accounts = accounts
         self._admins = frozenset(admins)
@@ -67,11 +67,11 @@ class Authentication:
         if token.startswith(KEY_PREFIX):
             row = await self._keys.authenticate(token)
             return Principal("key", None, row.scopes, key=row.key)
-        claims = await self._entrance.authenticate(token)
-        if not await self._boxes.is_known(claims.user):
+        claims = await self._tokens.authenticate(token)
+        if not await self._user_states.is_known(claims.user):
             # A valid token is sufficient: the first request creates the account.
             await self._loader.load_user(claims.user)
-            await self._entrance.check(claims)
+            await self._tokens.check(claims)
         device = None if claims.login is None else DeviceId(claims.login)
         is_admin = claims.user in self._admins
         return Principal(
@@ -90,10 +90,10 @@ class Authentication:
             Banned: the user is banned.
             Unavailable: Redis or DynamoDB does not respond.
         """
-        if not await self._boxes.is_known(user):
+        if not await self._user_states.is_known(user):
             await self._accounts.get_user(user)
             await self._loader.load_user(user)  # restores the revocation marks first
-        if (await self._entrance.find_marks(user)).is_banned:
+        if (await self._tokens.find_marks(user)).is_banned:
             raise Banned(BANNED)
 
 

@@ -24,7 +24,7 @@ from chatserver.errors import Forbidden
 NAME: Final = "chat_refresh"
 DEVICE_NAME: Final = "chat_device"
 ACCOUNTS_MAX: Final = 4  # device tokens kept per browser; the oldest is dropped
-_BETWEEN = "~"
+_SEPARATOR = "~"
 PATH: Final = "/v1/auth"
 CLIENT: Final = "X-Chat-Client"
 
@@ -42,7 +42,7 @@ def refresh_cookie(token: str, max_age_s: int, settings: Auth) -> Cookie:
     )
 
 
-def no_cookie(settings: Auth) -> Cookie:
+def expired_cookie(settings: Auth) -> Cookie:
     """Return the cookie that deletes the refresh token."""
     return refresh_cookie("", 0, settings)
 
@@ -50,7 +50,7 @@ def no_cookie(settings: Auth) -> Cookie:
 def device_tokens(request: Request[Any, Any, Any]) -> list[str]:
     """Return the device tokens that a browser stores, newest first."""
     kept = request.cookies.get(DEVICE_NAME, "")
-    return kept.split(_BETWEEN, ACCOUNTS_MAX)[:ACCOUNTS_MAX]
+    return kept.split(_SEPARATOR, ACCOUNTS_MAX)[:ACCOUNTS_MAX]
 
 
 def device_cookie(token: str, kept: Sequence[str], settings: Auth) -> Cookie:
@@ -59,7 +59,7 @@ def device_cookie(token: str, kept: Sequence[str], settings: Auth) -> Cookie:
     others = [each for each in kept if each and each.partition(".")[0] != account]
     return Cookie(
         key=DEVICE_NAME,
-        value=_BETWEEN.join([token, *others[: ACCOUNTS_MAX - 1]]),
+        value=_SEPARATOR.join([token, *others[: ACCOUNTS_MAX - 1]]),
         path=PATH,
         max_age=DEVICE_TOKEN_S,
         secure=settings.cookie_secure,

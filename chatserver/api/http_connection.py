@@ -259,19 +259,19 @@ class HttpConnection(H11Protocol):
         if scope["type"] != ScopeType.HTTP or scope["path"] in PROBES:
             await self._inner(scope, receive, send)
             return
-        limits, client = self._limits, self._forwarded_client(scope)
+        limits, client = self._limits, self._find_forwarded_client(scope)
         if limits.table.is_full:
-            response = _respond_busy(503, "overloaded", "too many concurrent requests")
+            response = _make_busy_response(503, "overloaded", "too many concurrent requests")
             await response(scope, receive, send)
         elif self._is_share_used_up(client):
             metrics.RATE_LIMITED.labels("http_connections").inc()
             why = "too many concurrent requests from this address"
-            response = _respond_busy(429, "rate_limited", why)
+            response = _make_busy_response(429, "rate_limited", why)
             await response(scope, receive, send)
         else:
             await self._run(client, scope, receive, send)
 
-    def _forwarded_client(self, scope: Scope) -> str | None:
+    def _find_forwarded_client(self, scope: Scope) -> str | None:
         """Return the client behind a trusted proxy; None if the peer is not a proxy."""
         trusted = self._limits.trusted
         if not is_in(self._peer, trusted):
@@ -288,18 +288,18 @@ class HttpConnection(H11Protocol):
     async def _run(self, forwarded: str | None, scope: Scope, receive: Receive, send: Send) -> None:
         in_progress = self._limits.forwarded
         if forwarded is None:
-            await self._inner(scope, _checked(receive), send)
+            await self._inner(scope, _check_body(receive), send)
             return
         in_progress[forwarded] += 1
         try:
-            await self._inner(scope, _checked(receive), send)
+            await self._inner(scope, _check_body(receive), send)
         finally:
             in_progress[forwarded] -= 1
             if not in_progress[forwarded]:
                 del in_progress[forwarded]
 
 
-def _checked(receive: Receive) -> Receive:
+def _check_body(receive: Receive) -> Receive:
     """Wrap `receive` to reject truncated bodies; the framework would report a server error."""
     is_whole = False
 
@@ -315,7 +315,7 @@ def _checked(receive: Receive) -> Receive:
     return receive_checked
 
 
-def _respond_busy(status: int, code: str, detail: str) -> ASGIResponse:
+def _make_busy_response(status: int, code: str, detail: str) -> ASGIResponse:
     return ASGIResponse(
         body=encode_problem(status, code, detail, RETRY_S * 1000),
         status_code=status,

@@ -1,8 +1,8 @@
 """``Idempotency-Key``: a repeated request has no second effect and gets the same response.
 
 Routes that create something declare ``opt={"creates": True}``. Routes that handle the key
-themselves, with `read_key`, declare ``opt={"takes_key": True}``. A client may send any key of up to
-255 characters. For 24 hours, requests of a caller with the same key are handled as follows::
+themselves, with `read_key`, declare ``opt={"accepts_key": True}``. A client may send any key of up
+to 255 characters. For 24 hours, a caller's requests with the same key are handled as follows::
 
     key is new                 ─► the handler runs; the response is stored if it succeeded
     key used, same request     ─► the stored response, with `Idempotency-Replayed: true`
@@ -34,7 +34,7 @@ from chatserver.hot.bus.idempotent_responses import Answer, Answers
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
-ANSWER_BYTES_MAX = 65_536
+RESPONSE_BYTES_MAX = 65_536
 KEY_CHARS_MAX = 255
 WAIT_S = 5.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.02, 0.4
@@ -51,7 +51,7 @@ class _Claim(NamedTuple):
 
 
 class Idempotency:
-    """Hook that runs before handlers; `StoreAnswers` stores their responses."""
+    """Hook that runs before handlers; `StoreResponses` stores their responses."""
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
@@ -69,7 +69,7 @@ class Idempotency:
         key = read_key(request)
         if key is None:
             return None
-        name = name_of(request.state.principal, key)
+        name = make_name(request.state.principal, key)
         asked = short_digest(
             request.method, request.url.path, request.url.query, await request.body()
         )
@@ -90,12 +90,12 @@ class Idempotency:
     async def _claim(self, name: str, asked: str) -> Answer | None:
         """Claim a key and return None; if it is already claimed, wait for its response."""
         loop = asyncio.get_running_loop()
-        give_up, pause_s = loop.time() + WAIT_S, FIRST_PAUSE_S
+        deadline, pause_s = loop.time() + WAIT_S, FIRST_PAUSE_S
         while True:
             found = await self._answers.claim(name, asked)
             if found is None or found.is_given or found.asked != asked:
                 return found
-            if loop.time() > give_up:
+            if loop.time() > deadline:
                 raise Unavailable(
                     f"{HEADER}: the first request with this key is still in progress; try again"
                 )
@@ -103,7 +103,7 @@ class Idempotency:
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
 
-class StoreAnswers:
+class StoreResponses:
     """ASGI middleware that stores the response of a claimed request before it is sent."""
 
     def __init__(self, app: ASGIApp, answers: Answers) -> None:
@@ -114,7 +114,7 @@ class StoreAnswers:
         start: Message | None = None
         body = bytearray()
 
-        async def hold(message: Message) -> None:
+        async def send_when_complete(message: Message) -> None:
             nonlocal start
             claim: _Claim | None = scope.get("state", {}).get(_CLAIM)
             if claim is None:
@@ -124,16 +124,18 @@ class StoreAnswers:
             elif message["type"] == _BODY:
                 body.extend(message.get("body", b""))
                 if not message.get("more_body", False) and start is not None:
-                    await self._finish(claim, start, bytes(body))
+                    await self._store_response(claim, start, bytes(body))
                     await send(start)
                     await send(HTTPResponseBodyEvent(type=_BODY, body=bytes(body), more_body=False))
 
-        await self._app(scope, receive, hold if scope["type"] == ScopeType.HTTP else send)
+        await self._app(
+            scope, receive, send_when_complete if scope["type"] == ScopeType.HTTP else send
+        )
 
-    async def _finish(self, claim: _Claim, start: Any, body: bytes) -> None:
+    async def _store_response(self, claim: _Claim, start: Any, body: bytes) -> None:
         status = start["status"]
         try:
-            if 200 <= status < 300 and len(body) <= ANSWER_BYTES_MAX:
+            if 200 <= status < 300 and len(body) <= RESPONSE_BYTES_MAX:
                 headers = dict(start.get("headers", ()))
                 content_type = headers.get(b"content-type", b"").decode("latin-1")
                 answer = Answer(claim.asked, status, content_type, body)
@@ -166,7 +168,7 @@ def read_key(request: Request[Any, Any, Any]) -> str | None:
     return key
 
 
-def name_of(principal: Principal, key: str) -> str:
+def make_name(principal: Principal, key: str) -> str:
     """Return the name under which Redis stores the response for a caller's idempotency key."""
     return short_digest(principal.name, principal.user or "", key)
 

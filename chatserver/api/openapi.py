@@ -20,7 +20,7 @@ from litestar.openapi.spec import Components, SecurityScheme
 
 import chatserver
 from chatserver.api import idempotency, problems
-from chatserver.api.request_bodies import takes_empty_body
+from chatserver.api.request_bodies import accepts_empty_body
 from chatserver.api.security import ANYONE, CHAT_AS, Rule
 from chatserver.protocol.codes import CODES
 
@@ -82,7 +82,7 @@ def make_document(app: Litestar) -> dict[str, Any]:
                     operation["summary"] = name.replace("_", " ").capitalize()
                     _add_rule(operation, handler.opt["rule"])
                     if "requestBody" in operation:
-                        operation["requestBody"]["required"] = not takes_empty_body(handler)
+                        operation["requestBody"]["required"] = not accepts_empty_body(handler)
                     _add_idempotency(operation, handler.opt)
                     _add_problems(operation)
     return document
@@ -110,7 +110,7 @@ def _add_rule(operation: dict[str, Any], rule: Rule) -> None:
 
 
 def _add_idempotency(operation: dict[str, Any], opt: dict[str, Any]) -> None:
-    if opt.get("creates") or opt.get("takes_key"):
+    if opt.get("creates") or opt.get("accepts_key"):
         about = "a retry with the same key within 24 hours has no effect and gets the same response"
         schema = {"type": "string", "minLength": 1, "maxLength": idempotency.KEY_CHARS_MAX}
         _add_header(operation, idempotency.HEADER, about, schema)

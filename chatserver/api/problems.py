@@ -70,7 +70,7 @@ def encode_problem(status: int, code: str, detail: str, retry_after_ms: int | No
     return codec.encode(_make_problem(status, code, detail, retry_after_ms))
 
 
-def _respond(
+def _make_response(
     status: int,
     code: str,
     detail: str,
@@ -93,9 +93,9 @@ def on_chat_error(request: Request[Any, Any, Any], error: ChatError) -> Response
             level = log.info if isinstance(error, ClientError) else log.warning
             level("request.refused", path=request.url.path, code=error.code, reason=error.message)
         status = CODES[error.code].http_status
-        headers = _challenge(request) if status == HTTPStatus.UNAUTHORIZED else {}
+        headers = _make_challenge(request) if status == HTTPStatus.UNAUTHORIZED else {}
         wait_ms, is_temporary = error.retry_after_ms, error.temporary
-        return _respond(
+        return _make_response(
             status, error.code, error.message, headers, wait_ms, is_temporary=is_temporary
         )
     if isinstance(error, ConfigError):
@@ -107,10 +107,10 @@ def _on_missing_setting(request: Request[Any, Any, Any], error: ConfigError) -> 
     """Respond to a request that needs a missing bucket or permission; the log names it."""
     log.error("request.not_configured", path=request.url.path, problems=error.problems)
     detail = "the server is not configured for this request; see the server log"
-    return _respond(503, Unavailable.code, detail, {}, NOT_SET_UP_MS)
+    return _make_response(503, Unavailable.code, detail, {}, NOT_SET_UP_MS)
 
 
-def _challenge(request: Request[Any, Any, Any]) -> dict[str, str]:
+def _make_challenge(request: Request[Any, Any, Any]) -> dict[str, str]:
     is_tried = "authorization" in request.headers
     return {"WWW-Authenticate": 'Bearer error="invalid_token"' if is_tried else "Bearer"}
 
@@ -121,28 +121,30 @@ def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
     if status >= 500:
         return on_bug(request, error)
     code = _CODE_OF_STATUS.get(status, "bad_request")
-    return _respond(status, code, _detail(request, error), dict(error.headers or {}), None)
+    return _make_response(
+        status, code, _format_detail(request, error), dict(error.headers or {}), None
+    )
 
 
 def on_deep_nesting(request: Request[Any, Any, Any], error: RecursionError) -> Response[Any]:
     """Respond to a body nested so deeply that the framework's JSON parser fails."""
     log.warning("request.nested_too_deeply", path=request.url.path)
-    return _respond(400, "bad_request", "body: nested too deeply", {}, None)
+    return _make_response(400, "bad_request", "body: nested too deeply", {}, None)
 
 
 def on_bad_utf8(request: Request[Any, Any, Any], error: UnicodeDecodeError) -> Response[Any]:
     """Respond to a body that is not UTF-8, on which the framework's JSON parser fails."""
     log.warning("request.not_utf8", path=request.url.path)
-    return _respond(400, "bad_request", "body: not UTF-8", {}, None)
+    return _make_response(400, "bad_request", "body: not UTF-8", {}, None)
 
 
 def on_bug(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
     """Respond to an unexpected error: the log has the details, the response has none."""
     log.error("request.failed", path=request.url.path, exc_info=error)
-    return _respond(500, "internal", "internal server error; see the server log", {}, None)
+    return _make_response(500, "internal", "internal server error; see the server log", {}, None)
 
 
-def _detail(request: Request[Any, Any, Any], error: HTTPException) -> str:
+def _format_detail(request: Request[Any, Any, Any], error: HTTPException) -> str:
     """Return the invalid fields if the framework reports them, otherwise the error message."""
     fields = error.extra if isinstance(error.extra, list) else []
     named = [

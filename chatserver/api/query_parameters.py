@@ -22,7 +22,7 @@ def check_query(request: Request[Any, Any, Any]) -> None:
     """
     if not request.url.path.startswith(PREFIX):
         return
-    known = query_names(request.route_handler)
+    known = list_query_names(request.route_handler)
     for name in request.query_params:
         if name not in known:
             there_are = ", ".join(sorted(known)) or "none"
@@ -30,7 +30,7 @@ def check_query(request: Request[Any, Any, Any]) -> None:
 
 
 @functools.cache
-def query_names(handler: BaseRouteHandler) -> frozenset[str]:
+def list_query_names(handler: BaseRouteHandler) -> frozenset[str]:
     """Return the names of the query parameters that a route and its dependencies accept."""
     signatures = [
         handler.parsed_fn_signature,

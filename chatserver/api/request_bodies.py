@@ -76,12 +76,12 @@ def ref_of(given: str | None, request: Request[Any, Any, Any]) -> str:
 
 async def fill_empty_body(request: Request[Any, Any, Any]) -> None:
     """Replace an empty body with an empty JSON object if every field of the body is optional."""
-    if takes_empty_body(request.route_handler) and not await request.body():
+    if accepts_empty_body(request.route_handler) and not await request.body():
         request._body = b"{}"  # the framework has no other way to replace a body
 
 
 @functools.cache
-def takes_empty_body(handler: BaseRouteHandler) -> bool:
+def accepts_empty_body(handler: BaseRouteHandler) -> bool:
     """Return whether the route has a body whose fields are all optional."""
     data = handler.parsed_data_field
     return data is not None and not any(field.required for field in fields(data.annotation))

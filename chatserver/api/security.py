@@ -6,7 +6,7 @@
                  429                  401                401, 403              429
 
 A handler declares ``opt={"rule": USER}``; the server does not start if a handler has no rule
-(`check_rules`). Handlers receive the caller as ``principal: Asker`` and the user as
+(`check_rules`). Handlers receive the caller as ``principal: Caller`` and the user as
 ``actor: Actor``.
 
 A rule states the kind of caller that a route accepts. The services check whether the caller may
@@ -41,7 +41,7 @@ from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.telemetry import metrics
 
 # Parameter types for handlers.
-Asker = NamedDependency[Principal]
+Caller = NamedDependency[Principal]
 Actor = NamedDependency[UserId]
 
 CHAT_AS = "X-Chat-As"
@@ -116,7 +116,7 @@ class Guard:
             raise MethodNotAllowedException
         if rule.is_open:
             return
-        principal = await self._identify(connection, subject)
+        principal = await self._authenticate(connection, subject)
         check(rule, principal)
         if principal.kind == "key" and principal.user is not None:
             await self._authenticator.check_acted_for(principal.user)
@@ -136,7 +136,7 @@ class Guard:
         forwarded = connection.headers.getall("x-forwarded-for", [])
         return client_address(peer, forwarded, self._trusted)
 
-    async def _identify(
+    async def _authenticate(
         self, connection: ASGIConnection[Any, Any, Any, Any], subject: str
     ) -> Principal:
         failures = self._limits.find("failures", subject)
@@ -150,7 +150,7 @@ class Guard:
         except Unauthenticated:
             await failures.pay("many invalid tokens from this address")
             raise
-        return act_as(found, connection.headers.get(CHAT_AS))
+        return apply_chat_as(found, connection.headers.get(CHAT_AS))
 
 
 BODY_COST_MAX = 65_536  # in bytes: upper bound, and the cost of a body of unknown length
@@ -160,11 +160,11 @@ def _memory_cost(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRo
     """Return the maximum number of bytes that a request may store in Redis."""
     opt, is_read = handler.opt, connection.scope.get("method") in ("GET", "HEAD")
     cost: int = opt.get("memory", 0 if is_read else ENTRY_BYTES)
-    is_kept = opt.get("creates") or opt.get("takes_key")
-    if not is_kept and "memory" not in opt:
+    is_stored = opt.get("creates") or opt.get("accepts_key")
+    if not is_stored and "memory" not in opt:
         return cost
     size = _body_bytes(connection)
-    return cost + size + size // 4 + (ANSWER_BYTES if is_kept else 0)
+    return cost + size + size // 4 + (ANSWER_BYTES if is_stored else 0)
 
 
 def _body_bytes(connection: ASGIConnection[Any, Any, Any, Any]) -> int:
@@ -196,7 +196,7 @@ def read_token(headers: Sequence[str]) -> str:
     return token.strip()
 
 
-def act_as(principal: Principal, wanted: str | None) -> Principal:
+def apply_chat_as(principal: Principal, wanted: str | None) -> Principal:
     """Return the principal that acts for the user in X-Chat-As.
 
     Raises:

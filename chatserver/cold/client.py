@@ -26,7 +26,7 @@ from botocore.exceptions import (
     NoCredentialsError,
 )
 
-from chatserver.aws_errors import translate_silence
+from chatserver.aws_errors import translate_no_response
 from chatserver.config import Cold
 from chatserver.domain.access.tenants import WriteFence
 from chatserver.errors import (
@@ -314,7 +314,7 @@ def translate(exc: Exception, endpoint: str) -> ChatError:
     where = f"S3 at {endpoint}"
     if isinstance(exc, ClientError):
         return _translate_answer(exc, where)
-    return translate_silence(exc, where, "cold")
+    return translate_no_response(exc, where, "cold")
 
 
 def _translate_answer(exc: ClientError, where: str) -> ChatError:

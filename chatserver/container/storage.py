@@ -40,7 +40,7 @@ from chatserver.outbound.http_client import open_outbound
 from chatserver.protocol.memory_costs import Charge, charge_nobody
 from chatserver.service.access.api_keys import ApiKeys
 from chatserver.service.access.host_keyring import KeyFetcher, KeyRing
-from chatserver.service.access.revocation import Revoking
+from chatserver.service.access.revocation import Revoker
 from chatserver.service.access.token_authentication import TokenAuthentication
 from chatserver.service.chats.chat_creator import ChatCreator
 from chatserver.service.chats.chat_loader import ChatLoader
@@ -176,8 +176,8 @@ class StorageContainer(TierContainer):
         return TokenAuthentication(self.tokens, self.revocations, self.host_keys)
 
     @cached_property
-    def revocation(self) -> Revoking:
-        return Revoking(
+    def revocation(self) -> Revoker:
+        return Revoker(
             accounts=self.login_rows,
             revocations=self.revocations,
             session_ender=self.session_ender,

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from chatserver.dev.servers import Launch
-from chatserver.process_runtime import die_with_parent
+from chatserver.process_runtime import make_parent_death_hook
 
 TAIL_LINES = 20
 LINE_BYTES_MAX = 16_384
@@ -96,7 +96,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C reaches only the supervisor
-            preexec_fn=die_with_parent(),
+            preexec_fn=make_parent_death_hook(),
         )
 
     async def wait_ready(self, deadline_s: float) -> None:

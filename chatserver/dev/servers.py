@@ -22,7 +22,7 @@ from typing import Literal
 from chatserver.dev.binaries import find_binary, has_binary
 from chatserver.dev.ports import is_port_free
 from chatserver.errors import ConfigError
-from chatserver.process_runtime import die_with_parent
+from chatserver.process_runtime import make_parent_death_hook
 
 HOST = "127.0.0.1"
 # Credentials for the local AWS servers. Not secret: the servers listen on loopback only.
@@ -169,7 +169,7 @@ class Server:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C must not reach it
-                preexec_fn=die_with_parent(),
+                preexec_fn=make_parent_death_hook(),
             )
         give_up = time.monotonic() + deadline_s
         while not launch.is_ready():

@@ -16,7 +16,7 @@ import msgspec
 from chatserver.loadtest.histogram import Histogram, to_ms
 from chatserver.loadtest.plan import Plan
 from chatserver.loadtest.server_monitor import ServerMonitor, ServerSample, as_row
-from chatserver.process_runtime import die_with_parent
+from chatserver.process_runtime import make_parent_death_hook
 
 LINE_BYTES_MAX: Final = 16_000_000  # a line has a second's histograms, or the result
 BEGIN_S: Final = 0.3  # from the last `ready` to the start
@@ -205,7 +205,7 @@ async def _start(module: str) -> asyncio.subprocess.Process:
         stdout=asyncio.subprocess.PIPE,
         limit=LINE_BYTES_MAX,
         start_new_session=True,
-        preexec_fn=die_with_parent(),
+        preexec_fn=make_parent_death_hook(),
         env={k: v for k, v in os.environ.items() if not k.startswith("CHAT_")},
     )
 

@@ -27,7 +27,7 @@ STOP_POLL_S: Final = 3600.0  # the server is never stopped
 _OK, _UNAVAILABLE, _ABSENT = "200 OK", "503 Service Unavailable", "404 Not Found"
 _TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]
 
-FindTrouble = Callable[[], str]
+FindProblem = Callable[[], str]
 
 
 class Pulse:
@@ -60,10 +60,10 @@ class _Handler(WSGIRequestHandler):
         """Log nothing: probes arrive every few seconds."""
 
 
-def make_app(find_trouble: FindTrouble, pulse: Pulse = PULSE) -> Callable[..., Iterable[bytes]]:
+def make_app(find_problem: FindProblem, pulse: Pulse = PULSE) -> Callable[..., Iterable[bytes]]:
     """Return the WSGI application.
 
-    `find_trouble` returns why the process is not ready, or an empty string. It is called in another
+    `find_problem` returns why the process is not ready, or an empty string. It is called in another
     thread, for each request to ``/readyz`` or ``/metrics``.
     """
     metrics = make_wsgi_app()
@@ -75,14 +75,14 @@ def make_app(find_trouble: FindTrouble, pulse: Pulse = PULSE) -> Callable[..., I
                 return _UNAVAILABLE, f"the event loop has been stuck for {still_s:.0f} s\n"
             return _OK, "ok\n"
         if path == "/readyz":
-            trouble = find_trouble()
-            return (_UNAVAILABLE, f"{trouble}\n") if trouble else (_OK, "ok\n")
+            problem = find_problem()
+            return (_UNAVAILABLE, f"{problem}\n") if problem else (_OK, "ok\n")
         return _ABSENT, "there are /metrics, /healthz and /readyz\n"
 
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
         if path == "/metrics":
-            READY.set(0 if find_trouble() else 1)
+            READY.set(0 if find_problem() else 1)
             answer: Iterable[bytes] = metrics(environ, start_response)
             return answer
         status, text = respond(path)
@@ -92,7 +92,7 @@ def make_app(find_trouble: FindTrouble, pulse: Pulse = PULSE) -> Callable[..., I
     return app
 
 
-def serve_probes(host: str, port: int | None, find_trouble: FindTrouble = str) -> None:
+def serve_probes(host: str, port: int | None, find_problem: FindProblem = str) -> None:
     """Start serving the probe endpoints until the process ends; do nothing if `port` is None.
 
     Raises:
@@ -101,7 +101,7 @@ def serve_probes(host: str, port: int | None, find_trouble: FindTrouble = str) -
     if port is None:
         return
     try:
-        server = make_server(host, port, make_app(find_trouble), _Server, _Handler)
+        server = make_server(host, port, make_app(find_problem), _Server, _Handler)
     except OSError as exc:
         raise ConfigError(
             [f"telemetry.metrics_port: cannot listen on {host}:{port} ({exc})"]

@@ -37,7 +37,7 @@ from chatserver import config
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY, Server, ministack_launch
-from chatserver.process_runtime import die_with_parent
+from chatserver.process_runtime import make_parent_death_hook
 from tests.benchmarks.attackers import CREATES, Targets
 from tests.support.rawchat import Failed
 from tests.support.servers.processes import free_port
@@ -242,7 +242,7 @@ async def _attacker(
         stdout=asyncio.subprocess.PIPE,
         cwd=Path(__file__).parents[2],
         start_new_session=True,  # see `attackers.lower_priority`
-        preexec_fn=die_with_parent(),
+        preexec_fn=make_parent_death_hook(),
     )
     stdin, stdout = process.stdin, process.stdout
     assert stdin is not None and stdout is not None

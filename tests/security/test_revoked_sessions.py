@@ -12,7 +12,7 @@ from chatserver.client import ChatClient, token_renewal
 from chatserver.client.events import Disconnected
 from chatserver.dev.servers import Server
 from chatserver.domain.ids import UserId
-from chatserver.service.access.revocation import Revoking
+from chatserver.service.access.revocation import Revoker
 from tests.security.support.revocation import open_revoking, store_login
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers.processes import eventually
@@ -26,7 +26,7 @@ UNAUTHENTICATED, BANNED = 3500, 3502
 
 
 @pytest.fixture
-async def revoking(stack: Stack) -> AsyncIterator[Revoking]:
+async def revoking(stack: Stack) -> AsyncIterator[Revoker]:
     """The revocation use cases on the stack."""
     async with open_revoking(stack) as made:
         yield made
@@ -56,7 +56,7 @@ def device_with(stack: Stack, user: str, port: int, token: str, device: str) -> 
 
 
 async def test_row_01_revoked_user_is_disconnected_from_all_gateways(
-    stack: Stack, second_gateway: Server, revoking: Revoking, new_name: NewName
+    stack: Stack, second_gateway: Server, revoking: Revoker, new_name: NewName
 ) -> None:
     """After revoking a user, all sockets are closed and no old token is accepted."""
     user, token = new_name("eve"), ""
@@ -76,7 +76,7 @@ async def test_row_01_revoked_user_is_disconnected_from_all_gateways(
 
 
 async def test_row_01_ended_login_does_not_affect_other_logins(
-    stack: Stack, second_gateway: Server, revoking: Revoking, new_name: NewName
+    stack: Stack, second_gateway: Server, revoking: Revoker, new_name: NewName
 ) -> None:
     """Only the sockets of the ended login close; its token cannot renew other sessions."""
     user = new_name("eve")
@@ -94,7 +94,7 @@ async def test_row_01_ended_login_does_not_affect_other_logins(
 
 
 async def test_row_22_banned_user_is_disconnected_and_cannot_reconnect(
-    stack: Stack, second_gateway: Server, revoking: Revoking, new_name: NewName
+    stack: Stack, second_gateway: Server, revoking: Revoker, new_name: NewName
 ) -> None:
     """A ban closes the sockets and refuses new tokens until it is lifted."""
     user = new_name("eve")
@@ -112,7 +112,7 @@ async def test_row_22_banned_user_is_disconnected_and_cannot_reconnect(
 
 
 async def test_row_22_ended_login_stays_ended_after_redis_data_loss(
-    stack: Stack, revoking: Revoking, new_name: NewName
+    stack: Stack, revoking: Revoker, new_name: NewName
 ) -> None:
     """Revocations lost by Redis are loaded from DynamoDB before a session is accepted."""
     user = new_name("eve")
@@ -164,7 +164,7 @@ async def test_session_ends_with_its_token_unless_refreshed(
 
 
 async def test_hello_with_revoked_token_does_not_replace_the_session(
-    stack: Stack, revoking: Revoking, new_name: NewName
+    stack: Stack, revoking: Revoker, new_name: NewName
 ) -> None:
     """A hello with a revoked token of the same device does not close its current socket."""
     user = new_name("eve")

@@ -18,7 +18,7 @@ from msgspec import Meta
 from chatserver.api.message_sending import send_message
 from chatserver.api.request_bodies import PathId, PathSeq, body_of, frame_of, ref_of
 from chatserver.api.routes.chats import create_group
-from chatserver.api.security import Asker, key
+from chatserver.api.security import Caller, key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import GROUP_PREFIX, SYSTEM_USER, ChatId, Ref, UserId
 from chatserver.errors import Forbidden, NotFound
@@ -64,7 +64,7 @@ class SystemPlace(msgspec.Struct, frozen=True):
 
 def admin_chats_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of chats, messages and broadcasts below ``/v1/admin``."""
-    return [*_chats(container), *_broadcasts(container)]
+    return [*_chat_routes(container), *_broadcast_routes(container)]
 
 
 async def _system_user(container: StorageContainer) -> UserId:
@@ -73,7 +73,7 @@ async def _system_user(container: StorageContainer) -> UserId:
     return user
 
 
-def _chats(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @post("/v1/admin/chats", opt={"rule": key("chats:write"), "creates": True})
     async def create_system_chat(
         data: JSONBody[SystemChat], request: Request[Any, Any, Any]
@@ -127,22 +127,22 @@ async def _delete(container: StorageContainer, chat: ChatId, seq: int, ref: Ref)
     raise NotFound("seq: the chat has no such message, or it cannot be deleted")
 
 
-def _broadcasts(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _broadcast_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def deliver(user: UserId, ref: Ref, body: str) -> None:
         system = SYSTEM_USER
         chat = await container.chats.open_direct(system, user, is_host=True)
         await send_message(container, system, frames.Send(0, chat.chat, ref, body))
 
-    broadcasting = Broadcasts(Jobs(container.hot, container.clock), deliver)
-    container.closers.append(broadcasting.stop)
+    broadcasts = Broadcasts(Jobs(container.hot, container.clock), deliver)
+    container.closers.append(broadcasts.stop)
 
-    async def shown(job: str) -> Broadcast:
-        found = await broadcasting.get(job)
+    async def get_progress(job: str) -> Broadcast:
+        found = await broadcasts.get(job)
         return Broadcast(job, found.state, found.total, found.done, found.failed)
 
     @post("/v1/admin/broadcasts", status_code=202, opt={"rule": key("broadcast"), "creates": True})
     async def start_broadcast(
-        data: JSONBody[NewBroadcast], principal: Asker, request: Request[Any, Any, Any]
+        data: JSONBody[NewBroadcast], principal: Caller, request: Request[Any, Any, Any]
     ) -> Broadcast:
         """Send one message to up to 1,000 users.
 
@@ -151,11 +151,11 @@ def _broadcasts(container: StorageContainer) -> list[HTTPRouteHandler]:
         await _system_user(container)
         users = [UserId(user) for user in data.users]
         ref = ref_of(data.ref, request)
-        return await shown(await broadcasting.start(principal.name, ref, users, data.body))
+        return await get_progress(await broadcasts.start(principal.name, ref, users, data.body))
 
     @get("/v1/admin/broadcasts/{broadcast:str}", opt={"rule": key("broadcast")})
     async def get_broadcast(broadcast: PathId) -> Broadcast:
         """Return the progress of a broadcast."""
-        return await shown(broadcast)
+        return await get_progress(broadcast)
 
     return [start_broadcast, get_broadcast]

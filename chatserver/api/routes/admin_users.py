@@ -30,27 +30,27 @@ class LiveSession(msgspec.Struct, frozen=True):
 
 def admin_users_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of users below ``/v1/admin``."""
-    return [*_bans(container), *_sessions(container)]
+    return [*_ban_routes(container), *_session_routes(container)]
 
 
-def _bans(container: StorageContainer) -> list[HTTPRouteHandler]:
-    revoking = container.revocation
+def _ban_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    revoker = container.revocation
 
     @put("/v1/admin/users/{user:str}/ban", status_code=204, opt={"rule": WRITE})
     async def ban_user(user: PathId) -> None:
         """Ban a user: close their sessions and reject all their tokens."""
-        await revoking.ban(UserId(user))
+        await revoker.ban(UserId(user))
 
     @delete("/v1/admin/users/{user:str}/ban", opt={"rule": WRITE})
     async def unban_user(user: PathId) -> None:
         """Lift a user's ban."""
-        await revoking.unban(UserId(user))
+        await revoker.unban(UserId(user))
 
     return [ban_user, unban_user]
 
 
-def _sessions(container: StorageContainer) -> list[HTTPRouteHandler]:
-    revoking = container.revocation
+def _session_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    revoker = container.revocation
     live = LiveSessions(container.hot)
 
     @get("/v1/admin/users/{user:str}/sessions", opt={"rule": READ})
@@ -73,6 +73,6 @@ def _sessions(container: StorageContainer) -> list[HTTPRouteHandler]:
     @delete("/v1/admin/users/{user:str}/sessions", opt={"rule": WRITE})
     async def end_sessions(user: PathId) -> None:
         """Log a user out everywhere: close all sessions and reject all tokens issued until now."""
-        await revoking.end_all(UserId(user), "ended by the host application")
+        await revoker.end_all(UserId(user), "ended by the host application")
 
     return [list_sessions, end_sessions]

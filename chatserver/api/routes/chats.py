@@ -11,7 +11,7 @@ from litestar.params import JSONBody
 
 from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.request_bodies import PathId, RefQuery, body_of, frame_of, ref_of
-from chatserver.api.security import Actor, Asker, pay_for, user_or_key
+from chatserver.api.security import Actor, Caller, pay_for, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.membership import Role
@@ -51,17 +51,17 @@ class Member(msgspec.Struct, frozen=True):
 
 def chats_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [
-        *_chats(container),
-        *_members(container),
-        *_own_membership(container),
-        *_invitations(container),
+        *_chat_routes(container),
+        *_member_routes(container),
+        *_own_membership_routes(container),
+        *_invitation_routes(container),
     ]
 
 
 DIRECT_BYTES = CHAT_BYTES + 2 * MEMBER_BYTES + NEW_INBOX_BYTES
 
 
-def _chats(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats", opt={"rule": READ})
     async def list_chats(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
@@ -74,7 +74,7 @@ def _chats(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @post("/v1/chats", opt={"rule": WRITE, "creates": True})
     async def create_chat(
-        data: JSONBody[NewChat], actor: Actor, principal: Asker, request: Request[Any, Any, Any]
+        data: JSONBody[NewChat], actor: Actor, principal: Caller, request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:
         """Create a group; `members` whose consent is needed receive an invitation."""
         frame, is_host = frame_of(frames.CreateChat, data, request), principal.kind == "key"
@@ -83,7 +83,7 @@ def _chats(container: StorageContainer) -> list[HTTPRouteHandler]:
         return await create_group(container, actor, frame, is_host=is_host)
 
     @put("/v1/direct-chats/{user:str}", opt={"rule": WRITE, "memory": DIRECT_BYTES})
-    async def open_direct(user: PathId, actor: Actor, principal: Asker) -> frames.ChatInfo:
+    async def open_direct(user: PathId, actor: Actor, principal: Caller) -> frames.ChatInfo:
         """Open the direct chat with another user; repeated calls return the same chat."""
         is_host = principal.kind == "key"
         return await container.chats.open_direct(actor, UserId(user), is_host=is_host)
@@ -124,7 +124,7 @@ async def create_group(
     return info
 
 
-def _members(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/members", opt={"rule": READ})
     async def list_members(
         chat: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
@@ -143,7 +143,7 @@ def _members(container: StorageContainer) -> list[HTTPRouteHandler]:
         chat: PathId,
         data: JSONBody[Invitation],
         actor: Actor,
-        principal: Asker,
+        principal: Caller,
         request: Request[Any, Any, Any],
     ) -> frames.ChatInfo:
         """Add users to a group; users whose consent is needed receive an invitation."""
@@ -179,7 +179,7 @@ def _members(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_members, invite, set_role, remove]
 
 
-def _own_membership(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _own_membership_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @post("/v1/chats/{chat:str}/join", status_code=200, opt={"rule": WRITE, "creates": True})
     async def join(
         chat: PathId, data: JSONBody[Reference], actor: Actor, request: Request[Any, Any, Any]
@@ -199,7 +199,7 @@ def _own_membership(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [join, leave]
 
 
-def _invitations(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _invitation_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/invitations", opt={"rule": READ})
     async def list_invitations(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None

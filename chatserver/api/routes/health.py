@@ -31,25 +31,25 @@ def health_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         return Health()
 
     seen_at = float("-inf")
-    trouble: str | None = None
+    problem: str | None = None
     checking = asyncio.Lock()  # one check at a time for all probes
 
     @get("/readyz", opt={"rule": ANYONE, "is_probe": True})
     async def get_readiness() -> Health:
         """Report readiness: Redis and DynamoDB responded less than a second ago."""
-        nonlocal seen_at, trouble
+        nonlocal seen_at, problem
         async with checking:
             if container.clock.monotonic() - seen_at >= READY_FOR_S:
-                trouble = await _find_trouble(container)
+                problem = await _find_problem(container)
                 seen_at = container.clock.monotonic()
-        if trouble is not None:
-            raise Unavailable(trouble)
+        if problem is not None:
+            raise Unavailable(problem)
         return Health()
 
     return [get_health, get_readiness]
 
 
-async def _find_trouble(container: StorageContainer) -> str | None:
+async def _find_problem(container: StorageContainer) -> str | None:
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):
             await container.hot.call("EXISTS", container.hot.keys.epoch(0))

@@ -117,19 +117,24 @@ class MessageContextPage(msgspec.Struct, frozen=True):
 
 
 def message_lists_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    return [*_single(container), *_of_chats(container), *_own(container), *_any(container)]
+    return [
+        *_single_message_routes(container),
+        *_chat_routes(container),
+        *_own_routes(container),
+        *_admin_chat_routes(container),
+    ]
 
 
-def _raw(message: bytes) -> frames.Message:
+def _wrap_json(message: bytes) -> frames.Message:
     """Wrap a message that is already JSON, so that it is not encoded again."""
     return cast("frames.Message", msgspec.Raw(message))
 
 
-def _single(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _single_message_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/messages/{seq:int}", opt={"rule": READ})
     async def get_message(chat: PathId, seq: PathSeq, actor: Actor) -> frames.Message:
         """Return one message as in the history; a deleted message has no content."""
-        return _raw(
+        return _wrap_json(
             await container.message_context.get_message(actor, Reference(ChatId(chat), Seq(seq)))
         )
 
@@ -144,7 +149,7 @@ def _single(container: StorageContainer) -> list[HTTPRouteHandler]:
             None if ts is None else Ts(ts),
             Mid(mid),
         )
-        return _raw(await container.message_context.get_message(actor, reference))
+        return _wrap_json(await container.message_context.get_message(actor, reference))
 
     @get("/v1/chats/{chat:str}/messages/around/{seq:int}", opt={"rule": READ})
     async def list_messages_around(
@@ -153,7 +158,7 @@ def _single(container: StorageContainer) -> list[HTTPRouteHandler]:
         """List a message and its neighbors: half of `limit` before it, the rest after."""
         reference = Reference(ChatId(chat), Seq(seq))
         found = await container.message_context.get_context(actor, reference, limit)
-        messages = [_raw(each) for each in found.messages]
+        messages = [_wrap_json(each) for each in found.messages]
         return MessageContextPage(messages, found.tier, found.has_older, found.has_newer)
 
     return [get_message, get_message_by_mid, list_messages_around]
@@ -187,7 +192,7 @@ async def _list_of_user(
     return UserMessagesPage(page.items, page.next, archived_before)
 
 
-def _of_chats(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/messages/between", opt={"rule": READ}, dependencies=WINDOW)
     async def list_messages_between(
         chat: PathId, actor: Actor, window: Window
@@ -236,7 +241,7 @@ def _of_chats(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_messages_between, list_active_messages, list_messages_with_files]
 
 
-def _own(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _own_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/me/messages", opt={"rule": READ}, dependencies=WINDOW)
     async def list_own_messages(
         actor: Actor, window: Window, direction: Direction = None
@@ -282,7 +287,7 @@ def _own(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_own_messages, list_sent, list_received]
 
 
-def _any(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _admin_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/admin/chats/{chat:str}/messages", opt={"rule": READ_ANY}, dependencies=WINDOW)
     async def list_any_messages(chat: PathId, window: Window) -> Page[frames.Message]:
         """List the messages of any chat, optionally in a time range."""
@@ -305,10 +310,10 @@ def _any(container: StorageContainer) -> list[HTTPRouteHandler]:
             lambda *page: container.message_queries.list_active(None, ChatId(chat), *page),
         )
 
-    return [list_any_messages, list_any_active, *_any_user(container)]
+    return [list_any_messages, list_any_active, *_admin_user_routes(container)]
 
 
-def _any_user(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _admin_user_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/admin/users/{user:str}/messages", opt={"rule": READ_ANY}, dependencies=WINDOW)
     async def list_messages_of_user(
         user: PathId, window: Window, direction: Direction = None

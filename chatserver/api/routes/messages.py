@@ -62,10 +62,10 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 def messages_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    return [*_reading(container), *_writing(container), *_changing(container)]
+    return [*_read_routes(container), *_send_routes(container), *_change_routes(container)]
 
 
-def _reading(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _read_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/messages", opt={"rule": READ})
     async def list_messages(
         chat: PathId,
@@ -96,19 +96,19 @@ def _reading(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_messages, mark]
 
 
-def _writing(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _send_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @post("/v1/chats/{chat:str}/messages", opt=SEND)
     async def send(
         chat: PathId, data: JSONBody[NewMessage], actor: Actor, request: Request[Any, Any, Any]
     ) -> Response[Placed]:
         """Send a message. A retry with the same `ref` returns 200 and the original `seq`."""
         ack = await send_message(container, actor, frame_of(frames.Send, data, request, chat=chat))
-        return Response(_placed(ack), status_code=200 if ack.dup else 201)
+        return Response(_make_placed(ack), status_code=200 if ack.dup else 201)
 
     return [send]
 
 
-def _changing(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _change_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @patch("/v1/chats/{chat:str}/messages/{seq:int}", opt=CHANGE)
     async def edit(
         chat: PathId,
@@ -121,7 +121,7 @@ def _changing(container: StorageContainer) -> list[HTTPRouteHandler]:
         frame = frame_of(frames.Edit, data, request, chat=chat, seq=seq)
         if container.check_edit is not None:
             frame = await container.check_edit(actor, frame)
-        return _placed(await container.message_amendments.change(actor, frame))
+        return _make_placed(await container.message_amendments.change(actor, frame))
 
     @put("/v1/chats/{chat:str}/messages/{seq:int}/reaction", opt=CHANGE)
     async def react(
@@ -133,7 +133,7 @@ def _changing(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> Placed:
         """Set the user's reaction to a message; an empty reaction removes it."""
         frame = frame_of(frames.React, data, request, chat=chat, seq=seq)
-        return _placed(await container.message_amendments.change(actor, frame))
+        return _make_placed(await container.message_amendments.change(actor, frame))
 
     @delete("/v1/chats/{chat:str}/messages/{seq:int}", status_code=200, opt=CHANGE)
     async def delete_message(
@@ -146,10 +146,10 @@ def _changing(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> Placed:
         """Delete a message for everyone, or only for the user."""
         frame = frames.Delete(0, chat, seq, ref_of(ref, request), reach)
-        return _placed(await container.message_amendments.change(actor, frame))
+        return _make_placed(await container.message_amendments.change(actor, frame))
 
     return [edit, react, delete_message]
 
 
-def _placed(ack: frames.Ack) -> Placed:
+def _make_placed(ack: frames.Ack) -> Placed:
     return Placed(ack.ref, ack.mid, ack.seq, ack.ts, ack.dup, ack.durability)

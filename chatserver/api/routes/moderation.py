@@ -13,7 +13,7 @@ from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.request_bodies import PathId, PathSeq, RefQuery, body_of, frame_of, ref_of
 from chatserver.api.routes.chats import change_group
 from chatserver.api.routes.message_lists import Order
-from chatserver.api.security import Actor, Asker, key, user_or_key
+from chatserver.api.security import Actor, Caller, key, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.access.principals import Principal
 from chatserver.domain.ids import ChatId, Seq, UserId
@@ -51,10 +51,10 @@ class ReportInfo(msgspec.Struct, frozen=True):
 
 
 def moderation_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    return [*_blocks(container), *_members(container), *_reports(container)]
+    return [*_block_routes(container), *_member_routes(container), *_report_routes(container)]
 
 
-def _blocks(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _block_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/me/blocks", opt={"rule": user_or_key("users:read")})
     async def list_blocks(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
@@ -78,7 +78,7 @@ def _blocks(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_blocks, block, unblock]
 
 
-def _members(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @put("/v1/chats/{chat:str}/members/{user:str}/mute", opt={"rule": WRITE})
     async def mute_member(
         chat: PathId,
@@ -129,7 +129,7 @@ def _members(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [mute_member, list_bans, ban_member, unban_member]
 
 
-def _reports(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _report_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @put(
         "/v1/chats/{chat:str}/messages/{seq:int}/report",
         status_code=204,
@@ -142,7 +142,7 @@ def _reports(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @get("/v1/chats/{chat:str}/reports", opt={"rule": MODERATE})
     async def list_reports(
-        chat: PathId, principal: Asker, limit: Limit = 50, cursor: Cursor = None
+        chat: PathId, principal: Caller, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[ReportInfo]:
         """List all reports of a chat. Requires an owner, an admin or the host application."""
         place = f"reports of {chat} for {principal.name}"
@@ -150,17 +150,19 @@ def _reports(container: StorageContainer) -> list[HTTPRouteHandler]:
         reports, following = await container.moderation.list_reports(
             principal.user, ChatId(chat), after, limit
         )
-        return Page([_info(each) for each in reports], container.cursors.seal(place, following))
+        return Page(
+            [_make_info(each) for each in reports], container.cursors.seal(place, following)
+        )
 
     @post(
         "/v1/chats/{chat:str}/reports/{seq:int}/{user:str}/resolve",
         status_code=204,
         opt={"rule": MODERATE},
     )
-    async def resolve_report(chat: PathId, seq: PathSeq, user: PathId, principal: Asker) -> None:
+    async def resolve_report(chat: PathId, seq: PathSeq, user: PathId, principal: Caller) -> None:
         """Mark a user's report as resolved."""
         await container.moderation.resolve(
-            principal.user, _name(principal), ChatId(chat), Seq(seq), UserId(user)
+            principal.user, _find_name(principal), ChatId(chat), Seq(seq), UserId(user)
         )
 
     @get("/v1/admin/reports", opt={"rule": key("moderate")})
@@ -173,16 +175,18 @@ def _reports(container: StorageContainer) -> list[HTTPRouteHandler]:
         reports, following = await container.moderation.list_open_reports(
             after, limit, is_newest_first=order == "newest"
         )
-        return Page([_info(each) for each in reports], container.cursors.seal(place, following))
+        return Page(
+            [_make_info(each) for each in reports], container.cursors.seal(place, following)
+        )
 
     return [report, list_reports, resolve_report, list_open_reports]
 
 
-def _name(principal: Principal) -> str:
+def _find_name(principal: Principal) -> str:
     return principal.user or principal.name
 
 
-def _info(report: Any) -> ReportInfo:
+def _make_info(report: Any) -> ReportInfo:
     return ReportInfo(
         report.chat,
         report.seq,

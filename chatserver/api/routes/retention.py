@@ -11,7 +11,7 @@ from litestar.params import JSONBody
 
 from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.request_bodies import PathId, ref_of
-from chatserver.api.security import Asker, key
+from chatserver.api.security import Caller, key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Ref
 from chatserver.domain.moderation import REASON_CHARS_MAX
@@ -52,11 +52,11 @@ class HeldChat(msgspec.Struct, frozen=True):
     chat: str
 
 
-def keeping_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    return [_retention(container), *_holds(container)]
+def retention_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    return [_retention_route(container), *_hold_routes(container)]
 
 
-def _retention(container: StorageContainer) -> HTTPRouteHandler:
+def _retention_route(container: StorageContainer) -> HTTPRouteHandler:
     @put("/v1/admin/chats/{chat:str}/retention", opt={"rule": key("chats:write")})
     async def set_retention(
         chat: PathId, data: JSONBody[NewRetention], request: Request[Any, Any, Any]
@@ -68,21 +68,21 @@ def _retention(container: StorageContainer) -> HTTPRouteHandler:
     return set_retention
 
 
-def _holds(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _hold_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @put("/v1/admin/chats/{chat:str}/hold", opt={"rule": key("holds")})
-    async def put_hold(chat: PathId, data: JSONBody[NewHold], principal: Asker) -> HoldInfo:
+    async def put_hold(chat: PathId, data: JSONBody[NewHold], principal: Caller) -> HoldInfo:
         """Place a chat under a legal hold.
 
         Messages are copied when members delete or edit them, or when they expire. An existing hold
         is not changed.
         """
         hold = await container.retention.put_hold(ChatId(chat), data.reason, principal.name)
-        return _info(hold)
+        return _make_info(hold)
 
     @get("/v1/admin/chats/{chat:str}/hold", opt={"rule": key("holds")})
     async def get_hold(chat: PathId) -> HoldInfo:
         """Return the legal hold of a chat, with its reason and start time."""
-        return _info(await container.retention.get_hold(ChatId(chat)))
+        return _make_info(await container.retention.get_hold(ChatId(chat)))
 
     @delete("/v1/admin/chats/{chat:str}/hold", status_code=204, opt={"rule": key("holds")})
     async def release_hold(chat: PathId) -> None:
@@ -114,5 +114,5 @@ def _holds(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [put_hold, get_hold, release_hold, list_held, list_holds]
 
 
-def _info(hold: Any) -> HoldInfo:
+def _make_info(hold: Any) -> HoldInfo:
     return HoldInfo(hold.chat, hold.reason, hold.by, hold.since_ms, hold.state)

@@ -10,7 +10,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from chatserver.api.security import Actor, Asker, user_or_key
+from chatserver.api.security import Actor, Caller, user_or_key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.access.principals import Principal
 from chatserver.features.accounts.container import AccountContainer
@@ -47,12 +47,12 @@ def me_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         return Me(record.user, record.name, record.about, principal.is_admin, is_discoverable)
 
     @get("/v1/me", opt={"rule": user_or_key("users:read")})
-    async def get_me(actor: Actor, principal: Asker) -> Me:
+    async def get_me(actor: Actor, principal: Caller) -> Me:
         """Return the calling user; the first request of a user creates the account."""
         return shown(await accounts.get_profile(actor), principal)
 
     @patch("/v1/me", opt={"rule": user_or_key("users:write")})
-    async def change_me(data: JSONBody[Profile], actor: Actor, principal: Asker) -> Me:
+    async def change_me(data: JSONBody[Profile], actor: Actor, principal: Caller) -> Me:
         """Change the profile of the calling user."""
         wanted = {"name": data.name, "about": data.about}
         changes = {field: text for field, text in wanted.items() if text is not UNSET}

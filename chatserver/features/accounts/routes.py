@@ -25,7 +25,7 @@ from chatserver.api.disconnects import run_while_connected
 from chatserver.api.idempotency import read_key
 from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.request_bodies import PathId
-from chatserver.api.security import ANYONE, USER, Asker, read_token
+from chatserver.api.security import ANYONE, USER, Caller, read_token
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.client_addresses import parse_address
 from chatserver.domain.ids import ID_PATTERN, UserId
@@ -123,7 +123,7 @@ def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         return Response(granted, status_code=status, cookies=kept)
 
     # Not `creates`, which would store responses with tokens. A retry finds its login instead.
-    @post("/v1/auth/register", opt={"rule": ANYONE, "takes_key": True})
+    @post("/v1/auth/register", opt={"rule": ANYONE, "accepts_key": True})
     async def register(
         data: JSONBody[Registration], request: Request[Any, Any, Any]
     ) -> Response[Granted]:
@@ -140,7 +140,7 @@ def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         grant = await run_while_connected(request, work)
         return answer(grant, as_cookie=data.cookie, status=201, known=known)
 
-    @post(LOGIN_PATH, status_code=200, opt={"rule": ANYONE, "takes_key": True})
+    @post(LOGIN_PATH, status_code=200, opt={"rule": ANYONE, "accepts_key": True})
     async def log_in(
         data: JSONBody[PasswordLogin], request: Request[Any, Any, Any]
     ) -> Response[Granted]:
@@ -208,15 +208,15 @@ def _logout_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         shown = request.headers.getall("authorization", [])
         if shown:
             await _log_out_by_token(container, shown)
-        gone = [cookies.no_cookie(auth)] if kept else []
+        gone = [cookies.expired_cookie(auth)] if kept else []
         return Response(None, status_code=204, cookies=gone)
 
     @post("/v1/auth/logout-everywhere", status_code=204, opt={"rule": USER})
-    async def log_out_everywhere(principal: Asker) -> Response[None]:
+    async def log_out_everywhere(principal: Caller) -> Response[None]:
         """End all logins of the user, including this one, and close their sessions."""
         assert principal.user is not None
         await logins.log_out_everywhere(principal.user)
-        return Response(None, status_code=204, cookies=[cookies.no_cookie(auth)])
+        return Response(None, status_code=204, cookies=[cookies.expired_cookie(auth)])
 
     return [log_out, log_out_everywhere]
 
@@ -258,20 +258,20 @@ def devices_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @get("/v1/me/devices", opt={"rule": USER})
     async def list_devices(
-        principal: Asker, limit: Limit = 50, cursor: Cursor = None
+        principal: Caller, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[Device]:
         """List the user's logins, most recently used first."""
         assert principal.user is not None
         return await page_of_devices(container, principal.user, principal.device, limit, cursor)
 
     @delete("/v1/me/devices/{device:str}", opt={"rule": USER})
-    async def end_device(device: PathId, principal: Asker) -> None:
+    async def end_device(device: PathId, principal: Caller) -> None:
         """Log out a device of the user: close its sessions and revoke its tokens."""
         assert principal.user is not None
         await logins.end_one(principal.user, device)
 
     @put("/v1/me/password", status_code=204, opt={"rule": USER})
-    async def change_password(data: JSONBody[PasswordChange], principal: Asker) -> None:
+    async def change_password(data: JSONBody[PasswordChange], principal: Caller) -> None:
         """Change the password and log out all other devices."""
         assert principal.user is not None
         await accounts.change_password(

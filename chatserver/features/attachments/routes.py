@@ -100,7 +100,7 @@ def attachments_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 def _uploading(container: StorageContainer) -> list[HTTPRouteHandler]:
     # No stored idempotency response: a retry must get a form that is still valid.
-    @post("/v1/chats/{chat:str}/attachments", opt={"rule": WRITE, "takes_key": True})
+    @post("/v1/chats/{chat:str}/attachments", opt={"rule": WRITE, "accepts_key": True})
     async def begin_upload(
         chat: PathId, data: JSONBody[NewAttachment], actor: Actor, request: Request[Any, Any, Any]
     ) -> Upload:

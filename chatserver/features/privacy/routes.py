@@ -11,7 +11,7 @@ from litestar.params import JSONBody
 
 from chatserver.api import cookies
 from chatserver.api.request_bodies import PathId
-from chatserver.api.security import ANYONE, USER, Actor, Asker, key
+from chatserver.api.security import ANYONE, USER, Actor, Caller, key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.features.accounts.container import AccountContainer
@@ -120,7 +120,7 @@ def _erasure_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         return Receipt(job.id, job.user, job.state, job.created_ms, job.changed_ms, steps, job.why)
 
     @delete("/v1/me", status_code=202, opt={"rule": USER})
-    async def erase_me(data: JSONBody[AccountDeletion], principal: Asker) -> Response[Receipt]:
+    async def erase_me(data: JSONBody[AccountDeletion], principal: Caller) -> Response[Receipt]:
         """Permanently erase the user's account, files and message texts.
 
         Requires the user's password. A user without a password on this server must use a token
@@ -130,7 +130,7 @@ def _erasure_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         if not await accounts.check_password(principal.user, data.password):
             privacy.check_fresh(principal.issued_at)
         receipt = build_receipt(await privacy.erase(principal.user))
-        return Response(receipt, status_code=202, cookies=[cookies.no_cookie(auth)])
+        return Response(receipt, status_code=202, cookies=[cookies.expired_cookie(auth)])
 
     @delete("/v1/admin/users/{user:str}", status_code=202, opt={"rule": key("users:erase")})
     async def erase_user(user: PathId) -> Receipt:

@@ -11,7 +11,7 @@ from litestar.params import JSONBody
 
 from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.request_bodies import PathId
-from chatserver.api.security import USER, Actor, Asker
+from chatserver.api.security import USER, Actor, Caller
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest
@@ -67,7 +67,7 @@ def push_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
     @post("/v1/me/push-subscriptions", opt={"rule": USER, "creates": True})
     async def subscribe(
-        data: JSONBody[NewPushSubscription], actor: Actor, principal: Asker
+        data: JSONBody[NewPushSubscription], actor: Actor, principal: Caller
     ) -> PushDevice:
         """Register a browser or application for pushes. Idempotent."""
         subscription = _parse(data, actor, principal.device, allowed)

@@ -130,7 +130,7 @@ def _pictures(container: StorageContainer) -> list[HTTPRouteHandler]:
         await container.get(SocialContainer).social.put_avatar(actor, None)
 
     # No stored idempotency response: a retry must get a form that is still valid.
-    @post("/v1/me/attachments", opt={"rule": WRITE, "takes_key": True})
+    @post("/v1/me/attachments", opt={"rule": WRITE, "accepts_key": True})
     async def begin_picture(
         data: JSONBody[NewAttachment], actor: Actor, request: Request[Any, Any, Any]
     ) -> Upload:

@@ -13,7 +13,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from chatserver.process_runtime import die_with_parent
+from chatserver.process_runtime import make_parent_death_hook
 
 EXIT_TIMEOUT_S = 5.0  # for a process that is already exiting
 EXIT_WRONG_SETTING = 2  # exit code of the command line, see `chatserver.cli.main`
@@ -53,7 +53,7 @@ class GatewayProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(writer,),
                 start_new_session=True,  # Ctrl-C reaches only the supervisor
-                preexec_fn=die_with_parent(),
+                preexec_fn=make_parent_death_hook(),
             )
         except BaseException:
             os.close(reader)

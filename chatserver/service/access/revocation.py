@@ -59,7 +59,7 @@ class PushDevices(Protocol):
     ) -> int: ...
 
 
-class Revoking:
+class Revoker:
     """Revocation use cases. Push subscriptions are deleted along with their logins."""
 
     def __init__(

@@ -30,7 +30,7 @@ from botocore.exceptions import (
     ClientError,
 )
 
-from chatserver.aws_errors import translate_silence
+from chatserver.aws_errors import translate_no_response
 from chatserver.config import Warm
 from chatserver.domain.access.tenants import WriteFence
 from chatserver.domain.jitter import jittered
@@ -350,7 +350,7 @@ def translate(exc: Exception, endpoint: str) -> ChatError:
     where = f"DynamoDB at {endpoint}"
     if isinstance(exc, ClientError):
         return _translate_answer(exc, where)
-    return translate_silence(exc, where, "warm")
+    return translate_no_response(exc, where, "warm")
 
 
 def _translate_answer(exc: ClientError, where: str) -> ChatError:

@@ -12,18 +12,18 @@ from chatserver.features.accounts.warm.accounts import AccountRows
 from chatserver.hot.bus.gateway_stream import GatewayStreamWriter
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.revocations import Revocations, SessionEnder
-from chatserver.service.access.revocation import Revoking
+from chatserver.service.access.revocation import Revoker
 from chatserver.warm.dynamo.client import open_dynamodb
 from tests.support.stack import Stack
 
 
 @contextlib.asynccontextmanager
-async def open_revoking(stack: Stack) -> AsyncIterator[Revoking]:
+async def open_revoking(stack: Stack) -> AsyncIterator[Revoker]:
     """Open the revocation use cases on the stores of a stack."""
     auth = config.Auth.model_validate({"secret": stack.secret})
     redis = config.Redis(url=stack.redis_url, call_timeout_s=20)
     async with open_hot(redis) as hot, open_dynamodb(stack.warm) as dynamodb:
-        yield Revoking(
+        yield Revoker(
             accounts=AccountRows(dynamodb, stack.warm),
             revocations=Revocations(hot, auth.token_s_max),
             session_ender=SessionEnder(hot, GatewayStreamWriter(hot)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from chatserver.api.app import fit_connections, warn_of_open_registration
+from chatserver.api.app import limit_connections, warn_of_open_registration
 from chatserver.api.response_headers import content_security_policy
 from chatserver.config import Api, Auth, Settings
 
@@ -37,9 +37,9 @@ def test_start_with_open_registration_logs_a_warning(auth: Auth, api: Api, is_wa
 def test_connection_limit_fits_the_open_file_limit() -> None:
     """The limit is reduced with a log event, and never raised above the setting."""
     with capture_logs() as logs:
-        fitted = fit_connections(Api(), 1000)
+        fitted = limit_connections(Api(), 1000)
 
     assert fitted.connections_max * 9 // 8 + 256 <= 1000
     assert [line["event"] for line in logs] == ["api.connections_reduced"]
-    assert fit_connections(Api(), 100_000) == Api()
-    assert fit_connections(Api(), 10).connections_max == 16
+    assert limit_connections(Api(), 100_000) == Api()
+    assert limit_connections(Api(), 10).connections_max == 16

@@ -9,7 +9,7 @@ from chatserver.api.security import (
     ANYONE,
     USER,
     Rule,
-    act_as,
+    apply_chat_as,
     check,
     check_rules,
     key,
@@ -60,22 +60,22 @@ def test_key_with_act_as_acts_as_the_user_of_the_header() -> None:
     """All later checks apply to that user."""
     act_as_key = Principal("key", None, frozenset({ACT_AS}), key="k3")
 
-    assert act_as(act_as_key, "alice").user == "alice"
-    assert act_as(act_as_key, None) == act_as_key
+    assert apply_chat_as(act_as_key, "alice").user == "alice"
+    assert apply_chat_as(act_as_key, None) == act_as_key
 
 
 @pytest.mark.parametrize("principal", [ALICE, BARE_KEY, READ_KEY])
 def test_acting_as_another_user_without_the_scope_is_forbidden(principal: Principal) -> None:
     """Users and keys without the scope get an error; the header is not silently ignored."""
     with pytest.raises(Forbidden, match="X-Chat-As"):
-        act_as(principal, "bob")
+        apply_chat_as(principal, "bob")
 
 
 @pytest.mark.parametrize("name", ["", "a#b", "{p0}", "x" * 65, "a\n"])
 def test_acting_as_an_invalid_id_is_refused(name: str) -> None:
     """The header must be a valid user id."""
     with pytest.raises(BadRequest, match="X-Chat-As"):
-        act_as(Principal("key", None, frozenset({ACT_AS}), key="k3"), name)
+        apply_chat_as(Principal("key", None, frozenset({ACT_AS}), key="k3"), name)
 
 
 @pytest.mark.parametrize("header", ["Bearer abc", "bearer abc", "BEARER  abc "])

@@ -105,7 +105,7 @@ def test_health_check_fails_for_a_stuck_process(
     """It uses the probes of a process and only programs in the image."""
     pulse = Pulse()
     monkeypatch.setattr(pulse, "still_s", lambda: 11.0 if is_stuck else 0.0)
-    monkeypatch.setattr(probes, "make_app", lambda find_trouble: make_app(find_trouble, pulse))
+    monkeypatch.setattr(probes, "make_app", lambda find_problem: make_app(find_problem, pulse))
     port = free_port()
     probes.serve_probes("127.0.0.1", port)
     _, command = instruction("HEALTHCHECK").split(" CMD ")

@@ -40,7 +40,7 @@ from chatserver.errors import (
 from chatserver.features.accounts.service.logins import Grant, Logins
 from chatserver.features.accounts.warm.accounts import AccountRows, Credential
 from chatserver.hot.users.login_rate_limits import LoginRateLimits
-from chatserver.service.access.revocation import Revoking
+from chatserver.service.access.revocation import Revoker
 from chatserver.warm.chats.records import User
 
 WRONG = "user name or password is wrong"
@@ -56,7 +56,7 @@ class Accounts:
         rows: AccountRows,
         passwords: Passwords,
         logins: Logins,
-        revocation: Revoking,
+        revocation: Revoker,
         attempts: LoginRateLimits,
         devices: DeviceTokens,
         settings: Auth,

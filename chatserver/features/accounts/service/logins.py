@@ -32,7 +32,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId, new_id
 from chatserver.errors import Banned, Conflict, NotFound, Unauthenticated, Unavailable
 from chatserver.features.accounts.warm.accounts import AccountRows
-from chatserver.service.access.revocation import Revoking
+from chatserver.service.access.revocation import Revoker
 
 log = structlog.get_logger()
 
@@ -70,7 +70,7 @@ class Logins:
         tokens: Tokens,
         refresh_tokens: RefreshTokens,
         parse: Callable[[str], RefreshToken],
-        revocation: Revoking,
+        revocation: Revoker,
         settings: Auth,
         clock: Clock,
     ) -> None:

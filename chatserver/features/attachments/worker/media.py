@@ -36,7 +36,7 @@ from chatserver.features.attachments.hot import Job, JobReader
 from chatserver.features.attachments.model import File
 from chatserver.features.attachments.service.uploads import IMAGE_BYTES_MAX
 from chatserver.hot.redis.client import BLOCK_MS
-from chatserver.process_runtime import die_with_parent
+from chatserver.process_runtime import make_parent_death_hook
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry.failpoints import failpoint
 
@@ -230,7 +230,7 @@ async def make_thumb(content: bytes, name: str, cpu_s: int | None = None) -> Thu
         stderr=asyncio.subprocess.PIPE,
         env={},
         start_new_session=True,  # see `thumbnail.lower_priority`
-        preexec_fn=die_with_parent(),
+        preexec_fn=make_parent_death_hook(),
     )
     try:
         async with asyncio.timeout(WAIT_FACTOR * cpu_s):

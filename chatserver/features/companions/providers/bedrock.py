@@ -17,7 +17,7 @@ from aiobotocore.config import AioConfig
 from botocore.eventstream import ParserError
 from botocore.exceptions import BotoCoreError, ClientError
 
-from chatserver.aws_errors import translate_silence
+from chatserver.aws_errors import translate_no_response
 from chatserver.config import Companions
 from chatserver.errors import ChatError, ConfigError, Overloaded, Unavailable
 from chatserver.features.companions.model import RESPONSE_TIMEOUT_S
@@ -207,7 +207,7 @@ def translate(exc: Exception, where: str) -> ChatError:
     if not isinstance(exc, ClientError):
         if isinstance(exc, ParserError):
             return Unavailable(f"{where}: the stream is damaged: {exc}")
-        return translate_silence(exc, where, "assistant")
+        return translate_no_response(exc, where, "assistant")
     error: dict[str, Any] = {**exc.response.get("Error", {})}
     code = str(error.get("Code", ""))
     code = code[:1].upper() + code[1:]  # error codes in events start with a lowercase letter
