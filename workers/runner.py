@@ -90,7 +90,7 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
 
 async def _publish_figures(container: StorageContainer, names: list[str]) -> None:
     async def find_chats() -> dict[str, Any]:
-        return {"chats": container.busy_chats.take()}
+        return {"chats": container.busy_chats.drain()}
 
     has_most = len(names) > len(list_workers()) / 2 and "persist" in names
     who = ProcessIdentity("worker", "all" if has_most else ", ".join(names))

@@ -54,7 +54,7 @@ class CoreContainer(abc.ABC):
         self.clock = clock
         self.hot = hot
         self.gateway = gateway
-        self._made: dict[Callable[[Self], Any], Any] = {}
+        self._created: dict[Callable[[Self], Any], Any] = {}
         self.gateway_stream_writer = GatewayStreamWriter(hot)
         self.inboxes = Inboxes(hot)
         self.chat_log = ChatLog(hot)
@@ -78,9 +78,9 @@ class CoreContainer(abc.ABC):
 
     def get(self, kind: Callable[[Self], T]) -> T:
         """Return a feature's container, created on first use."""
-        if kind not in self._made:
-            self._made[kind] = kind(self)
-        return cast("T", self._made[kind])
+        if kind not in self._created:
+            self._created[kind] = kind(self)
+        return cast("T", self._created[kind])
 
     def create_all(self) -> None:
         """Create every dependency at startup, to detect wrong settings before the first request."""
@@ -89,7 +89,7 @@ class CoreContainer(abc.ABC):
                 if isinstance(value, cached_property):
                     getattr(self, name)
 
-    def provided(self, port: Port[T]) -> T:
+    def get_port(self, port: Port[T]) -> T:
         """Return the installed feature's implementation of a port, or the port's default."""
         for feature in list_features():
             if (path := self._find_provider(feature, port.name)) is not None:
@@ -189,20 +189,20 @@ class CoreContainer(abc.ABC):
             clock=self.clock,
             body_bounds=self.settings.chats.body_bounds,
             charge=self.charge,
-            send_interceptor=self.provided(ports.SEND_INTERCEPTOR),
+            send_interceptor=self.get_port(ports.SEND_INTERCEPTOR),
         )
 
     @cached_property
     def check_edit(self) -> ports.CheckEdit | None:
-        return self.provided(ports.CHECK_EDIT)
+        return self.get_port(ports.CHECK_EDIT)
 
     @cached_property
     def check_companion_send(self) -> ports.CheckSend:
-        return self.provided(ports.CHECK_COMPANION_SEND)
+        return self.get_port(ports.CHECK_COMPANION_SEND)
 
     @cached_property
     def resolve_files(self) -> ports.ResolveFiles:
-        return self.provided(ports.RESOLVE_FILES)
+        return self.get_port(ports.RESOLVE_FILES)
 
     @cached_property
     def message_amendments(self) -> MessageAmendments:

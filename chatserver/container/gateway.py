@@ -95,11 +95,11 @@ class GatewayContainer(CoreContainer):
 
     @cached_property
     def answer_companion_frame(self) -> ports.AnswerCompanionFrame:
-        return self.provided(ports.ANSWER_COMPANION_FRAME)
+        return self.get_port(ports.ANSWER_COMPANION_FRAME)
 
     @cached_property
     def answer_search_frame(self) -> ports.AnswerSearchFrame:
-        return self.provided(ports.ANSWER_SEARCH_FRAME)
+        return self.get_port(ports.ANSWER_SEARCH_FRAME)
 
     @cached_property
     def sync(self) -> Sync:

@@ -118,31 +118,31 @@ class StorageContainer(TierContainer):
 
     @cached_property
     def follow_graph(self) -> FollowGraph:
-        return self.provided(storage_ports.FOLLOW_GRAPH)
+        return self.get_port(storage_ports.FOLLOW_GRAPH)
 
     @cached_property
     def publish_event(self) -> PublishEvent:
-        return self.provided(storage_ports.PUBLISH_EVENT)
+        return self.get_port(storage_ports.PUBLISH_EVENT)
 
     @cached_property
     def publish_entries(self) -> storage_ports.PublishEntries:
-        return self.provided(storage_ports.PUBLISH_ENTRIES)
+        return self.get_port(storage_ports.PUBLISH_ENTRIES)
 
     @cached_property
     def record_files(self) -> storage_ports.RecordFiles:
-        return self.provided(storage_ports.RECORD_FILES)
+        return self.get_port(storage_ports.RECORD_FILES)
 
     @cached_property
     def record_pending(self) -> storage_ports.RecordPending:
-        return self.provided(storage_ports.RECORD_PENDING)
+        return self.get_port(storage_ports.RECORD_PENDING)
 
     @cached_property
     def handle_companion_call(self) -> storage_ports.HandleCompanionCall:
-        return self.provided(storage_ports.HANDLE_COMPANION_CALL)
+        return self.get_port(storage_ports.HANDLE_COMPANION_CALL)
 
     @cached_property
     def load_file(self) -> storage_ports.LoadFile:
-        return self.provided(storage_ports.LOAD_FILE)
+        return self.get_port(storage_ports.LOAD_FILE)
 
     # Access
 
@@ -183,7 +183,7 @@ class StorageContainer(TierContainer):
             session_ender=self.session_ender,
             settings=self.settings.auth,
             clock=self.clock,
-            push_devices=self.provided(storage_ports.PUSH_DEVICES),
+            push_devices=self.get_port(storage_ports.PUSH_DEVICES),
         )
 
     # Chats and memberships
@@ -213,7 +213,7 @@ class StorageContainer(TierContainer):
             changes=self.message_changes,
             hot=self.hot_chat_loader,
             clock=self.clock,
-            revive=self.provided(storage_ports.REVIVE_SESSION),
+            revive=self.get_port(storage_ports.REVIVE_SESSION),
         )
 
     @cached_property
@@ -278,7 +278,7 @@ class StorageContainer(TierContainer):
             fanout_members_max=self.settings.chats.fanout_members_max,
             block_policy=self.block_policy,
             invitations=self.invitations,
-            pictures=self.provided(storage_ports.GROUP_PICTURES),
+            pictures=self.get_port(storage_ports.GROUP_PICTURES),
             clock=self.clock,
         )
 

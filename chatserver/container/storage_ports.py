@@ -35,7 +35,7 @@ class NoFollows:
     async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
         return set()
 
-    async def part(self, user: str, other: str) -> None:
+    async def remove_between(self, user: str, other: str) -> None:
         return None
 
 

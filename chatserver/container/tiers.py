@@ -191,8 +191,8 @@ class TierContainer(CoreContainer, abc.ABC):
 
     @cached_property
     def release_pin(self) -> storage_ports.ReleasePin:
-        return self.provided(storage_ports.RELEASE_PIN)
+        return self.get_port(storage_ports.RELEASE_PIN)
 
     @cached_property
     def release_files(self) -> storage_ports.ReleaseFiles:
-        return self.provided(storage_ports.RELEASE_FILES)
+        return self.get_port(storage_ports.RELEASE_FILES)

@@ -79,7 +79,7 @@ def parse_url(url: str) -> URL:
     return parsed
 
 
-def carried_address(address: Address) -> Address:
+def extract_ipv4(address: Address) -> Address:
     """Return the IPv4 address inside an IPv6 address, or the address itself."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
@@ -91,7 +91,7 @@ def carried_address(address: Address) -> Address:
 
 def is_public(address: Address) -> bool:
     """Return whether an address is a unicast address on the public internet."""
-    address = carried_address(address)
+    address = extract_ipv4(address)
     if address in METADATA or any(address in network for network in _NEVER):
         return False
     if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
@@ -110,7 +110,7 @@ class Destinations:
 
     def is_private(self, address: Address) -> bool:
         """Return whether an address is in the `private` networks."""
-        address = carried_address(address)
+        address = extract_ipv4(address)
         return any(
             address in network and (address not in METADATA or network.num_addresses == 1)
             for network in self._private

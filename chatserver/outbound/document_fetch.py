@@ -16,7 +16,7 @@ async def fetch_document(outbound: Outbound, url: str) -> bytes:
         Unavailable: the document cannot be fetched now, or the address is not allowed.
     """
     try:
-        answer = await outbound.get(url, timeout_s=TIMEOUT_S, answer_bytes_max=BYTES_MAX)
+        answer = await outbound.get(url, timeout_s=TIMEOUT_S, response_bytes_max=BYTES_MAX)
     except BadRequest as exc:
         raise Unavailable(exc.message) from exc
     if not answer.is_ok:

@@ -24,7 +24,7 @@ from chatserver.config import Outbound as OutboundSettings
 from chatserver.errors import BadRequest
 from chatserver.outbound.destinations import Destinations, parse_url
 from chatserver.outbound.http2_connection import Http2Connection
-from chatserver.outbound.http_client import NO_ENTRY, Answer, Lookup, NotReached, system_lookup
+from chatserver.outbound.http_client import NOT_ALLOWED, Answer, Lookup, NotReached, system_lookup
 
 PING_AFTER_S: Final = 30.0
 ADDRESSES_MAX: Final = 4  # per name, tried in order
@@ -43,7 +43,7 @@ class Http2:
         self._tls = ssl.create_default_context()
         self._tls.set_alpn_protocols(["h2"])
         self._loop = asyncio.get_running_loop()
-        self._making = asyncio.Lock()
+        self._connect_lock = asyncio.Lock()
         self._connections: list[Http2Connection] = []  # the last one is in use, others are closing
 
     async def post(
@@ -53,12 +53,12 @@ class Http2:
         body: bytes,
         headers: Mapping[str, str],
         timeout_s: float,
-        answer_bytes_max: int,
+        response_bytes_max: int,
     ) -> Answer:
         """Send a body and return the response, whatever its status.
 
         Guarantees:
-            Bounded: ends within `timeout_s`, and buffers at most `answer_bytes_max` of a response.
+            Bounded: ends within `timeout_s`; buffers at most `response_bytes_max` of a response.
             At most once: there are no retries. After `Unavailable`, the request may have arrived.
             Cancellation: safe; the connection stays open for other requests.
 
@@ -70,7 +70,7 @@ class Http2:
         deadline = self._loop.time() + timeout_s
         try:
             async with asyncio.timeout_at(deadline):
-                connection = await self._connected(deadline)
+                connection = await self._get_connection(deadline)
         except TimeoutError as exc:
             raise NotReached(f"{self._url.host} could not be reached in time") from exc
         head = [
@@ -82,8 +82,8 @@ class Http2:
             ("content-length", str(len(body))),
             *headers.items(),
         ]
-        return await connection.ask(
-            head, body, deadline=deadline, answer_bytes_max=answer_bytes_max
+        return await connection.request(
+            head, body, deadline=deadline, response_bytes_max=response_bytes_max
         )
 
     def close(self) -> None:
@@ -91,8 +91,8 @@ class Http2:
         for connection in self._connections:
             connection.close()
 
-    async def _connected(self, deadline: float) -> Http2Connection:
-        async with self._making:
+    async def _get_connection(self, deadline: float) -> Http2Connection:
+        async with self._connect_lock:
             if self._connections and await self._connections[-1].is_alive():
                 return self._connections[-1]
             made = await self._connect(deadline)
@@ -108,7 +108,7 @@ class Http2:
             raise NotReached(f"unknown host {host}") from exc
         # A name with both private and public addresses indicates an attack.
         if not all(self._allowed.is_allowed(address, port) for address in addresses):
-            raise BadRequest(NO_ENTRY)
+            raise BadRequest(NOT_ALLOWED)
         why: Exception | None = None
         tried = addresses[:ADDRESSES_MAX]
         for number, address in enumerate(tried):

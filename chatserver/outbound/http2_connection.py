@@ -34,7 +34,7 @@ FRAME_BYTES_MAX: Final = 16_384  # of the server's frames: larger ones require a
 HEADER_BYTES_MAX: Final = 16_384  # of a response
 UNSENT_BYTES_MAX: Final = 1_048_576  # limit for a server that does not read
 PING_S: Final = 5.0  # a server that does not answer a ping within this time is down
-WHY_CHARS_MAX: Final = 200
+REASON_CHARS_MAX: Final = 200
 _HEAD_BYTES: Final = 9  # of a frame; the first three bytes are the length of the rest
 _PING: Final = b"chatserv"
 
@@ -78,15 +78,15 @@ class Http2Connection(asyncio.Protocol):
         self._exchanges: dict[int, _Exchange] = {}
         self._changed = asyncio.Event()
         self._is_open = False
-        self._why_ending = ""  # if not empty, no more requests are accepted
+        self._end_reason = ""  # if not empty, no more requests are accepted
         self._is_lost = False
-        self._heard_at = 0.0
+        self._received_at = 0.0
         self._is_silent = False  # a response did not arrive in time
 
     @property
     def is_usable(self) -> bool:
         """Return whether the connection accepts requests."""
-        return self._is_open and not self._why_ending
+        return self._is_open and not self._end_reason
 
     @property
     def is_lost(self) -> bool:
@@ -99,38 +99,38 @@ class Http2Connection(asyncio.Protocol):
         Raises:
             NotReached: the connection ended before the settings arrived.
         """
-        await self._until(lambda: self._is_open or bool(self._why_ending))
+        await self._wait_until(lambda: self._is_open or bool(self._end_reason))
         self._require_usable()
 
     async def is_alive(self) -> bool:
         """Return whether the server responds; ping it if nothing was received for a while."""
-        asked_at = self._loop.time()
+        pinged_at = self._loop.time()
         if not self.is_usable:
             return False
-        if not self._is_silent and asked_at - self._heard_at < self._ping_after_s:
+        if not self._is_silent and pinged_at - self._received_at < self._ping_after_s:
             return True
         self._core.ping(_PING)
         self._flush()
         try:
             async with asyncio.timeout(PING_S):
-                await self._until(lambda: self._heard_at > asked_at or not self.is_usable)
+                await self._wait_until(lambda: self._received_at > pinged_at or not self.is_usable)
         except TimeoutError:
-            self._give_up("the server does not respond")
+            self._abort("the server does not respond")
         return self.is_usable
 
-    async def ask(
+    async def request(
         self,
         headers: Sequence[tuple[str, str]],
         body: bytes,
         *,
         deadline: float,
-        answer_bytes_max: int,
+        response_bytes_max: int,
     ) -> Answer:
         """Send a request and return the response; `deadline` is in the event loop's time.
 
         Guarantees:
             At most once: there are no retries. After `Unavailable`, the request may have arrived.
-            Bounded: buffers at most `answer_bytes_max` of a response; at most `STREAMS_MAX`
+            Bounded: buffers at most `response_bytes_max` of a response; at most `STREAMS_MAX`
             requests run concurrently.
             Cancellation: safe; the stream is reset.
 
@@ -138,7 +138,7 @@ class Http2Connection(asyncio.Protocol):
             NotReached: the server has certainly not processed the request.
             Unavailable: there was no response in time, or it was too long or invalid.
         """
-        exchange = _Exchange(self._loop.create_future(), answer_bytes_max)
+        exchange = _Exchange(self._loop.create_future(), response_bytes_max)
         try:
             async with asyncio.timeout_at(deadline):
                 await self._exchange(exchange, headers, body)
@@ -164,7 +164,7 @@ class Http2Connection(asyncio.Protocol):
     async def _exchange(
         self, exchange: _Exchange, headers: Sequence[tuple[str, str]], body: bytes
     ) -> None:
-        await self._until(lambda: not self.is_usable or self._has_room())
+        await self._wait_until(lambda: not self.is_usable or self._has_room())
         self._require_usable()
         stream = self._core.get_next_available_stream_id()
         self._core.send_headers(stream, headers)
@@ -174,7 +174,7 @@ class Http2Connection(asyncio.Protocol):
             await exchange.answered
         finally:
             del self._exchanges[stream]
-            self._forget(stream, exchange)
+            self._release_stream(stream, exchange)
 
     def _has_room(self) -> bool:
         room = min(STREAMS_MAX, self._core.remote_settings.max_concurrent_streams)
@@ -196,15 +196,15 @@ class Http2Connection(asyncio.Protocol):
             else:
                 await self._changed.wait()  # until the window grows, or an early response arrives
 
-    def _forget(self, stream: int, exchange: _Exchange) -> None:
+    def _release_stream(self, stream: int, exchange: _Exchange) -> None:
         """Reset the stream unless it is closed, and let waiting requests continue."""
         if not exchange.is_closed and not self._is_lost:
             with contextlib.suppress(H2Error):  # already closed in `h2`
                 self._core.reset_stream(stream, ErrorCodes.CANCEL)
             self._flush()
-        if self._why_ending and not self._exchanges and self._transport is not None:
+        if self._end_reason and not self._exchanges and self._transport is not None:
             self._transport.close()
-        self._notice()
+        self._notify_changed()
 
     # event loop callbacks
 
@@ -214,7 +214,7 @@ class Http2Connection(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        self._heard_at = self._loop.time()
+        self._received_at = self._loop.time()
         self._is_silent = False
         self._incoming += data
         try:
@@ -222,13 +222,13 @@ class Http2Connection(asyncio.Protocol):
             # earlier ones.
             while (frame := self._next_frame()) is not None:
                 for event in self._core.receive_data(frame):
-                    self._take(event)
+                    self._handle_event(event)
         except H2Error as exc:
             self._flush()  # sends the GOAWAY of `h2`
-            self._give_up(f"HTTP/2 protocol error: {type(exc).__name__}")
+            self._abort(f"HTTP/2 protocol error: {type(exc).__name__}")
             return
         self._flush()
-        self._notice()
+        self._notify_changed()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = True
@@ -248,12 +248,12 @@ class Http2Connection(asyncio.Protocol):
         del self._incoming[: _HEAD_BYTES + size]
         return frame
 
-    def _take(self, event: events.Event) -> None:
+    def _handle_event(self, event: events.Event) -> None:
         match event:
             case events.RemoteSettingsChanged():
                 self._is_open = True
             case events.ConnectionTerminated():
-                self._take_goodbye(event)
+                self._handle_goaway(event)
             case events.ResponseReceived() if exchange := self._exchanges.get(event.stream_id):
                 for name, value in event.headers:
                     text = value.decode("latin-1")
@@ -262,7 +262,7 @@ class Http2Connection(asyncio.Protocol):
                     elif not name.startswith(b":"):
                         exchange.headers[name.decode("latin-1").lower()] = text
             case events.DataReceived():
-                self._take_data(event)
+                self._handle_data(event)
             case events.StreamEnded() if exchange := self._exchanges.get(event.stream_id):
                 exchange.is_closed = exchange.is_sent
                 if exchange.status == 0:
@@ -273,11 +273,13 @@ class Http2Connection(asyncio.Protocol):
                 exchange.is_closed = True
                 is_refused = event.error_code == ErrorCodes.REFUSED_STREAM
                 kind = NotReached if is_refused or not exchange.is_sent else Unavailable
-                exchange.fail(kind(f"{self._host} reset the stream: {_name(event.error_code)}"))
+                exchange.fail(
+                    kind(f"{self._host} reset the stream: {_format_code(event.error_code)}")
+                )
             case _:
                 pass
 
-    def _take_data(self, event: events.DataReceived) -> None:
+    def _handle_data(self, event: events.DataReceived) -> None:
         if event.flow_controlled_length:
             self._core.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
         exchange = self._exchanges.get(event.stream_id)
@@ -288,17 +290,17 @@ class Http2Connection(asyncio.Protocol):
             limit = exchange.body_bytes_max
             exchange.fail(Unavailable(f"the response is longer than {limit} bytes"))
 
-    def _take_goodbye(self, event: events.ConnectionTerminated) -> None:
+    def _handle_goaway(self, event: events.ConnectionTerminated) -> None:
         # `h2` accepts nothing after a GOAWAY, but by RFC 9113, the server still completes earlier
         # streams.
         self._core.state_machine.state = ConnectionState.CLIENT_OPEN
-        reason = (event.additional_data or b"")[:WHY_CHARS_MAX].decode("ascii", "replace")
+        reason = (event.additional_data or b"")[:REASON_CHARS_MAX].decode("ascii", "replace")
         shown = "".join(char if char.isprintable() else "?" for char in reason)
-        self._why_ending = f"GOAWAY: {_name(event.error_code)} {shown}".rstrip()
+        self._end_reason = f"GOAWAY: {_format_code(event.error_code)} {shown}".rstrip()
         for stream, exchange in self._exchanges.items():
             if stream > (event.last_stream_id or 0):
                 exchange.is_closed = True
-                exchange.fail(NotReached(f"{self._host}: {self._why_ending}"))
+                exchange.fail(NotReached(f"{self._host}: {self._end_reason}"))
         if not self._exchanges and self._transport is not None:
             self._transport.close()
 
@@ -306,19 +308,19 @@ class Http2Connection(asyncio.Protocol):
 
     def _require_usable(self) -> None:
         if not self.is_usable:
-            raise NotReached(f"{self._host}: {self._why_ending}")
+            raise NotReached(f"{self._host}: {self._end_reason}")
 
-    def _give_up(self, why: str) -> None:
+    def _abort(self, why: str) -> None:
         self._end(why)
         if self._transport is not None:
             self._transport.abort()
 
     def _end(self, why: str) -> None:
-        self._why_ending = self._why_ending or why
+        self._end_reason = self._end_reason or why
         for exchange in self._exchanges.values():
             kind = Unavailable if exchange.is_sent else NotReached
-            exchange.fail(kind(f"{self._host}: {self._why_ending}"))
-        self._notice()
+            exchange.fail(kind(f"{self._host}: {self._end_reason}"))
+        self._notify_changed()
 
     def _flush(self) -> None:
         data = self._core.data_to_send()
@@ -326,16 +328,16 @@ class Http2Connection(asyncio.Protocol):
             return
         self._transport.write(data)
         if self._transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
-            self._give_up("the server does not read")
+            self._abort("the server does not read")
 
-    def _notice(self) -> None:
+    def _notify_changed(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def _until(self, condition: Callable[[], bool]) -> None:
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
         while not condition():
             await self._changed.wait()
 
 
-def _name(code: ErrorCodes | int | None) -> str:
+def _format_code(code: ErrorCodes | int | None) -> str:
     return code.name if isinstance(code, ErrorCodes) else f"error {code}"

@@ -30,8 +30,8 @@ CONNECTIONS_PER_HOST_MAX = 32
 # Resolves a host and port to addresses, as text.
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 
-NO_ENTRY = "this address or port is not allowed; see outbound.ports and outbound.allow_private"
-_NAMES_S = 30  # how long a checked DNS response is cached
+NOT_ALLOWED = "this address or port is not allowed; see outbound.ports and outbound.allow_private"
+_DNS_CACHE_S = 30  # how long a checked DNS response is cached
 
 
 class NotReached(Unavailable):
@@ -65,14 +65,16 @@ class Outbound:
         *,
         headers: Mapping[str, str] | None = None,
         timeout_s: float,
-        answer_bytes_max: int,
-        is_cut: bool = False,
+        response_bytes_max: int,
+        is_truncated: bool = False,
     ) -> Answer:
         """Fetch a document; see `post` for guarantees and errors.
 
-        With `is_cut`, only the first `answer_bytes_max` bytes of a longer response are returned.
+        With `is_truncated`, a longer response is truncated to `response_bytes_max`.
         """
-        return await self._ask("GET", url, None, headers, timeout_s, answer_bytes_max, is_cut)
+        return await self._request(
+            "GET", url, None, headers, timeout_s, response_bytes_max, is_truncated
+        )
 
     async def post(
         self,
@@ -81,12 +83,12 @@ class Outbound:
         body: bytes,
         headers: Mapping[str, str] | None = None,
         timeout_s: float,
-        answer_bytes_max: int,
+        response_bytes_max: int,
     ) -> Answer:
         """Send a body and return the response, whatever its status.
 
         Guarantees:
-            Bounded: ends within `timeout_s`, and buffers at most `answer_bytes_max` of a response.
+            Bounded: ends within `timeout_s`; buffers at most `response_bytes_max` of a response.
             At most once: there are no retries. After `Unavailable`, the request may have arrived.
             Cancellation: safe; the connection is closed.
 
@@ -95,17 +97,17 @@ class Outbound:
             NotReached: no connection could be made, so the request did not arrive.
             Unavailable: there was no response in time, or it was too long or invalid.
         """
-        return await self._ask("POST", url, body, headers, timeout_s, answer_bytes_max)
+        return await self._request("POST", url, body, headers, timeout_s, response_bytes_max)
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         url: str,
         body: bytes | None,
         headers: Mapping[str, str] | None,
         timeout_s: float,
-        answer_bytes_max: int,
-        is_cut: bool = False,
+        response_bytes_max: int,
+        is_truncated: bool = False,
     ) -> Answer:
         target = self._check(url)
         try:
@@ -115,7 +117,7 @@ class Outbound:
                     method, target, data=body, headers=headers, allow_redirects=False
                 ) as response,
             ):
-                return await _read(response, answer_bytes_max, is_cut)
+                return await _read(response, response_bytes_max, is_truncated)
         except TimeoutError as exc:
             raise Unavailable(f"{target.host} did not respond within {timeout_s:g} s") from exc
         except aiohttp.InvalidURL as exc:
@@ -133,11 +135,11 @@ class Outbound:
         # aiohttp does not resolve such hosts, but uses them as addresses.
         is_address = ":" in host or host.replace(".", "").isdigit()
         if is_address and not self._allowed.is_allowed(host, target.port or 0):
-            raise BadRequest(NO_ENTRY)
+            raise BadRequest(NOT_ALLOWED)
         return target
 
 
-async def _read(response: aiohttp.ClientResponse, bytes_max: int, is_cut: bool) -> Answer:
+async def _read(response: aiohttp.ClientResponse, bytes_max: int, is_truncated: bool) -> Answer:
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise Unavailable("the response is compressed without being requested")
     body = bytearray()
@@ -145,7 +147,7 @@ async def _read(response: aiohttp.ClientResponse, bytes_max: int, is_cut: bool) 
         body += piece
         if len(body) > bytes_max:
             response.close()
-            if is_cut:
+            if is_truncated:
                 del body[bytes_max:]
                 break
             raise Unavailable(f"the response is longer than {bytes_max} bytes")
@@ -153,7 +155,7 @@ async def _read(response: aiohttp.ClientResponse, bytes_max: int, is_cut: bool) 
     return Answer(response.status, named, bytes(body))
 
 
-class _JudgedNames(AbstractResolver):
+class _CheckedResolver(AbstractResolver):
     """Resolves host names; fails if one of a name's addresses is not allowed."""
 
     def __init__(self, lookup: Lookup, allowed: Destinations) -> None:
@@ -166,7 +168,7 @@ class _JudgedNames(AbstractResolver):
         addresses = await self._lookup(host, port)
         # A name with both private and public addresses indicates an attack.
         if not all(self._allowed.is_allowed(address, port) for address in addresses):
-            raise BadRequest(NO_ENTRY)
+            raise BadRequest(NOT_ALLOWED)
         return [
             ResolveResult(
                 hostname=host,
@@ -199,15 +201,15 @@ async def open_outbound(
     def make_socket(found: Any) -> socket.socket:
         family, kind, proto, _, sockaddr = found
         if not allowed.is_allowed(str(sockaddr[0]), int(sockaddr[1])):
-            raise OSError(NO_ENTRY)
+            raise OSError(NOT_ALLOWED)
         return socket.socket(family=family, type=kind, proto=proto)
 
     connector = aiohttp.TCPConnector(
-        resolver=_JudgedNames(lookup, allowed),
+        resolver=_CheckedResolver(lookup, allowed),
         socket_factory=make_socket,
         limit=CONNECTIONS_MAX,
         limit_per_host=CONNECTIONS_PER_HOST_MAX,
-        ttl_dns_cache=_NAMES_S,
+        ttl_dns_cache=_DNS_CACHE_S,
     )
     async with aiohttp.ClientSession(
         connector=connector,

@@ -74,9 +74,9 @@ class UsageAccumulator:
     """Accumulated usage since the last `drain`. Memory: bounded, see `CHATS_MAX`."""
 
     def __init__(self) -> None:
-        self._empty()
+        self._reset()
 
-    def _empty(self) -> None:
+    def _reset(self) -> None:
         self._units: dict[tuple[str, str, str], float] = {}
         self._chats: dict[Kind, HeavyHitters] = {kind: HeavyHitters(CHATS_MAX) for kind in KINDS}
         self._messages = 0
@@ -105,5 +105,5 @@ class UsageAccumulator:
             {kind: chats.total for kind, chats in self._chats.items()},
             self._messages,
         )
-        self._empty()
+        self._reset()
         return usage

@@ -14,7 +14,7 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 
-class TalliedHistogram(Collector):
+class FastHistogram(Collector):
     """`Histogram` without labels, for a single writer thread."""
 
     def __init__(

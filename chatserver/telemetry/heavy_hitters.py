@@ -26,9 +26,9 @@ class HeavyHitters:
         self.total += amount
         self._sums[name] = self._sums.get(name, 0.0) + amount
         if len(self._sums) > 2 * self._size:
-            self._forget()
+            self._prune()
 
-    def _forget(self) -> None:
+    def _prune(self) -> None:
         least = heapq.nlargest(self._size + 1, self._sums.values())[-1]
         left = ((name, amount - least) for name, amount in self._sums.items())
         self._sums = {name: amount for name, amount in left if amount > 0}

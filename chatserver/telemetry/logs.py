@@ -66,7 +66,7 @@ def configure_logs(
     if format == "json":
         ending += [
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _Named(process),
+            _AddProcess(process),
             structlog.processors.JSONRenderer(),  # ASCII only, so no harmful characters
         ]
     else:
@@ -87,7 +87,7 @@ class _Handler(logging.StreamHandler[TextIO]):
         LOG_LINES_DROPPED.inc()
 
 
-class _Named:
+class _AddProcess:
     def __init__(self, process: str) -> None:
         self._process = process
 
@@ -97,27 +97,27 @@ class _Named:
 
 def remove_private(logger: object, method: str, event: EventDict) -> EventDict:
     """Replace private fields and anything that looks like a token, and truncate long values."""
-    return _cleaned(event)
+    return _clean_fields(event)
 
 
-def _cleaned(fields: MutableMapping[str, Any]) -> dict[str, Any]:
+def _clean_fields(fields: MutableMapping[str, Any]) -> dict[str, Any]:
     return {
         name: (
             REMOVED
             if name.lower() in _PRIVATE
             else value
             if name.startswith("_")  # internal to structlog
-            else _clean(value)
+            else _clean_value(value)
         )
         for name, value in fields.items()
     }
 
 
-def _clean(value: object) -> object:
+def _clean_value(value: object) -> object:
     if isinstance(value, dict):
-        return _cleaned(value)
+        return _clean_fields(value)
     if isinstance(value, list | tuple | set | frozenset):
-        return [_clean(item) for item in value]
+        return [_clean_value(item) for item in value]
     if value is None or isinstance(value, bool | int | float):
         return value
     text = _TOKEN.sub(REMOVED, str(value))
@@ -131,7 +131,7 @@ def render_for_terminal(logger: object, method: str, event: EventDict) -> str:
     event.pop("logger", None)
     level = event.pop("level", method)
     what = event.pop("event", "")
-    fields = "".join(f" {name}={_shown(value)}" for name, value in event.items())
+    fields = "".join(f" {name}={_format_value(value)}" for name, value in event.items())
     line = f"{time.strftime('%H:%M:%S')} {level:<7} {what}{fields}"
     line = line.replace("\n", "\\n").replace("\t", "\\t")
     if trace:
@@ -139,6 +139,6 @@ def render_for_terminal(logger: object, method: str, event: EventDict) -> str:
     return escaped(line)
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
     return repr(text) if not text or any(char in text for char in " \n\t\"'=") else text

@@ -8,7 +8,7 @@ import structlog
 
 from chatserver.domain.clock import Clock
 from chatserver.telemetry.metrics import LOOP_LAG
-from chatserver.telemetry.probes import PULSE
+from chatserver.telemetry.probes import HEARTBEAT
 
 INTERVAL_S = 0.5
 WARN_S = 0.1
@@ -23,7 +23,7 @@ async def watch_loop_lag(clock: Clock, startup_s: float = STARTUP_S) -> None:
     while True:
         due = clock.monotonic() + INTERVAL_S
         await asyncio.sleep(INTERVAL_S)
-        PULSE.beat()
+        HEARTBEAT.record()
         lag_s = max(0.0, clock.monotonic() - due)
         LOOP_LAG.observe(lag_s)
         if lag_s > WARN_S and due - started > startup_s:

@@ -56,8 +56,8 @@ def make_span_maker(process: str, pid: int) -> Callable[..., ReadableSpan]:
         is_root = span_id == ids.root
         return ReadableSpan(
             name=name,
-            context=_context(ids.trace, span_id, is_remote=False),
-            parent=None if is_root else _context(ids.trace, ids.root, is_remote=True),
+            context=_make_context(ids.trace, span_id, is_remote=False),
+            parent=None if is_root else _make_context(ids.trace, ids.root, is_remote=True),
             resource=resource,
             attributes={"chatserver.mid": mid, **named},
             kind=_KINDS.get(name, SpanKind.INTERNAL),
@@ -70,5 +70,5 @@ def make_span_maker(process: str, pid: int) -> Callable[..., ReadableSpan]:
     return make
 
 
-def _context(trace_id: int, span_id: int, *, is_remote: bool) -> SpanContext:
+def _make_context(trace_id: int, span_id: int, *, is_remote: bool) -> SpanContext:
     return SpanContext(trace_id, span_id, is_remote, _SAMPLED)

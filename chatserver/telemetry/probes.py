@@ -30,22 +30,22 @@ _TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]
 FindProblem = Callable[[], str]
 
 
-class Pulse:
+class Heartbeat:
     """Heartbeat of the event loop."""
 
     def __init__(self) -> None:
-        self._beat_at = time.monotonic()
+        self._recorded_at = time.monotonic()
 
-    def beat(self) -> None:
+    def record(self) -> None:
         """Record a heartbeat. Called from the event loop."""
-        self._beat_at = time.monotonic()
+        self._recorded_at = time.monotonic()
 
-    def still_s(self) -> float:
+    def age_s(self) -> float:
         """Return the seconds since the last heartbeat. Thread-safe."""
-        return time.monotonic() - self._beat_at
+        return time.monotonic() - self._recorded_at
 
 
-PULSE: Final = Pulse()  # for this process's single event loop
+HEARTBEAT: Final = Heartbeat()  # for this process's single event loop
 
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
@@ -60,7 +60,9 @@ class _Handler(WSGIRequestHandler):
         """Log nothing: probes arrive every few seconds."""
 
 
-def make_app(find_problem: FindProblem, pulse: Pulse = PULSE) -> Callable[..., Iterable[bytes]]:
+def make_app(
+    find_problem: FindProblem, heartbeat: Heartbeat = HEARTBEAT
+) -> Callable[..., Iterable[bytes]]:
     """Return the WSGI application.
 
     `find_problem` returns why the process is not ready, or an empty string. It is called in another
@@ -70,9 +72,9 @@ def make_app(find_problem: FindProblem, pulse: Pulse = PULSE) -> Callable[..., I
 
     def respond(path: str) -> tuple[str, str]:
         if path == "/healthz":
-            still_s = pulse.still_s()
-            if still_s > STUCK_S:
-                return _UNAVAILABLE, f"the event loop has been stuck for {still_s:.0f} s\n"
+            age_s = heartbeat.age_s()
+            if age_s > STUCK_S:
+                return _UNAVAILABLE, f"the event loop has been stuck for {age_s:.0f} s\n"
             return _OK, "ok\n"
         if path == "/readyz":
             problem = find_problem()

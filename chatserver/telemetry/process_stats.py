@@ -22,7 +22,7 @@ KEPT_S: Final = 600.0  # retention of snapshots
 STALE_S: Final = 10.0  # a process silent for this long is not counted
 GONE_S: Final = 60.0  # a process silent for this long is not listed
 CHATS_MAX: Final = 20  # busiest chats per snapshot
-HELD_MAX: Final = 200  # candidates for the busiest chats
+CANDIDATES_MAX: Final = 200  # candidates for the busiest chats
 SLOW_MAX: Final = 20  # newest clients closed as slow, per snapshot
 QUEUES_MAX: Final = 10  # longest queues per snapshot
 PARTITIONS_MAX: Final = 10  # longest backlogs per snapshot
@@ -88,16 +88,16 @@ class BusyChats:
     """Counts stored messages by chat. Memory: bounded, see `HeavyHitters`."""
 
     def __init__(self) -> None:
-        self._sums = HeavyHitters(HELD_MAX)
+        self._sums = HeavyHitters(CANDIDATES_MAX)
 
     def add(self, chats: Iterable[str]) -> None:
         """Count one message for each item of `chats`."""
         for chat, count in collections.Counter(chats).items():
             self._sums.add(chat, count)
 
-    def take(self) -> dict[str, int]:
+    def drain(self) -> dict[str, int]:
         """Return the message counts of the busiest chats since the last call."""
-        sums, self._sums = self._sums.sums, HeavyHitters(HELD_MAX)
+        sums, self._sums = self._sums.sums, HeavyHitters(CANDIDATES_MAX)
         busiest = heapq.nlargest(CHATS_MAX, sums.items(), key=operator.itemgetter(1))
         return {chat: round(count) for chat, count in busiest}
 

@@ -64,8 +64,11 @@ class StatsCollector:
         times = {name: buckets_of(metric) for name, metric in TIMES.items()}
         delta = StatsDelta(
             {name: value for name, value in gauges.items() if value},
-            _differences(counts, self._counts),
-            {name: _new_values(found, self._times.get(name, {})) for name, found in times.items()},
+            _find_increments(counts, self._counts),
+            {
+                name: _find_new_values(found, self._times.get(name, {}))
+                for name, found in times.items()
+            },
         )
         self._counts, self._times = counts, times
         return delta._replace(times={name: new for name, new in delta.times.items() if new})
@@ -93,12 +96,12 @@ def _samples_of(metric: Any, suffix: str) -> Iterable[tuple[dict[str, str], floa
                 yield sample.labels, sample.value
 
 
-def _differences(now: dict[str, float], before: dict[str, float]) -> dict[str, float]:
+def _find_increments(now: dict[str, float], before: dict[str, float]) -> dict[str, float]:
     grown = ((key, value - before.get(key, 0.0)) for key, value in now.items())
     return {key: round(more, 6) for key, more in grown if more > 0}
 
 
-def _new_values(now: dict[float, int], before: Buckets) -> dict[float, int]:
+def _find_new_values(now: dict[float, int], before: Buckets) -> dict[float, int]:
     found: dict[float, int] = {}
     below: float | None = None
     for bound, count in now.items():

@@ -32,7 +32,7 @@ BATCH_MAX: Final = 512
 FLUSH_S: Final = 1.0
 EXPORT_S_MAX: Final = 5.0
 CLOSE_S_MAX: Final = 1.0
-BEGUN_MAX: Final = 10_000  # sampled sends in progress
+STARTED_MAX: Final = 10_000  # sampled sends in progress
 
 Id = str | int
 Make = Callable[..., "ReadableSpan"]
@@ -56,7 +56,7 @@ class Tracer:
         self._ratio = ratio
         self._make = make
         self._put = put
-        self._begun: dict[str, int] = {}  # mid → start of its send, in Unix ns
+        self._started: dict[str, int] = {}  # mid → start of its send, in Unix ns
 
     def find(self, mid: str) -> TraceIds | None:
         """Return the ids of a message's trace; None if it is not sampled."""
@@ -66,13 +66,13 @@ class Tracer:
     def begin(self, mid: str, at_ns: int) -> None:
         """Record the start of a send; `end` records its span."""
         if self.find(mid) is not None:
-            self._begun[mid] = at_ns
-            if len(self._begun) > BEGUN_MAX:  # rejected sends never `end`
-                del self._begun[next(iter(self._begun))]
+            self._started[mid] = at_ns
+            if len(self._started) > STARTED_MAX:  # rejected sends never `end`
+                del self._started[next(iter(self._started))]
 
     def end(self, mid: str, at_ns: int, **attributes: Id) -> None:
         """Record the root span of a message's trace if its start was recorded."""
-        began = self._begun.pop(mid, None)
+        began = self._started.pop(mid, None)
         if began is not None:
             ids = trace_ids_of(mid)
             self._put(self._make(ids, ids.root, "send", mid, began, at_ns, attributes))
@@ -127,7 +127,7 @@ class SpanSender:
     def __init__(self, export: Callable[[Sequence[Any]], bool]) -> None:
         self._export = export
         self._queue: collections.deque[Any] = collections.deque()
-        self._is_over = threading.Event()
+        self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
         self._thread.start()
 
@@ -140,16 +140,16 @@ class SpanSender:
 
     def close(self) -> None:
         """Send the queued spans within `CLOSE_S_MAX`, and stop."""
-        self._is_over.set()
+        self._is_closed.set()
         self._thread.join(CLOSE_S_MAX)
 
     def _run(self) -> None:
-        while not self._is_over.wait(FLUSH_S):
+        while not self._is_closed.wait(FLUSH_S):
             self._send_all()
         self._send_all()
 
     def _send_all(self) -> None:
         while self._queue:
             batch = [self._queue.popleft() for _ in range(min(BATCH_MAX, len(self._queue)))]
-            is_taken = self._export(batch)
-            SPANS.labels("exported" if is_taken else "failed").inc(len(batch))
+            is_exported = self._export(batch)
+            SPANS.labels("exported" if is_exported else "failed").inc(len(batch))

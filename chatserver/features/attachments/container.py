@@ -40,7 +40,7 @@ class AttachmentContainer:
             objects=self.objects,
             files=self.sendable,
             jobs=self.media_jobs,
-            readers=self._core.provided(FILE_READERS) or self._core.members,
+            readers=self._core.get_port(FILE_READERS) or self._core.members,
             pages=self._core.history,
             settings=self._core.settings.attachments,
             clock=self._core.clock,

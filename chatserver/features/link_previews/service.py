@@ -60,7 +60,7 @@ class PageFetcher:
         Raises:
             Overloaded: too many pages are being fetched.
         """
-        found = await self._fetch(url, "text/html,image/*;q=0.5", PAGE_BYTES_MAX, is_cut=True)
+        found = await self._fetch(url, "text/html,image/*;q=0.5", PAGE_BYTES_MAX, is_truncated=True)
         if found is None:
             return PageSummary()
         answer, final = found
@@ -77,14 +77,14 @@ class PageFetcher:
         Raises:
             Overloaded: too many pages are being fetched.
         """
-        found = await self._fetch(url, "image/*", PICTURE_BYTES_MAX, is_cut=False)
+        found = await self._fetch(url, "image/*", PICTURE_BYTES_MAX, is_truncated=False)
         if found is None:
             return None
         type_ = picture_type(found[0].body)
         return None if type_ is None else Picture(type_, found[0].body)
 
     async def _fetch(
-        self, url: str, accept: str, bytes_max: int, *, is_cut: bool
+        self, url: str, accept: str, bytes_max: int, *, is_truncated: bool
     ) -> tuple[Answer, str] | None:
         """Return a successful response and its URL, after redirects."""
         try:
@@ -94,7 +94,7 @@ class PageFetcher:
             raise Overloaded("too many link previews are being fetched; try again later") from None
         try:
             async with asyncio.timeout(FETCH_S):
-                return await self._follow(url, accept, bytes_max, is_cut)
+                return await self._follow(url, accept, bytes_max, is_truncated)
         except (BadRequest, Unavailable, TimeoutError) as exc:
             log.info("link_preview.fetch_failed", error=type(exc).__name__)
             return None
@@ -102,7 +102,7 @@ class PageFetcher:
             self._slots.release()
 
     async def _follow(
-        self, url: str, accept: str, bytes_max: int, is_cut: bool
+        self, url: str, accept: str, bytes_max: int, is_truncated: bool
     ) -> tuple[Answer, str] | None:
         # A session for each fetch: pages of different users share no connection.
         async with open_outbound(self._settings, self._lookup) as outbound:
@@ -111,8 +111,8 @@ class PageFetcher:
                     url,
                     headers={"Accept": accept},
                     timeout_s=FETCH_S,
-                    answer_bytes_max=bytes_max,
-                    is_cut=is_cut,
+                    response_bytes_max=bytes_max,
+                    is_truncated=is_truncated,
                 )
                 if answer.status not in _REDIRECTS:
                     return (answer, url) if answer.is_ok else None

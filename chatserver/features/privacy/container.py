@@ -66,11 +66,11 @@ class PrivacyContainer:
 
     @cached_property
     def rewrite_exported(self) -> storage_ports.RewriteExported:
-        return self._core.provided(storage_ports.REWRITE_EXPORTED)
+        return self._core.get_port(storage_ports.REWRITE_EXPORTED)
 
     @cached_property
     def erase_indexed(self) -> storage_ports.EraseIndexed:
-        return self._core.provided(storage_ports.ERASE_INDEXED)
+        return self._core.get_port(storage_ports.ERASE_INDEXED)
 
     @cached_property
     def privacy(self) -> Privacy:

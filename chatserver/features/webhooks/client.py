@@ -59,7 +59,7 @@ class Webhook:
         answer = await self._post(event, name, _EVENT_ANSWER_BYTES_MAX, event_id)
         return answer.status
 
-    async def call(self, body: bytes, name: str, event_id: str, answer_bytes_max: int) -> Answer:
+    async def call(self, body: bytes, name: str, event_id: str, response_bytes_max: int) -> Answer:
         """Send a request with an idempotency key, `event_id`, and return the response.
 
         Guarantees:
@@ -69,7 +69,7 @@ class Webhook:
             BadRequest: outbound requests to the URL are not allowed.
             Unavailable: no response arrived in time, or it is too long.
         """
-        return await self._post(body, name, answer_bytes_max, event_id)
+        return await self._post(body, name, response_bytes_max, event_id)
 
     async def _post(self, body: bytes, name: str, bytes_max: int, event_id: str = "") -> Answer:
         headers = {
@@ -84,7 +84,7 @@ class Webhook:
             body=body,
             headers=headers,
             timeout_s=self._timeout_s,
-            answer_bytes_max=bytes_max,
+            response_bytes_max=bytes_max,
         )
 
 

@@ -190,7 +190,7 @@ class EventDispatcher:
         chat, upto = ChatId(record.chat), Seq(record.upto)
         if record.epoch != self._gateway_stream_writer.epoch_of(chat):
             return  # from another Redis epoch, in which this seq may belong to another message
-        self._stored_waits.reached(chat, upto)
+        self._stored_waits.complete(chat, upto)
         sessions = self._registry.sessions_of(UserId(record.user))
         if sessions:
             frame = text_frame(codec.encode(frames.Stored(chat, upto)))

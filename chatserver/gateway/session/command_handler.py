@@ -480,7 +480,7 @@ class CommandHandler:
     async def _check_stored(self, chat: ChatId) -> None:
         """Complete the waits for messages that the persist worker stored before the wait began."""
         try:
-            self._context.stored_waits.reached(
+            self._context.stored_waits.complete(
                 chat, await self._context.container.chat_log.get_stored(chat)
             )
         except ChatError as exc:

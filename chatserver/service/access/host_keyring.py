@@ -100,7 +100,7 @@ class KeyRing:
         self._refreshed_at = float("-inf")
         self._refreshing: asyncio.Task[bool] | None = None
 
-    async def refetch(self) -> bool:
+    async def check_for_newer(self) -> bool:
         """Check for newer keys after a token named an unknown key; return whether there are any.
 
         Guarantees:
@@ -130,11 +130,11 @@ class KeyRing:
             copy = await self._cache.find()
             age_s = float("inf") if copy is None else self._clock.time() - copy.fetched_at
             if copy is not None and copy.body != before and age_s < JWKS_TTL_S:
-                self._use(copy.body)  # another process has fetched them already
+                self._activate_keys(copy.body)  # another process has fetched them already
             elif is_urgent or age_s >= JWKS_TTL_S:
-                self._use(await self._fetch())
+                self._activate_keys(await self._fetch())
             elif copy is not None:
-                self._use(copy.body)
+                self._activate_keys(copy.body)
         except ChatError as exc:
             log.warning("host_keys.refresh_failed", error=exc.message)
             if self._clock.monotonic() - self._confirmed_at > STALE_S and self._body is not None:
@@ -142,7 +142,7 @@ class KeyRing:
                 self._activate(None)
         return self._body != before and self._body is not None
 
-    def _use(self, body: bytes) -> None:
+    def _activate_keys(self, body: bytes) -> None:
         if body != self._body:
             try:
                 self._activate(body)

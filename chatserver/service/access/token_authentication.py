@@ -42,7 +42,7 @@ class TokenAuthentication:
         try:
             claims = self._tokens.verify(token)
         except UnknownKey:
-            if not await self._keys.refetch():
+            if not await self._keys.check_for_newer():
                 raise
             claims = self._tokens.verify(token)
         await self.check(claims)

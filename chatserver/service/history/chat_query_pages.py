@@ -110,7 +110,7 @@ class ChatQueryPage:
         from_ts, to_ts, seq = times.from_ts, times.to_ts, None
         if start is not None:
             self._after = start
-            ts, seq = _place_in(start)
+            ts, seq = _parse_token(start)
             if self._is_down:
                 to_ts = min(to_ts, ts - 1)
             else:
@@ -177,7 +177,9 @@ class ChatQueryPage:
 
         `seq` is that of the last evaluated entry, if known. Returns None at the end of the range.
         """
-        seq = await self._find_start(top, from_ts, to_ts) if seq is None else self._step(seq)
+        seq = (
+            await self._find_start(top, from_ts, to_ts) if seq is None else self._find_next_seq(seq)
+        )
         size = max(_RUN_MIN, self._limit + 1 - len(self._items))
         while self._first <= seq <= top.seq:
             if self._evaluated >= ARCHIVED_ENTRIES_MAX:
@@ -185,7 +187,7 @@ class ChatQueryPage:
             first, last = seq, min(top.seq, seq + size - 1)
             if self._is_down:
                 first, last = max(self._first, seq - size + 1), seq
-            run = await self._view.see_archived(self._chat, first, last, self._cold)
+            run = await self._view.render_archived(self._chat, first, last, self._cold)
             for entry in run[::-1] if self._is_down else run:
                 if not from_ts <= entry.ts <= to_ts:
                     return None
@@ -195,11 +197,11 @@ class ChatQueryPage:
                     self._items.append(entry.message)
                 self._after = {"ts": entry.ts, "seq": entry.seq}
             self._evaluated += len(run)
-            seq = self._step(first if self._is_down else last)
+            seq = self._find_next_seq(first if self._is_down else last)
             size = min(2 * size, _RUN_MAX)
         return None
 
-    def _step(self, seq: int) -> int:
+    def _find_next_seq(self, seq: int) -> int:
         return seq - 1 if self._is_down else seq + 1
 
     async def _find_start(self, top: ArchiveTop, from_ts: int, to_ts: int) -> int:
@@ -221,7 +223,7 @@ def _end_of(top: ArchiveTop) -> int:
     return top.ts if top.seq else -1
 
 
-def _place_in(token: Token) -> tuple[int, int | None]:
+def _parse_token(token: Token) -> tuple[int, int | None]:
     """Return the ts and seq in a page token. Raises BadRequest."""
     ts, seq = token.get("ts"), token.get("seq")
     if not isinstance(ts, int) or not (seq is None or isinstance(seq, int)):

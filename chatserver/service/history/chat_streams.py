@@ -103,7 +103,7 @@ class ChatStream:
         """End the stream, because the chat is not readable."""
         self._next = None
 
-    def take(self) -> Message:
+    def pop(self) -> Message:
         """Remove and return the next message. Call it only if `is_exact`."""
         return self._buffer.popleft()
 
@@ -220,11 +220,11 @@ class ChatStream:
                 if not self._reads_log:
                     return 0
                 continue
-            entries = _contiguous(entries)
+            entries = _cut_at_gap(entries)
             self._seq = entries[-1].seq
             self._move_past(entries[-1].ts)
             wanted = [each for each in entries if self._from <= each.ts <= self._to]
-            seen = await tiers.view.see_committed(self.chat, wanted) if wanted else []
+            seen = await tiers.view.render_committed(self.chat, wanted) if wanted else []
             self._buffer.extend(each for each in seen if each is not None and self._is_match(each))
             if self._is_down and self._seq <= self._stored + 1:
                 self._end_log()
@@ -266,7 +266,7 @@ def _first_of(view: QueryView, chat: ChatId) -> int:
     return 1 if oldest is None else oldest.first
 
 
-def _contiguous(entries: Sequence[Message]) -> Sequence[Message]:
+def _cut_at_gap(entries: Sequence[Message]) -> Sequence[Message]:
     """Return the entries up to the first gap."""
     for index in range(1, len(entries)):
         if abs(entries[index].seq - entries[index - 1].seq) != 1:

@@ -57,7 +57,7 @@ class ChannelLog:
             return large, full
         bare = self._encode(chat, entries, dataclasses.replace(view, span=NOTHING))
         return large, [
-            shown if shown.body == other.body else _withhold(shown, entry, other.body)
+            shown if shown.body == other.body else _make_withheld(shown, entry, other.body)
             for shown, entry, other in zip(full, entries, bare, strict=True)
         ]
 
@@ -85,6 +85,6 @@ class ChannelLog:
         ]
 
 
-def _withhold(shown: ChannelEntry, entry: LogEntry, bare: bytes) -> ChannelEntry:
+def _make_withheld(shown: ChannelEntry, entry: LogEntry, bare: bytes) -> ChannelEntry:
     message = codec.decode_message(codec.join_message(entry.seq, entry.ts, entry.tail))
     return ChannelEntry(shown.seq, shown.body, Seq(message.target or 0), bare)

@@ -125,7 +125,7 @@ class MergedMessages:
             Unavailable: the tier with the next message does not respond.
         """
         check_limit(limit)
-        position = None if start is None else _position_in(start)
+        position = None if start is None else _parse_position(start)
         is_match = _match_of(user, direction)
         streams = await self._make_streams(user, times, position, is_match)
         tiers = ChatTiers(
@@ -226,7 +226,7 @@ class _Merge:
             if self._has_next():
                 if len(self._items) == self._limit:
                     return Page(self._items, _token_after(self._items[-1]))
-                self._take()
+                self._append_next()
                 continue
             key = self._waiting[0][0]
             is_spent = self._reads >= READS_MAX or self._entries >= ENTRIES_MAX
@@ -247,7 +247,7 @@ class _Merge:
             return False
         return not self._waiting or self._ready[0][0] < self._waiting[0][0]
 
-    def _take(self) -> None:
+    def _append_next(self) -> None:
         key = self._ready[0][0]
         # Of messages with the same ts, the one of the first chat, or the last chat downward.
         same = [each for each in self._ready if each[0] == key]
@@ -255,7 +255,7 @@ class _Merge:
         self._ready.remove(chosen)
         heapq.heapify(self._ready)
         stream = chosen[2]
-        self._items.append(stream.take())
+        self._items.append(stream.pop())
         self._put(stream)
 
     def _put(self, stream: ChatStream) -> None:
@@ -298,7 +298,7 @@ def _token_after(message: Message) -> Token:
     return {"ts": message.ts, "chat": message.chat}
 
 
-def _position_in(token: Token) -> _Position:
+def _parse_position(token: Token) -> _Position:
     ts, chat = token.get("ts"), token.get("chat")
     if not isinstance(ts, int) or not isinstance(chat, str):
         raise BadRequest("page token: belongs to another list; start from the first page")

@@ -112,12 +112,14 @@ class QueryView:
                     shown[place] = current
         return [shown.get((message.chat, message.ts)) for message in messages]
 
-    async def see_committed(self, chat: ChatId, entries: Sequence[Message]) -> list[Message | None]:
+    async def render_committed(
+        self, chat: ChatId, entries: Sequence[Message]
+    ) -> list[Message | None]:
         """Return entries of the hot log as the reader sees them; None for those not visible."""
         view = (await self._open_views({chat: [entry.seq for entry in entries]}))[chat]
         return [self._render(entry, view) for entry in entries]
 
-    async def see_archived(
+    async def render_archived(
         self, chat: ChatId, first: int, last: int, cold: ColdLog
     ) -> list[ArchivedEntry]:
         """Return the archived entries in ``[first, last]`` (seqs) as the reader sees them now.

@@ -186,7 +186,7 @@ class History:
             found = await self._older.read_run(chat, first, None, limit - len(rows), hint)
             older = _contiguous_down_from(first - 1, self._older_rows(found.messages, view))
             if not older:
-                raise _gap_at(first - 1)
+                raise _report_gap(first - 1)
             rows, tier = older + rows, found.tier
         rows = _within_bytes(list(reversed(rows)), self._pages.bytes_max)
         rows.reverse()
@@ -207,7 +207,7 @@ class History:
             found = await self._older.read_run(chat, None, last, limit - len(rows), hint)
             more = _contiguous_up_from(last + 1, self._older_rows(found.messages, view))
             if not rows and not more:
-                raise _gap_at(after + 1)
+                raise _report_gap(after + 1)
             rows, tier = rows + more, found.tier if more else tier
             if more and len(rows) < limit:
                 last = rows[-1].seq
@@ -233,7 +233,7 @@ def _page(rows: list[_Row], tier: Tier, has_more: bool, view: View) -> Page:
     return Page([row.json for row in rows], tier, has_more, withheld=withheld)
 
 
-def _gap_at(seq: int) -> Unavailable:
+def _report_gap(seq: int) -> Unavailable:
     metrics.HISTORY_GAPS.labels("page").inc()
     return Unavailable(f"message {seq} cannot be read now; try again")
 

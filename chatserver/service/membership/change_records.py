@@ -86,7 +86,7 @@ def add_unstored(row: Chat, change: ChangeRecord, head: ChangedChatHead) -> str 
     return text if len(records) <= UNSTORED_MAX and len(text) <= UNSTORED_BYTES_MAX else None
 
 
-def keep_unstored(row: Chat, first: int | None) -> str:
+def list_unstored_from(row: Chat, first: int | None) -> str:
     """Return the item's unstored changes from version `first` on; None removes all."""
     if first is None:
         return ""

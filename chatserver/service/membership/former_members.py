@@ -24,7 +24,9 @@ from chatserver.warm.chats.records import Member
 CHECKS_IN_FLIGHT_MAX: Final = 16
 
 
-def former_of(member: Member, joined: int, left: int, mid: str, stored: int) -> FormerMember:
+def make_former_member(
+    member: Member, joined: int, left: int, mid: str, stored: int
+) -> FormerMember:
     """Return the state to keep for a member whom entry `mid` removes, at seq `left` or later."""
     return FormerMember(
         Period(max(1, joined), left),

@@ -42,7 +42,7 @@ class FollowGraph(Protocol):
     async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
         """Return the users among `others` who follow `user`."""
 
-    async def part(self, user: str, other: str) -> None:
+    async def remove_between(self, user: str, other: str) -> None:
         """Delete the follow relations between two users, in both directions. Idempotent."""
 
 

@@ -34,7 +34,7 @@ from chatserver.service.membership.change_records import (
     decode_record,
     find_change,
     find_unstored,
-    keep_unstored,
+    list_unstored_from,
 )
 from chatserver.service.membership.former_members import FormerMembers
 from chatserver.warm.chats.memberships import Memberships
@@ -113,7 +113,7 @@ class MembershipPropagation:
         if not await self._memberships.set_joined(chat, record.version, head.joined):
             return False
         if kept != changes[0].version:
-            unstored = keep_unstored(record, kept)
+            unstored = list_unstored_from(record, kept)
             await self._memberships.put_unstored(chat, record.version, unstored)
         return kept is None
 
@@ -135,7 +135,7 @@ class MembershipPropagation:
         assert change is not None
         first = await self._apply_to_redis(change)
         written = decode_record(record.change)
-        await self._fix_seqs(change, written, first)
+        await self._correct_seqs(change, written, first)
         if written.update_mid:
             await self.apply_write_policy(record)
 
@@ -146,9 +146,11 @@ class MembershipPropagation:
             if first is not None:
                 return first
             await self._load_chat(change.chat)
-        raise _not_loaded(change.chat)
+        raise _make_load_error(change.chat)
 
-    async def _fix_seqs(self, change: MembershipChange, written: ChangeRecord, first: Seq) -> None:
+    async def _correct_seqs(
+        self, change: MembershipChange, written: ChangeRecord, first: Seq
+    ) -> None:
         """Correct the seqs in the `directory` table if `first` is not `written.joined`."""
         chat = change.chat
         if first > written.joined and change.newcomers:
@@ -179,7 +181,7 @@ class MembershipPropagation:
             if await self._hot_membership.restrict(chat, record.version, write_policy):
                 return
             await self._load_chat(chat)
-        raise _not_loaded(chat)
+        raise _make_load_error(chat)
 
     async def get_head(self, chat: ChatId, users: Sequence[UserId] = ()) -> ChangedChatHead:
         """Return the chat's head and last changes; load the chat into Redis if needed.
@@ -194,7 +196,7 @@ class MembershipPropagation:
             if head is not None:
                 return head
             await self._load_chat(chat)
-        raise _not_loaded(chat)
+        raise _make_load_error(chat)
 
     # inboxes
 
@@ -237,7 +239,7 @@ class MembershipPropagation:
             await self._deliver_upto(audience, audience.top)
             # Before the fan-out is marked as done: later, notices must not be sent again.
             await self._hot_membership.delete_notices(chat, notices)
-            await self._settle(audience)
+            await self._mark_delivered(audience)
             if not audience.is_in_transition:
                 break
             # Other processes leave entries committed during the transition to this one.
@@ -345,7 +347,7 @@ class MembershipPropagation:
             deliveries = [Delivery(user, chat, after, upto, epoch) for user, after, upto in ranges]
             self._notify_seq(await self._inboxes.deliver(deliveries))
 
-    async def _settle(self, audience: Audience) -> None:
+    async def _mark_delivered(self, audience: Audience) -> None:
         chat, head = audience.chat, audience.top
         if audience.is_large:
             gateways = await self._large_chats.list_gateways(chat)
@@ -417,5 +419,5 @@ class MembershipPropagation:
         )
 
 
-def _not_loaded(chat: ChatId) -> Unavailable:
+def _make_load_error(chat: ChatId) -> Unavailable:
     return Unavailable(f"chat {chat}: could not be loaded; try again")

@@ -59,7 +59,7 @@ from chatserver.service.membership.change_requests import (
     parse_settings,
 )
 from chatserver.service.membership.chat_serialization import ChatSerializer
-from chatserver.service.membership.former_members import FormerMembers, former_of
+from chatserver.service.membership.former_members import FormerMembers, make_former_member
 from chatserver.service.membership.group_pictures import NO_GROUP_PICTURES, GroupPictures
 from chatserver.service.membership.invitations import Invitations
 from chatserver.service.membership.propagation import MembershipPropagation
@@ -164,7 +164,7 @@ class Membership:
                 request = await self._prepare(chat, actor, frame, is_host=is_host)
                 queue = self._serializer.join(chat)
                 async with queue.committing:
-                    committed = await self._change(request)
+                    committed = await self._plan_and_commit(request)
                 if committed is not None and await self._serializer.propagate(
                     queue, committed.record
                 ):
@@ -222,7 +222,7 @@ class Membership:
 
     # decision
 
-    async def _change(self, request: _Request) -> _Committed | None:
+    async def _plan_and_commit(self, request: _Request) -> _Committed | None:
         """Plan and commit the change. Return it, or None if nothing has to be propagated."""
         chat, actor, frame = request.chat, request.actor, request.frame
         users = {actor, *list_target_users(frame)}
@@ -369,7 +369,7 @@ class Membership:
         }
         await self._former_members.fix_periods(chat, find_unstored(record), head, added)
         former = await self._former_members.restore(chat, added)
-        mutes = self._mutes_of(frame)
+        mutes = self._find_mutes(frame)
         roles: dict[str, Role] = {
             user: role
             for user, role in changes.items()
@@ -390,7 +390,7 @@ class Membership:
                 member = members[entry.user]
                 # If Redis lost the join and applied it again, the table may have the old seq.
                 joined = head.joined.get(UserId(entry.user), member.joined)
-                former[entry.user] = former_of(
+                former[entry.user] = make_former_member(
                     member, joined, first + index, entry.mid, head.stored
                 )
         unstored = add_unstored(record, change, head)
@@ -418,7 +418,7 @@ class Membership:
         failpoint("membership.after_redis")
         return _Committed(written, marker)
 
-    def _mutes_of(self, frame: frames.AnyChange) -> dict[str, int | None]:
+    def _find_mutes(self, frame: frames.AnyChange) -> dict[str, int | None]:
         """Return `{member: end of the requested mute}`; None unmutes the member."""
         if not isinstance(frame, frames.MuteMember):
             return {}

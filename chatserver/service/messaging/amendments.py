@@ -132,9 +132,9 @@ class MessageAmendments:
                     tail_bytes, recipients = len(amendment.tail), len(audience.users)
                     self._charge(user, cost_of_changed(amended.size_bytes, tail_bytes, recipients))
                     self._messaging.fan_out(chat, Seq(amended.seq), user)
-                    return _ack(frame, amendment.mid, amended.seq, amended.ts, dup=False)
+                    return _make_ack(frame, amendment.mid, amended.seq, amended.ts, dup=False)
                 case Outcome.KNOWN:
-                    return _repeat_ack(frame, amendment, amended.place)
+                    return _make_repeat_ack(frame, amendment, amended.place)
                 case Outcome.ELSEWHERE:
                     base, head = await self._read_base(amendment), amended.seq
                 case Outcome.RESTRAINED:
@@ -198,15 +198,15 @@ class MessageAmendments:
         return frames.Ack(frame.id, frame.ref, "", seq, 0, outcome is not Hide.NEW, durability)
 
 
-def _ack(frame: AnyChange, mid: str, seq: int, ts: int, *, dup: bool) -> frames.Ack:
+def _make_ack(frame: AnyChange, mid: str, seq: int, ts: int, *, dup: bool) -> frames.Ack:
     return frames.Ack(frame.id, frame.ref, mid, seq, ts, dup, "hot")
 
 
-def _repeat_ack(frame: AnyChange, amendment: Amendment, place: bytes) -> frames.Ack:
+def _make_repeat_ack(frame: AnyChange, amendment: Amendment, place: bytes) -> frames.Ack:
     seq, ts, mid, digest = parse_place(place)
     if not is_same_send(digest, amendment.digest):
         raise Conflict("ref: already used for another request")
-    return _ack(frame, Mid(mid), seq, ts, dup=True)
+    return _make_ack(frame, Mid(mid), seq, ts, dup=True)
 
 
 def _refuse(outcome: Outcome, kind: str) -> NoReturn:

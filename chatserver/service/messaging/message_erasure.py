@@ -63,7 +63,7 @@ class TextEraser:
             Unavailable: a tier does not respond; repeat the call.
         """
         chat, base, head = ChatId(message.chat), b"", 0
-        target = message if message.kind != "edit" else _placeholder_of(message)
+        target = message if message.kind != "edit" else _make_placeholder(message)
         amendment = self._make(chat, target.seq)
         await self._audiences.get(chat)
         for _ in range(TRIES_MAX):
@@ -99,7 +99,7 @@ class TextEraser:
         return Amendment(chat, self._system, ref, mid, digest, "delete", Seq(seq), "", tail)
 
 
-def _placeholder_of(edit: frames.Message) -> frames.Message:
+def _make_placeholder(edit: frames.Message) -> frames.Message:
     """Return a placeholder for the missing message that `edit` changed.
 
     Deleting the placeholder removes the text of the edit.

@@ -57,7 +57,7 @@ class StoredWaits:
 
         def expire() -> None:
             self._waits[chat].remove(wait)
-            self._forget(chat, 1)
+            self._decrease_count(chat, 1)
             on_timeout()
 
         timer = asyncio.get_running_loop().call_later(self._timeout_s, expire)
@@ -89,14 +89,14 @@ class StoredWaits:
             raise Overloaded("too many sends are waiting to be stored; try again")
         await stored
 
-    def reached(self, chat: ChatId, upto: Seq) -> None:
+    def complete(self, chat: ChatId, upto: Seq) -> None:
         """Complete the waits for messages up to `upto`, which are now in the warm tier."""
         waits = self._waits.get(chat)
         if waits is None:
             return
         done = [wait for wait in waits if wait.seq <= upto]
         waits[:] = [wait for wait in waits if wait.seq > upto]
-        self._forget(chat, len(done))
+        self._decrease_count(chat, len(done))
         for wait in done:
             wait.timer.cancel()
             wait.on_stored()
@@ -122,9 +122,9 @@ class StoredWaits:
             for chat in list(self._waits)[:CHATS_PER_POLL_MAX]:
                 self._waits[chat] = self._waits.pop(chat)  # move to the end
                 with contextlib.suppress(ChatError):
-                    self.reached(chat, await log.get_stored(chat))
+                    self.complete(chat, await log.get_stored(chat))
 
-    def _forget(self, chat: ChatId, count: int) -> None:
+    def _decrease_count(self, chat: ChatId, count: int) -> None:
         self._count -= count
         if not self._waits[chat]:
             del self._waits[chat]

@@ -96,7 +96,7 @@ class Moderation:
             raise TooLarge(f"user: you can block at most {BLOCKS_MAX:,} users")
         await self._rows.put_block(user, other, self._clock.time())
         await self._blocks.add(user, other)
-        await self._follows.part(user, other)
+        await self._follows.remove_between(user, other)
         await self._mark_direct_chat(user, other, is_blocked=True)
         await self._publish_block("user.blocked", user, other)
 

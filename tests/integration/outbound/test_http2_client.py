@@ -37,7 +37,7 @@ async def post(
     """Post a request with default headers and limits."""
     headers = {"authorization": "bearer none"}
     return await client.post(
-        path, body=body, headers=headers, timeout_s=timeout_s, answer_bytes_max=200
+        path, body=body, headers=headers, timeout_s=timeout_s, response_bytes_max=200
     )
 
 

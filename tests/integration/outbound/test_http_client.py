@@ -93,7 +93,7 @@ async def opened(*allowed: str, lookup: Lookup | None = None) -> AsyncIterator[O
 
 
 async def fetch(outbound: Outbound, url: str) -> Answer:
-    return await outbound.get(url, timeout_s=TIMEOUT_S, answer_bytes_max=1000)
+    return await outbound.get(url, timeout_s=TIMEOUT_S, response_bytes_max=1000)
 
 
 # allowed calls
@@ -103,7 +103,7 @@ async def test_outbound_post_to_allowed_address_returns_the_answer() -> None:
     """Body, status and headers of an answer arrive."""
     async with running() as world, opened("127.0.0.0/8") as outbound:
         answer = await outbound.post(
-            world.url(), body=b"hello", timeout_s=TIMEOUT_S, answer_bytes_max=1000
+            world.url(), body=b"hello", timeout_s=TIMEOUT_S, response_bytes_max=1000
         )
 
     assert answer.is_ok
@@ -212,7 +212,7 @@ async def test_outbound_header_with_a_line_break_is_refused() -> None:
                 body=b"",
                 headers={"X-A": "b\r\nX-C: d"},
                 timeout_s=TIMEOUT_S,
-                answer_bytes_max=10,
+                response_bytes_max=10,
             )
 
     assert world.requests == []
@@ -227,7 +227,7 @@ async def test_outbound_slow_answer_ends_at_the_deadline(path: str) -> None:
     async with running() as world, opened("127.0.0.0/8") as outbound:
         started = time.monotonic()
         with pytest.raises(Unavailable, match="did not respond"):
-            await outbound.get(world.url(path), timeout_s=0.3, answer_bytes_max=10**6)
+            await outbound.get(world.url(path), timeout_s=0.3, response_bytes_max=10**6)
 
     assert time.monotonic() - started < 15
 
@@ -238,7 +238,7 @@ async def test_outbound_answer_at_the_limit_is_accepted_and_over_it_refused() ->
 
         async def echo(size: int) -> Answer:
             return await outbound.post(
-                world.url(), body=b"x" * size, timeout_s=TIMEOUT_S, answer_bytes_max=1000
+                world.url(), body=b"x" * size, timeout_s=TIMEOUT_S, response_bytes_max=1000
             )
 
         assert len((await echo(1000)).body) == 1000

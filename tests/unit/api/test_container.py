@@ -21,6 +21,6 @@ async def test_waits_for_stored_end_with_the_redis_epoch() -> None:
 
         for on_epoch in container.hot.on_epoch:
             on_epoch()
-        container.stored_acks.reached(ChatId("c1"), Seq(1))
+        container.stored_acks.complete(ChatId("c1"), Seq(1))
 
     assert results == ["unknown"]

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from chatserver.telemetry import probes
-from chatserver.telemetry.probes import Pulse, make_app
+from chatserver.telemetry.probes import Heartbeat, make_app
 from tests.support.deployments import DEPLOY, ROOT, run_tool
 from tests.support.servers.processes import free_port
 
@@ -103,9 +103,9 @@ def test_health_check_fails_for_a_stuck_process(
     is_stuck: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It uses the probes of a process and only programs in the image."""
-    pulse = Pulse()
-    monkeypatch.setattr(pulse, "still_s", lambda: 11.0 if is_stuck else 0.0)
-    monkeypatch.setattr(probes, "make_app", lambda find_problem: make_app(find_problem, pulse))
+    heartbeat = Heartbeat()
+    monkeypatch.setattr(heartbeat, "age_s", lambda: 11.0 if is_stuck else 0.0)
+    monkeypatch.setattr(probes, "make_app", lambda find_problem: make_app(find_problem, heartbeat))
     port = free_port()
     probes.serve_probes("127.0.0.1", port)
     _, command = instruction("HEALTHCHECK").split(" CMD ")

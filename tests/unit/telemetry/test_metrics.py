@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from chatserver.telemetry import metrics
-from chatserver.telemetry.fast_histogram import TalliedHistogram
+from chatserver.telemetry.fast_histogram import FastHistogram
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "operations.md"
@@ -111,7 +111,7 @@ def test_every_label_has_few_values() -> None:
 def test_tallied_histogram_equals_the_prometheus_histogram(value: float, times: int) -> None:
     """The same values give the same exported text."""
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    tallied = TalliedHistogram("x", "of x", (1, 2), ours)
+    tallied = FastHistogram("x", "of x", (1, 2), ours)
     plain = Histogram("x", "of x", buckets=(1, 2), registry=theirs)
 
     tallied.observe(value, times)

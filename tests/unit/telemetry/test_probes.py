@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 
 from chatserver.errors import ConfigError
-from chatserver.telemetry.probes import PULSE, STUCK_S, Pulse, make_app, serve_probes
+from chatserver.telemetry.probes import HEARTBEAT, STUCK_S, Heartbeat, make_app, serve_probes
 from tests.support.servers.processes import free_port
 
 
@@ -24,7 +24,7 @@ def get(port: int, path: str) -> tuple[int, str]:
 def test_probes_return_readiness_health_and_metrics() -> None:
     """A process that is not ready returns its problem; an unknown path is 404."""
     port, problems = free_port(), [""]
-    PULSE.beat()  # no event loop does this here
+    HEARTBEAT.record()  # no event loop does this here
     serve_probes("127.0.0.1", port, lambda: problems[0])
 
     ready = get(port, "/readyz")
@@ -41,8 +41,8 @@ def test_probes_return_readiness_health_and_metrics() -> None:
 def test_probe_of_a_stuck_loop_reports_the_duration() -> None:
     """A thread answers the probe, so it works while the loop is stuck."""
 
-    class Stuck(Pulse):
-        def still_s(self) -> float:
+    class Stuck(Heartbeat):
+        def age_s(self) -> float:
             return STUCK_S + 2
 
     answers: list[str] = []

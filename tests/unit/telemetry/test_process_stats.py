@@ -65,9 +65,9 @@ def test_busy_chats_are_bounded_and_contain_the_busiest() -> None:
     for number in range(5_000):
         busy.add([f"c{number}", "busiest"])
 
-    taken = busy.take()
+    taken = busy.drain()
 
     assert len(taken) == CHATS_MAX
     assert 4_900 <= taken["busiest"] <= 5_000  # never too high
-    assert busy.take() == {}
+    assert busy.drain() == {}
     assert top_chats([taken, {"busiest": 1, "new": 3}], 2)[0] == ("busiest", taken["busiest"] + 1)

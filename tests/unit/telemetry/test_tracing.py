@@ -53,7 +53,7 @@ def test_tracer_records_a_send_once_and_drops_unfinished_ones() -> None:
     """The send is the root span; the number of unfinished sends is bounded."""
     spans: list[Any] = []
     made = Tracer(1.0, make_span, spans.append)
-    for number in range(tracing.BEGUN_MAX + 1):
+    for number in range(tracing.STARTED_MAX + 1):
         made.begin(f"M{number}", number)
 
     made.end("M0", 5)  # the oldest was dropped

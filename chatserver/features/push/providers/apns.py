@@ -217,7 +217,7 @@ class Apns:
                 body=self.build_payload(notice),
                 headers=headers,
                 timeout_s=self._timeout_s,
-                answer_bytes_max=ANSWER_BYTES_MAX,
+                response_bytes_max=ANSWER_BYTES_MAX,
             )
         except (BadRequest, Unavailable) as exc:
             return classify_failure(exc)

@@ -102,7 +102,7 @@ class Fcm:
                 body=body,
                 headers=headers,
                 timeout_s=self._timeout_s,
-                answer_bytes_max=ANSWER_BYTES_MAX,
+                response_bytes_max=ANSWER_BYTES_MAX,
             )
         except (BadRequest, Unavailable) as exc:
             return classify_failure(exc)
@@ -165,7 +165,7 @@ class Fcm:
                 body=urlencode(form).encode(),
                 headers={"Content-Type": "application/x-www-form-urlencoded"},
                 timeout_s=self._timeout_s,
-                answer_bytes_max=ANSWER_BYTES_MAX,
+                response_bytes_max=ANSWER_BYTES_MAX,
             )
             fields = _decode_fields(answer)
             token = fields.get("access_token")

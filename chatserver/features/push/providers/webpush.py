@@ -57,7 +57,7 @@ class WebPush:
                 body=body,
                 headers=headers,
                 timeout_s=self._timeout_s,
-                answer_bytes_max=ANSWER_BYTES_MAX,
+                response_bytes_max=ANSWER_BYTES_MAX,
             )
         except (BadRequest, Unavailable) as exc:
             return classify_failure(exc)

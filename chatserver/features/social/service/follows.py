@@ -101,7 +101,7 @@ class Follows:
             raise
         return True
 
-    async def part(self, user: str, other: str) -> None:
+    async def remove_between(self, user: str, other: str) -> None:
         """Remove the edges between two users, in both directions. Idempotent.
 
         Call this after a block is stored. If Redis is down, the edges are removed anyway, but the

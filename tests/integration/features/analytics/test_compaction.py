@@ -165,7 +165,7 @@ async def test_deleted_text_is_removed_from_all_files_after_any_compaction(
     await delete_first(lake, chats[0])
     assert find_text(lake, chats[0]) != []
 
-    await lake.container.provided(REWRITE_EXPORTED)([chats[0].id])
+    await lake.container.get_port(REWRITE_EXPORTED)([chats[0].id])
 
     assert find_text(lake, chats[0]) == []
     await check_rows(lake, chats)
@@ -201,7 +201,7 @@ async def test_paused_compaction_does_not_restore_deleted_text(lake_with_bodies:
     await files.is_paused.wait()
     await delete_first(lake, chats[0])
 
-    await lake.container.provided(REWRITE_EXPORTED)([chats[0].id])
+    await lake.container.get_port(REWRITE_EXPORTED)([chats[0].id])
     files.resume.set()
     tally = await task
     await lease.release()

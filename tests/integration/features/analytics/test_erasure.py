@@ -35,7 +35,7 @@ async def test_rewriting_a_chat_changes_only_its_files_and_only_once(
         entry = chat.text(seq, kind="delete", body="", target=target, ts=RECENT_TS + seq)
         await lake.change(sent[target - 1], entry)
     await lake.archive(chat)
-    rewrite = lake.container.provided(REWRITE_EXPORTED)
+    rewrite = lake.container.get_port(REWRITE_EXPORTED)
 
     first, again = await rewrite([chat.id]), await rewrite([chat.id, other.id])
 
@@ -54,7 +54,7 @@ async def test_erased_user_is_removed_from_the_receivers(lake: Lake) -> None:
     before = [row["receiver"] for row in lake.rows(chat)]
     await erase_account(lake, chat.b)
 
-    files = await lake.container.provided(REWRITE_EXPORTED)([chat.id])
+    files = await lake.container.get_port(REWRITE_EXPORTED)([chat.id])
 
     assert before == [chat.b, chat.a, chat.b, chat.a]
     assert files == 1
@@ -83,7 +83,7 @@ async def test_write_conflicts_are_retried_and_end_in_an_error(
     entry = chat.text(4, kind="delete", body="", target=1, ts=RECENT_TS)
     await lake.change(sent[0], entry)
     await lake.archive(chat)
-    rewrite = lake.container.provided(REWRITE_EXPORTED)
+    rewrite = lake.container.get_port(REWRITE_EXPORTED)
     attempts = 0
     put = exporter.ParquetFiles.put
 
@@ -117,7 +117,7 @@ async def test_erasure_without_pyarrow_fails_only_if_files_must_change(
     entry = exported.text(4, kind="delete", body="", target=1, ts=RECENT_TS)
     await lake.change(sent[0], entry)
     await lake.archive(exported)
-    rewrite = lake.container.provided(REWRITE_EXPORTED)
+    rewrite = lake.container.get_port(REWRITE_EXPORTED)
     find_spec = importlib.util.find_spec
 
     def find_without_extra(name: str, package: str | None = None) -> Any:

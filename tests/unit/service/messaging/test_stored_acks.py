@@ -46,10 +46,10 @@ async def test_stored_watermark_ends_all_waits_up_to_it() -> None:
     for seq in (3, 1, 2, 5):
         assert waits.add(CHAT, Seq(seq), *callbacks.for_wait(seq))
 
-    waits.reached(CHAT, Seq(3))
+    waits.complete(CHAT, Seq(3))
 
     assert callbacks == ([3, 1, 2], [])
-    waits.reached(CHAT, Seq(5))
+    waits.complete(CHAT, Seq(5))
     assert callbacks == ([3, 1, 2, 5], [])
 
 
@@ -58,7 +58,7 @@ async def test_stored_watermark_of_one_chat_does_not_end_waits_of_another() -> N
     waits, callbacks = StoredWaits(NEVER_S), Callbacks([], [])
     waits.add(CHAT, Seq(1), *callbacks.for_wait(1))
 
-    waits.reached(OTHER, Seq(9))
+    waits.complete(OTHER, Seq(9))
 
     assert callbacks == ([], [])
 
@@ -69,7 +69,7 @@ async def test_stored_late_or_repeated_watermark_does_nothing() -> None:
     waits.add(CHAT, Seq(4), *callbacks.for_wait(4))
 
     for upto in (2, 4, 4, 1):
-        waits.reached(CHAT, Seq(upto))
+        waits.complete(CHAT, Seq(upto))
 
     assert callbacks == ([4], [])
 
@@ -81,7 +81,7 @@ async def test_stored_wait_times_out_once() -> None:
     await eventually(lambda: callbacks.timed_out == [1], 20)
     waits.add(CHAT, Seq(2), *callbacks.for_wait(2))
 
-    waits.reached(CHAT, Seq(2))
+    waits.complete(CHAT, Seq(2))
 
     assert callbacks == ([2], [1])
 
@@ -93,11 +93,11 @@ async def test_stored_waits_are_bounded_and_ended_waits_make_room(low_limit: Non
         assert waits.add(CHAT, Seq(1 + number % 2), *callbacks.for_wait(number))
 
     assert not waits.add(OTHER, Seq(1), *callbacks.for_wait(-1))
-    waits.reached(CHAT, Seq(1))
+    waits.complete(CHAT, Seq(1))
     assert waits.add(OTHER, Seq(1), *callbacks.for_wait(-2))
 
-    waits.reached(OTHER, Seq(1))
-    waits.reached(CHAT, Seq(2))
+    waits.complete(OTHER, Seq(1))
+    waits.complete(CHAT, Seq(2))
     assert len(callbacks.stored) == LOW_MAX + 1
     assert -1 not in callbacks.stored
 
@@ -111,7 +111,7 @@ async def test_stored_timeouts_make_room(low_limit: None) -> None:
     await eventually(lambda: len(callbacks.timed_out) == LOW_MAX, 10)
 
     assert waits.add(CHAT, Seq(1), *callbacks.for_wait(-1))
-    waits.reached(CHAT, Seq(1))
+    waits.complete(CHAT, Seq(1))
     assert callbacks.stored == [-1]
 
 
@@ -125,8 +125,8 @@ async def test_stored_callback_may_add_a_wait() -> None:
 
     waits.add(CHAT, Seq(1), send_next, send_next)
     waits.add(CHAT, Seq(2), *callbacks.for_wait(2))
-    waits.reached(CHAT, Seq(2))
-    waits.reached(CHAT, Seq(9))
+    waits.complete(CHAT, Seq(2))
+    waits.complete(CHAT, Seq(9))
 
     assert callbacks.stored == [2]
     assert stored_again.is_set()
@@ -140,7 +140,7 @@ async def test_another_epoch_ends_every_wait() -> None:
         waits.add(CHAT, Seq(number), *callbacks.for_wait(number))
 
     waits.expire_all()
-    waits.reached(CHAT, Seq(9))
+    waits.complete(CHAT, Seq(9))
 
     assert (callbacks.stored, callbacks.timed_out) == ([], [5, 6])
     assert waits.add(CHAT, Seq(7), *callbacks.for_wait(7))
@@ -200,7 +200,7 @@ async def test_wait_returns_when_the_message_is_stored() -> None:
     waiting = asyncio.ensure_future(waits.wait(CHAT, Seq(5)))
     await asyncio.sleep(0)
 
-    waits.reached(CHAT, Seq(5))
+    waits.complete(CHAT, Seq(5))
 
     await waiting
 
