@@ -1,7 +1,7 @@
 """File attachments: upload to S3, validation, thumbnails and download.
 
-Start with `model` (rules) and `service.uploads` (use cases). `warm`, `hot` and `cold` hold the data
-in DynamoDB, Redis and S3. `worker.media` creates thumbnails; `worker.sweep` deletes files that no
+Start with `model` (rules) and `service.uploads` (use cases). `warm`, `hot` and `cold` have the data
+in DynamoDB, Redis and S3. `worker.media` creates thumbnails. `worker.sweep` deletes files that no
 message references.
 """
 
@@ -14,7 +14,7 @@ FEATURE = Feature(
     workers={
         "media": Worker(
             "chatserver.features.attachments.worker.media:run_media",
-            "makes thumbnails of images",
+            "creates thumbnails of images",
         ),
         "sweep": Worker(
             "chatserver.features.attachments.worker.sweep:run_sweep",

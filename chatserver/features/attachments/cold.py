@@ -1,11 +1,11 @@
 """S3 objects of files.
 
-    uploads/<id>             the upload before validation: not readable, expires automatically
-    attachments/<chat>/<id>  the same content after validation
-    thumbs/<chat>/<id>       its thumbnail, encoded by the server
+    uploads/<id>             an upload before validation; not readable, expires automatically
+    attachments/<chat>/<id>  the validated content
+    thumbs/<chat>/<id>       the thumbnail, encoded by the server
 
-The server builds all keys from its own ids. A client can write only to ``uploads/``, so a second
-upload with the same form does not change the file that others read.
+The server generates all keys. Clients can write only to ``uploads/``, so a second upload with the
+same form does not change the validated file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CHECKSUM_FIELD = "x-amz-checksum-sha256"
 
 
 class UploadForm(NamedTuple):
-    """The URL to POST a file to, and the form fields that precede the file."""
+    """The URL for the POST of a file, and the form fields to send before the file."""
 
     url: str
     fields: dict[str, str]
@@ -58,7 +58,7 @@ class Files:
         self._store = store
 
     async def sign_upload(self, file: File, lifetime_s: int) -> UploadForm:
-        """Return a form that accepts only content with this file's size, type and checksum."""
+        """Return a form for an upload. S3 rejects content of another size, type or checksum."""
         fields = {
             "Content-Type": file.type,
             "x-amz-checksum-algorithm": "SHA256",
@@ -69,21 +69,23 @@ class Files:
         )
 
     async def accept(self, file: File) -> None:
-        """Validate an upload and copy it to the key that readers use.
+        """Validate an upload and copy it to the key for downloads.
 
         Guarantees:
-            The copy is the validated content, even if the client uploads again during the copy.
+            The validated content is copied, even if the client uploads again in the meantime.
             Idempotent.
 
         Raises:
             Conflict: there is no upload yet, or it changed during validation.
-            BadRequest: the size, checksum or type is not the announced one.
+            BadRequest: the size, checksum or type differs from the announced one.
         """
         key = upload_key(file)
         try:
             head = await self._store.call("head_object", Key=key, ChecksumMode="ENABLED")
             if head["ContentLength"] != file.size:
-                raise BadRequest(f"content: has {head['ContentLength']} bytes, not {file.size}")
+                raise BadRequest(
+                    f"content: must have {file.size} bytes; has {head['ContentLength']}"
+                )
             await self._check_checksum(file, key, head.get("ChecksumSHA256"))
             part = f"bytes=0-{SNIFF_BYTES - 1}"
             check_content(file.type, await self._store.read(key, size_max=SNIFF_BYTES, part=part))
@@ -101,7 +103,7 @@ class Files:
         await self._store.call("delete_object", Key=upload_key(file))
 
     async def _check_checksum(self, file: File, key: str, reported: str | None) -> None:
-        # AWS verifies the checksum that it reports. Other implementations may ignore the field.
+        # AWS verifies the checksum on upload and reports it. Other implementations may not.
         if reported is None:
             digest = hashlib.sha256()
             async with contextlib.aclosing(self._store.iter_content(key)) as pieces:
@@ -134,19 +136,19 @@ class Files:
             await self._store.call("delete_object", Key=key)
 
     async def sign_link(self, file: File, lifetime_s: int) -> str:
-        """Return a download URL; a browser saves the content under the file's name."""
-        answer = {
+        """Return a download URL. A browser saves the content under the name of the file."""
+        headers = {
             "content-type": served_type(file.type),
             "content-disposition": disposition_of(file.name),
             "cache-control": f"private, max-age={lifetime_s}",
         }
-        return await self._store.sign_link(content_key(file), answer, lifetime_s)
+        return await self._store.sign_link(content_key(file), headers, lifetime_s)
 
     async def sign_thumb_link(self, file: File, lifetime_s: int) -> str:
-        """Return a URL of the thumbnail, the only object that browsers show inline."""
-        answer = {
+        """Return a URL of the thumbnail. A browser shows the thumbnail inline."""
+        headers = {
             "content-type": THUMB_TYPE,
             "content-disposition": "inline",
             "cache-control": f"private, max-age={lifetime_s}",
         }
-        return await self._store.sign_link(thumb_key(file), answer, lifetime_s)
+        return await self._store.sign_link(thumb_key(file), headers, lifetime_s)

@@ -1,12 +1,12 @@
 """Redis data of attachments: copies of sendable files, and the queue of the media worker.
 
-Data:
+Keys:
 
-- ``{pN}:file:<file>`` (string, msgpack): a copy of the file's item in table `directory`, kept while
-  the file may be sent and no message references it. If the copy is missing, the item is read.
-- ``{media}:jobs`` and ``{media}:slow-jobs`` (bounded streams): ids of images, read by one consumer
-  group of all `media` workers. Slow images are moved to the second stream. An entry is deleted when
-  its job is finished.
+- ``{pN}:file:<file>`` (string, msgpack): a copy of the file's item in table `directory`. It exists
+  while the file may be sent and no message references it. If it is missing, the item is read.
+- ``{media}:jobs`` and ``{media}:slow-jobs`` (bounded streams): ids of images to process. All
+  `media` workers are in one consumer group. Slow images are moved to the second stream. An entry is
+  deleted when its job is finished.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _decoder = msgspec.msgpack.Decoder(File)
 
 
 def encode_file(file: File) -> bytes:
-    """Return a file, encoded for transfer between processes."""
+    """Encode a file for Redis and RPC."""
     return _encode(file)
 
 
 def decode_file(data: bytes) -> File:
-    """Return the file that `encode_file` encoded."""
+    """Decode the output of `encode_file`."""
     return _decoder.decode(data)
 
 
 class SendableFiles:
-    """Copies of uploads that may be sent."""
+    """Redis copies of the files that may be sent."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
@@ -52,10 +52,10 @@ class SendableFiles:
         return [None if data is None else decode_file(data) for data in found]
 
     async def put(self, file: File, now_s: float, *, is_update: bool) -> None:
-        """Store a copy of a file if the file may be sent.
+        """Store a copy of a file, if the file may be sent.
 
-        With `is_update`, an existing copy is replaced, or deleted if the file may no longer be
-        sent. Without it, an existing copy is kept, because that copy may be newer than `file`.
+        With `is_update`, replace an existing copy, or delete it if the file may no longer be sent.
+        Otherwise keep an existing copy, because it may be newer than `file`.
         """
         if file.phase != "ready" or file.seqs or file.due is None or file.due <= now_s:
             if is_update:
@@ -78,13 +78,13 @@ class RemoteFiles:
         self._calls = calls
 
     async def find_file(self, file: str) -> File | None:
-        """Return a file, or None if there is none."""
+        """Return a file, or None if it does not exist."""
         payload = await self._calls.load_file(file)
         return decode_file(payload) if payload else None
 
 
 class Job(NamedTuple):
-    """An image to process. `tries` includes the current attempt; `key` is the stream in Redis."""
+    """An image to process. `tries` includes the current attempt; `key` is the stream."""
 
     entry: str
     file: str
@@ -93,20 +93,17 @@ class Job(NamedTuple):
 
 
 class MediaJobs:
-    """Queue of images to process, with a fast and a slow lane."""
+    """Queues of images to process: a normal queue and a slow queue."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
     async def add(self, file: str) -> None:
-        """Queue an image.
-
-        A job that is trimmed from the bounded stream leaves its image without a thumbnail.
-        """
+        """Queue an image. If its job is trimmed from the stream, the image gets no thumbnail."""
         await self._add(self._hot.keys.media_jobs(), file)
 
-    async def defer(self, job: Job) -> None:
-        """Move a job to the slow lane. After a crash, both lanes may have it, which is harmless."""
+    async def move_to_slow_queue(self, job: Job) -> None:
+        """Move a job to the slow queue. After a crash it may be in both queues, without harm."""
         await self._add(self._hot.keys.slow_media_jobs(), job.file)
         await self.finish(job)
 
@@ -118,15 +115,15 @@ class MediaJobs:
         await self._hot.call("XACK", job.key, _GROUP, job.entry)
         await self._hot.call("XDEL", job.key, job.entry)
 
-    def reader(self, consumer: str, lease_s: float, *, is_slow: bool = False) -> JobReader:
-        """Return a reader of one lane, for one worker."""
+    def make_reader(self, consumer: str, lease_s: float, *, is_slow: bool = False) -> JobReader:
+        """Return a reader of one queue, for one worker."""
         keys = self._hot.keys
         key = keys.slow_media_jobs() if is_slow else keys.media_jobs()
         return JobReader(hot=self._hot, key=key, consumer=consumer, lease_s=lease_s)
 
 
 class JobReader:
-    """Claims new jobs, and the jobs of crashed workers."""
+    """Claims new jobs, and jobs whose worker has crashed."""
 
     def __init__(self, *, hot: HotClient, key: str, consumer: str, lease_s: float) -> None:
         self._hot = hot
@@ -148,13 +145,13 @@ class JobReader:
         await self._client.aclose()
 
     async def claim(self, wait_ms: int) -> Job | None:
-        """Claim a job, waiting up to `wait_ms` for one; return None if there is none.
+        """Claim a job; wait up to `wait_ms` for it. Return None if there is none.
 
         Guarantees:
-            No other worker gets the job for `lease_s`; after that, another worker may claim it.
+            Another worker can claim the job only after `lease_s`.
 
         Raises:
-            Unavailable: Redis is unavailable; open a new reader.
+            Unavailable: Redis is unavailable; open a new make_reader.
         """
         try:
             return await self._claim_abandoned() or await self._claim_new(wait_ms)
@@ -180,7 +177,7 @@ class JobReader:
             if not await self._hot.call("XRANGE", self._key, entry, entry):
                 await self._hot.call("XACK", self._key, _GROUP, entry)
             return None
-        return self._job(claimed[0], tries + 1)
+        return self._decode_job(claimed[0], tries + 1)
 
     async def _claim_new(self, wait_ms: int) -> Job | None:
         reply = await self._hot.within(
@@ -188,8 +185,8 @@ class JobReader:
                 _GROUP, self._consumer, {self._key: ">"}, count=1, block=wait_ms
             )
         )
-        return self._job(reply[0][1][0], 1) if reply else None
+        return self._decode_job(reply[0][1][0], 1) if reply else None
 
-    def _job(self, entry: tuple[bytes, dict[bytes, bytes]], tries: int) -> Job:
+    def _decode_job(self, entry: tuple[bytes, dict[bytes, bytes]], tries: int) -> Job:
         name, fields = entry
         return Job(name.decode(), fields.get(b"f", b"").decode(), tries, self._key)

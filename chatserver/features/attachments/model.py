@@ -1,12 +1,12 @@
 """Attachment rules: file names, media types, sizes and permission to send. No I/O.
 
-A file has one owner and one chat. It is `waiting` until its upload is validated, then `ready`: its
-owner may send it to its chat. `seqs` are the seqs of the messages that reference it. `due` is its
-deletion time. `due` is set while no message references the file, or if every message that
-references it has an expiry time.
+A file has one owner and one chat. It is `waiting` until its upload is validated. It is then `ready`:
+its owner may send it to its chat. `seqs` are the messages that reference it. `due` is
+its deletion time. It is set if no message references the file, or if all messages that reference it
+expire.
 
-The declared type of a file is never trusted: it only determines how the file is offered for
-download. Only images that the server has encoded are shown inline.
+The declared type is not trusted. It only determines the content type of downloads. Only images that
+the server has encoded are shown inline.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import BadRequest, Conflict, NotFound, TooLarge
 
 FILE_NAME_CHARS_MAX = 120
-FILE_NAME_BYTES_MAX = 255  # limit of common file systems
+FILE_NAME_BYTES_MAX = 255  # limit of most file systems
 TYPE_CHARS_MAX = 100
 SNIFF_BYTES = 1024
 SEQS_MAX = 1000  # messages recorded per file
@@ -37,11 +37,11 @@ _CHECKSUM = re.compile(r"[0-9a-f]{64}")
 # Path separators and characters that Windows does not allow in file names.
 _NOT_IN_NAMES = re.compile(r'[/\\:*?"<>|]')
 _HIDDEN_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
-_JOINER = "\u200d"  # used within emoji
+_JOINER = "\u200d"  # zero-width joiner, used in emoji
 
 # Image types that get thumbnails.
 RASTER_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
-# Types that are served as declared; any other type is served as `OCTETS`.
+# These types are served as declared. All other types are served as `OCTETS`.
 _PLAIN_TYPES = RASTER_TYPES | {
     "application/pdf",
     "application/zip",
@@ -90,18 +90,18 @@ class File:
 
     @property
     def is_unreferenced(self) -> bool:
-        """True while no message references the file; such files count toward the owner's limits."""
+        """Whether no message references the file. Such files count toward the owner's limits."""
         return not self.seqs
 
     def is_same_request(self, other: File) -> bool:
-        """Return whether both files were announced with the same fields."""
+        """Return whether both files were announced with the same values."""
         names = ("id", "owner", "chat", "name", "type", "size", "sha256")
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits on the size of a file, and on the unreferenced files of a user."""
+    """Limits on file size, and on a user's unreferenced files (count and total size)."""
 
     size_max: int
     waiting_max: int
@@ -112,11 +112,12 @@ def parse_file_name(text: str) -> str:
     """Return the display name of a file, stripped and NFC-normalized.
 
     Raises:
-        BadRequest: the name is empty, consists of dots, or contains a forbidden character.
+        BadRequest: the name is empty, has only dots, or contains an invalid character.
         TooLarge: the name has more than 120 characters or 255 bytes.
     """
     text = text.strip()
-    # Normalization may shorten the text; its cost is quadratic in runs of combining marks.
+    # Normalization may shorten the name. Skip it for long names, because its cost is quadratic in
+    # the number of consecutive combining marks.
     if len(text) <= 4 * FILE_NAME_CHARS_MAX:
         text = unicodedata.normalize("NFC", text)
     if len(text) > FILE_NAME_CHARS_MAX:
@@ -127,7 +128,7 @@ def parse_file_name(text: str) -> str:
         raise BadRequest('name: must not contain any of / \\ : * ? " < > |')
     for char in text:
         if unicodedata.category(char) in _HIDDEN_CATEGORIES and char != _JOINER:
-            raise BadRequest("name: must not contain control characters or direction marks")
+            raise BadRequest("name: must not contain control or formatting characters")
     if len(text.encode()) > FILE_NAME_BYTES_MAX:
         raise TooLarge(f"name: must be at most {FILE_NAME_BYTES_MAX} bytes of UTF-8")
     return text
@@ -146,7 +147,7 @@ def parse_type(text: str) -> str:
 
 
 def parse_checksum(text: str) -> str:
-    """Return a SHA-256 in lower-case hexadecimal digits. Raises BadRequest."""
+    """Validate a SHA-256 checksum and return it in lower case. Raises BadRequest."""
     text = text.lower()
     if _CHECKSUM.fullmatch(text) is None:
         raise BadRequest("sha256: must be 64 hexadecimal digits")
@@ -161,7 +162,7 @@ def check_size(size: int, bounds: Bounds) -> None:
 
 
 def checksum_base64(sha256: str) -> str:
-    """Return a checksum in the base64 form that S3 uses."""
+    """Convert a checksum from hexadecimal to base64, which S3 uses."""
     return base64.b64encode(bytes.fromhex(sha256)).decode()
 
 
@@ -184,12 +185,12 @@ def check_content(type_: str, head: bytes) -> None:
 
 
 def served_type(type_: str) -> str:
-    """Return the media type for downloads, which is never one that a browser would execute."""
+    """Return the media type for downloads. Browsers do not execute content of this type."""
     return type_ if type_ in _PLAIN_TYPES else OCTETS
 
 
 def disposition_of(name: str) -> str:
-    """Return the ``Content-Disposition`` that saves a file under its name (RFC 6266, RFC 8187)."""
+    """Return the ``Content-Disposition`` header of a download (RFC 6266, RFC 8187)."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     plain = re.sub(r"[^A-Za-z0-9 ._()-]", "_", plain).strip() or "file"
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{urllib.parse.quote(name, safe='')}"
@@ -214,14 +215,14 @@ def check_sendable(file: File | None, sender: UserId, chat: ChatId, now_s: float
 def with_message(file: File, seq: int, expires_at: int | None) -> File:
     """Return the file with a reference from message `seq`.
 
-    `expires_at`: when the message expires; None if never. If every message with the file has an
-    expiry time, the file is deleted after the last one expires. A file with more than `SEQS_MAX`
-    references is kept even if its messages are deleted.
+    `expires_at`: expiry time of the message; None if it does not expire. If all messages with the
+    file expire, the file is deleted after the last one. A file with more than `SEQS_MAX` references
+    is kept even if its messages are deleted.
     """
     if seq in file.seqs:
         return file
     if len(file.seqs) >= SEQS_MAX:
-        seq = 0  # stands for a message that is never deleted
+        seq = 0  # represents a message that is never deleted
     due = expires_at
     if due is not None and file.seqs:
         due = None if file.due is None else max(file.due, due)
@@ -231,7 +232,7 @@ def with_message(file: File, seq: int, expires_at: int | None) -> File:
 def without_message(file: File, seq: int, now_s: float) -> File:
     """Return the file without the reference from message `seq`.
 
-    If no reference is left, the file is due for deletion at `now_s`.
+    If it was the last reference, the file is due for deletion at `now_s`.
     """
     if seq not in file.seqs:
         return file

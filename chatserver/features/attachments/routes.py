@@ -2,10 +2,10 @@
 
 1. ``POST /v1/chats/{chat}/attachments`` announces a file and returns a form for S3.
 2. The client posts the form with the file directly to S3.
-3. ``POST /v1/attachments/{id}/complete`` validates the upload; after that, messages may include it.
+3. ``POST /v1/attachments/{id}/complete`` validates the upload. Messages may then include it.
 
-File content does not pass through the API. Downloads are redirected to a signed S3 URL, which is
-valid for minutes and is issued only to users who may see the message.
+File content does not pass through the API. Downloads are redirected to a presigned S3 URL, which is
+valid for minutes and issued only to users who may see the message.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ WaitMs = Annotated[
         ge=0,
         le=PROCESSING_WAIT_MS_MAX,
         required=False,
-        description="how long to wait for an image's thumbnail",
+        description="maximum time to wait for the thumbnail of an image",
     ),
 ]
 
 
 class NewAttachment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file to upload. `sha256` is the checksum of its content, in hexadecimal digits."""
+    """A file to upload. `sha256` is the checksum of its content in hexadecimal."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
     size: Annotated[int, msgspec.Meta(ge=1, le=frames.INT_MAX)]
@@ -60,7 +60,7 @@ class NewAttachment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Upload(msgspec.Struct, frozen=True):
-    """A form for S3: POST `fields`, followed by the content as ``file``, to `url`.
+    """A form for S3. Send `fields`, followed by the content as ``file``, in a POST to `url`.
 
     If `url` is null, the upload is already complete.
     """
@@ -72,20 +72,17 @@ class Upload(msgspec.Struct, frozen=True):
 
 
 class UploadedFile(msgspec.Struct, frozen=True):
-    """A file that may be sent.
-
-    `looked_at`: processing is finished, whether or not there is a thumbnail.
-    """
+    """A file that may be sent. `looked_at`: processing is finished, with or without a thumbnail."""
 
     attachment: frames.Attachment
     looked_at: bool
 
 
 class FileLink(msgspec.Struct, frozen=True):
-    """The download URL of a file, and its current description.
+    """The download URL of a file, and its current metadata.
 
-    A message that was sent right after the upload lacks the dimensions of its image; `attachment`
-    has them as soon as `looked_at` is true, which means that processing is finished.
+    `looked_at`: processing is finished. `attachment` then has the dimensions of an image. A message
+    that was sent before that does not have them.
     """
 
     url: str
@@ -95,11 +92,11 @@ class FileLink(msgspec.Struct, frozen=True):
 
 
 def attachments_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    return [*_uploading(container), *_reading(container)]
+    return [*_upload_routes(container), *_download_routes(container)]
 
 
-def _uploading(container: StorageContainer) -> list[HTTPRouteHandler]:
-    # No stored idempotency response: a retry must get a form that is still valid.
+def _upload_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
+    # The idempotent response is not stored, because a retry needs a form that is still valid.
     @post("/v1/chats/{chat:str}/attachments", opt={"rule": WRITE, "accepts_key": True})
     async def begin_upload(
         chat: PathId, data: JSONBody[NewAttachment], actor: Actor, request: Request[Any, Any, Any]
@@ -121,14 +118,14 @@ def _uploading(container: StorageContainer) -> list[HTTPRouteHandler]:
         actor: Actor,
         wait_ms: WaitMs = 0,
     ) -> UploadedFile:
-        """Validate an uploaded file. Repeat the request to wait for the thumbnail."""
+        """Validate an uploaded file. Repeat the request to wait longer for the thumbnail."""
         found = await container.get(AttachmentContainer).uploads.finish(actor, file, wait_ms / 1000)
         return UploadedFile(attachment_of(found), found.is_processed)
 
     return [begin_upload, complete_upload]
 
 
-def _reading(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _download_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def find_link(actor: Actor, name: str, seq: int | None, thumb: int) -> Link:
         return await container.get(AttachmentContainer).uploads.get_link(
             actor, name, seq=seq, is_thumb=thumb == 1
@@ -152,7 +149,7 @@ def _reading(container: StorageContainer) -> list[HTTPRouteHandler]:
         seq: Seq = None,
         thumb: Thumb = 0,
     ) -> FileLink:
-        """Return the download URL of a file, for scripts that cannot read a redirect."""
+        """Return the download URL of a file, for clients that cannot read a redirect."""
         link = await find_link(actor, file, seq, thumb)
         return FileLink(link.url, link.expires_s, attachment_of(link.file), link.file.is_processed)
 

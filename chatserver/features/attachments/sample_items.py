@@ -1,4 +1,4 @@
-"""Example items of files, for the generated documents of the tables."""
+"""Example items of files, for the generated table documentation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WAITING: Final = File(
 
 
 def sample_items(table: Table) -> Iterable[Item]:
-    """Return a sent file, a file that waits to be sent, and the references to them."""
+    """Return a sent file, an unsent file, and the items that refer to them."""
     if table is not DIRECTORY:
         return []
     counts = {Field.UPLOADS: {"N": "1"}, Field.BYTES: {"N": str(_WAITING.size)}}

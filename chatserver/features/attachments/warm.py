@@ -12,9 +12,9 @@ Owns these items of table `directory`:
 | uploads | `u#<user>`    | `uploads#<user>`  | `uploads bytes`: count and size of the user's      |
 |         |               |                   | unreferenced files                                 |
 
-A file, its due item and its owner's `uploads` item change in one transaction, on the condition that
-the file has not changed since it was read. Therefore a file with a deletion time always has a due
-item, even after a crash, and the `uploads` item is always exact.
+One transaction changes a file, its due item and its owner's `uploads` item. It fails if the file
+has changed since it was read. So a file with a deletion time always has a due item, even after a
+crash, and the `uploads` item is always exact.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from chatserver.warm.dynamo.items import find_item, write_conditionally
 from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
 from chatserver.warm.schema.tables import FileField as Field
 
-SHARDS: Final = 16  # partitions of the due rows
+SHARDS: Final = 16  # DynamoDB partitions of the due items
 TRIES_MAX = 8
 _DUE_DIGITS = 12
 
 
-class Due(NamedTuple):
-    """Entry of the deletion schedule: delete `file` at time `at` if its `due` is still `at`."""
+class DueFile(NamedTuple):
+    """A due item: `file` is deleted at time `at`, if its `due` is still `at`."""
 
     file: str
     at: int
 
 
 class Attachments:
-    """Reads and writes the items of files."""
+    """Reads and writes file items."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client
@@ -58,7 +58,7 @@ class Attachments:
         """Store an announced file and return it.
 
         Guarantees:
-            Idempotent: the same request returns the file that the first one stored.
+            Idempotent: a repeated request returns the stored file.
             The owner's unreferenced files never exceed `bounds`.
 
         Raises:
@@ -77,8 +77,8 @@ class Attachments:
                     "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
                 }
             },
-            *self._move_due(file.id, None, file.due),
-            self._count(file, 1, bounds),
+            *self._build_due_actions(file.id, None, file.due),
+            self._build_count_update(file, 1, bounds),
             {"Put": {"TableName": self._table, "Item": owned_key(file)}},
         ]
         try:
@@ -87,14 +87,14 @@ class Attachments:
             if exc.stored[0] is None:
                 metrics.RATE_LIMITED.labels("attachments").inc()
                 raise RateLimited(
-                    f"attachments: at most {bounds.waiting_max} unsent files or "
+                    f"attachments: at most {bounds.waiting_max} unsent files and "
                     f"{bounds.waiting_bytes_max} bytes are allowed; send some, or wait until they "
                     "are deleted",
                     retry_after_ms=60_000,
                 ) from None
             known = decode_file(exc.stored[0])
             if not known.is_same_request(file):
-                raise Conflict("attachment: already requested with different values") from None
+                raise Conflict("attachment: Idempotency-Key was used with other values") from None
             return known
         return file
 
@@ -103,15 +103,15 @@ class Attachments:
         item = await find_item(self._client, self._table, file_key(file))
         return None if item is None else decode_file(item)
 
-    async def change_file(self, file: str, change: Callable[[File], File]) -> File | None:
-        """Update a file with `change` and return the result; None if the file does not exist.
+    async def update_file(self, file: str, change: Callable[[File], File]) -> File | None:
+        """Apply `change` to a file and return the result; None if the file does not exist.
 
         Guarantees:
-            Atomic: `change` receives the current file and may be called several times.
+            Atomic: `change` receives the current file, and may be called several times.
             Cancellation: safe; the update is never partial.
 
         Raises:
-            Unavailable: the change may have been made.
+            Unavailable: the change may or may not have been made.
         """
         for _ in range(TRIES_MAX):
             known = await self.find_file(file)
@@ -124,12 +124,14 @@ class Attachments:
             put = {
                 "TableName": self._table,
                 "Item": encode_file(wanted),
-                **_if_at(known.rev),
+                **_require_rev(known.rev),
             }
             actions: list[dict[str, Any]] = [{"Put": put}]
-            actions += self._move_due(file, known.due, wanted.due)
+            actions += self._build_due_actions(file, known.due, wanted.due)
             if known.is_unreferenced != wanted.is_unreferenced:
-                actions.append(self._count(wanted, 1 if wanted.is_unreferenced else -1))
+                actions.append(
+                    self._build_count_update(wanted, 1 if wanted.is_unreferenced else -1)
+                )
             try:
                 await self._client.call("transact_write_items", {"TransactItems": actions})
             except ConditionFailed:
@@ -139,7 +141,7 @@ class Attachments:
 
     # removal
 
-    async def list_due(self, shard: int, before: int, limit: int) -> list[Due]:
+    async def list_due(self, shard: int, before: int, limit: int) -> list[DueFile]:
         """Return up to `limit` files of a shard that are due before `before`, oldest first."""
         request = {
             "TableName": self._table,
@@ -147,7 +149,7 @@ class Attachments:
             "ExpressionAttributeNames": {"#pk": DirectoryField.PK, "#sk": DirectoryField.SK},
             "ExpressionAttributeValues": {
                 ":pk": {"S": f"due#{shard}"},
-                ":before": {"S": _due_text(before)},
+                ":before": {"S": _format_due(before)},
             },
             "ConsistentRead": True,
             "Limit": limit,
@@ -156,29 +158,31 @@ class Attachments:
         found = []
         for row in rows:
             at, _, file = row[DirectoryField.SK]["S"].partition("#")
-            found.append(Due(file, int(at)))
+            found.append(DueFile(file, int(at)))
         return found
 
     async def remove_file(self, file: File) -> bool:
-        """Delete the items of a file; return False if it has changed. Idempotent."""
-        delete = {"TableName": self._table, "Key": file_key(file.id), **_if_at(file.rev)}
+        """Delete the items of a file; return False if the file has changed. Idempotent."""
+        delete = {"TableName": self._table, "Key": file_key(file.id), **_require_rev(file.rev)}
         actions: list[dict[str, Any]] = [{"Delete": delete}]
         actions.append({"Delete": {"TableName": self._table, "Key": owned_key(file)}})
-        actions += self._move_due(file.id, file.due, None)
+        actions += self._build_due_actions(file.id, file.due, None)
         if file.is_unreferenced:
-            actions.append(self._count(file, -1))
+            actions.append(self._build_count_update(file, -1))
         return await write_conditionally(
             self._client, "transact_write_items", {"TransactItems": actions}
         )
 
-    async def delete_due(self, due: Due) -> None:
-        """Delete an outdated due item: its file is deleted or has another `due`. Idempotent."""
+    async def delete_due(self, due: DueFile) -> None:
+        """Delete a due item whose file is deleted or has another `due`. Idempotent."""
         key = due_key(due.file, due.at)
         await self._client.call("delete_item", {"TableName": self._table, "Key": key})
 
     # parts of transactions
 
-    def _move_due(self, file: str, old: int | None, new: int | None) -> list[dict[str, Any]]:
+    def _build_due_actions(
+        self, file: str, old: int | None, new: int | None
+    ) -> list[dict[str, Any]]:
         if old == new:
             return []
         actions: list[dict[str, Any]] = []
@@ -188,7 +192,9 @@ class Attachments:
             actions.append({"Put": {"TableName": self._table, "Item": due_key(file, new)}})
         return actions
 
-    def _count(self, file: File, number: int, bounds: Bounds | None = None) -> dict[str, Any]:
+    def _build_count_update(
+        self, file: File, number: int, bounds: Bounds | None = None
+    ) -> dict[str, Any]:
         names = {"#uploads": Field.UPLOADS, "#bytes": Field.BYTES}
         values = {":one": {"N": str(number)}, ":size": {"N": str(number * file.size)}}
         update: dict[str, Any] = {
@@ -220,15 +226,15 @@ def owned_key(file: File) -> Item:
     return row_key(user_key(file.owner), f"file#{file.id}")
 
 
-def _due_text(at: int) -> str:
+def _format_due(at: int) -> str:
     return f"{at:0{_DUE_DIGITS}d}"
 
 
 def due_key(file: str, at: int) -> Item:
-    return row_key(f"due#{shard_of(file)}", f"{_due_text(at)}#{file}")
+    return row_key(f"due#{shard_of(file)}", f"{_format_due(at)}#{file}")
 
 
-def _if_at(rev: int) -> dict[str, Any]:
+def _require_rev(rev: int) -> dict[str, Any]:
     return {
         "ConditionExpression": "#rev = :rev",
         "ExpressionAttributeNames": {"#rev": Field.REV},

@@ -1,7 +1,7 @@
 """References from messages to files, recorded by the persist worker.
 
-A file is kept while a message references it; without references it is due for deletion. References
-are added and removed before the backlog checkpoint advances, so no change is lost.
+A file without references is due for deletion. The worker adds and removes references before it
+advances the backlog checkpoint, so no change is lost.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ class References:
         self._clock = clock
 
     async def record(self, message: Message) -> None:
-        """Add the references of a message to its files.
+        """Record the references from a message to its files.
 
         Guarantees:
-            Idempotent. A file that is already gone is not restored.
+            Idempotent. A deleted file is not restored.
 
         Raises:
             Unavailable: some references may have been recorded.
         """
         for attachment in message.attachments:
-            await self._rows.change_file(
+            await self._rows.update_file(
                 attachment.id, lambda file: with_message(file, message.seq, message.expires_at)
             )
 
     async def release(self, seq: int, attachments: Sequence[Attachment]) -> None:
-        """Remove the references of message `seq` to its files. Guarantees as for `record`."""
+        """Remove the references from message `seq` to its files. Idempotent. Raises Unavailable."""
         # Delete the Redis copies first, because they must not outlive the files.
         await self._known.drop([attachment.id for attachment in attachments])
         for attachment in attachments:
-            await self._rows.change_file(
+            await self._rows.update_file(
                 attachment.id, lambda file: without_message(file, seq, self._clock.time())
             )

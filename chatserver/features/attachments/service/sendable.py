@@ -1,4 +1,4 @@
-"""Resolution of attachments in messages. Gateways load it, so it imports no AWS library."""
+"""Resolution of attachments in messages. Gateways import it, so it imports no AWS libraries."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from chatserver.features.attachments.hot import SendableFiles
 from chatserver.features.attachments.model import File, check_sendable
 from chatserver.protocol import frames
 
-PER_MESSAGE_MAX = 10  # files of one message
+PER_MESSAGE_MAX = 10
 
 
 def attachment_of(file: File) -> frames.Attachment:
-    """Return the fields of a file that recipients of a message receive."""
+    """Return the fields of a file that are sent to the recipients of a message."""
     return frames.Attachment(
         file.id, file.name, file.type, file.size, file.width, file.height, file.has_thumb
     )
@@ -44,7 +44,7 @@ class AttachmentResolver:
         """Return the attachments of a message that `sender` sends to `chat`.
 
         Guarantees:
-            Cost: one Redis round trip, and one DynamoDB read for each file that is not in Redis.
+            Cost: one Redis round trip, and one DynamoDB read per file that is not in Redis.
 
         Raises:
             NotFound: a file does not exist, or belongs to another user or chat.
@@ -52,9 +52,9 @@ class AttachmentResolver:
             BadRequest: there are too many files, or a file is repeated.
         """
         if len(ids) > PER_MESSAGE_MAX:
-            raise BadRequest(f"attachments: at most {PER_MESSAGE_MAX} are allowed in a message")
+            raise BadRequest(f"attachments: must be at most {PER_MESSAGE_MAX} per message")
         if len(set(ids)) < len(ids):
-            raise BadRequest("attachments: a file is listed twice")
+            raise BadRequest("attachments: must not contain a file twice")
         found = []
         for name, known in zip(ids, await self._files.find(ids), strict=True):
             file = known or await self._load_file(name)

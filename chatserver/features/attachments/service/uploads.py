@@ -1,4 +1,4 @@
-"""Attachment use cases: upload, validation, sending and download links.
+"""Attachment use cases: upload, validation and download links.
 
 ::
 
@@ -7,8 +7,8 @@
     send with ids ──► resolve (gateway, API): owned by the sender, same chat ◄─┘
     read ──► link: the message with the file must be visible to the reader ──► a short-lived URL
 
-A user can download a file only while they can see a message with the file (guarantee P7): not, for
-example, after they leave the chat, or after the message expires or is deleted or hidden.
+A user can download a file only while they can see a message with the file (guarantee P7). They
+lose access, for example, when they leave the chat or when the message is deleted.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ from chatserver.protocol import codec, frames
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.service.history.service import History
 
-WAITING_MAX = 20  # unreferenced uploads of one user
-UNREFERENCED_S = 86_400  # an unreferenced upload is deleted after this time
-UPLOAD_S = 300  # an upload must start in this time
+WAITING_MAX = 20  # unreferenced uploads per user
+UNREFERENCED_S = 86_400  # after this time, an unreferenced upload is deleted
+UPLOAD_S = 300  # an upload must start within this time
 IMAGE_BYTES_MAX = 20_971_520  # larger images get no thumbnail
-LINK_S = 300  # lifetime of a link to a file
+LINK_S = 300  # lifetime of a download URL
 
-CHECKS_MAX = 4  # concurrent validations per process; one per owner
+CHECKS_MAX = 4  # concurrent validations per process; one at a time per owner
 CHECKS_WAITING_MAX = 64  # waiting validations per owner
 SEQS_TRIED_MAX = 3
 POLL_S = 0.05
-ROW_POLL_S = 0.5  # if the file is not in Redis
-NOTHING_TO_READ = "attachment: no such file, or you may not see it"
+ROW_POLL_S = 0.5  # poll interval if the file is not in Redis
+NOT_READABLE = "attachment: does not exist, or you do not have access to it"
 
 
 class ReadAccess(Protocol):
-    """Read access to chats, and to the private spaces that hold users' pictures.
-
-    Guarantees:
-        A user who has left the chat has no access.
-    """
+    """Checks read access to chats, and to the private storage of users' pictures."""
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
-        """Return the range of messages that a user may read. Raises NotFound."""
+        """Return the range of messages that a user may read.
+
+        Raises:
+            NotFound: the user is not a member of the chat.
+        """
 
 
 class StartedUpload(NamedTuple):
-    """An upload that may start; `form` is None if the upload is already complete."""
+    """An announced upload. `form` is None if the upload is already complete."""
 
     file: File
     form: UploadForm | None
@@ -81,7 +81,7 @@ class Link(NamedTuple):
 
 
 class Uploads:
-    """Upload and download use cases. Used by the API."""
+    """Upload and download use cases, for the HTTP API."""
 
     def __init__(
         self,
@@ -121,18 +121,18 @@ class Uploads:
         """Record an announced upload and return its form.
 
         Guarantees:
-            Idempotent by `key`: the same request returns the same file, and a new form until the
-            upload is finished.
+            Idempotent by `key`: a repeated request returns the same file, with a new form unless
+            the upload is finished.
 
         Raises:
             NotFound: the chat does not exist, or the owner is not a member.
-            BadRequest, TooLarge: a field is not valid.
+            BadRequest, TooLarge: a field is invalid.
             RateLimited: the owner has too many unsent uploads.
             Conflict: `key` was used for another upload.
         """
         now = int(self._clock.time())
         file = File(
-            id=new_id() if key is None else _id_of(owner, chat, key),
+            id=new_id() if key is None else _derive_id(owner, chat, key),
             owner=owner,
             chat=chat,
             name=parse_file_name(name),
@@ -152,9 +152,9 @@ class Uploads:
     async def finish(self, owner: UserId, id_: str, wait_s: float = 0.0) -> File:
         """Validate an upload and make it ready to be sent.
 
-        The dimensions and the thumbnail of an image are created afterward; the call waits up to
+        The thumbnail and dimensions of an image are created afterward. The call waits up to
         `wait_s` for them. If `is_processed` of the returned file is false, repeat the call to wait
-        longer. A message that is sent earlier lacks these fields; `get_link` returns them later.
+        longer. A message that is sent before that lacks these fields; `get_link` returns them.
 
         Guarantees:
             Idempotent.
@@ -178,10 +178,9 @@ class Uploads:
         return file if file.is_processed else await self._wait_until_processed(file, wait_s)
 
     async def _publish(self, file: File) -> File:
-        """Queue the media job of a ready file and publish the file to gateways.
+        """Queue the media job of a ready file, then store the file in Redis for gateways.
 
-        The job is queued before the copy in Redis is written, so that a retry after a crash queues
-        it again.
+        In this order, a retry after a crash queues the job again.
         """
         (known,) = await self._files.find([file.id])
         if known is not None:
@@ -199,18 +198,18 @@ class Uploads:
                 return known
             return dataclasses.replace(known, phase="ready", is_processed=not is_image)
 
-        ready = await self._rows.change_file(file.id, make_ready)
+        ready = await self._rows.update_file(file.id, make_ready)
         if ready is None:
             raise NotFound(NO_SUCH_FILE)
         return ready
 
     async def _wait_until_processed(self, file: File, wait_s: float) -> File:
-        give_up = self._clock.monotonic() + wait_s
-        is_here = True  # in Redis, until a message references it
-        while not file.is_processed and self._clock.monotonic() < give_up:
-            await asyncio.sleep(POLL_S if is_here else ROW_POLL_S)
+        deadline = self._clock.monotonic() + wait_s
+        is_in_redis = True  # until a message references the file
+        while not file.is_processed and self._clock.monotonic() < deadline:
+            await asyncio.sleep(POLL_S if is_in_redis else ROW_POLL_S)
             (known,) = await self._files.find([file.id])
-            is_here = known is not None
+            is_in_redis = known is not None
             file = known or await self._rows.find_file(file.id) or file
         return file
 
@@ -221,19 +220,19 @@ class Uploads:
         return file
 
     async def get_link(self, reader: UserId, id_: str, *, seq: int | None, is_thumb: bool) -> Link:
-        """Return a URL from which `reader` may load a file, or its thumbnail.
+        """Return a download URL for a file or its thumbnail.
 
-        `seq` is a message with the file. Without it, the newest `SEQS_TRIED_MAX` are tried.
-        The owner of an unreferenced file may load it while they are a member of the chat.
+        `seq` is a message with the file. Without it, the newest `SEQS_TRIED_MAX` messages are
+        tried. The owner can load an unreferenced file while they are a member of the chat.
 
         Raises:
-            NotFound: the file or thumbnail does not exist, or this reader may not see it.
+            NotFound: the file or thumbnail does not exist, or the reader may not see it.
         """
         file = await self._rows.find_file(id_)
         if file is None or file.phase != "ready" or (is_thumb and not file.has_thumb):
-            raise NotFound(NOTHING_TO_READ)
+            raise NotFound(NOT_READABLE)
         if not await self._is_visible(reader, file, seq):
-            raise NotFound(NOTHING_TO_READ)
+            raise NotFound(NOT_READABLE)
         lifetime_s = LINK_S
         sign = self._objects.sign_thumb_link if is_thumb else self._objects.sign_link
         return Link(await sign(file, lifetime_s), lifetime_s, file)
@@ -248,7 +247,7 @@ class Uploads:
                 if await self._has_file(reader, file, one):
                     return True
         except NotFound:
-            return False  # not a member: do not reveal whether the file exists
+            return False  # do not reveal to non-members whether the file exists
         return False
 
     async def _has_file(self, reader: UserId, file: File, seq: int) -> bool:
@@ -264,7 +263,7 @@ class Uploads:
         )
 
 
-def _id_of(owner: UserId, chat: ChatId, key: str) -> str:
-    """Return the id of the file that `owner` announces with `key`; a retry gets the same id."""
+def _derive_id(owner: UserId, chat: ChatId, key: str) -> str:
+    """Derive a file id from an idempotency key, so that a retry gets the same id."""
     text = f"{owner}#{chat}#{key}"  # ids contain no '#'
     return "f-" + hashlib.blake2b(text.encode(), digest_size=20).hexdigest()

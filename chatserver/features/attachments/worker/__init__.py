@@ -1,1 +1,1 @@
-"""Background jobs of attachments."""
+"""Workers of attachments."""

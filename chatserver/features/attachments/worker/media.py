@@ -1,4 +1,4 @@
-"""Media worker: dimensions and thumbnails of uploaded images.
+"""Media worker: determines the dimensions of uploaded images, and creates their thumbnails.
 
 ::
 
@@ -7,12 +7,12 @@
         ▼            └── lease, TRIES_MAX tries ──────────┴─► item of the file ─► Redis ─► finished
     {media}:slow-jobs: images that need more than `FAST_CPU_S`, and images of heavy users
 
-Fair to all users: an image that needs more CPU time than `FAST_CPU_S` is moved to the slow lane,
-which has its own slot. So are images of a user whose recent images took `USER_CPU_S`. No image
-waits more than a few seconds behind the images of another user.
+Fairness: an image that needs more CPU time than `FAST_CPU_S` is moved to the slow queue, which has
+its own worker. So are the images of a user whose recent images took `USER_CPU_S`. No image waits
+more than a few seconds for the images of another user.
 
-Crash-safe: when the lease expires, another worker claims the job, and repeating it is harmless.
-After `TRIES_MAX` attempts the file remains without a thumbnail.
+Crash-safe: jobs are idempotent, and another worker claims the job when the lease expires. After
+`TRIES_MAX` attempts, the file remains without a thumbnail.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ log = structlog.get_logger()
 IMAGE_PIXELS_MAX = 40_000_000  # larger images get no thumbnail
 THUMB_PX = 480  # longer side of a thumbnail
 THUMB_TIMEOUT_S = 10.0  # CPU time
-THUMB_MEMORY_BYTES_MAX = 1_073_741_824  # an image that needs more gets no thumbnail
-THUMBS_IN_FLIGHT_MAX = 1  # concurrent thumbnails of one worker
+THUMB_MEMORY_BYTES_MAX = 1_073_741_824  # images that need more get no thumbnail
+THUMBS_IN_FLIGHT_MAX = 1  # concurrent thumbnails per worker
 
 TRIES_MAX = 3
-LEASE_MORE_S = 20.0  # lease time for S3 and DynamoDB calls, in addition to the child process
+LEASE_MARGIN_S = 20.0  # additional lease time, for S3 and DynamoDB calls
 MESSAGE_BYTES_MAX = 300
 FAST_CPU_S = 2
-WAIT_FACTOR = 3  # wall time limit / CPU time limit; the child yields to other processes
+WAIT_FACTOR = 3  # wall time limit divided by CPU time limit; the child has low priority
 USER_CPU_S = 5.0
 USER_WINDOW_S = 60.0
 USERS_MAX = 10_000
-_STOPPED = (-signal.SIGXCPU, -signal.SIGKILL)  # exit codes after the CPU time limit
+_LIMIT_EXIT_CODES = (-signal.SIGXCPU, -signal.SIGKILL)  # exit codes after the CPU time limit
 
 
 class Thumb(NamedTuple):
@@ -72,7 +72,7 @@ class TooSlow(Exception):
 
 
 class UsageByUser:
-    """Seconds that this process spent on each user's images, halved every `USER_WINDOW_S`."""
+    """Time that this process spent on each user's images, halved every `USER_WINDOW_S`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -81,16 +81,16 @@ class UsageByUser:
 
     def add(self, user: UserId, seconds: float) -> None:
         """Add the time spent on an image."""
-        self._forget()
+        self._decay()
         if len(self._spent) < USERS_MAX or user in self._spent:
             self._spent[user] = self._spent.get(user, 0.0) + seconds
 
     def is_heavy(self, user: UserId) -> bool:
-        """Return whether the user's next images belong in the slow lane."""
-        self._forget()
+        """Return whether the user's next images belong in the slow queue."""
+        self._decay()
         return self._spent.get(user, 0.0) >= USER_CPU_S
 
-    def _forget(self) -> None:
+    def _decay(self) -> None:
         now = self._clock.monotonic()
         windows = int((now - self._since) / USER_WINDOW_S)
         if windows:
@@ -100,7 +100,7 @@ class UsageByUser:
 
 
 class MediaWorker:
-    """Processes the images of one lane, one at a time."""
+    """Processes the images of one queue, one at a time."""
 
     def __init__(
         self, *, container: StorageContainer, name: str, usage: UsageByUser, is_slow: bool = False
@@ -115,10 +115,10 @@ class MediaWorker:
         """Process images until cancelled.
 
         Raises:
-            Unavailable: a data store is unavailable; run again.
+            Unavailable: a data store is unavailable; restart the worker.
         """
-        lease_s = WAIT_FACTOR * THUMB_TIMEOUT_S + LEASE_MORE_S
-        async with self._jobs.reader(self._name, lease_s, is_slow=self._is_slow) as reader:
+        lease_s = WAIT_FACTOR * THUMB_TIMEOUT_S + LEASE_MARGIN_S
+        async with self._jobs.make_reader(self._name, lease_s, is_slow=self._is_slow) as reader:
             while True:
                 await self._run_one(reader)
 
@@ -141,14 +141,14 @@ class MediaWorker:
             return
         failpoint("media.before_look")
         if not self._is_slow and self._usage.is_heavy(file.owner):
-            await self._jobs.defer(job)
+            await self._jobs.move_to_slow_queue(job)
             return
         started = self._container.clock.monotonic()
         try:
-            thumb = await self._find_thumb(file)
+            thumb = await self._make_thumb(file)
         except TooSlow:
             if not self._is_slow:
-                await self._jobs.defer(job)
+                await self._jobs.move_to_slow_queue(job)
                 return
             log.info("media.thumbnail_timed_out", file=file.id, limit_s=THUMB_TIMEOUT_S)
             thumb = None
@@ -161,7 +161,7 @@ class MediaWorker:
             # The file was deleted during processing.
             await self._container.get(AttachmentContainer).objects.remove(file)
 
-    async def _find_thumb(self, file: File) -> Thumb | None:
+    async def _make_thumb(self, file: File) -> Thumb | None:
         try:
             content = await self._container.get(AttachmentContainer).objects.read(
                 file, IMAGE_BYTES_MAX
@@ -173,7 +173,7 @@ class MediaWorker:
         return await make_thumb(content, file.id, cpu_s)
 
     async def _store_result(self, job: Job, thumb: Thumb | None) -> bool:
-        """Store and publish the result of a job; return False if the file is gone."""
+        """Store and publish the result of a job; return False if the file is deleted."""
 
         def with_result(file: File) -> File:
             if thumb is None:
@@ -187,7 +187,7 @@ class MediaWorker:
             )
 
         rows = self._container.get(AttachmentContainer).rows
-        file = await rows.change_file(job.file, with_result)
+        file = await rows.update_file(job.file, with_result)
         failpoint("media.before_news")
         if file is not None:
             await self._publish(file)
@@ -204,15 +204,14 @@ async def make_thumb(content: bytes, name: str, cpu_s: int | None = None) -> Thu
     """Create a thumbnail in a child process; return None if the image cannot be decoded.
 
     Guarantees:
-        Bounded: in CPU time by `cpu_s` or `THUMB_TIMEOUT_S`, in wall time by `WAIT_FACTOR` times as
-            much, in memory by `THUMB_MEMORY_BYTES_MAX`.
-        The child has the lowest priority.
-        The child has no environment and exits with this process.
-        Cancellation: the child is stopped.
+        Bounded: CPU time by `cpu_s` or `THUMB_TIMEOUT_S`, wall time by `WAIT_FACTOR` times as much,
+            memory by `THUMB_MEMORY_BYTES_MAX`.
+        Isolated: the child has the lowest priority and no environment, and exits with this process.
+        Cancellation: the child is killed.
 
     Raises:
         TooSlow: the child exceeded its time limit.
-        Unavailable: the child died.
+        Unavailable: the child exited before it read the image.
     """
     limits = (IMAGE_PIXELS_MAX, THUMB_PX, THUMB_MEMORY_BYTES_MAX)
     cpu_s = cpu_s or max(1, round(THUMB_TIMEOUT_S))
@@ -238,12 +237,12 @@ async def make_thumb(content: bytes, name: str, cpu_s: int | None = None) -> Thu
     except TimeoutError:
         raise TooSlow from None
     except (BrokenPipeError, ConnectionResetError) as exc:
-        raise Unavailable(f"the image process died: {exc}") from exc
+        raise Unavailable(f"the thumbnail process exited: {exc}") from exc
     finally:
         if child.returncode is None:
             child.kill()
             await child.wait()
-    if child.returncode in _STOPPED:
+    if child.returncode in _LIMIT_EXIT_CODES:
         raise TooSlow
     if child.returncode != 0:
         why = error.decode(errors="replace")[:MESSAGE_BYTES_MAX]
@@ -253,7 +252,7 @@ async def make_thumb(content: bytes, name: str, cpu_s: int | None = None) -> Thu
 
 
 def _parse(out: bytes) -> Thumb | None:
-    """Parse and validate the child's result; the child has decoded an untrusted image."""
+    """Parse the child's output. It is untrusted, because the child decodes untrusted images."""
     head, _, thumb = out.partition(b"\n")
     try:
         size = json.loads(head)
@@ -267,10 +266,10 @@ def _parse(out: bytes) -> Thumb | None:
 
 
 async def run_media(container: StorageContainer, owner: str) -> None:
-    """Process images until cancelled: `THUMBS_IN_FLIGHT_MAX` at once, and one in the slow lane.
+    """Process images until cancelled: `THUMBS_IN_FLIGHT_MAX` at a time, plus one slow image.
 
     Raises:
-        Unavailable: a data store is unavailable; run again.
+        Unavailable: a data store is unavailable; restart the worker.
     """
     count = THUMBS_IN_FLIGHT_MAX
     usage = UsageByUser(container.clock)

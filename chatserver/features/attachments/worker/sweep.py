@@ -1,11 +1,11 @@
-"""Sweep worker: deletion of unsent uploads, and of files whose messages are deleted.
+"""Sweep worker: deletes unsent uploads, and files whose messages are deleted.
 
-Each such file has a due item (`chatserver.features.attachments.warm`). A file is deleted in this
-order: its copy in Redis, its objects in S3, its DynamoDB items. After a crash the due item still
+Each of these files has a due item (`chatserver.features.attachments.warm`). The worker deletes the
+copy in Redis, the objects in S3, and then the DynamoDB items. After a crash the due item still
 exists, and the next pass repeats the deletion, so no S3 object is orphaned.
 
-A message that references the file may be committed but not yet persisted. A file that is due at t
-is therefore deleted only after everything committed before t + `SETTLE_S` is persisted.
+A message that references the file may be committed but not yet persisted. A file with due time t is
+therefore deleted only when all messages committed before t + `SETTLE_S` are persisted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import structlog
 
 from chatserver.container.storage import StorageContainer
 from chatserver.features.attachments.container import AttachmentContainer
-from chatserver.features.attachments.warm import SHARDS, Due
+from chatserver.features.attachments.warm import SHARDS, DueFile
 from chatserver.hot.chats.backlog import Backlog
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry.failpoints import failpoint
@@ -23,7 +23,7 @@ from workers.periodic_work import make_rounds
 
 log = structlog.get_logger()
 
-SETTLE_S = 60.0  # a send in progress may still reference the file
+SETTLE_S = 60.0  # time for sends in progress, which may reference the file
 SWEEP_INTERVAL_S = 60.0
 
 PAGE_MAX = 100
@@ -31,7 +31,7 @@ LEASE_S = 60.0
 
 
 class Sweeper:
-    """Periodic passes over the due items; one process at a time holds the lease."""
+    """Processes the due items periodically, in the process that holds the lease."""
 
     def __init__(self, container: StorageContainer, owner: str) -> None:
         self._container = container
@@ -47,12 +47,12 @@ class Sweeper:
         await make_rounds(self._lease, SWEEP_INTERVAL_S, self.sweep)
 
     async def sweep(self) -> int:
-        """Delete all files that are due, and return their number.
+        """Delete all files that are due; return their number.
 
         Guarantees:
-            Idempotent; concurrent passes are harmless.
+            Idempotent, and safe to run concurrently.
         """
-        before = await self._find_horizon()
+        before = await self._find_cutoff()
         count = 0
         for shard in range(SHARDS):
             while dues := await self._container.get(AttachmentContainer).rows.list_due(
@@ -66,8 +66,8 @@ class Sweeper:
             log.info("sweep.removed", files=count)
         return count
 
-    async def _find_horizon(self) -> int:
-        """Return the cutoff time: files that are due before it may be deleted."""
+    async def _find_cutoff(self) -> int:
+        """Return the cutoff time. Files that are due before it can be deleted."""
         oldest = self._container.clock.time()
         for partition in range(self._container.hot.keys.partitions):
             entry = await Backlog(self._container.hot, partition).find_oldest_ms()
@@ -75,7 +75,7 @@ class Sweeper:
                 oldest = min(oldest, entry / 1000)
         return int(oldest - SETTLE_S)
 
-    async def _remove(self, due: Due) -> bool:
+    async def _remove(self, due: DueFile) -> bool:
         """Delete a file if it is still due; otherwise delete only the outdated due item."""
         file = await self._container.get(AttachmentContainer).rows.find_file(due.file)
         if file is None or file.due != due.at:

@@ -2,13 +2,13 @@
 
 Usage: ``python -m chatserver.features.attachments.worker.thumbnail PIXELS_MAX THUMB_PX MEMORY_BYTES
 CPU_S``. Standard input is an image. Standard output is a line of JSON (``width`` and ``height`` of
-the image in its display orientation), followed by the thumbnail. Any exit code other than 0 means
-that there is no thumbnail.
+the image in its display orientation), followed by the thumbnail. The exit code is 0 if a thumbnail
+was created.
 
 The image is untrusted, and decoders have vulnerabilities. The process therefore has no secrets in
-its environment, cannot open files or sockets, is limited in memory and time, and uses only CPU time
-that no other process needs. An image is not decoded if its header declares more than the allowed
-size. The thumbnail is encoded from pixels only, without EXIF or any other data of the image.
+its environment, cannot open files or sockets, has limits on memory and CPU time, and has the lowest
+priority. An image is not decoded if its header declares too many pixels. The thumbnail contains
+only pixels, without EXIF or other metadata.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 SIDE_MAX = 65_536
-# A progressive JPEG is decoded once per scan. Ten scans are usual; a tiny file can have hundreds.
+# A progressive JPEG is decoded once per scan. Ten scans are usual, but it can have hundreds.
 SCANS_MAX = 20
 START_OF_SCAN = b"\xff\xda"
 QUALITY = 80
@@ -35,7 +35,7 @@ def make_thumb(content: bytes, pixels_max: int, thumb_px: int) -> tuple[int, int
 
     Raises:
         ValueError: the image has too many pixels, or too many scans for its number of pixels.
-        Exception: the decoder failed, for example on a broken image.
+        Exception: the decoder failed, for example because the image is corrupt.
     """
     from PIL import Image, ImageOps
 
@@ -48,7 +48,7 @@ def make_thumb(content: bytes, pixels_max: int, thumb_px: int) -> tuple[int, int
             scans = content.count(START_OF_SCAN)
             if scans > SCANS_MAX and width * height * scans > pixels_max * SCANS_MAX // 4:
                 raise ValueError("too many scans")
-        # Decode a JPEG at a fraction of its size, if that is sufficient.
+        # Decode a JPEG at a reduced size if that is sufficient.
         image.draft("RGB", (thumb_px * 2, thumb_px * 2))
         image.seek(0)
         image.load()
@@ -79,14 +79,14 @@ def lower_priority() -> None:
     os.nice(19)
     with contextlib.suppress(AttributeError, OSError):  # Linux only
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    # With autogroup scheduling, Linux applies the settings above only within the session.
+    # With autogroup scheduling, Linux applies these settings only within the session.
     if os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError):
             Path("/proc/self/autogroup").write_text("19")
 
 
-def limit(memory_bytes: int, cpu_s: int) -> None:
-    """Limit the resources of this process."""
+def limit_resources(memory_bytes: int, cpu_s: int) -> None:
+    """Limit the memory, CPU time, file size and core dumps of this process."""
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -94,7 +94,7 @@ def limit(memory_bytes: int, cpu_s: int) -> None:
 
 
 def preload_plugins() -> None:
-    """Make the image libraries load their plugins, by creating a thumbnail in each format."""
+    """Load the plugins of the image library, by creating a thumbnail in each format."""
     from PIL import Image
 
     for name in FORMATS:
@@ -106,7 +106,7 @@ def preload_plugins() -> None:
         make_thumb(sample.getvalue(), 4, 1)
 
 
-def forbid_files() -> None:
+def disable_file_access() -> None:
     """Forbid opening files or sockets. Call this after the libraries are loaded."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
 
@@ -115,10 +115,10 @@ def main() -> int:
     """Run the command; see the module docstring."""
     pixels_max, thumb_px, memory_bytes, cpu_s = map(int, sys.argv[1:5])
     lower_priority()
-    limit(memory_bytes, cpu_s)
+    limit_resources(memory_bytes, cpu_s)
     preload_plugins()
     content = sys.stdin.buffer.read()
-    forbid_files()
+    disable_file_access()
     try:
         width, height, thumb = make_thumb(content, pixels_max, thumb_px)
     except Exception as exc:  # noqa: BLE001  a decoder may raise anything; report it to the caller

@@ -47,7 +47,7 @@ async def make_due(store: FileStack, *files: str) -> None:
     """Set the due time of files into the past."""
     now = int(store.worker.clock.time())
     for file in files:
-        await store.rows.change_file(file, lambda f: dataclasses.replace(f, due=now - 60))
+        await store.rows.update_file(file, lambda f: dataclasses.replace(f, due=now - 60))
 
 
 def start(store: FileStack, worker: str, failpoint: str) -> Callable[[], int]:
@@ -267,7 +267,7 @@ async def test_sweep_keeps_files_of_messages_not_persisted_yet(store: FileStack)
     await make_due(store, file.id)
     # Due now, but the message that has the file is still in the backlog.
     now = int(store.worker.clock.time())
-    await store.rows.change_file(file.id, lambda f: dataclasses.replace(f, due=now + 1))
+    await store.rows.update_file(file.id, lambda f: dataclasses.replace(f, due=now + 1))
     await asyncio.sleep(0)
 
     await Sweeper(store.worker, "test").sweep()

@@ -41,7 +41,7 @@ class _FakeStores:
     async def find_file(self, file: str) -> File | None:
         return self.rows.get(file)
 
-    async def change_file(self, file: str, change: Callable[[File], File]) -> File | None:
+    async def update_file(self, file: str, change: Callable[[File], File]) -> File | None:
         self.rows[file] = change(self.rows[file])
         return self.rows[file]
 
