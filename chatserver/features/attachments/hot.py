@@ -151,7 +151,7 @@ class JobReader:
             Another worker can claim the job only after `lease_s`.
 
         Raises:
-            Unavailable: Redis is unavailable; open a new make_reader.
+            Unavailable: Redis is unavailable; open a new reader.
         """
         try:
             return await self._claim_abandoned() or await self._claim_new(wait_ms)

@@ -1,8 +1,8 @@
 """Attachment rules: file names, media types, sizes and permission to send. No I/O.
 
-A file has one owner and one chat. It is `waiting` until its upload is validated. It is then `ready`:
-its owner may send it to its chat. `seqs` are the messages that reference it. `due` is
-its deletion time. It is set if no message references the file, or if all messages that reference it
+A file has one owner and one chat. It is `waiting` until its upload is validated. Then it is `ready`,
+and its owner may send it to its chat. `seqs` are the messages that reference it. `due` is its
+deletion time. It is set if no message references the file, or if all messages that reference it
 expire.
 
 The declared type is not trusted. It only determines the content type of downloads. Only images that
