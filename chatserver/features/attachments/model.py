@@ -1,7 +1,7 @@
 """Attachment rules: file names, media types, sizes and permission to send. No I/O.
 
-A file has one owner and one chat. It is `waiting` until its upload is validated. Then it is `ready`,
-and its owner may send it to its chat. `seqs` are the messages that reference it. `due` is its
+A file has one owner and one chat. It is `waiting` until its upload is validated, then `ready`, and
+its owner may send it to its chat. `seqs` are the messages that reference it. `due` is its
 deletion time. It is set if no message references the file, or if all messages that reference it
 expire.
 

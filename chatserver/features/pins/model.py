@@ -14,7 +14,7 @@ PINS_MAX: Final = 50  # per chat
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pin:
-    """A pinned message: its seq, its commit time (`ts`), and when it was pinned."""
+    """A pinned message: its seq, its commit time (`ts`) and the time of pinning."""
 
     seq: int
     ts: int
@@ -23,7 +23,7 @@ class Pin:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PinCount:
-    """The number of pins of a chat, and the digest of the request that changed them last."""
+    """The number of pins of a chat, and the digest of the last request that changed them."""
 
     pins: int = 0
     request: str = ""
@@ -33,11 +33,11 @@ class PinOutcome(enum.Enum):
     """Outcome of storing a pin."""
 
     ADDED = "added"
-    KNOWN = "known"  # it is pinned already
+    KNOWN = "known"  # the message is already pinned
     FULL = "full"  # the chat has `PINS_MAX` pins
-    NO_ITEM = "no_item"  # table `messages` has no item of the message
+    NO_ITEM = "no_item"  # the message has no item in table `messages`
 
 
 def digest_of_request(user: UserId, ref: Ref) -> str:
-    """Return a digest that identifies retries of a request. It does not reveal the user."""
+    """Return a digest that identifies retries of a request, without revealing the user."""
     return hashlib.blake2b(f"{user}:{ref}".encode(), digest_size=16).hexdigest()

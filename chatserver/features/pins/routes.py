@@ -22,7 +22,7 @@ CHANGE = {"rule": WRITE, "memory": CHANGE_BYTES}
 
 
 class PinnedMessage(msgspec.Struct, frozen=True):
-    """A pinned message, as in the history. `pinned_at` is in Unix milliseconds."""
+    """A pinned message, as in the history. `pinned_at` is in ms since 1970."""
 
     pinned_at: int
     message: frames.Message
@@ -33,21 +33,21 @@ def pins_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_pins(
         chat: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[PinnedMessage]:
-        """List the pinned messages of a chat, the newest message first.
+        """List the pinned messages of a chat, newest message first.
 
-        Messages that are deleted, expired or hidden by the user are left out.
+        Messages that are deleted, expired or hidden by the user are omitted.
         """
-        place = f"pins of {chat} for {actor}"
-        before = container.cursors.open(place, cursor, int)
-        found, following = await container.get(PinContainer).pins.list_page(
+        scope = f"pins of {chat} for {actor}"
+        before = container.cursors.open(scope, cursor, int)
+        found, next_before = await container.get(PinContainer).pins.list_page(
             actor, ChatId(chat), before, limit
         )
         items = [
-            # Already JSON of this type: avoid decoding and encoding it again.
+            # `each.json` is already JSON, so it is not decoded and encoded again.
             PinnedMessage(each.pin.pinned_at_ms, cast("frames.Message", msgspec.Raw(each.json)))
             for each in found
         ]
-        return Page(items, container.cursors.seal(place, following))
+        return Page(items, container.cursors.seal(scope, next_before))
 
     @put("/v1/chats/{chat:str}/pins/{seq:int}", status_code=204, opt=CHANGE)
     async def pin(
@@ -57,7 +57,7 @@ def pins_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         request: Request[Any, Any, Any],
         ref: RefQuery = None,
     ) -> None:
-        """Pin a message for all members. In a group, only for the owner and admins."""
+        """Pin a message for all members. In a group, this requires the role owner or admin."""
         await container.get(PinContainer).pins.pin(
             actor, ChatId(chat), Seq(seq), Ref(ref_of(ref, request))
         )
@@ -70,7 +70,7 @@ def pins_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         request: Request[Any, Any, Any],
         ref: RefQuery = None,
     ) -> None:
-        """Unpin a message. In a group, only for the owner and admins."""
+        """Unpin a message. In a group, this requires the role owner or admin."""
         await container.get(PinContainer).pins.unpin(
             actor, ChatId(chat), Seq(seq), Ref(ref_of(ref, request))
         )

@@ -1,4 +1,4 @@
-"""Example items of pinned messages, for the generated documents of the tables."""
+"""Example items of pinned messages, for the generated table documentation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TS: Final = 1_795_000_000_000_000
 
 
 def sample_items(table: Table) -> Iterable[Item]:
-    """Return the pin of a group's message, and the number of the group's pins."""
+    """Return a pin of a group, and the pin count of the group."""
     if table is not DIRECTORY:
         return []
     chat, seq = "g-team", 5

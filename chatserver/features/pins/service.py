@@ -5,13 +5,13 @@
     pin ──► checks ──► directory: pin, count, flag ──► amend.lua: entry `pin` ──► fan-out
                           (one transaction)               role and message checked again
 
-Table `directory` holds the pins; the chat entry notifies members in order. If a process dies
-between the two writes, a retry with the same `ref` adds the missing entry. If the entry is refused,
-because the role or the message has changed, the transaction is undone.
+Table `directory` has the pins; the chat entry notifies members in order. If a process crashes
+between the two writes, a retry with the same `ref` adds the missing entry. If the entry is
+rejected, because the role or the message has changed, the transaction is reverted.
 
-A list shows edits, and never the text of a deleted, erased or expired message. When a message
-deletion is stored, the message's pin is deleted. If the message has expired or is archived, the
-next list request deletes the pin.
+A list shows edits, but not the text of a deleted, erased or expired message. Storing the deletion
+of a message also deletes its pin. If a message has expired, or is archived when it is deleted, the
+next list request deletes its pin.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ READS_IN_FLIGHT_MAX: Final = 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PinnedMessage:
-    """A pin, and its message as the JSON that the history returns to the reader."""
+    """A pin, and its message as JSON, as the reader sees it in the history."""
 
     pin: Pin
     json: bytes
@@ -56,7 +56,7 @@ class PinnedMessage:
 
 
 class Pins:
-    """Pin use cases. One instance per process with access to table `directory`."""
+    """Pin use cases, for processes with access to table `directory`."""
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class Pins:
             At most `PINS_MAX` pins per chat.
 
         Raises:
-            NotFound: no such chat or message, or the user may not read it.
+            NotFound: the chat or message does not exist, or the user may not read it.
             Forbidden: the user is not a manager of the group, or may not write to the chat.
             Conflict: the message is deleted, or `ref` was used for another request.
             TooLarge: the chat has `PINS_MAX` pins.
-            Unavailable: the message may be pinned; retry with the same `ref`.
+            Unavailable: the message may or may not be pinned; retry with the same `ref`.
         """
         await self._require_manager(user, chat)
         message = await self._get_message(user, chat, seq)
@@ -118,11 +118,11 @@ class Pins:
                     await self._add_entry(user, PinChange(chat, seq, ref, is_pinned=True), None)
             case _:
                 raise TooLarge(
-                    f"chat: has {PINS_MAX} pinned messages, the maximum; unpin one of them first"
+                    f"chat: has the maximum of {PINS_MAX} pinned messages; unpin one first"
                 )
 
     async def unpin(self, user: UserId, chat: ChatId, seq: Seq, ref: Ref) -> None:
-        """Unpin a message, if it is pinned. Guarantees and errors as for `pin`."""
+        """Unpin a message if it is pinned. For guarantees and errors, see `pin`."""
         await self._require_manager(user, chat)
         message = await self._get_message(user, chat, seq)
         request = digest_of_request(user, ref)
@@ -139,16 +139,16 @@ class Pins:
     async def list_page(
         self, reader: UserId, chat: ChatId, before: int | None, limit: int
     ) -> tuple[list[PinnedMessage], int | None]:
-        """Return pinned messages, the newest message first, and the next page's `before`.
+        """Return pinned messages, newest message first, and `before` of the next page.
 
         Guarantees:
-            Only messages that the reader may read (P7), with every change that was acked before the
-            call (I15). Deleted and expired messages, and those hidden by the reader, are left out.
-            Bounded: `limit` messages, and the bytes of a history page.
-            Cost: one Query, and a history read of one message for each pin.
+            Only messages that the reader may read (P7), with every change acked before the call
+            (I15). Messages that are deleted, expired or hidden by the reader are omitted.
+            Bounded: `limit` messages, and the size of a history page.
+            Cost: one Query, and one history read per pin.
 
         Raises:
-            NotFound: no such chat, or the reader is not a member.
+            NotFound: the chat does not exist, or the reader is not a member.
         """
         await self._members.get_reader(chat, reader)
         found = await self._rows.list(chat, before, limit + 1)
@@ -157,18 +157,18 @@ class Pins:
         if stale:
             await self._delete_pins_of_deleted(reader, chat, stale)
         shown = [each for each in read if not each.is_deleted]
-        following = found[limit - 1].seq if len(found) > limit else None
+        next_before = found[limit - 1].seq if len(found) > limit else None
         size = 0
         for index, each in enumerate(shown):
             size += len(each.json)
             if index > 0 and size > self._page_bytes_max:
                 return shown[:index], shown[index - 1].pin.seq
-        return shown, following
+        return shown, next_before
 
     # changes
 
     async def _require_manager(self, user: UserId, chat: ChatId) -> None:
-        """Check the role, and that the chat is not read-only. Raises NotFound, Forbidden."""
+        """Check the user's role, and that the chat is writable. Raises NotFound, Forbidden."""
         await self._members.get_reader(chat, user)
         audience = await self._audiences.get(chat)
         if audience.is_blocked:
@@ -193,12 +193,12 @@ class Pins:
 
     async def _add(self, chat: ChatId, pin: Pin, request: str) -> PinOutcome:
         outcome = await self._rows.add(chat, pin, request)
-        if outcome is PinOutcome.NO_ITEM:  # stored and not in the warm tier: it is archived
+        if outcome is PinOutcome.NO_ITEM:  # the message is archived
             outcome = await self._rows.add(chat, pin, request, has_item=False)
         return outcome
 
     async def _add_entry(self, user: UserId, change: PinChange, changed: Pin | None) -> None:
-        """Add the chat entry; if it is refused, undo the stored change to pin `changed`."""
+        """Add the chat entry. If it is rejected, revert the stored change of pin `changed`."""
         try:
             await self._amendments.change(user, change)
         except (Conflict, Forbidden, NotFound):
@@ -218,7 +218,7 @@ class Pins:
         """Return the pinned messages that the reader may read."""
 
         async def read(pin: Pin) -> PinnedMessage | None:
-            # The hint finds the message in the warm tier without a search.
+            # With `ts`, the warm tier reads the message directly.
             frame = frames.History(0, chat, before=pin.seq + 1, limit=1, ts=pin.ts + 1)
             page = await self._history.get_page(reader, frame)
             message = codec.decode_message(page.messages[0]) if page.messages else None
@@ -230,7 +230,7 @@ class Pins:
         return [each for each in found if each is not None]
 
     async def _delete_stale(self, reader: UserId, chat: ChatId) -> None:
-        """Delete the pins of deleted messages, which would otherwise count toward the limit."""
+        """Delete the pins of deleted messages, because they count toward the limit."""
         read = await self._read(reader, chat, await self._rows.list(chat, None, PINS_MAX))
         await self._delete_pins_of_deleted(
             reader, chat, [each.pin for each in read if each.is_deleted]
@@ -239,7 +239,7 @@ class Pins:
     async def _delete_pins_of_deleted(
         self, reader: UserId, chat: ChatId, pins: Sequence[Pin]
     ) -> None:
-        """Delete `pins`, except those of messages that the reader deleted only for themselves."""
+        """Delete `pins`, except pins of messages that are only hidden by the reader."""
         hidden = (await self._views.list_hidden(reader, [chat])).get(chat, HiddenSeqs())
         for pin in pins:
             if pin.seq in hidden:

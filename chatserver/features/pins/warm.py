@@ -1,4 +1,4 @@
-"""Pinned messages in table `directory`, and their flag in table `messages`.
+"""DynamoDB items of pins in table `directory`, and the flag of pinned messages in `messages`.
 
 | record    | table       | partition  | sort                           | attributes        |
 |-----------|-------------|------------|--------------------------------|-------------------|
@@ -6,12 +6,12 @@
 | pin count | `directory` | `c#<chat>` | `pins#<chat>`                  | `pins request`    |
 | flag      | `messages`  | `<chat>`   | `ts`                           | `pinned`          |
 
-One transaction writes all three, so the count is exact. These sort keys are outside the range of a
+One transaction writes all three, so the count is exact. The sort keys are outside the range of a
 chat's member keys (``c#`` to ``m$``). They end with the chat id, because index `by_member` uses the
-sort key as its partition key, and a key common to all chats would be a hot partition.
+sort key as its partition key. A key common to all chats would be a hot partition.
 
-The pin is authoritative. The flag lets the persist worker delete the pin of a deleted message. An
-archived message has no item in `messages` and thus no flag.
+The pin item is authoritative. The persist worker uses the flag to delete the pin of a deleted
+message. An archived message has no item in `messages`, so it has no flag.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ AFTER_PINS: Final = "pin$"  # '$' follows '#'
 
 
 class PinRows:
-    """Repository of pinned messages."""
+    """Reads and writes pins."""
 
     def __init__(self, client: DynamoClient, settings: Warm, shards: ShardList) -> None:
         self._client = client
@@ -45,14 +45,14 @@ class PinRows:
         self._table = DIRECTORY.name_in(settings)
 
     async def add(self, chat: str, pin: Pin, request: str, *, has_item: bool = True) -> PinOutcome:
-        """Store a pin. With `has_item`, set the flag on the message's item in `messages`, too.
+        """Store a pin. With `has_item`, also set the flag of the message's item in `messages`.
 
         Guarantees:
-            Atomic: pin, count and flag are written together, or nothing is.
+            Atomic: all of pin, count and flag are written, or none.
             At most `PINS_MAX` pins per chat, even with concurrent requests.
 
         Raises:
-            Unavailable: the pin may be stored.
+            Unavailable: the pin may or may not be stored.
         """
         item = row_key(chat_key(chat), sort_key(chat, pin.seq)) | {
             Field.TS: {"N": str(pin.ts)},
@@ -66,10 +66,10 @@ class PinRows:
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         bound = "(attribute_not_exists(#pins) OR #pins < :max)"
-        count = self._count(chat, 1, request, bound, {":max": {"N": str(PINS_MAX)}})
+        count = self._build_count_update(chat, 1, request, bound, {":max": {"N": str(PINS_MAX)}})
         actions = [{"Put": put}, {"Update": count}]
         if has_item:
-            actions.append({"Update": await self._flag(chat, pin.ts, is_pinned=True)})
+            actions.append({"Update": await self._build_flag_update(chat, pin.ts, is_pinned=True)})
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed as exc:
@@ -79,15 +79,15 @@ class PinRows:
         return PinOutcome.ADDED
 
     async def remove(self, chat: str, pin: Pin, request: str | None) -> bool:
-        """Delete a pin; return False if it is not stored.
+        """Delete a pin; return False if it does not exist.
 
         `request` is the digest to store in the pin count; None keeps the stored digest.
 
         Guarantees:
-            Atomic: pin, count and flag are changed together, or nothing is.
+            Atomic: all of pin, count and flag are changed, or none.
 
         Raises:
-            Unavailable: the pin may be deleted.
+            Unavailable: the pin may or may not be deleted.
         """
         return await self._remove(chat, pin, request, has_item=True) or await self._remove(
             chat, pin, request, has_item=False
@@ -100,9 +100,12 @@ class PinRows:
             "ConditionExpression": "attribute_exists(#pk)",
             "ExpressionAttributeNames": {"#pk": Field.PK},
         }
-        actions = [{"Delete": delete}, {"Update": self._count(chat, -1, request, "#pins > :none")}]
+        actions = [
+            {"Delete": delete},
+            {"Update": self._build_count_update(chat, -1, request, "#pins > :none")},
+        ]
         if has_item:
-            actions.append({"Update": await self._flag(chat, pin.ts, is_pinned=False)})
+            actions.append({"Update": await self._build_flag_update(chat, pin.ts, is_pinned=False)})
         return await write_conditionally(
             self._client, "transact_write_items", {"TransactItems": actions}
         )
@@ -120,7 +123,7 @@ class PinRows:
         return PinCount(get_number(item, Field.PINS), item.get(Field.REQUEST, {"S": ""})["S"])
 
     async def list(self, chat: str, before: int | None, limit: int) -> list[Pin]:
-        """Return pins in descending order of seq; with `before`, only those with a lower seq.
+        """Return pins in descending order of seq. With `before`, only pins with a lower seq.
 
         Guarantees:
             Strongly consistent. Cost: one Query.
@@ -139,7 +142,7 @@ class PinRows:
         key = row_key(chat_key(chat), sort)
         return await find_item(self._client, self._table, key) or {}
 
-    def _count(
+    def _build_count_update(
         self,
         chat: str,
         change: int,
@@ -164,8 +167,8 @@ class PinRows:
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
 
-    async def _flag(self, chat: str, ts: int, *, is_pinned: bool) -> dict[str, Any]:
-        """Return the update of the message's flag, which fails if the message has no item."""
+    async def _build_flag_update(self, chat: str, ts: int, *, is_pinned: bool) -> dict[str, Any]:
+        """Return the update of a message's flag. It fails if the message has no item."""
         update: dict[str, Any] = {
             "TableName": MESSAGES.name_in(self._settings),
             "Key": key_of(await self._shards.get_for_keys(ts), chat, ts),

@@ -1,7 +1,7 @@
 """Webhooks of the host application: the before-send check and event delivery.
 
-Start with `worker.py`. `before_send.py` runs in the processes that accept messages, `hot.py` holds
-the Redis event queues and `client.py` the signed HTTP calls.
+Start with `worker.py`. `before_send.py` runs in the processes that accept messages. `hot.py` has
+the Redis event queues, and `client.py` sends the signed HTTP requests.
 """
 
 from chatserver.features.registry import Feature, Worker
@@ -11,7 +11,7 @@ FEATURE = Feature(
     workers={
         "webhooks": Worker(
             "chatserver.features.webhooks.worker:run_webhooks",
-            "calls the host application over HTTP",
+            "sends webhook requests to the host application",
         ),
     },
     commands={

@@ -2,13 +2,13 @@
 
 ::
 
-    send ──► ask, concurrently ──► verdict ──► in the order of `send` ──► messaging
-                                               (per sender and chat)
+    send ──► request, concurrently ──► verdict ──► in the order of `send` ──► messaging
+                                                   (per sender and chat)
 
-Used only if the webhook is configured. If a verdict does not arrive in time or is invalid,
-`before_send_policy` decides: ``open`` accepts the message, ``closed`` refuses it as temporarily
-unavailable. After several consecutive failures the circuit breaker skips the webhook for a while,
-so a dead endpoint delays few messages.
+Used only if the webhook is configured. If there is no valid verdict in time, `before_send_policy`
+decides: ``open`` accepts the message, and ``closed`` rejects it as temporarily unavailable. After
+several consecutive failures, the circuit breaker skips the webhook for a while, so that an
+unavailable endpoint delays few messages.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
 
-BEFORE_SEND_IN_FLIGHT_MAX = 2_000  # messages that wait for a decision in one process
+BEFORE_SEND_IN_FLIGHT_MAX = 2_000  # messages per process that wait for a verdict
 BREAKER_FAILURES = 5  # consecutive failures that open the circuit breaker
-BREAKER_S = 10.0  # the webhook is skipped for this time
+BREAKER_S = 10.0  # how long the webhook is skipped
 
 REFUSED = "body: this message is not allowed"
 
 
 class VerdictSource(Protocol):
-    """Source of verdicts: in the API, the webhook itself; in gateways, an RPC to a worker.
+    """Source of verdicts. The API calls the webhook; gateways call a worker by RPC.
 
-    A failed call is not retried. The caller sets the deadline.
+    Failed calls are not retried. The caller sets the deadline.
     """
 
-    async def ask(self, question: messages.BeforeSend) -> messages.Verdict:
+    async def request_verdict(self, question: messages.BeforeSend) -> messages.Verdict:
         """Return the verdict. Raises ChatError if the request fails."""
 
 
 class BeforeSendCheck:
-    """Requests verdicts, and applies the policy if there is none. One instance per process."""
+    """Requests verdicts, and applies the policy if a request fails. One instance per process."""
 
     def __init__(
         self,
@@ -77,17 +77,17 @@ class BeforeSendCheck:
 
         Guarantees:
             Bounded by `before_send_timeout_s`.
-            A retry of a committed message is accepted, with its text unchanged.
+            A retry of a committed message is accepted with its text unchanged.
 
         Raises:
-            Forbidden: the host application refuses the message.
+            Forbidden: the host application rejects the message.
             Unavailable: there is no verdict, and the policy is ``closed``.
         """
-        verdict = await self._ask(question)
+        verdict = await self._find_verdict(question)
         if verdict is None:
             if self._settings.before_send_policy == "open":
                 return question.body
-            raise Unavailable("messages cannot be checked now; try again")
+            raise Unavailable("the before-send check is not available; try again")
         if verdict.action == "refuse":
             if await self._is_committed(question):
                 return question.body
@@ -97,7 +97,7 @@ class BeforeSendCheck:
         return question.body
 
     async def check_edit(self, user: UserId, frame: frames.Edit) -> frames.Edit:
-        """Return an edit with the text that the webhook allows; see `check`."""
+        """Check an edit and return it with the text to commit; see `check`."""
         body = parse_body(frame.body, self.body_bounds)
         question = messages.BeforeSend(frame.chat, user, frame.ref, "edit", body, target=frame.seq)
         return msgspec.structs.replace(frame, body=await self.check(question))
@@ -106,14 +106,14 @@ class BeforeSendCheck:
         chat, sender = ChatId(question.chat), UserId(question.sender)
         return await self._references.find_digest(chat, sender, Ref(question.ref)) is not None
 
-    async def _ask(self, question: messages.BeforeSend) -> messages.Verdict | None:
-        """Return the verdict; None if the webhook failed or was skipped."""
+    async def _find_verdict(self, question: messages.BeforeSend) -> messages.Verdict | None:
+        """Return the verdict; None if the webhook failed or is skipped."""
         if self._clock.monotonic() < self._closed_until:
             metrics.BEFORE_SEND_VERDICTS.labels("skipped").inc()
             return None
         try:
             async with asyncio.timeout(self._settings.before_send_timeout_s):
-                verdict = await self._verdicts.ask(question)
+                verdict = await self._verdicts.request_verdict(question)
             _check(verdict, self.body_bounds)
         except (ChatError, TimeoutError) as exc:
             self._record_failure(exc)
@@ -133,13 +133,13 @@ class BeforeSendCheck:
 
 
 def _check(verdict: messages.Verdict, bounds: BodyBounds) -> None:
-    """Check that a text changed by the webhook is a valid message. Raises ChatError."""
+    """Check that a text from the webhook is a valid message text. Raises ChatError."""
     if verdict.action == "change":
         parse_body(verdict.body or "", bounds)
 
 
 class _UncheckedMessage:
-    """A message that waits for its verdict, and then for its sender's earlier messages."""
+    """A message that waits for its verdict, and then for earlier messages from its sender."""
 
     __slots__ = ("attachments", "frame", "messaging", "on_answer", "outcome")
 
@@ -158,14 +158,14 @@ class _UncheckedMessage:
 
 
 class BeforeSendQueue:
-    """Messages that wait for their verdict, at most `in_flight_max`."""
+    """Messages that wait for a verdict; at most `in_flight_max`."""
 
     def __init__(
         self, before_send: BeforeSendCheck, in_flight_max: int = BEFORE_SEND_IN_FLIGHT_MAX
     ) -> None:
         self._before_send = before_send
         self._in_flight_max = in_flight_max
-        self._lines: dict[tuple[ChatId, UserId], collections.deque[_UncheckedMessage]] = {}
+        self._queues: dict[tuple[ChatId, UserId], collections.deque[_UncheckedMessage]] = {}
         self._in_flight = 0
 
     def submit(
@@ -185,8 +185,8 @@ class BeforeSendQueue:
             raise Overloaded("too many messages are being checked; slow down", retry_after_ms=500)
         self._in_flight += 1
         waiting = _UncheckedMessage(messaging, frame, on_answer, attachments)
-        line = self._lines.setdefault((ChatId(frame.chat), sender), collections.deque())
-        line.append(waiting)
+        queue = self._queues.setdefault((ChatId(frame.chat), sender), collections.deque())
+        queue.append(waiting)
         messaging.spawn(self._check_and_send(sender, waiting), "before-send")
 
     async def _check_and_send(self, sender: UserId, waiting: _UncheckedMessage) -> None:
@@ -206,19 +206,19 @@ class BeforeSendQueue:
         except ChatError as exc:
             waiting.outcome = exc
         finally:
-            if waiting.outcome is None:  # cancelled, or a bug: do not block later messages
+            if waiting.outcome is None:  # cancelled or crashed: do not block later messages
                 waiting.outcome = Unavailable("the message was not checked")
             self._send_ready((ChatId(frame.chat), sender))
 
     def _send_ready(self, key: tuple[ChatId, UserId]) -> None:
-        """Send the messages at the head of the queue that have a verdict, in order."""
-        line = self._lines[key]
-        while line and line[0].outcome is not None:
-            waiting = line.popleft()
+        """Send the messages at the head of the queue that have an outcome, in order."""
+        queue = self._queues[key]
+        while queue and queue[0].outcome is not None:
+            waiting = queue.popleft()
             self._in_flight -= 1
             self._send_checked(key[1], waiting)
-        if not line:
-            del self._lines[key]
+        if not queue:
+            del self._queues[key]
 
     def _send_checked(self, sender: UserId, waiting: _UncheckedMessage) -> None:
         frame, outcome = waiting.frame, waiting.outcome
@@ -238,7 +238,7 @@ class BeforeSendQueue:
 
 
 def _make_stub(sender: UserId, waiting: _UncheckedMessage) -> PendingDraft:
-    """Return a placeholder draft for a message that was refused."""
+    """Return a placeholder draft for a rejected message."""
     frame = waiting.frame
     return PendingDraft(
         ChatId(frame.chat),

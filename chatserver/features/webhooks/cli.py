@@ -1,4 +1,4 @@
-"""`chatserver webhooks`: dead letters of webhook events."""
+"""`chatserver webhooks`: list and replay dead letters."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ PAGE = 500
 
 @click.group()
 def webhooks() -> None:
-    """List and replay webhook events that could not be delivered."""
+    """List and replay webhook events that could not be delivered (dead letters)."""
 
 
 @webhooks.command("list")
 @click.option(
-    "--limit", default=100, type=click.IntRange(1, 100_000), help="Maximum number to print."
+    "--limit",
+    default=100,
+    type=click.IntRange(1, 100_000),
+    help="Maximum number of events to print.",
 )
 def list_dead(limit: int) -> None:
     """Print the dead letters, oldest first: place, attempts, reason, event."""
@@ -32,9 +35,9 @@ def list_dead(limit: int) -> None:
 
 @webhooks.command()
 @click.argument("places", nargs=-1)
-@click.option("--all", "is_all", is_flag=True, help="Replay all.")
+@click.option("--all", "is_all", is_flag=True, help="Replay all dead letters.")
 def replay(places: tuple[str, ...], is_all: bool) -> None:
-    """Queue the dead letters at PLACES (as printed by `list`) for delivery again."""
+    """Deliver dead letters again. PLACES are the places that `list` prints."""
     if bool(places) == is_all:
         raise click.UsageError("specify PLACES or --all")
     settings = prepare("webhooks")
@@ -43,7 +46,7 @@ def replay(places: tuple[str, ...], is_all: bool) -> None:
 
 
 async def iter_dead(settings: Settings) -> AsyncIterator[tuple[EventQueue, DeadEvent]]:
-    """Yield the current dead letters, partition by partition."""
+    """Yield all dead letters, by partition."""
     from chatserver.hot.redis.factory import open_hot
 
     async with open_hot(settings.redis) as hot:
@@ -60,7 +63,7 @@ async def _list(settings: Settings, limit: int) -> None:
     count = 0
     async for _, dead in iter_dead(settings):
         if count == limit:
-            click.echo(f"more than {limit} exist; raise --limit", err=True)
+            click.echo(f"there are more than {limit} dead letters; raise --limit", err=True)
             return
         count += 1
         text = dead.event.decode(errors="replace")

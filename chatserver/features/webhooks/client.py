@@ -1,8 +1,7 @@
-"""HTTP client of the host application's webhooks. Requests are signed.
+"""HTTP client for the webhooks of the host application. Requests are signed.
 
-``Chat-Signature: t=<seconds since 1970>,v1=<hex HMAC-SHA256 of "<t>." and the body>``. The time is
-part of the signature, so a receiver that refuses requests older than a few minutes is protected
-from replays.
+``Chat-Signature: t=<seconds since 1970>,v1=<hex HMAC-SHA256 of "<t>." and the body>``. The
+signature includes the time, so receivers can reject old requests to prevent replay attacks.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ class Webhook:
         self._timeout_s = timeout_s
         self._clock = clock
 
-    async def ask(self, question: messages.BeforeSend) -> messages.Verdict:
+    async def request_verdict(self, request: messages.BeforeSend) -> messages.Verdict:
         """Request a verdict on a message.
 
         Raises:
             BadRequest: outbound requests to the URL are not allowed.
-            Unavailable: no valid response arrived in time.
+            Unavailable: there was no valid response in time.
         """
         answer = await self._post(
-            messages.encode(question), "before_send", messages.ANSWER_BYTES_MAX
+            messages.encode(request), "before_send", messages.ANSWER_BYTES_MAX
         )
         if not answer.is_ok:
             raise Unavailable(f"before_send returned status {answer.status}")
@@ -50,24 +49,24 @@ class Webhook:
             raise Unavailable(f"before_send returned an invalid response: {exc}") from exc
 
     async def deliver(self, event: bytes, name: str, event_id: str) -> int:
-        """Send an event; return the status of the response.
+        """Send an event; return the HTTP status.
 
         Raises:
             BadRequest: outbound requests to the URL are not allowed.
-            Unavailable: no response arrived in time; the event may have been delivered.
+            Unavailable: there was no response in time; the event may have been delivered.
         """
         answer = await self._post(event, name, _EVENT_ANSWER_BYTES_MAX, event_id)
         return answer.status
 
     async def call(self, body: bytes, name: str, event_id: str, response_bytes_max: int) -> Answer:
-        """Send a request with an idempotency key, `event_id`, and return the response.
+        """Send a request with `event_id` as its idempotency key; return the response.
 
         Guarantees:
-            At most one request.
+            The request is not retried.
 
         Raises:
             BadRequest: outbound requests to the URL are not allowed.
-            Unavailable: no response arrived in time, or it is too long.
+            Unavailable: there was no response in time, or it is too long.
         """
         return await self._post(body, name, response_bytes_max, event_id)
 
@@ -93,15 +92,15 @@ AGE_S_MAX = 300
 
 
 def sign(secret: bytes, now: float, body: bytes) -> str:
-    """Return the header value for a body that is sent now."""
+    """Return the value of the signature header for a body."""
     return f"t={int(now)},v1={_digest(secret, int(now), body)}"
 
 
 def is_signed(secret: bytes, header: str, body: bytes, now: float, age_s: int = AGE_S_MAX) -> bool:
-    """Return whether `header` is a valid signature of `body`, created less than `age_s` ago.
+    """Return whether `header` is a valid signature of `body`, at most `age_s` old.
 
     Guarantees:
-        Constant time: a wrong signature takes as long to check as the right one.
+        Signatures are compared in constant time.
     """
     parts = dict(part.partition("=")[::2] for part in header.split(","))
     time, given = parts.get("t", ""), parts.get("v1", "")

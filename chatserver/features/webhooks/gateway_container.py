@@ -1,4 +1,4 @@
-"""Dependencies of webhooks in a gateway: a worker calls the before-send webhook."""
+"""Dependencies of webhooks in gateways. A worker calls the before-send webhook for them."""
 
 from __future__ import annotations
 

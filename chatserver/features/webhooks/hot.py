@@ -1,16 +1,16 @@
 """Redis queues of webhook events: pending, delayed for a retry, and dead letters.
 
-Data, per partition:
+Keys, per partition:
 
 - ``hooks`` (stream): pending events. Fields: ``n`` (attempts) and ``e`` (the event as JSON).
 - ``hooks-late`` (zset): events that wait for a retry. Member: both fields in msgpack. Score: retry
   time in ms.
 - ``hooks-dead`` (stream): dead letters. Fields: ``n``, ``e`` and ``why``.
 
-An event moves between queues in one transaction, if it is still in its queue: another process may
-have delivered it, or erased it with its user. If a process crashes during a delivery, the event is
-delivered again. Beyond `pending_max` pending events, new events become dead letters, of which the
-newest `DEAD_MAX` are kept.
+An event is moved in one transaction, and only if it is still in its queue: another process may have
+delivered it or erased its user. If a process crashes during a delivery, the event is delivered
+again. If there are `pending_max` pending events, new events become dead letters. The newest
+`DEAD_MAX` dead letters are kept.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from chatserver.protocol import webhook_messages as messages
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
 
-PENDING_MAX = 100_000  # pending events per partition; further ones become dead letters
+PENDING_MAX = 100_000  # pending events per partition; further events become dead letters
 
 DEAD_MAX = 100_000
-APPENDED_MAX = 500  # events in one command
+APPENDED_MAX = 500  # events per transaction
 FULL = "too many events are waiting"
 
 
@@ -46,7 +46,7 @@ class PendingEvent(NamedTuple):
 
 
 class DeadEvent(NamedTuple):
-    """A dead letter. `place` is ``<partition>:<entry id>``, `why` the reason of the failure."""
+    """A dead letter. `place` is ``<partition>:<entry id>``; `why` is the reason of the failure."""
 
     place: str
     attempts: int
@@ -70,8 +70,8 @@ class EventQueue:
         """Queue events for delivery.
 
         Guarantees:
-            The first attempts are made in the order of the calls.
-            Each event is delivered at least once. If it is delivered twice, its id is the same.
+            Each event is delivered at least once; a repeated delivery has the same id.
+            Order: first attempts are in the order of the calls.
         """
         for at in range(0, len(events), APPENDED_MAX):
             some = events[at : at + APPENDED_MAX]
@@ -90,11 +90,11 @@ class EventQueue:
         return ("XADD", self._dead, "MAXLEN", "~", DEAD_MAX, "*", *fields)
 
     async def now_ms(self) -> int:
-        """Return the Redis time, which the retry times use."""
+        """Return the Redis time, which retry times refer to."""
         return await self._hot.time_ms(self._late)
 
     async def requeue_due(self, now_ms: int, limit: int) -> None:
-        """Move delayed events back to the pending queue if their retry time has come."""
+        """Move delayed events whose retry time has passed back to the pending queue."""
         packed = await self._hot.call(
             "ZRANGEBYSCORE", self._late, "-inf", now_ms, "LIMIT", 0, limit
         )
@@ -151,7 +151,7 @@ class EventQueue:
         )
         return moved == 1
 
-    # Dead letters
+    # dead letters
 
     async def list_dead(self, after: str, limit: int) -> list[DeadEvent]:
         """Return the dead letters after entry id `after` (first page: ``0-0``), oldest first."""
@@ -167,7 +167,7 @@ class EventQueue:
         ]
 
     async def replay(self, dead: DeadEvent) -> None:
-        """Queue a dead letter again with its attempts reset."""
+        """Queue a dead letter again, and reset its attempts."""
         entry = dead.place.partition(":")[2]
         if not entry:
             raise BadRequest("place: must be <partition>:<entry>")
@@ -188,7 +188,7 @@ class WebhookEvents:
 
     @property
     def is_on(self) -> bool:
-        """True if events are delivered."""
+        """Whether an event webhook is configured."""
         return self._is_on
 
     async def publish(self, user: UserId, event: messages.HookEvent) -> None:

@@ -2,14 +2,15 @@
 
 ::
 
-    persist ──► hooks ──► deliver, some concurrently ──► delete
+    persist ──► hooks ──► deliver, concurrently ──► delete
                   ▲          │ failed
                   └── late ◄─┴─ after ATTEMPTS_MAX, or a permanent error ──► dead letters
 
-One worker, the lease holder, delivers the events of a partition. An event is deleted only after its
-delivery, so after a crash it may arrive twice, with the same id. Events of one chat are delivered
-in order, except that a failed event is retried later. While the endpoint is down, one event at a
-time is sent as a probe, at growing intervals. The other events wait, and no attempt is counted.
+One worker, the lease holder, delivers the events of a partition. An event is deleted after its
+delivery, so a crash can cause a second delivery with the same id. Events of one chat are delivered
+in order, except that a failed event is retried later. While the endpoint is down, only one event at
+a time is sent as a probe, at increasing intervals. The other events wait, and their attempts are
+not counted.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ log = structlog.get_logger()
 
 CALLS_IN_FLIGHT_MAX = 512
 LEASE_S = 60.0
-ATTEMPTS_MAX = 12  # then an event is a dead letter
-BACKOFF_S = 2.0  # first pause; each next one doubles
+ATTEMPTS_MAX = 12  # per event; it then becomes a dead letter
+BACKOFF_S = 2.0  # first delay; doubled after each attempt
 BACKOFF_S_MAX = 3600.0
 IN_FLIGHT_MAX = 16  # concurrent event requests per partition
-IDLE_MS = 1000  # without pending events: poll interval for those that are due again
+IDLE_MS = 1000  # poll interval for delayed events, if no event is pending
 BATCH_MAX = 64
 DUE_MAX = 500
-PAUSE_S_MAX = 30.0  # while the endpoint is down
+PAUSE_S_MAX = 30.0  # maximum interval of probes while the endpoint is down
 # Permanent errors: a retry cannot succeed (RFC 9110 section 15.5).
 PERMANENT_STATUSES = frozenset({400, 405, 410, 411, 413, 414, 415, 422, 431})
 
@@ -53,7 +54,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class BeforeSendCaller(RpcWorker):
-    """Requests `before_send` verdicts for gateways, which load no HTTP client."""
+    """Requests `before_send` verdicts for gateways, which have no HTTP client."""
 
     def __init__(self, container: StorageContainer, name: str, url: str) -> None:
         queue = CallQueue(
@@ -76,9 +77,9 @@ class BeforeSendCaller(RpcWorker):
         if not isinstance(operation, rpc.Ask):
             return await super()._perform(operation)
         try:
-            return _encode(await self._webhook.ask(operation.question))
+            return _encode(await self._webhook.request_verdict(operation.question))
         except BadRequest as exc:
-            # The configuration is wrong, not the user's message.
+            # The configuration is invalid, not the message.
             raise Unavailable(f"before_send: {exc.message}") from exc
 
 
@@ -99,13 +100,13 @@ class EventDeliverer:
             timeout_s=settings.timeout_s,
             clock=container.clock,
         )
-        self._pause_s = 0.0  # while the endpoint is down
+        self._pause_s = 0.0  # > 0 while the endpoint is down
 
     async def run(self) -> None:
         """Deliver events until cancelled.
 
         Raises:
-            Unavailable: Redis became unavailable; start the worker again.
+            Unavailable: Redis is unavailable; restart the worker.
         """
         async with self._lease.released_on_exit():
             try:
@@ -118,7 +119,7 @@ class EventDeliverer:
                 await self._events.close()
 
     async def step(self) -> float:
-        """Deliver pending events, or wait for some; return the delay to the next step in s."""
+        """Deliver or await pending events; return the delay before the next step in s."""
         await self._events.requeue_due(await self._events.now_ms(), DUE_MAX)
         waiting = await self._events.list_pending(1 if self._pause_s else BATCH_MAX)
         if not waiting:
@@ -136,9 +137,9 @@ class EventDeliverer:
         return jittered(self._pause_s)
 
     async def _deliver_lane(self, lane: Sequence[PendingEvent]) -> bool:
-        """Deliver a lane's events sequentially; return whether the endpoint is up.
+        """Deliver the events of a lane, one after another; return whether the endpoint is up.
 
-        After a failure the rest of the lane waits for the next step.
+        After a failure, the remaining events wait for the next step.
         """
         is_up = False
         for waiting in lane:
@@ -154,7 +155,7 @@ class EventDeliverer:
         try:
             event = messages.decode_event(waiting.event)
         except msgspec.MsgspecError as exc:
-            await self._events.dead_letter(waiting, f"not an event: {exc}")
+            await self._events.dead_letter(waiting, f"invalid event: {exc}")
             return True
         try:
             status = await self._webhook.deliver(waiting.event, event.type, event.id)
@@ -184,7 +185,7 @@ class EventDeliverer:
 
 
 def split_lanes(waiting: Sequence[PendingEvent], count: int) -> list[list[PendingEvent]]:
-    """Split events into at most `count` lanes; events of one chat share a lane, in order."""
+    """Split events into at most `count` lanes. A chat's events are in one lane, in order."""
     lanes: list[list[PendingEvent]] = [[] for _ in range(count)]
     for each in waiting:
         lanes[zlib.crc32(_subject_of(each.event)) % count].append(each)
@@ -192,7 +193,7 @@ def split_lanes(waiting: Sequence[PendingEvent], count: int) -> list[list[Pendin
 
 
 def _subject_of(event: bytes) -> bytes:
-    """Return the subject of an event: the part of its id before the last dot."""
+    """Return the subject of an event: its id up to the last dot."""
     start = event.find(b'"id":"') + 6
     return event[start : event.find(b'"', start)].rpartition(b".")[0]
 
@@ -201,7 +202,7 @@ async def run_webhooks(container: StorageContainer, owner: str) -> None:
     """Run the configured webhooks until cancelled.
 
     Raises:
-        Unavailable: Redis became unavailable; start the worker again.
+        Unavailable: Redis is unavailable; restart the worker.
     """
     settings = container.settings.webhooks
     async with open_task_group() as group:

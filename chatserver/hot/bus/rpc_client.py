@@ -157,7 +157,7 @@ class WarmCalls:
         """Call an operation on one session."""
         return msgspec.msgpack.decode(await self._call(operation), type=rpc.OpenedSession)
 
-    async def ask(self, question: hooks.BeforeSend) -> hooks.Verdict:
+    async def request_verdict(self, question: hooks.BeforeSend) -> hooks.Verdict:
         """See `Ask`."""
         payload = await self._call(rpc.Ask(question), self._hot.keys.hook_calls())
         return msgspec.msgpack.decode(payload, type=hooks.Verdict)

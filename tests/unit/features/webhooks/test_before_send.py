@@ -41,7 +41,7 @@ class StubApplication:
         self.requests: list[messages.BeforeSend] = []
         self.waiting: list[asyncio.Future[messages.Verdict]] = []
 
-    async def ask(self, question: messages.BeforeSend) -> messages.Verdict:
+    async def request_verdict(self, question: messages.BeforeSend) -> messages.Verdict:
         self.requests.append(question)
         future = asyncio.get_running_loop().create_future()
         self.waiting.append(future)
@@ -54,7 +54,7 @@ class DownApplication:
     def __init__(self) -> None:
         self.count = 0
 
-    async def ask(self, question: messages.BeforeSend) -> messages.Verdict:
+    async def request_verdict(self, question: messages.BeforeSend) -> messages.Verdict:
         self.count += 1
         raise Unavailable("the application is down")
 
@@ -271,7 +271,7 @@ async def test_refused_retry_of_an_acked_message_is_accepted() -> None:
     """The retry of an acked message must return its ack (invariant I11)."""
 
     class RefusingApplication:
-        async def ask(self, question: messages.BeforeSend) -> messages.Verdict:
+        async def request_verdict(self, question: messages.BeforeSend) -> messages.Verdict:
             return messages.Verdict("refuse", why="no")
 
     before_send = BeforeSendCheck(
