@@ -172,7 +172,7 @@ async def test_query_prints_table_and_csv_and_reports_truncation(vault: Vault) -
     lines = table.stdout.splitlines()
     assert lines[0].split() == ["seq", "kind", "body", "ts"]
     assert len(lines) == 4
-    assert "more than 2 rows: only these are shown" in table.stderr
+    assert "only the first 2 rows are shown" in table.stderr
     assert csv.stdout.splitlines()[0] == "seq,kind,body,ts"
     assert len(csv.stdout.splitlines()) == 6
     assert wrong.returncode == 2

@@ -1,9 +1,9 @@
-"""Analytics: messages as Parquet files in S3, for SQL queries outside the chat path.
+"""Analytics: exports messages as Parquet files in S3, for SQL queries.
 
-Start with `model.py`, which defines the columns and the object keys. `worker/exporter.py` writes
-the files and rewrites them after changes and erasures. `warm.py` holds the export state in
-DynamoDB. `parquet.py` encodes files, `query.py` runs SQL over them, and `table_definition.py`
-prints definitions for Athena and Glue. Needs the extra `analytics`.
+Start with `model.py`, which defines the columns and object keys. `worker/exporter.py` writes the
+files, and rewrites them after changes and erasures. `warm.py` has the export state in DynamoDB.
+`parquet.py` encodes files, `query.py` runs SQL queries, and `table_definition.py` generates table
+definitions for Athena and Glue. Requires the extra `analytics`.
 """
 
 from chatserver.features.registry import Feature, Worker
@@ -14,7 +14,7 @@ FEATURE = Feature(
     workers={
         "analytics": Worker(
             "chatserver.features.analytics.worker.passes:run_analytics",
-            "writes messages as Parquet files for SQL queries",
+            "exports messages as Parquet files for SQL queries",
             is_in_all=False,  # it stores a second copy of message data
             all_if="analytics.export",
             check="chatserver.features.analytics.extra:check_extra",

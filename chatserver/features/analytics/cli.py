@@ -1,6 +1,7 @@
-"""`chatserver analytics`: export messages as Parquet files, define a table, run SQL.
+"""`chatserver analytics`: export messages as Parquet files, and query them with SQL.
 
-Exit codes: 0 success, 1 a service is unavailable or a part was postponed, 2 an invalid option.
+Exit codes: 0 success, 1 a service is unavailable or messages were postponed, 2 an option is
+invalid.
 """
 
 from __future__ import annotations
@@ -44,20 +45,20 @@ def analytics() -> None:
     "--warm",
     "with_warm",
     is_flag=True,
-    help="Also export messages that are not archived yet: at least one read unit per chat.",
+    help="Also export messages that are not archived yet. Costs at least one read unit per chat.",
 )
 @click.option(
     "--all",
     "is_all",
     is_flag=True,
-    help="Compare all archived messages with the files, for example after a change of "
-    "CHAT_ANALYTICS_EXPORT, and repair the files.",
+    help="Compare all archived messages with the files, and repair the files; for example after "
+    "CHAT_ANALYTICS_EXPORT has changed.",
 )
 def export(with_warm: bool, is_all: bool) -> None:
     """Export new and changed messages once.
 
-    This can be stopped at any time; the next run continues. `chatserver worker analytics` exports
-    archived messages every hour. Needs Redis, DynamoDB and S3.
+    You can stop this command at any time; the next run continues. `chatserver worker analytics`
+    exports archived messages every hour. Requires Redis, DynamoDB and S3.
     """
     check_extra()
     settings = prepare("analytics")
@@ -105,10 +106,10 @@ def _format_tally(tally: ExportTally) -> str:
 
 @analytics.command()
 def compact() -> None:
-    """Move the rows of small files of a date into one file.
+    """Merge the small files of each date into larger files.
 
-    `chatserver worker analytics` does this after each export. It can be stopped at any time; the
-    next run continues. Needs Redis and S3.
+    `chatserver worker analytics` does this after each export. You can stop this command at any
+    time; the next run continues. Requires Redis and S3.
     """
     check_extra()
     settings = prepare("analytics")
@@ -140,17 +141,17 @@ async def _compact(settings: Settings) -> CompactionTally:
     type=click.Choice(["athena", "glue"]),
     default="athena",
     show_default=True,
-    help="CREATE TABLE statement for Athena, or `TableInput` for `aws glue create-table`.",
+    help="`athena`: CREATE TABLE statement. `glue`: `TableInput` for `aws glue create-table`.",
 )
 @click.option(
     "--tenant",
     "tenants",
     multiple=True,
-    help="Tenant whose files the table contains; can be repeated. Default: CHAT_WARM_TENANT.",
+    help="Tenant to include in the table; can be repeated. Default: CHAT_WARM_TENANT.",
 )
-@click.option("--first-date", default=None, help="First date with messages; default 2020-01-01.")
+@click.option("--first-date", default=None, help="First date of the table. Default: 2020-01-01.")
 def table(form: str, tenants: tuple[str, ...], first_date: str | None) -> None:
-    """Print the definition of the table for Athena or AWS Glue."""
+    """Print a table definition for Athena or AWS Glue."""
     from chatserver.features.analytics.table_definition import (
         FIRST_DATE,
         make_ddl,
@@ -158,7 +159,7 @@ def table(form: str, tenants: tuple[str, ...], first_date: str | None) -> None:
     )
 
     if first_date is not None and not _DATE.fullmatch(first_date):
-        raise click.UsageError("--first-date must be a date like 2026-01-31")
+        raise click.UsageError("--first-date must be a date, for example 2026-01-31")
     settings = prepare("analytics").cold
     chosen = list(tenants) or [name for name in [settings.tenant] if name]
     first = first_date or FIRST_DATE
@@ -183,19 +184,19 @@ def table(form: str, tenants: tuple[str, ...], first_date: str | None) -> None:
     type=click.IntRange(1, ROWS_MAX),
     default=ROWS_DEFAULT,
     show_default=True,
-    help="Maximum rows printed; further rows are reported on standard error.",
+    help="Maximum number of rows to print.",
 )
 @click.option(
     "--files",
     "folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=None,
-    help="Read a local copy of the files, not S3.",
+    help="Read a local copy of the files instead of S3.",
 )
 def query(sql: str, form: str, max_rows: int, folder: Path | None) -> None:
-    """Run a SELECT statement over the exported messages: table `messages`.
+    """Run a SELECT statement on table `messages`, which contains the exported messages.
 
-    Read-only. Needs S3, or --files.
+    Read-only. Requires S3, or --files.
     """
     check_extra()
     try:
@@ -211,7 +212,7 @@ def query(sql: str, form: str, max_rows: int, folder: Path | None) -> None:
         raise click.UsageError(exc.message) from exc
     _print_result(result, form)
     if result.is_cut:
-        click.echo(f"more than {max_rows} rows: only these are shown (--max-rows)", err=True)
+        click.echo(f"only the first {max_rows} rows are shown; raise --max-rows", err=True)
 
 
 async def _query(settings: Settings, sql: str, rows_max: int) -> Result:
@@ -227,18 +228,18 @@ def _print_result(result: Result, form: str) -> None:
     if form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(result.columns)
-        writer.writerows([_plain(value) for value in row] for row in result.rows)
+        writer.writerows([_to_json_value(value) for value in row] for row in result.rows)
     elif form == "json":
         for row in result.rows:
-            values = dict(zip(result.columns, map(_plain, row), strict=True))
+            values = dict(zip(result.columns, map(_to_json_value, row), strict=True))
             click.echo(json.dumps(values, ensure_ascii=False))
     else:
         for line in _format_table(result):
             click.echo(line)
 
 
-def _plain(value: Any) -> Any:
-    """Return a value of a result as a JSON value."""
+def _to_json_value(value: Any) -> Any:
+    """Convert a value of a result to a JSON value."""
     match value:
         case datetime.datetime():
             return value.isoformat(" ")
@@ -247,9 +248,9 @@ def _plain(value: Any) -> Any:
         case decimal.Decimal():
             return int(value) if value == value.to_integral_value() else float(value)
         case list() | tuple():
-            return [_plain(each) for each in value]
+            return [_to_json_value(each) for each in value]
         case dict():
-            return {str(key): _plain(each) for key, each in value.items()}
+            return {str(key): _to_json_value(each) for key, each in value.items()}
         case None | bool() | int() | float() | str():
             return value
         case _:
@@ -259,11 +260,11 @@ def _plain(value: Any) -> Any:
 def _format_table(result: Result) -> Sequence[str]:
     from chatserver.telemetry.printable_text import printable
 
-    def text(value: Any) -> str:
-        plain = _plain(value)
+    def format_cell(value: Any) -> str:
+        plain = _to_json_value(value)
         return "" if plain is None else printable(str(plain))
 
-    rows = [[text(value) for value in row] for row in result.rows]
+    rows = [[format_cell(value) for value in row] for row in result.rows]
     is_number = [
         all(isinstance(row[at], int | float | decimal.Decimal | None) for row in result.rows)
         for at in range(len(result.columns))
@@ -273,11 +274,15 @@ def _format_table(result: Result) -> Sequence[str]:
         for at, name in enumerate(result.columns)
     ]
 
-    def line(cells: Sequence[str]) -> str:
+    def format_line(cells: Sequence[str]) -> str:
         placed = [
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(cells, widths, is_number, strict=True)
         ]
         return "  ".join(placed).rstrip()
 
-    return [line(result.columns), line(["-" * width for width in widths]), *map(line, rows)]
+    return [
+        format_line(result.columns),
+        format_line(["-" * width for width in widths]),
+        *map(format_line, rows),
+    ]

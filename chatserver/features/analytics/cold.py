@@ -1,6 +1,6 @@
-"""S3 objects of analytics: Parquet files, replaced by conditional writes.
+"""S3 objects of analytics: Parquet files, which are replaced with conditional writes.
 
-Keys: `chatserver.features.analytics.model`.
+For their keys, see `chatserver.features.analytics.model`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from chatserver.features.analytics.model import PREFIX, FileFacts
 from chatserver.task_groups import map_concurrently
 
 FILE_BYTES_MAX: Final = 268_435_456
-PAGE_MAX: Final = 1000  # AWS: page size of a listing
+PAGE_MAX: Final = 1000  # AWS limit of a LIST page
 CALLS_IN_FLIGHT_MAX: Final = 16
-TAIL_BYTES: Final = 65_536  # read first for the metadata of a file
+TAIL_BYTES: Final = 65_536  # size of the first read for the metadata of a file
 
 
 class StoredFile(NamedTuple):
-    """A file as it is listed. `modified_s`: seconds since 1970, by S3's clock."""
+    """A file in a listing. `modified_s`: seconds since 1970, by the S3 clock."""
 
     key: str
     etag: str
@@ -43,14 +43,14 @@ class ParquetFiles:
         return etag
 
     async def read(self, key: str) -> bytes:
-        """Return a file, in one GET. Raises ObjectMissing, TooLarge, Unavailable."""
+        """Return the content of a file. Raises ObjectMissing, TooLarge, Unavailable."""
         return await self._store.read(key, size_max=FILE_BYTES_MAX)
 
     async def find_facts(self, key: str) -> FileFacts | None:
-        """Return what the metadata of a file says; None if it does not exist.
+        """Return the metadata of a file; None if the file does not exist.
 
         Raises:
-            CorruptData: it is not a Parquet file.
+            CorruptData: the file is not a Parquet file.
         """
         from chatserver.features.analytics.parquet import decode_facts, get_footer_bytes
 
@@ -63,12 +63,12 @@ class ParquetFiles:
             needed = get_footer_bytes(tail)
             if needed <= len(tail):
                 return decode_facts(tail)
-            if len(tail) < size:  # that is the whole file
+            if len(tail) < size:  # the whole file was read
                 raise CorruptData(f"{key}: not a Parquet file")
             size = needed
 
     async def list_facts(self, keys: Iterable[str]) -> dict[str, FileFacts]:
-        """Return the facts of those files that exist. For errors, see `find_facts`."""
+        """Return the metadata of the files that exist. For errors, see `find_facts`."""
         keys = list(keys)
         found = await map_concurrently(
             self.find_facts, keys, in_flight_max=CALLS_IN_FLIGHT_MAX, name="analytics-facts"
@@ -79,11 +79,11 @@ class ParquetFiles:
         """Create a file, or replace the version with this ETag; return the new ETag.
 
         Guarantees:
-            Atomic: readers get the old or the new file.
+            Atomic: readers get either the old or the new file.
 
         Raises:
-            Conflict: the file was changed concurrently, or an earlier attempt of this call wrote
-                it; derive its content again.
+            Conflict: another process changed the file, or an earlier attempt of this call wrote it.
+                Read the source again.
         """
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
         try:

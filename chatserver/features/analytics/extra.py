@@ -11,8 +11,8 @@ _MODULES = ("pyarrow", "duckdb")
 
 
 def check_extra(_: Settings | None = None) -> None:
-    """Raise ConfigError unless the extra `analytics` is installed."""
+    """Check that the extra `analytics` is installed. Raises ConfigError."""
     if any(importlib.util.find_spec(name) is None for name in _MODULES):
         raise ConfigError(
-            ["analytics: needs the extra `analytics`: pip install 'tierchat[analytics]'"]
+            ["analytics: libraries are not installed; run: pip install 'tierchat[analytics]'"]
         )

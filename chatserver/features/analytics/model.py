@@ -1,20 +1,20 @@
-"""Analytics table: its columns, the rows of chat entries, and the object keys. No I/O.
+"""Analytics table: columns, conversion of chat entries to rows, and object keys. No I/O.
 
-One row per message. Entries that change a message (edits, deletions, reactions) have no rows; their
-effect is in the row of the message. A deleted or expiring message keeps only its position: `chat`,
-`chat_kind`, `seq`, `ts`, `kind` and `is_deleted`.
+There is one row per message. Entries that change a message (edits, deletions, reactions) have no
+rows; their changes are applied to the row of the message. The row of a deleted or expiring message
+has only `chat`, `chat_kind`, `seq`, `ts`, `kind` and `is_deleted`.
 
-Rows are exported in *units*: ranges of a chat's entries. The units of a chat cover the exported
-entries without overlap or gap, and never change. The rows of a unit are in the files of its
-*batch*, one file per date:
+Rows are exported in *units*, which are ranges of a chat's entries. The units of a chat cover the
+exported entries without overlap or gap, and their ranges never change. The rows of a unit are in
+the files of its *batch*, one file per date:
 
     analytics/v1/date=<YYYY-MM-DD>/tenant=<tenant>/part-<batch>.parquet
     analytics/v1/date=<YYYY-MM-DD>/tenant=<tenant>/day-<id>.parquet
 
-A message keeps its `ts`, so its row stays in one file until compaction moves the rows of small
-files of a date into a `day` file (`worker/compaction.py`). The metadata of that file names the
-files that it replaces, and readers ignore these from then on. A file is replaced in one PUT, so
-readers see each message exactly once.
+The `ts` of a message never changes, so its row stays in one file until compaction moves the rows of
+a date's small files into a `day` file (`worker/compaction.py`). The metadata of the `day` file
+lists the files that it replaces, and readers ignore these files. A file is replaced with one PUT,
+so readers see each message exactly once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from chatserver.protocol.entry_rules import AMENDING, apply_entry, is_message
 from chatserver.protocol.frames import Message
 
 PREFIX: Final = "analytics/v1/"
-DEFAULT_TENANT: Final = "default"  # value of `tenant` without tenants
+DEFAULT_TENANT: Final = "default"  # value of `tenant` if there are no tenants
 TABLE: Final = "messages"
 _COMPACTED: Final = "day-"
 
@@ -49,8 +49,8 @@ class Column(NamedTuple):
     meaning: str
 
 
-# The schema of `analytics/v1`, on which readers rely. New columns are nullable and come last; any
-# other change needs a new prefix.
+# The schema of `analytics/v1`, on which readers depend. Append only nullable columns; any other
+# change requires a new prefix.
 COLUMNS: Final = (
     Column("chat", "string", False, "id of the chat"),
     Column("chat_kind", "string", True, "`direct`, `group` or `companion`"),
@@ -81,7 +81,7 @@ PARTITIONS: Final = (
 
 
 class Row(NamedTuple):
-    """A row, in the order of `COLUMNS`."""
+    """A row, with its values in the order of `COLUMNS`."""
 
     chat: str
     chat_kind: str | None
@@ -103,10 +103,10 @@ class Row(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unit:
-    """A range of a chat's entries that is exported together; both ends included.
+    """A range of a chat's entries, ``[first, last]``, that is exported together.
 
-    `sha256` is the digest of the rows in the files, and `version` that of their source; both are
-    empty until the files are written.
+    `sha256` is the digest of the exported rows. `version` identifies their source. Both are empty
+    until the files are written.
     """
 
     chat: ChatId
@@ -118,7 +118,7 @@ class Unit:
 
 
 class ChatFacts(NamedTuple):
-    """Properties of a chat that its rows contain. `erased`: its users who are erased."""
+    """Properties of a chat that affect its rows. `erased`: its users who are erased."""
 
     kind: str | None = None
     users: Sequence[str] = ()  # direct chats only
@@ -136,7 +136,7 @@ Changes = Mapping[int, Sequence[Message]]  # seq of a message → entries that c
 
 
 def list_changes(entries: Iterable[Message]) -> dict[int, list[Message]]:
-    """Return the entries that change messages, by the seq of the message."""
+    """Return the entries that change messages, grouped by the seq of the changed message."""
     changes: dict[int, list[Message]] = {}
     for entry in entries:
         if entry.kind in AMENDING and entry.target is not None:
@@ -147,7 +147,7 @@ def list_changes(entries: Iterable[Message]) -> dict[int, list[Message]]:
 def make_rows(
     entries: Iterable[Message], facts: ChatFacts, changes: Changes, *, with_bodies: bool
 ) -> list[Row]:
-    """Return the rows of the messages among the entries, with the changes applied."""
+    """Return a row for each message in `entries`, with the changes applied."""
     rows = []
     for entry in entries:
         if not is_message(entry) or entry.kind == LOST_KIND:
@@ -160,7 +160,7 @@ def make_rows(
 
 
 def _make_row(message: Message, facts: ChatFacts, *, with_bodies: bool) -> Row:
-    # An expiring message is exported without content, because nothing reports its expiry.
+    # An expiring message is exported without content, because the export is not notified of expiry.
     is_gone = message.deleted or message.expires_at is not None
     if is_gone:
         return Row(
@@ -202,7 +202,7 @@ def _make_row(message: Message, facts: ChatFacts, *, with_bodies: bool) -> Row:
 
 
 def digest_of(value: object) -> str:
-    """Return a digest of plain values."""
+    """Return the SHA-256 digest of a value that msgpack can encode."""
     return hashlib.sha256(msgspec.msgpack.encode(value)).hexdigest()
 
 
@@ -214,10 +214,10 @@ def date_of(ts: int) -> str:
 class FileFacts(NamedTuple):
     """The metadata of a file.
 
-    `contains`: the ids of all files whose rows were moved into this one. `moves_to`: the id of the
-    file into which the rows of this one move; once that file exists, they have moved if it
-    `contains` this one, and otherwise the move was given up. `is_moved`: they have moved, and were
-    deleted here.
+    `contains`: ids of the files whose rows were moved into this file. `moves_to`: id of the target
+    file to which the rows of this file move. If the target exists and `contains` this file, the
+    rows have moved; if it exists and does not, the move was cancelled. `is_moved`: the rows have
+    moved and were deleted from this file.
     """
 
     contains: frozenset[str] = frozenset()
@@ -246,12 +246,12 @@ def compacted_prefix(prefix: str) -> str:
 
 
 def is_compacted(key: str) -> bool:
-    """Return whether a key is that of a compacted file."""
+    """Return whether a key belongs to a compacted file."""
     return key.rpartition("/")[2].startswith(_COMPACTED)
 
 
 def id_of(key: str) -> str:
-    """Return the id in a key: the batch, or the id of the compacted file."""
+    """Return the id of a file from its key: the batch, or the id of the compacted file."""
     return key.rpartition("/")[2].partition("-")[2].removesuffix(".parquet")
 
 

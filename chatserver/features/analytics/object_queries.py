@@ -1,4 +1,4 @@
-"""SQL over the files in the bucket, each row once, also while they are compacted."""
+"""SQL queries over the files in the bucket. Compaction does not affect their results."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ async def query_objects(files: ParquetFiles, sql: str, rows_max: int) -> Result:
     """Run a statement and return its first `rows_max` rows.
 
     Guarantees:
-        The result is that of one listing: each row that was exported before the call is there once.
+        Each row that was exported before the call is read exactly once.
         Cost: a LIST per 1,000 files, a GET of 64 KB per compacted file, and a GET per file that
         the statement reads.
 
     Raises:
-        BadRequest: as for `run_query`.
+        BadRequest: see `run_query`.
         NotFound: there are no files.
-        Unavailable: S3 does not respond, or rows moved during each attempt.
+        Unavailable: S3 does not respond, or every attempt was interrupted by compaction.
     """
     loop = asyncio.get_running_loop()
 

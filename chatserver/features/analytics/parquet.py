@@ -1,8 +1,8 @@
-"""Parquet files of the analytics table. CPU-bound: do not call on an event loop.
+"""Encoding of Parquet files. CPU-bound: do not call it on an event loop.
 
-A file contains the rows of one batch for one date, or of several after compaction, ordered by chat
-and seq. `date` and `tenant` are in its key, not in its columns. Key-value metadata
-`chatserver.contains`, `chatserver.moves_to` and `chatserver.is_moved` are `model.FileFacts`.
+A file contains the rows of one batch and date, or of several batches after compaction, ordered by
+chat and seq. `date` and `tenant` are in its key, not in columns. The key-value metadata
+`chatserver.contains`, `chatserver.moves_to` and `chatserver.is_moved` store `model.FileFacts`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _END_BYTES: Final = 8  # length of the footer, magic
 
 
 def build_table(rows: Sequence[Row]) -> pa.Table:
-    """Return rows as an Arrow table."""
+    """Convert rows to an Arrow table."""
     columns = zip(*rows, strict=True) if rows else [()] * len(COLUMNS)
     arrays = [
         pa.array(values, field.type) for values, field in zip(columns, FILE_SCHEMA, strict=True)
@@ -63,7 +63,7 @@ def list_dates(rows: Iterable[Row]) -> list[str]:
 
 
 def split_by_date(tables: Sequence[pa.Table]) -> dict[str, pa.Table]:
-    """Return the rows of tables by date."""
+    """Return the rows of the tables, grouped by date."""
     table = pa.concat_tables(tables)
     dates = pc.strftime(table["ts"], format="%Y-%m-%d")
     ordered = table.append_column("date", dates).sort_by([("date", "ascending"), *_ORDER])
@@ -79,9 +79,9 @@ def split_by_date(tables: Sequence[pa.Table]) -> dict[str, pa.Table]:
 
 
 def replace_rows(held: bytes | None, units: Iterable[Unit], rows: pa.Table) -> bytes | None:
-    """Return a file in which the rows of these units are replaced; None if that changes nothing.
+    """Replace the rows of units in file `held`; return the new file, or None if nothing changes.
 
-    The file still `contains` the same files, and moves nowhere any more.
+    The new file has the same `contains`, but no `moves_to`.
 
     Raises:
         CorruptData: `held` is not a file of this table.
@@ -104,7 +104,7 @@ def replace_rows(held: bytes | None, units: Iterable[Unit], rows: pa.Table) -> b
 
 
 def encode(table: pa.Table, facts: FileFacts = NO_FACTS) -> bytes:
-    """Return a Parquet file."""
+    """Encode a table as a Parquet file."""
     texts = {
         _CONTAINS: ",".join(sorted(facts.contains)),
         _MOVES_TO: facts.moves_to,
@@ -118,10 +118,10 @@ def encode(table: pa.Table, facts: FileFacts = NO_FACTS) -> bytes:
 
 
 def get_footer_bytes(tail: bytes) -> int:
-    """Return how many of the last bytes of a file `decode_facts` needs.
+    """Return the number of bytes at the end of the file that `decode_facts` needs.
 
     Raises:
-        CorruptData: it is not a Parquet file.
+        CorruptData: the file is not a Parquet file.
     """
     if tail[-len(_MAGIC) :] != _MAGIC:
         raise CorruptData("analytics: not a Parquet file")
@@ -129,10 +129,10 @@ def get_footer_bytes(tail: bytes) -> int:
 
 
 def decode_facts(tail: bytes) -> FileFacts:
-    """Return what the metadata of a file says. `tail`: at least `get_footer_bytes` of the file.
+    """Decode the metadata of a file. `tail`: at least its last `get_footer_bytes`.
 
     Raises:
-        CorruptData: it is not a Parquet file.
+        CorruptData: the file is not a Parquet file.
     """
     footer = _MAGIC + tail[-get_footer_bytes(tail) :]
     try:
@@ -149,10 +149,10 @@ def decode_facts(tail: bytes) -> FileFacts:
 
 
 def decode(data: bytes) -> pa.Table:
-    """Return the table of a file. A column that the file lacks is null.
+    """Decode a file. Columns that are missing in the file are null.
 
     Raises:
-        CorruptData: it is not a file of this table.
+        CorruptData: the file is not a file of this table.
     """
     try:
         table = pq.read_table(pa.BufferReader(data))

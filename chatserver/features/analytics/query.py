@@ -1,12 +1,12 @@
-"""SQL over the Parquet files with DuckDB, in this process.
+"""SQL queries over the Parquet files with DuckDB, in this process.
 
-View `messages` reads an Arrow dataset of the files, so DuckDB decodes only the columns and loads
-only the dates that a query needs. Each file is read with one GET: of a file that is replaced during
-a query, the old or the new version is read, never a mixture. Files whose rows are in a compacted
-one are ignored; if rows move during a query, it runs again (`Snapshot`).
+View `messages` reads an Arrow dataset of the files, so DuckDB loads only the columns and dates that
+a query needs. Each file is read with one GET, so a query reads either the old or the new version of
+a file that is replaced. Files whose rows were moved into a compacted file are ignored. If rows move
+during a query, the query is repeated (`Snapshot`).
 
-Read-only: only one statement that returns rows is accepted, and DuckDB has no access to files, to
-the network, to extensions or to objects of this process.
+Read-only: DuckDB accepts only one SELECT or EXPLAIN statement. It has no access to files, to the
+network, to extensions or to objects of this process.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from chatserver.features.analytics.parquet import (
     decode_facts,
 )
 
-MEMORY_BYTES_MAX: Final = 2_147_483_648  # of DuckDB; Arrow uses a few files more
+MEMORY_BYTES_MAX: Final = 2_147_483_648  # for DuckDB; Arrow also holds a few files
 _READING: Final = ("SELECT", "EXPLAIN")
 _FILES: Final = "parquet_files"
-# Times are plain UTC timestamps, as in Athena.
+# Timestamps are in UTC without a time zone, as in Athena.
 _TIMES: Final = [each.name for each in COLUMNS if each.type == "timestamp"]
 _REPLACED: Final = ", ".join(f"timezone('UTC', {name}) AS {name}" for name in _TIMES)
 _VIEW: Final = f"CREATE VIEW {TABLE} AS SELECT * REPLACE ({_REPLACED}) FROM {_FILES}"  # noqa: S608  # constants
@@ -52,7 +52,7 @@ ReadFile = Callable[[str], bytes]
 
 
 class Result(NamedTuple):
-    """A result. `is_cut`: there are more rows."""
+    """The result of a query. `is_cut`: there are more rows."""
 
     columns: Sequence[str]
     rows: Sequence[tuple[Any, ...]]
@@ -63,8 +63,8 @@ def open_folder(folder: Path) -> ds.Dataset:
     """Return the dataset of a local copy of the files.
 
     Raises:
-        NotFound: there are no files, or a compacted one is missing.
-        CorruptData: a file is damaged.
+        NotFound: there are no files, or a compacted file is missing.
+        CorruptData: a file is corrupt.
     """
     paths = [str(path) for path in folder.rglob("date=*/tenant=*/*.parquet")]
     if not paths:
@@ -72,12 +72,12 @@ def open_folder(folder: Path) -> ds.Dataset:
     facts = {path: decode_facts(Path(path).read_bytes()) for path in paths}
     files = select_files(facts, {path: each for path, each in facts.items() if is_compacted(path)})
     if any(facts[path].is_moved for path in files):
-        raise NotFound(f"analytics: {folder} lacks a file: copy the files again")
+        raise NotFound(f"analytics: {folder} is incomplete; copy the files again")
     return _open(files, str(folder), pafs.LocalFileSystem())
 
 
 def select_files(keys: Iterable[str], compacted: Mapping[str, FileFacts]) -> list[str]:
-    """Return the files with the current rows. `compacted`: facts of all compacted files."""
+    """Return the files with current rows. `compacted`: metadata of all compacted files."""
     moved = list_moved(compacted.values())
     return sorted(key for key in keys if id_of(key) not in moved)
 
@@ -88,13 +88,13 @@ class Snapshot:
     def __init__(
         self, keys: Sequence[str], compacted: Mapping[str, FileFacts], read: ReadFile
     ) -> None:
-        """`read` is called in other threads. `compacted`: as for `select_files`."""
+        """`read` is called in other threads. For `compacted`, see `select_files`."""
         self._keys = select_files(keys, compacted)
         self._read = read
         self._has_moved = any(compacted[key].is_moved for key in self._keys if key in compacted)
 
     def is_outdated(self) -> bool:
-        """Return whether rows have moved since the listing, so that a query must run again."""
+        """Return whether rows have moved since the listing. The query must then be repeated."""
         return self._has_moved
 
     def open(self) -> ds.Dataset:
@@ -130,7 +130,7 @@ def run_query(dataset: ds.Dataset, sql: str, rows_max: int) -> Result:
     """Run a statement and return its first `rows_max` rows.
 
     Raises:
-        BadRequest: the statement is invalid, does not read, or needs too much memory.
+        BadRequest: the statement is invalid, is not a SELECT, or needs too much memory.
     """
     settings: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": f"{MEMORY_BYTES_MAX // 1_048_576}MiB",
@@ -156,7 +156,7 @@ def run_query(dataset: ds.Dataset, sql: str, rows_max: int) -> Result:
 
 
 class _Objects(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type information
-    """File system of the objects, read-only. Paths are keys."""
+    """Read-only file system over S3 objects. Paths are object keys."""
 
     def __init__(self, read: ReadFile) -> None:
         self._read = read

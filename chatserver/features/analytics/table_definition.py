@@ -1,7 +1,7 @@
 """Table definitions for Athena and AWS Glue, generated from the columns.
 
-Both use partition projection: Athena computes the partitions from the table's properties, so no
-crawler runs, and a new date is readable when its first file exists.
+Both use partition projection: Athena computes the partitions from the table properties. So no
+crawler is needed, and a new date is readable as soon as its first file exists.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _OUTPUT: Final = "org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat
 def make_ddl(settings: Cold, tenants: Sequence[str], first_date: str = FIRST_DATE) -> str:
     """Return the CREATE TABLE statement for Athena."""
     lines = [f"CREATE EXTERNAL TABLE IF NOT EXISTS `{TABLE}` ("]
-    lines += _column_lines(COLUMNS)
+    lines += _format_columns(COLUMNS)
     lines += [")", "PARTITIONED BY ("]
-    lines += _column_lines(PARTITIONS)
-    lines += [")", "STORED AS PARQUET", f"LOCATION '{_location(settings, tenants)}'"]
+    lines += _format_columns(PARTITIONS)
+    lines += [")", "STORED AS PARQUET", f"LOCATION '{_build_location(settings, tenants)}'"]
     lines.append("TBLPROPERTIES (")
-    properties = _properties(settings, tenants, first_date)
+    properties = _build_properties(settings, tenants, first_date)
     lines += _with_commas([f"  '{name}' = '{value}'" for name, value in properties.items()])
     return "\n".join([*lines, ")"])
 
@@ -48,12 +48,12 @@ def make_glue_input(
         "Parameters": {
             "EXTERNAL": "TRUE",
             "classification": "parquet",
-            **_properties(settings, tenants, first_date),
+            **_build_properties(settings, tenants, first_date),
         },
-        "PartitionKeys": [_glue_column(each) for each in PARTITIONS],
+        "PartitionKeys": [_build_glue_column(each) for each in PARTITIONS],
         "StorageDescriptor": {
-            "Columns": [_glue_column(each) for each in COLUMNS],
-            "Location": _location(settings, tenants),
+            "Columns": [_build_glue_column(each) for each in COLUMNS],
+            "Location": _build_location(settings, tenants),
             "InputFormat": _INPUT,
             "OutputFormat": _OUTPUT,
             "SerdeInfo": {
@@ -64,9 +64,9 @@ def make_glue_input(
     }
 
 
-def _column_lines(columns: Sequence[Column]) -> list[str]:
+def _format_columns(columns: Sequence[Column]) -> list[str]:
     return _with_commas(
-        [f"  `{each.name}` {each.type} COMMENT '{_text(each)}'" for each in columns]
+        [f"  `{each.name}` {each.type} COMMENT '{_get_comment(each)}'" for each in columns]
     )
 
 
@@ -74,21 +74,21 @@ def _with_commas(lines: list[str]) -> list[str]:
     return [*(f"{line}," for line in lines[:-1]), lines[-1]]
 
 
-def _glue_column(column: Column) -> dict[str, str]:
-    return {"Name": column.name, "Type": column.type, "Comment": _text(column)}
+def _build_glue_column(column: Column) -> dict[str, str]:
+    return {"Name": column.name, "Type": column.type, "Comment": _get_comment(column)}
 
 
-def _text(column: Column) -> str:
+def _get_comment(column: Column) -> str:
     return column.meaning.replace("`", "")
 
 
-def _location(settings: Cold, tenants: Sequence[str]) -> str:
+def _build_location(settings: Cold, tenants: Sequence[str]) -> str:
     # The template below locates the files. With several tenants, their common prefix is the bucket.
     own = f"{tenants[0]}/{PREFIX}" if len(tenants) == 1 else "" if tenants else PREFIX
     return f"s3://{settings.bucket}/{own}"
 
 
-def _properties(settings: Cold, tenants: Sequence[str], first_date: str) -> dict[str, str]:
+def _build_properties(settings: Cold, tenants: Sequence[str], first_date: str) -> dict[str, str]:
     own = "${tenant}/" if tenants else ""
     return {
         "projection.enabled": "true",

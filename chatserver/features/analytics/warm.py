@@ -2,17 +2,17 @@
 
 | record  | `PK`       | `SK`                          | attributes                               |
 |---------|------------|-------------------------------|------------------------------------------|
-| unit    | `x#<chat>` | `p#<first, 20 digits>#<chat>` | `first last batch`, once its files are   |
-|         |            |                               | written `sha256 version`                 |
+| unit    | `x#<chat>` | `p#<first, 20 digits>#<chat>` | `first last batch`; after the files are  |
+|         |            |                               | written, `sha256 version`                |
 | segment | `a#<chat>` | `s#<last, 20 digits>#<chat>`  | `exported` (BOOL)                        |
 
-Segments belong to `chatserver.warm.archive.manifests`. Writing a segment replaces the whole item,
-so a new or changed segment never has `exported`: a scan for segments without it finds exactly what
-is to be exported, whenever a process died.
+`chatserver.warm.archive.manifests` owns the segments. Writing a segment replaces its item, so a new
+or changed segment has no `exported`. A scan for segments without it finds everything that must be
+exported, even after a crash.
 
-Invariants: the units of a chat cover ``1..last`` without overlap or gap, because each new unit
-begins after the last one and `claim` is conditional on its `first`. The range and the batch of a
-unit never change.
+Invariants: the units of a chat cover ``1..last`` without overlap or gap, because a new unit starts
+after the last one, and `claim` fails if a unit with the same `first` exists. The range and batch of
+a unit never change.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class NewSegment(NamedTuple):
 
 
 class ExportRows:
-    """Repository of the export state."""
+    """Reads and writes the export state."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client
@@ -60,9 +60,9 @@ class ExportRows:
     async def list_segments(
         self, start: Item | None, *, is_all: bool
     ) -> tuple[list[NewSegment], Item | None]:
-        """Return archive segments that are not exported, or all, and the next start key.
+        """Return archive segments that are not exported, or all segments, and the next start key.
 
-        In ascending order within a chat. Scans the table: about 8,000 items for 128 read units.
+        Segments of a chat are in ascending order. A scan costs 128 read units per 8,000 items.
         """
         condition = "begins_with(#pk, :archive) AND begins_with(#sk, :segment)"
         names = {"#pk": Field.PK, "#sk": Field.SK}
@@ -85,7 +85,7 @@ class ExportRows:
         return [_decode_segment(row) for row in answer["Items"]], answer.get("LastEvaluatedKey")
 
     async def mark_exported(self, segment: NewSegment) -> bool:
-        """Record that the files contain a segment; return False if it has been replaced."""
+        """Mark a segment as exported; return False if the segment has been replaced."""
         request = {
             "TableName": self._table,
             "Key": row_key(
@@ -102,10 +102,10 @@ class ExportRows:
     # Units; all reads are strongly consistent.
 
     async def claim(self, unit: Unit) -> None:
-        """Create a unit, before its entries are read. Idempotent.
+        """Create a unit. Call this before you read its entries. Idempotent.
 
         Raises:
-            LostRace: another process created it.
+            LostRace: another process created the unit.
         """
         request = {
             "TableName": self._table,
@@ -120,7 +120,7 @@ class ExportRows:
             raise LostRace(f"analytics: another process exports chat {unit.chat}") from exc
 
     async def record(self, unit: Unit, sha256: str, version: str) -> None:
-        """Record what the files contain of a unit. Idempotent."""
+        """Record the digest and source version of a unit's exported rows. Idempotent."""
         request = {
             "TableName": self._table,
             "Key": _unit_key(unit.chat, unit.first),
@@ -139,7 +139,7 @@ class ExportRows:
         await self._client.call("update_item", request)
 
     async def iter_units_down(self, chat: str, seq: int | None = None) -> AsyncIterator[list[Unit]]:
-        """Yield pages of the units that begin at `seq` or earlier, or of all, newest first."""
+        """Yield pages of units, newest first: all, or those that start at `seq` or earlier."""
         to = f"{_UNIT_PREFIX}{seq + 1:020d}" if seq is not None else "p$"  # '$' follows '#'
         span = Span(DIRECTORY, f"x#{chat}", between=(_UNIT_PREFIX, to))
         request: dict[str, Any] = {
@@ -152,7 +152,7 @@ class ExportRows:
             yield [_decode_unit(row) for row in rows]
 
     async def list_units(self, chat: str, first: int, last: int) -> list[Unit]:
-        """Return the units with any of the seqs ``[first, last]``, ascending."""
+        """Return the units that overlap with the range ``[first, last]``, ascending."""
         found: list[Unit] = []
         async for page in self.iter_units_down(chat, last):
             found += [unit for unit in page if unit.last >= first]
@@ -161,7 +161,7 @@ class ExportRows:
         return found[::-1]
 
     async def find_last(self, chat: str) -> int:
-        """Return the last seq that a unit covers; 0 if there is none."""
+        """Return the last seq covered by a unit; 0 if there are no units."""
         async for page in self.iter_units_down(chat):
             return page[0].last if page else 0
         return 0
@@ -169,7 +169,7 @@ class ExportRows:
     # Users
 
     async def find_erased(self, users: Collection[str]) -> set[str]:
-        """Return the users who are erased."""
+        """Return the users in `users` who are erased."""
         keys = [row_key(user_key(user), user_key(user)) for user in sorted(set(users))]
         rows = await get_items(self._client, self._table, keys)
         return {
@@ -185,7 +185,7 @@ def _unit_key(chat: str, first: int) -> Item:
 
 
 def encode_unit(unit: Unit) -> Item:
-    """Return the item of a unit that was just claimed."""
+    """Return the item of a unit whose files are not written yet."""
     return _unit_key(unit.chat, unit.first) | {
         Field.FIRST: {"N": str(unit.first)},
         Field.LAST: {"N": str(unit.last)},
@@ -204,7 +204,7 @@ def _decode_unit(item: Item) -> Unit:
             version=item.get(Field.VERSION, {"S": ""})["S"],
         )
     except (KeyError, ValueError) as exc:
-        raise _corrupt(item, "an analytics unit", exc) from exc
+        raise _make_error(item, "an analytics unit", exc) from exc
 
 
 def _decode_segment(item: Item) -> NewSegment:
@@ -216,9 +216,9 @@ def _decode_segment(item: Item) -> NewSegment:
             tag=item[Field.TAG]["S"],
         )
     except (KeyError, ValueError) as exc:
-        raise _corrupt(item, "an archive segment", exc) from exc
+        raise _make_error(item, "an archive segment", exc) from exc
 
 
-def _corrupt(item: Item, what: str, exc: Exception) -> CorruptData:
+def _make_error(item: Item, what: str, exc: Exception) -> CorruptData:
     key = {name: item.get(name) for name in DIRECTORY.key.names}
     return CorruptData(f"table directory: the item at {key} is not {what}: {exc!r}")

@@ -1,6 +1,6 @@
-"""Background job of analytics.
+"""Worker of analytics. Start with `exporter`.
 
-`passes` finds what is to be exported. `exporter` reads units and writes their files; `unit_source`
-reads the entries of a unit. `erasure` updates the files after an erasure. `compaction` moves the
-rows of small files into one, and `file_locations` finds them there. Start with `exporter`.
+`passes` finds the entries to export. `unit_source` reads the entries of a unit, and `exporter`
+writes its files. `erasure` rewrites files after an erasure. `compaction` merges small files, and
+`file_locations` finds the file that contains the rows of a batch.
 """

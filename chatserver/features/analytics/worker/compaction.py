@@ -8,19 +8,19 @@
                    │              └── in one PUT, only if it does not exist
                    └── the same rows, with `moves_to`: earlier ETags become invalid
 
-Readers see each row exactly once: until the compacted file exists, in the small files; from then
-on, in the compacted file only. A reader that listed the files before, and finds one without its
-rows, lists again.
+Readers see each row exactly once. They read the small files until the compacted file exists, and
+then only the compacted file. If a reader finds a file whose rows were deleted after its listing, it
+lists the files again.
 
-Writers (an export, an erasure) find the file with `file_locations`. One that finds a frozen file
-whose compacted file does not exist gives the move up: it creates that file, empty. Then the
-creation here fails, and the small files keep their rows.
+Writers (an export, an erasure) find the file with `file_locations`. If a writer finds a frozen file
+whose compacted file does not exist, it cancels the move: it creates an empty compacted file. The
+compaction then cannot create the file, and the small files keep their rows.
 
-Crash safety: a later pass finds frozen files and completes the move. Rows that were moved are
-deleted by any later pass, or by a writer. A file without rows stays for `KEEP_S`, so that a process
-that was paused cannot create it again with outdated rows.
+Crash safety: a later pass finds frozen files and completes the move. A later pass or a writer
+deletes rows that have moved. A file without rows is kept for `KEEP_S`, so that a process that was
+paused cannot create it again with outdated rows.
 
-Memory: the files of one move, `MOVE_BYTES_MAX` compressed.
+Memory: the files of one move, at most `MOVE_BYTES_MAX` compressed.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-FILES_MIN = 16  # small files of a date that are worth a move
-FILES_MAX: Final = 200  # of one move
+FILES_MIN = 16  # per move; with fewer small files, a date is not compacted
+FILES_MAX: Final = 200  # per move
 SMALL_BYTES: Final = 8_388_608
 MOVE_BYTES_MAX: Final = 33_554_432
-CONTAINED_MAX: Final = 5_000  # ids in the metadata of a file
+CONTAINED_MAX: Final = 5_000  # file ids in the metadata of a compacted file
 KEEP_S = 86_400.0
 
 
 @dataclasses.dataclass
 class CompactionTally:
-    """Work of a pass."""
+    """Counts of a compaction pass."""
 
     moved: int = 0  # files whose rows were moved
     created: int = 0
@@ -73,7 +73,7 @@ class CompactionTally:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Move:
-    """The files whose rows move to the file `id`."""
+    """A move of the rows of `files` to the compacted file `id`."""
 
     prefix: str
     id: str
@@ -93,7 +93,7 @@ class _Frozen:
 
 
 class Compactor:
-    """Compacts the files of one tenant. Correct even if several processes do, but wasteful."""
+    """Compacts the files of one tenant. Concurrent compactors are safe, but wasteful."""
 
     def __init__(self, *, files: ParquetFiles, lease: Lease, clock: Clock) -> None:
         self._files = files
@@ -113,11 +113,11 @@ class Compactor:
             Unavailable: S3 does not respond, or another process holds the lease.
         """
         async for prefix, files in self._iter_dates():
-            await self._hold()
+            await self._renew_lease()
             try:
                 await self._compact_date(prefix, files)
             except CorruptData as exc:
-                # A file that is damaged must not block the other dates.
+                # A corrupt file must not block the other dates.
                 log.warning("analytics.compaction_postponed", prefix=prefix, reason=exc.message)
         return self._tally
 
@@ -127,9 +127,11 @@ class Compactor:
                 return
             files = [file async for page in self._files.iter_files(prefix) for file in page]
 
-    async def _hold(self) -> None:
+    async def _renew_lease(self) -> None:
         if not await self._lease.hold():
-            raise Unavailable("analytics: another process is exporting; wait until it has finished")
+            raise Unavailable(
+                "analytics: another process is exporting; try again when it has finished"
+            )
 
     async def _iter_dates(self) -> AsyncIterator[tuple[str, list[StoredFile]]]:
         """Yield the files of each date, with their prefix."""
@@ -144,7 +146,7 @@ class Compactor:
             yield _prefix_of(found[0]), found
 
     async def _find_move(self, prefix: str, files: Sequence[StoredFile]) -> _Move | None:
-        """Clean up after earlier moves of a date, and return the next move."""
+        """Clean up after earlier moves of a date; return the next move, if there is one."""
         compacted = [file for file in files if is_compacted(file.key)]
         if not compacted and len(files) < FILES_MIN:
             return None
@@ -158,7 +160,7 @@ class Compactor:
             return None
         facts = await self._files.list_facts(file.key for file in small)
         if any(each.is_moved for each in facts.values()):
-            return None  # its compacted file was created after the listing
+            return None  # a compacted file was created after the listing
         small = [file for file in small if file.key in facts]
         ids = {id_of(file.key) for file in compacted}
         begun = sorted({each.moves_to for each in facts.values()} - ids - {""})
@@ -169,7 +171,7 @@ class Compactor:
         return _Move(prefix, new_id().lower(), chosen) if len(chosen) >= FILES_MIN else None
 
     async def _clean_up(self, files: Sequence[StoredFile]) -> None:
-        """Delete the rows of files that have moved, and later the files."""
+        """Delete the rows of files that have moved; after `KEEP_S`, delete the files."""
         now_s = self._clock.time()
         for file in files:
             facts = await self._files.find_facts(file.key)
@@ -186,16 +188,16 @@ class Compactor:
         try:
             await delete_rows(self._files, key, etag)
         except Conflict:
-            return  # changed since it was listed: the next pass finds it again
+            return  # changed after the listing; the next pass retries
         failpoint("analytics.after_compacted_rows")
 
     async def _run_move(self, move: _Move) -> bool:
-        """Move the rows of files into one; return False if the move was given up."""
+        """Move the rows of files into one file; return False if the move was cancelled."""
         from chatserver.features.analytics.parquet import encode
 
         frozen = []
         for file in move.files:
-            await self._hold()
+            await self._renew_lease()
             if (each := await self._freeze(file, move.id)) is not None:
                 frozen.append(each)
         if not frozen:
@@ -208,7 +210,7 @@ class Compactor:
         try:
             await self._files.put(move.key, data, None)
         except Conflict:
-            # A writer gave the move up, or an earlier attempt of this call created the file.
+            # A writer cancelled the move, or an earlier attempt of this call created the file.
             made = await self._files.find_facts(move.key)
             if made is None or not contains <= made.contains:
                 log.info("analytics.compaction_given_up", key=move.key)
@@ -222,7 +224,7 @@ class Compactor:
         return True
 
     async def _freeze(self, file: StoredFile, target: str) -> _Frozen | None:
-        """Mark a file as moving to `target`; return None if it was changed since it was listed."""
+        """Mark a file as moving to `target`; return None if it has changed since the listing."""
         from chatserver.features.analytics.parquet import decode, decode_facts, encode
 
         try:

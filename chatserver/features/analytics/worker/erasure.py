@@ -1,8 +1,8 @@
-"""Updates of Parquet files after the erasure of a user.
+"""Rewriting of Parquet files after the erasure of a user.
 
-The erasure has deleted the user's messages in all tiers, and rewritten the archive. The files of
-the chats concerned are compared with the tiers, unit by unit, and rewritten where they differ. So
-the texts and the user id leave the files, also as the receiver of other users' messages.
+Before this, the erasure has deleted the user's messages in all tiers and rewritten the archive.
+This module compares the units of the user's chats with the tiers, and rewrites the files of units
+that differ. This removes the user's texts, and the user id as sender and receiver.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RETRY_S: Final = 0.1
 
 
 def make_rewriter(container: StorageContainer) -> RewriteExported:
-    """Return the function that erasures call."""
+    """Return a function that rewrites the files of chats and returns the number of files."""
 
     async def rewrite(chats: Collection[ChatId]) -> int:
         return sum([await rewrite_chat(container, chat) for chat in sorted(chats)])
@@ -34,14 +34,14 @@ def make_rewriter(container: StorageContainer) -> RewriteExported:
 
 
 async def rewrite_chat(container: StorageContainer, chat: ChatId) -> int:
-    """Rewrite the exported messages of a chat that differ from the tiers; return the file count.
+    """Rewrite the files of a chat that differ from the tiers; return the number of files.
 
     Guarantees:
-        Idempotent. After it returns, no file has a text that was deleted before the call.
-        Cost: one or two small reads per unit, and the reads of units that are not archived.
+        Idempotent. On return, no file has a text that was deleted before the call.
+        Cost: one or two small reads per unit. Units that are not archived are read completely.
 
     Raises:
-        Unavailable: a store does not respond, or the files cannot be written; call again.
+        Unavailable: a store does not respond, or the files cannot be written; retry.
     """
     files = 0
     for _ in range(TRIES_MAX):
@@ -54,7 +54,7 @@ async def rewrite_chat(container: StorageContainer, chat: ChatId) -> int:
 
 
 async def _rewrite_once(container: StorageContainer, chat: ChatId) -> tuple[int, bool]:
-    """Return the number of files written, and whether a part was postponed."""
+    """Return the number of files written, and whether a unit was postponed."""
     state, source = container.get(AnalyticsContainer).state, make_source(container)
     exporter = make_exporter(container, source)
     is_postponed = False

@@ -6,16 +6,17 @@
       │                                                                   │ one conditional PUT each
       └── left after a crash: the next pass reads the unit again and replaces its rows
 
-Crash safety: a unit is claimed, with the batch that names its files, before anything is written. A
-repeated export replaces the rows of the unit in the same files, or in those to which compaction
-moved them (`file_locations`), so each message is in exactly one file once. A segment is marked as
-exported last.
+Crash safety: a unit is claimed before its files are written, together with its batch, which
+determines the files. A repeated export replaces the rows of the unit in the same files, or in the
+files to which compaction moved them (`file_locations`). So each message is exported exactly once.
+Segments are marked as exported last.
 
 Concurrent changes: another process (an erasure, or a second exporter) may rewrite the same files.
-The ETags are read before the sources are compared with what was read, and a file is replaced only
-if its ETag is unchanged. So a process that was paused cannot write outdated rows over newer ones.
+The exporter reads the ETags of the files first, then checks that the source is unchanged, and
+replaces a file only if its ETag is unchanged. So a process that was paused cannot overwrite newer
+rows.
 
-Memory: at most `ROWS_MAX` rows or `BYTES_MAX` of texts and one unit; a file is not larger.
+Memory: at most `ROWS_MAX` rows or `BYTES_MAX` of texts, plus one unit. Files are not larger.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ ROWS_MAX = 100_000
 BYTES_MAX = 33_554_432
 UNITS_MAX: Final = 5_000
 CALLS_IN_FLIGHT_MAX: Final = 16
-FILES_IN_FLIGHT_MAX: Final = 2  # each takes the memory of a file, decoded
+FILES_IN_FLIGHT_MAX: Final = 2  # each holds a decoded file in memory
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -55,10 +56,10 @@ T = TypeVar("T")
 
 @dataclasses.dataclass
 class ExportTally:
-    """Work of a pass."""
+    """Counts of an export pass."""
 
     units: int = 0
-    rows: int = 0  # of units that were written, unchanged ones included
+    rows: int = 0  # includes unchanged rows of written units
     files: int = 0
     bytes: int = 0
     postponed: int = 0  # units that changed while they were exported
@@ -89,16 +90,16 @@ class Exporter:
         return unit
 
     async def add(self, unit: Unit, changes: Changes = NO_CHANGES) -> None:
-        """Read a unit, to be written with the next batch. No-op if it is collected already.
+        """Read a unit, to be written by `flush`. Do nothing if it was already added.
 
         Raises:
-            Unavailable: a store does not respond, or not all entries can be read now.
+            Unavailable: a store does not respond, or some entries cannot be read now.
             CorruptData: a file or an item is invalid.
         """
         key = (unit.chat, unit.first)
         held = self._pending.get(key)
         if held is not None and not changes:
-            return  # if it has changed since, `flush` postpones it
+            return  # if the unit has changed in the meantime, `flush` postpones it
         merged = _merge(held.changes, changes) if held is not None else changes
         loaded = await self._source.load(unit, merged)
         self._pending[key] = loaded
@@ -107,20 +108,20 @@ class Exporter:
         self.tally.units += 1
 
     def mark(self, segment: NewSegment, units: Iterable[Unit]) -> None:
-        """Mark a segment as exported once these units are written."""
+        """Mark a segment as exported when `flush` has written these units."""
         self._segments.append((segment, list(units)))
 
     @property
     def is_full(self) -> bool:
-        """True if the collected units have reached the size of a batch."""
+        """Whether the added units have reached the maximum size of a batch."""
         return self._rows >= ROWS_MAX or self._bytes >= BYTES_MAX or len(self._pending) >= UNITS_MAX
 
     async def flush(self) -> set[ChatId]:
-        """Write all units; return the chats of which units were postponed.
+        """Write all added units; return the chats with postponed units.
 
-        A unit is postponed if it changed during the export, or another process changed a file.
-        New units of its chat are then not recorded either: the next pass reads all of them again,
-        with the changes in them.
+        A unit is postponed if it changed during the export, or if another process changed a file.
+        New units of the same chat are then not recorded, so that the next pass reads them again and
+        applies the changes in them.
         """
         pending, segments = self._pending, self._segments
         self._pending, self._segments, self._batch = {}, [], ""
@@ -140,7 +141,7 @@ class Exporter:
         }
         failpoint("analytics.before_record")
         await _for_each(
-            [each for each in done.values() if _is_news(each)],
+            [each for each in done.values() if _is_changed(each)],
             lambda each: self._state.record(each.unit, each.sha256, each.version),
         )
         failpoint("analytics.after_record")
@@ -166,7 +167,7 @@ class Exporter:
         try:
             places = dict(
                 await _for_each(
-                    dates, lambda date: _with(date, self._locations.locate(date, batch))
+                    dates, lambda date: _with_name(date, self._locations.locate(date, batch))
                 )
             )
         except (Conflict, CorruptData) as exc:
@@ -184,7 +185,7 @@ class Exporter:
         try:
             await _for_each(list(parts), write, FILES_IN_FLIGHT_MAX)
         except (Conflict, CorruptData, TooLarge) as exc:
-            # A file that is damaged must not block the others.
+            # A corrupt file must not block other batches.
             log.warning("analytics.batch_postponed", batch=batch, reason=exc.message)
             return set()
         return {(each.unit.chat, each.unit.first) for each in current}
@@ -211,12 +212,12 @@ class Exporter:
         self.tally.bytes += len(data)
 
 
-def _is_news(loaded: UnitRows) -> bool:
+def _is_changed(loaded: UnitRows) -> bool:
     return (loaded.sha256, loaded.version) != (loaded.unit.sha256, loaded.unit.version)
 
 
 def _merge(held: Changes, added: Changes) -> Changes:
-    """Return all changes, each once and in seq order."""
+    """Merge changes without duplicates, in seq order."""
     merged = {}
     for seq in {*held, *added}:
         by_seq = {each.seq: each for each in (*held.get(seq, ()), *added.get(seq, ()))}
@@ -224,7 +225,7 @@ def _merge(held: Changes, added: Changes) -> Changes:
     return merged
 
 
-async def _with(name: str, value: Awaitable[T]) -> tuple[str, T]:
+async def _with_name(name: str, value: Awaitable[T]) -> tuple[str, T]:
     return name, await value
 
 

@@ -1,8 +1,7 @@
-"""The file that has the rows of a batch: its own, or the compacted file to which they were moved.
+"""Finds the file that contains the rows of a batch: its own file, or a compacted file.
 
-The ETag of a file is read before its metadata. A move changes the ETag of each file before its rows
-are in another one (`compaction`), so a conditional write with that ETag fails if the rows have
-moved since.
+The ETag of a file is read before its metadata. Compaction changes the ETag of a file before it
+moves the rows, so a conditional write with the old ETag fails if the rows have moved since.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from chatserver.features.analytics.model import (
 
 
 class Location(NamedTuple):
-    """A file to write. `etag` is None if it does not exist."""
+    """A file to write. `etag` is None if the file does not exist."""
 
     key: str
     etag: str | None
@@ -43,16 +42,16 @@ class FileLocations:
         self._tenant = tenant
 
     async def locate(self, date: str, batch: str) -> Location:
-        """Return the file that has the rows of a batch for one date, or is to have them.
+        """Return the file to which the rows of a batch for one date must be written.
 
-        An unfinished move is given up. Rows that were moved are deleted in the files that had them
-        before: after an erasure, no file may have its texts.
+        Cancels an unfinished move. Deletes rows that have moved from their old files, so that after
+        an erasure no file contains the erased texts.
 
         Guarantees:
-            Cost: a HEAD and a LIST; if the date has compacted files, a GET of 64 KB for each.
+            Cost: a HEAD, a LIST, and a GET of 64 KB per compacted file of the date.
 
         Raises:
-            Conflict: the rows are moving; call again.
+            Conflict: the rows are being moved; retry.
         """
         key = object_key(date, self._tenant, batch)
         etag = await self._files.find_etag(key)
@@ -70,7 +69,7 @@ class FileLocations:
         for each in holders:
             if each is not holder:
                 await delete_rows(self._files, each.key, each.etag)
-        await self._give_up(holder.facts.moves_to, holder.key, compacted)
+        await self._cancel_move(holder.facts.moves_to, holder.key, compacted)
         return Location(holder.key, holder.etag)
 
     async def _list_compacted(self, prefix: str) -> list[_Compacted]:
@@ -89,13 +88,13 @@ class FileLocations:
         facts = await self._files.find_facts(key)
         if facts is None:
             raise Conflict(f"{key}: was removed concurrently")
-        await self._give_up(facts.moves_to, key, compacted)
+        await self._cancel_move(facts.moves_to, key, compacted)
         if facts.is_moved:
             raise Conflict(f"{key}: its rows are moving")
         return Location(key, etag)
 
-    async def _give_up(self, target: str, key: str, compacted: list[_Compacted]) -> None:
-        """Prevent a move that has begun: create its file, empty, before it does."""
+    async def _cancel_move(self, target: str, key: str, compacted: list[_Compacted]) -> None:
+        """Cancel an unfinished move, by creating its target as an empty file."""
         if not target or any(id_of(each.key) == target for each in compacted):
             return
         from chatserver.features.analytics.parquet import NO_ROWS, encode
@@ -105,12 +104,12 @@ class FileLocations:
 
 
 async def delete_rows(files: ParquetFiles, key: str, etag: str) -> None:
-    """Delete the rows of a file that have moved to another one. The file stays, without rows.
+    """Replace a file whose rows have moved with a file without rows. Idempotent.
 
-    It prevents that a process that was paused creates it again. Idempotent.
+    The empty file prevents a process that was paused from creating the file again.
 
     Raises:
-        Conflict: the file is not the version with this ETag.
+        Conflict: the ETag of the file has changed.
     """
     from chatserver.features.analytics.parquet import NO_ROWS, encode
 

@@ -1,11 +1,11 @@
-"""Passes of the exporter: find archived and, on request, stored entries that are not exported.
+"""Export passes: find the entries that are not exported, and export them.
 
-A pass scans table `directory` for archive segments that are new or have changed. Parts of a segment
-that a unit covers already are read again; the rest becomes a new unit. On request, the pass also
-reads each chat's newer entries in DynamoDB. Among these, edits, deletions and reactions name the
-messages that they change, whose units are read again.
+A pass scans table `directory` for archive segments that are new or have changed. Units that already
+cover parts of a segment are read again; the rest becomes a new unit. On request, the pass also
+exports the newer entries of each chat in DynamoDB. If these include edits, deletions or reactions,
+the units of the changed messages are read again.
 
-One process exports at a time, under a lease; correctness does not depend on the lease
+A lease ensures that one process exports at a time, but correctness does not depend on it
 (`chatserver.features.analytics.worker.exporter`).
 """
 
@@ -39,15 +39,15 @@ from workers.periodic_work import make_rounds
 log = structlog.get_logger()
 
 LEASE_S: Final = 60.0
-INTERVAL_S: Final = 3600.0  # between two passes of the worker
-FAILURES_MAX: Final = 10  # parts of chats in a row that a pass skips
-UNIT_ENTRIES_MAX = 500  # of a unit of the warm tier; segments have their own limit
+INTERVAL_S: Final = 3600.0  # between passes of the worker
+FAILURES_MAX: Final = 10  # consecutive failures after which a pass fails
+UNIT_ENTRIES_MAX = 500  # for units that are not archived; segments have their own limit
 
 OnProgress = Callable[[ExportTally], Awaitable[None]]
 
 
 async def ignore_progress(_: ExportTally) -> None:
-    """Do nothing."""
+    """Ignore progress reports."""
 
 
 def make_lease(container: StorageContainer, owner: str) -> Lease:
@@ -56,7 +56,7 @@ def make_lease(container: StorageContainer, owner: str) -> Lease:
 
 
 def make_source(container: StorageContainer) -> UnitSource:
-    """Return the source of exported rows."""
+    """Return the source of rows to export."""
     return UnitSource(
         state=container.get(AnalyticsContainer).state,
         tiers=container.older_tiers,
@@ -68,20 +68,20 @@ def make_source(container: StorageContainer) -> UnitSource:
 
 
 def make_exporter(container: StorageContainer, source: UnitSource) -> Exporter:
-    """Return an exporter with nothing collected."""
-    made = container.get(AnalyticsContainer)
+    """Return a new exporter."""
+    analytics = container.get(AnalyticsContainer)
     tenant = container.settings.cold.tenant
-    return Exporter(source=source, state=made.state, files=made.files, tenant=tenant)
+    return Exporter(source=source, state=analytics.state, files=analytics.files, tenant=tenant)
 
 
 def make_compactor(container: StorageContainer, lease: Lease) -> Compactor:
-    """Return a compactor, which holds the lease of the exporter."""
+    """Return a compactor that uses the lease of the exporter."""
     files = container.get(AnalyticsContainer).files
     return Compactor(files=files, lease=lease, clock=container.clock)
 
 
 class ExportPass:
-    """One pass over everything that is not exported."""
+    """One pass over all entries that are not exported."""
 
     def __init__(
         self,
@@ -95,50 +95,52 @@ class ExportPass:
         self._exporter = make_exporter(container, self._source)
         self._lease = lease
         self._on_progress = on_progress
-        self._failures = 0  # in a row
+        self._failures = 0  # consecutive
 
     async def run(self, *, with_warm: bool, is_all: bool = False) -> ExportTally:
         """Export new and changed entries.
 
-        `is_all`: compare all archived entries with the files, and repair these.
+        `is_all`: compare all archived entries with the files, and repair the files.
 
         Guarantees:
-            Idempotent and resumable: a repeated or interrupted pass exports each message once.
+            Idempotent and resumable: each message is exported exactly once.
             Memory: see `chatserver.features.analytics.worker.exporter`.
 
         Raises:
             Unavailable: a store does not respond, or another process holds the lease.
-            CorruptData, LostRace: many parts in a row were postponed, the last one for this.
+            CorruptData, LostRace: `FAILURES_MAX` consecutive parts failed.
         """
         start: Item | None = None
         while True:
             segments, start = await self._state.list_segments(start, is_all=is_all)
             for segment in segments:
                 add = functools.partial(self._add_segment, segment, is_all=is_all)
-                await self._guard(segment.chat, add)
+                await self._run_part(segment.chat, add)
             if start is None:
                 break
         if with_warm:
             client = self._container.dynamodb.for_feature("analytics")
             async for chats in iter_chats(client, self._container.settings.warm):
                 for chat in chats:
-                    await self._guard(chat, functools.partial(self._add_stored, chat))
+                    await self._run_part(chat, functools.partial(self._add_stored, chat))
         await self._exporter.flush()
         tally = self._exporter.tally
         await self._on_progress(tally)
         metrics.ANALYTICS_PASS.set(self._container.clock.time())
         return tally
 
-    async def _guard(self, chat: ChatId, work: Callable[[], Awaitable[None]]) -> None:
-        """Export a part of a chat. One that cannot be read must not block the others."""
+    async def _run_part(self, chat: ChatId, work: Callable[[], Awaitable[None]]) -> None:
+        """Export a part of a chat. Postpone it if it fails, so that it does not block others."""
         if not await self._lease.hold():
-            raise Unavailable("analytics: another process is exporting; wait until it has finished")
+            raise Unavailable(
+                "analytics: another process is exporting; try again when it has finished"
+            )
         try:
             await work()
         except (LostRace, Unavailable, CorruptData) as exc:
             self._failures += 1
             if self._failures >= FAILURES_MAX:
-                raise  # a store is down
+                raise  # a store is probably unavailable
             self._postpone(chat, exc.message)
         else:
             self._failures = 0
@@ -162,7 +164,7 @@ class ExportPass:
         if end < last:
             units.append(await self._exporter.claim(chat, end + 1, last))
         for unit in units:
-            # Without the digest, the rows are compared with the files themselves.
+            # Without the digest, `flush` compares the rows with the files.
             await self._exporter.add(dataclasses.replace(unit, sha256="") if is_all else unit)
         self._exporter.mark(segment, units)
 
@@ -176,10 +178,10 @@ class ExportPass:
             await self._add_with_targets(unit, entries)
             after = unit.last
             if chat in await self._flush_if_full():
-                return  # the next pass begins with what was postponed
+                return  # the next pass starts with the postponed units
 
     async def _list_unwritten(self, chat: ChatId) -> list[Unit]:
-        """Return the newest units that an interrupted pass claimed and did not write."""
+        """Return the newest units that an interrupted pass claimed but did not write."""
         found: list[Unit] = []
         async for page in self._state.iter_units_down(chat):
             unwritten = [unit for unit in page if not unit.sha256]
@@ -189,7 +191,7 @@ class ExportPass:
         return found[::-1]
 
     async def _add_with_targets(self, unit: Unit, entries: Sequence[Message]) -> None:
-        """Add a unit, and the earlier units whose messages its entries change."""
+        """Add a unit, and the earlier units with messages that its entries change."""
         await self._exporter.add(unit)
         changed = {seq: found for seq, found in list_changes(entries).items() if seq < unit.first}
         while changed:
@@ -202,7 +204,7 @@ class ExportPass:
 
 
 async def run_analytics(container: StorageContainer, owner: str) -> None:
-    """Export what is archived, and compact the files, every `INTERVAL_S` until cancelled.
+    """Export archived messages and compact the files every `INTERVAL_S`, until cancelled.
 
     Raises:
         ConfigError: the extra `analytics` is not installed.
@@ -213,7 +215,7 @@ async def run_analytics(container: StorageContainer, owner: str) -> None:
     async def export(_: int) -> None:
         lease = make_lease(container, owner)
 
-        async def make_pass() -> None:
+        async def run_pass() -> None:
             tally = await ExportPass(container, lease).run(with_warm=False)
             compaction = await make_compactor(container, lease).run()
             if compaction.created:
@@ -227,6 +229,6 @@ async def run_analytics(container: StorageContainer, owner: str) -> None:
                 )
             await lease.release()  # `chatserver analytics export` may run between the passes
 
-        await make_rounds(lease, INTERVAL_S, make_pass)
+        await make_rounds(lease, INTERVAL_S, run_pass)
 
     await keep_running(container.hot, "analytics", 0, export)

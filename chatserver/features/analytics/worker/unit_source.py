@@ -1,8 +1,8 @@
-"""Source of exported rows: the entries of a unit, in the archive and the warm tier.
+"""Source of exported rows: reads the entries of a unit from the archive or the warm tier.
 
-A *version* identifies the source of a unit's rows: the tags of its archive segments, or, while some
-of its entries are not archived, the rows themselves. It also covers erased users and the setting
-for bodies. If the version has not changed, neither have the rows.
+The *version* of a unit is a digest of its archive segments' tags, the chat's properties and the
+setting for bodies. If some entries are not archived, it is a digest of the rows. If the version has
+not changed, the rows have not changed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class UnitSource:
         """Return the current rows of a unit.
 
         Raises:
-            Unavailable: not all of its entries can be read now.
+            Unavailable: some of its entries cannot be read now.
         """
         facts = await self._read_facts(unit)
         version = await self._find_archived_version(unit, facts)
@@ -74,7 +74,7 @@ class UnitSource:
             entries = await self._cold.read(unit.chat, unit.first, unit.last)
         else:
             entries = await self.read(unit)
-        # The warm tier may store an edit or a deletion shortly before it changes the message.
+        # The warm tier stores an edit or deletion shortly before it changes the message.
         own = list_changes(entries)
         both = {seq: [*own.get(seq, ()), *changes.get(seq, ())] for seq in {*own, *changes}}
         rows = make_rows(entries, facts, both, with_bodies=self._with_bodies)
@@ -82,7 +82,7 @@ class UnitSource:
         return UnitRows(unit, rows, sha256, version or sha256, changes)
 
     async def find_version(self, unit: Unit, changes: Changes = NO_CHANGES) -> str:
-        """Return the current version of a unit. Cost: as `load` until the unit is archived."""
+        """Return the current version of a unit. Cost: if it is not archived, the same as `load`."""
         archived = await self._find_archived_version(unit, await self._read_facts(unit))
         return archived or (await self.load(unit, changes)).version
 
@@ -97,7 +97,7 @@ class UnitSource:
         return ChatFacts(chat.kind, users, sorted(await self._state.find_erased(users)))
 
     async def _find_archived_version(self, unit: Unit, facts: ChatFacts) -> str:
-        """Return the version of a unit; empty if some of its entries are not archived."""
+        """Return the version of an archived unit; empty if some entries are not archived."""
         segments = await self._manifests.list_covering(unit.chat, unit.first, unit.last)
         if not segments or segments[-1].last < unit.last or segments[0].first > unit.first:
             return ""
@@ -105,7 +105,7 @@ class UnitSource:
         return digest_of((places, facts, self._with_bodies))
 
     async def read(self, unit: Unit) -> list[Message]:
-        """Return the entries of a unit. Raises Unavailable unless all can be read."""
+        """Return the entries of a unit. Raises Unavailable if some cannot be read."""
         found = await self.list_new(unit.chat, unit.first - 1, unit.last - unit.first + 1)
         if len(found) < unit.last - unit.first + 1:
             missing = unit.first + len(found)
