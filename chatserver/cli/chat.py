@@ -15,8 +15,8 @@ from chatserver.domain.ids import parse_id
 from chatserver.errors import BadRequest, ChatError, Unauthenticated, Unavailable
 
 API_URL = "http://127.0.0.1:8080"
-ANSWER_S = 20.0
-ANSWER_BYTES_MAX = 65_536
+TIMEOUT_S = 20.0
+RESPONSE_BYTES_MAX = 65_536
 LOGIN_HELP = "Your token; prefer CHAT_TOKEN, because other users can read command lines."
 
 
@@ -90,20 +90,20 @@ def call_api(api_url: str, path: str, body: dict[str, str] | None = None) -> dic
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(url, data, headers)  # noqa: S310  checked above
     try:
-        with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:  # noqa: S310  # the scheme is checked above
-            found: dict[str, Any] = json.loads(answer.read(ANSWER_BYTES_MAX))
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310  # the scheme is checked above
+            found: dict[str, Any] = json.loads(response.read(RESPONSE_BYTES_MAX))
             return found
     except urllib.error.HTTPError as exc:
-        raise Unauthenticated(_refusal(exc, path)) from exc
+        raise Unauthenticated(_describe_error(exc, path)) from exc
     except (OSError, ValueError) as exc:
         raise Unavailable(
             f"no API at {api_url}: {exc}; start one with `chatserver dev`, or set --token and --url"
         ) from exc
 
 
-def _refusal(error: urllib.error.HTTPError, path: str) -> str:
+def _describe_error(error: urllib.error.HTTPError, path: str) -> str:
     try:
-        detail = str(json.loads(error.read(ANSWER_BYTES_MAX))["detail"])
+        detail = str(json.loads(error.read(RESPONSE_BYTES_MAX))["detail"])
     except (OSError, ValueError, KeyError, TypeError):
         detail = f"{error.code} {error.reason}"
     if error.code == 404 and path.endswith("/login") and "user" not in detail:

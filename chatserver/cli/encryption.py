@@ -47,8 +47,12 @@ def status() -> None:
             click.echo("no data keys; nothing has been encrypted yet", err=True)
         for key in keys:
             state = "deleted" if key.wrapped is None else "active "
-            by = f"wrapped by {key.wrapped.by}" if key.wrapped else f"at {_date(key.deleted_ms)}"
-            click.echo(f"{key.version}  {state}  {_date(key.created_ms)}  {by}")
+            by = (
+                f"wrapped by {key.wrapped.by}"
+                if key.wrapped
+                else f"at {_format_date(key.deleted_ms)}"
+            )
+            click.echo(f"{key.version}  {state}  {_format_date(key.created_ms)}  {by}")
 
     run(_with_keys(settings, work))
 
@@ -63,8 +67,8 @@ def rotate() -> None:
     settings = prepare("encryption")
 
     async def work(_: KeyRows, ring: KeyRing | None) -> None:
-        made = await _required(ring).create_version()
-        click.echo(f"created version {made.version}")
+        created = await _require_ring(ring).create_version()
+        click.echo(f"created version {created.version}")
 
     run(_with_keys(settings, work))
 
@@ -82,7 +86,7 @@ def rewrap() -> None:
         count = 0
         for key in await rows.list_all():
             if key.wrapped is not None:
-                again = await _required(ring).rewrap(key)
+                again = await _require_ring(ring).rewrap(key)
                 count += await rows.replace(key.version, key.wrapped, again)
         click.echo(f"wrapped {counted(count, 'data key')}")
 
@@ -143,13 +147,13 @@ def shred(tenant: str, *, yes: bool) -> None:
 _NOT_SET = "encryption.provider (CHAT_ENCRYPTION_PROVIDER): must be file or kms"
 
 
-def _required(ring: KeyRing | None) -> KeyRing:
+def _require_ring(ring: KeyRing | None) -> KeyRing:
     if ring is None:
         raise ConfigError([_NOT_SET])
     return ring
 
 
-def _date(ms: int | None) -> str:
+def _format_date(ms: int | None) -> str:
     return f"{datetime.datetime.fromtimestamp((ms or 0) / 1000, datetime.UTC):%Y-%m-%d %H:%M}"
 
 

@@ -61,30 +61,35 @@ def settings_document() -> str:
         kind = field.annotation
         assert isinstance(kind, type) and issubclass(kind, BaseModel)
         rows = ["| variable | type | default | bounds | meaning |", "|---|---|---|---|---|"]
-        rows += [_row(section, name, one) for name, one in kind.model_fields.items()]
+        rows += [_format_row(section, name, one) for name, one in kind.model_fields.items()]
         parts += [f"## {section}", " ".join((kind.__doc__ or "").split()), "\n".join(rows)]
     return "\n\n".join(parts) + "\n"
 
 
-def _row(section: str, name: str, field: FieldInfo) -> str:
+def _format_row(section: str, name: str, field: FieldInfo) -> str:
     variable = f"{PREFIX}{section}_{name}".upper()
     meaning = (field.description or "").replace("|", "\\|")
-    cells = (_type_of(field.annotation), _default_of(field, name), _bounds_of(field, name), meaning)
+    cells = (
+        _format_type(field.annotation),
+        _format_default(field, name),
+        _format_bounds(field, name),
+        meaning,
+    )
     return f"| `{variable}` | {' | '.join(cells)} |"
 
 
-def _type_of(annotation: Any) -> str:
+def _format_type(annotation: Any) -> str:
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal:
         return ", ".join(f"`{one}`" for one in inner)
     if origin is list:
         return "list, JSON"
     if origin in (types.UnionType, typing.Union):
-        return _type_of(next(one for one in inner if one is not types.NoneType))
+        return _format_type(next(one for one in inner if one is not types.NoneType))
     return _TYPES.get(annotation, f"`{annotation}`")
 
 
-def _default_of(field: FieldInfo, name: str) -> str:
+def _format_default(field: FieldInfo, name: str) -> str:
     value = field.get_default(call_default_factory=True)
     if isinstance(value, SecretStr):
         value = value.get_secret_value()
@@ -95,20 +100,20 @@ def _default_of(field: FieldInfo, name: str) -> str:
     if isinstance(value, int | float):
         base = name.removesuffix("_max")
         unit = next((unit for end, unit in _UNITS.items() if base.endswith(end)), "")
-        return f"{_number(value, name)} {unit}".strip()
+        return f"{_format_number(value, name)} {unit}".strip()
     return f"`{value}`"
 
 
-def _bounds_of(field: FieldInfo, name: str) -> str:
+def _format_bounds(field: FieldInfo, name: str) -> str:
     least, most, others = "", "", []
     for one in field.metadata:
         match one:
             case annotated_types.Ge():
-                least = _number(one.ge, name)
+                least = _format_number(one.ge, name)
             case annotated_types.Gt():
-                least = f"more than {_number(one.gt, name)}"
+                least = f"more than {_format_number(one.gt, name)}"
             case annotated_types.Le():
-                most = _number(one.le, name)
+                most = _format_number(one.le, name)
             case annotated_types.MaxLen():
                 others.append(f"at most {one.max_length} characters")
             case _ if pattern := getattr(one, "pattern", None):
@@ -121,7 +126,7 @@ def _bounds_of(field: FieldInfo, name: str) -> str:
     return ", ".join(others)
 
 
-def _number(value: Any, name: str) -> str:
+def _format_number(value: Any, name: str) -> str:
     """Format a number for display: 1,048,576 and 0.5. A port has no separators."""
     if name.endswith("port"):
         return str(value)
@@ -131,7 +136,7 @@ def _number(value: Any, name: str) -> str:
 def commands_document() -> str:
     """Return `docs/commands.md`: the `--help` text of each command."""
     parts = [_COMMANDS_HEAD]
-    for context in _contexts(cli, "chatserver", None):
+    for context in _iter_contexts(cli, "chatserver", None):
         path = context.command_path
         # Fixed width, independent of the terminal.
         formatter = click.HelpFormatter(width=100)
@@ -141,7 +146,7 @@ def commands_document() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _contexts(
+def _iter_contexts(
     command: click.Command, name: str, parent: click.Context | None
 ) -> Iterator[click.Context]:
     """Yield a context for the command and for each subcommand."""
@@ -153,7 +158,7 @@ def _contexts(
         for each in command.list_commands(context):
             found = command.get_command(context, each)
             assert found is not None
-            yield from _contexts(found, each, context)
+            yield from _iter_contexts(found, each, context)
 
 
 DOCUMENTS: Final = {"settings": settings_document, "commands": commands_document}

@@ -34,7 +34,7 @@ def create(name: str, scopes: tuple[str, ...]) -> None:
         click.echo(f"key {key}; it is shown only once:", err=True)
         click.echo(text)
 
-    _do(work)
+    _run_with_keys(work)
 
 
 @keys.command(name="list")
@@ -51,7 +51,7 @@ def list_keys() -> None:
             scopes = ",".join(sorted(row.scopes))
             click.echo(f"{row.key}  {state}  {made:%Y-%m-%d}  {scopes}  {row.name}")
 
-    _do(work)
+    _run_with_keys(work)
 
 
 @keys.command()
@@ -63,7 +63,7 @@ def rotate(key: str, overlap_s: int) -> None:
     async def work(api_keys: ApiKeys) -> None:
         click.echo(await api_keys.rotate(key, overlap_s))
 
-    _do(work)
+    _run_with_keys(work)
 
 
 @keys.command()
@@ -75,10 +75,10 @@ def revoke(key: str) -> None:
         await api_keys.revoke(key)
         click.echo(f"revoked {key}")
 
-    _do(work)
+    _run_with_keys(work)
 
 
-def _do(work: Callable[[ApiKeys], Awaitable[None]]) -> None:
+def _run_with_keys(work: Callable[[ApiKeys], Awaitable[None]]) -> None:
     settings = prepare("keys")
     try:
         run(_with_keys(settings, work))

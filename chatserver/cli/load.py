@@ -198,21 +198,23 @@ _OPTIONS = (
 
 
 def _run_scenario(name: str, options: dict[str, Any]) -> None:
-    is_ceiling = name == _CEILING
-    chosen = SCENARIOS["direct" if is_ceiling else name]
+    has_only_ceiling = name == _CEILING
+    chosen = SCENARIOS["direct" if has_only_ceiling else name]
     # The stub server of this scenario accepts any token.
-    secret = secrets.token_hex(32) if is_ceiling else options["secret"]
-    settings = _settings(secret, options["dev_data"])
+    secret = secrets.token_hex(32) if has_only_ceiling else options["secret"]
+    settings = _load_settings(secret, options["dev_data"])
     for file in ("out", "report"):
         if options[file] is not None and not options[file].absolute().parent.is_dir():
             raise click.UsageError(f"--{file}: no such folder: {options[file].parent}")
     plans = make_plans(chosen, settings, options)
-    for note in _warnings(chosen, plans, options):
+    for note in _iter_warnings(chosen, plans, options):
         click.echo(f"chatserver load: {note}", err=True)
     from chatserver.loadtest.coordinator import LoadFailed
 
     try:
-        code = run(_ceiling_alone(plans) if is_ceiling else _load(chosen, plans, settings, options))
+        code = run(
+            _measure_ceiling(plans) if has_only_ceiling else _load(chosen, plans, settings, options)
+        )
     except LoadFailed as exc:
         click.echo(f"chatserver load: {exc}", err=True)
         code = 2
@@ -232,7 +234,7 @@ for _scenario in SCENARIOS.values():
 _add_scenario(_CEILING, "Measure only the capacity of the load generator.")
 
 
-def _settings(secret: str | None, dev_data: Path) -> Settings:
+def _load_settings(secret: str | None, dev_data: Path) -> Settings:
     """Load the settings; without a secret, use those of a local `chatserver dev`."""
     os.environ.setdefault("CHAT_TELEMETRY_LEVEL", "error")  # logs would garble the progress line
     if secret is not None:
@@ -298,7 +300,7 @@ def make_plans(chosen: Scenario, settings: Settings, options: dict[str, Any]) ->
     ]
 
 
-def _warnings(chosen: Scenario, plans: list[Plan], options: dict[str, Any]) -> Iterator[str]:
+def _iter_warnings(chosen: Scenario, plans: list[Plan], options: dict[str, Any]) -> Iterator[str]:
     if len(plans) < options["processes"]:
         enough = counted(len(plans), "process", "processes")
         yield f"starting {enough} only: all members of a group must be in one process"
@@ -339,7 +341,7 @@ async def _load(
     async with open_watch(address, settings.redis if is_set else None, options["metrics"]) as watch:
         running = Coordinator(plans, watch)
         click.echo(f"{chosen.name}: {sum(one.users for one in plans):,} users connect", err=True)
-        with _progress(running) as on_second, _stop_on_signal(running):
+        with _open_progress(running) as on_second, _stop_on_signal(running):
             await running.run(on_second)
         found = result.build(
             chosen,
@@ -349,7 +351,7 @@ async def _load(
             ceiling=ceiling,
             load_average=before,
         )
-    found["verdict"] = check_thresholds(found, _thresholds(options))
+    found["verdict"] = check_thresholds(found, _make_thresholds(options))
     for line in summary.lines_of(found):
         click.echo(line)
     for name, render in (("out", result.to_json), ("report", html_page.render)):
@@ -361,7 +363,7 @@ async def _load(
     return 0 if found["verdict"]["is_ok"] else 1
 
 
-def _thresholds(options: dict[str, Any]) -> Thresholds:
+def _make_thresholds(options: dict[str, Any]) -> Thresholds:
     from chatserver.loadtest.report.thresholds import Thresholds
 
     return Thresholds(
@@ -376,7 +378,7 @@ def _thresholds(options: dict[str, Any]) -> Thresholds:
     )
 
 
-async def _ceiling_alone(plans: list[Plan]) -> int:
+async def _measure_ceiling(plans: list[Plan]) -> int:
     from chatserver.loadtest.generator_limits import measure_ceiling
     from chatserver.loadtest.report import summary
 
@@ -398,7 +400,7 @@ def _stop_on_signal(running: Coordinator) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _progress(running: Coordinator) -> Iterator[Any]:
+def _open_progress(running: Coordinator) -> Iterator[Any]:
     """Show the progress: one updated line in a terminal, otherwise periodic lines."""
     from chatserver.loadtest.report.summary import progress_line
 

@@ -126,15 +126,15 @@ def main() -> None:
     except ConfigError as exc:
         for problem in exc.problems:
             click.echo(f"chatserver: {problem}", err=True)
-        _point_to_dev()
+        _print_dev_hint()
         sys.exit(2)
     except Unavailable as exc:
         click.echo(f"chatserver: {exc.message}", err=True)
-        _point_to_dev()
+        _print_dev_hint()
         sys.exit(1)
 
 
-def _point_to_dev() -> None:
+def _print_dev_hint() -> None:
     """Print how to load the settings if the current directory has a `chatserver dev` folder."""
     has_settings = any(name in os.environ for name in ("CHAT_AUTH_SECRET", "CHAT_CONFIG"))
     if not has_settings and "dev" not in sys.argv[1:2] and Path(DEV_SETTINGS).exists():

@@ -28,7 +28,7 @@ def migrate() -> None:
 def status() -> None:
     """Show all migrations, and the schema version that each process uses."""
     settings = prepare("migrate")
-    run(_status(settings))
+    run(_print_status(settings))
 
 
 @migrate.command()
@@ -41,7 +41,7 @@ def status() -> None:
 def plan(max_write_units: int | None) -> None:
     """Estimate the cost of pending migrations. Reads a sample; writes nothing."""
     settings = prepare("migrate")
-    run(_plan(settings, max_write_units))
+    run(_print_plan(settings, max_write_units))
 
 
 @migrate.command()
@@ -99,14 +99,14 @@ def up(
         page_items=page_items,
     )
     try:
-        run(_up(settings, options))
+        run(_run_up(settings, options))
     except Conflict as exc:
         raise click.ClickException(exc.message) from None
     except KeyboardInterrupt:
         raise click.ClickException("stopped; run it again to continue") from None
 
 
-async def _status(settings: Settings) -> None:
+async def _print_status(settings: Settings) -> None:
     from chatserver.domain.clock import SystemClock
     from chatserver.warm.dynamo.client import open_dynamodb
     from chatserver.warm.schema.active_version import SchemaRows
@@ -159,7 +159,7 @@ def status_lines(
     return lines
 
 
-async def _plan(settings: Settings, max_write_units: int | None) -> None:
+async def _print_plan(settings: Settings, max_write_units: int | None) -> None:
     from chatserver.warm.dynamo.client import open_dynamodb
     from chatserver.warm.schema.active_version import SchemaRows
     from chatserver.warm.schema.migrations import MIGRATIONS
@@ -192,20 +192,22 @@ def plan_lines(estimates: list[Estimate], max_write_units: int | None) -> list[s
             lines.append("    no units: existing items do not change")
         else:
             how = "all read" if each.is_exact else f"from a sample of {each.sampled}"
-            took = ""
+            duration = ""
             if max_write_units:
-                took = f", {each.write_units / max_write_units:.0f} s at {max_write_units} a second"
+                duration = (
+                    f", {each.write_units / max_write_units:.0f} s at {max_write_units} a second"
+                )
             lines.append(
                 f"    {each.items} items, {each.bytes} bytes, {each.share:.1%} to write ({how})"
             )
             lines.append(
                 f"    about {each.read_units:.0f} read units, {each.write_units:.0f} write units"
-                f"{took}"
+                f"{duration}"
             )
     return lines
 
 
-async def _up(settings: Settings, options: Options) -> None:
+async def _run_up(settings: Settings, options: Options) -> None:
     from chatserver.cli.progress import open_report
     from chatserver.domain.clock import SystemClock
     from chatserver.warm.dynamo.client import open_dynamodb

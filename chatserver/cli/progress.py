@@ -33,9 +33,9 @@ class ProgressPart(Protocol):
 class PlainReport:
     """Prints progress lines, at most one per `LINE_S`."""
 
-    def __init__(self, clock: Clock, *, is_aside: bool = False) -> None:
+    def __init__(self, clock: Clock, *, is_stderr: bool = False) -> None:
         self._clock = clock
-        self._is_aside = is_aside
+        self._is_aside = is_stderr
         self._title, self._items = "", 0
         self._next_at = float("-inf")
 
@@ -92,11 +92,11 @@ class BarReport:
 
 
 @contextlib.contextmanager
-def open_report(clock: Clock, *, is_aside: bool = False) -> Iterator[PlainReport | BarReport]:
-    """Return a progress reporter for standard output, or for standard error if `is_aside`."""
-    stream = sys.stderr if is_aside else sys.stdout
+def open_report(clock: Clock, *, is_stderr: bool = False) -> Iterator[PlainReport | BarReport]:
+    """Return a progress reporter for standard output, or for standard error if `is_stderr`."""
+    stream = sys.stderr if is_stderr else sys.stdout
     if not stream.isatty():
-        yield PlainReport(clock, is_aside=is_aside)
+        yield PlainReport(clock, is_stderr=is_stderr)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

@@ -34,7 +34,7 @@ _UNITS = {"h": 3600, "d": 86_400}
 )
 @click.option(
     "--for",
-    "lasting",
+    "duration",
     default="7d",
     show_default=True,
     help="How long to keep the restored messages, such as 12h or 7d.",
@@ -50,7 +50,7 @@ def restore(
     chat: str,
     start: str | None,
     end: str | None,
-    lasting: str,
+    duration: str,
     max_write_units: int | None,
     is_plan: bool,
 ) -> None:
@@ -63,7 +63,7 @@ def restore(
     try:
         name = ChatId(parse_id(chat, "CHAT"))
         bounds = parse_bound(start, "--from"), parse_bound(end, "--to", is_end=True)
-        until_s = parse_lasting(lasting)
+        until_s = parse_duration(duration)
     except BadRequest as exc:
         raise click.UsageError(exc.message) from None
     from chatserver.telemetry.failpoints import arm_failpoint
@@ -103,7 +103,7 @@ def parse_bound(text: str | None, name: str, *, is_end: bool = False) -> Bound |
     return Bound(since // datetime.timedelta(microseconds=1), is_time=True)
 
 
-def parse_lasting(text: str) -> int:
+def parse_duration(text: str) -> int:
     """Parse a duration of at least an hour; return seconds. Raises BadRequest."""
     found = re.fullmatch(r"([1-9][0-9]{0,4})([hd])", text)
     if found is None:
@@ -115,7 +115,7 @@ async def _restore(
     settings: Settings,
     chat: ChatId,
     bounds: tuple[Bound | None, Bound | None],
-    lasting_s: int,
+    duration_s: int,
     max_write_units: int | None,
     *,
     is_plan: bool,
@@ -126,7 +126,7 @@ async def _restore(
 
     clock = SystemClock()
     async with open_restorer(settings, clock, max_write_units) as restorer:
-        until = int(clock.time()) + lasting_s
+        until = int(clock.time()) + duration_s
         wanted = await restorer.find_range(chat, *bounds, until)
         held = wanted if is_plan else await restorer.begin(chat, wanted)
         cost = await restorer.estimate(chat, held)

@@ -35,12 +35,12 @@ def cloudformation() -> dict[str, Any]:
     resources: dict[str, Any] = {}
     with_indexes: list[str] = []
     for table in TABLES:
-        name = _logical_name(table)
+        name = _make_logical_name(table)
         resources[name] = {
             "Type": "AWS::DynamoDB::Table",
             "DeletionPolicy": "Retain",
             "UpdateReplacePolicy": "Retain",
-            "Properties": _properties(table),
+            "Properties": _make_properties(table),
         }
         if table.indexes:
             if with_indexes:
@@ -49,16 +49,16 @@ def cloudformation() -> dict[str, Any]:
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": "The DynamoDB tables of chatserver. Generated: make docs",
-        "Parameters": _parameters(),
+        "Parameters": _make_parameters(),
         "Conditions": {
             _IS_PROVISIONED: {"Fn::Equals": [{"Ref": "Billing"}, "provisioned"]},
             _IS_STREAMED: {"Fn::Equals": [{"Ref": "Stream"}, "true"]},
         },
         "Resources": resources,
         "Outputs": {
-            f"{_logical_name(table)}StreamArn": {
+            f"{_make_logical_name(table)}StreamArn": {
                 "Condition": _IS_STREAMED,
-                "Value": {"Fn::GetAtt": [_logical_name(table), "StreamArn"]},
+                "Value": {"Fn::GetAtt": [_make_logical_name(table), "StreamArn"]},
             }
             for table in TABLES
             if table.is_streamed
@@ -66,11 +66,11 @@ def cloudformation() -> dict[str, Any]:
     }
 
 
-def _logical_name(table: Table) -> str:
+def _make_logical_name(table: Table) -> str:
     return "".join(word.capitalize() for word in table.name.split("_")) + "Table"
 
 
-def _parameters() -> dict[str, Any]:
+def _make_parameters() -> dict[str, Any]:
     about = Warm.model_json_schema()["properties"]
     prefix, billing = about["table_prefix"], about["billing"]
     units = {
@@ -100,7 +100,7 @@ def _parameters() -> dict[str, Any]:
     }
 
 
-def _properties(table: Table) -> dict[str, Any]:
+def _make_properties(table: Table) -> dict[str, Any]:
     """Return the CreateTable properties, with parameters in place of settings."""
     made = creation_of(table, Warm(table_prefix="", billing="provisioned", stream=True))
     throughput = {
@@ -125,17 +125,17 @@ def _properties(table: Table) -> dict[str, Any]:
 def terraform() -> dict[str, Any]:
     """Return the tables as ``deploy/terraform`` reads them, and their schema version item."""
     return {
-        "tables": [_terraform_table(table) for table in TABLES],
+        "tables": [_make_terraform_table(table) for table in TABLES],
         "schema": newest_record(),
     }
 
 
-def _terraform_table(table: Table) -> dict[str, Any]:
+def _make_terraform_table(table: Table) -> dict[str, Any]:
     made = creation_of(table, Warm(stream=True))
     stream = made.get("StreamSpecification", {}).get("StreamViewType", "")
     return {
         "name": table.name,
-        **_terraform_key(table.key),
+        **_make_terraform_key(table.key),
         "attributes": [
             {"name": each["AttributeName"], "type": each["AttributeType"]}
             for each in made["AttributeDefinitions"]
@@ -143,7 +143,7 @@ def _terraform_table(table: Table) -> dict[str, Any]:
         "indexes": [
             {
                 "name": index.name,
-                **_terraform_key(index.key),
+                **_make_terraform_key(index.key),
                 "projection_type": projection_of(index)["ProjectionType"],
                 "non_key_attributes": list(index.includes),
             }
@@ -154,7 +154,7 @@ def _terraform_table(table: Table) -> dict[str, Any]:
     }
 
 
-def _terraform_key(key: Key) -> dict[str, str]:
+def _make_terraform_key(key: Key) -> dict[str, str]:
     hash_key, range_key = (*key.names, "")[:2]
     return {"hash_key": hash_key, "range_key": range_key}
 

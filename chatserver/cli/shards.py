@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from chatserver.cli.process_setup import prepare, run
-from chatserver.cli.restore import parse_lasting
+from chatserver.cli.restore import parse_duration
 from chatserver.config import Settings
 from chatserver.domain.ids import ChatId, parse_id
 from chatserver.domain.quantities import counted
@@ -35,12 +35,12 @@ def shards() -> None:
 @click.argument("number", metavar="SHARDS", type=click.Choice(_SHARDS))
 @click.option(
     "--for",
-    "lasting",
+    "duration",
     default="24h",
     show_default=True,
     help="Time for which the chat keeps at least this number of shards, such as 12h or 7d.",
 )
-def set_(chat: str, number: str, lasting: str) -> None:
+def set_(chat: str, number: str, duration: str) -> None:
     """Shard new entries of CHAT over SHARDS partitions, before a planned event.
 
     A partition accepts about 1,000 write units per second. The change takes effect within a second.
@@ -49,38 +49,38 @@ def set_(chat: str, number: str, lasting: str) -> None:
     """
     settings = prepare("shards")
     try:
-        name, lasting_s = ChatId(parse_id(chat, "CHAT")), parse_lasting(lasting)
+        name, duration_s = ChatId(parse_id(chat, "CHAT")), parse_duration(duration)
     except BadRequest as exc:
         raise click.UsageError(exc.message) from None
     try:
-        run(_set(settings, name, int(number), lasting_s))
+        run(_set(settings, name, int(number), duration_s))
     except NotFound as exc:
         raise click.ClickException(exc.message) from None
 
 
-async def _set(settings: Settings, chat: ChatId, number: int, lasting_s: int) -> None:
+async def _set(settings: Settings, chat: ChatId, number: int, duration_s: int) -> None:
     from chatserver.container.storage import open_storage_container
     from chatserver.domain.clock import SystemClock
 
     async with open_storage_container(
         role="worker", settings=settings, clock=SystemClock()
     ) as container:
-        floor = await set_shards(container, chat, number, lasting_s)
+        floor = await set_shards(container, chat, number, duration_s)
     ends = datetime.datetime.fromtimestamp(floor.until_ts / 1e6, datetime.UTC)
     click.echo(f"{chat}: {counted(number, 'shard')}, until {ends:%Y-%m-%d %H:%M} UTC")
 
 
 async def set_shards(
-    container: StorageContainer, chat: ChatId, number: int, lasting_s: int
+    container: StorageContainer, chat: ChatId, number: int, duration_s: int
 ) -> ShardFloor:
-    """Shard a chat over at least `number` partitions for `lasting_s` seconds.
+    """Shard a chat over at least `number` partitions for `duration_s` seconds.
 
     Raises:
         NotFound: there is no such chat.
         click.ClickException: the list of sharded chats is full, or changes too often.
     """
     await container.memberships.get_chat(chat)
-    floor = ShardFloor(int((container.clock.time() + lasting_s) * 1e6), number)
+    floor = ShardFloor(int((container.clock.time() + duration_s) * 1e6), number)
     for _ in range(_TRIES_MAX):
         await container.chat_loader.load_chat(chat)
         find = functools.partial(container.chat_log.find_newest_ts, chat)

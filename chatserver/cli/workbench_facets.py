@@ -32,12 +32,12 @@ class Facet:
         values = (next(iter(item[name].values())) for name in self.table.key.names)
         patterns = (self.partition, self.sort)
         return all(
-            re.fullmatch(_expression_of(pattern), value)
+            re.fullmatch(_to_expression(pattern), value)
             for pattern, value in zip(patterns, values, strict=True)
         )
 
 
-def _expression_of(pattern: str) -> str:
+def _to_expression(pattern: str) -> str:
     """Return the regular expression of a pattern; alternatives are separated by commas."""
     parts = re.split(r"(<[^>]+>|, )", pattern)
     return "".join(
@@ -50,11 +50,11 @@ def _expression_of(pattern: str) -> str:
     )
 
 
-def _facets(table: Table, rows: Iterable[tuple[str, str, str]]) -> Iterable[Facet]:
+def _make_facets(table: Table, rows: Iterable[tuple[str, str, str]]) -> Iterable[Facet]:
     return (Facet(table, name, partition, sort) for name, partition, sort in rows)
 
 
-def _of_indexes(table: Table, patterns: dict[str, str]) -> Iterable[Facet]:
+def _make_index_facets(table: Table, patterns: dict[str, str]) -> Iterable[Facet]:
     for index in table.indexes:
         sort = index.key.sort or "none"
         yield Facet(
@@ -158,8 +158,8 @@ _DIRECTORY: Final = (
 )
 
 FACETS: Final = (
-    *_facets(MESSAGES, _MESSAGES),
-    *_of_indexes(
+    *_make_facets(MESSAGES, _MESSAGES),
+    *_make_index_facets(
         MESSAGES,
         {
             "sender": "messages that a user sent, by time",
@@ -168,11 +168,13 @@ FACETS: Final = (
             "files": "messages of a chat with files, by time",
         },
     ),
-    *_facets(CHAT_SESSION, _SESSIONS),
-    *_of_indexes(CHAT_SESSION, {"GSI1_chat": "the session of a chat"}),
-    *_facets(SOCIAL, _SOCIAL),
-    *_facets(DIRECTORY, _DIRECTORY),
-    *_of_indexes(DIRECTORY, {"by_member": "the chats of a user (m#<user>), and the reverse"}),
+    *_make_facets(CHAT_SESSION, _SESSIONS),
+    *_make_index_facets(CHAT_SESSION, {"GSI1_chat": "the session of a chat"}),
+    *_make_facets(SOCIAL, _SOCIAL),
+    *_make_facets(DIRECTORY, _DIRECTORY),
+    *_make_index_facets(
+        DIRECTORY, {"by_member": "the chats of a user (m#<user>), and the reverse"}
+    ),
 )
 
 

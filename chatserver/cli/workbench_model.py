@@ -39,11 +39,11 @@ def workbench() -> dict[str, Any]:
             "AWSService": "Amazon DynamoDB",
             "Version": "3.0",
         },
-        "DataModel": [_model(table, list(samples(table))) for table in TABLES],
+        "DataModel": [_make_model(table, list(samples(table))) for table in TABLES],
     }
 
 
-def _model(table: Table, items: list[Item]) -> dict[str, Any]:
+def _make_model(table: Table, items: list[Item]) -> dict[str, Any]:
     made = creation_of(table, Warm(table_prefix=""))
     types = {each["AttributeName"]: each["AttributeType"] for each in made["AttributeDefinitions"]}
     for item in items:
@@ -55,15 +55,15 @@ def _model(table: Table, items: list[Item]) -> dict[str, Any]:
     others = sorted(types.keys() - set(table.key.names))
     return {
         "TableName": table.name,
-        "KeyAttributes": _key_attributes(table, table.key),
+        "KeyAttributes": _make_key_attributes(table, table.key),
         "NonKeyAttributes": [
             {"AttributeName": name, "AttributeType": types[name]} for name in others
         ],
-        "TableFacets": [_facet(each, items) for each in FACETS if each.table is table],
+        "TableFacets": [_make_facet(each, items) for each in FACETS if each.table is table],
         "GlobalSecondaryIndexes": [
             {
                 "IndexName": index.name,
-                "KeyAttributes": _key_attributes(table, index.key),
+                "KeyAttributes": _make_key_attributes(table, index.key),
                 "Projection": projected["Projection"],
             }
             for index, projected in zip(
@@ -75,10 +75,10 @@ def _model(table: Table, items: list[Item]) -> dict[str, Any]:
     }
 
 
-def _facet(facet: Facet, items: list[Item]) -> dict[str, Any]:
+def _make_facet(facet: Facet, items: list[Item]) -> dict[str, Any]:
     rows = sorted(
         (item for item in items if find_facet(facet.table, item) is facet),
-        key=lambda item: [_sortable(item[name]) for name in facet.table.key.names],
+        key=lambda item: [_sort_key(item[name]) for name in facet.table.key.names],
     )
     keys = set(facet.table.key.names)
     names = {name for item in rows for name in item} - keys
@@ -96,11 +96,11 @@ def _facet(facet: Facet, items: list[Item]) -> dict[str, Any]:
     }
 
 
-def _sortable(value: dict[str, Any]) -> tuple[int, str]:
+def _sort_key(value: dict[str, Any]) -> tuple[int, str]:
     return (int(value["N"]), "") if "N" in value else (0, value["S"])
 
 
-def _key_attributes(table: Table, key: Key) -> dict[str, Any]:
+def _make_key_attributes(table: Table, key: Key) -> dict[str, Any]:
     kinds = ("PartitionKey", "SortKey")
     return {
         kind: {"AttributeName": name, "AttributeType": table.type_of(name)}

@@ -71,7 +71,7 @@ S: Final = MS // 1000
 
 DIRECT, TEAM, LEFT, OLD, BUSY = "d-alice-bob", "g-team", "g-walks", "g-archived", "g-busy"
 SESSION: Final = "01KAJ5W3N0TBJ8QW6X1V7ZC2YD"
-_SPOKEN: Final = Ai("echo", "done", 12, 4)
+_AI_RESPONSE: Final = Ai("echo", "done", 12, 4)
 _SEGMENT: Final = Segment(
     ChatId(OLD), Seq(1), Seq(1000), Ts(TS - 9_000_000_000), Ts(TS - 8_000_000_000),
     412_000, 51_200, "2c26b46b68ffc68ff99b453c1d304134", "k3v9",
@@ -84,71 +84,71 @@ def samples(table: Table) -> Iterable[Item]:
         if feature.sample_items:
             yield from load(feature.sample_items)(table)
     if table is MESSAGES:
-        yield from _messages()
+        yield from _make_messages()
     elif table is DIRECTORY:
-        yield from _users()
-        yield from _chats()
-        yield from _moderation()
-        yield from _archive()
-        yield from _operations()
+        yield from _make_users()
+        yield from _make_chats()
+        yield from _make_moderation()
+        yield from _make_archive()
+        yield from _make_operations()
 
 
-def _number(value: int) -> dict[str, str]:
+def _make_number(value: int) -> dict[str, str]:
     return {"N": str(value)}
 
 
-def _message(seq: int, sender: str, kind: str, body: str, **more: Any) -> Message:
+def _make_message(seq: int, sender: str, kind: str, body: str, **more: Any) -> Message:
     ts, chat = TS + seq * 1_000_000, more.pop("chat", DIRECT)
     return Message(seq, ts, chat, f"M{seq}", sender, f"r{seq}", kind, body, **more)
 
 
-def _messages() -> Iterable[Item]:
+def _make_messages() -> Iterable[Item]:
     picture = Attachment("f1", "sea.png", "image/png", 1024)
     edited = {"rev": 4, "edited_ts": TS + 4_000_000, "edited_seq": 4}
     direct = [
-        _message(1, "alice", "text", "Hello, Bob", reactions={"bob": "👍"}, **edited),
-        _message(2, "bob", "text", "Look at the sea!", reply_to=1, attachments=[picture]),
-        _message(3, "alice", "text", "", deleted=True, rev=6),
-        _message(4, "alice", "edit", "Hello, Bob", target=1),
-        _message(5, "alice", "text", "The code is 4711", expires_at=S + 60),
-        _message(6, "alice", "delete", "", target=3),
-        _message(7, "bob", "reaction", "👍", target=1),
+        _make_message(1, "alice", "text", "Hello, Bob", reactions={"bob": "👍"}, **edited),
+        _make_message(2, "bob", "text", "Look at the sea!", reply_to=1, attachments=[picture]),
+        _make_message(3, "alice", "text", "", deleted=True, rev=6),
+        _make_message(4, "alice", "edit", "Hello, Bob", target=1),
+        _make_message(5, "alice", "text", "The code is 4711", expires_at=S + 60),
+        _make_message(6, "alice", "delete", "", target=3),
+        _make_message(7, "bob", "reaction", "👍", target=1),
     ]
     for message in direct:
         yield encode_item(PersistItem(message, "bob" if message.sender == "alice" else "alice"))
-    long = _message(8, "bob", "text", "")
+    long = _make_message(8, "bob", "text", "")
     yield encode_item(PersistItem(long, "alice")) | pointer_to(b"a very long text")
-    restored = _message(9, "bob", "text", "From long ago")
-    restored_until = {MessageField.RESTORED: _number(S)}
+    restored = _make_message(9, "bob", "text", "From long ago")
+    restored_until = {MessageField.RESTORED: _make_number(S)}
     yield encode_item(PersistItem(restored, "alice")) | restored_until
-    lost = shredded_form(_message(10, "bob", "text", "Lost with its key"))
+    lost = shredded_form(_make_message(10, "bob", "text", "Lost with its key"))
     yield encode_item(PersistItem(lost, "alice"))
     yield markers.encode_marker(direct[4])
-    yield legal_holds.encode_copy(_message(1, "alice", "text", "Hello, Bo"))
-    yield from _group_messages()
+    yield legal_holds.encode_copy(_make_message(1, "alice", "text", "Hello, Bo"))
+    yield from _make_group_messages()
 
 
-def _group_messages() -> Iterable[Item]:
+def _make_group_messages() -> Iterable[Item]:
     banned: dict[str, Any] = {"user": "eve", "role": "", "banned": True}
     muted: dict[str, Any] = {"user": "eve", "role": "member", "muted_until": 0}
     group = [
-        _message(1, "alice", "text", "Welcome", chat=TEAM),
-        _message(2, "alice", "update", "", name="Team", chat=TEAM),
-        _message(3, "alice", "member", "", chat=TEAM, **muted),
-        _message(4, "alice", "member", "", chat=TEAM, **banned),
-        _message(1, "alice", "text", "What is the tide today?", chat=SESSION),
-        _message(2, "ai-ada", "text", "Low at six", reply_to=1, ai=_SPOKEN, chat=SESSION),
+        _make_message(1, "alice", "text", "Welcome", chat=TEAM),
+        _make_message(2, "alice", "update", "", name="Team", chat=TEAM),
+        _make_message(3, "alice", "member", "", chat=TEAM, **muted),
+        _make_message(4, "alice", "member", "", chat=TEAM, **banned),
+        _make_message(1, "alice", "text", "What is the tide today?", chat=SESSION),
+        _make_message(2, "ai-ada", "text", "Low at six", reply_to=1, ai=_AI_RESPONSE, chat=SESSION),
     ]
     for message in group:
         yield encode_item(PersistItem(message, None))
-    announcement = _message(5, "alice", "text", "Stand-up at ten", chat=TEAM)
+    announcement = _make_message(5, "alice", "text", "Stand-up at ten", chat=TEAM)
     yield encode_item(PersistItem(announcement, None)) | {MessageField.PINNED: {"BOOL": True}}
     for seq in (1, 2):
-        item = encode_item(PersistItem(_message(seq, "bob", "text", "Goal!", chat=BUSY), None))
+        item = encode_item(PersistItem(_make_message(seq, "bob", "text", "Goal!", chat=BUSY), None))
         yield item | {MessageField.CHAT: {"S": f"{BUSY}#{seq % 2}"}}
 
 
-def _users() -> Iterable[Item]:
+def _make_users() -> Iterable[Item]:
     for user, name in (("alice", "Alice"), ("bob", None), ("eve", "Eve")):
         yield User(user, name, MS).encode()
     yield encode_login(Login("alice", "phone", "Phone", MS, MS + 60_000, "c2VlZA", S + 2_592_000))
@@ -156,16 +156,18 @@ def _users() -> Iterable[Item]:
     yield key.encode()
     invitation = Invitation("eve", LEFT, "alice", "member", "Walks", MS, S + 604_800)
     yield encode_invitation(invitation)
-    yield row_key(user_key("bob"), TRUST_PREFIX + "alice") | {DirectoryField.CREATED: _number(MS)}
+    yield row_key(user_key("bob"), TRUST_PREFIX + "alice") | {
+        DirectoryField.CREATED: _make_number(MS)
+    }
     former = FormerMember(Period(2, 40), "M40", 38, (Period(1, 1),), hidden=(7,))
     yield records.encode_former(LEFT, "bob", former)
-    positions = {UserPositionField.SENT_TS: _number(_SEGMENT.last_ts)}
-    positions[UserPositionField.RECEIVED_TS] = _number(_SEGMENT.first_ts)
+    positions = {UserPositionField.SENT_TS: _make_number(_SEGMENT.last_ts)}
+    positions[UserPositionField.RECEIVED_TS] = _make_number(_SEGMENT.first_ts)
     yield row_key(user_key("alice"), "archive#alice") | positions
     yield row_key(user_key("alice"), f"{TRAIL_PREFIX}{OLD}#{1000:020d}")
 
 
-def _chats() -> Iterable[Item]:
+def _make_chats() -> Iterable[Item]:
     day = day_of(TS)
     for chat, users in (
         (Chat(DIRECT, "direct", None, 1, MS, count=2, users=("alice", "bob")), ("alice", "bob")),
@@ -181,18 +183,21 @@ def _chats() -> Iterable[Item]:
         yield encode_days(chat.chat, ActiveDays(day - 6).add(day - 6).add(day - 1).add(day))
 
 
-def _moderation() -> Iterable[Item]:
+def _make_moderation() -> Iterable[Item]:
     yield Ban(TEAM, "eve", "alice", MS).encode()
-    yield row_key(user_key("bob"), block_key("eve")) | {DirectoryField.CREATED: _number(MS)}
+    yield row_key(user_key("bob"), block_key("eve")) | {DirectoryField.CREATED: _make_number(MS)}
     report = Report(TEAM, 1, "bob", MS, "spam")
     yield from (report.encode(), report.line_key, report.link_key)
     hold = legal_holds.Hold(DIRECT, "case 17", "k1", MS, "in_force")
     yield from (legal_holds.encode_hold(hold), row_key(legal_holds.HOLDS, DIRECT))
 
 
-def _archive() -> Iterable[Item]:
+def _make_archive() -> Iterable[Item]:
     partition = f"a#{OLD}"
-    last = {SegmentField.LAST: _number(1000), SegmentField.LAST_TS: _number(_SEGMENT.last_ts)}
+    last = {
+        SegmentField.LAST: _make_number(1000),
+        SegmentField.LAST_TS: _make_number(_SEGMENT.last_ts),
+    }
     yield row_key(partition, partition) | last
     segment = manifests.encode_segment(_SEGMENT)
     yield row_key(partition, manifests.segment_sort(OLD, 1000)) | segment
@@ -202,37 +207,43 @@ def _archive() -> Iterable[Item]:
     held = Restored(Seq(1), Seq(1000), _SEGMENT.first_ts, _SEGMENT.last_ts, S + 86_400, 400)
     yield restored_ranges.key_of(OLD, held) | restored_ranges.encode_restored(held)
     for list_ in ("a#restored", "a#late"):
-        yield row_key(list_, f"{list_}#{OLD}") | {SegmentField.AT: _number(MS)}
+        yield row_key(list_, f"{list_}#{OLD}") | {SegmentField.AT: _make_number(MS)}
 
 
-def _operations() -> Iterable[Item]:
+def _make_operations() -> Iterable[Item]:
     yield newest_record()
     wrapped = WrappedKey(b"a data key, wrapped", "file:2c26b46b68ffc68f")
     yield encode_key(StoredKey(1, None, MS, MS + 60_000))
     yield encode_key(StoredKey(2, wrapped, MS))
     yield row_key(PARTITION, "reencryption") | {EncryptionField.PROGRESS: {"S": '{"version":2}'}}
     yield encode_record(TenantRecord("acme", "blocked", MS, "j3"))
-    process = {SchemaField.ACTS_BY: _number(1), SchemaField.SEEN: _number(MS)}
-    process[SchemaField.EXPIRES_AT] = _number(S + 86_400)
+    process = {SchemaField.ACTS_BY: _make_number(1), SchemaField.SEEN: _make_number(MS)}
+    process[SchemaField.EXPIRES_AT] = _make_number(S + 86_400)
     yield key_of(f"{PROCESS_PREFIX}api-1") | process
-    lock = {SchemaField.HOLDER: {"S": "migrate-1"}, SchemaField.HELD_UNTIL: _number(MS + 30_000)}
-    yield key_of(migrations.LOCK) | lock | {SchemaField.TURN: _number(3)}
-    run = {SchemaField.STATE: {"S": "running"}, SchemaField.STARTED: _number(MS)}
-    yield key_of(migrations.migration_key(2)) | run | {SchemaField.SEGMENTS: _number(4)}
+    lock = {
+        SchemaField.HOLDER: {"S": "migrate-1"},
+        SchemaField.HELD_UNTIL: _make_number(MS + 30_000),
+    }
+    yield key_of(migrations.LOCK) | lock | {SchemaField.TURN: _make_number(3)}
+    run = {SchemaField.STATE: {"S": "running"}, SchemaField.STARTED: _make_number(MS)}
+    yield key_of(migrations.migration_key(2)) | run | {SchemaField.SEGMENTS: _make_number(4)}
     progress = msgspec.json.encode(migrations.Segment(0, read=1200, filled=300)).decode()
-    segment = {SchemaField.PROGRESS: {"S": progress}, SchemaField.TURN: _number(3)}
+    segment = {SchemaField.PROGRESS: {"S": progress}, SchemaField.TURN: _make_number(3)}
     yield key_of(migrations.segment_key(2, 0)) | segment
     layout = Layout((ShardingPeriod(TS, 4),)).encode()
     yield LAYOUTS_KEY | {
         ShardField.CHATS: {"M": {BUSY: {"S": layout}}},
         ShardField.FLOORS: {"M": {BUSY: {"S": ShardFloor(TS + 3_600_000_000, 2).encode()}}},
-        ShardField.CHANGED: _number(7),
+        ShardField.CHANGED: _make_number(7),
     }
-    horizon = {ShardField.UPTO: _number(TS), ShardField.REV: _number(12)}
-    yield HORIZON_KEY | horizon | {ShardField.CHANGED: _number(7)}
+    horizon = {ShardField.UPTO: _make_number(TS), ShardField.REV: _make_number(12)}
+    yield HORIZON_KEY | horizon | {ShardField.CHANGED: _make_number(7)}
     shard = {StreamField.PLACE: {"S": "49590338271490256608559692538361571095921575989136588898"}}
-    shard |= {StreamField.HOLDER: {"S": "archive-1"}, StreamField.TURN: _number(2)}
-    shard |= {StreamField.HELD_UNTIL: _number(MS + 30_000), StreamField.READ_TO: _number(MS)}
+    shard |= {StreamField.HOLDER: {"S": "archive-1"}, StreamField.TURN: _make_number(2)}
+    shard |= {
+        StreamField.HELD_UNTIL: _make_number(MS + 30_000),
+        StreamField.READ_TO: _make_number(MS),
+    }
     yield row_key("stream", "shard#2026-01-01T00:00:00.000/shardId-000001") | shard
-    reader = {StreamField.SEEN: _number(MS), StreamField.EXPIRES_AT: _number(S + 86_400)}
+    reader = {StreamField.SEEN: _make_number(MS), StreamField.EXPIRES_AT: _make_number(S + 86_400)}
     yield row_key("stream", "reader#archive-1") | reader

@@ -81,7 +81,7 @@ async def _export(settings: Settings, *, with_warm: bool, is_all: bool) -> Expor
     arm_failpoint()
     clock = SystemClock()
     owner = f"{socket.gethostname()}-{os.getpid()}-{new_id()}"
-    with open_report(clock, is_aside=True) as report:
+    with open_report(clock, is_stderr=True) as report:
         report.begin("analytics", 0)
 
         async def on_progress(tally: ExportTally) -> None:

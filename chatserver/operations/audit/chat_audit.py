@@ -66,7 +66,7 @@ class Tally:
 
 
 @dataclasses.dataclass(slots=True)
-class _Walk:
+class _Cursor:
     """Progress of an audit in a chat: the next seq, and the ts of the previous entry."""
 
     chat: ChatId
@@ -134,58 +134,58 @@ class Auditor:
 
     async def _audit(self, chat: ChatId, tally: Tally, on_progress: OnProgress) -> None:
         oldest = await self._log.list_after(chat, Seq(0), 1)
-        walk = _Walk(chat, oldest[0].seq if oldest else 1)
+        cursor = _Cursor(chat, oldest[0].seq if oldest else 1)
         head = await self._log.get_head(chat)
-        is_sure = False
+        is_rechecked = False
         while True:
-            if not walk.is_beyond:
-                rows = await self._manifests.list_from(chat, walk.seq, _CLUSTER)
+            if not cursor.is_beyond:
+                rows = await self._manifests.list_from(chat, cursor.seq, _CLUSTER)
                 if rows:
-                    await self._check(walk, _archived_window(rows, walk), None, tally)
+                    await self._check(cursor, _archived_window(rows, cursor), None, tally)
                     await on_progress()
                     continue
-                walk.is_beyond = True
-            page = await self._archivable.list_checked(chat, walk.ts + 1, TS_MAX, PAGE + 1)
-            if not is_sure and (not page or _first_seq(page) > walk.seq):
+                cursor.is_beyond = True
+            page = await self._archivable.list_checked(chat, cursor.ts + 1, TS_MAX, PAGE + 1)
+            if not is_rechecked and (not page or _first_seq(page) > cursor.seq):
                 # The missing entries may have moved to the archive since it was read.
-                walk.is_beyond, is_sure = False, True
+                cursor.is_beyond, is_rechecked = False, True
                 continue
-            is_sure = False
+            is_rechecked = False
             if not page:
                 break
-            window, body = _window_of(page, walk)
-            await self._check(walk, window, body, tally)
+            window, body = _page_window(page, cursor)
+            await self._check(cursor, window, body, tally)
             await on_progress()
-        while walk.seq <= (head.seq if head.is_open else 0):
-            last = min(walk.seq + PAGE - 1, head.seq)
-            window = Window(walk.seq, last, walk.ts + 1, TS_MAX, is_tail=True)
-            await self._check(walk, window, None, tally)
+        while cursor.seq <= (head.seq if head.is_open else 0):
+            last = min(cursor.seq + PAGE - 1, head.seq)
+            window = Window(cursor.seq, last, cursor.ts + 1, TS_MAX, is_tail=True)
+            await self._check(cursor, window, None, tally)
             await on_progress()
-        tally.findings += await self._check_days(walk)
+        tally.findings += await self._check_days(cursor)
 
-    async def _check_days(self, walk: _Walk) -> list[Finding]:
+    async def _check_days(self, cursor: _Cursor) -> list[Finding]:
         """Check that the day of each stored message is an active day of the chat."""
         # After the items, because a day is recorded before its messages are stored.
-        active = (await self._days.find_many([walk.chat])).get(walk.chat, ANY_DAY)
+        active = (await self._days.find_many([cursor.chat])).get(cursor.chat, ANY_DAY)
         return [
-            Finding("day_missing", walk.chat, first, last, f"day {day} since 1970")
-            for day, (first, last) in sorted(walk.days.items())
+            Finding("day_missing", cursor.chat, first, last, f"day {day} since 1970")
+            for day, (first, last) in sorted(cursor.days.items())
             if day not in active
         ]
 
     async def _check(
-        self, walk: _Walk, window: Window, items: Sequence[CheckedItem] | None, tally: Tally
+        self, cursor: _Cursor, window: Window, items: Sequence[CheckedItem] | None, tally: Tally
     ) -> None:
         """Check a range, repeatedly if it appears inconsistent, and advance past it."""
-        entries = await self._read_range(walk, window, items)
+        entries = await self._read_range(cursor, window, items)
         found = find_inconsistencies(entries)
         for number in range(1, READS):
             if not found:
                 break
             await self._sleep(self._confirm_s * number)
-            entries = await self._read_range(walk, window, None)
-            again = find_inconsistencies(entries)
-            found = [each for each in again if any(each.is_like(other) for other in found)]
+            entries = await self._read_range(cursor, window, None)
+            rechecked = find_inconsistencies(entries)
+            found = [each for each in rechecked if any(each.is_like(other) for other in found)]
         tally.findings += found
         tally.entries += max(0, window.last - window.first + 1)
         lost = {
@@ -197,25 +197,25 @@ class Auditor:
             each.verdict == "unverified" and (each.message is None or each.message.seq not in lost)
             for each in entries.items
         )
-        walk.add_days(entries)
+        cursor.add_days(entries)
         if not window.is_tail:
-            walk.advance_past(window)
+            cursor.advance_past(window)
             return
         seen = [*entries.hot.values()]
         seen += [each.message for each in [*entries.items, *entries.markers] if each.message]
-        walk.seq = window.last + 1
-        walk.ts = max([walk.ts, *(each.ts for each in seen if each.seq <= window.last)])
+        cursor.seq = window.last + 1
+        cursor.ts = max([cursor.ts, *(each.ts for each in seen if each.seq <= window.last)])
 
     async def _read_range(
-        self, walk: _Walk, window: Window, items: Sequence[CheckedItem] | None
+        self, cursor: _Cursor, window: Window, items: Sequence[CheckedItem] | None
     ) -> RangeEntries:
         """Return each tier's entries of a range, read from the hot tier to the cold tier.
 
         `items` are the range's items in DynamoDB, if they were just read.
         """
-        chat = walk.chat
+        chat = cursor.chat
         head = await self._log.get_head(chat)
-        hot = await self._read_log(walk, window) if head.is_open else {}
+        hot = await self._read_log(cursor, window) if head.is_open else {}
         limit = 2 * PAGE if window.is_tail else None
         if items is None:
             items = await self._archivable.list_checked(chat, window.from_ts, window.to_ts, limit)
@@ -247,15 +247,15 @@ class Auditor:
             broken=broken,
         )
 
-    async def _read_log(self, walk: _Walk, window: Window) -> dict[int, Message]:
+    async def _read_log(self, cursor: _Cursor, window: Window) -> dict[int, Message]:
         found: dict[int, Message] = {}
-        first = max(window.first, walk.log_first)
+        first = max(window.first, cursor.log_first)
         for start in range(first, window.last + 1, PAGE):
             last = min(start + PAGE - 1, window.last)
-            entries = await self._log.list_range(walk.chat, Seq(start), Seq(last))
+            entries = await self._log.list_range(cursor.chat, Seq(start), Seq(last))
             if not entries:
                 continue
-            overlay = await self._log.list_overlay(walk.chat, [entry.seq for entry in entries])
+            overlay = await self._log.list_overlay(cursor.chat, [entry.seq for entry in entries])
             for entry in entries:
                 json = overlay.get(entry.seq, b"")
                 if json[:1] != b"{":
@@ -267,21 +267,23 @@ class Auditor:
         return found
 
 
-def _archived_window(rows: Sequence[Segment], walk: _Walk) -> Window:
+def _archived_window(rows: Sequence[Segment], cursor: _Cursor) -> Window:
     """Return the range up to the end of the next segment and of all segments that overlap it."""
     last = rows[0]
     for row in rows[1:]:
         if row.first > last.last:
             break
         last = row
-    return Window(walk.seq, last.last, walk.ts + 1, max(walk.ts + 1, last.last_ts))
+    return Window(cursor.seq, last.last, cursor.ts + 1, max(cursor.ts + 1, last.last_ts))
 
 
 def _first_seq(page: Sequence[CheckedItem]) -> int:
     return next((item.message.seq for item in page if item.message is not None), 0)
 
 
-def _window_of(page: Sequence[CheckedItem], walk: _Walk) -> tuple[Window, Sequence[CheckedItem]]:
+def _page_window(
+    page: Sequence[CheckedItem], cursor: _Cursor
+) -> tuple[Window, Sequence[CheckedItem]]:
     """Return the range that a page of items covers, and the page's items.
 
     The range ends with the last item that is in seq order. The extra item in `page` confirms this.
@@ -289,11 +291,11 @@ def _window_of(page: Sequence[CheckedItem], walk: _Walk) -> tuple[Window, Sequen
     body = page[:PAGE]
     seqs = [0 if item.message is None else item.message.seq for item in page]
     # Items before the current position are not part of this order.
-    numbers = [number for number, seq in enumerate(seqs) if seq >= walk.seq]
+    numbers = [number for number, seq in enumerate(seqs) if seq >= cursor.seq]
     rising = [
         numbers[each] for each in longest_rising_subsequence([seqs[number] for number in numbers])
     ]
-    last = max((seqs[number] for number in rising if number < len(body)), default=walk.seq - 1)
+    last = max((seqs[number] for number in rising if number < len(body)), default=cursor.seq - 1)
     if not any(item.message for item in body):
-        last = walk.seq + len(body) - 1
-    return Window(walk.seq, last, walk.ts + 1, body[-1].ts), body
+        last = cursor.seq + len(body) - 1
+    return Window(cursor.seq, last, cursor.ts + 1, body[-1].ts), body

@@ -112,15 +112,19 @@ def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
     for seq, message in items.items():
         archived = entries.cold.get(seq)
         # `_check_items` reports a seq with two ts.
-        if archived is not None and archived.ts == message.ts and not _agree(message, archived):
+        if (
+            archived is not None
+            and archived.ts == message.ts
+            and not _are_equivalent(message, archived)
+        ):
             yield Finding("tiers_differ", entries.chat, seq, seq, "item and segment")
     for seq, entry in entries.hot.items():
         below = items.get(seq) or entries.cold.get(seq)
-        if below is not None and not _agree(entry, below):
+        if below is not None and not _are_equivalent(entry, below):
             yield Finding("tiers_differ", entries.chat, seq, seq, "log and what is stored")
 
 
-def _agree(one: Message, other: Message) -> bool:
+def _are_equivalent(one: Message, other: Message) -> bool:
     if LOST_KIND in (one.kind, other.kind):
         return True  # a placeholder of a lost entry, and that entry, which arrived later
     if one.ts != other.ts:
@@ -129,10 +133,10 @@ def _agree(one: Message, other: Message) -> bool:
         return False
     if one.shredded or other.shredded:
         return True  # one text can no longer be decrypted; Redis may still have the other
-    return one.rev != other.rev or _comparable(one) == _comparable(other)
+    return one.rev != other.rev or _to_comparable(one) == _to_comparable(other)
 
 
-def _comparable(entry: Message) -> Message:
+def _to_comparable(entry: Message) -> Message:
     """Return the part of an entry that all tiers store: a tombstone if the entry expires."""
     return entry if entry.expires_at is None else tombstone_of(entry, entry.rev)
 
@@ -140,11 +144,11 @@ def _comparable(entry: Message) -> Message:
 def _check_rows(entries: RangeEntries) -> Iterable[Finding]:
     """Check that segments do not overlap, are readable, and do not end after the archive top."""
     chat = entries.chat
-    doubled = [pair for pair in pairwise(entries.rows) if pair[1].first <= pair[0].last]
-    if doubled:
-        keys = ", ".join(dict.fromkeys(row.key for pair in doubled for row in pair))
-        first = min(after.first for _, after in doubled)
-        last = max(before.last for before, _ in doubled)
+    overlapping = [pair for pair in pairwise(entries.rows) if pair[1].first <= pair[0].last]
+    if overlapping:
+        keys = ", ".join(dict.fromkeys(row.key for pair in overlapping for row in pair))
+        first = min(after.first for _, after in overlapping)
+        last = max(before.last for before, _ in overlapping)
         yield Finding("overlap", chat, first, last, keys)
     for row, is_missing in entries.broken:
         kind = "object_missing" if is_missing else "object_changed"
@@ -164,17 +168,17 @@ def _check_holes(entries: RangeEntries) -> Iterable[Finding]:
     }
     # In the archived range, missing entries are reported above, as `manifest_hole`.
     present = [(seq, seq) for seq in sorted({*held, *entries.cold})]
-    on_progress = [(1, entries.top), *covered]
-    lacking = list(missing_ranges(first, min(last, entries.stored), present + on_progress))
-    for low, high in lacking:
-        yield from _split(entries, low, high)
-    above = present + on_progress + [(seq, seq) for seq in entries.hot]
+    archived = [(1, entries.top), *covered]
+    missing = list(missing_ranges(first, min(last, entries.stored), present + archived))
+    for low, high in missing:
+        yield from _classify_missing(entries, low, high)
+    above = present + archived + [(seq, seq) for seq in entries.hot]
     begin = max(first, entries.stored + 1)
     for low, high in missing_ranges(begin, min(last, entries.head), above):
         yield Finding("log_missing", entries.chat, low, high)
 
 
-def _split(entries: RangeEntries, low: int, high: int) -> Iterable[Finding]:
+def _classify_missing(entries: RangeEntries, low: int, high: int) -> Iterable[Finding]:
     """Report missing items, separately for lost entries and for entries that Redis still has."""
     in_log = [(seq, seq) for seq in entries.hot]
     lost = list(missing_ranges(low, high, in_log))

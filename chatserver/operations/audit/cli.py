@@ -82,7 +82,7 @@ async def _audit(
     from chatserver.operations.audit.worker import open_audit
 
     clock, tally, printed = SystemClock(), Tally(), 0
-    with open_report(clock, is_aside=True) as report:
+    with open_report(clock, is_stderr=True) as report:
         report.begin("audit", len(chats))
 
         async def on_progress() -> None:

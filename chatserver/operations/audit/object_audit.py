@@ -61,13 +61,15 @@ class ObjectAuditor:
         found: list[Finding] = []
         async for page in self._iter_pages(Prefix=f"{PREFIX}/{chat}/"):
             oldest = self._clock.time() - self._age_s
-            keys = {each["Key"] for each in page.get("Contents", ()) if _time_of(each) <= oldest}
+            keys = {each["Key"] for each in page.get("Contents", ()) if _get_time(each) <= oldest}
             unknown = keys - await self._list_known(chat, keys)
             if unknown:
                 # A row may have been written since, or a record and its object removed.
                 await self._sleep(self._confirm_s)
                 unknown -= await self._list_known(chat, unknown)
-            found += [_orphan(chat, key) for key in sorted(unknown) if await self._exists(key)]
+            found += [
+                _make_finding(chat, key) for key in sorted(unknown) if await self._has_object(key)
+            ]
         return found
 
     async def _list_known(self, chat: ChatId, keys: set[str]) -> set[str]:
@@ -81,7 +83,7 @@ class ObjectAuditor:
         rows = await self._manifests.list_covering(chat, first, last)
         return orphans | {row.key for row in rows}
 
-    async def _exists(self, key: str) -> bool:
+    async def _has_object(self, key: str) -> bool:
         try:
             await self._store.call("head_object", Key=key)
         except ObjectMissing:
@@ -97,12 +99,12 @@ class ObjectAuditor:
             request["ContinuationToken"] = page["NextContinuationToken"]
 
 
-def _time_of(listed: dict[str, Any]) -> float:
+def _get_time(listed: dict[str, Any]) -> float:
     at: datetime.datetime = listed["LastModified"]
     return at.timestamp()
 
 
-def _orphan(chat: ChatId, key: str) -> Finding:
+def _make_finding(chat: ChatId, key: str) -> Finding:
     named = _NAME.search(key)
     first, last = (int(named[1]), int(named[2])) if named else (0, 0)
     return Finding("orphan", chat, first, last, key)

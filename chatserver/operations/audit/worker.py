@@ -159,19 +159,19 @@ class AuditWorker:
             Unavailable: DynamoDB does not respond, or the lease is lost.
         """
         keys = self._container.hot.keys
-        whole, began_ms, found = Tally(), int(self._container.clock.time() * 1000), 0
+        tally, began_ms, found = Tally(), int(self._container.clock.time() * 1000), 0
         async for chat in self._audit.iter_chats(self._partition, keys.partitions):
-            await self._keep_lease()
-            await self._audit.audit_chat(chat, whole, self._keep_lease)
-            found += await self._report(whole)
+            await self._renew_lease()
+            await self._audit.audit_chat(chat, tally, self._renew_lease)
+            found += await self._report(tally)
         await self._audit.audit_all_objects(
-            whole, self._keep_lease, lambda chat: keys.partition_of(chat) == self._partition
+            tally, self._renew_lease, lambda chat: keys.partition_of(chat) == self._partition
         )
-        found += await self._report(whole)
-        metrics.AUDIT_FAILED.inc(len(whole.failed))
-        for what, why in whole.failed.items():
+        found += await self._report(tally)
+        metrics.AUDIT_FAILED.inc(len(tally.failed))
+        for what, why in tally.failed.items():
             log.warning("audit.failed", what=what, error=why)
-        if not whole.failed:
+        if not tally.failed:
             metrics.AUDIT_ROUND.labels(str(self._partition)).set(self._container.clock.time())
         ended_ms = int(self._container.clock.time() * 1000)
         await self._results.put_round(
@@ -179,23 +179,23 @@ class AuditWorker:
                 self._partition,
                 began_ms,
                 ended_ms,
-                whole.chats,
-                whole.entries,
-                whole.unverified,
-                len(whole.failed),
+                tally.chats,
+                tally.entries,
+                tally.unverified,
+                len(tally.failed),
                 found,
             )
         )
         log.info(
             "audit.round_finished",
             partition=self._partition,
-            chats=whole.chats,
-            entries=whole.entries,
-            unverified=whole.unverified,
-            shredded=whole.shredded,
-            failed=len(whole.failed),
+            chats=tally.chats,
+            entries=tally.entries,
+            unverified=tally.unverified,
+            shredded=tally.shredded,
+            failed=len(tally.failed),
         )
-        return whole
+        return tally
 
     async def _report(self, tally: Tally) -> int:
         found, tally.findings = tally.findings, []
@@ -215,7 +215,7 @@ class AuditWorker:
         )
         return len(found)
 
-    async def _keep_lease(self) -> None:
+    async def _renew_lease(self) -> None:
         if not await self._lease.hold():
             raise Unavailable("audit: another worker holds the lease")
 

@@ -80,12 +80,12 @@ def plan(
     from chatserver.operations.cost.prices import load_prices
 
     inputs = _parse_inputs(given)
-    constants, taken = load_constants(constants_file)
+    constants, overridden = load_constants(constants_file)
     made = make_plan(
         inputs,
         "ttl" if removal == "ttl" else "worker",
         constants,
-        taken,
+        overridden,
         load_prices(prices_file),
     )
     if is_json:
@@ -135,8 +135,8 @@ def _print(made: Plan) -> None:
         console.width = WIDTH_OF_FILES
     console.print(_format_inputs(made), markup=False)
     for tier, title in _TITLES.items():
-        console.print(_table(made, tier, title))
-    console.print(_measured(made))
+        console.print(_make_table(made, tier, title))
+    console.print(_make_constants_table(made))
     console.print(
         f"Redis nodes: {made.redis_node}. Use --explain to print the formulas.", markup=False
     )
@@ -152,7 +152,7 @@ def _format_inputs(made: Plan) -> str:
     )
 
 
-def _table(made: Plan, tier: str, title: str) -> Table:
+def _make_table(made: Plan, tier: str, title: str) -> Table:
     from rich import box
     from rich.table import Table
 
@@ -166,7 +166,7 @@ def _table(made: Plan, tier: str, title: str) -> Table:
     return table
 
 
-def _measured(made: Plan) -> Table:
+def _make_constants_table(made: Plan) -> Table:
     from rich import box
     from rich.table import Table
 
@@ -176,11 +176,11 @@ def _measured(made: Plan) -> Table:
     table.add_column(style="dim", overflow="fold")
     for name, each in sorted(made.constants.items()):
         whose = "your file: " if name in made.from_results else ""
-        table.add_row(name, _constant(each.value, each.unit), f"{whose}{each.how}")
+        table.add_row(name, _format_constant(each.value, each.unit), f"{whose}{each.how}")
     return table
 
 
-def _constant(value: float | None, unit: str) -> str:
+def _format_constant(value: float | None, unit: str) -> str:
     """Format a constant without an exponent, for comparison with measurements."""
     if value is None:
         return "-"

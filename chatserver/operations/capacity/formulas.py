@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 
-def _capped(value: float, limit: float) -> float:
+def _zero_above(value: float, limit: float) -> float:
     return value if value <= limit else 0.0
 
 
-def _power2(value: float) -> float:
+def _round_to_power2(value: float) -> float:
     return 2.0 ** math.ceil(math.log2(value)) if value > 1 else 1.0
 
 
@@ -27,8 +27,8 @@ FUNCTIONS: Final[Mapping[str, Callable[..., float]]] = {
     "ceil": lambda value: float(math.ceil(value)),
     "max": max,
     "min": min,
-    "upto": _capped,
-    "power2": _power2,
+    "upto": _zero_above,
+    "power2": _round_to_power2,
 }
 _OPERATORS: Final[Mapping[type, tuple[Callable[[float, float], float], str]]] = {
     ast.Add: (operator.add, "+"),
@@ -67,24 +67,24 @@ def compute(rows: Iterable[Row], known: dict[str, float]) -> list[Value]:
     """
     found = []
     for row in rows:
-        tree = _parsed(row.formula)
-        value = _value(tree, known)
+        tree = _parse(row.formula)
+        value = _evaluate(tree, known)
         if not math.isfinite(value):
             raise ValueError(f"{row.name}: {row.formula} is {value}")
         known[row.name] = value
-        found.append(Value(row, value, _numbers(tree, known), names_in(row.formula)))
+        found.append(Value(row, value, _format(tree, known), list_names(row.formula)))
     return found
 
 
 @functools.lru_cache(maxsize=1024)
-def _parsed(formula: str) -> ast.expr:
+def _parse(formula: str) -> ast.expr:
     return ast.parse(formula, mode="eval").body
 
 
 @functools.lru_cache(maxsize=1024)
-def names_in(formula: str) -> tuple[str, ...]:
+def list_names(formula: str) -> tuple[str, ...]:
     """Return the distinct names that a formula uses, in order."""
-    tree = _parsed(formula)
+    tree = _parse(formula)
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     names.sort(key=lambda node: node.col_offset)
@@ -100,20 +100,20 @@ def format_number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _value(node: ast.expr, known: Mapping[str, float]) -> float:
+def _evaluate(node: ast.expr, known: Mapping[str, float]) -> float:
     match node:
         case ast.Constant(value=int() | float() as number):
             return float(number)
         case ast.Name(id=name):
             return known[name]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)][0](_value(left, known), _value(right, known))
+            return _OPERATORS[type(op)][0](_evaluate(left, known), _evaluate(right, known))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
-            return float(FUNCTIONS[name](*(_value(each, known) for each in args)))
+            return float(FUNCTIONS[name](*(_evaluate(each, known) for each in args)))
     raise ValueError(f"{ast.unparse(node)} is not arithmetic")
 
 
-def _numbers(node: ast.expr, known: Mapping[str, float]) -> str:
+def _format(node: ast.expr, known: Mapping[str, float]) -> str:
     match node:
         case ast.Constant(value=int() | float() as number):
             return format_number(float(number))
@@ -121,22 +121,22 @@ def _numbers(node: ast.expr, known: Mapping[str, float]) -> str:
             return format_number(known[name])
         case ast.BinOp(left=left, op=op, right=right):
             sign = _OPERATORS[type(op)][1]
-            return f"{_inside(left, op, known, is_right=False)} {sign} " + _inside(
+            return f"{_format_operand(left, op, known, is_right=False)} {sign} " + _format_operand(
                 right, op, known, is_right=True
             )
         case ast.Call(func=ast.Name(id=name), args=args):
-            return f"{name}({', '.join(_numbers(each, known) for each in args)})"
+            return f"{name}({', '.join(_format(each, known) for each in args)})"
     raise AssertionError(ast.dump(node))
 
 
-def _inside(
-    node: ast.expr, around: ast.operator, known: Mapping[str, float], *, is_right: bool
+def _format_operand(
+    node: ast.expr, outer: ast.operator, known: Mapping[str, float], *, is_right: bool
 ) -> str:
-    text = _numbers(node, known)
+    text = _format(node, known)
     if not isinstance(node, ast.BinOp):
         return text
     strong = (ast.Mult, ast.Div)
-    is_weaker = isinstance(around, strong) and not isinstance(node.op, strong)
-    is_kept = is_right and isinstance(around, (ast.Sub, ast.Div))
-    is_kept = is_kept and isinstance(around, strong) == isinstance(node.op, strong)
+    is_weaker = isinstance(outer, strong) and not isinstance(node.op, strong)
+    is_kept = is_right and isinstance(outer, (ast.Sub, ast.Div))
+    is_kept = is_kept and isinstance(outer, strong) == isinstance(node.op, strong)
     return f"({text})" if is_weaker or is_kept else text

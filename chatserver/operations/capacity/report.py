@@ -91,12 +91,12 @@ def load_constants(path: Path | None = None) -> tuple[dict[str, Constant], list[
         raise ConfigError([f"constants: {path}: {exc}"]) from exc
     if results.schema != SCHEMA:
         raise ConfigError([f"constants: {path}: schema {results.schema}, expected {SCHEMA}"])
-    taken = {
+    overridden = {
         name: each
         for name, each in results.constants.items()
         if name in found and each.value is not None and 0 <= each.value < math.inf
     }
-    return found | taken, sorted(taken)
+    return found | overridden, sorted(overridden)
 
 
 def make_plan(
@@ -108,11 +108,11 @@ def make_plan(
 ) -> Plan:
     """Evaluate the capacity model, and add warnings."""
     values = {name: each.value for name, each in constants.items() if each.value is not None}
-    known = values | _prices_of(prices) | dict(inputs)
+    known = values | _list_prices(prices) | dict(inputs)
     known["is_removed_by_worker"] = float(removal == "worker")
     nodes = [Node(n.name, n.memory_gb * GB, n.per_hour_usd) for n in prices.redis.nodes]
     rows, node = compute_plan(known, nodes)
-    lines = [_line(each, constants) for each in rows]
+    lines = [_make_line(each, constants) for each in rows]
     return Plan(
         schema=SCHEMA,
         inputs=dict(inputs),
@@ -121,14 +121,14 @@ def make_plan(
         prices_region=prices.region,
         redis_node=node.name,
         lines=lines,
-        usd_per_month=_money(known),
+        usd_per_month=_sum_costs(known),
         constants=dict(constants),
         from_results=from_results,
-        warnings=warnings_of(known, node),
+        warnings=list_warnings(known, node),
     )
 
 
-def _prices_of(prices: Prices) -> dict[str, float]:
+def _list_prices(prices: Prices) -> dict[str, float]:
     found = {
         "dynamodb_storage_per_gb_month_usd": prices.dynamodb.storage_per_gb_month_usd,
         "s3_storage_per_gb_month_usd": prices.s3.storage_per_gb_month_usd,
@@ -142,7 +142,7 @@ def _prices_of(prices: Prices) -> dict[str, float]:
     return found
 
 
-def _line(value: Value, constants: Mapping[str, Constant]) -> Line:
+def _make_line(value: Value, constants: Mapping[str, Constant]) -> Line:
     row = value.row
     measured = [name for name in value.names if name in constants]
     return Line(
@@ -150,7 +150,7 @@ def _line(value: Value, constants: Mapping[str, Constant]) -> Line:
     )
 
 
-def _money(known: Mapping[str, float]) -> dict[str, float]:
+def _sum_costs(known: Mapping[str, float]) -> dict[str, float]:
     found = {
         "gateways": known["gateway_usd"],
         "redis": known["redis_usd"],
@@ -162,7 +162,7 @@ def _money(known: Mapping[str, float]) -> dict[str, float]:
     return found | {"total": known["total_usd"]}
 
 
-def warnings_of(known: Mapping[str, float], node: Node) -> list[str]:
+def list_warnings(known: Mapping[str, float], node: Node) -> list[str]:
     """Return warnings about exceeded limits and cheaper options, one sentence each."""
     found = []
     if known["deployments"] > 1:
@@ -201,10 +201,10 @@ def warnings_of(known: Mapping[str, float], node: Node) -> list[str]:
             f"Groups of more than {known['fanout_members_max']:,.0f} members have no inbox "
             f"entries: members read the chat's log (CHAT_CHATS_FANOUT_MEMBERS_MAX)"
         )
-    return found + _cheaper(known)
+    return found + _list_savings(known)
 
 
-def _cheaper(known: Mapping[str, float]) -> list[str]:
+def _list_savings(known: Mapping[str, float]) -> list[str]:
     found = []
     kept = known["logs_bytes"] + known["inboxes_bytes"]
     if known["redis_usd"] > known["total_usd"] / 4 and kept > known["redis_bytes"] / 2:

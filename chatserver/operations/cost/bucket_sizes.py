@@ -11,7 +11,7 @@ PAGE: Final = 1000  # AWS: page size of a listing
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Held:
+class PrefixSize:
     """Number and total size of the objects below a prefix."""
 
     prefix: str
@@ -19,7 +19,7 @@ class Held:
     bytes: int
 
 
-async def list_held(store: ObjectStore, objects_max: int) -> tuple[list[Held], bool]:
+async def list_prefix_sizes(store: ObjectStore, objects_max: int) -> tuple[list[PrefixSize], bool]:
     """Return `(sizes, is_complete)`: sizes by prefix. Stops after about `objects_max` objects.
 
     Guarantees:
@@ -33,14 +33,14 @@ async def list_held(store: ObjectStore, objects_max: int) -> tuple[list[Held], b
     request: dict[str, Any] = {"MaxKeys": PAGE}
     seen = 0
     while True:
-        answer = await store.call("list_objects_v2", **request)
-        for each in answer.get("Contents", ()):
+        response = await store.call("list_objects_v2", **request)
+        for each in response.get("Contents", ()):
             prefix = each["Key"].partition("/")[0]
             count, size = found.get(prefix, (0, 0))
             found[prefix] = (count + 1, size + int(each["Size"]))
             seen += 1
-        token = answer.get("NextContinuationToken")
+        token = response.get("NextContinuationToken")
         if token is None or seen >= objects_max:
-            held = [Held(prefix, *both) for prefix, both in sorted(found.items())]
-            return held, token is None
+            sizes = [PrefixSize(prefix, *both) for prefix, both in sorted(found.items())]
+            return sizes, token is None
         request["ContinuationToken"] = token

@@ -99,7 +99,7 @@ async def _report(
         total=total,
         per_message=costs.message_line(total, spent.messages),
         chats=costs.chat_lines(spent, rates, chats),
-        chats_error_units=costs.chats_error(spent),
+        chats_error_units=costs.compute_chats_error(spent),
         tiers=[*redis, *tables, *bucket],
         problems=problems,
     )
@@ -117,8 +117,8 @@ async def _read_redis(
     try:
         require_redis(settings.redis)
         async with open_hot(settings.redis) as hot:
-            account = UsageTotals(hot)
-            spent = costs.sum_days([await account.get_day(day) for day in days])
+            totals = UsageTotals(hot)
+            spent = costs.sum_days([await totals.get_day(day) for day in days])
             servers = await list_memory(hot)
     except Unavailable as exc:
         problems.append(f"no units and no Redis data: {exc.message}")
@@ -156,11 +156,11 @@ async def _read_s3(
 ) -> list[Stored]:
     from chatserver.cold.client import open_s3
     from chatserver.operations.cost import report as costs
-    from chatserver.operations.cost.bucket_sizes import list_held
+    from chatserver.operations.cost.bucket_sizes import list_prefix_sizes
 
     try:
         async with open_s3(settings.cold) as store:
-            held, is_all = await list_held(store, objects_max)
+            held, is_all = await list_prefix_sizes(store, objects_max)
     except ChatError as exc:
         problems.append(f"no S3 sizes: {exc.message}")
         return []
@@ -179,8 +179,8 @@ def report_lines(report: Report) -> list[str]:
         f"prices of {report.prices_region} as of {report.prices_as_of}, {report.billing}",
         "",
         "DynamoDB units",
-        *(_money(line) for line in report.features),
-        _money(report.total),
+        *(_format_line(line) for line in report.features),
+        _format_line(report.total),
     ]
     if report.per_message is not None:
         each = report.per_message
@@ -194,7 +194,7 @@ def report_lines(report: Report) -> list[str]:
             "",
             f"most expensive chats (each at most {error['write']:,.1f} write and "
             f"{error['read']:,.1f} read units more)",
-            *(_money(line) for line in report.chats),
+            *(_format_line(line) for line in report.chats),
         ]
     if report.tiers:
         shared = ", of all tenants" if report.tenant else ""
@@ -207,7 +207,7 @@ def report_lines(report: Report) -> list[str]:
     return lines
 
 
-def _money(line: Line) -> str:
+def _format_line(line: Line) -> str:
     return (
         f"  {line.name:<20} {line.table:<12} {line.write_units:>14,.1f} write "
         f"{line.read_units:>14,.1f} read {line.usd:>12.6f} USD = {line.formula}"

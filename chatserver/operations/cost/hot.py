@@ -57,7 +57,7 @@ class UsageTotals:
                 "size": CHATS_MAX,
                 "ttl_s": KEPT_S,
             },
-            list(_items_of(part.spending)),
+            list(_iter_amounts(part.spending)),
         )
 
     async def get_day(self, day: str) -> Spending:
@@ -92,16 +92,16 @@ class UsageTotals:
         }
 
 
-def _items_of(spending: Spending) -> Iterator[dict[str, Value]]:
-    def item(place: str, name: str, amount: float) -> dict[str, Value]:
+def _iter_amounts(spending: Spending) -> Iterator[dict[str, Value]]:
+    def make_item(place: str, name: str, amount: float) -> dict[str, Value]:
         return {"list": place, "name": name, "amount": repr(amount)}
 
     for key, amount in spending.units.items():
-        yield item("units", ":".join(key), amount)
+        yield make_item("units", ":".join(key), amount)
     if spending.messages:
-        yield item("units", MESSAGES, float(spending.messages))
+        yield make_item("units", MESSAGES, float(spending.messages))
     for kind in KINDS:
         if total := spending.chat_totals.get(kind):
-            yield item("units", f"{_CHATS}:{kind}", total)
+            yield make_item("units", f"{_CHATS}:{kind}", total)
         for chat, amount in spending.chats.get(kind, {}).items():
-            yield item(_LISTS[kind], chat, amount)
+            yield make_item(_LISTS[kind], chat, amount)

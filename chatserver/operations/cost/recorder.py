@@ -50,11 +50,11 @@ class UsageRecorder:
                 if spending.is_empty:
                     return
                 self._number += 1
-                self._waiting = Part(self._process, self._number, self._day(), spending)
+                self._waiting = Part(self._process, self._number, self._get_day(), spending)
             await self._totals.add(self._waiting)
             self._waiting = None
 
-    def _day(self) -> str:
+    def _get_day(self) -> str:
         return datetime.datetime.fromtimestamp(self._clock.time(), datetime.UTC).date().isoformat()
 
     async def run(self) -> None:
@@ -72,8 +72,8 @@ async def record_usage(
     usage: UsageAccumulator, totals: UsageTotals, clock: Clock
 ) -> AsyncIterator[None]:
     """Record usage while the block runs, and flush the remaining usage at the end."""
-    accounting = UsageRecorder(usage, totals, clock)
-    task = asyncio.create_task(accounting.run(), name="cost")
+    recorder = UsageRecorder(usage, totals, clock)
+    task = asyncio.create_task(recorder.run(), name="cost")
     try:
         yield
     finally:
@@ -81,6 +81,6 @@ async def record_usage(
         await asyncio.wait([task])
         try:
             async with asyncio.timeout(LAST_TIMEOUT_S):
-                await accounting.flush()
+                await recorder.flush()
         except (Unavailable, TimeoutError) as exc:
             log.warning("cost.flush_failed", error=str(exc))

@@ -155,7 +155,7 @@ def chat_lines(spending: Spending, rates: Rates, count: int = TOP_CHATS) -> list
     return sorted(lines, key=lambda line: (-line.usd, line.name))[:count]
 
 
-def chats_error(spending: Spending) -> dict[str, float]:
+def compute_chats_error(spending: Spending) -> dict[str, float]:
     """Return, by kind, the capacity units by which a chat may be undercounted."""
     found: dict[str, float] = {}
     for kind in KINDS:

@@ -33,22 +33,22 @@ async def list_sizes(client: DynamoClient, settings: Warm) -> list[Size]:
     """
     found: list[Size] = []
     for table in TABLES:
-        answer = await client.call("describe_table", {"TableName": table.name_in(settings)})
-        about = answer["Table"]
-        found.append(_size_of(table.name, about, "Table"))
+        response = await client.call("describe_table", {"TableName": table.name_in(settings)})
+        description = response["Table"]
+        found.append(_make_size(table.name, description, "Table"))
         found += [
-            _size_of(f"{table.name}/{index['IndexName']}", index, "Index")
-            for index in about.get("GlobalSecondaryIndexes", ())
+            _make_size(f"{table.name}/{index['IndexName']}", index, "Index")
+            for index in description.get("GlobalSecondaryIndexes", ())
         ]
     return found
 
 
-def _size_of(name: str, about: dict[str, Any], kind: str) -> Size:
-    provisioned = about.get("ProvisionedThroughput") or {}
+def _make_size(name: str, description: dict[str, Any], kind: str) -> Size:
+    provisioned = description.get("ProvisionedThroughput") or {}
     return Size(
         name,
-        int(about.get("ItemCount", 0)),
-        int(about.get(f"{kind}SizeBytes", 0)),
+        int(description.get("ItemCount", 0)),
+        int(description.get(f"{kind}SizeBytes", 0)),
         int(provisioned.get("WriteCapacityUnits", 0)),
         int(provisioned.get("ReadCapacityUnits", 0)),
     )

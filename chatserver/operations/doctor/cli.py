@@ -18,7 +18,7 @@ from chatserver.errors import ConfigError
 if TYPE_CHECKING:
     from chatserver.operations.doctor.model import Finding
 
-_SIGNS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "red")}
+_LABELS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "red")}
 TIMEOUT_S = 60.0
 
 
@@ -46,8 +46,8 @@ def doctor(is_json: bool, is_all: bool) -> None:
 
 
 def _print(finding: Finding) -> None:
-    sign, colour = _SIGNS[finding.level]
-    click.echo(f"{click.style(f'{sign:<8}', fg=colour)}{finding.store}: {finding.what}")
+    label, color = _LABELS[finding.level]
+    click.echo(f"{click.style(f'{label:<8}', fg=color)}{finding.store}: {finding.what}")
     if finding.fix:
         click.echo(f"        → {finding.fix}")
 
@@ -67,7 +67,7 @@ async def _check_stores(settings: Settings) -> list[Finding]:
         "s3": check_s3(settings.cold),
     }
 
-    async def bounded(store: str) -> list[Finding]:
+    async def run_check(store: str) -> list[Finding]:
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 return await checks[store]
@@ -77,12 +77,12 @@ async def _check_stores(settings: Settings) -> list[Finding]:
 
     # Redis is checked alone: loading the AWS library blocks the event loop, so the Redis
     # connection could miss its deadline of two seconds.
-    redis = await bounded("redis")
-    found = [redis, *await asyncio.gather(bounded("dynamodb"), bounded("s3"))]
-    return [*_check_all(settings), *(finding for some in found for finding in some)]
+    redis = await run_check("redis")
+    found = [redis, *await asyncio.gather(run_check("dynamodb"), run_check("s3"))]
+    return [*_check_settings(settings), *(finding for some in found for finding in some)]
 
 
-def _check_all(settings: Settings) -> list[Finding]:
+def _check_settings(settings: Settings) -> list[Finding]:
     """Return the findings about the settings, which must be valid."""
     from chatserver.operations.doctor.model import Finding
 

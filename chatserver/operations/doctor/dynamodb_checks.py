@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from chatserver.config import Warm
 from chatserver.errors import ChatError, ConfigError
-from chatserver.operations.doctor.model import Finding, found
+from chatserver.operations.doctor.model import Finding, make_finding
 from chatserver.warm.dynamo.client import DynamoClient, TableMissing, open_dynamodb
 from chatserver.warm.schema.active_version import NEWEST, SchemaRows
 from chatserver.warm.schema.provisioning import find_problems
@@ -62,10 +62,10 @@ async def check_dynamodb(settings: Warm) -> list[Finding]:
 async def _check_table(client: DynamoClient, table: Table, settings: Warm) -> list[Finding]:
     name = table.name_in(settings)
     try:
-        answer = await client.call("describe_table", {"TableName": name})
+        response = await client.call("describe_table", {"TableName": name})
     except TableMissing:
         return [Finding(STORE, "problem", f"table {name} is missing", APPLY)]
-    described: dict[str, Any] = answer["Table"]
+    described: dict[str, Any] = response["Table"]
     problems = await find_problems(client, table, settings, described)
     findings = [Finding(STORE, "problem", problem, "see docs/evolution.md") for problem in problems]
     making = [
@@ -87,23 +87,25 @@ async def _check_table(client: DynamoClient, table: Table, settings: Warm) -> li
 
 
 async def _check_expiry(client: DynamoClient, table: Table, name: str) -> Finding:
-    answer = await client.call("describe_time_to_live", {"TableName": name})
-    status = answer["TimeToLiveDescription"]["TimeToLiveStatus"]
+    response = await client.call("describe_time_to_live", {"TableName": name})
+    status = response["TimeToLiveDescription"]["TimeToLiveStatus"]
     what = f"table {name}: TTL deletes expired items"
-    return found(STORE, what, is_so=status in {"ENABLED", "ENABLING"}, fix=APPLY, level="note")
+    return make_finding(
+        STORE, what, is_met=status in {"ENABLED", "ENABLING"}, fix=APPLY, level="note"
+    )
 
 
 async def _check_backups(client: DynamoClient, name: str) -> list[Finding]:
     try:
-        answer = await client.call("describe_continuous_backups", {"TableName": name})
+        response = await client.call("describe_continuous_backups", {"TableName": name})
     except ChatError:
         return []  # a local server or missing permission: no finding
-    described = answer["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
+    described = response["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
     return [
-        found(
+        make_finding(
             STORE,
             f"table {name}: point-in-time recovery is on",
-            is_so=described.get("PointInTimeRecoveryStatus") == "ENABLED",
+            is_met=described.get("PointInTimeRecoveryStatus") == "ENABLED",
             fix="turn on point-in-time recovery",
             level="note",
         )
@@ -115,4 +117,4 @@ async def _check_schema(client: DynamoClient, settings: Warm) -> Finding:
     what = f"the tables have schema {NEWEST}, the newest of this release"
     fix = f"they have {state.version}; run `chatserver migrate status`, then `migrate up`"
     is_new = state.version >= NEWEST
-    return found(STORE, what, is_so=is_new, fix=fix, level="note")
+    return make_finding(STORE, what, is_met=is_new, fix=fix, level="note")

@@ -21,10 +21,12 @@ class Finding:
     fix: str = ""
 
 
-def found(
-    store: str, what: str, *, is_so: bool, fix: str = "", level: Level = "problem"
+def make_finding(
+    store: str, what: str, *, is_met: bool, fix: str = "", level: Level = "problem"
 ) -> Finding:
-    """Return a finding. `what` is the expected condition; `is_so` is whether it is met."""
+    """Return a finding. `what` is the expected condition; `is_met` is whether it is met."""
     return (
-        Finding(store, "ok", what) if is_so else Finding(store, level, f"check failed: {what}", fix)
+        Finding(store, "ok", what)
+        if is_met
+        else Finding(store, level, f"check failed: {what}", fix)
     )

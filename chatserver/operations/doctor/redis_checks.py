@@ -17,7 +17,7 @@ from chatserver.domain.clock import Clock
 from chatserver.errors import ChatError, ConfigError
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import make_hot
-from chatserver.operations.doctor.model import Finding, found
+from chatserver.operations.doctor.model import Finding, make_finding
 
 STORE: Final = "redis"
 OLDEST: Final = (7, 0)
@@ -26,13 +26,13 @@ MEMORY_SHARE_MAX: Final = 0.8
 WAITING_MAX: Final = 0.5  # share of the backlog limit, at which sends are refused
 WORKERS: Final = ("persist", "repair")  # without them, messages are not stored or not delivered
 
-_MODEST: Final = re.compile(r"(\d+)\.(\d+)")
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 
 
 async def check_redis(
-    settings: config.Redis, clock: Clock, more_workers: Sequence[str] = ()
+    settings: config.Redis, clock: Clock, extra_workers: Sequence[str] = ()
 ) -> list[Finding]:
-    """Return the findings about Redis. `more_workers`: further required workers.
+    """Return the findings about Redis. `extra_workers`: further required workers.
 
     Guarantees:
         Redis problems are returned, never raised.
@@ -52,7 +52,7 @@ async def check_redis(
         findings = [Finding(STORE, "ok", f"responds at {hot.name} and runs the scripts")]
         for name, key in sorted(hot.keys_by_server().items()):
             findings += await _check_server(hot, name, key, clock)
-        return findings + await _check_work(hot, [*WORKERS, *more_workers])
+        return findings + await _check_workers(hot, [*WORKERS, *extra_workers])
     except (ChatError, redis.exceptions.RedisError, OSError) as exc:
         why = exc.message if isinstance(exc, ChatError) else str(exc)
         return [
@@ -74,13 +74,13 @@ async def _check_server(hot: HotClient, name: str, key: str, clock: Clock) -> li
         # The server read its clock between `before` and `after`, which may be far apart on a busy
         # machine.
         theirs = seconds + micros / 1e6
-        apart_s = max(before - theirs, theirs - after, 0.0)
+        skew_s = max(before - theirs, theirs - after, 0.0)
         findings.append(
-            found(
+            make_finding(
                 STORE,
                 f"{name}: its clock is less than {CLOCKS_S_MAX:g} s off",
-                is_so=apart_s < CLOCKS_S_MAX,
-                fix=f"it is {apart_s:.1f} s off; run chrony or NTP on both machines",
+                is_met=skew_s < CLOCKS_S_MAX,
+                fix=f"it is {skew_s:.1f} s off; run chrony or NTP on both machines",
                 level="note",
             )
         )
@@ -91,11 +91,11 @@ async def _check_server(hot: HotClient, name: str, key: str, clock: Clock) -> li
 
 def _check_version(name: str, info: dict[str, Any]) -> list[Finding]:
     version = str(info.get("redis_version", ""))
-    match = _MODEST.match(version)
+    match = _VERSION.match(version)
     is_new = match is not None and (int(match[1]), int(match[2])) >= OLDEST
     wanted = ".".join(map(str, OLDEST))
     return [
-        found(STORE, f"{name}: version {version} is {wanted} or newer", is_so=is_new,
+        make_finding(STORE, f"{name}: version {version} is {wanted} or newer", is_met=is_new,
               fix=f"upgrade it to {wanted} or newer"),
     ]  # fmt: skip
 
@@ -105,18 +105,18 @@ def _check_persistence(name: str, info: dict[str, Any]) -> list[Finding]:
     is_logged = bool(int(info.get("aof_enabled", 0)))
     replicas = int(info.get("connected_slaves", 0))
     findings = [
-        found(
+        make_finding(
             STORE,
             f"{name}: keeps its data in a crash (append-only file)",
-            is_so=is_logged,
+            is_met=is_logged,
             fix="set `appendonly yes` (not needed with MemoryDB); without it, a crash of Redis "
             "loses messages that are acked as `hot` and not stored yet",
             level="note",
         ),
-        found(
+        make_finding(
             STORE,
             f"{name}: has a replica",
-            is_so=replicas > 0,
+            is_met=replicas > 0,
             fix="add one and set `min-replicas-to-write 1`; without it, there is no failover",
             level="note",
         ),
@@ -142,35 +142,35 @@ def _check_memory(name: str, info: dict[str, Any]) -> Finding:
         )
     share = f"{usage}, less than {MEMORY_SHARE_MAX:.0%} of its {most / 1e6:,.0f} MB"
     fix = "raise it, or lower redis.log_max, redis.inbox_max or redis.chat_idle_s"
-    return found(STORE, share, is_so=used < most * MEMORY_SHARE_MAX, fix=fix)
+    return make_finding(STORE, share, is_met=used < most * MEMORY_SHARE_MAX, fix=fix)
 
 
-async def _check_work(hot: HotClient, works: Sequence[str]) -> list[Finding]:
+async def _check_workers(hot: HotClient, workers: Sequence[str]) -> list[Finding]:
     """Check that workers hold the leases for all partitions, and that backlogs are short."""
     keys, most = hot.keys, hot.settings.backlog_max
-    idle: dict[str, list[int]] = {work: [] for work in works}
+    idle: dict[str, list[int]] = {worker: [] for worker in workers}
     full: list[int] = []
     for partition in range(keys.partitions):
-        for work in works:
-            if not await hot.call("HGET", keys.lease(partition, work), "owner"):
-                idle[work].append(partition)
+        for worker in workers:
+            if not await hot.call("HGET", keys.lease(partition, worker), "owner"):
+                idle[worker].append(partition)
         waiting = int(await hot.call("HGET", keys.checkpoint(partition), "waiting") or 0)
         if waiting > most * WAITING_MAX:
             full.append(partition)
     findings = [
-        found(
+        make_finding(
             STORE,
-            f"a worker `{work}` serves each partition",
-            is_so=not without,
-            fix=f"none serves {_join(without)}; run `chatserver worker {work}`, or `worker all`",
+            f"a worker `{worker}` serves each partition",
+            is_met=not without,
+            fix=f"none serves {_join(without)}; run `chatserver worker {worker}`, or `worker all`",
         )
-        for work, without in idle.items()
+        for worker, without in idle.items()
     ]
     findings.append(
-        found(
+        make_finding(
             STORE,
             f"each partition has fewer than {most * WAITING_MAX:,.0f} unpersisted messages",
-            is_so=not full,
+            is_met=not full,
             fix=f"{_join(full)}: check the log of `worker persist`; at {most:,} sends are refused",
         )
     )

@@ -9,7 +9,7 @@ from chatserver.cold.client import BucketMissing, ObjectMissing, ObjectStore, op
 from chatserver.config import Cold
 from chatserver.domain.ids import new_id
 from chatserver.errors import ChatError, ConfigError
-from chatserver.operations.doctor.model import Finding, found
+from chatserver.operations.doctor.model import Finding, make_finding
 
 STORE: Final = "s3"
 APPLY: Final = "run `chatserver tables apply`"
@@ -42,18 +42,18 @@ async def _check_bucket(store: ObjectStore, settings: Cold) -> list[Finding]:
         return [Finding(STORE, "problem", f"bucket {store.bucket} is missing", APPLY)]
     key = f"{UPLOADS_PREFIX}doctor-{new_id()}"
     await store.call("put_object", Key=key, Body=_TEXT)
-    answer = await store.call("get_object", Key=key)
-    is_same = await answer["Body"].read() == _TEXT
+    response = await store.call("get_object", Key=key)
+    is_same = await response["Body"].read() == _TEXT
     await store.call("delete_object", Key=key)
     missing = await find_missing_rules(store, settings)
     versioning = await store.call("get_bucket_versioning")
     return [
-        found(STORE, f"bucket {store.bucket}: objects can be written, read and deleted",
-              is_so=is_same, fix="it returned different bytes; check that the endpoint is S3"),
-        found(STORE, "unfinished uploads expire, and web clients may upload",
-              is_so=not missing, fix=f"{', '.join(missing)}: {APPLY}", level="note"),
-        found(STORE, "versions of deleted objects are kept",
-              is_so=versioning.get("Status") == "Enabled", level="note",
+        make_finding(STORE, f"bucket {store.bucket}: objects can be written, read and deleted",
+              is_met=is_same, fix="it returned different bytes; check that the endpoint is S3"),
+        make_finding(STORE, "unfinished uploads expire, and web clients may upload",
+              is_met=not missing, fix=f"{', '.join(missing)}: {APPLY}", level="note"),
+        make_finding(STORE, "versions of deleted objects are kept",
+              is_met=versioning.get("Status") == "Enabled", level="note",
               fix="turn on versioning with a rule that expires old versions, or accept that "
               "deletion is final (docs/archive.md)"),
     ]  # fmt: skip

@@ -69,7 +69,7 @@ class Publisher:
         more = {} if self._find_more is None else await self._find_more()
         now = self._clock.monotonic()
         span_s, self._last = now - self._last, now
-        taken = self._reader.collect()
+        stats = self._reader.collect()
         return Snapshot(
             kind=self._identity.kind,
             does=self._identity.does,
@@ -77,9 +77,9 @@ class Publisher:
             pid=os.getpid(),
             started_ms=self._started_ms,
             span_s=max(span_s, 0.001),
-            gauges=taken.gauges,
-            counts=taken.counts,
-            times=taken.times,
+            gauges=stats.gauges,
+            counts=stats.counts,
+            times=stats.times,
             **more,
         )
 

@@ -107,7 +107,7 @@ class CostReport(msgspec.Struct, frozen=True):
 
 def operations_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     overviews = Overviews(ProcessStatsLog(container.hot))
-    notes, spendings, prices = (
+    audit_results, usage_totals, prices = (
         AuditResults(container.hot),
         UsageTotals(container.hot),
         load_prices(),
@@ -124,21 +124,21 @@ def operations_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/admin/audit", opt={"rule": OPERATE})
     async def get_audit() -> AuditReport:
         """Return the findings of the continuous audit (`chatserver worker audit`), with advice."""
-        return await _audit(notes, container.hot.keys.partitions)
+        return await _make_audit_report(audit_results, container.hot.keys.partitions)
 
     @get("/v1/admin/cost", opt={"rule": OPERATE})
     async def get_cost() -> CostReport:
         """Return the DynamoDB usage of today and yesterday, by feature; see `chatserver cost`."""
         today = datetime.datetime.fromtimestamp(container.clock.time(), datetime.UTC).date()
         days = [(today - datetime.timedelta(n)).isoformat() for n in range(DAYS)]
-        spent = {day: await spendings.get_day(day) for day in days}
+        spent = {day: await usage_totals.get_day(day) for day in days}
         return make_cost_report(spent, prices, container.settings.warm.billing)
 
     return [get_overview, get_audit, get_cost]
 
 
-async def _audit(notes: AuditResults, partitions: int) -> AuditReport:
-    rounds = await notes.list_rounds()
+async def _make_audit_report(audit_results: AuditResults, partitions: int) -> AuditReport:
+    rounds = await audit_results.list_rounds()
     ends = [each.ended_ms for each in rounds]
     return AuditReport(
         partitions=partitions,
@@ -151,14 +151,14 @@ async def _audit(notes: AuditResults, partitions: int) -> AuditReport:
         failed=sum(each.failed for each in rounds),
         findings=sum(each.findings for each in rounds),
         latest=[
-            _finding(each)
-            for each in await notes.list_findings(FINDINGS_SHOWN_MAX)
+            _make_finding(each)
+            for each in await audit_results.list_findings(FINDINGS_SHOWN_MAX)
             if each.kind in KINDS  # a newer release may write unknown kinds
         ],
     )
 
 
-def _finding(each: Found) -> AuditFinding:
+def _make_finding(each: Found) -> AuditFinding:
     category, meaning, advice = KINDS[each.kind]
     return AuditFinding(
         each.at_ms,
@@ -179,29 +179,29 @@ def make_cost_report(
     """Return the cost report of the given days, in their order."""
     rates = costs.on_demand_rates(prices)
     has_usd = billing == "on_demand"
-    whole = costs.sum_days(spent.values())
+    total_spending = costs.sum_days(spent.values())
     return CostReport(
         billing=billing,
         region=prices.region,
         prices_as_of=prices.as_of,
         write_unit_usd=rates.write_usd if has_usd else None,
         read_unit_usd=rates.read_usd if has_usd else None,
-        days=[_day(day, each, rates, has_usd=has_usd) for day, each in spent.items()],
+        days=[_make_day_cost(day, each, rates, has_usd=has_usd) for day, each in spent.items()],
         chats=[
             FeatureCost(line.name, line.write_units, line.read_units, line.usd if has_usd else None)
-            for line in costs.chat_lines(whole, rates, CHATS_SHOWN_MAX)
+            for line in costs.chat_lines(total_spending, rates, CHATS_SHOWN_MAX)
         ],
     )
 
 
-def _day(day: str, spending: Spending, rates: costs.Rates, *, has_usd: bool) -> DayCost:
+def _make_day_cost(day: str, spending: Spending, rates: costs.Rates, *, has_usd: bool) -> DayCost:
     total = costs.total_line(spending, rates)
     message = costs.message_line(total, spending.messages)
     sums: dict[str, tuple[float, float, float]] = {}
     for line in costs.feature_lines(spending, rates):
         write, read, usd = sums.get(line.name, (0.0, 0.0, 0.0))
         sums[line.name] = write + line.write_units, read + line.read_units, usd + line.usd
-    dearest = sorted(sums.items(), key=lambda item: (-item[1][2], item[0]))
+    by_cost = sorted(sums.items(), key=lambda item: (-item[1][2], item[0]))
     return DayCost(
         day,
         spending.messages,
@@ -209,6 +209,6 @@ def _day(day: str, spending: Spending, rates: costs.Rates, *, has_usd: bool) -> 
         message.usd if has_usd and message is not None else None,
         [
             FeatureCost(name, write, read, usd if has_usd else None)
-            for name, (write, read, usd) in dearest
+            for name, (write, read, usd) in by_cost
         ],
     )

@@ -42,7 +42,7 @@ EVERY_MS: Final = int(EVERY_S * 1000)
 POINTS_MAX: Final = int(KEPT_S / EVERY_S)
 PROCESSES_MAX: Final = 500  # at the limit, new processes are ignored until others expire
 SLOW_SHOWN_MAX: Final = 50
-LATELY_POINTS: Final = int(60 / EVERY_S)  # "lately" means the last minute
+RECENT_POINTS: Final = int(60 / EVERY_S)  # the last minute
 PAGE: Final = 500
 
 
@@ -135,8 +135,8 @@ class StatsHistory:
     def __init__(self) -> None:
         self._latest: dict[str, ReceivedSnapshot] = {}
         self._points: deque[Point] = deque(maxlen=POINTS_MAX)
-        self._chats: deque[Mapping[str, int]] = deque(maxlen=LATELY_POINTS)
-        self._counts: deque[Mapping[str, float]] = deque(maxlen=LATELY_POINTS)
+        self._chats: deque[Mapping[str, int]] = deque(maxlen=RECENT_POINTS)
+        self._counts: deque[Mapping[str, float]] = deque(maxlen=RECENT_POINTS)
         self._slow: deque[SlowClose] = deque(maxlen=SLOW_SHOWN_MAX)
         self._new_chats: dict[str, int] = {}
         self._new_counts: dict[str, float] = {}
@@ -162,7 +162,7 @@ class StatsHistory:
         # If the page was not requested for longer than the history, skip points before it.
         self._next_ms = max(self._next_ms, (now_ms // EVERY_MS - POINTS_MAX) * EVERY_MS)
         while self._next_ms <= now_ms:
-            self._points.append(self._point(self._next_ms))
+            self._points.append(self._make_point(self._next_ms))
             self._chats.append(dict(top_chats([self._new_chats], 2 * CHATS_MAX)))
             self._counts.append(self._new_counts)
             self._new_chats, self._new_counts = {}, {}
@@ -173,7 +173,7 @@ class StatsHistory:
         while self._slow and now_ms - self._slow[0].at_ms > KEPT_S * 1000:
             self._slow.popleft()  # user ids are kept no longer than in Redis
 
-    def _point(self, at_ms: int) -> Point:
+    def _make_point(self, at_ms: int) -> Point:
         live = [
             received.snapshot
             for received in self._latest.values()
@@ -181,34 +181,34 @@ class StatsHistory:
         ]
         backlogs = [each.backlog for each in live if each.backlog is not None]
 
-        def gauge(name: str) -> float:
+        def sum_gauge(name: str) -> float:
             return sum(each.gauges.get(name, 0.0) for each in live)
 
-        def ms(name: str, share: float) -> float | None:
-            whole: dict[float, int] = {}
+        def find_quantile_ms(name: str, share: float) -> float | None:
+            merged: dict[float, int] = {}
             for each in live:
-                add_buckets(whole, each.times.get(name, {}))
-            found = quantile(whole, share)
+                add_buckets(merged, each.times.get(name, {}))
+            found = quantile(merged, share)
             return None if found is None else round(found * 1000, 3)
 
         ok, dup = rate_of(live, "sends:ok"), rate_of(live, "sends:dup")
         return Point(
             at_ms=at_ms,
             processes=len(live),
-            connections=gauge("connections"),
-            sessions=gauge("sessions"),
+            connections=sum_gauge("connections"),
+            sessions=sum_gauge("sessions"),
             sends_per_s=round(ok + dup, 2),
             refused_per_s=round(rate_of(live, "sends:") - ok - dup, 2),
             pushes_per_s=rate_of(live, "pushes"),
             persisted_per_s=rate_of(live, "persisted"),
             http_per_s=rate_of(live, "http:"),
-            send_p50_ms=ms("send", 0.5),
-            send_p99_ms=ms("send", 0.99),
-            delivery_p50_ms=ms("delivery", 0.5),
-            delivery_p99_ms=ms("delivery", 0.99),
-            persist_p99_ms=ms("persist", 0.99),
-            loop_p99_ms=ms("loop", 0.99),
-            queue_bytes=gauge("queue_bytes"),
+            send_p50_ms=find_quantile_ms("send", 0.5),
+            send_p99_ms=find_quantile_ms("send", 0.99),
+            delivery_p50_ms=find_quantile_ms("delivery", 0.5),
+            delivery_p99_ms=find_quantile_ms("delivery", 0.99),
+            persist_p99_ms=find_quantile_ms("persist", 0.99),
+            loop_p99_ms=find_quantile_ms("loop", 0.99),
+            queue_bytes=sum_gauge("queue_bytes"),
             slow_closes=round(self._new_counts.get("closes:3001", 0.0)),
             backlog=max((each.entries for each in backlogs), default=None),
             backlog_age_s=max((each.age_s for each in backlogs), default=None),
@@ -222,27 +222,27 @@ class StatsHistory:
         queues = [queue for each in live for queue in each.snapshot.queues]
         backlogs = [received for received in live if received.snapshot.backlog is not None]
         newest = max(backlogs, key=lambda received: received.at_ms, default=None)
-        lately_s = max(1, len(self._counts)) * EVERY_S
+        recent_s = max(1, len(self._counts)) * EVERY_S
         chats = top_chats(self._chats, CHATS_MAX)
         return Overview(
             now_ms=now_ms,
             every_ms=EVERY_MS,
             points=[point for point in self._points if point.at_ms > after_ms],
             processes=[
-                _process(received, now_ms)
+                _make_process(received, now_ms)
                 for received in sorted(self._latest.values(), key=_sort_key)
             ],
-            top_chats=[BusyChat(chat, n, round(n / lately_s, 2)) for chat, n in chats],
+            top_chats=[BusyChat(chat, n, round(n / recent_s, 2)) for chat, n in chats],
             slow=list(reversed(self._slow)),
             queues=sorted(queues, key=lambda each: -each.waiting_bytes)[:QUEUES_MAX],
             backlog=newest.snapshot.backlog if newest is not None else None,
-            units=self._units(lately_s),
-            refused=self._lately("sends:", lately_s, without=("ok", "dup")),
-            limited=self._lately("limited:", lately_s),
-            closes=self._lately("closes:", lately_s),
+            units=self._list_units(recent_s),
+            refused=self._list_rates("sends:", recent_s, without=("ok", "dup")),
+            limited=self._list_rates("limited:", recent_s),
+            closes=self._list_rates("closes:", recent_s),
         )
 
-    def _sums(self, prefix: str) -> dict[str, float]:
+    def _sum_counts(self, prefix: str) -> dict[str, float]:
         sums: dict[str, float] = {}
         for counts in self._counts:
             for name, amount in counts.items():
@@ -251,21 +251,23 @@ class StatsHistory:
                     sums[label] = sums.get(label, 0.0) + amount
         return sums
 
-    def _lately(self, prefix: str, lately_s: float, without: tuple[str, ...] = ()) -> list[Count]:
+    def _list_rates(
+        self, prefix: str, recent_s: float, without: tuple[str, ...] = ()
+    ) -> list[Count]:
         found = [
-            Count(name, round(amount / lately_s, 3))
-            for name, amount in self._sums(prefix).items()
+            Count(name, round(amount / recent_s, 3))
+            for name, amount in self._sum_counts(prefix).items()
             if name not in without
         ]
         return sorted(found, key=lambda each: -each.per_s)
 
-    def _units(self, lately_s: float) -> list[Units]:
-        writes, reads = self._sums("write_units:"), self._sums("read_units:")
+    def _list_units(self, recent_s: float) -> list[Units]:
+        writes, reads = self._sum_counts("write_units:"), self._sum_counts("read_units:")
         found = [
             Units(
                 feature,
-                round(writes.get(feature, 0.0) / lately_s, 3),
-                round(reads.get(feature, 0.0) / lately_s, 3),
+                round(writes.get(feature, 0.0) / recent_s, 3),
+                round(reads.get(feature, 0.0) / recent_s, 3),
             )
             for feature in {*writes, *reads}
         ]
@@ -289,7 +291,7 @@ def _sort_key(received: ReceivedSnapshot) -> tuple[str, str, str, int]:
     return snapshot.kind, snapshot.does, snapshot.host, snapshot.pid
 
 
-def _process(received: ReceivedSnapshot, now_ms: int) -> Process:
+def _make_process(received: ReceivedSnapshot, now_ms: int) -> Process:
     each = received.snapshot
     loop = quantile(each.times.get("loop", {}), 0.99)
     return Process(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chatserver.operations.selftest.model import Check, Report
     from chatserver.operations.selftest.resources import Names
 
-_COLOURS: Final = {"passed": "green", "skipped": "yellow", "failed": "red"}
+_COLORS: Final = {"passed": "green", "skipped": "yellow", "failed": "red"}
 
 
 @click.command()
@@ -162,7 +162,7 @@ async def _run_all(report: Report, checks: list[Check]) -> None:
     for check in checks:
         result = await run_check(check)
         report.results.append(result)
-        mark = click.style(f"{result.status:<8}", fg=_COLOURS[result.status])
+        mark = click.style(f"{result.status:<8}", fg=_COLORS[result.status])
         click.echo(f"{mark}{result.store}: {result.name}: {result.detail}")
 
 

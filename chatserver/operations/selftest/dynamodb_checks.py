@@ -40,35 +40,35 @@ class DynamodbChecks:
 
     def list_checks(self) -> list[Check]:
         return [
-            Check(STORE, "create tables, indexes and TTL", self._create_tables),
-            Check(STORE, "write and read back", self._write_and_read),
-            Check(STORE, "batches", self._batches),
-            Check(STORE, "conditional transaction", self._transaction),
-            Check(STORE, "concurrent transactions on one item", self._conflicts),
-            Check(STORE, "TTL setting", self._expiry),
-            Check(STORE, "index lag", self._index_lag),
-            Check(STORE, "Stream", self._stream),
+            Check(STORE, "create tables, indexes and TTL", self._check_create),
+            Check(STORE, "write and read back", self._check_read),
+            Check(STORE, "batches", self._check_batches),
+            Check(STORE, "conditional transaction", self._check_transaction),
+            Check(STORE, "concurrent transactions on one item", self._check_conflicts),
+            Check(STORE, "TTL setting", self._check_expiry),
+            Check(STORE, "index lag", self._check_index_lag),
+            Check(STORE, "Stream", self._check_stream),
         ]
 
-    async def _create_tables(self) -> str:
+    async def _check_create(self) -> str:
         changes = await apply_tables(self._client, self._settings.warm)
         return f"{len(changes)} steps"
 
-    async def _write_and_read(self) -> str:
-        item = self._item("one", "one", text="é " * 100)
+    async def _check_read(self) -> str:
+        item = self._make_item("one", "one", text="é " * 100)
         await self._client.call("put_item", {"TableName": self._directory, "Item": item})
         require(await self._find("one", "one") == item, "the item differs from what was written")
         return "consistent read returns the item"
 
-    async def _batches(self) -> str:
-        items = [self._item("batch", f"{number:03d}") for number in range(BATCH)]
+    async def _check_batches(self) -> str:
+        items = [self._make_item("batch", f"{number:03d}") for number in range(BATCH)]
         await put_items(self._client, self._directory, items)
-        keys = [self._key("batch", f"{number:03d}") for number in range(BATCH)]
+        keys = [self._make_key("batch", f"{number:03d}") for number in range(BATCH)]
         found = await get_items(self._client, self._directory, keys)
         require(len(found) == BATCH, f"{len(found)} of {BATCH} items were read back")
         return f"{BATCH} items"
 
-    async def _transaction(self) -> str:
+    async def _check_transaction(self) -> str:
         free = self._put_if_absent("free")
         taken = self._put_if_absent("one", "one")
         request = {"TransactItems": [{"Put": free}, {"Put": taken}]}
@@ -82,9 +82,9 @@ class DynamodbChecks:
         require(await self._find("free"), "a transaction wrote nothing")
         return "all or nothing"
 
-    async def _conflicts(self) -> str:
+    async def _check_conflicts(self) -> str:
         """Increment one item in concurrent transactions; each must be applied exactly once."""
-        key = self._key("counter", "counter")
+        key = self._make_key("counter", "counter")
 
         async def add(number: int) -> None:
             update = {
@@ -105,7 +105,7 @@ class DynamodbChecks:
         require(count == AT_ONCE, f"the item counts {count} of {AT_ONCE} transactions")
         return f"{AT_ONCE} at once, each applied once"
 
-    async def _expiry(self) -> str:
+    async def _check_expiry(self) -> str:
         for table in TABLES:
             if table.expiry is None:
                 continue
@@ -117,14 +117,14 @@ class DynamodbChecks:
             require(status in ("ENABLED", "ENABLING") and name == table.expiry, text)
         return "enabled on all tables with expiring items"
 
-    async def _index_lag(self) -> str:
+    async def _check_index_lag(self) -> str:
         lags = [await self._measure_lag(number) for number in range(LAG_SAMPLES)]
         return f"median {sorted(lags)[len(lags) // 2]:.0f} ms, longest {max(lags):.0f} ms"
 
     async def _measure_lag(self, number: int) -> float:
         """Return the time in milliseconds until an index contains a new item."""
         name = f"lag{number}"
-        item = self._item(name, name)
+        item = self._make_item(name, name)
         await self._client.call("put_item", {"TableName": self._directory, "Item": item})
         began = time.monotonic()
         request = {
@@ -139,7 +139,7 @@ class DynamodbChecks:
             await asyncio.sleep(POLL_S)
         raise Failed(f"index {MEMBER_INDEX.name} has no new item after {LAG_S_MAX:g} s")
 
-    async def _stream(self) -> str:
+    async def _check_stream(self) -> str:
         """Check that the Stream of `messages` contains the removal of an item."""
         if not self._settings.warm.stream:
             raise Skipped("warm.stream is off")
@@ -148,8 +148,8 @@ class DynamodbChecks:
         async with open_dynamodb_streams(self._settings.warm) as streams:
             await self._client.call("put_item", {"TableName": table, "Item": key})
             await self._client.call("delete_item", {"TableName": table, "Key": key})
-            give_up = time.monotonic() + STREAM_S_MAX
-            while time.monotonic() < give_up:
+            deadline = time.monotonic() + STREAM_S_MAX
+            while time.monotonic() < deadline:
                 if await _has_removal(streams, table, key):
                     return "a removal is in the Stream, with the old item"
                 await asyncio.sleep(1.0)
@@ -157,21 +157,24 @@ class DynamodbChecks:
 
     # Items
 
-    def _key(self, partition: str, sort: str) -> Item:
+    def _make_key(self, partition: str, sort: str) -> Item:
         return {"PK": {"S": partition}, "SK": {"S": sort}}
 
-    def _item(self, partition: str, sort: str, **texts: str) -> Item:
-        return {**self._key(partition, sort), **{name: {"S": text} for name, text in texts.items()}}
+    def _make_item(self, partition: str, sort: str, **texts: str) -> Item:
+        return {
+            **self._make_key(partition, sort),
+            **{name: {"S": text} for name, text in texts.items()},
+        }
 
     def _put_if_absent(self, partition: str, sort: str = "") -> dict[str, Any]:
         return {
             "TableName": self._directory,
-            "Item": self._item(partition, sort or partition),
+            "Item": self._make_item(partition, sort or partition),
             "ConditionExpression": "attribute_not_exists(PK)",
         }
 
     async def _find(self, partition: str, sort: str = "") -> Item | None:
-        key = self._key(partition, sort or partition)
+        key = self._make_key(partition, sort or partition)
         return await find_item(self._client, self._directory, key)
 
 
@@ -184,8 +187,8 @@ async def _has_removal(streams: DynamoClient, table: str, key: Item) -> bool:
             described = (await streams.call("describe_stream", arn))["StreamDescription"]
             for shard in described["Shards"]:
                 start = {"ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
-                place = await streams.call("get_shard_iterator", {**arn, **start})
-                read = {"ShardIterator": place["ShardIterator"], "Limit": 100}
+                iterator = await streams.call("get_shard_iterator", {**arn, **start})
+                read = {"ShardIterator": iterator["ShardIterator"], "Limit": 100}
                 for record in (await streams.call("get_records", read))["Records"]:
                     change = record["dynamodb"]
                     if record["eventName"] == "REMOVE" and change["Keys"] == key:

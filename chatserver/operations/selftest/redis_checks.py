@@ -23,8 +23,8 @@ class RedisChecks:
     def list_checks(self) -> list[Check]:
         return [
             Check(STORE, "version, cluster and persistence", self._describe),
-            Check(STORE, "stream with given ids", self._stream),
-            Check(STORE, "round trip", self._round_trip),
+            Check(STORE, "stream with given ids", self._check_stream),
+            Check(STORE, "round trip", self._check_round_trip),
         ]
 
     async def _describe(self) -> str:
@@ -47,7 +47,7 @@ class RedisChecks:
             )
         return "; ".join(lines)
 
-    async def _stream(self) -> str:
+    async def _check_stream(self) -> str:
         for number in (1, 2, 3):
             await self._hot.call("XADD", self._key, f"{number}-0", "n", str(number))
         await self._hot.call("EXPIRE", self._key, "600")
@@ -56,10 +56,10 @@ class RedisChecks:
         require([each[0] for each in entries] == [b"2-0", b"3-0"], f"it returned {entries}")
         return "ranges by seq"
 
-    async def _round_trip(self) -> str:
-        took: list[float] = []
+    async def _check_round_trip(self) -> str:
+        times_ms: list[float] = []
         for _ in range(PINGS):
             began = time.perf_counter()
             await self._hot.call("GET", self._key)
-            took.append((time.perf_counter() - began) * 1000)
-        return f"median {sorted(took)[PINGS // 2]:.2f} ms, longest {max(took):.2f} ms"
+            times_ms.append((time.perf_counter() - began) * 1000)
+        return f"median {sorted(times_ms)[PINGS // 2]:.2f} ms, longest {max(times_ms):.2f} ms"

@@ -73,7 +73,7 @@ async def _delete_table(client: DynamoClient, name: str) -> str:
                 except Conflict as exc:  # it is being created or changed
                     why = exc.message
                 except ChatError as exc:
-                    return f"DynamoDB table {name}: {_text_of(exc)}"
+                    return f"DynamoDB table {name}: {_format_error(exc)}"
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
         return f"DynamoDB table {name}: {why}"
@@ -95,20 +95,22 @@ async def delete_objects(store: ObjectStore) -> list[str]:
     except BucketMissing:
         return []
     except (ChatError, TimeoutError) as exc:
-        return [f"S3 object {key} in the run's prefix: {_text_of(exc)}" for key in left or ["*"]]
+        return [
+            f"S3 object {key} in the run's prefix: {_format_error(exc)}" for key in left or ["*"]
+        ]
 
 
 async def claim_redis(hot: HotClient, names: Names) -> bool:
     """Claim Redis for this run if it has no data; return False if it is in use."""
     partitions = range(hot.keys.partitions)
-    of_connections = {  # keys that any connection creates
+    connection_keys = {  # keys that any connection creates
         make(number)
         for make in (hot.keys.epoch, hot.keys.seqs, hot.keys.where)
         for number in partitions
     }
     for server, key in hot.keys_by_server().items():
-        found = await _list_keys(hot, key, len(of_connections) + 1)
-        if set(found) - of_connections:
+        found = await _list_keys(hot, key, len(connection_keys) + 1)
+        if set(found) - connection_keys:
             log.info("selftest.redis_in_use", redis=server)
             return False
     claim = hot.keys.lease(0, "selftest")
@@ -130,7 +132,7 @@ async def delete_keys(hot: HotClient, names: Names) -> list[str]:
                         await hot.call("UNLINK", key)
             await hot.call("UNLINK", claim)
     except (ChatError, redis.exceptions.RedisError, OSError, TimeoutError) as exc:
-        return [f"Redis keys at {hot.name}: {_text_of(exc)}"]
+        return [f"Redis keys at {hot.name}: {_format_error(exc)}"]
     return []
 
 
@@ -148,5 +150,5 @@ async def _list_keys(hot: HotClient, key: str, most: int) -> list[str]:
     return found
 
 
-def _text_of(exc: BaseException) -> str:
+def _format_error(exc: BaseException) -> str:
     return exc.message if isinstance(exc, ChatError) else str(exc) or type(exc).__name__

@@ -23,12 +23,12 @@ class S3Checks:
 
     def list_checks(self) -> list[Check]:
         return [
-            Check(STORE, "put, get and delete", self._put_and_get),
-            Check(STORE, "list after put", self._list),
-            Check(STORE, "conditional put", self._conditional_put),
+            Check(STORE, "put, get and delete", self._check_put_and_get),
+            Check(STORE, "list after put", self._check_list),
+            Check(STORE, "conditional put", self._check_conditional_put),
         ]
 
-    async def _put_and_get(self) -> str:
+    async def _check_put_and_get(self) -> str:
         body = os.urandom(SIZE)
         await self._store.call("put_object", Key=KEY, Body=body)
         found = await self._store.read(KEY, size_max=SIZE)
@@ -41,7 +41,7 @@ class S3Checks:
             return f"{SIZE} bytes"
         raise Failed("a deleted object is still there")
 
-    async def _list(self) -> str:
+    async def _check_list(self) -> str:
         keys = [f"checks/list/{number:02d}" for number in range(5)]
         for key in keys:
             await self._store.call("put_object", Key=key, Body=b"x")
@@ -50,7 +50,7 @@ class S3Checks:
         require(found == keys, f"the list has {found}")
         return f"{len(keys)} objects, in order"
 
-    async def _conditional_put(self) -> str:
+    async def _check_conditional_put(self) -> str:
         await self._store.call("put_object", Key=KEY, Body=b"first", IfNoneMatch="*")
         try:
             await self._store.call("put_object", Key=KEY, Body=b"second", IfNoneMatch="*")

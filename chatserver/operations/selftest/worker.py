@@ -53,11 +53,11 @@ class ChatChecks:
     def list_checks(self) -> list[Check]:
         return [
             Check(STORE, "messages in DynamoDB, archived to S3", self._prepare),
-            Check(STORE, "send: order, and idempotency by ref", self._send),
-            Check(STORE, "acknowledged messages are stored", self._store),
-            Check(STORE, "one history across Redis, DynamoDB and S3", self._read),
-            Check(STORE, "resume from a cursor", self._resume),
-            Check(STORE, "non-members are refused", self._refuse),
+            Check(STORE, "send: order, and idempotency by ref", self._check_send),
+            Check(STORE, "acknowledged messages are stored", self._check_store),
+            Check(STORE, "one history across Redis, DynamoDB and S3", self._check_read),
+            Check(STORE, "resume from a cursor", self._check_resume),
+            Check(STORE, "non-members are refused", self._check_refusal),
         ]
 
     async def _prepare(self) -> str:
@@ -82,7 +82,7 @@ class ChatChecks:
         self._is_ready = True
         return f"{2 * EACH} written, {moved} of them moved to S3"
 
-    async def _send(self) -> str:
+    async def _check_send(self) -> str:
         self._require_chat()
         acks = [await self._send_one(number) for number in range(1, EACH + 1)]
         again = [await self._send_one(number) for number in range(1, EACH + 1)]
@@ -99,7 +99,7 @@ class ChatChecks:
             return f"{EACH} messages, each sent twice; another body is refused"
         raise Failed("a ref was accepted again with another body")
 
-    async def _store(self) -> str:
+    async def _check_store(self) -> str:
         self._require_chat()
         require(self._seqs, "no message was sent")
         began = time.monotonic()
@@ -118,7 +118,7 @@ class ChatChecks:
                 await task
         return f"after {time.monotonic() - began:.1f} s"
 
-    async def _read(self) -> str:
+    async def _check_read(self) -> str:
         self._require_chat()
         findings, seen = Findings(), Seen()
         book = Book(self._chat, 1, findings)
@@ -142,24 +142,24 @@ class ChatChecks:
         require(len(tiers) == 3, f"messages came from {tiers}, expected three tiers")
         return ", ".join(f"{count} from {tier}" for tier, count in sorted(tiers.items()))
 
-    async def _resume(self) -> str:
+    async def _check_resume(self) -> str:
         self._require_chat()
         core = self._container
         sync = Sync(
             inboxes=core.inboxes, log=core.chat_log, older=core.older_tiers, clock=core.clock,
             views=core.views, pages=core.settings.chats.page_bounds,
         )  # fmt: skip
-        whole: list[int] = []
-        while missed := await sync.list_missed(self._bob, Seq(len(whole)), 1000):
-            whole += [each.seq for each in missed]
-        middle = whole[len(whole) // 2] if whole else 0
+        events: list[int] = []
+        while missed := await sync.list_missed(self._bob, Seq(len(events)), 1000):
+            events += [each.seq for each in missed]
+        middle = events[len(events) // 2] if events else 0
         rest = [each.seq for each in await sync.list_missed(self._bob, Seq(middle), 1000)]
-        require(len(whole) >= EACH, f"the inbox has {len(whole)} events of {EACH} messages")
-        require(whole == list(range(1, len(whole) + 1)), f"the seqs of the inbox are {whole}")
-        require(rest == whole[middle:], "resuming from a cursor returned the wrong events")
-        return f"{len(whole)} events, {len(rest)} after the cursor"
+        require(len(events) >= EACH, f"the inbox has {len(events)} events of {EACH} messages")
+        require(events == list(range(1, len(events) + 1)), f"the seqs of the inbox are {events}")
+        require(rest == events[middle:], "resuming from a cursor returned the wrong events")
+        return f"{len(events)} events, {len(rest)} after the cursor"
 
-    async def _refuse(self) -> str:
+    async def _check_refusal(self) -> str:
         self._require_chat()
         stranger = UserId(f"{self._names.prefix}-c")
         frame = frames.Send(id=1, chat=self._chat, ref="x1", body="let me in")

@@ -7,7 +7,7 @@ Order of a block:
    processes and workers fail. They close all sessions (3504), return 403 to requests, and stop
    calling DynamoDB and S3.
 3. `wait_for_processes`: all processes have removed their items, or missed three heartbeats. Their
-   earlier calls end within `call_settle_s`.
+   earlier calls end within `in_flight_s_max`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.schema.active_version import HEARTBEATS_MISSED_MAX, SCHEMA_CHECK_S
 
 POLL_S: Final = 0.5
-SETTLE_TIMEOUTS: Final = 1.0  # number of call timeouts, which include retries
+CALL_TIMEOUTS: Final = 1.0  # number of call timeouts, which include retries
 PROCESSES_WAIT_S: Final = SCHEMA_CHECK_S * (HEARTBEATS_MISSED_MAX + 1)
 
 
-def call_settle_s(settings: Settings) -> float:
+def in_flight_s_max(settings: Settings) -> float:
     """Return the longest time that a call to DynamoDB or S3 can be in progress."""
-    return SETTLE_TIMEOUTS * max(settings.warm.call_timeout_s, settings.cold.call_timeout_s)
+    return CALL_TIMEOUTS * max(settings.warm.call_timeout_s, settings.cold.call_timeout_s)
 
 
 def format_time(time_s: float) -> str:

@@ -18,9 +18,9 @@ from chatserver.errors import Conflict, NotFound
 from chatserver.operations.tenants.listing_cli import list_command, measure_command
 from chatserver.operations.tenants.tenant_cli import (
     Progress,
+    handle_errors,
     open_tenant_of,
     redis_option,
-    shown_errors,
     tenant_argument,
     units_option,
 )
@@ -49,7 +49,7 @@ for command in (list_command, measure_command, export_command, restore_command):
 def block(tenant: str, reason: str, has_redis: bool) -> None:
     """Block TENANT: close its sessions, refuse its requests, stop its workers."""
     settings = prepare("tenants")
-    with shown_errors(), Progress("block") as progress:
+    with handle_errors(), Progress("block") as progress:
         run(_block(settings, tenant, reason, progress, has_redis=has_redis))
     click.echo(f"tenant {tenant} is blocked")
 
@@ -80,7 +80,7 @@ async def _block(
 def unblock(tenant: str, deleted: bool, has_redis: bool) -> None:
     """Unblock TENANT; running processes continue within seconds."""
     settings = prepare("tenants")
-    with shown_errors():
+    with handle_errors():
         run(_unblock(settings, tenant, is_deleted=deleted, has_redis=has_redis))
     click.echo(f"tenant {tenant} is not blocked")
 
@@ -153,7 +153,7 @@ def delete(
     from chatserver.telemetry.failpoints import arm_failpoint
 
     arm_failpoint()
-    with shown_errors(), Progress(f"delete {tenant}") as progress:
+    with handle_errors(), Progress(f"delete {tenant}") as progress:
         found = run(
             _delete(
                 settings,
@@ -194,7 +194,7 @@ async def _delete(
 def receipt(tenant: str) -> None:
     """Print the deletion receipt of TENANT."""
     settings = prepare("tenants")
-    with shown_errors():
+    with handle_errors():
         click.echo(run(_find_receipt(settings, tenant)))
 
 
@@ -235,7 +235,7 @@ def audit(
     """
     settings = prepare("tenants")
     wanted = [*texts, *(find_file.read_text("utf-8").splitlines() if find_file else ())]
-    with shown_errors(), Progress(f"audit {tenant}") as progress:
+    with handle_errors(), Progress(f"audit {tenant}") as progress:
         results = run(
             _audit(
                 settings,

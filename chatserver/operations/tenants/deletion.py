@@ -24,8 +24,8 @@ from chatserver.domain.ids import new_id
 from chatserver.errors import Unavailable
 from chatserver.operations.tenants.block import (
     block,
-    call_settle_s,
     format_time,
+    in_flight_s_max,
     wait_for_processes,
 )
 from chatserver.operations.tenants.stores import OpenTenant
@@ -65,14 +65,14 @@ class Deletion:
         await block(self._work, f"its deletion was started at {format_time(started)}")
         await wait_for_processes(self._work, lambda text: self._report(text, 0))
         failpoint("tenants.delete.waited")
-        quiet_from = self._work.clock.monotonic() + call_settle_s(self._work.settings)
+        drained_at = self._work.clock.monotonic() + in_flight_s_max(self._work.settings)
         for store in self._work.list_stores():
             if store.name not in self._progress["done"]:
                 await self._delete(store.name)
                 self._progress["done"].append(store.name)
                 await self._save()
         failpoint("tenants.delete.settling")
-        await asyncio.sleep(max(0.0, quiet_from - self._work.clock.monotonic()))
+        await asyncio.sleep(max(0.0, drained_at - self._work.clock.monotonic()))
         checked = await self._check()
         return await self._finish(checked)
 
@@ -161,10 +161,10 @@ class Deletion:
 
 def make_receipt(content: dict[str, Any]) -> dict[str, Any]:
     """Return the receipt with the SHA-256 of its canonical JSON."""
-    return {**content, "sha256": receipt_digest(content)}
+    return {**content, "sha256": compute_receipt_digest(content)}
 
 
-def receipt_digest(receipt: dict[str, Any]) -> str:
+def compute_receipt_digest(receipt: dict[str, Any]) -> str:
     """Return the SHA-256 of a receipt's JSON: sorted keys, no spaces, without `sha256`."""
     content = {name: value for name, value in receipt.items() if name != "sha256"}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))

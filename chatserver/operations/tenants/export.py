@@ -25,10 +25,10 @@ from chatserver.operations.tenants.export_files import (
     ExportedObject,
     Manifest,
     Target,
+    compress_lines,
     decode,
-    pack_lines,
+    decompress_lines,
     read_manifest,
-    unpack_lines,
 )
 from chatserver.operations.tenants.stores import OpenTenant
 from chatserver.telemetry.failpoints import failpoint
@@ -189,7 +189,7 @@ class Export:
         if self._lines:
             number = sum(each.name.startswith(f"{stem}-") for each in self._state.files)
             name = f"{stem}-{number:06}.jsonl.zst"
-            content = await asyncio.to_thread(pack_lines, self._lines)
+            content = await asyncio.to_thread(compress_lines, self._lines)
             await self._target.write(name, content)
             failpoint(f"tenants.export.{section}")
             digest = hashlib.sha256(content).hexdigest()
@@ -234,7 +234,7 @@ async def read_lines(target: Target, file: ExportedFile) -> list[bytes]:
     content = await target.read(file.name)
     if hashlib.sha256(content).hexdigest() != file.sha256:
         raise CorruptData(f"{file.name}: its SHA-256 differs from the manifest")
-    lines = await asyncio.to_thread(unpack_lines, content, file.name)
+    lines = await asyncio.to_thread(decompress_lines, content, file.name)
     if len(lines) != file.lines:
         raise CorruptData(f"{file.name}: {len(lines)} lines instead of {file.lines}")
     return lines

@@ -102,7 +102,7 @@ class DirectoryTarget(Target):
         self._folder = folder
 
     async def write(self, name: str, content: bytes) -> None:
-        await asyncio.to_thread(self._write, self._path_of(name), content)
+        await asyncio.to_thread(self._write, self._resolve(name), content)
 
     def _write(self, path: Path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,15 +115,15 @@ class DirectoryTarget(Target):
 
     async def read(self, name: str) -> bytes:
         try:
-            return await asyncio.to_thread(self._path_of(name).read_bytes)
+            return await asyncio.to_thread(self._resolve(name).read_bytes)
         except FileNotFoundError as exc:
             raise NotFound(f"export: {name} is missing") from exc
 
     async def delete(self, name: str) -> None:
-        await asyncio.to_thread(self._path_of(name).unlink, missing_ok=True)
+        await asyncio.to_thread(self._resolve(name).unlink, missing_ok=True)
 
     async def copy_in(self, source: ObjectStore, key: str) -> tuple[str, int]:
-        path = self._path_of(f"objects/{key}")
+        path = self._resolve(f"objects/{key}")
         path.parent.mkdir(parents=True, exist_ok=True)
         digest, size = hashlib.sha256(), 0
         new = path.with_name(path.name + ".new")
@@ -137,14 +137,14 @@ class DirectoryTarget(Target):
 
     async def iter_object(self, key: str) -> AsyncIterator[bytes]:
         try:
-            file = self._path_of(f"objects/{key}").open("rb")
+            file = self._resolve(f"objects/{key}").open("rb")
         except FileNotFoundError as exc:
             raise NotFound(f"export: objects/{key} is missing") from exc
         with file:
             while piece := file.read(2**20):
                 yield piece
 
-    def _path_of(self, name: str) -> Path:
+    def _resolve(self, name: str) -> Path:
         path = (self._folder / name).resolve()
         if not path.is_relative_to(self._folder.resolve()):
             raise CorruptData(f"export: {name!r} is outside of the directory")
@@ -174,8 +174,10 @@ class BucketTarget(Target):
             size += len(piece)
         if size > COPY_BYTES_MAX:
             raise CorruptData(f"export: {key} has more than {COPY_BYTES_MAX} bytes")
-        place = {"Bucket": source.bucket, "Key": source.prefix + key}
-        await self._bucket.call("copy_object", Key=f"{self._prefix}objects/{key}", CopySource=place)
+        copy_source = {"Bucket": source.bucket, "Key": source.prefix + key}
+        await self._bucket.call(
+            "copy_object", Key=f"{self._prefix}objects/{key}", CopySource=copy_source
+        )
         return digest.hexdigest(), size
 
     async def iter_object(self, key: str) -> AsyncIterator[bytes]:
@@ -184,31 +186,31 @@ class BucketTarget(Target):
 
 
 @contextlib.asynccontextmanager
-async def open_target(place: str, settings: Cold) -> AsyncIterator[Target]:
+async def open_target(target: str, settings: Cold) -> AsyncIterator[Target]:
     """Open a directory, or ``s3://bucket/prefix``.
 
     Raises:
         ConfigError: the URL is invalid.
     """
-    if not place.startswith("s3://"):
-        yield DirectoryTarget(Path(place))
+    if not target.startswith("s3://"):
+        yield DirectoryTarget(Path(target))
         return
-    found = _S3_URL.fullmatch(place)
-    if found is None:
-        raise ConfigError([f"{place}: must be s3://bucket/prefix"])
-    more = {"bucket": found[1], "tenant": ""}
+    match = _S3_URL.fullmatch(target)
+    if match is None:
+        raise ConfigError([f"{target}: must be s3://bucket/prefix"])
+    more = {"bucket": match[1], "tenant": ""}
     async with open_s3(settings.model_copy(update=more)) as bucket:
-        yield BucketTarget(bucket, found[2])
+        yield BucketTarget(bucket, match[2])
 
 
-def pack_lines(lines: list[bytes]) -> bytes:
+def compress_lines(lines: list[bytes]) -> bytes:
     """Compress lines. CPU-bound: do not call on an event loop."""
     return zstandard.ZstdCompressor(level=6, write_checksum=True).compress(
         b"\n".join([*lines, b""])
     )
 
 
-def unpack_lines(content: bytes, name: str) -> list[bytes]:
+def decompress_lines(content: bytes, name: str) -> list[bytes]:
     """Return the lines of a file. CPU-bound: do not call on an event loop.
 
     Raises:

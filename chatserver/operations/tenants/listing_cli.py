@@ -15,8 +15,8 @@ from chatserver.config import Settings
 from chatserver.domain.quantities import counted, format_bytes
 from chatserver.operations.tenants.tenant_cli import (
     Progress,
+    handle_errors,
     redis_option,
-    shown_errors,
     units_option,
 )
 
@@ -50,11 +50,11 @@ def list_command(
     This Scans a table, because no index lists its tenants: half a read unit per 4 KB.
     """
     settings = prepare("tenants")
-    with shown_errors(), Progress("list") as progress:
+    with handle_errors(), Progress("list") as progress:
         found = run(_list(settings, scan, max_units, progress, has_redis=has_redis))
     later = [each for each in found if each.tenant > after]
     for each in later[:limit]:
-        click.echo(msgspec.json.encode(each) if is_json else _line_of(each))
+        click.echo(msgspec.json.encode(each) if is_json else _format_line(each))
     if len(later) > limit:
         click.echo(f"more: --after {later[limit - 1].tenant}", err=True)
 
@@ -81,7 +81,7 @@ async def _list(
     )
 
 
-def _line_of(each: TenantLine) -> str:
+def _format_line(each: TenantLine) -> str:
     since = ""
     if each.since_ms is not None:
         at = datetime.datetime.fromtimestamp(each.since_ms // 1000, datetime.UTC)
@@ -112,13 +112,13 @@ def measure_command(
     Scans all tables, and lists all objects, or only those of TENANT.
     """
     settings = prepare("tenants")
-    with shown_errors(), Progress("measure") as progress:
+    with handle_errors(), Progress("measure") as progress:
         found = run(_measure(settings, tenant, prices, max_units, progress, has_redis=has_redis))
     if is_json:
         click.echo(json.dumps({"tenants": msgspec.to_builtins(found)}))
         return
     for each in found:
-        for line in _size_lines(each):
+        for line in _format_size(each):
             click.echo(line)
 
 
@@ -147,7 +147,7 @@ async def _measure(
     )
 
 
-def _size_lines(each: TenantSize) -> list[str]:
+def _format_size(each: TenantSize) -> list[str]:
     lines = [
         f"{each.tenant or '(no tenant)'}: {counted(each.items, 'item')}, "
         f"{format_bytes(each.bytes)}, {each.usd_per_month:.4f} USD a month"

@@ -29,7 +29,7 @@ ITEM_OVERHEAD_BYTES: Final = 100  # AWS: per item, for storage
 Report = Callable[[str, int], None]
 
 
-class Measured(msgspec.Struct):
+class PartSize(msgspec.Struct):
     """Data of a tenant in a part of a tier. `items`: items, objects or keys."""
 
     tier: str
@@ -43,7 +43,7 @@ class TenantSize(msgspec.Struct):
     """All parts of a tenant; the empty name is the deployment without a tenant."""
 
     tenant: str
-    parts: list[Measured]
+    parts: list[PartSize]
     items: int
     bytes: int
     usd_per_month: float
@@ -54,12 +54,12 @@ class _Sizes:
 
     def __init__(self, only: str | None) -> None:
         self._only = only
-        self._found: dict[tuple[str, str, str], Measured] = {}
+        self._found: dict[tuple[str, str, str], PartSize] = {}
 
     def add(self, tenant: str, tier: str, part: str, items: int, size: int) -> None:
         if self._only not in (None, tenant):
             return
-        each = self._found.setdefault((tenant, tier, part), Measured(tier, part))
+        each = self._found.setdefault((tenant, tier, part), PartSize(tier, part))
         each.items += items
         each.bytes += size
 
@@ -69,7 +69,7 @@ class _Sizes:
             "s3": prices.s3.storage_per_gb_month_usd,
             "redis": prices.redis.memory_per_gb_hour_usd * HOURS_PER_MONTH,
         }
-        tenants: dict[str, list[Measured]] = {}
+        tenants: dict[str, list[PartSize]] = {}
         for (tenant, tier, _), each in sorted(self._found.items()):
             each.usd_per_month = each.bytes / GB * per_gb[tier]
             tenants.setdefault(tenant, []).append(each)

@@ -104,7 +104,7 @@ class Restoration:
         for table in TABLES:
             if file.name.startswith(f"dynamodb/{table.name}-"):
                 decoded = (decode(line, Item, file.name) for line in lines)
-                items = [self._with_block(item) for item in decoded if _is_kept(item)]
+                items = [self._add_block(item) for item in decoded if _is_restored(item)]
                 for at in range(0, len(items), ITEMS_AT_ONCE):
                     await self._work.items.put(table, items[at : at + ITEMS_AT_ONCE])
                     self._report(f"dynamodb:{table.name}", len(items[at : at + ITEMS_AT_ONCE]))
@@ -116,7 +116,7 @@ class Restoration:
                     group.create_task(self._put_object(each))
             self._report("s3", len(objects[at : at + OBJECTS_AT_ONCE]))
 
-    def _with_block(self, item: Item) -> Item:
+    def _add_block(self, item: Item) -> Item:
         """Return the item to put: the schema item with the block, any other item unchanged."""
         key = {SchemaField.PK: {"S": SCHEMA_KEY}, SchemaField.SK: {"S": SCHEMA_KEY}}
         if any(item.get(name) != value for name, value in key.items()):
@@ -136,7 +136,7 @@ class Restoration:
         )
 
 
-def _is_kept(item: Item) -> bool:
+def _is_restored(item: Item) -> bool:
     """Return whether to restore an item: not a process heartbeat, nor the migration lock."""
     partition = item.get(SchemaField.PK, {}).get("S")
     sort = item.get(SchemaField.SK, {}).get("S", "")

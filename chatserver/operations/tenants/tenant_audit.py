@@ -78,7 +78,7 @@ def parse_texts(texts: Sequence[str]) -> list[bytes]:
     return found
 
 
-def _pattern_of(tenant: str, texts: Sequence[bytes]) -> re.Pattern[bytes]:
+def _compile_pattern(tenant: str, texts: Sequence[bytes]) -> re.Pattern[bytes]:
     name = re.escape(tenant.encode())
     marks = [rb"\btenant=" + name + rb"/", *(re.escape(text) for text in texts)]
     return re.compile(b"|".join(marks))
@@ -87,7 +87,7 @@ def _pattern_of(tenant: str, texts: Sequence[bytes]) -> re.Pattern[bytes]:
 async def _audit_items(work: OpenTenant, texts: Sequence[bytes], report: Report) -> StoreAudit:
     """Search the items of other tenants."""
     result = StoreAudit("dynamodb:others", 0, [])
-    pattern, own = _pattern_of(work.tenant, texts), work.tenant + SEPARATOR
+    pattern, own = _compile_pattern(work.tenant, texts), work.tenant + SEPARATOR
     async with open_all_items(work.settings, work.clock, work.units_per_s) as items:
         for table in TABLES:
             async for page in items.iter_pages(table):
@@ -95,7 +95,7 @@ async def _audit_items(work: OpenTenant, texts: Sequence[bytes], report: Report)
                     partition = item[table.key.partition]["S"]
                     if tenant_of(table, item) == work.tenant or partition == PARTITION:
                         continue  # audited with the tenant's stores, or a tenant record
-                    is_left = any(text.startswith(own) for text in _texts_in(item))
+                    is_left = any(text.startswith(own) for text in _list_texts(item))
                     if is_left or pattern.search(msgspec.json.encode(item)):
                         result.left.append(f"{table.name}: {partition}")
                 result.checked += page.scanned
@@ -105,14 +105,14 @@ async def _audit_items(work: OpenTenant, texts: Sequence[bytes], report: Report)
     return result
 
 
-def _texts_in(value: Any) -> list[str]:
+def _list_texts(value: Any) -> list[str]:
     match value:
         case str():
             return [value]
         case dict():
-            return [text for each in value.values() for text in _texts_in(each)]
+            return [text for each in value.values() for text in _list_texts(each)]
         case list():
-            return [text for each in value for text in _texts_in(each)]
+            return [text for each in value for text in _list_texts(each)]
         case _:
             return []
 
@@ -122,7 +122,7 @@ async def _audit_objects(
 ) -> StoreAudit:
     """Search keys, and with `has_contents` contents, of other tenants' objects."""
     result = StoreAudit("s3:others", 0, [])
-    pattern, own = _pattern_of(work.tenant, texts), work.tenant + SEPARATOR
+    pattern, own = _compile_pattern(work.tenant, texts), work.tenant + SEPARATOR
     async with open_s3(settings_of(work.settings, "").cold) as bucket:
         async for page in TenantObjects(bucket).iter_pages():
             for each in page:

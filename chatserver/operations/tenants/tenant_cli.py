@@ -64,7 +64,7 @@ class Progress:
         from chatserver.cli.progress import open_report
         from chatserver.domain.clock import SystemClock
 
-        self._report = self._stack.enter_context(open_report(SystemClock(), is_aside=True))
+        self._report = self._stack.enter_context(open_report(SystemClock(), is_stderr=True))
         self._report.begin(self._title, 0)
         return self
 
@@ -82,7 +82,7 @@ class Progress:
 
 
 @contextlib.contextmanager
-def shown_errors() -> Iterator[None]:
+def handle_errors() -> Iterator[None]:
     """Convert errors that the operator can fix, and Ctrl-C, to a `ClickException`."""
     try:
         yield

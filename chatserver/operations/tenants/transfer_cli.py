@@ -12,9 +12,9 @@ from chatserver.config import Settings
 from chatserver.domain.quantities import format_bytes
 from chatserver.operations.tenants.tenant_cli import (
     Progress,
+    handle_errors,
     open_tenant_of,
     redis_option,
-    shown_errors,
     tenant_argument,
     units_option,
 )
@@ -50,7 +50,7 @@ def export_command(
     from chatserver.telemetry.failpoints import arm_failpoint
 
     arm_failpoint()
-    with shown_errors(), Progress(f"export {tenant}") as progress:
+    with handle_errors(), Progress(f"export {tenant}") as progress:
         if verify:
             problems = run(_verify(settings, place, progress))
         else:
@@ -118,7 +118,7 @@ def restore_command(tenant: str, place: str, max_units: int | None, has_redis: b
     from chatserver.telemetry.failpoints import arm_failpoint
 
     arm_failpoint()
-    with shown_errors(), Progress(f"restore {tenant}") as progress:
+    with handle_errors(), Progress(f"restore {tenant}") as progress:
         found = run(
             _restore(settings, tenant, place, progress, max_units=max_units, has_redis=has_redis)
         )

@@ -156,9 +156,12 @@ def trace_lines(found: Trace) -> list[Line]:
     """Return the printed lines, except the table of members."""
     place = found.found
     lines = [
-        ("message", f"{found.mid}, created {_time(found.made_ms * 1000)}"),
+        ("message", f"{found.mid}, created {_format_us(found.made_ms * 1000)}"),
         ("trace id", found.trace_id),
-        ("committed", f"chat {place.chat}, seq {place.seq}, ts {place.ts} ({_time(place.ts)})"),
+        (
+            "committed",
+            f"chat {place.chat}, seq {place.seq}, ts {place.ts} ({_format_us(place.ts)})",
+        ),
         ("", f"{place.kind} from {place.sender}; found in {_SOURCES[place.source]}"),
         *_hot_lines(found),
         *_delivered_lines(found),
@@ -166,7 +169,7 @@ def trace_lines(found: Trace) -> list[Line]:
         *_cold_lines(found),
     ]
     if found.held_since_ms is not None:
-        lines.append(("legal hold", f"of the chat, since {_time(found.held_since_ms * 1000)}"))
+        lines.append(("legal hold", f"of the chat, since {_format_us(found.held_since_ms * 1000)}"))
     return [*lines, *(("PROBLEM", problem) for problem in found.problems)]
 
 
@@ -200,7 +203,7 @@ def _delivered_lines(found: Trace) -> list[Line]:
         text = "fan-out not finished"
     if hot is not None and hot.undelivered_since_ms is not None:
         text += "; the chat has undelivered entries since "
-        text += _time(hot.undelivered_since_ms * 1000)
+        text += _format_us(hot.undelivered_since_ms * 1000)
     lines = [("delivered", text)]
     if found.members is not None:
         some = found.recipients
@@ -222,17 +225,17 @@ def _warm_lines(found: Trace) -> list[Line]:
     if waiting is not None and waiting.why:
         return [("persisted", f"NO: dead letter {waiting.place}: {waiting.why}")]
     if waiting is not None and warm is None:
-        since = _time(waiting.since_ms * 1000)
+        since = _format_us(waiting.since_ms * 1000)
         return [("persisted", f"not yet: in the backlog at {waiting.place} since {since}")]
     if warm is None:
-        says = {
+        text = {
             True: "yes, but the table has no item for it",
             False: "no",
             None: "not known",
         }[found.is_persisted]
-        return [("persisted", says)]
+        return [("persisted", text)]
     if warm.is_marker:
-        return [("persisted", f"expired at {_seconds(warm.expires_at)}; a marker is kept")]
+        return [("persisted", f"expired at {_format_s(warm.expires_at)}; a marker is kept")]
     lines = [
         ("persisted", f"yes: partition {warm.partition}, rev {warm.rev}, checksum {warm.checksum}")
     ]
@@ -246,11 +249,11 @@ def _warm_lines(found: Trace) -> list[Line]:
     if warm.reactions:
         lines.append(("reactions", f"of {counted(warm.reactions, 'user')}"))
     if warm.expires_at is not None:
-        lines.append(("expires", _seconds(warm.expires_at)))
+        lines.append(("expires", _format_s(warm.expires_at)))
     if warm.ttl is not None:
-        lines.append(("TTL", f"may delete the item after {_seconds(warm.ttl)}"))
+        lines.append(("TTL", f"may delete the item after {_format_s(warm.ttl)}"))
     if warm.restored_until is not None:
-        lines.append(("restored", f"from the archive, until {_seconds(warm.restored_until)}"))
+        lines.append(("restored", f"from the archive, until {_format_s(warm.restored_until)}"))
     return lines
 
 
@@ -276,29 +279,29 @@ def _cold_lines(found: Trace) -> list[Line]:
 def recipient_cells(each: Recipient, seq: int) -> list[str]:
     """Return a row of the table of members."""
     if each.joined > seq:
-        return [each.user, f"seq {each.joined}, later", "-", "-", "-", _online(each)]
+        return [each.user, f"seq {each.joined}, later", "-", "-", "-", _format_gateways(each)]
     return [
         f"{each.user} (sender)" if each.is_sender else each.user,
         f"seq {each.joined}",
         "-" if each.inbox is None else f"at {each.inbox}",
-        _yes(each.has_received),
-        _yes(each.has_read),
-        _online(each),
+        _format_flag(each.has_received),
+        _format_flag(each.has_read),
+        _format_gateways(each),
     ]
 
 
-def _online(each: Recipient) -> str:
+def _format_gateways(each: Recipient) -> str:
     return {None: "?", 0: "no"}.get(each.gateways, f"on {each.gateways}")
 
 
-def _yes(is_so: bool | None) -> str:
-    return {True: "yes", False: "no", None: "?"}[is_so]
+def _format_flag(flag: bool | None) -> str:
+    return {True: "yes", False: "no", None: "?"}[flag]
 
 
-def _time(micros: int) -> str:
+def _format_us(micros: int) -> str:
     at = datetime.datetime.fromtimestamp(micros / 1e6, datetime.UTC)
     return at.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
 
 
-def _seconds(seconds: int | None) -> str:
-    return "unknown time" if seconds is None else _time(seconds * 1_000_000)
+def _format_s(seconds: int | None) -> str:
+    return "unknown time" if seconds is None else _format_us(seconds * 1_000_000)

@@ -56,7 +56,7 @@ class HotTrace:
         self, partition: int, mid: Mid, from_ms: int
     ) -> tuple[Found, Waiting] | None:
         after, upto = f"{from_ms}-0", await Backlog(self._hot, partition).get_checkpoint()
-        after = max(f"({upto}", after, key=_place)
+        after = max(f"({upto}", after, key=_parse_entry_id)
         for _ in range(PAGES_MAX):
             reply = await self._hot.call(
                 "XRANGE", self._keys.backlog(partition), after, "+", "COUNT", PAGE
@@ -64,7 +64,9 @@ class HotTrace:
             for name, fields in reply:
                 entry = parse_entry(name, fields)
                 for raw in entry.messages if isinstance(entry, CommitEntry) else ():
-                    if (found := _as_found(mid, raw.seq, raw.ts, raw.tail, "backlog")) is not None:
+                    if (
+                        found := _match_message(mid, raw.seq, raw.ts, raw.tail, "backlog")
+                    ) is not None:
                         since_ms = int(entry.id.partition("-")[0])
                         return found, Waiting(f"{partition}:{entry.id}", since_ms, "")
             if len(reply) < PAGE:
@@ -80,7 +82,7 @@ class HotTrace:
             letters = await backlog.list_dead(after, PAGE)
             for letter in letters:
                 raw = letter.message
-                if (found := _as_found(mid, raw.seq, raw.ts, raw.tail, "backlog")) is not None:
+                if (found := _match_message(mid, raw.seq, raw.ts, raw.tail, "backlog")) is not None:
                     since_ms = int(letter.entry.partition("-")[0])
                     return found, Waiting(letter.place, since_ms, letter.why)
             if len(letters) < PAGE:
@@ -106,7 +108,7 @@ class HotTrace:
         while True:
             entries = await self._log.list_before(chat, before, LOG_PAGE)
             for entry in entries:
-                found = _as_found(mid, entry.seq, entry.ts, entry.tail, "hot")
+                found = _match_message(mid, entry.seq, entry.ts, entry.tail, "hot")
                 if found is not None:
                     return found
             if not entries or entries[0].ts < from_ts or entries[0].seq <= 1:
@@ -182,7 +184,7 @@ class HotTrace:
         return next((each.seq for each in entries if (each.chat, each.cs) == (chat, seq)), None)
 
 
-def _as_found(mid: Mid, seq: int, ts: int, tail: bytes, source: Source) -> Found | None:
+def _match_message(mid: Mid, seq: int, ts: int, tail: bytes, source: Source) -> Found | None:
     """Return the entry as `Found` if it is message `mid`, else None. Fast for other entries."""
     if f'"mid":"{mid}"'.encode() not in tail:
         return None
@@ -195,6 +197,6 @@ def _as_found(mid: Mid, seq: int, ts: int, tail: bytes, source: Source) -> Found
     return Found(ChatId(message.chat), Seq(seq), Ts(ts), message.sender, message.kind, source)
 
 
-def _place(entry: str) -> tuple[int, int]:
+def _parse_entry_id(entry: str) -> tuple[int, int]:
     ms, _, number = entry.removeprefix("(").partition("-")
     return int(ms), int(number)

@@ -221,7 +221,7 @@ class MessageTrace:
         if now is None:
             return
         held = {each.user: each for each in trace.recipients}
-        trace.recipients = [_newest(each, held.get(each.user)) for each in now]
+        trace.recipients = [_merge(each, held.get(each.user)) for each in now]
 
 
 class _Search:
@@ -231,7 +231,7 @@ class _Search:
         self.mid, self.from_ts, self.to_ts = mid, from_ts, to_ts
 
 
-def _newest(now: Recipient, stored: Recipient | None) -> Recipient:
+def _merge(now: Recipient, stored: Recipient | None) -> Recipient:
     """Merge a member's delivery state in Redis with the stored one."""
     if stored is None:
         return now

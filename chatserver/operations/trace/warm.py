@@ -99,10 +99,10 @@ class WarmTrace:
         }
         request["ExpressionAttributeNames"] |= {"#mid": Field.MID}
         request["ExpressionAttributeValues"] |= {":mid": {"S": mid}}
-        source, looked_at = await self._rows.open(span, request), 0
-        while looked_at < ROWS_MAX:
+        source, scanned = await self._rows.open(span, request), 0
+        while scanned < ROWS_MAX:
             rows, count, after = await source.read(ALL_AT_ONCE)
-            looked_at += count
+            scanned += count
             if rows:
                 return rows[0]
             if after is None:
@@ -157,8 +157,8 @@ class WarmTrace:
             reactions=len(message.reactions),
             attachments=len(message.attachments),
             expires_at=message.expires_at,
-            ttl=_number(item, Field.TTL),
-            restored_until=_number(item, Field.RESTORED),
+            ttl=_find_number(item, Field.TTL),
+            restored_until=_find_number(item, Field.RESTORED),
             body="object" if key else "inline" if size else "none",
             body_bytes=size,
             body_key=key,
@@ -213,5 +213,5 @@ class WarmTrace:
         return held.count or len(rows), rows
 
 
-def _number(item: Item, name: str) -> int | None:
+def _find_number(item: Item, name: str) -> int | None:
     return int(item[name]["N"]) if name in item else None

@@ -6,7 +6,7 @@ import datetime
 
 import pytest
 
-from chatserver.cli.restore import parse_bound, parse_lasting
+from chatserver.cli.restore import parse_bound, parse_duration
 from chatserver.errors import BadRequest
 from workers.archive.restorer import Bound
 
@@ -25,7 +25,7 @@ def test_day_as_end_of_a_range_includes_the_whole_day() -> None:
 
 def test_duration_is_hours_or_days() -> None:
     """All other forms are refused."""
-    assert (parse_lasting("12h"), parse_lasting("7d")) == (43_200, 604_800)
+    assert (parse_duration("12h"), parse_duration("7d")) == (43_200, 604_800)
     for text in ("", "7", "0d", "-1d", "1w", "1.5d", "999999d"):
         with pytest.raises(BadRequest, match="--for: must be hours or days"):
-            parse_lasting(text)
+            parse_duration(text)

@@ -246,7 +246,7 @@ async def test_usage_by_chat_is_bounded_and_within_its_error(redis_url: str) -> 
 
     assert len(found.chats["write"]) <= 2 * CHATS_MAX
     assert found.chat_totals["write"] == 5 * 1_000
-    error = costs.chats_error(found)["write"]
+    error = costs.compute_chats_error(found)["write"]
     assert 500 - error <= found.chats["write"]["expensive"] <= 500
     assert error <= 5_000 / (CHATS_MAX + 1)
     assert max(found.chats["write"], key=lambda chat: found.chats["write"][chat]) == "expensive"

@@ -23,7 +23,7 @@ from chatserver.errors import ConfigError, Conflict, Unavailable
 from chatserver.hot.redis.factory import open_hot
 from chatserver.operations.cost.prices import load_prices
 from chatserver.operations.tenants.block import block, unblock, wait_for_processes
-from chatserver.operations.tenants.deletion import Deletion, receipt_digest
+from chatserver.operations.tenants.deletion import Deletion, compute_receipt_digest
 from chatserver.operations.tenants.listing import list_tenants
 from chatserver.operations.tenants.measuring import TenantSize, measure_tenants
 from chatserver.operations.tenants.stores import OpenTenant, settings_of
@@ -89,7 +89,7 @@ async def test_deletion_counts_what_it_deleted_and_keeps_other_tenants(settings:
             "s3:rules": 2,
             "dynamodb:chat_session": 0,
         }
-        assert receipt["sha256"] == receipt_digest(receipt)
+        assert receipt["sha256"] == compute_receipt_digest(receipt)
         plain = {name: value for name, value in receipt.items() if name != "sha256"}
         canonical = json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
         assert receipt["sha256"] == hashlib.sha256(canonical).hexdigest()

@@ -17,7 +17,7 @@ from chatserver.config import Cold, Settings, Warm
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
 from chatserver.domain.clock import SystemClock
 from chatserver.errors import CorruptData
-from chatserver.operations.cost.bucket_sizes import Held, list_held
+from chatserver.operations.cost.bucket_sizes import PrefixSize, list_prefix_sizes
 from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
 from chatserver.warm.dynamo.tenancy import partitions_of
 from chatserver.warm.schema.active_version import NEWEST, SchemaRows, SchemaState
@@ -201,7 +201,7 @@ async def use_objects(store: ObjectStore) -> list[Any]:
         [each["Key"] for each in open_["Uploads"]],
         [each["Key"] for each in listed["Contents"]],
         await store.read("attachments/y", size_max=100) == b"".join(pieces),
-        await list_held(store, 1000),
+        await list_prefix_sizes(store, 1000),
         form[1]["key"].removeprefix(store.prefix),
         f"/{store.prefix}attachments/y?" in await store.sign_link("attachments/y", {}, 60),
     ]
@@ -228,7 +228,7 @@ async def test_objects_of_tenants_are_below_their_prefixes(s3: str) -> None:
         remaining = await stores["zeta"].read("uploads/x", size_max=9)
 
     names = ["attachments/y", "uploads/x"]
-    held = [Held("attachments", 1, 5), Held("uploads", 1, 5)]
+    held = [PrefixSize("attachments", 1, 5), PrefixSize("uploads", 1, 5)]
     assert seen == [[["exports/z.zip"], [names[0]], True, (held, True), names[1], True]] * 2
     assert remaining == b"zeta/"
     assert sorted(each["Key"] for each in listed["Contents"]) == [

@@ -8,7 +8,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from chatserver.operations.capacity.formulas import FUNCTIONS, Row, compute, format_number, names_in
+from chatserver.operations.capacity.formulas import (
+    FUNCTIONS,
+    Row,
+    compute,
+    format_number,
+    list_names,
+)
 
 
 def row(name: str, formula: str) -> Row:
@@ -80,7 +86,7 @@ def test_displayed_formula_has_the_displayed_value(formula: str, values: tuple[i
 
 def test_names_in_returns_each_name_once_in_order() -> None:
     """Function names are not included."""
-    assert names_in("max(b, a) * b + ceil(c)") == ("b", "a", "c")
+    assert list_names("max(b, a) * b + ceil(c)") == ("b", "a", "c")
 
 
 @pytest.mark.parametrize(

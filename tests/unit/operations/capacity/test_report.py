@@ -17,7 +17,7 @@ from chatserver.domain.messages import REF_TTL_S
 from chatserver.domain.quantities import parse_quantity
 from chatserver.errors import ConfigError
 from chatserver.operations.capacity.cli import format_line
-from chatserver.operations.capacity.formulas import names_in
+from chatserver.operations.capacity.formulas import list_names
 from chatserver.operations.capacity.inputs import INPUTS
 from chatserver.operations.capacity.report import (
     Plan,
@@ -68,7 +68,7 @@ def values_of(made: Plan) -> dict[str, float]:
 def test_every_constant_has_a_source_and_is_used() -> None:
     """Each constant says how it was measured and occurs in a formula."""
     made = plan()
-    read = {name for line in made.lines for name in names_in(line.formula)}
+    read = {name for line in made.lines for name in list_names(line.formula)}
 
     assert set(CONSTANTS) - read == set()
     assert all(each.how and each.value is not None for each in CONSTANTS.values())

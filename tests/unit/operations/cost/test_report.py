@@ -81,7 +81,7 @@ def test_most_expensive_chats_come_first_with_an_error_bound() -> None:
         ("a", 100.0, 0.0),
     ]
     assert [line.name for line in costs.chat_lines(USAGE, rates, 1)] == ["b"]
-    assert costs.chats_error(USAGE) == {"read": 0.0, "write": 1.0}
+    assert costs.compute_chats_error(USAGE) == {"read": 0.0, "write": 1.0}
 
 
 def test_sum_days_adds_units_chats_and_messages() -> None:
