@@ -105,12 +105,12 @@ class Child:
         Raises:
             Failed: the process ended first, or was not ready in time.
         """
-        give_up = time.monotonic() + deadline_s
+        deadline = time.monotonic() + deadline_s
         # A probe may block, so it runs in a thread.
         while not (self._has_ready_line and await asyncio.to_thread(self.launch.is_ready)):
             if self._receiver.has_ended.is_set():
                 raise Failed(self, f"ended with {await self.wait_ended()} while starting")
-            if time.monotonic() > give_up:
+            if time.monotonic() > deadline:
                 raise Failed(self, f"was not ready within {deadline_s:g} s")
             await asyncio.sleep(READY_POLL_S)
 

@@ -15,7 +15,7 @@ from chatserver.dev.data_folder import SETTINGS
 from chatserver.dev.plan import ADMINS, DEMO_USERS, Plan
 from chatserver.telemetry.printable_text import printable
 
-_COLOURS = {
+_COLORS = {
     "dev": "bold",
     "redis": "red",
     "dynamodb": "yellow",
@@ -41,9 +41,7 @@ class Screen:
         text = printable(text)  # a pipe does not filter control characters
         level = next((word for word in text.split(maxsplit=2)[1:2]), "")
         self._console.print(
-            Text.assemble(
-                (f"{name:<8} │ ", _COLOURS.get(name, "")), (text, _LEVELS.get(level, ""))
-            ),
+            Text.assemble((f"{name:<8} │ ", _COLORS.get(name, "")), (text, _LEVELS.get(level, ""))),
             soft_wrap=True,
         )
 
@@ -64,12 +62,17 @@ class Screen:
             ("Open", Text(plan.page_url, "bold underline")),
             ("", Text(f"in two windows: continue as {first} in one, as {second} in the other")),
             ("", Text(f"{ADMINS[0]} has an admin page with charts: menu, Operations")),
-            ("Terminal", Text(f"{_command()} chat --as {first} --with {second}{_api(plan)}")),
+            (
+                "Terminal",
+                Text(
+                    f"{_find_command()} chat --as {first} --with {second}{_format_api_option(plan)}"
+                ),
+            ),
             ("Gateway", Text(plan.gateway_url)),
             ("Redis", Text(f"redis://127.0.0.1:{ports.redis}/0")),
             ("DynamoDB", Text(f"http://127.0.0.1:{ports.dynamodb}")),
             ("S3", Text(f"http://127.0.0.1:{ports.s3}")),
-            ("Settings", Text(f". {plan.folder / SETTINGS}  (for `{_command()} keys` etc.)")),
+            ("Settings", Text(f". {plan.folder / SETTINGS}  (for `{_find_command()} keys` etc.)")),
             ("Data", Text(f"{plan.folder}  (kept across runs; --fresh deletes it)")),
             ("Stop", Text("Ctrl-C")),
         ):
@@ -77,7 +80,7 @@ class Screen:
         self._console.print(Panel(Group(table), title="chatserver is running", expand=False))
 
 
-def _command() -> str:
+def _find_command() -> str:
     """Return the shell command for this executable from the current directory."""
     if shutil.which("chatserver") is not None:
         return "chatserver"
@@ -85,5 +88,5 @@ def _command() -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def _api(plan: Plan) -> str:
+def _format_api_option(plan: Plan) -> str:
     return "" if plan.ports.page == 8080 else f" --api {plan.page_url.rstrip('/')}"

@@ -54,7 +54,7 @@ class DataFolder:
                 [f"{path} is in use by another `chatserver dev`: stop it or choose another --data"]
             ) from None
         if is_fresh:
-            _empty(path)
+            _clear(path)
         return cls(path, lock)
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class DataFolder:
                 new.write(f"export {name}={shlex.quote(value)}\n")
 
 
-def _empty(folder: Path) -> None:
+def _clear(folder: Path) -> None:
     for path in folder.iterdir():
         if path.name == MARK:
             continue

@@ -22,9 +22,9 @@ from chatserver.dev.servers import (
     REGION,
     SECRET_KEY,
     Launch,
-    answers_http,
     aws_limits_launch,
     dynamodb_launch,
+    is_http_ready,
     ministack_launch,
     redis_launch,
 )
@@ -34,7 +34,7 @@ from chatserver.features.registry import list_features, load
 DEMO_USERS = ("alice", "bob", "carol")
 ADMINS = ("alice",)  # users with access to the admin page
 CLI = "chatserver.cli.main"
-PATIENCE_S = "9"  # the page waits ten seconds for a response
+CALL_TIMEOUT_S = "9"  # the page waits ten seconds for a response
 DRAIN_S = 2.0  # short, so that Ctrl-C is fast
 STOP_S = 20.0  # time for a worker to complete its current step
 
@@ -110,11 +110,11 @@ class Plan:
 
     def seed(self) -> Launch:
         """Return the process that creates tables and demo users, then exits."""
-        return self._own("tables", "chatserver.dev.seed", [], 0, lambda: True)
+        return self._make_launch("tables", "chatserver.dev.seed", [], 0, lambda: True)
 
     def worker(self) -> Launch:
         """Return the process that runs all workers."""
-        launch = self._own("worker", CLI, ["worker", "all"], 0, lambda: True)
+        launch = self._make_launch("worker", CLI, ["worker", "all"], 0, lambda: True)
         return dataclasses.replace(launch, ready_line="workers.ready")  # it has no port to probe
 
     def gateway(self) -> Launch:
@@ -127,8 +127,8 @@ class Plan:
             "CHAT_GATEWAY_DRAIN_S": str(DRAIN_S),
         }
         arguments = ["gateway", "--processes", str(self.gateways)]
-        launch = self._own(
-            "gateway", CLI, arguments, port, lambda: answers_http(port, "/healthz"), env
+        launch = self._make_launch(
+            "gateway", CLI, arguments, port, lambda: is_http_ready(port, "/healthz"), env
         )
         ready_line = "gateways.ready" if self.gateways > 1 else ""  # a single gateway: HTTP probe
         return dataclasses.replace(launch, ready_line=ready_line)
@@ -144,7 +144,9 @@ class Plan:
             "CHAT_AUTH_ADMINS": json.dumps(ADMINS),
             "CHAT_AUTH_COOKIE_SECURE": "false",  # the page is served over plain HTTP
         }
-        return self._own("api", CLI, ["api"], port, lambda: answers_http(port, "/healthz"), env)
+        return self._make_launch(
+            "api", CLI, ["api"], port, lambda: is_http_ready(port, "/healthz"), env
+        )
 
     def check_settings(self) -> None:
         """Check the settings of every process before any server is started.
@@ -154,7 +156,7 @@ class Plan:
         """
         problems: dict[str, None] = {}
         for launch in (self.worker(), self.gateway(), self.api()):
-            with _environment(launch.environment()):
+            with _set_environment(launch.environment()):
                 try:
                     load_settings(requires_secret=True)
                 except ConfigError as exc:
@@ -162,7 +164,7 @@ class Plan:
         if problems:
             raise ConfigError(list(problems))
 
-    def _own(
+    def _make_launch(
         self,
         name: str,
         module: str,
@@ -175,7 +177,7 @@ class Plan:
         whole = {**self.settings(), **(env or {})}
         return Launch(name, argv, port, self.folder, is_ready, whole, stop_s=STOP_S)
 
-    def _feature_settings(self) -> dict[str, str]:
+    def _load_feature_settings(self) -> dict[str, str]:
         found: dict[str, str] = {}
         for feature in list_features():
             if feature.dev_settings:
@@ -187,11 +189,11 @@ class Plan:
         return {
             "CHAT_REDIS_URL": f"redis://{HOST}:{self.ports.redis}/0",
             # On a busy machine, a slow response must not count as an outage.
-            "CHAT_REDIS_CALL_TIMEOUT_S": PATIENCE_S,
-            "CHAT_GATEWAY_RPC_TIMEOUT_S": PATIENCE_S,
+            "CHAT_REDIS_CALL_TIMEOUT_S": CALL_TIMEOUT_S,
+            "CHAT_GATEWAY_RPC_TIMEOUT_S": CALL_TIMEOUT_S,
             "CHAT_WARM_ENDPOINT": f"http://{HOST}:{self.ports.dynamodb}",
             "CHAT_WARM_REGION": REGION,
-            "CHAT_WARM_CALL_TIMEOUT_S": PATIENCE_S,
+            "CHAT_WARM_CALL_TIMEOUT_S": CALL_TIMEOUT_S,
             "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,
             "CHAT_WARM_SECRET_KEY": SECRET_KEY,
             "CHAT_COLD_ENDPOINT": f"http://{HOST}:{self.ports.s3}",
@@ -200,7 +202,7 @@ class Plan:
             "CHAT_COLD_REGION": REGION,
             "CHAT_COLD_ORIGINS": json.dumps(self.origins),
             "CHAT_AUTH_SECRET": self.secret,
-            **self._feature_settings(),
+            **self._load_feature_settings(),
             "CHAT_OUTBOUND_ALLOW_PRIVATE": json.dumps(["127.0.0.0/8", "::1"]),
             "CHAT_SEARCH_INDEX": str(self.folder.resolve() / "search"),
             "CHAT_ARCHIVE_TTL_SWEEP": "true",
@@ -212,7 +214,7 @@ class Plan:
 
 
 @contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def _set_environment(variables: Mapping[str, str]) -> Iterator[None]:
     before = dict(os.environ)
     os.environ.clear()
     os.environ.update(variables)

@@ -11,7 +11,7 @@ set -eu
 note() { echo "redis-start: $*" >&2; }
 
 # Print the file to which Redis appends; with several parts (Redis 7), the last one.
-last_file() {
+print_last_file() {
     manifest=$1/appendonlydir/appendonly.aof.manifest
     if [ -f "$manifest" ]; then
         part=$(sed -n 's/^file \([^ ]*\) .*type i.*/\1/p' "$manifest" | tail -n 1)
@@ -22,15 +22,15 @@ last_file() {
 }
 
 # Print file $1 from byte $2 on, where its valid part ends.
-rest() { tail -c "+$(($2 + 1))" "$1"; }
+print_from() { tail -c "+$(($2 + 1))" "$1"; }
 
 # True if a transaction begins at byte $2 of file $1 and is never executed.
 is_open_transaction() {
-    [ "$(rest "$1" "$2" | head -c 15 | tr -d '\r')" = "$(printf '*1\n$5\nMULTI')" ] &&
-        ! { rest "$1" "$2" && echo x; } | tr -d '\r' | grep -qx EXEC
+    [ "$(print_from "$1" "$2" | head -c 15 | tr -d '\r')" = "$(printf '*1\n$5\nMULTI')" ] &&
+        ! { print_from "$1" "$2" && echo x; } | tr -d '\r' | grep -qx EXEC
 }
 
-end_whole() {
+remove_open_transaction() {
     report=$("$check" "$1" 2>&1 </dev/null) && return
     whole=$(printf '%s\n' "$report" | sed -n 's/.*[ ,]ok_up_to=\([0-9]*\).*/\1/p' | tail -n 1)
     [ -n "$whole" ] && is_open_transaction "$1" "$whole" || return 0
@@ -47,8 +47,8 @@ done
 
 check=$(dirname "$1")/redis-check-aof
 [ -x "$check" ] || check=$(command -v redis-check-aof || true)
-file=$(last_file "$folder")
+file=$(print_last_file "$folder")
 if [ -s "$file" ]; then
-    if [ -n "$check" ]; then end_whole "$file"; else note "redis-check-aof is missing; $file was not checked"; fi
+    if [ -n "$check" ]; then remove_open_transaction "$file"; else note "redis-check-aof is missing; $file was not checked"; fi
 fi
 exec "$@"

@@ -79,7 +79,7 @@ def redis_launch(folder: Path, port: int, *, appendonly: Fsync = "everysec") -> 
     argv = ["sh", str(REDIS_START), str(find_binary("redis-server"))]
     for name, value in options.items():
         argv += [f"--{name}", value]
-    return Launch("redis", argv, port, folder, lambda: _answers_ping(port))
+    return Launch("redis", argv, port, folder, lambda: _is_redis_ready(port))
 
 
 def dynoxide_launch(folder: Path, port: int) -> Launch:
@@ -87,7 +87,7 @@ def dynoxide_launch(folder: Path, port: int) -> Launch:
     path = folder / "dynamodb.sqlite"
     argv = [str(find_binary("dynoxide")), "--host", HOST, "--port", str(port)]
     argv += ["--db-path", str(path)]
-    return Launch("dynamodb", argv, port, folder, lambda: answers_http(port, "/"))
+    return Launch("dynamodb", argv, port, folder, lambda: is_http_ready(port, "/"))
 
 
 def ministack_launch(
@@ -110,7 +110,9 @@ def ministack_launch(
         "LOG_LEVEL": "WARNING",
     }
     argv = [str(find_binary("ministack"))]
-    return Launch(service, argv, port, folder, lambda: answers_http(port, "/_ministack/ready"), env)
+    return Launch(
+        service, argv, port, folder, lambda: is_http_ready(port, "/_ministack/ready"), env
+    )
 
 
 def dynamodb_launch(folder: Path, port: int) -> Launch:
@@ -124,7 +126,7 @@ def aws_limits_launch(folder: Path, port: int, target_port: int, *options: str) 
     """Return the launch of the proxy that refuses and delays requests as AWS does."""
     argv = [sys.executable, "-m", "chatserver.dev.aws_limits"]
     argv += ["--port", str(port), "--target", str(target_port), *options]
-    return Launch("limits", argv, port, folder, lambda: answers_http(port, "/"))
+    return Launch("limits", argv, port, folder, lambda: is_http_ready(port, "/"))
 
 
 class Server:
@@ -171,13 +173,13 @@ class Server:
                 start_new_session=True,  # Ctrl-C must not reach it
                 preexec_fn=make_parent_death_hook(),
             )
-        give_up = time.monotonic() + deadline_s
+        deadline = time.monotonic() + deadline_s
         while not launch.is_ready():
             # Probe again after the process has ended: in some tests, it becomes ready and ends
             # between two probes.
             if self.process.poll() is not None and not launch.is_ready():
                 raise ConfigError([f"{launch.name} ended while starting:\n{self.tail()}"])
-            if time.monotonic() > give_up:
+            if time.monotonic() > deadline:
                 self.kill()
                 raise ConfigError(
                     [f"{launch.name} was not ready within {deadline_s:g} s:\n{self.tail()}"]
@@ -215,7 +217,7 @@ class Server:
         return "\n".join(text.splitlines()[-lines_max:])
 
 
-def _answers_ping(port: int) -> bool:
+def _is_redis_ready(port: int) -> bool:
     """Return whether Redis is ready. While it loads its data, it replies ``-LOADING``."""
     try:
         with socket.create_connection((HOST, port), PROBE_TIMEOUT_S) as connection:
@@ -225,7 +227,7 @@ def _answers_ping(port: int) -> bool:
         return False
 
 
-def answers_http(port: int, path: str) -> bool:
+def is_http_ready(port: int, path: str) -> bool:
     """Return whether an HTTP server responds with status 200."""
     connection = http.client.HTTPConnection(HOST, port, timeout=PROBE_TIMEOUT_S)
     try:

@@ -20,7 +20,7 @@ from chatserver.dev.servers import Launch
 READY_S = 60.0  # enough on a busy machine
 PAUSE_FIRST_S = 0.5
 PAUSE_MAX_S = 10.0
-STEADY_S = 30.0  # after running this long, the pause is reset
+PAUSE_RESET_S = 30.0  # after running this long, the pause is reset
 _QUIET = {"redis", "dynamodb", "limits", "s3"}
 
 
@@ -31,7 +31,7 @@ class Supervisor:
         self._plan = plan
         self._screen = screen
         self._children: list[Child] = []
-        self._guards: list[asyncio.Task[None]] = []
+        self._monitors: list[asyncio.Task[None]] = []
         self._stop = asyncio.Event()
         self._failure: Failed | None = None
 
@@ -46,7 +46,7 @@ class Supervisor:
         try:
             await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
             if starting.done() and not self._stop.is_set():
-                self._failure = await _failure_of(starting)
+                self._failure = await _find_failure(starting)
                 if self._failure is None:
                     self._screen.welcome(self._plan)
                     await self._stop.wait()
@@ -54,7 +54,7 @@ class Supervisor:
             starting.cancel()
             stopped.cancel()
             await asyncio.gather(starting, stopped, return_exceptions=True)
-            await self._end_all()
+            await self._stop_all()
         if self._failure is not None:
             child = self._failure.child
             self._screen.failed(child.name, self._failure.why, list(child.tail))
@@ -71,7 +71,7 @@ class Supervisor:
     async def _start_all(self) -> None:
         plan = self._plan
         await self._start_together(plan.servers())
-        await self._finish(plan.seed())
+        await self._run_once(plan.seed())
         await self._start_together([plan.worker(), plan.gateway(), plan.api()], is_restarted=True)
 
     async def _start_together(
@@ -98,10 +98,10 @@ class Supervisor:
         took = time.monotonic() - child.started_at
         where = f" on {child.launch.address}" if child.launch.port else ""
         self._screen.log(f"{child.name} is ready{where}, process {child.pid} ({took:.1f} s)")
-        guard = self._guard(child, is_restarted=is_restarted)
-        self._guards.append(asyncio.create_task(guard, name=f"guard of {child.name}"))
+        monitor = self._monitor(child, is_restarted=is_restarted)
+        self._monitors.append(asyncio.create_task(monitor, name=f"monitor of {child.name}"))
 
-    async def _finish(self, launch: Launch) -> None:
+    async def _run_once(self, launch: Launch) -> None:
         child = self._add(launch)
         await child.start()
         try:
@@ -120,7 +120,7 @@ class Supervisor:
         if name not in _QUIET or self._screen.is_verbose:
             self._screen.line(name, text)
 
-    async def _guard(self, child: Child, *, is_restarted: bool) -> None:
+    async def _monitor(self, child: Child, *, is_restarted: bool) -> None:
         pause_s = PAUSE_FIRST_S
         while True:
             code = await child.wait_ended()
@@ -130,7 +130,7 @@ class Supervisor:
                 self._failure = Failed(child, f"ended with {code}")
                 self._stop.set()
                 return
-            if time.monotonic() - child.started_at > STEADY_S:
+            if time.monotonic() - child.started_at > PAUSE_RESET_S:
                 pause_s = PAUSE_FIRST_S
             self._screen.log(f"{child.name} ended with {code}, restarting in {pause_s:g} s")
             await asyncio.sleep(pause_s)
@@ -138,18 +138,18 @@ class Supervisor:
             await child.start()
             self._screen.log(f"{child.name} restarted, process {child.pid}")
 
-    async def _end_all(self) -> None:
+    async def _stop_all(self) -> None:
         """Stop the processes in reverse start order: gateways and API before Redis and DynamoDB."""
-        for guard in self._guards:
-            guard.cancel()
-        await asyncio.gather(*self._guards, return_exceptions=True)
+        for monitor in self._monitors:
+            monitor.cancel()
+        await asyncio.gather(*self._monitors, return_exceptions=True)
         if self._children:
             self._screen.log("stopping")
         for child in reversed(self._children):
             await child.stop()
 
 
-async def _failure_of(starting: asyncio.Task[None]) -> Failed | None:
+async def _find_failure(starting: asyncio.Task[None]) -> Failed | None:
     try:
         await starting
     except Failed as failure:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from chatserver.client import ChatClient
-from chatserver.dev.servers import answers_http
+from chatserver.dev.servers import is_http_ready
 from tests.support.devrun import DEADLINE_S, DevRun, TerminalChat, dev_run
 from tests.support.servers.processes import eventually
 
@@ -38,7 +38,7 @@ async def test_dev_serves_page_login_and_chat(shared: DevRun, tmp_path: Path) ->
     (tmp_path / "notes.txt").write_text("some notes")
 
     assert dev.page_url in dev.text()
-    assert answers_http(dev.ports[0], "/healthz") and answers_http(dev.ports[1], "/healthz")
+    assert is_http_ready(dev.ports[0], "/healthz") and is_http_ready(dev.ports[1], "/healthz")
     assert b"<!doctype html>" in dev.get("/")[1].lower()
     config = dev.get("/v1/client-config")[1]
     assert config["gateway_url"] == dev.gateway_url
@@ -170,7 +170,7 @@ async def test_dev_gateway_crash_is_reported_and_restarted(shared: DevRun) -> No
         alice.send_line("after")
 
         await alice.wait_for_line("(sent) after")
-    await eventually(lambda: answers_http(dev.ports[1], "/healthz"), DEADLINE_S, "the new gateway")
+    await eventually(lambda: is_http_ready(dev.ports[1], "/healthz"), DEADLINE_S, "the new gateway")
 
 
 async def test_dev_api_crash_is_reported_and_restarted(shared: DevRun) -> None:
@@ -180,8 +180,8 @@ async def test_dev_api_crash_is_reported_and_restarted(shared: DevRun) -> None:
     dev.child("api").kill()
     await eventually(lambda: "api ended with -9" in dev.text(), what="its end is reported")
 
-    await eventually(lambda: answers_http(dev.ports[0], "/healthz"), DEADLINE_S, "the new API")
-    assert answers_http(dev.ports[1], "/healthz")
+    await eventually(lambda: is_http_ready(dev.ports[0], "/healthz"), DEADLINE_S, "the new API")
+    assert is_http_ready(dev.ports[1], "/healthz")
 
 
 def test_dev_redis_crash_is_reported_and_stops_all_processes(dev: DevRun) -> None:
@@ -241,7 +241,7 @@ def test_dev_second_run_on_the_same_folder_is_refused(shared: DevRun) -> None:
         assert second.process.wait(DEADLINE_S) == 2
         assert "in use by another" in second.text()
 
-    assert answers_http(dev.ports[0], "/healthz")
+    assert is_http_ready(dev.ports[0], "/healthz")
     assert (dev.folder / "auth-secret").exists()
 
 

@@ -24,7 +24,7 @@ import msgspec
 import psutil
 import pytest
 
-from chatserver.dev.servers import Server, answers_http
+from chatserver.dev.servers import Server, is_http_ready
 from chatserver.protocol.frames import PACKED_SUBPROTOCOL
 from tests.support import wire
 from tests.support.rawchat import RawChat
@@ -331,7 +331,7 @@ async def test_malformed_input_affects_only_its_sender(
 
     assert fuzzed.process.poll() is None
     for path in ("/healthz", "/readyz"):
-        await eventually(lambda path=path: answers_http(port, path), what=path)
+        await eventually(lambda path=path: is_http_ready(port, path), what=path)
     async with stack.chat_of(bob.user, port=port, device="late") as late:
         await alice.say(pair, "still here")
         await late.expect(lambda me: [m["body"] for m in me.messages(pair)][-1:] == ["still here"])

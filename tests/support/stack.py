@@ -35,9 +35,9 @@ from chatserver.dev.servers import (
     Fsync,
     Launch,
     Server,
-    answers_http,
     aws_limits_launch,
     dynamodb_launch,
+    is_http_ready,
     redis_launch,
 )
 from chatserver.domain.clock import SystemClock
@@ -208,7 +208,7 @@ class Stack:
             [*self.cli, "gateway"],
             port,
             self.folder,
-            lambda: answers_http(port, "/readyz"),
+            lambda: is_http_ready(port, "/readyz"),
             self.environment(CHAT_GATEWAY_HOST=HOST, CHAT_GATEWAY_PORT=str(port), **env),
         )
         server = Server(launch)
@@ -245,7 +245,7 @@ class Stack:
             [*self.cli, "api"],
             port,
             self.folder,
-            lambda: answers_http(port, "/readyz"),
+            lambda: is_http_ready(port, "/readyz"),
             self.environment(CHAT_API_HOST=HOST, CHAT_API_PORT=str(port), **env),
         )
         self.apis.append(server := Server(launch))

@@ -10,7 +10,7 @@ from chatserver.dev.aws_limits.capacity import Partition
 from chatserver.dev.aws_limits.item_sizes import Item, count_read_units, count_write_units
 from chatserver.dev.aws_limits.requests import Action, IndexInfo, ItemKey, TableInfo, to_text
 
-Answer = tuple[int, dict[str, Any]]
+Response = tuple[int, dict[str, Any]]
 
 
 @dataclasses.dataclass(slots=True)
@@ -48,7 +48,7 @@ class ItemRequest:
         return found
 
 
-def needs_image(write: ItemRequest) -> bool:
+def is_image_needed(write: ItemRequest) -> bool:
     return bool(write.table.indexes) and write.action.kind in ("put", "update", "delete")
 
 
@@ -61,9 +61,9 @@ def count_known_units(write: ItemRequest, factor: int) -> float | None:
     return None
 
 
-def count_items_read(answer: Mapping[str, Any], table: TableInfo) -> dict[ItemKey, float | None]:
+def count_items_read(response: Mapping[str, Any], table: TableInfo) -> dict[ItemKey, float | None]:
     """Return the units of each item in a BatchGetItem response, for a consistent read."""
-    responses = answer.get("Responses")
+    responses = response.get("Responses")
     if not isinstance(responses, dict):
         return {}
     return {
@@ -76,25 +76,25 @@ def count_items_read(answer: Mapping[str, Any], table: TableInfo) -> dict[ItemKe
 # Consumed capacity
 
 
-def measured(body: Mapping[str, Any]) -> dict[str, Any]:
+def request_capacity(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return a request whose response reports the units by table and index."""
     return {**body, "ReturnConsumedCapacity": "INDEXES"}
 
 
-def _list_capacities(answer: Answer) -> list[dict[str, Any]]:
-    used = answer[1].get("ConsumedCapacity") or []
+def _list_capacities(response: Response) -> list[dict[str, Any]]:
+    used = response[1].get("ConsumedCapacity") or []
     return used if isinstance(used, list) else [used]
 
 
-def count_all_units(answer: Answer, table: str) -> float:
+def count_all_units(response: Response, table: str) -> float:
     """Return all units of a table and its indexes."""
-    used = [each for each in _list_capacities(answer) if each["TableName"] == table]
+    used = [each for each in _list_capacities(response) if each["TableName"] == table]
     return sum(float(each["CapacityUnits"]) for each in used)
 
 
-def count_units(answer: Answer, table: str, index: str | None) -> float:
+def count_units(response: Response, table: str, index: str | None) -> float:
     """Return the units of a table without its indexes, or of one index."""
-    for each in _list_capacities(answer):
+    for each in _list_capacities(response):
         if each["TableName"] == table:
             part = (
                 each.get("Table")

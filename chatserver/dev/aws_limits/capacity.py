@@ -23,7 +23,7 @@ PARTITIONS_MAX: Final = 50_000  # above this, full buckets are removed
 
 
 @dataclasses.dataclass(slots=True)
-class _Allowance:
+class _Bucket:
     units: float
     at: float
 
@@ -37,7 +37,7 @@ class PartitionLimits:
         self._rates: dict[Access, float] = {"write": write_units, "read": read_units}
         self._burst_s = burst_s
         self._clock = clock
-        self._left: dict[tuple[Access, Partition], _Allowance] = {}
+        self._left: dict[tuple[Access, Partition], _Bucket] = {}
 
     def has_room(self, access: Access, partition: Partition) -> bool:
         """Return whether the partition has units left."""
@@ -47,17 +47,17 @@ class PartitionLimits:
         """Subtract the units of a completed request."""
         self._refill(access, partition).units -= units
 
-    def _refill(self, access: Access, partition: Partition) -> _Allowance:
+    def _refill(self, access: Access, partition: Partition) -> _Bucket:
         now, rate = self._clock(), self._rates[access]
         most = rate * self._burst_s
         if len(self._left) >= PARTITIONS_MAX:
-            self._forget_full(now)
-        found = self._left.setdefault((access, partition), _Allowance(most, now))
+            self._remove_full(now)
+        found = self._left.setdefault((access, partition), _Bucket(most, now))
         found.units = min(most, found.units + (now - found.at) * rate)
         found.at = now
         return found
 
-    def _forget_full(self, now: float) -> None:
+    def _remove_full(self, now: float) -> None:
         for name, each in list(self._left.items()):
             rate = self._rates[name[0]]
             if each.units + (now - each.at) * rate >= rate * self._burst_s:

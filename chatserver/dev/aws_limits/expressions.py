@@ -69,66 +69,66 @@ class _Parser:
         self._at = 0
 
     def parse(self) -> Test:
-        test = self._or()
+        test = self._parse_or()
         if self._at < len(self._tokens):
             raise Unsupported(self._tokens[self._at])
         return test
 
-    def _or(self) -> Test:
-        tests = [self._and()]
-        while self._takes("OR"):
-            tests.append(self._and())
+    def _parse_or(self) -> Test:
+        tests = [self._parse_and()]
+        while self._accept("OR"):
+            tests.append(self._parse_and())
         return lambda item: any(test(item) for test in tests)
 
-    def _and(self) -> Test:
-        tests = [self._not()]
-        while self._takes("AND"):
-            tests.append(self._not())
+    def _parse_and(self) -> Test:
+        tests = [self._parse_not()]
+        while self._accept("AND"):
+            tests.append(self._parse_not())
         return lambda item: all(test(item) for test in tests)
 
-    def _not(self) -> Test:
-        if self._takes("NOT"):
-            inner = self._not()
+    def _parse_not(self) -> Test:
+        if self._accept("NOT"):
+            inner = self._parse_not()
             return lambda item: not inner(item)
-        if self._takes("("):
-            inner = self._or()
+        if self._accept("("):
+            inner = self._parse_or()
             self._expect(")")
             return inner
-        return self._comparison()
+        return self._parse_comparison()
 
-    def _comparison(self) -> Test:
+    def _parse_comparison(self) -> Test:
         token = self._next()
         if self._peek() == "(":
-            return self._function(token)
-        left = self._operand(token)
+            return self._parse_function(token)
+        left = self._parse_operand(token)
         word = self._next()
         if word in _COMPARISONS:
-            right, compare = self._operand(self._next()), _COMPARISONS[word]
+            right, compare = self._parse_operand(self._next()), _COMPARISONS[word]
             return lambda item: _compare(compare, left(item), right(item))
         match word.upper():
             case "BETWEEN":
-                low = self._operand(self._next())
+                low = self._parse_operand(self._next())
                 self._expect("AND")
-                high = self._operand(self._next())
+                high = self._parse_operand(self._next())
                 return lambda item: (
                     _compare(operator.ge, left(item), low(item))
                     and _compare(operator.le, left(item), high(item))
                 )
             case "IN":
                 self._expect("(")
-                choices = [self._operand(self._next())]
-                while self._takes(","):
-                    choices.append(self._operand(self._next()))
+                choices = [self._parse_operand(self._next())]
+                while self._accept(","):
+                    choices.append(self._parse_operand(self._next()))
                 self._expect(")")
                 return lambda item: any(
                     _compare(operator.eq, left(item), choice(item)) for choice in choices
                 )
         raise Unsupported(word)
 
-    def _function(self, name: str) -> Test:
+    def _parse_function(self, name: str) -> Test:
         self._expect("(")
-        first = self._operand(self._next())
-        second = self._operand(self._next()) if self._takes(",") else None
+        first = self._parse_operand(self._next())
+        second = self._parse_operand(self._next()) if self._accept(",") else None
         self._expect(")")
         match name:
             case "attribute_exists":
@@ -140,7 +140,7 @@ class _Parser:
         part, function = second, _FUNCTIONS[name]
         return lambda item: function(first(item), part(item))
 
-    def _operand(self, token: str) -> _Operand:
+    def _parse_operand(self, token: str) -> _Operand:
         if token.startswith(":"):
             if token not in self._values:
                 raise Unsupported(token)
@@ -159,14 +159,14 @@ class _Parser:
         self._at += 1
         return token
 
-    def _takes(self, word: str) -> bool:
+    def _accept(self, word: str) -> bool:
         if self._peek().upper() != word:
             return False
         self._at += 1
         return True
 
     def _expect(self, word: str) -> None:
-        if not self._takes(word):
+        if not self._accept(word):
             raise Unsupported(self._peek())
 
 
@@ -186,12 +186,12 @@ def _compare(compare: Callable[[Any, Any], bool], left: Value | None, right: Val
     """Compare two values; an attribute that is missing or has another type never matches."""
     if left is None or right is None:
         return False
-    (kind, mine), (other, theirs) = to_sortable(left), to_sortable(right)
-    return kind == other and compare(mine, theirs)
+    (kind, left_key), (other_kind, right_key) = to_sortable(left), to_sortable(right)
+    return kind == other_kind and compare(left_key, right_key)
 
 
 def _begins_with(text: Value | None, part: Value | None) -> bool:
-    return _compare(lambda mine, start: bool(mine.startswith(start)), text, part)
+    return _compare(lambda key, start: bool(key.startswith(start)), text, part)
 
 
 def _contains(whole: Value | None, part: Value | None) -> bool:

@@ -80,29 +80,29 @@ def prepare_query(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def apply_lag(
     request: Mapping[str, Any],
-    answer: Mapping[str, Any],
+    response: Mapping[str, Any],
     table: TableInfo,
     index: IndexInfo,
     pending: Mapping[ItemKey, Item | None],
 ) -> dict[str, Any]:
     """Return the response that the index gives before the pending writes are visible."""
-    current: list[Item] = answer["Items"]
+    current: list[Item] = response["Items"]
     rows = [row for row in current if table.key_of(row) not in pending]
-    last: Item | None = answer.get("LastEvaluatedKey")
+    last: Item | None = response.get("LastEvaluatedKey")
     old = list(_list_old(request, table, index, pending, last))
     if old:
         rows += old
         if "KeyConditionExpression" in request:
             is_backward = request.get("ScanIndexForward") is False
-            rows.sort(key=lambda row: _order_of(row, table, index), reverse=is_backward)
+            rows.sort(key=lambda row: _sort_key(row, table, index), reverse=is_backward)
     limit = request.get("Limit")
     names = dict.fromkeys((*index.key, *table.key))
     if limit is not None and len(rows) > limit:
         rows = rows[:limit]
         last = {name: rows[-1][name] for name in names}
     change = len(rows) - len(current)
-    result = {**answer, "Items": [_select(request, row) for row in rows], "Count": len(rows)}
-    result["ScannedCount"] = max(len(rows), answer.get("ScannedCount", 0) + change)
+    result = {**response, "Items": [_select(request, row) for row in rows], "Count": len(rows)}
+    result["ScannedCount"] = max(len(rows), response.get("ScannedCount", 0) + change)
     result.pop("LastEvaluatedKey", None)
     if last is not None:
         result["LastEvaluatedKey"] = last
@@ -131,8 +131,8 @@ def _list_old(
     start = request.get("ExclusiveStartKey") if is_query else None
 
     def is_after(row: Item, place: Item) -> bool:
-        mine, other = _order_of(row, table, index), _order_of(place, table, index)
-        return mine > other if sign > 0 else mine < other
+        order, place_order = _sort_key(row, table, index), _sort_key(place, table, index)
+        return order > place_order if sign > 0 else order < place_order
 
     for before in pending.values():
         row = index.project(before)
@@ -145,7 +145,7 @@ def _list_old(
         yield row
 
 
-def _order_of(row: Item, table: TableInfo, index: IndexInfo) -> tuple[Any, ...]:
+def _sort_key(row: Item, table: TableInfo, index: IndexInfo) -> tuple[Any, ...]:
     names = dict.fromkeys((*index.key[1:], *table.key))
     return tuple(to_sortable(row[name]) for name in names)
 

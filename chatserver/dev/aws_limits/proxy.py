@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from chatserver.dev.aws_limits.accounting import Answer
+from chatserver.dev.aws_limits.accounting import Response
 from chatserver.dev.aws_limits.http_messages import (
     encode_call,
     encode_response,
@@ -40,7 +40,7 @@ class _Connection:
         self._writer = writer
         self._own_head = b""
 
-    async def call(self, operation: str, request: Mapping[str, Any]) -> Answer:
+    async def call(self, operation: str, request: Mapping[str, Any]) -> Response:
         self._writer.write(encode_call(self._own_head, operation, _encode(request)))
         head, body = await read_message(self._reader)
         return int(head.split(maxsplit=2)[1]), _decode(body)
@@ -122,5 +122,5 @@ class LimitsProxy:
         except ValueError:
             return await server.forward(head, body)
         operation = target.removeprefix(_PREFIX)
-        status, answer = await self.rules.answer(operation, request, server)
-        return encode_response(status, _encode(answer), f"limits-{next(self._numbers)}")
+        status, response = await self.rules.handle(operation, request, server)
+        return encode_response(status, _encode(response), f"limits-{next(self._numbers)}")

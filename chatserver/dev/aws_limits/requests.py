@@ -155,18 +155,18 @@ class Refused(Exception):
         self.body = {"__type": _PREFIX + code, "message": message, **fields}
 
 
-def throttled() -> Refused:
+def make_throttling_error() -> Refused:
     """Return the error of a request that exceeds the limit of a partition."""
     return Refused("ProvisionedThroughputExceededException", THROUGHPUT)
 
 
-def conflict() -> Refused:
+def make_conflict_error() -> Refused:
     """Return the error of a single write during a transaction on its item."""
     text = "Transaction is ongoing for the item"
     return Refused("TransactionConflictException", text)
 
 
-def cancelled(codes: Sequence[str]) -> Refused:
+def make_cancellation_error(codes: Sequence[str]) -> Refused:
     """Return the error of a transaction, with the reason of each action (`None`: no reason)."""
     messages = {
         "TransactionConflict": "Transaction is ongoing for the item",

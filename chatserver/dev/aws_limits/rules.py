@@ -17,15 +17,15 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from chatserver.dev.aws_limits.accounting import (
-    Answer,
     ItemRequest,
+    Response,
     count_all_units,
     count_items_read,
     count_known_units,
     count_units,
-    measured,
-    needs_image,
+    is_image_needed,
     reduce_capacity,
+    request_capacity,
 )
 from chatserver.dev.aws_limits.capacity import PartitionLimits, split_units
 from chatserver.dev.aws_limits.conflicts import RunningRequests
@@ -40,11 +40,11 @@ from chatserver.dev.aws_limits.requests import (
     ItemKey,
     Refused,
     TableInfo,
-    cancelled,
-    conflict,
     list_actions,
+    make_cancellation_error,
+    make_conflict_error,
+    make_throttling_error,
     parse_table,
-    throttled,
     to_text,
 )
 
@@ -69,7 +69,7 @@ class Limits:
 class Server(Protocol):
     """The local DynamoDB server, on one connection."""
 
-    async def call(self, operation: str, request: Mapping[str, Any]) -> Answer:
+    async def call(self, operation: str, request: Mapping[str, Any]) -> Response:
         """Send a request; return the status and the body of the response."""
 
 
@@ -90,26 +90,26 @@ class Rules:
         self._locks: dict[ItemKey, tuple[asyncio.Lock, int]] = {}
         self._tables: dict[str, TableInfo | None] = {}
 
-    async def answer(self, operation: str, body: dict[str, Any], server: Server) -> Answer:
+    async def handle(self, operation: str, body: dict[str, Any], server: Server) -> Response:
         """Return the response to a request."""
         if operation in _SCHEMA_CHANGES:
             self._tables.pop(body.get("TableName", ""), None)
-            answer = await server.call(operation, body)
+            response = await server.call(operation, body)
             self._tables.pop(body.get("TableName", ""), None)
-            return answer
+            return response
         try:
             if operation in ("Query", "Scan"):
-                answer = await self._query(operation, body, server)
+                response = await self._query(operation, body, server)
             else:
-                answer = await self._answer_items(operation, body, server)
+                response = await self._handle_items(operation, body, server)
         except Refused as refused:
             self.refusals[refused.code] += 1
             return 400, refused.body
-        if answer[0] == 200:
-            reduce_capacity(body.get("ReturnConsumedCapacity"), answer[1])
-        return answer
+        if response[0] == 200:
+            reduce_capacity(body.get("ReturnConsumedCapacity"), response[1])
+        return response
 
-    async def _answer_items(self, operation: str, body: Body, server: Server) -> Answer:
+    async def _handle_items(self, operation: str, body: Body, server: Server) -> Response:
         handle = {
             **dict.fromkeys(SINGLE_WRITES, self._write),
             "BatchWriteItem": self._batch_write,
@@ -131,86 +131,88 @@ class Rules:
 
     async def _write(
         self, operation: str, body: Body, writes: list[ItemRequest], server: Server
-    ) -> Answer:
+    ) -> Response:
         keys = [write.key for write in writes]
         if any(self._running.find_transactions(keys)):
-            raise conflict()
+            raise make_conflict_error()
         with self._running.write(keys):
-            async with self._locked(writes):
+            async with self._hold_locks(writes):
                 await self._load_images(writes, server)
                 if not all(map(self._has_room, writes)):
-                    raise throttled()
-                answer = await server.call(operation, measured(body))
-                self._finish(writes, answer)
-                return answer
+                    raise make_throttling_error()
+                response = await server.call(operation, request_capacity(body))
+                self._finish(writes, response)
+                return response
 
     async def _transact_write(
         self, operation: str, body: Body, writes: list[ItemRequest], server: Server
-    ) -> Answer:
+    ) -> Response:
         keys = [write.key for write in writes]
         running = self._running.find_transactions(keys)
         if any(running):
-            raise cancelled(["TransactionConflict" if each else "None" for each in running])
+            raise make_cancellation_error(
+                ["TransactionConflict" if each else "None" for each in running]
+            )
         with self._running.transaction(keys):
             ends_at = time.monotonic() + self.limits.transaction_ms / 1000
-            async with self._locked(writes):
+            async with self._hold_locks(writes):
                 await self._load_images(writes, server)
                 room = list(map(self._has_room, writes))
                 if not all(room):
-                    raise cancelled(
+                    raise make_cancellation_error(
                         ["None" if each else "ProvisionedThroughputExceeded" for each in room]
                     )
-                answer = await server.call(operation, measured(body))
-                self._finish(writes, answer, TRANSACTION_FACTOR)
+                response = await server.call(operation, request_capacity(body))
+                self._finish(writes, response, TRANSACTION_FACTOR)
             await asyncio.sleep(ends_at - time.monotonic())
-        return answer
+        return response
 
     async def _batch_write(
         self, operation: str, body: Body, writes: list[ItemRequest], server: Server
-    ) -> Answer:
+    ) -> Response:
         requests = [(table, each) for table, some in body["RequestItems"].items() for each in some]
         busy = self._running.find_transactions([write.key for write in writes])
         with self._running.write([write.key for write in writes]):
-            async with self._locked(writes):
+            async with self._hold_locks(writes):
                 await self._load_images(writes, server)
                 room = list(map(self._has_room, writes))
                 if not any(room):
-                    raise throttled()
+                    raise make_throttling_error()
                 passes = [
-                    has_room and not is_busy and not self._is_unlucky()
+                    has_room and not is_busy and not self._is_left_unprocessed()
                     for has_room, is_busy in zip(room, busy, strict=True)
                 ]
-                left = _by_table(requests, [not each for each in passes])
+                left = _group_by_table(requests, [not each for each in passes])
                 self.refusals["UnprocessedItems"] += passes.count(False)
                 if not any(passes):
                     return 200, {"UnprocessedItems": left}
-                sent = {**body, "RequestItems": _by_table(requests, passes)}
-                answer = await server.call(operation, measured(sent))
+                sent = {**body, "RequestItems": _group_by_table(requests, passes)}
+                response = await server.call(operation, request_capacity(sent))
                 done = [write for write, each in zip(writes, passes, strict=True) if each]
-                self._finish(done, answer)
-        if answer[0] == 200:
-            theirs = answer[1].get("UnprocessedItems") or {}
-            for table, some in theirs.items():
+                self._finish(done, response)
+        if response[0] == 200:
+            unprocessed = response[1].get("UnprocessedItems") or {}
+            for table, some in unprocessed.items():
                 left.setdefault(table, []).extend(some)
-            answer[1]["UnprocessedItems"] = left
-        return answer
+            response[1]["UnprocessedItems"] = left
+        return response
 
     # Reads
 
     async def _get(
         self, operation: str, body: Body, reads: list[ItemRequest], server: Server
-    ) -> Answer:
+    ) -> Response:
         (read,) = reads
         partition = read.partition
         if not self._capacity.has_room("read", partition):
-            raise throttled()
-        answer = await server.call(operation, measured(body))
-        self._capacity.charge("read", partition, count_all_units(answer, read.table.name))
-        return answer
+            raise make_throttling_error()
+        response = await server.call(operation, request_capacity(body))
+        self._capacity.charge("read", partition, count_all_units(response, read.table.name))
+        return response
 
     async def _transact_get(
         self, operation: str, body: Body, reads: list[ItemRequest], server: Server
-    ) -> Answer:
+    ) -> Response:
         with self._running.read_transaction([read.key for read in reads]) as running:
             self._check_reads(running.conflicts, "TransactionConflict")
             places = [
@@ -219,46 +221,46 @@ class Rules:
             full = [not self._capacity.has_room("read", place) for place in places]
             self._check_reads(full, "ProvisionedThroughputExceeded")
             ends_at = time.monotonic() + self.limits.transaction_ms / 1000
-            answer = await server.call(operation, measured(body))
+            response = await server.call(operation, request_capacity(body))
             await asyncio.sleep(ends_at - time.monotonic())
             self._check_reads(running.conflicts, "TransactionConflict")
-        self._charge_reads(reads, answer)
-        return answer
+        self._charge_reads(reads, response)
+        return response
 
     def _check_reads(self, refused: Sequence[bool], code: str) -> None:
         if any(refused):
-            raise cancelled([code if each else "None" for each in refused])
+            raise make_cancellation_error([code if each else "None" for each in refused])
 
     async def _batch_get(
         self, operation: str, body: Body, reads: list[ItemRequest], server: Server
-    ) -> Answer:
+    ) -> Response:
         room = [self._capacity.has_room("read", read.partition) for read in reads]
         if not any(room):
-            raise throttled()
-        passes = [each and not self._is_unlucky() for each in room]
+            raise make_throttling_error()
+        passes = [each and not self._is_left_unprocessed() for each in room]
         self.refusals["UnprocessedKeys"] += passes.count(False)
         keys = [(read.table.name, read.action.place) for read in reads]
 
-        def wanted(which: Sequence[bool]) -> dict[str, Any]:
+        def select_keys(which: Sequence[bool]) -> dict[str, Any]:
             return {
                 table: {**body["RequestItems"][table], "Keys": some}
-                for table, some in _by_table(keys, which).items()
+                for table, some in _group_by_table(keys, which).items()
             }
 
-        left = wanted([not each for each in passes])
+        left = select_keys([not each for each in passes])
         if not any(passes):
             return 200, {"Responses": {}, "UnprocessedKeys": left}
-        sent = {**body, "RequestItems": wanted(passes)}
-        answer = await server.call(operation, measured(sent))
+        sent = {**body, "RequestItems": select_keys(passes)}
+        response = await server.call(operation, request_capacity(sent))
         done = [read for read, each in zip(reads, passes, strict=True) if each]
-        self._charge_reads(done, answer)
-        if answer[0] == 200:
-            for table, some in (answer[1].get("UnprocessedKeys") or {}).items():
+        self._charge_reads(done, response)
+        if response[0] == 200:
+            for table, some in (response[1].get("UnprocessedKeys") or {}).items():
                 left.setdefault(table, {**some, "Keys": []})["Keys"].extend(some["Keys"])
-            answer[1]["UnprocessedKeys"] = left
-        return answer
+            response[1]["UnprocessedKeys"] = left
+        return response
 
-    async def _query(self, operation: str, body: dict[str, Any], server: Server) -> Answer:
+    async def _query(self, operation: str, body: dict[str, Any], server: Server) -> Response:
         table = await self._find_table(body["TableName"], server)
         if table is None:
             return await server.call(operation, body)
@@ -266,27 +268,27 @@ class Rules:
         source = table.name if index is None else f"{table.name}/{index.name}"
         value = find_partition(body, table.key[0] if index is None else index.key[0])
         if value is not None and not self._capacity.has_room("read", (source, to_text(value))):
-            raise throttled()
+            raise make_throttling_error()
         pending = {} if index is None else self._lag.list_pending(table.name)
         sent = prepare_query(body) if pending else body
-        answer = await server.call(operation, measured(sent))
+        response = await server.call(operation, request_capacity(sent))
         if value is not None:
-            units = count_all_units(answer, table.name)
+            units = count_all_units(response, table.name)
             self._capacity.charge("read", (source, to_text(value)), units)
-        if index is not None and pending and answer[0] == 200:
+        if index is not None and pending and response[0] == 200:
             with contextlib.suppress(Unsupported):
-                return 200, apply_lag(body, answer[1], table, index, pending)
-        return answer
+                return 200, apply_lag(body, response[1], table, index, pending)
+        return response
 
     # Parts
 
-    def _is_unlucky(self) -> bool:
+    def _is_left_unprocessed(self) -> bool:
         return self._random.random() < self.limits.unprocessed_share
 
     async def _find_table(self, name: str, server: Server) -> TableInfo | None:
         if name not in self._tables:
-            status, answer = await server.call("DescribeTable", {"TableName": name})
-            self._tables[name] = parse_table(answer["Table"]) if status == 200 else None
+            status, response = await server.call("DescribeTable", {"TableName": name})
+            self._tables[name] = parse_table(response["Table"]) if status == 200 else None
             if status != 200:
                 return self._tables.pop(name)
         return self._tables[name]
@@ -302,9 +304,9 @@ class Rules:
         return found
 
     @contextlib.asynccontextmanager
-    async def _locked(self, writes: Sequence[ItemRequest]) -> AsyncIterator[None]:
+    async def _hold_locks(self, writes: Sequence[ItemRequest]) -> AsyncIterator[None]:
         """Lock the written items whose previous version is needed."""
-        keys = sorted({write.key for write in writes if needs_image(write)})
+        keys = sorted({write.key for write in writes if is_image_needed(write)})
         async with contextlib.AsyncExitStack() as stack:
             for key in keys:  # sorted, to prevent deadlocks
                 lock, users = self._locks.get(key, (asyncio.Lock(), 0))
@@ -322,25 +324,25 @@ class Rules:
 
     async def _load_images(self, writes: Sequence[ItemRequest], server: Server) -> None:
         """Load the previous items of writes in tables with indexes."""
-        wanted = {write.key: write for write in writes if needs_image(write)}
-        keys = list(wanted)
+        by_key = {write.key: write for write in writes if is_image_needed(write)}
+        keys = list(by_key)
         for at in range(0, len(keys), _READS_MAX):
-            some = [wanted[key] for key in keys[at : at + _READS_MAX]]
+            some = [by_key[key] for key in keys[at : at + _READS_MAX]]
             request: dict[str, Any] = {}
             for write in some:
                 key = {name: write.action.place[name] for name in write.table.key}
                 entry = request.setdefault(write.table.name, {"Keys": [], "ConsistentRead": True})
                 entry["Keys"].append(key)
             while request:
-                status, answer = await server.call("BatchGetItem", {"RequestItems": request})
+                status, response = await server.call("BatchGetItem", {"RequestItems": request})
                 if status != 200:
                     return  # the write will fail with the same error
-                for table, items in answer["Responses"].items():
+                for table, items in response["Responses"].items():
                     for item in items:
                         info = self._tables[table]
                         assert info is not None
-                        wanted[info.key_of(item)].before = item
-                request = answer.get("UnprocessedKeys") or {}
+                        by_key[info.key_of(item)].before = item
+                request = response.get("UnprocessedKeys") or {}
 
     def _has_room(self, write: ItemRequest) -> bool:
         """Return whether the partitions of the table and of each changed index have units left."""
@@ -349,9 +351,9 @@ class Rules:
         places += [(f"{name}/{index.name}", value) for index, value in write.list_indexes()]
         return all(self._capacity.has_room("write", place) for place in places)
 
-    def _finish(self, writes: Sequence[ItemRequest], answer: Answer, factor: int = 1) -> None:
+    def _finish(self, writes: Sequence[ItemRequest], response: Response, factor: int = 1) -> None:
         """Charge the units of completed writes, and record the writes for the index lag."""
-        status, body = answer
+        status, body = response
         if status != 200:
             # AWS also charges a write whose condition failed: at least one unit per item.
             for write in writes if "Condition" in str(body.get("__type")) else ():
@@ -360,41 +362,43 @@ class Rules:
         by_table: dict[str, list[ItemRequest]] = {}
         for write in writes:
             by_table.setdefault(write.table.name, []).append(write)
-            if self._has_lag and needs_image(write):
+            if self._has_lag and is_image_needed(write):
                 self._lag.record(write.key, write.before)
         for name, some in by_table.items():
             known = [count_known_units(write, factor) for write in some]
-            shares = split_units(count_units(answer, name, None), known)
+            shares = split_units(count_units(response, name, None), known)
             for write, units in zip(some, shares, strict=True):
                 self._capacity.charge("write", write.partition, units)
-            self._charge_indexes(name, some, answer)
+            self._charge_indexes(name, some, response)
 
-    def _charge_indexes(self, name: str, writes: Sequence[ItemRequest], answer: Answer) -> None:
+    def _charge_indexes(self, name: str, writes: Sequence[ItemRequest], response: Response) -> None:
         changed: dict[str, list[str]] = {}
         for write in writes:
             for index, value in write.list_indexes():
                 changed.setdefault(index.name, []).append(value)
         for index_name, values in changed.items():
-            units = count_units(answer, name, index_name) / len(values)
+            units = count_units(response, name, index_name) / len(values)
             for value in values:
                 self._capacity.charge("write", (f"{name}/{index_name}", value), units)
 
-    def _charge_reads(self, reads: Sequence[ItemRequest], answer: Answer) -> None:
-        if answer[0] != 200:
+    def _charge_reads(self, reads: Sequence[ItemRequest], response: Response) -> None:
+        if response[0] != 200:
             return
         by_table: dict[str, list[ItemRequest]] = {}
         for read in reads:
             by_table.setdefault(read.table.name, []).append(read)
         for name, some in by_table.items():
-            sizes = count_items_read(answer[1], some[0].table)
+            sizes = count_items_read(response[1], some[0].table)
             known = [sizes.get(read.key) for read in some]
             for read, units in zip(
-                some, split_units(count_units(answer, name, None), known), strict=True
+                some, split_units(count_units(response, name, None), known), strict=True
             ):
                 self._capacity.charge("read", read.partition, units)
 
 
-def _by_table(requests: Sequence[tuple[str, Any]], which: Sequence[bool]) -> dict[str, list[Any]]:
+def _group_by_table(
+    requests: Sequence[tuple[str, Any]], which: Sequence[bool]
+) -> dict[str, list[Any]]:
     """Return the chosen requests by table."""
     chosen: dict[str, list[Any]] = {}
     for (table, each), is_chosen in zip(requests, which, strict=True):

@@ -25,7 +25,7 @@ from chatserver.dev.servers import (
     SECRET_KEY,
     Launch,
     Server,
-    answers_http,
+    is_http_ready,
     ministack_launch,
 )
 from chatserver.features.push.providers.vapid import derive_vapid_pair
@@ -111,7 +111,7 @@ class WebStack:
             [sys.executable, "-m", "tests.support.cli", "api"],
             port,
             self.stack.folder,
-            lambda: answers_http(port, "/healthz"),
+            lambda: is_http_ready(port, "/healthz"),
             self.stack.environment(
                 CHAT_API_HOST=HOST,
                 CHAT_API_PORT=str(port),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from chatserver.dev.servers import answers_http
+from chatserver.dev.servers import is_http_ready
 from tests.support.servers.processes import eventually, free_port
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -46,7 +46,7 @@ DEADLINE_S = 60
 
 
 async def wait_until_healthy(port: int) -> None:
-    await eventually(lambda: answers_http(port, "/healthz"), DEADLINE_S, "the API is healthy")
+    await eventually(lambda: is_http_ready(port, "/healthz"), DEADLINE_S, "the API is healthy")
 
 
 async def test_api_after_sigterm_exits_with_0_and_frees_its_port(start_api: Start) -> None:
