@@ -1,4 +1,4 @@
-// A Vite plugin: a Brotli and a gzip copy of each text file, which the API sends as they are.
+// A Vite plugin: writes a Brotli and a gzip copy of each text file, for the API to serve.
 
 import { readFile, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -7,7 +7,7 @@ import { brotliCompress, constants, gzip } from "node:zlib";
 import type { Plugin } from "vite";
 
 const TEXT = /\.(js|css|html|svg|json|webmanifest)$/;
-const BYTES_MIN = 512; // below this, the headers weigh more than the saving
+const BYTES_MIN = 512; // below this, the headers cost more than compression saves
 
 /** Return the plugin. */
 export function compressed(): Plugin {

@@ -1,4 +1,4 @@
-// A Vite plugin: the names of all emoji as files of this client. The picker loads them on demand.
+// A Vite plugin: adds the names of all emoji to the build. The picker loads them on demand.
 
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";

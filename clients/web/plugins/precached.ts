@@ -1,4 +1,4 @@
-// A Vite plugin: the list of files that the service worker stores for offline use.
+// A Vite plugin: writes the list of files that the service worker caches for offline use.
 
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
@@ -7,7 +7,7 @@ import type { Plugin } from "vite";
 
 const SCRIPT = "service_worker.js";
 const PLACEHOLDER = "__PRECACHE__";
-const SKIPPED = /^data(\/|$)/; // what is fetched on demand, such as the list of emoji
+const SKIPPED = /^data(\/|$)/; // files loaded on demand, such as the emoji data
 
 /** Return the plugin. */
 export function precached(): Plugin {

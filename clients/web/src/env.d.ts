@@ -1,6 +1,6 @@
 /// <reference types="vite/client" />
 
-// Not in the DOM types of TypeScript yet.
+// Missing in the DOM types of TypeScript.
 declare global {
   var trustedTypes:
     | {

@@ -1,6 +1,6 @@
-// First segments of the paths of all pages: `CLIENT_PAGES` of the server's `static_files.py`.
+// First path segments of all pages. They must match `CLIENT_PAGES` in `static_files.py`.
 
-/** The server sends the client below these paths. */
+/** The first path segments for which the server serves the client. */
 export const PAGES = [
   "chats",
   "companions",

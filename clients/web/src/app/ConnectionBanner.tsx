@@ -1,4 +1,4 @@
-// The state of the connection, shown only if it lasts: a short gap is not worth a banner.
+// A banner for a lost connection. Short interruptions are not shown.
 
 import { CloudOff } from "lucide-react";
 import { useEffect, useState, useSyncExternalStore } from "react";
@@ -8,7 +8,7 @@ import styles from "./ConnectionBanner.module.css";
 
 const GAP_MS = 4_000;
 
-/** A line above the page while there is no connection. */
+/** A banner above the page while there is no connection. */
 export function ConnectionBanner() {
   const text = useText();
   const { isOnline } = useConnection();

@@ -7,7 +7,7 @@ import { useText } from "../i18n";
 
 interface ErrorBoundaryProps {
   children: ReactNode;
-  /** A new value shows the children again, for example after navigation. */
+  /** If this changes, for example after navigation, the children are shown again. */
   resetKey?: string;
 }
 

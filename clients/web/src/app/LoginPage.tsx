@@ -1,4 +1,4 @@
-// Logging in: demo user (development server), user name and password, or access token.
+// Login: as a demo user (development server), with username and password, or with a token.
 
 import { useRef, useState, type FormEvent } from "react";
 import type { Http } from "tierchat";
@@ -14,7 +14,7 @@ interface LoginPageProps {
   notice: LogoutNotice;
 }
 
-/** The page of somebody who is not logged in. */
+/** The page for users who are not logged in. */
 export function LoginPage({ config, notice }: LoginPageProps) {
   const text = useText();
   const hasDemo = config.demo_users.length > 0;

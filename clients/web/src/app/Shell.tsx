@@ -26,7 +26,7 @@ import { useIsAdmin } from "./me";
 
 const ShortcutsDialog = lazy(() => import("./Shortcuts"));
 
-/** The page of somebody who is logged in. */
+/** The page for users who are logged in. */
 export function Shell() {
   const text = useText();
   const { path } = useLocation();
@@ -58,7 +58,7 @@ export function Shell() {
   );
 }
 
-/** The keyboard shortcuts of every page. */
+/** Keyboard shortcuts that work on every page. */
 function Shortcuts({ match, path }: { match: Match | null; path: string }) {
   const [isHelpOpen, setHelpOpen] = useState(false);
   const isPhone = useMediaQuery(PHONE);
@@ -130,7 +130,7 @@ function Panes({ match, path }: { match: Match | null; path: string }) {
   );
 }
 
-/** The detail pane while only a list page is open. */
+/** The content of the detail pane while only a list page is open. */
 function Placeholder({ match }: { match: Match }) {
   const text = useText();
   const section = SECTIONS.find(({ id }) => id === match.route.section);

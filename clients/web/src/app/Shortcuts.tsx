@@ -9,7 +9,7 @@ const IS_MAC = /Mac|iPhone|iPad/u.test(navigator.userAgent);
 const ALT = IS_MAC ? "⌥" : "Alt";
 const MOD = IS_MAC ? "⌘" : "Ctrl";
 
-/** Shortcuts by their text in the catalog: one or two ways to press keys. */
+/** Name of the text in the catalog → one or two key combinations. */
 const SHORTCUTS = {
   find: [[MOD, "K"], ["/"]],
   newChat: [[ALT, "N"]],
@@ -30,7 +30,7 @@ const SHORTCUTS = {
   help: [["?"]],
 } as const;
 
-/** The list. */
+/** A list of all keyboard shortcuts. */
 export function ShortcutList() {
   const text = useText().settings;
   return (

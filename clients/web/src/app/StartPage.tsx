@@ -6,7 +6,7 @@ import styles from "./StartPage.module.css";
 
 const PATIENCE_MS = 4_000;
 
-/** The logo, and after some seconds the reason for the wait. */
+/** Shows the logo, and after a few seconds the reason for the delay. */
 export function StartPage() {
   const text = useText();
   const [isLate, setLate] = useState(false);

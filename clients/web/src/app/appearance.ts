@@ -1,8 +1,8 @@
-// Settings of the user interface that this browser keeps: theme and language.
+// Appearance settings, saved in this browser: theme and language.
 
 import type { Language } from "../i18n/language";
 
-/** The theme; null: that of the system. */
+/** The theme; null: the system's theme. */
 export type Theme = "light" | "dark" | null;
 
 interface Appearance {
@@ -12,7 +12,7 @@ interface Appearance {
 
 const KEY = "tierchat.appearance"; // also in public/theme.js, which runs before the first paint
 
-/** Return the settings; those of the system if nothing was chosen. */
+/** Return the settings; null values stand for the system's settings. */
 export function readAppearance(): Appearance {
   const none = { theme: null, language: null };
   try {

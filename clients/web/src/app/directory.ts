@@ -1,9 +1,9 @@
-// Names and pictures of people, for all pages: loaded in batches, and kept for offline starts.
+// Names and pictures of people, for all pages: loaded in batches, and saved for offline starts.
 //
-// People are loaded when they are shown. Those in view are loaded again when the user comes back
-// to the window, when a message of them arrives, and every `IDLE_REFRESH_MS` while the window is
-// visible: at most once per `REFRESH_MS`, and only `REFRESHED_MAX` of them, so that a message to a
-// large group does not start a storm of requests.
+// People are loaded when they are shown. Visible people are reloaded when the user returns to the
+// window, when they send a message, and every `IDLE_REFRESH_MS` while the window is visible. A
+// refresh runs at most once per `REFRESH_MS` and reloads at most `REFRESHED_MAX` people, so that a
+// message to a large group does not cause too many requests.
 
 import { useCallback, useEffect, useSyncExternalStore } from "react";
 import { ChatError, type ChatClient } from "tierchat";
@@ -20,22 +20,22 @@ export interface Person {
 
 const BATCH_MAX = 50;
 const BATCH_MS = 30;
-const FRESH_MS = 10 * 60_000; // then a name is loaded again when it is shown
+const FRESH_MS = 10 * 60_000; // older names are reloaded when they are shown
 const REFRESH_MS = 60_000;
 const REFRESHED_MAX = 20;
 // At most 21 small requests of a visible window in this time: 350 a second of 10,000 windows.
 const IDLE_REFRESH_MS = 10 * 60_000;
-const SPREAD_MS = 3_000; // the members of a group do not ask at the same time
+const SPREAD_MS = 3_000; // so that the members of a group do not send requests at the same time
 const KEPT_MAX = 500;
 const PICTURES_AT_ONCE = 4;
-const EARLY_MS = 30_000; // a link this close to its end is replaced
+const EARLY_MS = 30_000; // a link that expires sooner is replaced
 
 interface Known {
   person: Person;
   loadedAtMs: number;
-  /** Until then, the picture is not requested again. */
+  /** The picture is not requested again before this time. */
   pictureUntilMs: number;
-  /** The file of the picture, and when its link ends. */
+  /** The file of the picture. `linkUntilMs`: when its link expires. */
   avatar: string | null;
   linkUntilMs: number;
 }
@@ -78,7 +78,7 @@ class Directory {
     return () => listeners.delete(listener);
   }
 
-  /** Replace what is known of a person, for example after a change of the own profile. */
+  /** Update a person, for example after a change of the user's own profile. */
   set(id: string, changes: Partial<Person>): void {
     const before = this.get(id);
     const person = { ...before, ...changes };
@@ -89,7 +89,7 @@ class Directory {
     for (const listener of this.#listeners.get(id) ?? []) listener();
   }
 
-  /** Load the people in view again, soon: all of them, or the sender of a message. */
+  /** Schedule a reload of the visible people, or of the sender of a message. */
   refresh(sender?: string): void {
     const ids = sender === undefined ? [...this.#listeners.keys()] : [sender];
     for (const id of ids) if (this.#isShown(id)) this.#due.add(id);
@@ -99,7 +99,7 @@ class Directory {
     this.#refreshTimer = setTimeout(() => this.#refreshDue(), Math.max(spreadMs, waitMs));
   }
 
-  /** Forget who is due, at the end of the session. */
+  /** Cancel the scheduled reload, at the end of the session. */
   stopRefresh(): void {
     clearTimeout(this.#refreshTimer);
     this.#refreshTimer = undefined;
@@ -108,7 +108,7 @@ class Directory {
 
   #refreshDue(): void {
     this.#refreshTimer = undefined;
-    if (document.visibilityState === "hidden") return; // continues when the user comes back
+    if (document.visibilityState === "hidden") return; // continues when the user returns
     const loadedAtMs = (id: string): number => this.#known.get(id)?.loadedAtMs ?? 0;
     const oldMs = Date.now() - REFRESH_MS;
     const due = [...this.#due].filter((id) => this.#isShown(id) && loadedAtMs(id) < oldMs);
@@ -149,14 +149,14 @@ class Directory {
         const names = new Map(items.map((item) => [item.user, item.name ?? item.user]));
         for (const id of user) this.set(id, { name: names.get(id) ?? this.get(id).name });
       } catch {
-        break; // Offline: the ids or the stored names are shown; the next page asks again.
+        break; // Offline: ids or saved names are shown, and the next page loads them.
       }
     }
     if (unknown.length > 0) this.#saveNames();
   }
 
-  // Pictures take one request each. A few are loaded at a time: those shown last first, and none
-  // for users who are no longer shown. A missing picture is requested again later.
+  // Each picture takes one request. A few are loaded at a time, the most recently shown first.
+  // Pictures of users who are no longer visible are not loaded.
 
   #queuePicture(id: string): void {
     const known = this.#known.get(id);
@@ -199,10 +199,10 @@ class Directory {
         ({ linkUntilMs } = before);
         ({ picture } = before.person);
       } else if (avatar !== null) {
-        // The link is that of the whole picture until the server has made the thumbnail.
+        // Until the server has made the thumbnail, the link is to the whole picture.
         const link = await http.call("get_avatar", { user: id, thumb: 1 });
         picture = link.url;
-        if (link.attachment.thumb !== true) avatar = null; // the next refresh asks again
+        if (link.attachment.thumb !== true) avatar = null; // requested again at the next refresh
         linkUntilMs = Date.now() + Math.max(EARLY_MS, link.expires_s * 1000 - EARLY_MS);
       }
       if (picture !== null) untilMs = linkUntilMs;
@@ -260,7 +260,7 @@ export function directoryOf(client: ChatClient): Directory {
   return directory;
 }
 
-/** Return a person; the component renders again when more is known. */
+/** Return a person; the component renders again when the person changes. */
 export function usePerson(id: string): Person {
   const directory = directoryOf(useClient());
   const subscribe = useCallback(
@@ -270,7 +270,7 @@ export function usePerson(id: string): Person {
   return useSyncExternalStore(subscribe, () => directory.get(id));
 }
 
-/** Load the people in view again when the user comes back, when they write, and at intervals. */
+/** Refresh visible people: when the user returns, when they send messages, and at intervals. */
 export function useDirectoryRefresh(): void {
   const client = useClient();
   useEffect(() => {

@@ -3,7 +3,7 @@
 import { ChatError } from "tierchat";
 import { getText } from "../i18n";
 
-/** Return the text that a user sees for an error; `known` has texts for details or codes. */
+/** Return the text of an error for the user; `known`: error detail or code → text. */
 export function errorText(error: unknown, known: Readonly<Record<string, string>> = {}): string {
   const { errors } = getText().common;
   if (!(error instanceof ChatError)) return errors.other(String(error));

@@ -1,5 +1,5 @@
-// The user's own account. It is loaded again when the user comes back to the window: another device
-// may have changed it.
+// The user's own account. It is reloaded when the user returns to the window, because another
+// device may have changed it.
 
 import { useEffect, useSyncExternalStore } from "react";
 import type { Http } from "tierchat";
@@ -21,7 +21,7 @@ function subscribe(listener: () => void): () => void {
   return () => listeners.delete(listener);
 }
 
-/** Replace what is known, after a change of the profile. */
+/** Replace the account, after a change of the profile. */
 export function setMe(next: Http.Me): void {
   set(next);
 }
@@ -35,7 +35,7 @@ export function useMe(): Http.Me | null {
       askedAtMs = Date.now();
       loading ??= client.http
         .call("get_me", {})
-        .then(set, () => {}) // offline: the next page asks again
+        .then(set, () => {}) // offline: the next page loads it
         .finally(() => {
           loading = null;
         });
@@ -50,7 +50,7 @@ export function useMe(): Http.Me | null {
   return current?.user === client.user ? current : null; // another user has logged in
 }
 
-/** Return true if the user administers the server. */
+/** Return whether the user is an administrator of the server. */
 export function useIsAdmin(): boolean {
   return useMe()?.is_admin === true;
 }

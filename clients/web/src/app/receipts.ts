@@ -2,9 +2,9 @@
 
 import type { ChatClient } from "tierchat";
 
-const DELAY_MS = 1_000; // one report for a burst; none if the messages are read meanwhile
+const DELAY_MS = 1_000; // one report for several messages; none if they are read before
 
-/** Report new messages until the returned function is called; one tab of a browser does it. */
+/** Report new messages until the returned function is called. One tab per browser reports. */
 export function reportReceived(client: ChatClient): () => void {
   const waiting = new Set<string>();
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -13,7 +13,7 @@ export function reportReceived(client: ChatClient): () => void {
     for (const id of waiting) {
       const chat = client.chat(id);
       const [, received] = chat.marks[client.user] ?? [0, 0];
-      if (received < chat.top) chat.markReceived().catch(() => {}); // with the next message
+      if (received < chat.top) chat.markReceived().catch(() => {}); // retried with the next message
     }
     waiting.clear();
   };

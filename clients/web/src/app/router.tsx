@@ -12,7 +12,7 @@ import {
 } from "react";
 import type { PagePath } from "../pages";
 
-/** Properties of a page: the parameters of its path. */
+/** Properties of a page: the parameters in its path. */
 export interface PageProps {
   params: Readonly<Record<string, string>>;
 }
@@ -34,11 +34,11 @@ export interface Route {
   path: PagePath;
   section: Section;
   /**
-   * Its place on wide screens. "list": the list pane; "detail": next to the list page `list`;
+   * Position on wide screens. "list": the list pane; "detail": next to the list page `list`;
    * "wide": both panes. A phone shows one page.
    */
   pane: "list" | "detail" | "wide";
-  /** The path of the page in the list pane, of a page with the pane "detail". */
+  /** For the pane "detail": the path of the page in the list pane. */
   list?: string;
   page: ComponentType<PageProps>;
 }
@@ -58,7 +58,7 @@ export interface Match {
   params: Readonly<Record<string, string>>;
 }
 
-/** Return the first route that has this path. */
+/** Return the first route that matches a path. */
 export function matchRoute(routes: readonly Route[], path: string): Match | null {
   const parts = path.split("/").filter(Boolean);
   for (const each of routes) {
@@ -84,7 +84,7 @@ function decode(part: string): string {
   }
 }
 
-/** Return a path; parameters are encoded: `pathTo("/chats/:chat", { chat })`. */
+/** Return a path with encoded parameters, such as `pathTo("/chats/:chat", { chat })`. */
 export function pathTo(pattern: string, params: Readonly<Record<string, string>> = {}): string {
   return pattern.replace(/:(\w+)/g, (_, name: string) => encodeURIComponent(params[name] ?? ""));
 }
@@ -104,7 +104,7 @@ function subscribe(listener: () => void): () => void {
 
 const currentUrl = (): string => location.pathname + location.search;
 
-/** Return the current path and the query. */
+/** Return the current path and query. */
 export function useLocation(): { path: string; query: URLSearchParams } {
   const url = useSyncExternalStore(subscribe, currentUrl);
   return useMemo(() => {

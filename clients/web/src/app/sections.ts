@@ -17,9 +17,9 @@ import type { Section } from "./router";
 export interface SectionInfo {
   id: Section;
   icon: LucideIcon;
-  /** For administrators of the server. */
+  /** Only for administrators of the server. */
   isAdmin?: boolean;
-  /** At the end of the rail. */
+  /** Shown at the end of the navigation rail. */
   isLast?: boolean;
 }
 

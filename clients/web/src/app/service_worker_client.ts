@@ -1,4 +1,4 @@
-// Registers the service worker, which starts the client offline and shows notifications.
+// Registration of the service worker, for offline starts and notifications.
 
 import { showToast } from "../design";
 import { getText } from "../i18n";
@@ -7,7 +7,7 @@ import { navigate } from "./router";
 const SCRIPT = "/service_worker.js";
 const CHAT = /^[A-Za-z0-9_~:.-]{1,140}$/;
 
-// Trusted Types: this policy allows one URL.
+// A Trusted Types policy that allows only this URL.
 const trusted = globalThis.trustedTypes?.createPolicy("tierchat-worker", {
   createScriptURL: () => SCRIPT,
 });

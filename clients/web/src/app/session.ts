@@ -1,7 +1,7 @@
-// The login of this browser, and the client that runs for it.
+// The login of this browser, and the client for it.
 //
-// localStorage `tierchat.session` names the user, so that the client starts offline; the login
-// itself is an HttpOnly cookie. A pasted access token is in sessionStorage, for this tab.
+// localStorage `tierchat.session` has the username, so that the client can start offline. The login
+// itself is an HttpOnly cookie. A pasted access token is in the sessionStorage of this tab.
 
 import { Account, ChatClient, ChatError, HttpClient, IndexedDbStore, type Http } from "tierchat";
 import { persistPreferences } from "../chats/preferences";
@@ -10,10 +10,10 @@ import { dropSharedContent } from "../share/shared_content";
 import { reportReceived } from "./receipts";
 import { navigate } from "./router";
 
-/** The way that a session gets its access tokens. */
+/** The source of a session's access tokens. */
 type Login = { kind: "account" | "demo"; user: string } | { kind: "token"; token: string };
 
-/** Why nobody is logged in, if the user did not choose it. */
+/** The reason for a logout that the user did not request. */
 export type LogoutNotice = "ended" | "tokenRefused" | "erased" | null;
 
 /** The state of the page's session. */
@@ -27,19 +27,19 @@ export type SessionState =
       client: ChatClient;
       user: string;
       isAccount: boolean;
-      /** False until the chats are loaded: from this device, or from the server. */
+      /** True once the chats are loaded, from this device or from the server. */
       isReady: boolean;
     };
 
 const SESSION = "tierchat.session";
 const CONFIG = "tierchat.config";
 const TOKEN = "tierchat.token";
-const ENDING = "tierchat.ending"; // an offline logout: the cookie is deleted at the next start
+const ENDING = "tierchat.ending"; // set by an offline logout: the next start deletes the cookie
 const PREFIX = "tierchat.";
-const KEPT = [CONFIG, "tierchat.appearance"]; // of this browser, not of the user
-const CONFIG_MS = 10_000; // a start has more urgent requests
+const KEPT = [CONFIG, "tierchat.appearance"]; // belong to the browser, not to the user
+const CONFIG_MS = 10_000; // after the more urgent requests of a start
 const PUSH_MS = 2_000;
-const DELETION_MS = 1_000; // other tabs may still have the database open; it is empty
+const DELETION_MS = 1_000; // other tabs may still have the empty database open
 const FOREVER_MS = 2 ** 31 - 1;
 const API_URL = location.origin;
 
@@ -47,7 +47,7 @@ const API_URL = location.origin;
 export class Session {
   #state: SessionState = { kind: "starting" };
   #login: Login | null = null;
-  /** A logout that runs: the server may close the connection before it answers. */
+  /** A logout in progress: the server may close the connection before it responds. */
   #runningLogout: Promise<void> | null = null;
   readonly #listeners = new Set<() => void>();
 
@@ -58,7 +58,7 @@ export class Session {
 
   readonly getState = (): SessionState => this.#state;
 
-  /** Continue the login of this browser, or show the login page. */
+  /** Resume the login of this browser, or show the login page. */
   async start(): Promise<void> {
     addEventListener("storage", ({ key, newValue }) => {
       if (key === SESSION && newValue !== JSON.stringify(this.#login)) location.reload();
@@ -80,7 +80,7 @@ export class Session {
     }
   }
 
-  /** Log in with user name and password. */
+  /** Log in with username and password. */
   async logIn(user: string, password: string): Promise<void> {
     const account = await Account.logIn(accountOptions(), user, password);
     this.#startSession({ kind: "account", user: account.user }, account);
@@ -92,21 +92,23 @@ export class Session {
     this.#startSession({ kind: "account", user: account.user }, account);
   }
 
-  /** Continue as a demo user of a development server. */
+  /** Log in as a demo user of a development server. */
   async logInAsDemo(user: string): Promise<void> {
     await fetchDemoToken(user);
     this.#startSession({ kind: "demo", user });
   }
 
-  /** Use an access token from elsewhere. */
+  /** Log in with an access token that the user has entered. */
   async logInWithToken(token: string): Promise<void> {
     writeJson(sessionStorage, TOKEN, token);
     this.#startSession({ kind: "token", token });
   }
 
   /**
-   * End the login and remove everything of it from this browser. `request` ends it on the server,
-   * too; if it fails, the user stays logged in.
+   * Log out and remove all data of the user from this browser.
+   *
+   * `request` is called first, to end the login on the server. If it fails, the user stays logged
+   * in.
    */
   async logOut(request?: () => Promise<unknown>, notice: LogoutNotice = null): Promise<void> {
     const running = this.#logOut(request, notice);
@@ -150,7 +152,7 @@ export class Session {
     const options = { url: config.gateway_url, apiUrl: API_URL, getToken };
     const client = new ChatClient({
       ...options,
-      // The engine reconnects on its own: a start without a server only takes longer.
+      // The engine keeps reconnecting, so a start without a server only takes longer.
       connectTimeoutMs: FOREVER_MS,
       isOfflineFirst: true,
       syncDrafts: true,
@@ -173,12 +175,12 @@ export class Session {
       if (this.#state.kind !== "open" || this.#state.client !== client) return;
       startFailedSends(client, this.#state.user);
       this.#set({ ...this.#state, user: client.user, isReady: true });
-      client.preferences.load().catch(() => {}); // offline: again at the next connection
+      client.preferences.load().catch(() => {}); // offline: loaded after the next connection
       document.addEventListener("visibilitychange", onVisibility);
       onVisibility();
       void renewPush(client);
       for await (const _ of client.events()) {
-        // The pages use listeners; this loop ends when the client does.
+        // The pages use listeners; this loop only waits for the end of the client.
       }
     } catch (error) {
       await this.#handleEnd(client, config, error);
@@ -194,7 +196,7 @@ export class Session {
     const login = this.#login;
     const code = error instanceof ChatError ? error.code : "internal";
     if (code === "conflict" && login !== null && this.#state.isReady === false) {
-      // The store has another format or another user: the server has everything but the drafts.
+      // The store has another format or user. Only the drafts are lost; the server has the rest.
       await client.forget().catch(() => {});
       this.#open(config, login);
       return;
@@ -225,14 +227,14 @@ async function loadConfig(): Promise<Http.ClientConfig> {
   return config;
 }
 
-/** The server forgets push subscriptions that are not renewed. */
+/** Renew the push subscription: the server deletes subscriptions that are not renewed. */
 async function renewPush(client: ChatClient): Promise<void> {
   if (localStorage.getItem("tierchat.push") === null) return;
   const { renewSubscription } = await import("../settings/push");
-  await renewSubscription(client).catch(() => {}); // at the next start
+  await renewSubscription(client).catch(() => {}); // retried at the next start
 }
 
-/** End push notifications of this browser; a server that does not answer delays no logout. */
+/** Turn off push notifications in this browser; wait at most `PUSH_MS` for the server. */
 async function endPush(client: ChatClient): Promise<void> {
   const { turnOff } = await import("../settings/push");
   const late = new Promise((resolve) => setTimeout(resolve, PUSH_MS));
@@ -249,7 +251,7 @@ function deleteDatabase(name: string): Promise<void> {
   });
 }
 
-/** Delete the login on the server, with its cookie. */
+/** Delete the login on the server, and its cookie. */
 async function endLogin(): Promise<void> {
   const http = new HttpClient({
     apiUrl: API_URL,
@@ -268,7 +270,7 @@ function accountOptions() {
   return { apiUrl: API_URL, useCookie: true, device: deviceName() };
 }
 
-/** Return a function that returns valid access tokens; tabs refresh one after the other. */
+/** Return a function that returns a valid access token. Only one tab renews at a time. */
 function createTokenSource(login: Login, known?: Account): () => Promise<string> {
   let account = known ?? null;
   let demo: { token: string; expiresAtMs: number } | null = null;
@@ -324,11 +326,11 @@ function writeJson(storage: Storage, key: string, value: unknown): void {
   try {
     storage.setItem(key, JSON.stringify(value));
   } catch {
-    // Without storage, the session ends with the page.
+    // Without storage, the session ends when the page is closed.
   }
 }
 
-/** The name of this browser in the list of devices. */
+/** Return the name of this browser for the list of devices. */
 function deviceName(): string {
   const { userAgent } = navigator;
   const find = (names: readonly (readonly [string, string])[]): string | undefined =>

@@ -1,4 +1,4 @@
-// The session, for components.
+// Context for components: the session.
 
 import { createContext, useContext, useSyncExternalStore } from "react";
 import type { Session, SessionState } from "./session";
@@ -8,7 +8,7 @@ const Context = createContext<Session | null>(null);
 /** Provides the session. */
 export const SessionProvider = Context.Provider;
 
-/** Return the session, for logging in and out. */
+/** Return the session, for login and logout. */
 export function useSession(): Session {
   const session = useContext(Context);
   if (session === null) throw new Error("there is no SessionProvider");
@@ -21,7 +21,7 @@ export function useSessionState(): SessionState {
   return useSyncExternalStore(session.subscribe, session.getState);
 }
 
-/** Return the open session: its client, user and configuration. For pages behind the login. */
+/** Return the open session: its client, user and configuration. Needs a logged-in user. */
 export function useOpenSession(): SessionState & { kind: "open" } {
   const state = useSessionState();
   if (state.kind !== "open") throw new Error("nobody is logged in");

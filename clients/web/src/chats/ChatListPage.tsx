@@ -49,7 +49,7 @@ export default function ChatListPage() {
   const loadNext = useCallback(() => {
     if (hasMore && !isLoading && error === null) void loadMore();
   }, [hasMore, isLoading, error, loadMore]);
-  // The filter is about all chats.
+  // The filter searches all chats.
   useEffect(() => {
     if (filter !== "") loadNext();
   }, [filter, loadNext]);
@@ -171,7 +171,7 @@ function Filter({ ref, value, onChange, onEnterList }: FilterProps) {
   );
 }
 
-/** Sort the chats into those that are pinned and others, as the filter and the archive select. */
+/** Return the chats that match the filter and the archive, split into pinned and others. */
 function useGroups(chats: readonly Chat[], filter: string, isArchive: boolean) {
   const client = useClient();
   const preferences = useAllPreferences();
@@ -199,7 +199,7 @@ function useGroups(chats: readonly Chat[], filter: string, isArchive: boolean) {
   }, [chats, filter, isArchive, preferences, pinnedIds, client, names]);
 }
 
-/** Load the names of all people with whom there is a direct chat; the result changes with them. */
+/** Load the names of all direct chats; the result changes when a name changes. */
 function useNames(chats: readonly Chat[], isWanted: boolean): number {
   const client = useClient();
   const [version, setVersion] = useState(0);
@@ -214,7 +214,7 @@ function useNames(chats: readonly Chat[], isWanted: boolean): number {
   return version;
 }
 
-/** A chat that is opened is no longer marked as unread. */
+/** Remove the unread mark of a chat when it is opened. */
 function useReadMark(current: string | undefined): void {
   const { preferences } = useClient();
   useEffect(() => {

@@ -23,7 +23,7 @@ import { ChatRow } from "./ChatRow";
 
 const NEAR_END_PX = 1_500;
 const BUFFER_PX = 600;
-const FOCUS_TRIES = 10; // frames until a row has its place
+const FOCUS_TRIES = 10; // frames until a row is positioned
 const STEPS: Readonly<Record<string, number>> = {
   ArrowDown: 1,
   ArrowUp: -1,
@@ -33,7 +33,7 @@ const STEPS: Readonly<Record<string, number>> = {
   End: Infinity,
 };
 
-/** What other components do with the list. */
+/** Functions of the list for other components. */
 export interface ChatRowsHandle {
   focusFirst: () => void;
 }
@@ -43,13 +43,13 @@ interface ChatRowsProps {
   pinned: readonly Chat[];
   chats: readonly Chat[];
   current: string | undefined;
-  /** True if `chats` may become longer. */
+  /** True if more chats can be loaded. */
   hasMore: boolean;
   /** Called near the end of the list. */
   onNearEnd: () => void;
-  /** Above the chats. */
+  /** Content above the chats. */
   above: ReactNode;
-  /** Below the chats. */
+  /** Content below the chats. */
   children: ReactNode;
 }
 
@@ -105,7 +105,7 @@ export function ChatRows(props: ChatRowsProps) {
   const onScroll = ({ currentTarget: area }: UIEvent<HTMLElement>): void => {
     if (area.scrollHeight - area.scrollTop - area.clientHeight < NEAR_END_PX) onNearEnd();
   };
-  // The first page may be shorter than the window.
+  // The first page may not fill the window.
   useEffect(() => {
     const area = scroller.current;
     if (area !== null && area.scrollHeight <= area.clientHeight) onNearEnd();
@@ -187,7 +187,7 @@ function indexOf(element: Element): number {
   return Number(element.closest("[data-index]")?.getAttribute("data-index") ?? -1);
 }
 
-/** Focus a row as soon as it can have the focus: the list hides rows that it has not measured. */
+/** Focus a row once it is visible: the list hides rows that it has not measured yet. */
 function focusSoon(find: () => HTMLElement | null, tries = FOCUS_TRIES): void {
   const row = find();
   row?.focus();

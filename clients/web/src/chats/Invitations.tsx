@@ -22,7 +22,7 @@ export function Invitations() {
   const load = useCallback(() => {
     client.http.call("list_invitations", { limit: SHOWN_MAX }).then(
       (page) => setItems(page.items),
-      () => {}, // offline: the next connection loads them
+      () => {}, // offline: loaded after the next connection
     );
   }, [client]);
   useEffect(() => {

@@ -13,14 +13,14 @@ import { useText } from "../i18n";
 import { useFoundPeople } from "../people/people_search";
 import styles from "./NewChatDialogs.module.css";
 
-const MEMBERS_MAX = 100; // of one request
+const MEMBERS_MAX = 100; // the limit of one request
 const RECENT_MAX = 6;
 
 interface DialogProps {
   onClose: () => void;
 }
 
-/** Asks for a user name and opens the direct chat. */
+/** Asks for a username and opens the direct chat. */
 export function NewChatDialog({ onClose }: DialogProps) {
   const text = useText();
   const client = useClient();
@@ -212,7 +212,7 @@ interface PeopleProps {
   onSelect: (user: string) => void;
 }
 
-/** The people of the newest direct chats; once something is typed, those who match it. */
+/** Suggests people: those of recent direct chats, or those who match the typed text. */
 function People({ typed, except, onSelect }: PeopleProps) {
   const text = useText().chats;
   const peers = useChats().flatMap(({ kind, peer }) =>

@@ -1,4 +1,4 @@
-// The user's preferences of chats in this browser: kept for offline starts, and used by components.
+// Chat preferences in this browser: saved for offline starts, and hooks for components.
 
 import type { ChatClient, ChatPreferences, SavedPreferences } from "tierchat";
 import { useClient, usePinnedChats, usePreferences } from "tierchat/react";
@@ -10,14 +10,14 @@ export function isMutedChat({ mutedUntilS }: ChatPreferences): boolean {
   return mutedUntilS !== null && (mutedUntilS === 0 || mutedUntilS * 1000 > Date.now());
 }
 
-/** Use the preferences that this browser knows, and keep changes. Call it before `connect`. */
+/** Restore the saved preferences and save changes. Call it before `connect`. */
 export function persistPreferences(client: ChatClient, user: string): void {
   const { preferences } = client;
   const key = `tierchat.chatPreferences.${user}`;
   try {
     preferences.restore(JSON.parse(localStorage.getItem(key) ?? "") as SavedPreferences);
   } catch {
-    // Nothing is stored, or in another format: they are loaded.
+    // Nothing is saved, or in another format: the preferences are loaded from the server.
   }
   let timer: ReturnType<typeof setTimeout> | undefined;
   const save = (): void => {

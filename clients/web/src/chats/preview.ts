@@ -5,7 +5,7 @@ import type { Catalog } from "../i18n";
 
 const CHARS_MAX = 200;
 
-/** Return the line for a message. */
+/** Return the preview of a message. */
 export function previewOf(message: Message, text: Catalog): string {
   if (message.deleted === true) return text.chats.deleted;
   const [first] = message.attachments ?? [];
@@ -22,7 +22,7 @@ function labelOf({ type, name }: Attachment, text: Catalog): string {
   return name || text.chats.file;
 }
 
-/** Return a text without the marks of Markdown. */
+/** Return a text without Markdown formatting. */
 export function plainText(body: string): string {
   return body
     .slice(0, CHARS_MAX * 2)

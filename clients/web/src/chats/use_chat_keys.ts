@@ -8,8 +8,8 @@ import { useKeys } from "../data/use_keys";
 const BASE_LENGTH = import.meta.env.BASE_URL.length - 1;
 
 /**
- * Alt and an arrow open the chat above or below `current`; Escape closes the open page. The query
- * `find` moves the focus to the filter.
+ * Handle the keys of the chat list: Alt and an arrow key open the chat above or below `current`,
+ * and Escape closes the open page. The query parameter `find` focuses the filter.
  */
 export function useChatKeys(
   chats: readonly Chat[],

@@ -38,7 +38,7 @@ interface CompanionFormProps {
   onClose: () => void;
 }
 
-/** The dialog; its fields are loaded first when a companion is edited. */
+/** The dialog. To edit a companion, it loads the fields first. */
 export function CompanionForm(props: CompanionFormProps) {
   const { http, companion, onClose } = props;
   const text = useText().companions;

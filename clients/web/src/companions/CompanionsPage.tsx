@@ -1,4 +1,4 @@
-// AI companions: start or continue a session, see earlier ones and the memory.
+// AI companions: sessions and memory.
 
 import { Bot, Brain, CircleStop, Ellipsis, MessageCircle, Plus, RefreshCw } from "lucide-react";
 import { useState } from "react";

@@ -1,4 +1,4 @@
-// What a companion remembers about the user, with ways to forget it and to switch it off.
+// The memory of a companion about the user: view it, delete it, or turn it off.
 
 import { Trash2 } from "lucide-react";
 import { useState } from "react";

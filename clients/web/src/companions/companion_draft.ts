@@ -1,8 +1,8 @@
-// A companion while it is edited: all fields as text. Pure.
+// The form of a companion: all fields as text. Pure functions.
 
 import type { Http } from "tierchat";
 
-/** A tool as text. `key` identifies it while it is edited. */
+/** A tool in the form. `key` identifies it while it is edited. */
 export interface ToolDraft {
   key: number;
   name: string;
@@ -30,7 +30,7 @@ export interface CompanionDraft {
   tools: readonly ToolDraft[];
 }
 
-/** Tools per companion; the server's limit. */
+/** Maximum number of tools per companion on the server. */
 export const TOOLS_MAX = 16;
 
 const EMPTY_SCHEMA = '{\n  "type": "object",\n  "properties": {}\n}';
@@ -89,10 +89,10 @@ export function draftOf(persona: Http.Persona): CompanionDraft {
 /** The numeric fields of the form. */
 export type NumberField = "contextTokens" | "answerTokens" | "temperature" | "topP" | "images";
 
-/** A field that is not valid. */
+/** An invalid field. */
 export type DraftProblem = { field: NumberField } | { field: "schema"; tool: number };
 
-/** Return the first problem of a form that the server could not name well, or null. */
+/** Return the first invalid field of a form, or null. The server checks the other fields. */
 export function problemOf(draft: CompanionDraft): DraftProblem | null {
   const required: NumberField[] = ["contextTokens", "answerTokens", "images"];
   for (const field of required) if (!isNumber(draft[field])) return { field };
@@ -104,7 +104,7 @@ export function problemOf(draft: CompanionDraft): DraftProblem | null {
   return tool < 0 ? null : { field: "schema", tool };
 }
 
-/** Return the request of a form without problems. */
+/** Return the request for a valid form. */
 export function companionOf(draft: CompanionDraft): Http.NewCompanion {
   const optional = (text: string): string | null => (text.trim() === "" ? null : text.trim());
   const number = (text: string): number | null => (text.trim() === "" ? null : Number(text));

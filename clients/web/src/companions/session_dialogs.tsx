@@ -1,4 +1,4 @@
-// Dialogs about a session with a companion: a new one, and its end.
+// Dialogs that replace or end a session with a companion.
 
 import { useState } from "react";
 import { useClient } from "tierchat/react";
@@ -35,7 +35,7 @@ interface EndDialogProps {
   onClose: () => void;
 }
 
-/** Asks before a session ends, and whether its memories are forgotten. */
+/** Asks before a session ends, and whether its memories are deleted. */
 export function EndDialog({ companion, chat, onEnded, onClose }: EndDialogProps) {
   const { companions: text, common } = useText();
   const client = useClient();

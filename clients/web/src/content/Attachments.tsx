@@ -20,13 +20,13 @@ const SINGLE_HEIGHT_MAX = 360;
 
 interface AttachmentsProps {
   files: readonly Attachment[];
-  /** The message that has the files. */
+  /** The seq of the message that has the files. */
   seq: number;
-  /** Opens the viewer with one of the images and videos. */
+  /** Called to open an image or video in the viewer. */
   onOpen: (file: Attachment) => void;
 }
 
-/** All files of a message. Their sizes are known before they are loaded. */
+/** All files of a message. Their sizes in the layout are known before they are loaded. */
 export const Attachments = memo(function Attachments({ files, seq, onOpen }: AttachmentsProps) {
   const visual = files.filter((file) => ["image", "video"].includes(kindOf(file)));
   const others = files.filter((file) => !visual.includes(file));
@@ -77,7 +77,7 @@ function Gallery({ files, seq, onOpen }: AttachmentsProps) {
   );
 }
 
-/** Small images are not enlarged; tall ones get narrower. */
+/** Return the width of a single image: small ones are not enlarged, tall ones are narrowed. */
 function singleWidth({ width }: Attachment, height: number): number {
   const natural = Math.max(160, width ?? WIDTH_MAX);
   return Math.round(Math.min(WIDTH_MAX, natural, SINGLE_HEIGHT_MAX / height));

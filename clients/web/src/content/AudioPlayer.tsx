@@ -10,7 +10,7 @@ import { isVoice } from "./file_kinds";
 import { formatDuration } from "./durations";
 import { useMedia } from "./use_media";
 
-let playing: HTMLAudioElement | null = null; // one at a time
+let playing: HTMLAudioElement | null = null; // only one plays at a time
 
 /** Plays one file of message `seq`. */
 export function AudioPlayer({ file, seq }: { file: Attachment; seq: number }) {
@@ -77,7 +77,7 @@ export function AudioPlayer({ file, seq }: { file: Attachment; seq: number }) {
           onEnded={() => setPosition(0)}
           onTimeUpdate={(event) => setPosition(event.currentTarget.currentTime)}
           onDurationChange={({ currentTarget: { duration } }) => {
-            setLength(Number.isFinite(duration) ? duration : 0); // recordings have none at first
+            setLength(Number.isFinite(duration) ? duration : 0); // unknown for recordings
           }}
         />
       )}

@@ -1,4 +1,4 @@
-// A card for the first link of a message. It is absent until it is loaded, and if that fails.
+// A card for the first link of a message, shown once it is loaded.
 
 import { memo, useEffect, useState } from "react";
 import { useClient } from "tierchat/react";

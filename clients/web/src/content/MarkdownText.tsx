@@ -1,4 +1,4 @@
-// The text of a message as elements. The tree has no HTML, so nothing is ever parsed as markup.
+// The text of a message as elements. Nothing is parsed as HTML.
 
 import { memo, useMemo, type ReactNode } from "react";
 import { useClient } from "tierchat/react";
@@ -9,7 +9,7 @@ import { parseMarkdown, type Block, type Inline } from "./markdown";
 
 interface MarkdownTextProps {
   text: string;
-  /** Follows the last word. */
+  /** Content after the last word. */
   tail?: ReactNode;
 }
 

@@ -1,4 +1,4 @@
-// The text of a message: formatted, larger if it has only emoji, shortened if it is long.
+// The text of a message: formatted; larger if it is only emoji; shortened if it is long.
 
 import { useState, type ReactNode } from "react";
 import { useText } from "../i18n";
@@ -8,7 +8,7 @@ import { beginningOf, countOnlyEmoji, directionOf } from "./text_shape";
 
 interface MessageTextProps {
   text: string;
-  /** Follows the last word. */
+  /** Content after the last word. */
   tail?: ReactNode;
 }
 

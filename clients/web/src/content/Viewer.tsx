@@ -1,4 +1,4 @@
-// The viewer of images and videos: the whole window, with zoom and the neighbors.
+// A full-window viewer of images and videos, with zoom, next and previous.
 
 import {
   ChevronLeft,
@@ -29,7 +29,7 @@ interface ViewerProps {
   items: readonly ViewerItem[];
   /** The item shown first. */
   start: number;
-  /** Opens the message of an item, where that is not in view. */
+  /** Called to open the message of an item. */
   onMessage?: (item: ViewerItem) => void;
   onClose: () => void;
 }
@@ -155,7 +155,7 @@ interface ImageViewProps {
   onClose: () => void;
 }
 
-/** An image; the wheel and a double click zoom, dragging moves it. */
+/** An image: the wheel and double clicks zoom, dragging moves it. */
 function ImageView({ item: { file, seq }, zoom, onScale, onClose }: ImageViewProps) {
   const words = useText().content;
   const stage = useRef<HTMLDivElement>(null);

@@ -1,4 +1,4 @@
-// Kinds of files, by what the client does with them.
+// Kinds of files, by how the client shows them.
 
 import type { Attachment } from "tierchat";
 
@@ -7,10 +7,10 @@ export type FileKind = "image" | "video" | "audio" | "file";
 
 const IMAGES: ReadonlySet<string> = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 const VOICE_NAME = /^voice-\d+\.(webm|ogg|m4a|mp4)$/;
-/** Larger media are files to download: the client plays them from memory. */
+/** Larger media are offered as downloads, because the client plays media from memory. */
 export const MEDIA_BYTES_MAX = 64_000_000;
 
-/** Return the kind of a file. Types that browsers could execute are plain files. */
+/** Return the kind of a file. Types that a browser could execute count as "file". */
 export function kindOf({ type, size }: Pick<Attachment, "type" | "size">): FileKind {
   const plain = type.split(";", 1)[0]?.trim().toLowerCase() ?? "";
   if (size > MEDIA_BYTES_MAX) return "file";

@@ -6,7 +6,7 @@ export interface Size {
   height?: number | null;
 }
 
-/** A place in the gallery, as shares of its width: 0 to 1. */
+/** Position and size of an image, as shares of the gallery's width: 0 to 1. */
 export interface Place {
   x: number;
   y: number;
@@ -16,17 +16,17 @@ export interface Place {
 
 const RATIO_MIN = 0.5;
 const RATIO_MAX = 2.4;
-/** Images shown; the last one has the number of the others. */
+/** Maximum number of shown images; the last one shows how many more there are. */
 export const SHOWN_MAX = 6;
-const PER_ROW = [0, 1, 2, 3, 2, 3, 3]; // images in the first row, by their number
+const PER_ROW = [0, 1, 2, 3, 2, 3, 3]; // images in the first row, by the total number
 
-/** Return width by height, within bounds. */
+/** Return the aspect ratio, width by height, within bounds. */
 export function ratioOf({ width, height }: Size): number {
   if (!width || !height) return 1;
   return Math.min(RATIO_MAX, Math.max(RATIO_MIN, width / height));
 }
 
-/** Return the places of up to {@link SHOWN_MAX} images, and the height of all: 1 is the width. */
+/** Return the places of up to {@link SHOWN_MAX} images, and the height relative to the width. */
 export function computeLayout(sizes: readonly Size[]): { places: Place[]; height: number } {
   const ratios = sizes.slice(0, SHOWN_MAX).map(ratioOf);
   const first = PER_ROW[ratios.length] ?? 3;

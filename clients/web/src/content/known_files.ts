@@ -1,7 +1,5 @@
-// Files of which more is known than in their message: those that this device has just uploaded, and
-// those whose thumbnail was made later.
-//
-// Bound: the last `FILES_MAX` files.
+// Files with newer details than in their message: files that this device has uploaded, and files
+// whose thumbnail was made later. The last `FILES_MAX` files are kept.
 
 import type { Attachment } from "tierchat";
 
@@ -9,14 +7,14 @@ const FILES_MAX = 200;
 
 const known = new Map<string, Attachment>();
 
-/** Remember a file. */
+/** Add or replace a file. */
 export function putFile(file: Attachment): void {
   known.set(file.id, file);
   const [oldest] = known.keys();
   if (known.size > FILES_MAX && oldest !== undefined) known.delete(oldest);
 }
 
-/** Return a file, or null: it is as in its message. */
+/** Return a file, or null if nothing newer than its message is known. */
 export function findFile(id: string): Attachment | null {
   return known.get(id) ?? null;
 }

@@ -1,4 +1,4 @@
-// Sizes and thumbnails of images that the server had not looked at when their message was sent.
+// Sizes and thumbnails of images that the server had not processed when their message was sent.
 
 import { useEffect, useState } from "react";
 import type { Attachment, ChatClient } from "tierchat";
@@ -8,7 +8,7 @@ import { findFile, putFile } from "./known_files";
 
 const WAITS_MS = [0, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000];
 
-/** Return the files of message `seq` (0: unsent) with sizes and thumbnails, as soon as known. */
+/** Return the files of message `seq` (0: unsent), with sizes and thumbnails once available. */
 export function useLateThumbnails(files: readonly Attachment[], seq: number): Attachment[] {
   const client = useClient();
   const [, setFound] = useState(0);
@@ -28,7 +28,7 @@ export function useLateThumbnails(files: readonly Attachment[], seq: number): At
   return current;
 }
 
-/** Ask until the server has looked at a file, at most for a minute; return whether it is known. */
+/** Poll until the server has processed a file, for about a minute; return whether it has. */
 async function waitForThumbnail(
   { http }: ChatClient,
   file: string,

@@ -1,7 +1,7 @@
-// Link previews from the server, which fetches pages for its users.
+// Link previews. The server fetches the pages.
 //
-// Bounds: the last `PREVIEWS_MAX` addresses are remembered, also those without a preview. What a
-// busy server could not load is requested again when it is next shown.
+// The last `PREVIEWS_MAX` addresses are cached, including those without a preview. After a
+// temporary error, a preview is requested again the next time it is shown.
 
 import { ChatError, type ChatClient } from "tierchat";
 
@@ -19,7 +19,7 @@ export interface LinkPreviewData {
 
 const known = new Map<string, Promise<LinkPreviewData | null>>();
 
-/** Return the preview of a page, or null. Never fails. */
+/** Return the preview of a page, or null. Never rejects. */
 export function loadLinkPreview(client: ChatClient, url: string): Promise<LinkPreviewData | null> {
   let found = known.get(url);
   if (found === undefined) {
@@ -50,7 +50,7 @@ async function load(
 ): Promise<LinkPreviewData | null> {
   const { title, description, site, picture } = await http.call("get_link_preview", { url });
   if (title === "") return null;
-  // From this server: the site does not learn the address of the reader.
+  // The picture comes from this server, so the site does not learn the reader's IP address.
   const content = picture === null ? null : await http.download(picture).catch(forget);
   const shown = content === null ? null : URL.createObjectURL(content);
   return { title, description, site: site || new URL(url).host, picture: shown };

@@ -1,9 +1,9 @@
-// The subset of Markdown that messages use, parsed to a tree. It has no HTML and no images: a tree
-// can be rendered to elements without `innerHTML`.
+// A parser for the subset of Markdown in messages, without HTML and images. The resulting tree can
+// be rendered to elements without `innerHTML`.
 
 import MarkdownIt, { type Token } from "markdown-it";
 
-/** A piece of a line. */
+/** An inline element. */
 export type Inline =
   | { type: "text" | "code"; text: string }
   | { type: "break" }
@@ -11,7 +11,7 @@ export type Inline =
   | { type: "link"; href: string; children: Inline[] }
   | { type: "mention"; user: string };
 
-/** A paragraph, or something of its size. */
+/** A block element, such as a paragraph. */
 export type Block =
   | { type: "paragraph"; children: Inline[] }
   | { type: "code"; language: string; text: string }
@@ -37,9 +37,9 @@ function createParser() {
     ...["fence", "blockquote", "list", "linkify", "newline", "escape"],
     ...["backticks", "emphasis", "strikethrough", "link", "autolink"],
   ]);
-  // "notes.md" and "node.js" are rarely meant as links.
+  // Texts such as "notes.md" and "node.js" are not links.
   made.linkify.set({ fuzzyLink: false, fuzzyEmail: true });
-  // Spaces at the beginning of a line stay, except in quotes and lists.
+  // Leading spaces of a line are kept, except in quotes and lists.
   made.core.ruler.before("inline", "indent", ({ src, tokens }) => {
     const lines = src.split("\n");
     for (const token of tokens) {
@@ -216,7 +216,7 @@ export function firstLink(text: string): string | null {
 
 function findLink(blocks: Block[]): string | null {
   for (const block of blocks) {
-    if (block.type !== "paragraph") continue; // not from quotes, lists and code
+    if (block.type !== "paragraph") continue; // links in quotes, lists and code do not count
     const found = findInlineLink(block.children);
     if (found !== null) return found;
   }

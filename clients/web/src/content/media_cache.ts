@@ -1,8 +1,7 @@
-// Contents of files, as URLs of this page. They are loaded once and released when many others
-// were loaded since.
+// A cache of file contents, as object URLs.
 //
-// Bounds: `URLS_MAX` files and `BYTES_MAX` bytes; the least recently used ones are released, except
-// those in use.
+// Bounds: `URLS_MAX` files and `BYTES_MAX` bytes. The least recently used files that are not in use
+// are evicted.
 
 import type { ChatClient } from "tierchat";
 
@@ -15,7 +14,7 @@ interface Item {
   users: number;
 }
 
-/** A reference to the content of a file, or of its thumbnail. */
+/** Identifies the content of a file or of its thumbnail. */
 export interface MediaKey {
   file: string;
   seq: number;
@@ -23,7 +22,7 @@ export interface MediaKey {
   isThumb: boolean;
 }
 
-/** URLs of the files of one client. */
+/** Object URLs of the files of one client. */
 export class MediaCache {
   readonly #client: Pick<ChatClient, "download">;
   readonly #items = new Map<string, Item>();
@@ -32,7 +31,7 @@ export class MediaCache {
     this.#client = client;
   }
 
-  /** Return the URL of a content; it stays valid until `release`. */
+  /** Return the URL of a file's content; it stays valid until `release`. */
   acquire(key: MediaKey): Promise<string> {
     const name = nameOf(key);
     let item = this.#items.get(name);
@@ -50,7 +49,7 @@ export class MediaCache {
     return item.url;
   }
 
-  /** Keep a content that this device has uploaded, for the file and its thumbnail. */
+  /** Put a file that this device has uploaded, also as its thumbnail. */
   put(file: string, content: Blob): void {
     for (const isThumb of [false, true]) {
       const name = nameOf({ file, isThumb });
@@ -60,7 +59,7 @@ export class MediaCache {
     this.#evict();
   }
 
-  /** End a use of a content. */
+  /** Release a URL from `acquire`. */
   release(key: MediaKey): void {
     const item = this.#items.get(nameOf(key));
     if (item !== undefined && item.users > 0) item.users -= 1;
@@ -68,11 +67,11 @@ export class MediaCache {
   }
 
   async #load({ file, seq, type, isThumb }: MediaKey, item: Item): Promise<string> {
-    const place = seq === 0 ? {} : { seq }; // the user's own unsent file
+    const place = seq === 0 ? {} : { seq }; // an unsent file of the user
     const blob = await this.#client.download(file, { ...place, isThumb });
     item.bytes = blob.size;
     this.#evict();
-    // Thumbnails are WEBP; other contents get their checked type instead of a neutral one.
+    // Thumbnails are WebP; other files get the type that the server has checked.
     return URL.createObjectURL(new Blob([blob], { type: isThumb ? "image/webp" : type }));
   }
 

@@ -1,4 +1,4 @@
-// The shape of a message's text: only emoji, too long to show at once, or right to left.
+// Properties of a message's text: emoji only, length, and direction.
 
 const EMOJI_MAX = 6;
 const EMOJI = /^(?:\p{Extended_Pictographic}|\p{Regional_Indicator}{2}|[0-9#*]\ufe0f?\u20e3)/u;
@@ -9,17 +9,17 @@ const RTL_LETTER =
 
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
 
-/** Return a text as it is sent: without what the server refuses, and without blank lines around. */
+/** Return a text without characters that the server refuses, and without outer blank lines. */
 export function cleanText(text: string): string {
   return text
     .replace(/\r\n?/g, "\n")
     .replace(CONTROLS, "")
-    .replace(/[\ud800-\udfff]/gu, "\ufffd") // half a character
+    .replace(/[\ud800-\udfff]/gu, "\ufffd") // lone surrogates
     .replace(/^(?:[^\S\n]*\n)+/, "")
     .trimEnd();
 }
 
-/** Return the number of emoji if the text consists of one to six emoji, else 0. */
+/** Return the number of emoji if the text is one to six emoji and nothing else; otherwise 0. */
 export function countOnlyEmoji(text: string): number {
   const plain = text.replace(/\s/g, "");
   if (plain === "" || plain.length > EMOJI_MAX * 16) return 0;
@@ -39,12 +39,12 @@ export function beginningOf(text: string): string | null {
   return end > CHARS_SHOWN / 2 ? cut.slice(0, end) : cut.replace(/[\ud800-\udbff]$/, "");
 }
 
-/** Return the direction of a text, that of its first letter, as `dir="auto"` finds it. */
+/** Return the direction of the first letter of a text, like `dir="auto"`. */
 export function directionOf(text: string): "ltr" | "rtl" {
   return RTL_LETTER.test(/\p{L}/u.exec(text)?.[0] ?? "") ? "rtl" : "ltr";
 }
 
-/** Return the direction of the last line: that of its paragraph, or of "Show more" below it. */
+/** Return the direction of the last line, which may be "Show more". */
 export function endDirectionOf(text: string): "ltr" | "rtl" {
   if (beginningOf(text) !== null) return directionOf(text);
   return directionOf(text.trim().split(/\n[ \t]*\n/).at(-1) ?? "");

@@ -1,4 +1,4 @@
-// The content of a file in a component.
+// Hooks for the content of files.
 
 import { useEffect, useState } from "react";
 import type { Attachment, ChatClient } from "tierchat";
@@ -7,14 +7,14 @@ import { MediaCache } from "./media_cache";
 
 const caches = new WeakMap<ChatClient, MediaCache>();
 
-/** Return the contents of a client's files. */
+/** Return the media cache of a client. */
 export function mediaOf(client: ChatClient): MediaCache {
   let cache = caches.get(client);
   if (cache === undefined) caches.set(client, (cache = new MediaCache(client)));
   return cache;
 }
 
-/** A content that is loading, loaded, or cannot be loaded. */
+/** The content of a file: loading, loaded or failed. */
 export interface Media {
   url: string | null;
   hasFailed: boolean;

@@ -14,13 +14,13 @@ import styles from "./ChatChooser.module.css";
 const SHOWN_MAX = 50;
 
 interface ChatChooserProps {
-  /** The names of the selected chats, by id; absent: a choice is final. */
+  /** The names of the selected chats, by id; absent: only one chat can be chosen. */
   selected?: ReadonlyMap<string, string>;
   isDisabled?: boolean;
   onChoose: (chat: Chat, name: string) => void;
 }
 
-/** The chats where the user can write. */
+/** A list of the chats in which the user can send messages. */
 export function ChatChooser({ selected, isDisabled = false, onChoose }: ChatChooserProps) {
   const text = useText().conversation;
   const client = useClient();

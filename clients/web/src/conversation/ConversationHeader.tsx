@@ -1,4 +1,4 @@
-// The header of a conversation: its picture and name, who is there, and the actions of the chat.
+// The header of a conversation: picture, name, status and actions.
 
 import {
   ArrowLeft,
@@ -110,7 +110,7 @@ export const ConversationHeader = memo(function ConversationHeader() {
   );
 });
 
-/** Typing members, else the presence of the other person or the number of members. */
+/** Shows who is typing, or else the presence of the other person or the number of members. */
 function Status({ chatId, peer }: { chatId: string; peer: string | null }) {
   const { chats, conversation: text } = useText();
   const chat = useChat(chatId);

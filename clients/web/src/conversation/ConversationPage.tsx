@@ -37,7 +37,7 @@ function Conversation({ chatId }: { chatId: string }) {
   useEffect(() => {
     model.start(seq);
     return () => model.stop();
-    // A later `seq` is handled below: the conversation stays open.
+    // A later `seq` is handled below, because the conversation stays open.
   }, [model]);
   const [first] = useState(seq);
   useEffect(() => {
@@ -160,7 +160,7 @@ function NewSession() {
   );
 }
 
-/** Return why the user cannot write here, or null. */
+/** Return the reason why the user cannot send messages here, or null. */
 function closedNotice(
   chat: ReturnType<typeof useChat>,
   isMuted: boolean,

@@ -1,4 +1,4 @@
-// All emoji by category, with a search. The data are files of this client.
+// A picker for all emoji by category, with a search. The emoji data is part of the build.
 
 import { EmojiPicker as Picker } from "frimousse";
 import { useLanguage, useText } from "../i18n";

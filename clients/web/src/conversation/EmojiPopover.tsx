@@ -10,7 +10,7 @@ const EmojiPicker = lazy(() => import("./EmojiPicker"));
 
 interface EmojiPopoverProps {
   anchor: HTMLElement | { x: number; y: number };
-  /** Gets the focus afterwards; by default the element that had it. */
+  /** The element to focus after closing; by default the one that had the focus. */
   backTo?: HTMLElement | null;
   onPick: (emoji: string) => void;
   onClose: () => void;
@@ -53,7 +53,7 @@ export function EmojiPopover({ anchor, backTo, onPick, onClose }: EmojiPopoverPr
       aria-label={words.emoji}
       className={styles["popover"]}
       onKeyDown={(event) => {
-        // Not stopped: the picker listens at the document.
+        // The event must propagate: the picker listens on the document.
         if (event.key === "Escape") onClose();
       }}
       onPointerDown={(event) => event.stopPropagation()}

@@ -1,4 +1,4 @@
-// Chooses the chats that messages are forwarded to.
+// A dialog that selects the chats to which messages are forwarded.
 
 import { useState } from "react";
 import type { Message } from "tierchat";

@@ -1,4 +1,4 @@
-// A pinned message above the list; a click shows it, and the next one here.
+// A bar with a pinned message. A click shows the message in the list; the bar shows the next one.
 
 import { useEffect, useState } from "react";
 import { useText } from "../i18n";

@@ -1,4 +1,4 @@
-// The actions for the selected messages, in place of the composer.
+// Actions for the selected messages. The bar replaces the composer.
 
 import { Copy, Forward, Trash2, X } from "lucide-react";
 import { useKeys } from "../data/use_keys";

@@ -87,7 +87,7 @@ export function ReportDialog({ message, onClose }: { message: Message; onClose: 
   );
 }
 
-/** Goes to the first message of a day. */
+/** Jumps to the first message on or after a day. */
 export function DateDialog({ onClose }: { onClose: () => void }) {
   const words = useText();
   const text = words.conversation;

@@ -5,7 +5,7 @@ import { usePerson } from "../app/directory";
 import { useChatTitle } from "../chats/names";
 import { useConversation } from "./model/context";
 
-/** Return the name of a sender: an AI companion has that of its chat. */
+/** Return the name of a sender. An AI companion has the name of its chat. */
 export function useSenderName(sender: string): string {
   const { chat, me } = useConversation();
   const isCompanion = chat.kind === "companion" && sender !== me;

@@ -1,4 +1,4 @@
-// Actions of the user: one at a time, with the failure as text.
+// Actions of the user: one at a time, with an error text.
 
 import { useCallback, useRef, useState } from "react";
 import { errorText } from "../app/errors";
@@ -6,14 +6,14 @@ import { errorText } from "../app/errors";
 /** Runs actions of a form or a button. */
 export interface ActionState {
   isBusy: boolean;
-  /** The failure of the last action, for display. */
+  /** The error text of the last action, or null. */
   error: string | null;
   /** Run an action unless one is running; return whether it succeeded. */
   run: (action: () => Promise<unknown>) => Promise<boolean>;
   clear: () => void;
 }
 
-/** State for actions that may fail. */
+/** Return the state of actions that may fail. */
 export function useAction(): ActionState {
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState<string | null>(null);

@@ -1,10 +1,10 @@
-// Actions whose failure is shown as a toast.
+// Actions whose errors are shown as toasts.
 
 import { useCallback } from "react";
 import { errorText } from "../app/errors";
 import { showToast } from "../design";
 
-/** Return a function that runs an action, shows its failure, and returns whether it succeeded. */
+/** Return a function that runs an action, shows its error, and returns whether it succeeded. */
 export function useAttempt(): (action: () => Promise<unknown>) => Promise<boolean> {
   return useCallback(async (action: () => Promise<unknown>) => {
     try {

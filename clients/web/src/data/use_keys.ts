@@ -2,12 +2,12 @@
 
 import { useEffect, useRef } from "react";
 
-/** Key → action; a modifier comes first: "Alt+n", "Mod+k" (Ctrl, or ⌘ on a Mac). */
+/** Key → action, such as "Alt+n" or "Mod+k" (Ctrl, or ⌘ on a Mac). */
 export type Keys = Readonly<Record<string, (() => void) | undefined>>;
 
 /**
- * Run actions for keys that nothing else has used. Open dialogs and menus come first; in a text
- * field, keys without a modifier are text, other than Escape.
+ * Run actions for keys that nothing else has handled. Open dialogs and menus have priority. In a
+ * text field, keys without a modifier are ignored, except Escape.
  */
 export function useKeys(keys: Keys): void {
   const current = useRef(keys);
@@ -33,6 +33,6 @@ const TEXT_FIELDS = "input, textarea, select, [contenteditable]";
 
 function nameOf({ key, code, altKey, ctrlKey, metaKey }: KeyboardEvent): string {
   if (ctrlKey || metaKey) return altKey ? "" : `Mod+${key.toLowerCase()}`;
-  // Option and a letter is another character on a Mac.
+  // On a Mac, Option with a letter produces another character.
   return altKey ? `Alt+${code.startsWith("Key") ? code.slice(3).toLowerCase() : key}` : key;
 }

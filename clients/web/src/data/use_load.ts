@@ -9,7 +9,7 @@ export interface Loaded<T> {
   data: T | null;
   error: ChatError | null;
   isLoading: boolean;
-  /** Load again. */
+  /** Load the value again. */
   reload: () => void;
   /** Replace the value, for an optimistic change. */
   set: (data: T) => void;
@@ -22,7 +22,7 @@ interface State<T> {
   isLoading: boolean;
 }
 
-/** Convert anything that was thrown; what is no `ChatError` is a bug and is logged. */
+/** Convert a thrown value to a `ChatError`. Other errors are bugs and are logged. */
 export function errorOf(cause: unknown): ChatError {
   if (cause instanceof ChatError) return cause;
   console.error(cause);
@@ -32,8 +32,8 @@ export function errorOf(cause: unknown): ChatError {
 /**
  * Load a value for a key; null: load nothing.
  *
- * The result of an earlier key is dropped. When the browser is online again after a temporary
- * failure, the value is loaded again.
+ * Results for an earlier key are dropped. After a temporary error, the value is loaded again when
+ * the browser is back online.
  */
 export function useLoad<T>(key: string | null, load: () => Promise<T>): Loaded<T> {
   const [state, setState] = useState<State<T>>({ key, data: null, error: null, isLoading: true });
@@ -84,7 +84,7 @@ export function useApi<Id extends OperationId>(
   return useLoad(key, () => client.http.call(id, options as CallOptions<Id>));
 }
 
-/** Call `retry` when the browser is online again. */
+/** Call `retry` when the browser is back online. */
 export function useRetryOnline(isWaiting: boolean, retry: () => void): void {
   useEffect(() => {
     if (!isWaiting) return;

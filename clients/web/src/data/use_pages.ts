@@ -4,7 +4,7 @@ import { useCallback, useEffect, useRef, useState } from "react";
 import type { ChatError } from "tierchat";
 import { errorOf, useRetryOnline } from "./use_load";
 
-/** Items kept per list; the list ends there. */
+/** Maximum number of items per list. */
 export const ITEMS_MAX = 2_000;
 
 /** A page of the API. */
@@ -16,13 +16,13 @@ export interface Page<T> {
 /** The pages of a list loaded so far. */
 export interface Pages<T> {
   items: readonly T[];
-  /** True while the first page is not there. */
+  /** True until the first page is loaded. */
   isFirst: boolean;
   isLoading: boolean;
   hasMore: boolean;
   error: ChatError | null;
   loadMore: () => void;
-  /** Load the first page again; the items stay until it is there. */
+  /** Load the first page again; the items stay until it is loaded. */
   reload: () => void;
   /** Change the items, for an optimistic change. */
   update: (change: (items: readonly T[]) => readonly T[]) => void;
@@ -39,7 +39,7 @@ interface State<T> {
 
 const empty = { items: [], next: null, isFirst: true, isLoading: true, error: null };
 
-/** Join a page to the items before it. Bounded by `ITEMS_MAX`. */
+/** Append a page to the items before it, up to `ITEMS_MAX` items. */
 export function joinPage<T>(
   before: readonly T[],
   page: Page<T>,
@@ -61,7 +61,7 @@ export function usePages<T>(
   const request = useCallback(
     (isFirst: boolean) => {
       if (key === null) return;
-      const generation = (latest.current.generation += 1); // an older answer is dropped
+      const generation = (latest.current.generation += 1); // older responses are dropped
       const { next } = latest.current.state;
       setState((now) => ({ ...now, isLoading: true, error: null }));
       latest.current.load(isFirst ? undefined : (next ?? undefined)).then(

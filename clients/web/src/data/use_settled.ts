@@ -1,4 +1,4 @@
-// Values that change quickly, for requests that should not.
+// Debounced values, for requests that depend on typed text.
 
 import { useEffect, useState } from "react";
 

@@ -1,22 +1,22 @@
-// The picture of a person or a chat, or initials on a color of its own.
+// The picture of a person or chat, or initials on a color that depends on the id.
 
 import { useState } from "react";
 import styles from "./Avatar.module.css";
 import { classes } from "./classes";
 
 interface AvatarProps {
-  /** Selects the color; the id of a user or chat. */
+  /** The id of a user or chat, which determines the color. */
   id: string;
   /** The display name, for initials. */
   name: string;
   /** URL of the picture. */
   src?: string | null;
   size?: "xs" | "s" | "m" | "l" | "xl";
-  /** Shows a dot, if the presence is known. */
+  /** Whether the user is online; undefined: unknown, no dot. */
   isOnline?: boolean | undefined;
 }
 
-/** A round picture. It is decoration: the name is next to it. */
+/** A round picture. It is decorative, because the name is next to it. */
 export function Avatar({ id, name, src, size = "m", isOnline }: AvatarProps) {
   const [failed, setFailed] = useState<string | null>(null);
   const hue = hueOf(id);
@@ -32,7 +32,7 @@ export function Avatar({ id, name, src, size = "m", isOnline }: AvatarProps) {
   );
 }
 
-/** Return one of twelve hues, always the same for an id. */
+/** Return one of twelve hues; the same id always has the same hue. */
 export function hueOf(id: string): number {
   let hash = 0x811c9dc5; // FNV-1a, with its upper bits mixed in
   for (let index = 0; index < id.length; index += 1) {

@@ -6,13 +6,13 @@ const COUNT_MAX = 999;
 
 interface BadgeProps {
   count: number;
-  /** Of something that does not notify, such as a muted chat. */
+  /** Less prominent, such as for a muted chat. */
   isQuiet?: boolean;
   /** The accessible text, such as "3 unread messages". */
   label: string;
 }
 
-/** A count in a pill; nothing for 0. */
+/** A count in a pill; renders nothing for 0. */
 export function Badge({ count, isQuiet = false, label }: BadgeProps) {
   if (count <= 0) return null;
   return (

@@ -1,4 +1,4 @@
-// Buttons: with text, and with an icon alone.
+// Buttons with text, and icon buttons.
 
 import type { LucideIcon } from "lucide-react";
 import type { ButtonHTMLAttributes, ReactNode, Ref } from "react";

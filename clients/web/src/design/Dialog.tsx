@@ -1,4 +1,4 @@
-// Modal dialogs on the native element, which keeps the focus inside and closes on Escape.
+// Modal dialogs with the native element, which traps the focus and closes on Escape.
 
 import { X } from "lucide-react";
 import { useEffect, useId, useRef, useState, type ReactNode } from "react";
@@ -13,7 +13,7 @@ interface DialogProps {
   title: string;
   onClose: () => void;
   children: ReactNode;
-  /** Buttons at the end. */
+  /** Buttons at the bottom. */
   footer?: ReactNode;
   size?: "s" | "m" | "l";
 }
@@ -27,7 +27,7 @@ export function Dialog({ title, onClose, children, footer, size = "s" }: DialogP
     const dialog = element.current;
     const opener = document.activeElement;
     if (dialog !== null && !dialog.open) dialog.showModal();
-    // Otherwise the focus is on the first button, which closes the dialog.
+    // By default, the first button has the focus, which closes the dialog.
     dialog?.querySelector<HTMLElement>(FIRST_FIELD)?.focus();
     return () => {
       dialog?.close();
@@ -40,7 +40,7 @@ export function Dialog({ title, onClose, children, footer, size = "s" }: DialogP
       className={classes(styles["dialog"], styles[size])}
       aria-labelledby={titleId}
       onCancel={(event) => {
-        if (event.target !== element.current) return; // the file picker's bubbles, too
+        if (event.target !== element.current) return; // `cancel` of a file picker bubbles
         event.preventDefault();
         onClose();
       }}
@@ -64,17 +64,17 @@ export function Dialog({ title, onClose, children, footer, size = "s" }: DialogP
 
 interface ConfirmDialogProps {
   title: string;
-  /** The consequences. */
+  /** Explains the consequences. */
   message: ReactNode;
   /** Label of the button that confirms. */
   action: string;
   isDangerous?: boolean;
-  /** The dialog is busy until this is done, and closes if it succeeds. */
+  /** The dialog is busy until this settles, and closes if it succeeds. */
   onConfirm: () => Promise<unknown> | void;
   onClose: () => void;
 }
 
-/** Asks before something that cannot be undone. `onConfirm` reports its own errors. */
+/** Asks before an action that can't be undone. `onConfirm` reports its own errors. */
 export function ConfirmDialog(props: ConfirmDialogProps) {
   const { title, message, action, isDangerous = false, onConfirm, onClose } = props;
   const text = useText();

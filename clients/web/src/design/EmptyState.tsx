@@ -1,4 +1,4 @@
-// Pages and lists that show nothing: because there is nothing, or because loading failed.
+// Placeholders for empty pages and lists, and for failed ones.
 
 import { CloudAlert, type LucideIcon } from "lucide-react";
 import type { ReactNode } from "react";
@@ -11,11 +11,11 @@ interface EmptyStateProps {
   title: string;
   children?: ReactNode;
   action?: ReactNode;
-  /** The title is that of the whole page. */
+  /** True if the title is the title of the page. */
   isPage?: boolean;
 }
 
-/** An icon, a title, an explanation, and the action that changes this. */
+/** An icon, a title, an explanation and an action. */
 export function EmptyState(props: EmptyStateProps) {
   const { icon: Icon, title, children, action, isPage = false } = props;
   const Title = isPage ? "h1" : "h2";
@@ -31,7 +31,7 @@ export function EmptyState(props: EmptyStateProps) {
   );
 }
 
-/** A failed page, with a button that loads it again. */
+/** The error of a page, with a button that reloads it. */
 export function ErrorState({ message, onRetry }: { message: string; onRetry?: () => void }) {
   const text = useText();
   const retry = onRetry && <Button onClick={onRetry}>{text.common.tryAgain}</Button>;

@@ -1,4 +1,4 @@
-// Placeholders of content that is loading.
+// Placeholders for content that is loading.
 
 import { useText } from "../i18n";
 import styles from "./Skeleton.module.css";

@@ -6,7 +6,7 @@ import styles from "./TextField.module.css";
 
 interface FieldProps {
   label: string;
-  /** The label is for screen readers only. */
+  /** True if the label is only for screen readers. */
   isLabelHidden?: boolean;
   hint?: string | undefined;
   error?: string | undefined;

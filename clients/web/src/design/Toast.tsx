@@ -25,7 +25,7 @@ function set(next: readonly Toast[]): void {
   for (const listener of listeners) listener();
 }
 
-/** Show a message for some seconds. */
+/** Show a message for a few seconds. */
 export function showToast(
   message: string,
   options: { kind?: "info" | "error"; action?: { label: string; onSelect: () => void } } = {},
@@ -41,7 +41,7 @@ function subscribe(listener: () => void): () => void {
   return () => listeners.delete(listener);
 }
 
-/** The place where messages appear; rendered once. */
+/** Shows the toasts. Must be rendered once. */
 export function Toaster() {
   const shown = useSyncExternalStore(subscribe, () => toasts);
   return (

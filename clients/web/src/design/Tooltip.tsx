@@ -1,4 +1,4 @@
-// Tooltips of all elements with `data-tooltip`: one element in the top layer, for the whole page.
+// Tooltips for all elements with `data-tooltip`, with one element in the top layer.
 
 import { useEffect, useRef } from "react";
 import styles from "./Tooltip.module.css";
@@ -6,7 +6,7 @@ import styles from "./Tooltip.module.css";
 const DELAY_MS = 500;
 const GAP = 6;
 
-/** Shows the tooltip of the element under the pointer or with the focus; rendered once. */
+/** Shows the tooltip of the hovered or focused element. Must be rendered once. */
 export function Tooltips() {
   const element = useRef<HTMLDivElement>(null);
   useEffect(() => {

@@ -1,4 +1,4 @@
-/** Join class names; false and undefined are left out. */
+/** Join class names, without false, null and undefined. */
 export function classes(...names: (string | false | null | undefined)[]): string {
   return names.filter(Boolean).join(" ");
 }

@@ -1,4 +1,4 @@
-// The base components of all pages.
+// Base components, for all pages.
 
 export { Avatar, hueOf, initialsOf } from "./Avatar";
 export { Badge, Label } from "./Badge";

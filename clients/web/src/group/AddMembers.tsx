@@ -15,7 +15,7 @@ import { parseUsers } from "./roles";
 
 const SUGGESTIONS_MAX = 8;
 
-/** Asks for usernames and a role; people whose consent is needed receive an invitation. */
+/** Asks for usernames and a role. Users whose consent is required receive an invitation. */
 export function AddMembers({ info, onClose }: { info: Http.ChatInfo; onClose: () => void }) {
   const text = useText();
   const client = useClient();
@@ -26,7 +26,7 @@ export function AddMembers({ info, onClose }: { info: Http.ChatInfo; onClose: ()
   const { isBusy, error, run } = useAction();
   const users = parseUsers(typed);
   const isOwner = info.roles?.[client.user] === "owner";
-  // The last word may be the beginning of a name; a suggestion takes its place.
+  // A suggestion replaces the last word, which may be an incomplete name.
   const last = /[^\s,;]*$/u.exec(typed)?.[0] ?? "";
   const before = typed.slice(0, typed.length - last.length);
   const found = useFoundPeople(last);

@@ -1,4 +1,4 @@
-// What the user can do with a chat for themselves: clear its history, or delete it.
+// Actions that affect only the user: clear the history of a chat, or delete the chat.
 
 import { Eraser, Trash2 } from "lucide-react";
 import { useState } from "react";
@@ -10,7 +10,7 @@ import { Button, ConfirmDialog, showToast } from "../design";
 import { useText } from "../i18n";
 import styles from "./ChatDetails.module.css";
 
-/** The end of the panel. */
+/** The buttons at the end of the panel. */
 export function ChatActions({ info }: { info: Http.ChatInfo }) {
   const text = useText().group;
   const client = useClient();
@@ -27,7 +27,7 @@ export function ChatActions({ info }: { info: Http.ChatInfo }) {
       await clearHistory();
       showToast(text.cleared);
     });
-  // A new message brings an archived chat back.
+  // A new message unarchives the chat.
   const remove = (): Promise<boolean> =>
     attempt(async () => {
       await clearHistory(true);

@@ -1,4 +1,4 @@
-// Details of a chat: who is in it, what was shared, and its settings.
+// Details of a chat: members, shared files and settings.
 
 import { BellOff, BellRing, LogOut, Search, UserPlus, X } from "lucide-react";
 import { useId, useState } from "react";
@@ -29,7 +29,7 @@ interface ChatDetailsProps {
   onClose: () => void;
 }
 
-/** The panel next to a conversation, or a page of its own on a phone. */
+/** A panel next to the conversation, or a separate page on a phone. */
 export function ChatDetails({ chat, onClose }: ChatDetailsProps) {
   const text = useText();
   const info = useChatInfo(chat);
@@ -190,7 +190,7 @@ function SearchButton({ chat }: { chat: string }) {
   return <IconButton icon={Search} label={text.search} onClick={open} />;
 }
 
-/** The menu that turns notifications of a chat off for a time, and on again. */
+/** A menu that mutes or unmutes notifications of a chat. */
 function NotificationsButton({ chat }: { chat: string }) {
   const text = useText().group;
   const { state, setUntil } = useNotifications(chat);

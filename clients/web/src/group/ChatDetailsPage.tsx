@@ -1,4 +1,4 @@
-// The details of a chat: beside its messages, or as a page of its own where there is no room.
+// The details of a chat: next to its messages, or as a separate page on narrow screens.
 
 import { navigate, pathTo, type PageProps } from "../app/router";
 import ConversationPage from "../conversation/ConversationPage";

@@ -1,4 +1,4 @@
-// Links in the messages of a chat. The history is read page by page, on demand.
+// Links in the messages of a chat. The history is searched page by page, on demand.
 
 import { ExternalLink, Link as LinkIcon, MessageSquare } from "lucide-react";
 import { useMemo } from "react";

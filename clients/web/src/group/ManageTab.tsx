@@ -81,7 +81,7 @@ function NameForm({ info }: { info: Http.ChatInfo }) {
   );
 }
 
-/** Settings that are saved when they are chosen. */
+/** Settings that are saved when they change. */
 function Choices({ info }: { info: Http.ChatInfo }) {
   const text = useText().group;
   const client = useClient();

@@ -1,4 +1,4 @@
-// The members of a group by role, with presence and what a manager can do with them.
+// The members of a group by role, with presence and actions for managers.
 
 import { Ban, Ellipsis, MessageCircle, Shield, UserMinus, UserRound, VolumeX } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
@@ -41,7 +41,7 @@ export function MembersTab({ group }: { group: Group }) {
   const shown = useRef(info);
   useEffect(() => {
     if (shown.current === info) return;
-    shown.current = info; // members, roles or mutes have changed
+    shown.current = info; // changes of members, roles or mutes
     reload();
   }, [info, reload]);
   return (

@@ -20,7 +20,7 @@ import { Row, Rows } from "../page/Row";
 import { Time } from "../page/Time";
 import styles from "./SharedFiles.module.css";
 
-/** A file and the message that it was sent with. */
+/** A file and the message that contains it. */
 interface SharedFile {
   file: Attachment;
   seq: number;
@@ -99,7 +99,7 @@ function MediaTile({ shared: { file, seq }, onOpen }: { shared: SharedFile; onOp
   );
 }
 
-/** The tab "Files": everything that is no picture or video. Audio is played here. */
+/** The tab "Files": all files except pictures and videos, with a player for audio. */
 export function FilesTab({ chat }: { chat: string }) {
   const text = useText().group;
   const pages = useFiles(chat);
@@ -148,7 +148,7 @@ function FileRow({ shared: { file, seq, ts } }: { shared: SharedFile }) {
   );
 }
 
-/** The path of a message in its chat. */
+/** Return the path of a message in its chat. */
 export function messagePath(chat: string, seq: number): string {
   return `${pathTo("/chats/:chat", { chat })}?seq=${seq}`;
 }

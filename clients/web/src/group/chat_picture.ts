@@ -1,11 +1,11 @@
-// Pictures of groups: a link per picture, kept as long as it is valid.
+// Pictures of groups. The link of a picture is cached while it is valid.
 
 import type { ChatClient, Http } from "tierchat";
 import { useClient } from "tierchat/react";
 import { useLoad } from "../data/use_load";
 
 const KEPT_MAX = 500;
-const EARLY_MS = 30_000; // a link this close to its end is replaced
+const EARLY_MS = 30_000; // a link that expires sooner is replaced
 
 interface Kept {
   link: Promise<Http.FileLink>;
@@ -33,7 +33,7 @@ function load(client: ChatClient, chat: string, key: string): Promise<Http.FileL
   return link;
 }
 
-/** Return the URL of a group's picture, once it is loaded; null without a picture. */
+/** Return the URL of a group's picture; null if it has none or it is not loaded. */
 export function useChatPicture(chat: string, picture: string | null | undefined): string | null {
   const client = useClient();
   const key = picture == null || picture === "" ? null : `${chat} ${picture}`;

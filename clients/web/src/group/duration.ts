@@ -18,7 +18,7 @@ export function durationText(text: Catalog["group"], seconds: number): string {
   return text.seconds(seconds);
 }
 
-/** Return the choices of a setting, with its current value if it is another one. */
+/** Return the choices of a setting, including its current value. */
 export function withCurrent(choices: readonly number[], current: number): number[] {
   return choices.includes(current) ? [...choices] : [...choices, current].sort((a, b) => a - b);
 }

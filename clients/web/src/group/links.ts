@@ -1,4 +1,4 @@
-// Links in messages. Pure.
+// Links in messages. Pure functions.
 
 /** A link of a message. */
 export interface FoundLink {
@@ -11,7 +11,7 @@ export interface FoundLink {
 const URL_LIKE = /\bhttps?:\/\/[^\s<>"'`]+/giu;
 const TRAILING = /[.,;:!?…)\]}]+$/u;
 
-/** Return the links of messages, each once, in their order. */
+/** Return the links of messages in order, without duplicates. */
 export function linksOf(
   messages: readonly { seq: number; ts: number; body: string; deleted?: boolean }[],
 ): FoundLink[] {
@@ -28,7 +28,7 @@ export function linksOf(
   return [...found.values()];
 }
 
-/** Closing brackets belong to a URL that opens them. */
+/** Remove trailing punctuation; a closing bracket stays if the URL also opens it. */
 function trimmed(text: string): string {
   const end = TRAILING.exec(text);
   if (end === null) return text;

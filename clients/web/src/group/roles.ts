@@ -1,4 +1,4 @@
-// Rules of roles in a group, as the server checks them. Pure.
+// Permissions of roles in a group, the same as on the server. Pure functions.
 
 import type { Http } from "tierchat";
 
@@ -12,18 +12,18 @@ export function isManager(role: Role | undefined): boolean {
   return role === "owner" || role === "admin";
 }
 
-/** Return whether somebody may remove, mute and ban a member. Admins: only those with no role. */
+/** Return whether a member may remove, mute and ban another. Admins: only plain members. */
 export function canModerate(mine: Role | undefined, theirs: Role): boolean {
   return mine === "owner" || (mine === "admin" && theirs === "member");
 }
 
-/** Roles that somebody may give to a member. Only owners change roles. */
+/** Return the roles that a user may assign to a member. Only owners change roles. */
 export function assignableRoles(mine: Role | undefined, theirs: Role): Role[] {
   const all: Role[] = ["owner", "admin", "member"];
   return mine === "owner" ? all.filter((role) => role !== theirs) : [];
 }
 
-/** Members by role, then by name. */
+/** Return the members sorted by role, then by name. */
 export function sortMembers(
   members: readonly Http.Member[],
   nameOf: (user: string) => string,
@@ -33,14 +33,14 @@ export function sortMembers(
   );
 }
 
-/** Return whether a member cannot write now. `until` is in seconds; 0: without an end. */
+/** Return whether a member is muted now. `until` is in Unix seconds; 0: forever. */
 export function isMutedUntil(until: number | undefined, nowMs: number): boolean {
   return until !== undefined && (until === 0 || until * 1000 > nowMs);
 }
 
 const USER = /^[A-Za-z0-9_-]{1,64}$/;
 
-/** Usernames of a text, separated by spaces or commas; null if one is invalid. */
+/** Parse usernames separated by spaces or commas; return null if one is invalid. */
 export function parseUsers(text: string): string[] | null {
   const users = text
     .split(/[\s,;]+/u)

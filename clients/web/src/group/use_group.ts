@@ -1,4 +1,4 @@
-// The state of a chat on the server, kept current while its details are shown.
+// The info of a chat from the server, kept current while its details are shown.
 
 import { useCallback } from "react";
 import type { Http } from "tierchat";
@@ -6,16 +6,16 @@ import { useClient, useEvent } from "tierchat/react";
 import { useApi, type Loaded } from "../data/use_load";
 import { isManager, type Role } from "./roles";
 
-/** A chat with what the user may do in it. */
+/** A chat and the user's permissions in it. */
 export interface Group {
   info: Http.ChatInfo;
   myRole: Role | undefined;
   isManager: boolean;
-  /** Load the chat again, after a change. */
+  /** Reload the chat, after a change. */
   reload: () => void;
 }
 
-/** Load a chat; it is loaded again when its members or settings change. */
+/** Load a chat; reload it when its members or settings change. */
 export function useChatInfo(chat: string): Loaded<Http.ChatInfo> {
   const loaded = useApi("get_chat", { chat });
   const { reload } = loaded;
@@ -30,7 +30,7 @@ export function useChatInfo(chat: string): Loaded<Http.ChatInfo> {
   return loaded;
 }
 
-/** Return what the user may do in a chat. */
+/** Return a chat with the user's permissions in it. */
 export function useGroup(info: Http.ChatInfo, reload: () => void): Group {
   const { user } = useClient();
   const myRole = info.kind === "group" ? info.roles?.[user] : undefined;

@@ -1,4 +1,4 @@
-// Notifications of a chat: on, or off until a time.
+// Notifications of a chat: on, or muted until a time.
 
 import type { Http } from "tierchat";
 import { useClient } from "tierchat/react";
@@ -8,14 +8,14 @@ import { useText } from "../i18n";
 import { formatDateTime } from "../i18n/format";
 import { useAttempt } from "../data/use_attempt";
 
-/** State of the notifications of a chat, and a function that changes it. */
+/** Whether a chat is muted, and a function that changes it. */
 export interface Notifications {
   state: Http.ChatNotifications | null;
-  /** `seconds`: off for this time; null: until they are turned on; 0: on. */
+  /** Mute for `seconds`; null: until the user unmutes; 0: unmute. */
   setUntil: (seconds: number | null) => void;
 }
 
-/** Load the state of the notifications of a chat. */
+/** Return the notification state of a chat. */
 export function useNotifications(chat: string): Notifications {
   const text = useText().group;
   const client = useClient();

@@ -13,7 +13,7 @@ import { ReportCard } from "./ReportCard";
 
 type Order = "oldest" | "newest";
 
-/** Open reports, by time. */
+/** Open reports, sorted by time. */
 export function AllReports({ http }: { http: HttpClient }) {
   const text = useText().moderation;
   const [order, setOrder] = useState<Order>("oldest");
@@ -64,7 +64,7 @@ function OpenReport({ report, http, onResolved }: OpenReportProps) {
   const text = useText().moderation;
   const attempt = useAttempt();
   const [isAsking, setAsking] = useState(false);
-  const [isDeleted, setDeleted] = useState(false); // here: the API does not list it any more
+  const [isDeleted, setDeleted] = useState(false); // the API no longer lists it
   const { chat, seq, reporter } = report;
   const loaded = useLoad(`any ${chat} ${seq}`, () => findMessage(http, chat, seq));
   const message =
@@ -113,7 +113,7 @@ function OpenReport({ report, http, onResolved }: OpenReportProps) {
 
 const SCAN_PAGES = 5;
 
-/** Read a message of any chat. The API lists them by time; recent ones are found first. */
+/** Load a message of any chat. The API lists messages by time, so recent ones are found first. */
 async function findMessage(http: HttpClient, chat: string, seq: number): Promise<Http.Message> {
   let cursor: string | null | undefined;
   for (let page = 0; page < SCAN_PAGES; page += 1) {

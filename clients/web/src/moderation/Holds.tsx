@@ -1,4 +1,4 @@
-// Legal holds: the chats whose messages are kept, and the kept messages.
+// Legal holds, and the copies of messages that they keep.
 
 import { Archive, Plus } from "lucide-react";
 import { useState, type FormEvent } from "react";

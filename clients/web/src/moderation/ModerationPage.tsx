@@ -1,4 +1,4 @@
-// Moderation: reports in the user's groups; for operators also those of all chats, holds and bans.
+// Moderation: reports in the user's groups; for operators also all reports, legal holds and bans.
 
 import { ShieldCheck } from "lucide-react";
 import { useId, useMemo, useState } from "react";

@@ -1,4 +1,4 @@
-// A report of a message: who reported it and why, and the message.
+// A report: the reporter, the reason, and the reported message.
 
 import type { ReactNode } from "react";
 import type { Http } from "tierchat";
@@ -15,7 +15,7 @@ interface ReportCardProps {
   report: Http.ReportInfo;
   /** The reported message. */
   message: Loaded<Http.Message>;
-  /** The name of its chat, where reports of several chats are shown. */
+  /** The name of the chat, for lists with reports of several chats. */
   chatName?: string | undefined;
   actions: ReactNode;
 }

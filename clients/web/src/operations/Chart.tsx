@@ -1,4 +1,4 @@
-// A chart of the last ten minutes, by uPlot: for the pointer, the arrow keys, and as a table.
+// A chart of the last ten minutes, with uPlot: for pointer and arrow keys, and as a table.
 
 import { useEffect, useRef, useState, type KeyboardEvent } from "react";
 import type { Http } from "tierchat";
@@ -24,7 +24,7 @@ export function Chart({ chart, points, everyMs }: ChartProps) {
   const text = useText().operations;
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
-  const [index, setIndex] = useState<number | null>(null); // of the point at the cursor
+  const [index, setIndex] = useState<number | null>(null); // index of the point at the cursor
   const data = columnsOf(
     points,
     chart.lines.map(({ key }) => key),
@@ -152,7 +152,7 @@ export function Chart({ chart, points, everyMs }: ChartProps) {
 }
 
 function color(name: string): string {
-  // A canvas does not know light-dark(): an element computes the color.
+  // A canvas does not support light-dark(), so an element computes the color.
   const probe = document.createElement("span");
   probe.style.color = `var(${name})`;
   document.body.append(probe);

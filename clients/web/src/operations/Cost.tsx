@@ -1,4 +1,4 @@
-// The cost of DynamoDB: at the current rate, today and yesterday, by feature.
+// The cost of DynamoDB: current rate, today, yesterday, and by feature.
 
 import type { Http } from "tierchat";
 import { useApi } from "../data/use_load";

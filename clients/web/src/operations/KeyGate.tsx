@@ -1,4 +1,4 @@
-// Asks for the operator's API key before tools of the host application are shown.
+// Asks for an API key before it shows tools that need one.
 
 import { KeyRound, LogOut } from "lucide-react";
 import { useState, type FormEvent, type ReactNode } from "react";
@@ -18,7 +18,7 @@ interface KeyGateProps {
   children: (http: HttpClient) => ReactNode;
 }
 
-/** Shows the tools once there is a key. */
+/** Shows the tools if an API key is set. */
 export function KeyGate({ scopes, children }: KeyGateProps) {
   const text = useText().operations;
   const http = useKeyedHttp();
@@ -70,7 +70,7 @@ function KeyForm({ scopes }: { scopes: readonly string[] }) {
   );
 }
 
-/** Check that a key is valid: a missing scope is fine here, an invalid key is not. */
+/** Check that a key is valid. A missing scope is not an error here. */
 async function checkKey(key: string): Promise<void> {
   const http = new HttpClient({ apiUrl: location.origin, getToken: () => key });
   try {

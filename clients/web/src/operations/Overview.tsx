@@ -96,7 +96,7 @@ function Alerts({ state }: { state: MetricsState }) {
   );
 }
 
-/** Return an alert in words. */
+/** Return the text of an alert. */
 function alertText({ alerts: text }: Catalog["operations"], alert: Alert): string {
   switch (alert.kind) {
     case "silent": {

@@ -18,7 +18,7 @@ interface TableProps {
   rows: readonly (readonly ReactNode[])[];
 }
 
-/** A table that scrolls sideways where it is too wide. */
+/** A table that scrolls horizontally if it is too wide. */
 export function Table({ label, columns, rows }: TableProps) {
   return (
     <div className={styles["scroll"]} tabIndex={0} role="group" aria-label={label}>
@@ -52,7 +52,7 @@ export function Table({ label, columns, rows }: TableProps) {
   );
 }
 
-/** The processes that report. */
+/** The processes that report metrics. */
 export function Processes({ overview }: { overview: Http.Overview }) {
   const { operations: text } = useText();
   const { processes, now_ms: now } = overview;
@@ -87,7 +87,7 @@ export function Processes({ overview }: { overview: Http.Overview }) {
   );
 }
 
-/** The chats with the most messages of the last minute. */
+/** The chats with the most messages in the last minute. */
 export function BusyChats({ overview }: { overview: Http.Overview }) {
   const { operations: text } = useText();
   const chats = overview.top_chats.slice(0, CHATS_MAX);
@@ -110,7 +110,7 @@ export function BusyChats({ overview }: { overview: Http.Overview }) {
   );
 }
 
-/** Clients that read too slowly, and what was rejected. */
+/** Slow clients, and rejected sends and connections. */
 export function Clients({ overview }: { overview: Http.Overview }) {
   const { operations: text } = useText();
   const { slow, queues, refused, limited, closes, now_ms: now } = overview;
@@ -216,7 +216,7 @@ export function AuditSection({ audit }: { audit: Http.AuditReport | null }) {
   );
 }
 
-/** Terms and their values. */
+/** A list of terms with values. */
 export function Facts({ facts }: { facts: readonly (readonly [string, string])[] }) {
   return (
     <dl className={styles["facts"]}>

@@ -1,6 +1,6 @@
-// The operator's API key: for routes of the host application, which no user's token may call.
+// The operator's API key, for API routes that do not accept a user's token.
 //
-// The key stays in the memory of this tab. It is never stored, and a reload forgets it.
+// The key stays in the memory of this tab. It is never stored, and is lost on a reload.
 
 import { useSyncExternalStore } from "react";
 import { HttpClient } from "tierchat";
@@ -14,7 +14,7 @@ function subscribe(listener: () => void): () => void {
   return () => listeners.delete(listener);
 }
 
-/** Use a key from now on; null forgets it. */
+/** Set the key; null removes it. */
 export function setApiKey(next: string | null): void {
   key = next;
   http =
@@ -22,7 +22,7 @@ export function setApiKey(next: string | null): void {
   for (const listener of listeners) listener();
 }
 
-/** Return the client that calls with the key, or null without a key. */
+/** Return an HTTP client with the key, or null if no key is set. */
 export function useKeyedHttp(): HttpClient | null {
   return useSyncExternalStore(subscribe, () => http);
 }

@@ -1,4 +1,4 @@
-// The charts of the overview: what each shows, and how its values are written.
+// The charts of the overview: their lines, and the format of their values.
 
 import type { Catalog } from "../i18n";
 import type { PointKey } from "./metrics";
@@ -10,13 +10,13 @@ export interface ChartLine {
   label: keyof Catalog["operations"]["lines"];
 }
 
-/** A chart. `least`: its axis reaches at least this value. */
+/** A chart. `least`: the minimum of the axis maximum. */
 export interface ChartInfo {
   id: keyof Catalog["operations"]["charts"];
   lines: readonly ChartLine[];
   format: (value: number | null | undefined) => string;
   least: number;
-  /** Steps of the axis in powers of two, for bytes. */
+  /** True if axis steps are powers of two, for bytes. */
   isBinary?: boolean;
 }
 

@@ -2,7 +2,7 @@
 
 import { currentLanguage } from "../i18n/language";
 
-/** Return a time of day, with seconds unless only minutes are wanted. */
+/** Return a time of day, with or without seconds. */
 export function formatClock(tsMs: number, detail: "seconds" | "minutes" = "seconds"): string {
   const seconds = detail === "seconds" ? { second: "2-digit" as const } : {};
   const options = { hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...seconds } as const;

@@ -1,9 +1,9 @@
-// Metrics of the operations page: points of the last ten minutes, axes and alerts. Pure.
+// Metrics of the operations page: points of the last ten minutes, and alerts. Pure functions.
 
 import type { Http } from "tierchat";
 
 const SPAN_MS = 600_000;
-/** Age in ms from which metrics are shown as outdated. */
+/** Metrics that are older are shown as outdated, in ms. */
 export const STALE_MS = 10_000;
 const BACKLOG_AGE_MAX_S = 30;
 
@@ -17,7 +17,7 @@ export interface Metrics {
 /** No metrics yet. */
 export const EMPTY_METRICS: Metrics = { points: [], latest: null, receivedAt: null };
 
-/** Add a response. */
+/** Return the metrics with a new response. */
 export function withOverview(metrics: Metrics, overview: Http.Overview, nowMs: number): Metrics {
   const after = newestOf(metrics);
   const oldest = overview.now_ms - SPAN_MS;
@@ -26,7 +26,7 @@ export function withOverview(metrics: Metrics, overview: Http.Overview, nowMs: n
   return { points, latest: overview, receivedAt: nowMs };
 }
 
-/** The time of the newest point; only newer ones are requested. */
+/** Return the time of the newest point; only newer points are requested. */
 export function newestOf(metrics: Metrics): number {
   return metrics.points.at(-1)?.at_ms ?? 0;
 }
@@ -40,8 +40,9 @@ export function isStale(metrics: Metrics, nowMs: number): boolean {
 export type PointKey = Exclude<keyof Http.Point, "at_ms">;
 
 /**
- * Columns for a chart: times in seconds, then a column per key. A null is a gap in the line; a
- * time without points becomes one.
+ * Return the columns of a chart: times in seconds, then a column per key.
+ *
+ * A null is a gap in the line. A period without points becomes a gap.
  */
 export function columnsOf(
   points: readonly Http.Point[],
@@ -63,13 +64,13 @@ export function columnsOf(
   return [times, ...columns];
 }
 
-/** Points for a table: the last of each half minute, newest first. */
+/** Return points for a table: the last point of each half minute, newest first. */
 export function rowsOf(points: readonly Http.Point[]): Http.Point[] {
   const rows = new Map(points.map((point) => [Math.floor(point.at_ms / 30_000), point]));
   return [...rows.values()].reverse();
 }
 
-/** An alert as a kind with its facts; the catalog has the text. */
+/** An alert: its kind and values. The text is in the catalog. */
 export type Alert =
   | { kind: "silent"; process: Http.Process; seconds: number }
   | { kind: "noGateway" }
@@ -79,7 +80,7 @@ export type Alert =
   | { kind: "unchecked" }
   | { kind: "stale"; seconds: number };
 
-/** Alerts that are no failure. */
+/** Alerts that are not failures. */
 export const NOTES: ReadonlySet<Alert["kind"]> = new Set(["unchecked", "stale"]);
 
 /** Return the alerts, worst first. */
@@ -109,7 +110,7 @@ export function alertsOf(metrics: Metrics, audit: Http.AuditReport | null, nowMs
 
 const DAY_S = 86_400;
 
-/** Cost per day in dollars at the rate of the last minute; null if billing is not by units. */
+/** Return the cost per day in USD at the current rate; null unless units are billed. */
 export function costPerDay(units: readonly Http.Units[], cost: Http.CostReport): number | null {
   const { write_unit_usd: write, read_unit_usd: read } = cost;
   if (write === null || read === null) return null;

@@ -1,4 +1,4 @@
-// Short numbers with units, for charts and tables. Pure.
+// Short numbers with units, for charts and tables. Pure functions.
 
 const DASH = "–";
 
@@ -58,10 +58,10 @@ export const seconds = known((value) => {
   return value > 0 && value < 1 ? millis(value * 1000) : `${plain(value)} s`;
 });
 
-/** "12 %" of a share from 0 to 1. */
+/** "12 %" for 0.12. */
 export const share = known((value) => `${plain(value * 100)} %`);
 
-/** Dollars; small amounts with two significant digits. */
+/** Amounts in USD; small amounts have two significant digits. */
 export const dollars = known((value) => {
   if (value === 0) return "$0";
   if (value >= 100) return `$${Math.round(value).toLocaleString("en-US")}`;

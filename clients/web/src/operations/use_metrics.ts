@@ -16,7 +16,7 @@ export interface MetricsState {
   audit: Http.AuditReport | null;
   cost: Http.CostReport | null;
   error: ChatError | null;
-  /** Wait until the next try after a failure, in ms. */
+  /** Delay before the next attempt after a failure, in ms. */
   waitMs: number;
   retry: () => void;
 }

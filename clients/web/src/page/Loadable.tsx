@@ -1,4 +1,4 @@
-// The states of something that is loaded: loading, failed, empty, and there.
+// Views for the states of loaded data: loading, failed, empty and loaded.
 
 import { useEffect, useRef, type ReactNode } from "react";
 import type { ChatError } from "tierchat";
@@ -12,12 +12,12 @@ import styles from "./Loadable.module.css";
 interface LoadedViewProps<T> {
   of: Loaded<T>;
   skeleton?: ReactNode;
-  /** Texts for codes of failures that are expected here. */
+  /** Error code → text, for expected errors. */
   errors?: Readonly<Record<string, string>>;
   children: (data: T) => ReactNode;
 }
 
-/** A value when it is there; a failure with a retry, or a skeleton, until then. */
+/** Shows a loaded value, an error with a retry button, or a skeleton. */
 export function LoadedView<T>({ of, skeleton, errors, children }: LoadedViewProps<T>) {
   if (of.data !== null) return children(of.data);
   if (of.error !== null) return <Failure error={of.error} onRetry={of.reload} errors={errors} />;
@@ -30,7 +30,7 @@ interface FailureProps {
   errors?: Readonly<Record<string, string>> | undefined;
 }
 
-/** A failure, with a retry if that can help. */
+/** An error, with a retry button if a retry can succeed. */
 export function Failure({ error, onRetry, errors }: FailureProps) {
   const canHelp = error.isTemporary || error.code === "internal";
   const retry = canHelp && onRetry !== undefined ? { onRetry } : {};
@@ -45,7 +45,7 @@ interface PagesViewProps<T> {
   children: (items: readonly T[]) => ReactNode;
 }
 
-/** A list: its items, then more of them while the end is near. */
+/** A list that loads its next page near the end. */
 export function PagesView<T>({ of, skeleton, empty, errors, children }: PagesViewProps<T>) {
   if (of.isFirst && of.error !== null) {
     return <Failure error={of.error} onRetry={of.loadMore} errors={errors} />;
@@ -60,7 +60,7 @@ export function PagesView<T>({ of, skeleton, empty, errors, children }: PagesVie
   );
 }
 
-/** The end of a list: loads the next page when it comes near, or by its button. */
+/** The end of a list: loads the next page when it is near, or on a click. */
 export function LoadMore<T>({ of }: { of: Pages<T> }) {
   const text = useText();
   const end = useRef<HTMLDivElement>(null);
@@ -86,7 +86,7 @@ export function LoadMore<T>({ of }: { of: Pages<T> }) {
   );
 }
 
-/** The failure of an action, announced. */
+/** The error of an action, announced to screen readers. */
 export function ActionError({ error }: { error: string | null }) {
   if (error === null) return null;
   return (

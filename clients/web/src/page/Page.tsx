@@ -1,4 +1,4 @@
-// Layout of a page: a header, and a column that scrolls.
+// Layout of a page: a header and a scrolling column.
 
 import { ArrowLeft } from "lucide-react";
 import type { ReactNode } from "react";
@@ -9,11 +9,11 @@ import styles from "./Page.module.css";
 interface PageProps {
   title: string;
   subtitle?: ReactNode;
-  /** Shown on the phone, and on wide windows if `isBackShown`. */
+  /** The back button is shown on phones, and if `isBackShown` on wide screens. */
   onBack?: (() => void) | undefined;
   isBackShown?: boolean;
   actions?: ReactNode;
-  /** Below the header; does not scroll. */
+  /** Content below the header that does not scroll. */
   toolbar?: ReactNode;
   width?: "column" | "wide";
   children: ReactNode;

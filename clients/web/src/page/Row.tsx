@@ -8,23 +8,23 @@ import styles from "./Row.module.css";
 interface RowProps {
   picture?: ReactNode;
   title: ReactNode;
-  /** Beside the title, at the end. */
+  /** Text at the end of the title line. */
   note?: ReactNode;
   text?: ReactNode;
-  /** The page of a row that is a link. */
+  /** The path of the page that the row links to. */
   to?: string | undefined;
-  /** A page elsewhere. */
+  /** An external URL. */
   href?: string;
   onClick?: MouseEventHandler | undefined;
-  /** Buttons after the row; they are not part of its link. */
+  /** Buttons at the end, outside the link. */
   actions?: ReactNode;
-  /** The text may have several lines. */
+  /** True if the text can wrap to several lines. */
   isLines?: boolean;
-  /** The page of this row is open. */
+  /** True if the page of this row is open. */
   isCurrent?: boolean;
 }
 
-/** A row of a list; a link or a button if it leads somewhere. */
+/** A row of a list: plain, a link or a button. */
 export function Row(props: RowProps) {
   const {
     picture,

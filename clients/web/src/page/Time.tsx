@@ -1,4 +1,4 @@
-// A time: short, with the date and time of day as its tooltip.
+// A short time, with date and time of day as the tooltip.
 
 import { formatDateTime, formatShort } from "../i18n/format";
 

@@ -1,4 +1,4 @@
-// Users in a list, with links to their profiles.
+// A list of users with links to their profiles.
 
 import type { ReactNode } from "react";
 import type { Http } from "tierchat";
@@ -12,7 +12,7 @@ interface FollowerListProps {
   of: Pages<Http.Follower>;
   label: string;
   empty: ReactNode;
-  /** Called when a profile is opened. */
+  /** Called when the user opens a profile. */
   onGo?: () => void;
 }
 

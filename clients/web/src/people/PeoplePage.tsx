@@ -1,4 +1,4 @@
-// The directory: contacts, followed users and followers. Its search field also finds others.
+// The directory: contacts, followed users and followers, with a search for everyone.
 
 import { ArrowRight, Search, Users } from "lucide-react";
 import { useDeferredValue, useId, useState, type FormEvent } from "react";

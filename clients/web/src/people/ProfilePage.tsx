@@ -1,4 +1,4 @@
-// A profile: picture, name, counts, what can be done, and the posts.
+// A profile: picture, name, counts, actions and posts.
 
 import { Ban, Check, Ellipsis, MessageCircle, Pencil, UserPlus } from "lucide-react";
 import { useEffect, useState } from "react";
@@ -95,7 +95,7 @@ function ProfileCard({ profile, of }: { profile: Http.UserProfile; of: Loaded<Ht
   const block = useBlock(user, name);
 
   const attempt = useAttempt();
-  // The server counts a follow some seconds later, so the count is not loaded again.
+  // The server updates the count a few seconds later, so the count is not reloaded.
   const follow = async (): Promise<void> => {
     const followed = !profile.followed;
     of.set({ ...profile, followed, followers: profile.followers + (followed ? 1 : -1) });
@@ -192,7 +192,7 @@ function ProfileCard({ profile, of }: { profile: Http.UserProfile; of: Loaded<Ht
 
 const BLOCKS_MAX = 2_000;
 
-/** Return whether the user has blocked somebody, and a function that changes it. */
+/** Return whether a user is blocked, and a function that changes it. */
 export function useBlock(user: string, name: string) {
   const text = useText().people;
   const client = useClient();

@@ -1,8 +1,8 @@
-// Contacts: the users of the chats on this device. Pure.
+// Contacts: the users of the chats on this device. Pure functions.
 
 import type { Chat } from "tierchat";
 
-/** Users kept in the directory. */
+/** Maximum number of contacts. */
 const CONTACTS_MAX = 500;
 
 /** A user id, as the server accepts it. */
@@ -18,10 +18,10 @@ export function isPerson(user: string): boolean {
   return !user.startsWith("ai-") && user !== "system";
 }
 
-/** The fields of a chat that are needed. */
+/** The fields of a chat that determine the contacts. */
 export type ChatLike = Pick<Chat, "kind" | "peer" | "members">;
 
-/** Return the users of chats: those of direct chats first, as in the chat list; then by id. */
+/** Return the users of chats: those of direct chats in order, then the others by id. */
 export function contactsOf(chats: readonly ChatLike[], me: string): string[] {
   const direct = chats.map(({ peer }) => peer).filter((user) => user !== null);
   const members = chats.flatMap(({ kind, members: all }) =>
@@ -32,8 +32,9 @@ export function contactsOf(chats: readonly ChatLike[], me: string): string[] {
 }
 
 /**
- * Return whether a user matches the text of the search field: each word of the text is the
- * beginning of a word of the name, or a part of the user id.
+ * Return whether a user matches a search text.
+ *
+ * Each word of the text must be a prefix of a word of the name, or a part of the user id.
  */
 export function isMatch(text: string, user: string, name: string): boolean {
   const id = normalize(user);

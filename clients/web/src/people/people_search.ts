@@ -1,4 +1,4 @@
-// People for a typed name: contacts at once, then everyone on the server who allows to be found.
+// Search for people: contacts at once, then discoverable users of the server.
 
 import { useChats, useClient } from "tierchat/react";
 import { directoryOf } from "../app/directory";
@@ -20,7 +20,7 @@ export function useFoundPeople(text: string): readonly string[] {
     .filter((user) => typed !== "" && isMatch(typed, user, profiles.get(user).name))
     .slice(0, CONTACTS_MAX);
   const settled = useSettled(typed, WAIT_MS);
-  // Offline, the contacts are shown alone.
+  // Offline, only contacts are shown.
   const { data } = useLoad(SEARCHABLE.test(settled) ? settled : null, async () => {
     const { items } = await client.http.call("search_users", { q: settled });
     for (const { user, name } of items) profiles.set(user, { name: name ?? user });
@@ -30,7 +30,7 @@ export function useFoundPeople(text: string): readonly string[] {
   return [...new Set([...contacts, ...found])];
 }
 
-/** Return whether the people found by `searched` may be shown until those of `typed` are found. */
+/** Return whether results of `searched` can be shown until the results of `typed` are loaded. */
 export function isContinued(typed: string, searched: string): boolean {
   return typed !== "" && (typed.startsWith(searched) || searched.startsWith(typed));
 }

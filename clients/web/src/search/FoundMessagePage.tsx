@@ -1,3 +1,3 @@
-// A found message in its conversation, beside the results.
+// The conversation of a found message, next to the search results.
 
 export { default } from "../conversation/ConversationPage";

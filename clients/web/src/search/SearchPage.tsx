@@ -32,7 +32,7 @@ const PAGE = 20;
 
 type Order = "newest" | "relevance";
 
-/** The page `/search`; the query is in its address. */
+/** The page `/search`. The query is part of the URL. */
 export default function SearchPage() {
   const text = useText().search;
   const { query: address } = useLocation();
@@ -43,7 +43,7 @@ export default function SearchPage() {
   const path = useMatch()?.route.path;
   const written = useRef(shownInAddress);
 
-  // A new address, such as the search of a chat, replaces the query.
+  // A new URL, such as a search in a chat, replaces the query.
   useEffect(() => {
     if (shownInAddress === written.current) return;
     written.current = shownInAddress;
@@ -91,7 +91,7 @@ export default function SearchPage() {
   );
 }
 
-/** The query of an address; `chat` limits it to a chat. */
+/** Return the query of a URL; the parameter `chat` limits it to a chat. */
 function queryOf(address: URLSearchParams): Query {
   const query = parseQuery(address.get("q") ?? "");
   const chat = address.get("chat");
@@ -174,7 +174,7 @@ function useChipValue({ name, value }: Chip): string {
   return value;
 }
 
-/** Return the name of a chat that this device knows. */
+/** Return the name of a chat, if it is on this device. */
 function useChatName(id: string | null): string | undefined {
   const text = useText().chats;
   const chat = useChat(id ?? "");
@@ -253,7 +253,7 @@ function Result({ result, wanted }: { result: Http.SearchResult; wanted: string 
   );
 }
 
-/** A part of a snippet. It is plain text, never markup. */
+/** A part of a snippet, as plain text. */
 function Segment({ text, hit }: Http.Segment) {
   return hit === true ? <mark>{text}</mark> : <>{text}</>;
 }

@@ -1,4 +1,4 @@
-// Search queries: words, and qualifiers such as `from:alice`, which the field shows as chips. Pure.
+// Search queries: words, and qualifiers such as `from:alice`, shown as chips. Pure functions.
 
 /** Qualifiers of the server (docs/search.md). */
 export const QUALIFIERS = ["from", "in", "has", "after", "before"] as const;
@@ -18,12 +18,12 @@ export interface Query {
   text: string;
 }
 
-/** Shortest text to search for; qualifiers alone suffice, too. */
+/** Minimum length of the text; not required with qualifiers. */
 export const TEXT_MIN = 2;
 const CHIP = /^(from|in|has|after|before):(\S+)$/i;
 const ONE_VALUE: ReadonlySet<Qualifier> = new Set(["from", "in", "has", "after", "before"]);
 
-/** Split a text outside of quotes. */
+/** Split a text at spaces outside quotes. */
 function words(text: string): string[] {
   return text.match(/"[^"]*"?|\S+/g) ?? [];
 }
@@ -41,7 +41,7 @@ export function parseQuery(query: string): Query {
   return { chips: chips.reduce(withChip, []), text: others.join(" ") + (hasSpace ? " " : "") };
 }
 
-/** Take qualifiers out of a text as soon as they are complete: a space follows. */
+/** Convert complete qualifiers of a text, which a space follows, to chips. */
 export function extractChips(query: Query): Query {
   const { chips, text } = parseQuery(query.text);
   const last = words(query.text).at(-1) ?? "";
@@ -53,13 +53,13 @@ export function extractChips(query: Query): Query {
   return chips.length === 0 ? query : { chips: chips.reduce(withChip, query.chips), text };
 }
 
-/** Add a chip; it replaces one of the same name. */
+/** Add a chip; it replaces a chip with the same name. */
 export function withChip(chips: readonly Chip[], chip: Chip): readonly Chip[] {
   const kept = ONE_VALUE.has(chip.name) ? chips.filter(({ name }) => name !== chip.name) : chips;
   return [...kept, chip];
 }
 
-/** Return the query as text, for the server and the address; a phrase is closed. */
+/** Return the query as text, for the server and the URL; close an open phrase. */
 export function formatQuery({ chips, text }: Query): string {
   const parts = chips.map(({ name, value }) => `${name}:${value}`);
   const trimmed = text.trimStart();
@@ -67,7 +67,7 @@ export function formatQuery({ chips, text }: Query): string {
   return [...parts, closed].filter((part) => part !== "").join(" ");
 }
 
-/** Return whether there is enough to search for. */
+/** Return whether a query is long enough. */
 export function isSearchable({ chips, text }: Query): boolean {
   const plain = text.replace(/"/g, "").trim();
   return plain.length >= TEXT_MIN || (plain === "" && chips.length > 0);

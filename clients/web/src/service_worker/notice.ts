@@ -1,4 +1,4 @@
-// Push messages: untrusted, so that each field is checked before a notification is made of it.
+// Push messages. They are untrusted, so each field is checked before it is shown.
 
 /** The notification of a push message. */
 export interface Notice {
@@ -12,19 +12,19 @@ export interface Notice {
 
 const APP_NAME = "tierchat";
 const CHAT = /^(?!\.{1,2}$)[A-Za-z0-9_~:.-]{1,140}$/;
-const TITLE_CHARS_MAX = 80; // of the sender and of the group
+const TITLE_CHARS_MAX = 80; // of the sender, and of the group
 const BODY_CHARS_MAX = 200;
 const EARLY_MS = 86_400_000; // clocks differ
-// Marks that change the direction of what follows, and characters without a meaning in one line.
+// Direction marks, and characters that are invisible in one line.
 const HIDDEN = /[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\p{Cs}]/gu;
 const BREAKS = /[\p{Cc}\p{Z}]+/gu;
 
-/** Return whether a value is the id of a chat. It can be a part of a path. */
+/** Return whether a value is a chat id, which is safe in a path. */
 export function isChatId(value: unknown): value is string {
   return typeof value === "string" && CHAT.test(value);
 }
 
-/** Return the notification of a push message; null: it is not in our format. */
+/** Return the notification of a push message; null if its format is invalid. */
 export function parseNotice(data: unknown, nowMs: number): Notice | null {
   if (typeof data !== "object" || data === null) return null;
   const { chat, name, sender, title, text, ts, badge } = data as Record<string, unknown>;
@@ -45,7 +45,7 @@ export function parseNotice(data: unknown, nowMs: number): Notice | null {
 /** Return a text as one line of at most `charsMax` characters; anything else is empty. */
 function cleanLine(value: unknown, charsMax: number): string {
   if (typeof value !== "string") return "";
-  const start = value.slice(0, charsMax * 8); // hidden characters take no more than this
+  const start = value.slice(0, charsMax * 8); // bounds the number of hidden characters
   const letters = [...start.replace(HIDDEN, "").replace(BREAKS, " ").trim()];
   const isLong = letters.length > charsMax;
   return isLong ? `${letters.slice(0, charsMax - 1).join("").trimEnd()}…` : letters.join("");

@@ -1,13 +1,13 @@
 // The service worker: starts the client offline, shows push notifications, and receives shares.
 //
-// It stores the files of one build. Pages come from the network, and from the store if that does
-// not answer. Other paths of the server, such as the API, are not touched.
+// It caches the files of one build. Pages come from the network, or from the cache if the network
+// does not respond. Requests to other paths, such as the API, are not handled.
 
 import { PAGES } from "../pages";
 import { isChatId, parseNotice } from "./notice";
 import { receiveShare } from "./share_target";
 
-// The build puts a list in its place; see plugins/precached.ts.
+// The build replaces this with the list of files; see plugins/precached.ts.
 declare const __PRECACHE__: { version: string; files: string[] };
 
 const worker = self as unknown as ServiceWorkerGlobalScope;
@@ -15,7 +15,7 @@ const { version, files } = __PRECACHE__;
 const CACHE_PREFIX = "tierchat-";
 const CACHE = CACHE_PREFIX + version;
 const { origin } = worker.location;
-const PAGE_MS = 3_000; // then the stored page is shown
+const PAGE_MS = 3_000; // then the cached page is shown
 const SHARE = new URL("/share", origin); // the `share_target` of the manifest
 
 worker.addEventListener("install", (event) => event.waitUntil(install()));
@@ -45,7 +45,7 @@ function isPage({ pathname }: URL): boolean {
 
 async function install(): Promise<void> {
   const cache = await caches.open(CACHE);
-  // `reload`: not from the HTTP cache, which may have the page of the previous build.
+  // `reload` bypasses the HTTP cache, which may have the page of the previous build.
   await cache.addAll(files.map((name) => new Request(`/${name}`, { cache: "reload" })));
   await worker.skipWaiting();
 }
@@ -77,7 +77,7 @@ async function fetchStored(request: Request): Promise<Response> {
 async function showPush(data: PushMessageData | null): Promise<void> {
   const notice = parseNotice(readJson(data), Date.now());
   if (notice === null) return;
-  // Firefox has no badges.
+  // Firefox does not support badges.
   if (notice.badge !== null) await worker.navigator.setAppBadge?.(notice.badge).catch(() => {});
   const windows = await worker.clients.matchAll({ type: "window", includeUncontrolled: true });
   if (windows.some((window) => window.focused)) return;
@@ -96,7 +96,7 @@ function readJson(data: PushMessageData | null): unknown {
   try {
     return data?.json();
   } catch {
-    return null; // not in our format
+    return null; // invalid format
   }
 }
 
@@ -109,5 +109,5 @@ async function openChat(chat: unknown): Promise<void> {
     return;
   }
   window.postMessage({ type: "open-chat", chat });
-  await window.focus().catch(() => {}); // not always allowed
+  await window.focus().catch(() => {}); // browsers may forbid it
 }

@@ -1,14 +1,14 @@
-// The share target of the installed application: stores what another one shares for the page.
+// The share target of the installed application: stores content that another application shares.
 //
-// Bounds: the content of one share, with `FILES_MAX` files of together `BYTES_MAX` bytes.
+// Bounds: one share with at most `FILES_MAX` files and `BYTES_MAX` bytes in total.
 
-// The names that the page uses; see `share/shared_content.ts`.
+// The same names as in `share/shared_content.ts`.
 const SHARED = "shared-content";
 const ABOUT = "/shared-content";
 const FILES_MAX = 10;
 const BYTES_MAX = 200_000_000;
 
-/** Store the form of a share, and return the redirect to the page that asks for the chat. */
+/** Store the form of a share; return a redirect to the page that asks for the chat. */
 export async function receiveShare(request: Request, page: URL): Promise<Response> {
   const form = await request.formData();
   const lines = ["title", "text", "url"].map((name) => form.get(name));
@@ -35,7 +35,7 @@ export async function receiveShare(request: Request, page: URL): Promise<Respons
   return Response.redirect(page, 303);
 }
 
-/** Return whether a line is a part of another one; of two equal lines, the first one stays. */
+/** Return whether a line is part of another line. Of two equal lines, the first one is kept. */
 function isPart(line: string, other: unknown, isBefore: boolean): boolean {
   return typeof other === "string" && (line === other ? isBefore : other.includes(line));
 }

@@ -1,4 +1,4 @@
-// The devices that the user is logged in on.
+// The devices on which the user is logged in.
 
 import { MonitorSmartphone } from "lucide-react";
 import { useState } from "react";

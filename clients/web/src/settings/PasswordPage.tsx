@@ -1,4 +1,4 @@
-// Changing the password.
+// Password change.
 
 import { useState, type FormEvent } from "react";
 import { useClient } from "tierchat/react";

@@ -1,4 +1,4 @@
-// Who may find the user, blocked users, the export of all data, and deleting the account.
+// Privacy: discoverability, blocked users, data export, and account deletion.
 
 import { useEffect, useState, type FormEvent } from "react";
 import { ChatError, type Http } from "tierchat";

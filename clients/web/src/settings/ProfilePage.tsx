@@ -83,7 +83,7 @@ function ProfileForm() {
   );
 }
 
-// The chosen picture. Other pages show it, too, until the next one replaces it.
+// Object URL of the chosen picture, which other pages also show until it is replaced.
 let local: string | null = null;
 
 function Picture() {

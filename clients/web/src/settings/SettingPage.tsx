@@ -1,4 +1,4 @@
-// The frame of a page of settings: a header with the way back on a phone, and sections.
+// Layout of a settings page: a header, with a back button on phones, and sections.
 
 import { ArrowLeft } from "lucide-react";
 import type { ReactNode } from "react";
@@ -7,7 +7,7 @@ import { IconButton } from "../design";
 import { useText } from "../i18n";
 import styles from "./SettingPage.module.css";
 
-/** A page of settings. */
+/** A settings page. */
 export function SettingPage({ title, children }: { title: string; children: ReactNode }) {
   const text = useText();
   return (
@@ -33,7 +33,7 @@ interface SettingSectionProps {
   children: ReactNode;
 }
 
-/** A card of settings. */
+/** A section of a settings page. */
 export function SettingSection({ title, hint, children }: SettingSectionProps) {
   return (
     <section className={styles["section"]}>
@@ -44,7 +44,7 @@ export function SettingSection({ title, hint, children }: SettingSectionProps) {
   );
 }
 
-/** A failure or a result below a form. */
+/** An error or result below a form. */
 export function FormMessage({
   error,
   success,

@@ -1,4 +1,4 @@
-// The list of settings, and logging out.
+// The list of settings pages, and logout.
 
 import {
   Activity,
@@ -88,7 +88,7 @@ export default function SettingsPage() {
 }
 
 interface ItemProps {
-  /** A page of the settings. */
+  /** The path of a settings page. */
   path?: string;
   to?: string;
   icon: LucideIcon;

@@ -1,4 +1,4 @@
-// Push notifications of this browser: a subscription of the service worker, known to the server.
+// Push notifications of this browser, with a subscription of the service worker.
 
 import { useCallback, useEffect, useState } from "react";
 import type { ChatClient } from "tierchat";
@@ -10,7 +10,7 @@ export type PushState = "missing" | "blocked" | "off" | "on" | "busy" | "failed"
 
 const KEY = "tierchat.push"; // id of the subscription on the server
 
-/** Return the state of push notifications, and a function that turns them on or off. */
+/** Return the state of push notifications, and a function that enables or disables them. */
 export function usePush(): { state: PushState; setEnabled: (isOn: boolean) => Promise<void> } {
   const client = useClient();
   const { config } = useOpenSession();
@@ -19,7 +19,7 @@ export function usePush(): { state: PushState; setEnabled: (isOn: boolean) => Pr
   useEffect(() => {
     if (state !== "off") return;
     void findSubscription().then((found) => found !== null && setState("on"));
-  }, []); // of the start only
+  }, []); // only on mount
   const setEnabled = useCallback(
     async (isOn: boolean) => {
       setState("busy");
@@ -34,14 +34,14 @@ export function usePush(): { state: PushState; setEnabled: (isOn: boolean) => Pr
   return { state, setEnabled };
 }
 
-/** Tell the server again that this browser is subscribed: it forgets old subscriptions. */
+/** Register the subscription again, because the server deletes old subscriptions. */
 export async function renewSubscription(client: ChatClient): Promise<void> {
   const subscription = await findSubscription();
   if (subscription === null) return;
   localStorage.setItem(KEY, await client.registerPush(subscription));
 }
 
-/** End the subscription, before a logout. */
+/** Delete the subscription. Call it before a logout. */
 export async function turnOff(client: ChatClient): Promise<PushState> {
   const id = localStorage.getItem(KEY);
   localStorage.removeItem(KEY);

@@ -1,4 +1,4 @@
-// The way out of a chat where shared content cannot be written.
+// A button for shared content in a chat where the user can't send messages.
 
 import { useEffect, useState } from "react";
 import { navigate } from "../app/router";
@@ -6,7 +6,7 @@ import { Button } from "../design";
 import { useText } from "../i18n";
 import { findSharedContent } from "./shared_content";
 
-/** Offers to choose another chat, if shared content is waiting for this one. */
+/** Offers to choose another chat, if content is shared to this one. */
 export function AnotherChat({ chat }: { chat: string }) {
   const text = useText().share;
   const [isWaiting, setWaiting] = useState(false);

@@ -1,4 +1,4 @@
-// Asks which chat gets content that another application has shared.
+// Asks for the chat to which content of another application is shared.
 
 import { Share2 } from "lucide-react";
 import { useEffect, useState } from "react";
@@ -19,7 +19,7 @@ import styles from "./SharePage.module.css";
 export default function SharePage() {
   const words = useText();
   const text = words.share;
-  // The server sends shares here that the service worker has missed.
+  // The server redirects here if the service worker did not handle the share.
   const isMissed = useLocation().query.has("missed");
   const [content, setContent] = useState<SharedContent | null | undefined>(undefined);
   useEffect(() => {

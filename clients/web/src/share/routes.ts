@@ -1,4 +1,4 @@
-// The page that asks which chat gets content that another application has shared.
+// The page of the share target.
 
 import { route } from "../app/router";
 

@@ -1,11 +1,11 @@
-// What another application shared with this one: text and files, until a composer has them.
+// Content that another application has shared: text and files, until a composer takes them over.
 //
 // The service worker stores it, within bounds; see `service_worker/share_target.ts`. The chosen
-// chat is in sessionStorage, so that a reload of the page does not lose the choice.
+// chat is in sessionStorage, so that it survives a reload.
 
-// The names that the service worker uses, which has no module in common with the page.
+// The same names as in the service worker, which cannot import modules of the page.
 const SHARED = "shared-content";
-const ABOUT = "/shared-content"; // the text and the names of the files, `<ABOUT>/<index>`
+const ABOUT = "/shared-content"; // has the text and the names of the files `<ABOUT>/<index>`
 const CHOSEN = "tierchat.share";
 
 /** Shared content. */
@@ -14,7 +14,7 @@ export interface SharedContent {
   files: File[];
 }
 
-/** Return what is waiting for a chat, or for a chosen one; null: nothing. */
+/** Return the content shared to `chat`, or to any chat; null if there is none. */
 export async function findSharedContent(chat?: string): Promise<SharedContent | null> {
   if (chat !== undefined && sessionStorage.getItem(CHOSEN) !== chat) return null;
   if (!("caches" in globalThis) || !(await caches.has(SHARED))) return null;
@@ -30,13 +30,13 @@ export async function findSharedContent(chat?: string): Promise<SharedContent | 
   return { text, files };
 }
 
-/** Let the content wait for the composer of a chat; null: no chat is chosen. */
+/** Choose the chat for the content; null: no chat. */
 export function chooseChat(chat: string | null): void {
   if (chat === null) sessionStorage.removeItem(CHOSEN);
   else sessionStorage.setItem(CHOSEN, chat);
 }
 
-/** Delete what is waiting. */
+/** Delete the shared content. */
 export async function dropSharedContent(): Promise<void> {
   chooseChat(null);
   if ("caches" in globalThis) await caches.delete(SHARED);

@@ -1,4 +1,4 @@
-// The posts of a feed, with a pill for posts that arrived meanwhile.
+// The posts of a feed, with a button that shows new posts.
 
 import { ArrowUp } from "lucide-react";
 import { useRef, type ReactNode } from "react";
@@ -15,7 +15,7 @@ interface FeedViewProps {
   errors?: Readonly<Record<string, string>>;
 }
 
-/** A feed with infinite scroll. */
+/** A feed with infinite scrolling. */
 export function FeedView({ feed, label, empty, errors }: FeedViewProps) {
   const text = useText().social;
   const top = useRef<HTMLDivElement>(null);

@@ -1,4 +1,4 @@
-// A post: author, time, text, picture, and what can be done with it.
+// A post: author, time, text, picture and actions.
 
 import { Bookmark, Copy, Ellipsis, Heart, Pencil, Trash2 } from "lucide-react";
 import { useState } from "react";

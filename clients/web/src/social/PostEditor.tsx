@@ -1,4 +1,4 @@
-// Writing of posts: the form of a new post, and the dialog that edits one.
+// Forms for posts: a new post, and a dialog that edits a post.
 
 import { ImagePlus, X } from "lucide-react";
 import { useEffect, useId, useRef, useState, type KeyboardEvent } from "react";
@@ -11,12 +11,12 @@ import { ActionError } from "../page/Loadable";
 import type { FeedPost } from "./feed";
 import styles from "./PostEditor.module.css";
 
-/** Longest post, in characters; the server's limit. */
+/** Maximum number of characters in a post on the server. */
 export const POST_CHARS_MAX = 2_000;
 const COUNT_FROM = 200;
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
-/** A picture that is chosen: a new file, or the id of the picture that the post has. */
+/** The chosen picture: a new file, or the id of the post's current picture. */
 type Picture = { file: File; url: string } | { id: string } | null;
 
 interface FieldsProps {
@@ -57,7 +57,7 @@ function Fields(props: FieldsProps) {
         id={id}
         className={styles["text"]}
         rows={2}
-        maxLength={POST_CHARS_MAX * 2} // counted in UTF-16; the server counts characters
+        maxLength={POST_CHARS_MAX * 2} // in UTF-16 units; the server counts characters
         placeholder={text.newPostHint}
         dir={content === "" ? undefined : "auto"}
         autoFocus={isFocused}
@@ -117,7 +117,7 @@ function isPicture(file: File): boolean {
 const isSendable = (content: string): boolean =>
   content.trim() !== "" && [...content].length <= POST_CHARS_MAX;
 
-/** Release the memory of a chosen picture when it is replaced. */
+/** Return the chosen picture and its setter; release the memory of replaced pictures. */
 function usePicture(first: Picture): [Picture, (picture: Picture) => void] {
   const [picture, setPicture] = useState<Picture>(first);
   useEffect(() => {

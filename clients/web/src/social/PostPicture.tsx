@@ -1,4 +1,4 @@
-// The picture of a post: reserved in its proportions, opened in a viewer.
+// The picture of a post. Its space is reserved before it loads, and a click opens the viewer.
 
 import { useState } from "react";
 import { useApi } from "../data/use_load";

@@ -1,8 +1,8 @@
-// The text of a post, folded if it is long.
+// The text of a post, collapsed if it is long.
 
 import { MessageText } from "../content/MessageText";
 
-/** Formatted text; nothing in it can run. */
+/** Formatted text. It is never parsed as HTML. */
 export function PostText({ content }: { content: string }) {
   return <MessageText text={content} />;
 }

@@ -1,26 +1,26 @@
-// Lists of posts, newest first: pages, reloads, likes. Pure.
+// Lists of posts, newest first: pages, reloads and likes. Pure functions.
 
 import type { Http } from "tierchat";
 
-/** A post of a list. `order` sorts saved posts; `touchedAt`: when the user liked or unliked it. */
+/** A post of a list. `order`: sort key of a saved post; `touchedAt`: last like or unlike. */
 export interface FeedPost extends Http.PostInfo {
   order?: string;
   touchedAt?: number;
 }
 
-// The server counts a like some seconds later; until then the local state is shown.
+// The server counts a like a few seconds later; until then, the local state is shown.
 const TRUSTED_MS = 5_000;
 
 const orderOf = (post: FeedPost): string => post.order ?? post.id;
 const isNewer = (a: FeedPost, b: FeedPost): number => (orderOf(a) < orderOf(b) ? 1 : -1);
 
-/** The server's copy of a post, but with the user's recent like, which it may not have counted. */
+/** Return the server's post with the user's recent like, which may not be counted yet. */
 function mergePost(known: FeedPost | undefined, post: FeedPost, nowMs: number): FeedPost {
   if (known?.touchedAt === undefined || nowMs - known.touchedAt > TRUSTED_MS) return post;
   return { ...post, likes: known.likes, liked: known.liked, touchedAt: known.touchedAt };
 }
 
-/** Add posts, each once; the newer copy replaces the older one. */
+/** Add posts without duplicates; newer copies replace older ones. */
 export function withPosts(
   known: readonly FeedPost[],
   posts: readonly FeedPost[],
@@ -33,15 +33,15 @@ export function withPosts(
 
 /** The result of a reload of the first page. */
 export interface ReloadResult {
-  /** The known posts as they are now, without the deleted ones. */
+  /** The updated known posts, without deleted ones. */
   posts: FeedPost[];
-  /** Posts that the list did not have. */
+  /** New posts. */
   added: FeedPost[];
 }
 
 /**
- * Apply a reloaded first page. Known posts within its range that it lacks are deleted; posts newer
- * than all known ones are returned apart, so that the list does not move while it is read.
+ * Apply a reloaded first page. Known posts in its range that are missing from it were deleted. New
+ * posts are returned separately, so that the list does not move while the user reads it.
  */
 export function applyReload(
   known: readonly FeedPost[],
@@ -64,7 +64,7 @@ export function withPost(posts: readonly FeedPost[], changed: FeedPost): FeedPos
   return posts.map((post) => (post.id === changed.id ? { ...post, ...changed } : post));
 }
 
-/** Apply the user's like or unlike at once. */
+/** Apply the user's like or unlike before the server confirms it. */
 export function withLike(
   posts: readonly FeedPost[],
   id: string,

@@ -1,4 +1,4 @@
-// A list of posts that stays current: pages, live posts, likes, edits.
+// A live list of posts: pages, new posts, likes and edits.
 
 import { useCallback, useEffect, useRef, useState } from "react";
 import type { ChatClient, Http } from "tierchat";
@@ -9,13 +9,13 @@ import { applyReload, withLike, withPost, withPosts, type FeedPost } from "./fee
 const REFRESH_MS = 5_000; // for edits, and likes by others
 const PAGE = 20;
 
-/** The list of a feed. */
+/** The source of a feed. */
 export type FeedSource = "timeline" | "saved" | { user: string };
 
-/** A list of posts and what can be done in it. The methods throw `ChatError`. */
+/** A list of posts and its operations. The methods throw `ChatError`. */
 export interface Feed {
   pages: Pages<FeedPost>;
-  /** Number of posts that arrived meanwhile. */
+  /** Number of new posts that are not shown yet. */
   freshCount: number;
   showFresh: () => void;
   add: (post: Http.PostInfo) => void;
@@ -58,11 +58,11 @@ export function useFeed(source: FeedSource): Feed {
   const refresh = useCallback(async () => {
     const { source: read, key: readKey, pages: before } = latest.current;
     if (document.hidden || before.isFirst || before.isLoading) return;
-    const page = await readPage(client, read, undefined).catch(() => null); // tried again soon
+    const page = await readPage(client, read, undefined).catch(() => null); // retried soon
     if (page === null || latest.current.key !== readKey) return;
     const result = applyReload(latest.current.pages.items, page, Date.now());
     update((posts) => applyReload(posts, page, Date.now()).posts);
-    // Own posts and an empty list do not wait for a click.
+    // Own posts, and posts for an empty list, are shown without a click.
     const isShown = (post: FeedPost): boolean =>
       post.user === client.user || latest.current.pages.items.length === 0 || read === "saved";
     update((posts) => withPosts(posts, result.added.filter(isShown), Date.now()));

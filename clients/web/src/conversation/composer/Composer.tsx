@@ -1,5 +1,5 @@
-// The composer: text with mentions and emoji, files, voice messages, replies and edits. Its text is
-// state of this component only: a keystroke renders nothing else.
+// The composer: text with mentions and emoji, files, voice messages, replies and edits. A keystroke
+// renders only this component, because it owns the text.
 
 import { ArrowUp, Check, Mic, Paperclip, Smile } from "lucide-react";
 import {
@@ -51,7 +51,7 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
   const [text, setText] = useState(draft.text);
   const [isPicking, setPicking] = useState(false);
   const [isRecording, setRecording] = useState(false);
-  const [isWaiting, setWaiting] = useState(false); // for files, to send the message
+  const [isWaiting, setWaiting] = useState(false); // the message is sent after the upload
   const mentions = useMentions(field, text, change);
   const edited = target?.kind === "edit" ? target.message : null;
 
@@ -73,7 +73,7 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
     };
   }, [draft, model]);
   useLayoutEffect(() => fitHeight(field.current), [text]);
-  // An edit has a text of its own; the draft returns afterwards.
+  // An edit has a separate text; the draft returns after the edit.
   useEffect(() => {
     setText(edited === null ? draft.text : edited.body);
     if (target !== null) field.current?.focus();
@@ -114,7 +114,7 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
     sendTyping(false);
   }, [canSend, isUploading, edited, cleaned, chat, target, model, files, draft, sendTyping]);
 
-  // The message waits for its files. If one fails, the user decides.
+  // Send the message after its files are uploaded. If an upload fails, the user decides.
   useEffect(() => {
     if (!isWaiting || isUploading || edited !== null) return;
     setWaiting(false);
@@ -261,12 +261,12 @@ export const Composer = memo(function Composer({ files }: ComposerProps) {
   );
 });
 
-/** On a touch keyboard, Enter starts a new line. */
+/** Return whether the device has a touch keyboard, on which Enter starts a new line. */
 function isTouch(): boolean {
   return matchMedia("(pointer: coarse)").matches;
 }
 
-/** Fit the height to the text, where CSS cannot. */
+/** Fit the height of the field to its text, for browsers that cannot do this with CSS. */
 function fitHeight(field: HTMLTextAreaElement | null): void {
   if (field === null || CSS.supports("field-sizing", "content")) return;
   field.style.blockSize = "auto";

@@ -1,4 +1,4 @@
-// Completion of mentions: a list above the text, with the keyboard of the ARIA listbox pattern.
+// Completion of mentions: a list above the text, with the keys of the ARIA listbox pattern.
 
 import {
   useCallback,
@@ -30,9 +30,9 @@ interface Mentions {
   onChoose: (index: number) => void;
   /** Properties of the text field. */
   fieldProps: Record<string, string | undefined>;
-  /** Call after each change of the text or the caret. */
+  /** Must be called after each change of the text or caret. */
   update: (text: string, caret: number) => void;
-  /** Return true if the key belongs to the list. */
+  /** Handle a key; return whether the list used it. */
   onKeyDown: (event: KeyboardEvent) => boolean;
 }
 

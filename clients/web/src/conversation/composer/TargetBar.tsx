@@ -1,4 +1,4 @@
-// The message that is replied to or edited, above the text.
+// A bar above the text with the message to reply to or to edit.
 
 import { Pencil, Reply, X } from "lucide-react";
 import { usePerson } from "../../app/directory";

@@ -1,4 +1,4 @@
-// The files that are being uploaded, above the text.
+// The files of the message, above the text: previews and upload progress.
 
 import { File as FileIcon, RotateCcw, X } from "lucide-react";
 import { useEffect, useState } from "react";
@@ -60,12 +60,12 @@ function UploadItem({ upload }: { upload: Upload }) {
   );
 }
 
-/** Return the server's reason in words. */
+/** Return the text for an upload error. */
 function reasonOf(error: Error, type: string, words: Catalog["conversation"]): string {
   return errorText(error, { [`content: is not ${type}`]: words.fileOfOtherType(type) });
 }
 
-/** Return a URL of an image that has been chosen. */
+/** Return an object URL for an image file; null for other files. */
 function usePicture(file: Blob): string | null {
   const [url, setUrl] = useState<string | null>(null);
   useEffect(() => {

@@ -17,7 +17,7 @@ export function canRecord(): boolean {
 }
 
 interface VoiceRecorderProps {
-  /** Called once, with the recording, or null if there is none. */
+  /** Called once, with the recording, or null if it was discarded or failed. */
   onEnd: (file: File | null) => void;
 }
 

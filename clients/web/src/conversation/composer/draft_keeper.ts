@@ -1,7 +1,7 @@
-// Keeps the unsent text of a chat: not at each keystroke, but soon, and when the page goes away.
+// Saves the unsent text of a chat: after a short delay, and when the page is closed.
 //
-// A write to IndexedDB may not finish when the page goes away. Then the text is in sessionStorage,
-// which belongs to this tab, until the next draft is kept.
+// A write to IndexedDB may not finish when the page is closed. Therefore, the text is also written
+// to the sessionStorage of this tab, until the next draft is saved.
 
 import type { Chat, ChatClient } from "tierchat";
 
@@ -26,9 +26,9 @@ export class DraftKeeper {
   }
 
   /**
-   * Call `listener` with texts that another tab or device has changed; return the end of this.
+   * Call `listener` with texts that another tab or device has changed.
    *
-   * A text that is being changed here is newer: it is kept.
+   * A text that is being changed here is not replaced. Return a function that removes the listener.
    */
   subscribe(client: ChatClient, listener: (text: string) => void): () => void {
     const apply = (): void => {
@@ -43,22 +43,23 @@ export class DraftKeeper {
     });
   }
 
-  /** Keep a text, after a short delay. */
+  /** Save a text after a short delay. */
   set(text: string): void {
     if (this.#timer === undefined) {
       this.#timer = setTimeout(this.flush, DELAY_MS);
-      addEventListener("pagehide", this.#onPageHide, true); // before others keep what is unsent
+      // In the capture phase: before the SDK saves its state.
+      addEventListener("pagehide", this.#onPageHide, true);
     }
     this.#text = text;
   }
 
-  /** Forget the text, after it was sent. */
+  /** Delete the text, after it was sent. */
   clear(): void {
     this.#text = "";
     this.flush();
   }
 
-  /** Keep the last text now. */
+  /** Save the last text now. */
   readonly flush = (): void => {
     clearTimeout(this.#timer);
     this.#timer = undefined;

@@ -1,9 +1,9 @@
-// Completion of @mentions in the composer, without the DOM.
+// Completion of @mentions in the composer. Pure functions.
 
 const QUERY_MAX = 64;
 const BEFORE_CARET = /(?:^|[^\p{L}\p{N}_@/.])@([A-Za-z0-9_-]{0,64})$/u;
 
-/** A mention that is being written: the text from `start`, an "@", to the caret. */
+/** An incomplete mention: the text from the "@" at `start` to the caret. */
 export interface MentionQuery {
   start: number;
   query: string;

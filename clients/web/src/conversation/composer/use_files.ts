@@ -1,4 +1,4 @@
-// The files of the composer: checked, uploaded, and kept for their message.
+// The files of the composer: validation, upload, and the attachments of the next message.
 
 import { useCallback, useEffect, useMemo, useRef } from "react";
 import type { Attachment } from "tierchat";
@@ -11,16 +11,16 @@ import { getText } from "../../i18n";
 import { formatBytes } from "../../i18n/format";
 import type { ConversationModel } from "../model/conversation_model";
 
-/** Most files of a message. */
+/** Maximum number of files per message. */
 export const FILES_MAX = 10;
 
-/** The files that the next message will have. */
+/** The files of the next message. */
 export interface Files {
   readonly uploads: readonly Upload[];
   readonly isUploading: boolean;
-  /** Upload files; `isSentWhenDone`: they are a message of their own. */
+  /** Upload files. `isSentWhenDone`: then send them as a separate message. */
   readonly add: (files: readonly File[], options?: { isSentWhenDone?: boolean }) => void;
-  /** Return the attachments of complete uploads and remove these. */
+  /** Remove the complete uploads and return their attachments. */
   readonly popAttachments: () => Attachment[];
 }
 
@@ -58,7 +58,7 @@ export function useFiles(model: ConversationModel, bytesMax: number): Files {
     return pop();
   }, [pop]);
 
-  // Contents of this device need no download.
+  // Files that this device has uploaded need no download.
   const kept = useRef(new WeakSet<Attachment>());
   useEffect(() => {
     for (const { attachment, file } of uploads) {

@@ -1,4 +1,4 @@
-// Gives content that another application has shared to the composer of the chosen chat.
+// Adds content that another application has shared to the composer of the chosen chat.
 
 import { useEffect, useRef } from "react";
 import { useConnection } from "tierchat/react";
@@ -10,11 +10,10 @@ import {
 import { useConversation } from "../model/context";
 
 /**
- * Call `onContent` with the content that is waiting for the open chat, once.
+ * Call `onContent` once with the content that is shared to the open chat.
  *
- * The page may not know yet that the user can no longer write here. The content waits until the
- * chat is current, so that another chat can be chosen for it. A device without a network does not
- * wait.
+ * Online, this waits until the group is loaded: if the user can no longer send messages here, they
+ * can choose another chat for the content. Offline, it does not wait.
  */
 export function useSharedContent(onContent: (content: SharedContent) => void): void {
   const { chat, group } = useConversation();
@@ -31,7 +30,7 @@ export function useSharedContent(onContent: (content: SharedContent) => void): v
       handler.current(content);
       await dropSharedContent();
     };
-    deliver().catch(() => {}); // kept: the page that asks for the chat finds it
+    deliver().catch(() => {}); // the content is kept for the page that chooses a chat
     return () => {
       isCurrent = false;
     };

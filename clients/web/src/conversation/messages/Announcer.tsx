@@ -1,5 +1,5 @@
-// Reads new messages of others aloud: the list itself is not a live region, because scrolling in it
-// adds rows, too.
+// Announces new messages to screen readers. The list itself is not a live region, because scrolling
+// also adds rows to it.
 
 import { useRef } from "react";
 import { plainText } from "../../content/markdown";

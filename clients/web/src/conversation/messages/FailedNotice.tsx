@@ -1,4 +1,4 @@
-// A refused message: the reason, and what the user can do.
+// The notice below a refused message: the reason, and buttons to retry or delete it.
 
 import { errorText } from "../../app/errors";
 import { useText } from "../../i18n";

@@ -1,4 +1,4 @@
-// The button that leads to the newest message, with the number of unread ones.
+// The button that jumps to the newest message, with the number of unread messages.
 
 import { ChevronDown } from "lucide-react";
 import { Badge, IconButton } from "../../design";

@@ -1,4 +1,4 @@
-// The messages of a chat: a virtual list over a bounded window that is extended at both ends.
+// The messages of a chat: a virtual list over a bounded window that can grow at both ends.
 
 import {
   memo,
@@ -27,9 +27,9 @@ import { ResponseRow } from "./ResponseRow";
 import type { Row } from "../model/rows";
 import { useReadMarker } from "./use_read_marker";
 
-const NEAR_PX = 1_200; // from an end of the window: its next page is loaded
-const END_PX = 40; // from the end: new messages scroll the list
-const START_PX = 64; // of the note above the first message
+const NEAR_PX = 1_200; // closer to an end of the window, the next page is loaded
+const END_PX = 40; // closer to the end, new messages scroll the list
+const START_PX = 64; // height of the note above the first message
 const BUFFER_PX = 400;
 
 interface Overlay {
@@ -64,14 +64,14 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
   const scrollToEnd = useCallback(() => {
     const element = scroller.current;
     handle.current?.scrollToIndex(model.list.get().rows.length - 1, { align: "end" });
-    if (element !== null) element.scrollTop = element.scrollHeight; // also what follows the rows
+    if (element !== null) element.scrollTop = element.scrollHeight; // below the rows
   }, [model]);
 
   const stayAtEnd = useCallback(() => {
     if (isAtEnd.current) scrollToEnd();
   }, [scrollToEnd]);
 
-  /** Load the next page if the reader gets near an end of the window; drop what is far away. */
+  /** Load the next page near an end of the window, and remove entries that are far away. */
   const check = useCallback(() => {
     const list = handle.current;
     const element = scroller.current;
@@ -87,7 +87,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
     checkRead();
   }, [model, checkRead]);
 
-  // Another place: scroll to it.
+  // After a jump, scroll to the target.
   const { place, target } = state;
   useLayoutEffect(() => {
     const list = handle.current;
@@ -97,12 +97,12 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
       typeof target === "number" ? message.seq >= target : target === "unread" && isUnreadStart,
     );
     isAtEnd.current = wanted < 0;
-    if (typeof target === "number") setActiveKey(current[wanted]?.key ?? null); // Tab leads there
+    if (typeof target === "number") setActiveKey(current[wanted]?.key ?? null); // for the Tab key
     if (wanted < 0) scrollToEnd();
     else list.scrollToIndex(wanted, { align: target === "unread" ? "start" : "center" });
   }, [model, place, target, scrollToEnd]);
 
-  // New rows: stay at the end, and keep the window bounded.
+  // After new rows, stay at the end, and keep the window bounded.
   useLayoutEffect(() => {
     if (isAtEnd.current && isLive) scrollToEnd();
     const timer = setTimeout(() => {
@@ -113,7 +113,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
     return () => clearTimeout(timer);
   }, [model, rows, isLive, loading, error, check, scrollToEnd]);
 
-  // A smaller window, such as above a keyboard, keeps the newest message visible.
+  // Keep the newest message visible when the window shrinks, such as for a keyboard.
   useEffect(() => {
     const element = scroller.current;
     if (element === null) return undefined;
@@ -144,7 +144,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
   };
   const onKeyDown = (event: KeyboardEvent): void => {
     const element = event.target instanceof Element ? event.target.closest("[data-key]") : null;
-    if (element !== event.target || element === null) return; // something inside of a row
+    if (element !== event.target || element === null) return; // from inside a row
     const index = rows.findIndex(({ key }) => key === element.getAttribute("data-key"));
     const row = rows[index];
     const steps: Record<string, number> = {
@@ -257,7 +257,7 @@ export const MessageList = memo(function MessageList({ isGroup, label }: Message
   );
 });
 
-/** The focus returns to the row after a menu at a point. */
+/** Return the lower start corner of a row: a menu at a point returns the focus to the row. */
 function cornerOf(element: Element): { x: number; y: number } {
   const { left, right, bottom } = element.getBoundingClientRect();
   return { x: getComputedStyle(element).direction === "rtl" ? right : left, y: bottom };

@@ -1,4 +1,4 @@
-// The menu of a message, with the most used reactions above it.
+// The menu of a message, with quick reactions above it.
 
 import {
   Bookmark,

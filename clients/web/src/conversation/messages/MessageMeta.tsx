@@ -1,4 +1,4 @@
-// The time of a message and the status of the user's own, in the corner of its bubble.
+// The corner of a bubble: the time, and the status of the user's own messages.
 
 import { Check, CheckCheck, CircleAlert, Clock, type LucideIcon } from "lucide-react";
 import { directoryOf } from "../../app/directory";
@@ -18,19 +18,19 @@ const ICONS: Record<SendStatus, LucideIcon> = {
   failed: CircleAlert,
 };
 
-/** Return a text as wide as the corner: the icon is as wide as an em space. */
+/** Return a text as wide as the corner; an em space stands for the icon. */
 export function tailText(row: Row, words: Catalog["conversation"]): string {
   const icon = row.status === null ? "" : "\u2003\u2009";
   return `${noteOf(row, words)}${formatTime(row.message.ts / 1000)}${icon}`;
 }
 
-/** Return the text of the corner with the status in words, for screen readers. */
+/** Return the text of the corner for screen readers, with the status in words. */
 export function metaText(row: Row, words: Catalog["conversation"]): string {
   const time = formatTime(row.message.ts / 1000);
   return `${noteOf(row, words)}${time}${row.status === null ? "" : ` ${words[row.status]}`}`;
 }
 
-/** Return what happened to the message, before its time: an edit, or the end of a response. */
+/** Return the note before the time: that the message was edited, or how a response ended. */
 function noteOf({ message }: Row, words: Catalog["conversation"]): string {
   const { edited_ts: editedTs, deleted, ai } = message;
   if (deleted === true) return "";
@@ -41,7 +41,7 @@ function noteOf({ message }: Row, words: Catalog["conversation"]): string {
 
 interface MessageMetaProps {
   row: Row;
-  /** The direction of the last line of text: the corner is at its end. */
+  /** The direction of the last line of text, which the corner follows. */
   dir?: "ltr" | "rtl" | undefined;
 }
 

@@ -31,14 +31,14 @@ const SLOP_PX = 10;
 
 interface MessageRowProps {
   row: Row;
-  /** Others' messages show their sender. */
+  /** True if messages of others show the sender. */
   isGroup: boolean;
-  /** Tab reaches this row. */
+  /** True if the Tab key focuses this row. */
   isActive: boolean;
   onOverlay: OpenOverlay;
 }
 
-/** One row. It renders again only if its own content changes. */
+/** A row. It renders again only if its content changes. */
 export const MessageRow = memo(function MessageRow(props: MessageRowProps) {
   const { row, isGroup, isActive, onOverlay } = props;
   const { message } = row;
@@ -177,7 +177,7 @@ function SelectBox({ seq }: { seq: number }) {
   );
 }
 
-/** Return the message that is quoted; a companion's response to the one above it needs no quote. */
+/** Return the seq of the quoted message; a companion's response to the row above has no quote. */
 function quotedSeq({ reply_to: seq, ai, seq: own }: Message): number | null {
   return seq == null || (ai != null && seq === own - 1) ? null : seq;
 }

@@ -1,4 +1,4 @@
-// The tools of the message under the pointer, at its corner.
+// Buttons at the corner of the message under the pointer.
 
 import { Ellipsis, Reply, SmilePlus } from "lucide-react";
 import { IconButton } from "../../design";

@@ -1,4 +1,4 @@
-// The message that another one replies to; a click shows it in its place.
+// The quote of the message that another one replies to. A click jumps to the quoted message.
 
 import { useEffect, useState } from "react";
 import type { Message } from "tierchat";
@@ -8,7 +8,7 @@ import { useText } from "../../i18n";
 import { useConversation } from "../model/context";
 import styles from "./MessageRow.module.css";
 
-/** Shows message `seq`, also if it is not in the window. */
+/** Shows message `seq`; loads it if it is not in the window. */
 export function ReplyQuote({ seq }: { seq: number }) {
   const words = useText().conversation;
   const model = useConversation();

@@ -1,4 +1,4 @@
-// A note about the chat: members, its name, pins.
+// A note about a change of the chat: members, name or pins.
 
 import type { Message } from "tierchat";
 import { usePerson } from "../../app/directory";

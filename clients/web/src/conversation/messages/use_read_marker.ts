@@ -10,7 +10,7 @@ const DELAY_MS = 250;
 const RETRY_MS = 3_000;
 const END_PX = 24;
 
-/** Return a function to call when the visible messages may have changed. */
+/** Return a function that must be called when the visible messages may have changed. */
 export function useReadMarker(
   handle: RefObject<VirtualizerHandle | null>,
   scroller: RefObject<HTMLElement | null>,

@@ -1,4 +1,4 @@
-// The open conversation, for its components.
+// Context for components: the open conversation.
 
 import { createContext, useContext } from "react";
 import type { ConversationModel } from "./conversation_model";

@@ -1,4 +1,4 @@
-// The state of one open conversation outside of components: its rows, and what is being done.
+// The state of one open conversation: rows, selection, reply or edit, and dialogs.
 
 import { flushSync } from "react-dom";
 import {
@@ -22,7 +22,7 @@ import { RowBuilder, type Row } from "./rows";
 
 const HIGHLIGHT_MS = 2_000;
 const TIMER_MS_MAX = 86_400_000;
-const QUOTED_MAX = 200; // messages outside of the window that quotes show
+const QUOTED_MAX = 200; // quoted messages outside the window
 
 /** State of the list. */
 export interface ListState extends Omit<WindowState, "entries"> {
@@ -43,7 +43,7 @@ export type OpenDialog =
   | { kind: "date" }
   | { kind: "viewer"; items: readonly ViewerItem[]; start: number };
 
-/** An open conversation. `start` connects it to the client; `stop` ends that. */
+/** An open conversation. `start` subscribes to the client; `stop` unsubscribes. */
 export class ConversationModel {
   readonly client: ChatClient;
   readonly chat: Chat;
@@ -55,7 +55,7 @@ export class ConversationModel {
   readonly selection = new Observable<ReadonlySet<number> | null>(null);
   /** The number of unread messages. */
   readonly unread = new Observable(0);
-  /** The message that a jump has just reached. */
+  /** The target of the last jump, for a short time. */
   readonly highlighted = new Observable<number | null>(null);
   readonly failed: FailedSends;
   readonly group: GroupInfo;
@@ -86,12 +86,12 @@ export class ConversationModel {
     return Object.keys(this.chat.members ?? {}).find((user) => user !== this.me) ?? null;
   }
 
-  /** True if the user can no longer write here. */
+  /** True if the user can no longer send messages here. */
   get isReadOnly(): boolean {
     return this.chat.isEnded || this.chat.isLeft;
   }
 
-  /** Follow the chat and show its newest messages, the first unread one, or message `seq`. */
+  /** Subscribe to the chat and show message `seq`; null: the first unread or newest message. */
   start(seq: number | null): void {
     const { client, chat } = this;
     this.#end = [
@@ -100,7 +100,7 @@ export class ConversationModel {
         if (chats.has(chat.id)) this.#schedule();
       }),
       this.window.subscribe(() => {
-        // Rows at the start must be drawn in an update of their own: see `isShifted`.
+        // Rows at the start must be drawn in a separate update; see `isShifted`.
         if (this.window.getState().isShifted) flushSync(() => this.#publish());
         else this.#publish();
       }),
@@ -154,13 +154,13 @@ export class ConversationModel {
     }
   }
 
-  /** Messages that arrive while nobody looks at the chat are divided from those that were read. */
+  /** Move the unread divider below the last read message, while the user is not reading. */
   #moveDivider(): void {
     const { read } = this.chat;
     if (read > (this.#unreadAfter ?? -1)) this.#unreadAfter = read;
   }
 
-  /** Hide texts at the moment when they expire. */
+  /** Hide messages when they expire. */
   readonly #expire = (): void => {
     clearTimeout(this.#expiry);
     const nowMs = Date.now();
@@ -169,7 +169,7 @@ export class ConversationModel {
     this.#expiry = setTimeout(this.#expire, Math.min(waitMs, TIMER_MS_MAX));
   };
 
-  /** One update for all changes of a task: the SDK reports them one by one. */
+  /** Schedule one update for all changes of a task, which the SDK reports one by one. */
   #schedule(): void {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
@@ -183,7 +183,7 @@ export class ConversationModel {
 
   #publish(): void {
     const { entries, ...others } = this.window.getState();
-    // The rows at the start move once; later updates are about the same entries.
+    // Rows are shifted only once; later updates have the same entries.
     const state = { ...others, isShifted: others.isShifted && entries !== this.#shown };
     this.#shown = entries;
     const { chat, me } = this;
@@ -214,7 +214,7 @@ export class ConversationModel {
     if (!this.list.get().isLive) void this.window.jumpToNewest();
   }
 
-  /** Send a refused message again, with another text if the user has changed it. */
+  /** Send a refused message again, with `text` if it was changed. */
   retry(ref: string, text?: string): void {
     const failed = this.failed.remove(ref);
     if (failed === null) return;
@@ -225,7 +225,7 @@ export class ConversationModel {
     });
   }
 
-  /** Let the composer reply to a message, or edit it, if the user can. */
+  /** Reply to a message or edit it in the composer, if the user is allowed to. */
   setTarget(kind: ComposerTarget["kind"], message: Message): void {
     const canEdit = message.sender === this.me && message.body !== "";
     if (this.isReadOnly || (kind === "edit" && !canEdit)) return;
@@ -259,7 +259,7 @@ export class ConversationModel {
     }, HIGHLIGHT_MS);
   }
 
-  /** Show the menu's "Copy" result. */
+  /** Copy the text of messages and show the result. */
   async copy(messages: readonly Message[]): Promise<void> {
     const words = getText().conversation;
     try {
@@ -279,7 +279,7 @@ export class ConversationModel {
     if (isDone) showToast(getText().conversation.messageSaved);
   }
 
-  /** Run a request and show its error. */
+  /** Run a request and show its error; return whether it succeeded. */
   async attempt(work: () => Promise<unknown>): Promise<boolean> {
     try {
       await work();
@@ -290,7 +290,7 @@ export class ConversationModel {
     }
   }
 
-  /** Select a message, or end its selection. */
+  /** Select or deselect a message. */
   toggleSelected(seq: number): void {
     const next = new Set(this.selection.get());
     if (!next.delete(seq)) next.add(seq);
@@ -330,7 +330,7 @@ export class ConversationModel {
     return this.window.getState().entries.find((entry) => entry.seq === seq) ?? null;
   }
 
-  /** Open the viewer at a file; its neighbors are those of the loaded messages. */
+  /** Open the viewer at a file, with the other files of the loaded messages. */
   openViewer(file: string, seq: number, isVisual: (item: ViewerItem) => boolean): void {
     const items = this.window
       .getState()

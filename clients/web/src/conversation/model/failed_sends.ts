@@ -1,7 +1,7 @@
 // Messages that the server refused, until the user sends them again or deletes them.
 //
-// localStorage has those of a user who stays logged in, for all tabs and the next start.
-// Bounds: the content of the last `REMEMBERED_MAX` operations is remembered; `FAILED_MAX` messages.
+// They are saved in localStorage, for all tabs and the next start, unless the login is for one tab.
+// Bounds: the content of the last `REMEMBERED_MAX` operations, and `FAILED_MAX` messages.
 
 import { ChatError, type ChatClient, type PendingOperation } from "tierchat";
 import { errorText } from "../../app/errors";
@@ -26,7 +26,7 @@ export class FailedSends {
   readonly #key: string | null;
   readonly #operations = new Map<string, PendingOperation>();
 
-  /** Collect refused messages. `user`: keep them in this browser, for this user. */
+  /** Collect refused messages. `user`: save them in this browser for this user; "": do not. */
   constructor(client: ChatClient, user: string) {
     this.#key = user === "" ? null : `tierchat.failed.${user}`;
     this.#restore();
@@ -50,7 +50,7 @@ export class FailedSends {
     return found;
   }
 
-  /** Remember operations that may be refused later. */
+  /** Keep the content of operations that may be refused later. */
   #observe(operations: readonly PendingOperation[]): void {
     for (const operation of operations) this.#operations.set(operation.ref, operation);
     for (const ref of this.#operations.keys()) {
@@ -68,7 +68,7 @@ export class FailedSends {
     }
     const unsent = unsentOf(ref, operation.fields, Date.now(), error);
     const files = unsent.files.map((file) => findFile(file.id) ?? file);
-    const others = this.all.get().filter((each) => each.ref !== ref); // another tab was faster
+    const others = this.all.get().filter((each) => each.ref !== ref); // may be from another tab
     this.#set([...others, { ...unsent, files, chat }].slice(-FAILED_MAX));
   }
 
@@ -82,7 +82,7 @@ export class FailedSends {
     try {
       localStorage.setItem(this.#key, JSON.stringify(saved));
     } catch {
-      // Without storage, they are lost with the page.
+      // Without storage, they are lost when the page is closed.
     }
   }
 
@@ -100,7 +100,7 @@ export class FailedSends {
         })),
       );
     } catch {
-      // Another format.
+      // The saved value has another format.
     }
   }
 }

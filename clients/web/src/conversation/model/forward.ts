@@ -2,13 +2,13 @@
 
 import type { Attachment, Chat, ChatClient, Draft, Message } from "tierchat";
 
-/** Most chats that messages are forwarded to at once. */
+/** Maximum number of chats per forward. */
 export const TARGETS_MAX = 10;
 
 /**
- * Send copies of messages to chats. Files belong to one chat: they are uploaded for each.
+ * Send copies of messages to chats. A file belongs to one chat, so it is uploaded for each chat.
  *
- * Nothing is sent before all files are there.
+ * Nothing is sent until all files are uploaded.
  *
  * @throws ChatError: a file cannot be loaded or stored.
  */

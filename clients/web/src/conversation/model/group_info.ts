@@ -1,10 +1,9 @@
-// Settings of a group and the user's rights in it. The chat list does not contain them, so that a
-// new device would not know that the user is an admin.
+// Settings of a group and the user's rights in it, which are not part of the chat list.
 
 import type { Chat, ChatClient, ChatEvent, Http } from "tierchat";
 import { Observable } from "./observable";
 
-/** A group as the server describes it, kept current while its conversation is open. */
+/** The info of a group from the server, kept current while its conversation is open. */
 export class GroupInfo {
   /** Null until it is loaded. */
   readonly loaded = new Observable<Http.ChatInfo | null>(null);
@@ -16,7 +15,7 @@ export class GroupInfo {
     this.#chat = chat;
   }
 
-  /** Follow the group; return a function that ends this. */
+  /** Subscribe to changes of the group; return a function that unsubscribes. */
   start(): () => void {
     void this.#load();
     return this.#client.on((event) => {
@@ -52,12 +51,12 @@ export class GroupInfo {
     return this.#chat.kind === "group" && (role === "owner" || role === "admin");
   }
 
-  /** True if the user cannot write now. */
+  /** True if the user is muted now. */
   get isMuted(): boolean {
     const { user } = this.#client;
     const info = this.loaded.get();
     if (info === null) return this.#chat.isMuted(user);
-    const until = info.muted?.[user] ?? 1; // long over
+    const until = info.muted?.[user] ?? 1; // 1: expired
     return until === 0 || until > Date.now() / 1000;
   }
 

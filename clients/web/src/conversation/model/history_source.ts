@@ -13,7 +13,7 @@ export interface SourcePage {
 export interface HistorySource {
   /** Return the newest messages on this device, ascending. */
   kept(): readonly Message[];
-  /** True if the device has never loaded the newest messages. */
+  /** True if this device has never loaded the newest messages. */
   readonly needsHistory: boolean;
   /** The user has cleared the chat up to this seq; no page contains these entries. */
   readonly clearedUpto: number;

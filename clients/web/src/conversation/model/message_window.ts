@@ -1,10 +1,10 @@
 // The loaded part of a chat: a bounded window of consecutive entries that moves in both directions.
 //
-// Invariants: `entries` ascend in seq. No message between the first and the last one is missing.
-// While `isLive`, the window ends with the newest message; the SDK's copy of the newest messages
-// replaces the window's, so that the SDK decides about lost and changed entries. At most
-// `ENTRIES_MAX` entries remain after `trim`. One update adds or removes entries at one end only:
-// the virtual list keeps the scroll position by `isShifted`.
+// Invariants: `entries` ascend in seq, and no message between the first and the last is missing.
+// While `isLive`, the window ends with the newest message; the SDK's copies of the newest messages
+// replace those of the window, because the SDK tracks lost and changed entries. After `trim`, at
+// most `ENTRIES_MAX` entries remain. An update adds or removes entries at one end only, so that the
+// virtual list can keep the scroll position with `isShifted`.
 
 import type { Message } from "tierchat";
 import type { HistorySource, SourcePage } from "./history_source";
@@ -12,7 +12,7 @@ import type { HistorySource, SourcePage } from "./history_source";
 /** Entries that remain after `trim`. */
 export const ENTRIES_MAX = 600;
 const PAGE = 100;
-const PAGES_MAX = 10; // pages without anything to show that are read in one go
+const PAGES_MAX = 10; // pages without visible entries that are read in a row
 const SYSTEM_KINDS: ReadonlySet<string> = new Set(["member", "update", "pin"]);
 const AMENDING_KINDS: ReadonlySet<string> = new Set(["edit", "delete", "reaction", "unpin"]);
 
@@ -26,15 +26,15 @@ export interface WindowState {
   readonly error: Error | null;
   /** The last update added or removed entries at the start. */
   readonly isShifted: boolean;
-  /** Increases when other entries replace all those before. */
+  /** Increases when all entries are replaced. */
   readonly generation: number;
   /** Increases when the list has to scroll to `target`. */
   readonly place: number;
-  /** Target of the scroll in a new place: a message, the first unread one, or the newest. */
+  /** Scroll target after a jump: a message, the first unread message, or the newest. */
   readonly target: Target;
 }
 
-/** The seq of a message, or a place of the window. */
+/** The seq of a message, the first unread message, or the end of the window. */
 export type Target = number | "unread" | "end";
 
 const EMPTY: WindowState = {
@@ -64,7 +64,7 @@ export class MessageWindow {
   readonly #source: HistorySource;
   readonly #listeners = new Set<() => void>();
   #state = EMPTY;
-  #from = 0; // the seqs that the window covers, with entries that are not shown
+  #from = 0; // the range of seqs that the window covers, including hidden entries
   #to = 0;
   #task = 0;
 
@@ -171,7 +171,7 @@ export class MessageWindow {
     if (!page.hasNewer) this.refresh();
   }
 
-  /** The SDK keeps messages only: add the notes between them, if the server answers. */
+  /** Load and add the system entries between the messages; the SDK keeps only messages. */
   async #addSystemEntries(): Promise<void> {
     const task = this.#task;
     const page = await this.#source.loadNewest(PAGE).catch(() => null);
@@ -180,7 +180,7 @@ export class MessageWindow {
     for (const note of notes) this.addEntry(note);
   }
 
-  /** Forget an error: load the chat again, or let the list load its next page. */
+  /** Clear an error: load the chat again, or let the list load its next page. */
   async retry(): Promise<void> {
     if (this.#state.entries.length === 0) await this.#showNewest("end");
     else this.#set({ error: null });
@@ -238,8 +238,8 @@ export class MessageWindow {
   }
 
   /**
-   * Remove surplus entries from the end that is farther from the reader: the older ones if they
-   * read in the newer half. Removed entries are loaded again when they are needed.
+   * Remove surplus entries at the end that is farther from the scroll position: the older end if
+   * `isInNewerHalf`. Removed entries are loaded again on demand.
    */
   trim(isInNewerHalf: boolean): void {
     const { entries, loading } = this.#state;
@@ -257,7 +257,7 @@ export class MessageWindow {
 
   // changes
 
-  /** Take the current messages from the SDK. */
+  /** Apply the current messages of the SDK. */
   refresh(): void {
     this.#dropCleared();
     const { entries, isLive } = this.#state;
@@ -291,7 +291,7 @@ export class MessageWindow {
     this.#show({ entries: left, hasOlder: false, hasNewer: !isLive }, "end");
   }
 
-  /** Add a note about the chat that has just arrived or that the SDK does not keep. */
+  /** Add a new system entry, which the SDK does not keep. */
   addEntry(entry: Message): void {
     const { entries, isLive } = this.#state;
     const lowest = Math.max(this.#from, this.#source.clearedUpto + 1);
@@ -311,7 +311,7 @@ export class MessageWindow {
     this.#set({ entries: entries.with(index, changed(message, change)) });
   }
 
-  /** Hide the texts that have expired; return when the next one does, in Unix seconds. */
+  /** Hide expired messages; return when the next message expires, in Unix seconds. */
   expire(nowS: number): number {
     const ending = this.#state.entries.filter((each) => each.expires_at != null && !each.deleted);
     const isOver = ({ expires_at: at }: Message): boolean => (at ?? Infinity) <= nowS;

@@ -1,8 +1,8 @@
-// A value with listeners, for state outside of components.
+// A value with listeners, for state outside components.
 
 import { useSyncExternalStore } from "react";
 
-/** A value; `set` notifies the listeners if it is another one. */
+/** A value; `set` notifies the listeners if the value changes. */
 export class Observable<T> {
   #value: T;
   readonly #listeners = new Set<() => void>();

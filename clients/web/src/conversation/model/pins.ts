@@ -4,7 +4,7 @@ import type { Http } from "tierchat";
 import type { ConversationModel } from "./conversation_model";
 import { Observable } from "./observable";
 
-/** Loads the pinned messages, and again when they change. */
+/** Loads the pinned messages, and reloads them when they change. */
 export class Pins {
   readonly list = new Observable<readonly Http.PinnedMessage[]>([]);
   readonly #model: ConversationModel;
@@ -13,7 +13,7 @@ export class Pins {
     this.#model = model;
   }
 
-  /** Follow the chat; return a function that ends this. */
+  /** Subscribe to changes of the pins; return a function that unsubscribes. */
   start(): () => void {
     void this.#load();
     return this.#model.client.on((event) => {

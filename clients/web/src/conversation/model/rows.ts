@@ -1,4 +1,4 @@
-// The rows of a conversation: messages with what surrounds them, such as the day.
+// The rows of a conversation: messages with layout details, such as the day above them.
 
 import type { Message, PendingOperation } from "tierchat";
 import { isSystem } from "./message_window";
@@ -9,24 +9,24 @@ const GROUP_MS = 5 * 60_000;
 /** The state of one of the user's own messages. */
 export type SendStatus = "pending" | "sent" | "received" | "read" | "failed";
 
-/** A row of the list. Rows with the same content are the same object. */
+/** A row of the list. A row is the same object until its content changes. */
 export interface Row {
   readonly key: string;
   readonly message: Message;
   readonly unsent: Unsent | null;
   readonly isOwn: boolean;
   readonly isSystem: boolean;
-  /** The first and last message of a series by one sender. */
+  /** True for the first and the last message of a series by one sender. */
   readonly isFirst: boolean;
   readonly isLast: boolean;
-  /** The beginning of a day, in milliseconds, if this is its first row. */
+  /** The start of the day in Unix milliseconds if this is the first row of a day, else null. */
   readonly dayMs: number | null;
-  /** The first message that was unread when the chat was opened. */
+  /** True for the first message that was unread when the chat was opened. */
   readonly isUnreadStart: boolean;
   readonly status: SendStatus | null;
-  /** The number of members who have read this message of the user. */
+  /** The number of members who have read this message, if it is the user's. */
   readonly readers: number;
-  /** An edit, deletion or reaction of the user is on its way. */
+  /** True while an edit, deletion or reaction of the user is pending. */
   readonly isChanging: boolean;
 }
 
@@ -41,10 +41,10 @@ export interface RowContext {
   failed: readonly Unsent[];
 }
 
-/** Builds the rows of a list; remembers the last ones, to keep those without a change. */
+/** Builds the rows of a list; reuses the rows of the last build that have not changed. */
 export class RowBuilder {
   #rows = new Map<string, Row>();
-  readonly #pending = new Map<string, Unsent>(); // by ref, since it was first seen
+  readonly #pending = new Map<string, Unsent>(); // by ref
   readonly #drafts = new WeakMap<Unsent, Message>();
 
   build(entries: readonly Message[], isLive: boolean, context: RowContext): readonly Row[] {
@@ -60,7 +60,7 @@ export class RowBuilder {
     const others = Object.entries(context.marks).filter(([user]) => user !== me);
     const reads = others.map(([, [read]]) => read).sort((a, b) => a - b);
     const receivedUpto = Math.max(0, ...others.map(([, [, received]]) => received));
-    let unreadBy = 0; // members who have not read the current message: it ascends with the rows
+    let unreadBy = 0; // members who have not read the message; never decreases
     const next = new Map<string, Row>();
     let isUnreadFound = unreadAfter === null;
     const rows = all.map(({ message, unsent }, index) => {
@@ -96,7 +96,7 @@ export class RowBuilder {
     return rows;
   }
 
-  /** Return the changed message of the last rows, if it is the same. */
+  /** Return the message of the last rows if it is equal, so that its row is reused. */
   #reuse(message: Message, original: Message): Message {
     const known =
       this.#rows.get(`s:${original.seq}`)?.message ?? this.#rows.get(`r:${original.ref}`)?.message;
@@ -145,7 +145,7 @@ function messageOf(unsent: Unsent, me: string): Message {
 
 type Change = (message: Message) => Message;
 
-/** Return what the user's pending edits, deletions and reactions make of the messages, by seq. */
+/** Return the user's pending edits, deletions and reactions by seq of the message. */
 function changesOf(pending: readonly PendingOperation[], me: string): Map<number, Change> {
   const found = new Map<number, Change>();
   for (const { fields, stage } of pending) {
@@ -191,7 +191,7 @@ function isSeries(first: Message | undefined, second: Message | undefined): bool
   return b - a < GROUP_MS && dayOf(a) === dayOf(b);
 }
 
-/** Return the beginning of the local day. */
+/** Return the start of the local day. */
 export function dayOf(timeMs: number): number {
   return new Date(timeMs).setHours(0, 0, 0, 0);
 }

@@ -28,7 +28,7 @@ export function unsentOf(
   return { ref, body: String(fields["body"] ?? ""), replyTo, files, tsMs, error };
 }
 
-/** Return whether a message of a row is not confirmed: it has no place in the chat yet. */
+/** Return whether a message is not confirmed yet: it has no seq. */
 export function isUnsent({ seq }: { seq: number }): boolean {
   return seq === Number.MAX_SAFE_INTEGER;
 }
