@@ -142,7 +142,7 @@ async def test_three_devices_with_a_killed_gateway_lose_no_message(stack: Stack)
         bodies = [body for _, body in logs[0]]
         assert sorted(bodies) == ["four", "one", "three", "two"]
         assert bodies.index("two") < bodies.index("three")
-        assert [state["heard"] for state in states] == logs
+        assert [state["received"] for state in states] == logs
         assert len(set(states[0]["acked"])) == len(states[0]["acked"]) == 3
         assert states[0]["messages"][0]["reactions"] == {"bob": "👍"}
         assert states[1]["marks"]["bob"][0] >= 1
@@ -175,5 +175,5 @@ async def test_killed_program_continues_from_its_store(
         async with device(stack, "alice", "phone", store, runtime=runtime) as phone:
             state = await phone.wait_for_bodies(chat, "one", "three", "two")
             assert state["messages"][0]["reactions"] == {"bob": "🎉"}
-            assert [body for _, body in state["heard"]] == ["three", "two"]
+            assert [body for _, body in state["received"]] == ["three", "two"]
         await desk.wait_for_bodies(chat, "one", "three", "two")

@@ -1,4 +1,4 @@
-// Messages that the user has cleared or deleted for themselves: they never come back.
+// Messages that the user has cleared or deleted only for themselves never reappear.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -39,7 +39,7 @@ function seqsOf(state: sdk.ClientState): number[] {
   return stateOf(state).log.messages().map(({ seq }) => seq);
 }
 
-test("cleared messages come back from neither catch-up, history nor store", () => {
+test("cleared messages do not reappear after a catch-up, from history or from the store", () => {
   const client = connected();
 
   stateOf(client.state).clear(5); // on another device, which has them all

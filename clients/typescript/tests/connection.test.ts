@@ -1,4 +1,4 @@
-// The connection of a client: tokens, silence, wake-ups and reconnects. The gateway is the test.
+// The connection of a client: tokens, silence, wake-ups and reconnects. The test plays the gateway.
 
 import assert from "node:assert/strict";
 import { test, type TestContext } from "node:test";
@@ -11,7 +11,7 @@ const STEP_MS = 250;
 
 type Listener = (event: never) => void;
 
-/** A socket of which the test is the other side. */
+/** A socket whose server side is the test. */
 class TestSocket {
   static readonly all: TestSocket[] = [];
   readyState = 0;
@@ -33,31 +33,31 @@ class TestSocket {
   close(code = 1000): void {
     if (this.readyState === 3) return;
     this.readyState = 3;
-    this.#happen("close", { code, reason: "" });
+    this.#emit("close", { code, reason: "" });
   }
 
   open(): void {
     this.readyState = 1;
-    this.#happen("open", {});
+    this.#emit("open", {});
   }
 
-  say(frame: object): void {
-    this.#happen("message", { data: JSON.stringify(frame) });
+  sendFrame(frame: object): void {
+    this.#emit("message", { data: JSON.stringify(frame) });
   }
 
-  sayText(data: string): void {
-    this.#happen("message", { data });
+  sendText(data: string): void {
+    this.#emit("message", { data });
   }
 
-  #happen(type: string, event: object): void {
+  #emit(type: string, event: object): void {
     for (const listener of this.#listeners.get(type) ?? []) listener(event as never);
   }
 }
 
-/** A client whose clock and gateway are the test. */
+/** A client whose clock and gateway are controlled by the test. */
 class Stage {
   readonly client: ChatClient;
-  /** Returns the next token, or fails. */
+  /** Returns the next token, or throws. */
   getToken: () => string = () => "token";
   readonly #context: TestContext;
 
@@ -90,32 +90,32 @@ class Stage {
   async connect(): Promise<void> {
     const connected = this.client.connect();
     connected.catch(() => {});
-    await settle();
+    await flushPromises();
     await this.welcome();
     await connected;
   }
 
   async welcome(): Promise<void> {
     this.socket.open();
-    await settle();
-    this.socket.say({ type: "welcome", user: "alice", epoch: "e1", seq: 0, large: [] });
-    await settle();
+    await flushPromises();
+    this.socket.sendFrame({ type: "welcome", user: "alice", epoch: "e1", seq: 0, large: [] });
+    await flushPromises();
   }
 
-  async pass(ms: number): Promise<void> {
+  async advance(ms: number): Promise<void> {
     for (let left = ms; left > 0; left -= STEP_MS) {
       this.#context.mock.timers.tick(Math.min(left, STEP_MS));
-      await settle();
+      await flushPromises();
     }
   }
 
-  asked(type: string): Fields[] {
+  sentFrames(type: string): Fields[] {
     return this.socket.sent.filter((frame) => frame.type === type);
   }
 }
 
-/** Let promises continue. */
-async function settle(): Promise<void> {
+/** Wait until pending promises have settled. */
+async function flushPromises(): Promise<void> {
   for (let turns = 0; turns < 5; turns += 1) await new Promise((done) => setImmediate(done));
 }
 
@@ -124,46 +124,46 @@ function tokenOf(name: string, lifeS: number): string {
   return `x.${btoa(JSON.stringify(payload))}.x`;
 }
 
-test("a silent connection is asked, and given up without an answer", async (context) => {
+test("a silent connection is probed, and replaced if there is no response", async (context) => {
   const stage = new Stage(context);
   await stage.connect();
 
-  await stage.pass(56_000);
-  assert.equal(stage.asked("sync").length, 1);
+  await stage.advance(56_000);
+  assert.equal(stage.sentFrames("sync").length, 1);
   assert.equal(stage.client.isOnline, true);
-  await stage.pass(20_000);
+  await stage.advance(20_000);
 
   assert.equal(stage.sockets, 2);
   await stage.welcome();
   assert.equal(stage.client.isOnline, true);
 });
 
-test("a connection that answers stays", async (context) => {
+test("a connection that responds to probes stays open", async (context) => {
   const stage = new Stage(context);
   await stage.connect();
 
   for (let minutes = 0; minutes < 3; minutes += 1) {
-    await stage.pass(56_000);
-    assert.equal(stage.asked("sync").length, minutes + 1);
-    stage.socket.say({ type: "page", id: 0, events: [], more: false });
+    await stage.advance(56_000);
+    assert.equal(stage.sentFrames("sync").length, minutes + 1);
+    stage.socket.sendFrame({ type: "page", id: 0, events: [], more: false });
   }
 
   assert.equal(stage.sockets, 1);
 });
 
-test("after a wake-up, the connection answers within seconds or is replaced", async (context) => {
+test("after a wake-up, the connection responds within seconds or is replaced", async (context) => {
   const stage = new Stage(context);
   await stage.connect();
 
   stage.client.setActive(true);
-  await settle();
-  assert.equal(stage.asked("sync").length, 1);
-  stage.socket.say({ type: "page", id: 0, events: [], more: false });
-  await stage.pass(6_000);
+  await flushPromises();
+  assert.equal(stage.sentFrames("sync").length, 1);
+  stage.socket.sendFrame({ type: "page", id: 0, events: [], more: false });
+  await stage.advance(6_000);
   assert.equal(stage.sockets, 1);
   stage.client.setActive(false);
   stage.client.setActive(true);
-  await stage.pass(6_000);
+  await stage.advance(6_000);
 
   assert.equal(stage.sockets, 2);
 });
@@ -172,26 +172,26 @@ test("a wake-up ends the wait for the next attempt", async (context) => {
   const stage = new Stage(context, 0.999);
   await stage.connect();
   stage.socket.close(1006);
-  await settle();
+  await flushPromises();
   assert.equal(stage.sockets, 1);
 
   stage.client.setActive(true);
-  await settle();
+  await flushPromises();
 
   assert.equal(stage.sockets, 2);
 });
 
-test("attempts follow within two seconds in the foreground, and ten otherwise", async (context) => {
+test("reconnects wait at most 2 s in the foreground, and 10 s otherwise", async (context) => {
   const stage = new Stage(context, 0.999);
   await stage.connect();
   /** Break the connection; return the ms until the next attempt. */
   const wait = async (): Promise<number> => {
     const before = stage.sockets;
     stage.socket.close(1006);
-    await settle();
+    await flushPromises();
     for (let ms = 0; ; ms += 500) {
       if (stage.sockets > before) return ms;
-      await stage.pass(500);
+      await stage.advance(500);
     }
   };
   const waits: number[] = [];
@@ -205,7 +205,7 @@ test("attempts follow within two seconds in the foreground, and ten otherwise", 
   assert.equal(await wait(), 10_000);
 });
 
-test("a token is renewed before it expires, and after a failure again", async (context) => {
+test("a token is renewed before it expires, and again after a failure", async (context) => {
   const stage = new Stage(context);
   const tokens = [tokenOf("1", 40), tokenOf("2", 40), tokenOf("3", 40)];
   let calls = 0;
@@ -215,23 +215,23 @@ test("a token is renewed before it expires, and after a failure again", async (c
     return tokens.shift() ?? "";
   };
   await stage.connect();
-  const renewed = () => stage.asked("auth").length;
+  const renewed = () => stage.sentFrames("auth").length;
   const accept = async (): Promise<void> => {
-    stage.socket.say({ type: "ok", id: stage.asked("auth").at(-1)?.["id"] });
-    await settle();
+    stage.socket.sendFrame({ type: "ok", id: stage.sentFrames("auth").at(-1)?.["id"] });
+    await flushPromises();
   };
 
-  await stage.pass(31_000);
+  await stage.advance(31_000);
   assert.equal(renewed(), 0);
-  await stage.pass(1_000);
+  await stage.advance(1_000);
   assert.equal(renewed(), 1);
   await accept();
-  await stage.pass(32_000); // fails
+  await stage.advance(32_000); // fails
   assert.deepEqual([renewed(), calls], [1, 3]);
-  await stage.pass(5_000);
+  await stage.advance(5_000);
 
   assert.deepEqual([renewed(), calls], [2, 4]);
-  assert.equal(stage.asked("auth").at(-1)?.["token"], tokenOf("3", 40));
+  assert.equal(stage.sentFrames("auth").at(-1)?.["token"], tokenOf("3", 40));
   assert.equal(stage.sockets, 1);
 });
 
@@ -240,12 +240,12 @@ test("a refused token is replaced once; then the client ends", async (context) =
   await stage.connect();
 
   stage.socket.close(CLOSE_CODES.unauthenticated);
-  await stage.pass(1_000);
+  await stage.advance(1_000);
   assert.equal(stage.sockets, 2);
   assert.equal(stage.client.error, null);
   stage.socket.open();
   stage.socket.close(CLOSE_CODES.unauthenticated);
-  await stage.pass(60_000);
+  await stage.advance(60_000);
 
   assert.equal(stage.sockets, 2);
   assert.match(String(stage.client.error), /refused the token/);
@@ -257,27 +257,27 @@ test("a login service that is down delays the connection", async (context) => {
     throw new Error("no answer");
   };
   const connected = stage.client.connect();
-  await stage.pass(2_000);
+  await stage.advance(2_000);
   assert.equal(stage.sockets, 0);
 
   stage.getToken = () => "token";
-  await stage.pass(2_000);
+  await stage.advance(2_000);
   await stage.welcome();
   await connected;
 
   assert.equal(stage.client.isOnline, true);
 });
 
-test("a device that is replaced twice within a minute gives up", async (context) => {
+test("a device that is replaced twice within a minute stops reconnecting", async (context) => {
   const stage = new Stage(context);
   await stage.connect();
 
   stage.socket.close(CLOSE_CODES.replaced);
-  await stage.pass(1_000);
+  await stage.advance(1_000);
   await stage.welcome();
   assert.equal(stage.client.isOnline, true);
   stage.socket.close(CLOSE_CODES.replaced);
-  await stage.pass(60_000);
+  await stage.advance(60_000);
 
   assert.equal(stage.sockets, 2);
   assert.match(String(stage.client.error), /another process uses device desk/);
@@ -287,26 +287,26 @@ test("the gateway's advice delays the next attempt", async (context) => {
   const stage = new Stage(context);
   await stage.connect();
 
-  stage.socket.say({ type: "bye", code: 3000, reason: "shutdown", retry_after_ms: 8_000 });
+  stage.socket.sendFrame({ type: "bye", code: 3000, reason: "shutdown", retry_after_ms: 8_000 });
   stage.socket.close(3000);
-  await stage.pass(7_500);
+  await stage.advance(7_500);
   assert.equal(stage.sockets, 1);
-  await stage.pass(1_000);
+  await stage.advance(1_000);
 
   assert.equal(stage.sockets, 2);
 });
 
-test("a gateway without a welcome, or with no JSON, is given up", async (context) => {
+test("a connection without a welcome, or with invalid JSON, is dropped", async (context) => {
   const stage = new Stage(context);
   await stage.connect();
-  stage.socket.sayText("{");
-  await stage.pass(1_000);
+  stage.socket.sendText("{");
+  await stage.advance(1_000);
   assert.equal(stage.sockets, 2);
 
   stage.socket.open();
-  await stage.pass(9_500);
+  await stage.advance(9_500);
   assert.equal(stage.sockets, 2);
-  await stage.pass(2_000);
+  await stage.advance(2_000);
 
   assert.equal(stage.sockets, 3);
 });

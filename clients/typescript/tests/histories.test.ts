@@ -1,4 +1,4 @@
-// The recorded histories of tests/histories, which the Python SDK replays, too.
+// Replays the recorded histories of tests/histories, like the Python SDK.
 
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
@@ -13,6 +13,6 @@ for (const file of files) {
   });
 }
 
-test("all kinds of histories are there", () => {
+test("there are histories of all kinds", () => {
   assert.deepEqual(files, ["random.jsonl", "reconnects.jsonl", "reloads.jsonl", "scripted.jsonl"]);
 });

@@ -1,4 +1,4 @@
-// The components of tierchat/react, as a user meets them.
+// The components of tierchat/react, as a user sees them.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,4 +1,4 @@
-// The recorded histories, shown by components: they have the messages of the state machine.
+// Replays the recorded histories with components, which must show the state's messages.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -12,7 +12,7 @@ import type { Chat } from "tierchat";
 import { useChat, useChats, useMessages, useUnread, type MessagesView } from "tierchat/react";
 import type * as sdk from "tierchat/state";
 
-/** The components of one client, and what they have rendered last. */
+/** The components of one client, with their last rendered values. */
 class Screen {
   readonly client: StateClient;
   readonly #views = new Map<string, MessagesView>();

@@ -68,31 +68,31 @@ function All({ counts }: { counts: Counts }): ReactElement {
 test("a message renders only the components of its chat", async () => {
   const [client, counts] = [connected(), new Counts()];
   const tree = await render(client, <All counts={counts} />);
-  counts.take();
+  counts.popAll();
 
   await tree.run(() => client.entry(A, 2, { body: "news" }));
 
   assert.equal(tree.find(`#${A}`).textContent, "text 1|news");
   const rendered = { "list": 1, [`row ${A}`]: 1, [`messages ${A}`]: 1, [`chat ${A}`]: 1 };
-  assert.deepEqual(counts.take(), rendered);
+  assert.deepEqual(counts.popAll(), rendered);
   await tree.unmount();
 });
 
-test("a keystroke renders only the composer, and the row once", async () => {
+test("a keystroke renders only the composer; the first one also renders the row", async () => {
   const [client, counts] = [connected(), new Counts()];
   const tree = await render(client, <All counts={counts} />);
-  counts.take();
+  counts.popAll();
 
   await tree.run(() => void (client.chat(A).draft = "h"));
-  assert.deepEqual(counts.take(), { [`row ${A}`]: 1, [`composer ${A}`]: 1 });
+  assert.deepEqual(counts.popAll(), { [`row ${A}`]: 1, [`composer ${A}`]: 1 });
   await tree.run(() => void (client.chat(A).draft = "he"));
 
-  assert.deepEqual(counts.take(), { [`composer ${A}`]: 1 });
+  assert.deepEqual(counts.popAll(), { [`composer ${A}`]: 1 });
   assert.equal(tree.find("#draft").textContent, "he");
   await tree.unmount();
 });
 
-test("signals and the connection render only those who read them", async () => {
+test("signals and connection changes render only the components that use them", async () => {
   const [client, counts] = [connected(), new Counts()];
   function Typing({ id }: { id: string }): ReactElement {
     counts.add(`typing ${id}`);
@@ -115,25 +115,25 @@ test("signals and the connection render only those who read them", async () => {
   const typing = (on: boolean): void => {
     client.receive({ type: "signal", kind: "typing", from: "bob", chat: A, on });
   };
-  counts.take();
+  counts.popAll();
 
   await tree.run(() => typing(true));
   assert.equal(tree.find(`#t-${A}`).textContent, "bob");
   await tree.run(() => typing(true));
-  assert.deepEqual(counts.take(), { [`typing ${A}`]: 1 });
+  assert.deepEqual(counts.popAll(), { [`typing ${A}`]: 1 });
   await tree.run(() => typing(false));
-  assert.deepEqual(counts.take(), { [`typing ${A}`]: 1 });
+  assert.deepEqual(counts.popAll(), { [`typing ${A}`]: 1 });
   await tree.run(() => typing(true));
   await tree.run(() => client.entry(A, 2));
   assert.equal(tree.find(`#t-${A}`).textContent, "");
-  counts.take();
+  counts.popAll();
   await tree.run(() => client.disconnect());
-  assert.deepEqual(counts.take(), { online: 1 });
+  assert.deepEqual(counts.popAll(), { online: 1 });
   assert.equal(tree.find("em").textContent, "alice false");
   await tree.unmount();
 });
 
-test("the members who stop without a signal are forgotten", async (context) => {
+test("typing indicators expire without a stop signal", async (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] });
   const client = connected();
   function Typing(): ReactElement {
@@ -150,7 +150,7 @@ test("the members who stop without a signal are forgotten", async (context) => {
   await tree.unmount();
 });
 
-test("the chat list is by activity, without chats that the user left", async () => {
+test("the chat list is sorted by activity, without chats that the user left", async () => {
   const [client, counts] = [connected(), new Counts()];
   client.entry(A, 2, { ts: 9_000_000, body: "old" });
   const tree = await render(client, <List counts={counts} />);
@@ -268,12 +268,12 @@ test("removed components end their subscriptions", async (context) => {
   assert.equal(sent().at(-1), "unwatch carol,bob");
   assert.equal(store.topics.count(), 0);
   assert.deepEqual([client.listeners.size, client.changeListeners.size], [0, 0]);
-  counts.take();
+  counts.popAll();
   client.entry(A, 4);
-  assert.deepEqual(counts.take(), {});
+  assert.deepEqual(counts.popAll(), {});
 });
 
-test("a list of 500 users subscribes in few frames, and shows who is online", async (context) => {
+test("a list of 500 users subscribes in few frames and shows presence", async (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] });
   const client = connected();
   function User({ user }: { user: string }): ReactElement | null {
@@ -334,7 +334,7 @@ test("a listener gets the events of its type", async () => {
   assert.deepEqual(heard, ["a text 2", "b text 3"]);
 });
 
-test("a companion's response grows, and ends with its message", async () => {
+test("a companion's response grows until its message arrives", async () => {
   const client = connected();
   let response: hooks.CompanionResponse | null = null;
   function Response(): ReactElement {
@@ -361,7 +361,7 @@ test("a companion's response grows, and ends with its message", async () => {
   await tree.unmount();
 });
 
-test("members are in the order of their roles", async () => {
+test("members are sorted by role", async () => {
   const client = connected();
   const roles = { carol: "owner", bob: "admin" };
   const members = ["alice", "bob", "carol", "dan"];
@@ -378,7 +378,7 @@ test("members are in the order of their roles", async () => {
   await tree.unmount();
 });
 
-test("roles that the chat list does not have are loaded once, and after each failure", async () => {
+test("roles missing from the chat list are loaded once, and again after a failure", async () => {
   const client = connected();
   const calls: string[] = [];
   let answer = async (): Promise<unknown> => Promise.reject(new Error("no network"));
@@ -433,7 +433,7 @@ test("preferences of another device apply, and an older revision does not", asyn
   await tree.unmount();
 });
 
-test("a hook without a provider says what is missing", async () => {
+test("a hook without a provider throws an error that names the provider", async () => {
   const { renderToString } = await import("react-dom/server");
 
   assert.throws(() => renderToString(<Texts id={A} />), /needs a ChatProvider/);

@@ -12,7 +12,7 @@ import { ClientState } from "tierchat/state";
 
 const CHAT = "g-a";
 
-/** A chat with `top` messages on the server; this device gets the newest one as an event. */
+/** A chat with `top` messages on the server; this device receives the newest one as an event. */
 class Stage {
   readonly client: StateClient;
   view!: hooks.MessagesView;
@@ -32,10 +32,10 @@ class Stage {
   }
 
   async open(): Promise<void> {
-    const take = (view: hooks.MessagesView): void => void (this.view = view);
+    const setView = (view: hooks.MessagesView): void => void (this.view = view);
     function Messages(): ReactElement {
       const view = hooks.useMessages(CHAT);
-      take(view);
+      setView(view);
       return <p>{view.messages.length}</p>;
     }
     this.tree = await render(this.client, <Messages />);
@@ -55,7 +55,7 @@ function range(first: number, last: number): number[] {
   return Array.from({ length: last - first + 1 }, (_, index) => first + index);
 }
 
-test("older pages join, also where the client keeps less", async () => {
+test("older pages are added without a gap, even if the client keeps fewer messages", async () => {
   const stage = new Stage(130, { entriesMax: 20 });
   await stage.open();
   assert.deepEqual(stage.seqs, range(80, 130)); // the client keeps only 111 to 130
@@ -98,7 +98,7 @@ test("changes apply to messages that the client does not keep", async () => {
   await stage.tree.unmount();
 });
 
-test("older messages go if entries are skipped between them and the newest", async () => {
+test("older messages are dropped if entries after them are skipped", async () => {
   const stage = new Stage(60, { entriesMax: 20 });
   await stage.open();
   assert.equal(stage.seqs.length, 51);
@@ -138,7 +138,7 @@ test("the text of a message disappears when it expires", async (context) => {
   await stage.tree.unmount();
 });
 
-test("a send is pending until its message is there", async () => {
+test("a send is pending until its message arrives", async () => {
   const stage = new Stage(1);
   await stage.open();
 
@@ -159,7 +159,7 @@ test("a send is pending until its message is there", async () => {
   await stage.tree.unmount();
 });
 
-test("a refused operation can be repeated or discarded", async () => {
+test("a refused operation can be retried or discarded", async () => {
   const stage = new Stage(1);
   await stage.open();
   const refuse = async (): Promise<void> => {

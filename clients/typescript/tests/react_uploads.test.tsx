@@ -1,4 +1,4 @@
-// `useUpload` on an HTTP server that keeps what it gets, as the API and S3 do.
+// `useUpload` with an HTTP server that stands for the API and S3.
 
 import assert from "node:assert/strict";
 import { createServer, type IncomingMessage, type Server } from "node:http";
@@ -64,7 +64,7 @@ beforeEach(() => {
   held = null;
 });
 
-/** Render a component with uploads; return what it has. */
+/** Render a component with uploads; return its uploads. */
 async function open(): Promise<{ uploads: () => Uploads; unmount: () => Promise<void> }> {
   const client = new StateClient();
   client.http = new HttpClient({ apiUrl: url, getToken: () => "token" });
@@ -78,7 +78,7 @@ async function open(): Promise<{ uploads: () => Uploads; unmount: () => Promise<
   return { uploads: () => current as unknown as Uploads, unmount };
 }
 
-/** Wait for a state that requests lead to. */
+/** Wait until requests have led to a state. */
 async function until(isDone: () => boolean): Promise<void> {
   const endMs = Date.now() + 20_000;
   while (!isDone()) {
@@ -89,7 +89,7 @@ async function until(isDone: () => boolean): Promise<void> {
 
 const file = (name: string): File => new File(["text"], name, { type: "text/plain" });
 
-test("files are uploaded, and taken for a message once", async () => {
+test("files are uploaded, and their attachments are returned once", async () => {
   const { uploads, unmount } = await open();
   await act(async () => uploads().add([file("a.txt"), file("b.txt")]));
   assert.equal(uploads().isUploading, true);
@@ -122,7 +122,7 @@ test("a refused file has an error and can be tried again; others are not affecte
   await unmount();
 });
 
-test("a removed upload is canceled, and the end of the component cancels the others", async () => {
+test("removing an upload cancels it, and unmounting cancels the others", async () => {
   isHolding = true;
   const { uploads, unmount } = await open();
   await act(async () => uploads().add([file("slow.txt")]));
@@ -137,7 +137,7 @@ test("a removed upload is canceled, and the end of the component cancels the oth
   assert.equal(uploads().uploads.every(({ attachment }) => attachment === null), true);
 });
 
-test("at most twenty files", async () => {
+test("at most 20 files are uploaded", async () => {
   const { uploads, unmount } = await open();
   const names = Array.from({ length: 25 }, (_, index) => `n${index}.txt`);
   await act(async () => uploads().add(names.map(file)));

@@ -12,7 +12,7 @@ import * as sdk from "tierchat/state";
 const CHAT = "g-trip";
 const START_MS = 5_000;
 
-/** Give this process what a browser has: Web Locks, of which one tab at a time holds each. */
+/** Install a fake of Web Locks, which Node does not have. */
 function installLocks(): void {
   const held = new Map<string, Promise<unknown>>();
   const request = (name: string, options: { signal: AbortSignal }, run: () => unknown): unknown => {
@@ -27,7 +27,7 @@ function installLocks(): void {
   Object.defineProperty(globalThis, "navigator", { value: { locks: { request } } });
 }
 
-/** Return an engine without a socket: the real state, of a user who is in a group. */
+/** Return an engine without a socket, with the real state of a user in a group. */
 function engineOf(listener: Listener): Engine {
   const state = new sdk.ClientState("phone");
   state.connected({ user: "alice", epoch: "e1", seq: 0, large: [] } as never, 0);
@@ -50,7 +50,7 @@ function engineOf(listener: Listener): Engine {
   } as Partial<Engine> as Engine;
 }
 
-/** A tab, and a promise of its next change that `isDone` accepts. */
+/** A tab. `until` waits for a change after which `isDone` is true. */
 class Tab {
   readonly backend: SharedBackend;
   #changed: () => void = () => {};

@@ -92,7 +92,7 @@ export class Engine implements Backend {
     this.#flush();
     globalThis.addEventListener?.("online", this.#resume);
     globalThis.addEventListener?.("pagehide", this.#onPageHide);
-    void this.#stayConnected();
+    void this.#runConnection();
   }
 
   /** Wait for the first connection, at most `timeoutMs`. */
@@ -158,7 +158,7 @@ export class Engine implements Backend {
 
   // connection
 
-  async #stayConnected(): Promise<void> {
+  async #runConnection(): Promise<void> {
     try {
       while (!this.#isStopped) {
         const startedS = now();
@@ -246,7 +246,7 @@ export class Engine implements Backend {
       const text = `the store belongs to ${known}, but the token is for ${welcome.user}`;
       throw new ChatError("conflict", `${text}; use the same user for both`);
     }
-    this.#policy.welcomed();
+    this.#policy.recordWelcome();
     const number = this.#state.connected(welcome as unknown as Fields, now());
     this.#wasWelcomed = true;
     this.#flush();
@@ -317,7 +317,7 @@ export class Engine implements Backend {
     } else if (request.type === "chats") {
       this.#state.takeChats(answer as unknown as ChatsPage);
     } else if (request.type === "join_turn") {
-      this.#state.companionResponses.joined(answer as unknown as Turn);
+      this.#state.companionResponses.applyTurn(answer as unknown as Turn);
     } else if (answer.type === "ok" && request.type !== "leave") {
       const { chat } = answer as unknown as Ok;
       if (chat != null) this.#state.takeInfo(chat);

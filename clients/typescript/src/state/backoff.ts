@@ -41,7 +41,7 @@ export class ReconnectPolicy {
   }
 
   /** Record that the gateway accepted the token. */
-  welcomed(): void {
+  recordWelcome(): void {
     this.#refusals = 0;
   }
 

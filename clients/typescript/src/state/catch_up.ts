@@ -142,8 +142,8 @@ export class CatchUp {
   #onError(job: Job, error: ChatError, nowS: number): void {
     if (this.#jobs.get(job.chat.id) !== job) return;
     job.isRequested = false;
-    if (error.isTemporary) this.#tryLater(job, nowS, (error.retryAfterMs ?? 0) / 1000);
-    else this.#giveUp(job);
+    if (error.isTemporary) this.#scheduleRetry(job, nowS, (error.retryAfterMs ?? 0) / 1000);
+    else this.#abandon(job);
   }
 
   #fill(job: Job, page: Entry[], nowS: number, hasMore: boolean): void {
@@ -165,7 +165,7 @@ export class CatchUp {
     }
     job.isForced = hasMore && page.length > 0;
     if (log.delivered > before) job.attempts = 0;
-    else if (log.hasGap) this.#tryLater(job, nowS, 0);
+    else if (log.hasGap) this.#scheduleRetry(job, nowS, 0);
   }
 
   #compare(job: Job, page: Entry[], hasOlder: boolean): void {
@@ -181,13 +181,13 @@ export class CatchUp {
     this.#emit(chat.applyVerification(found));
   }
 
-  #tryLater(job: Job, nowS: number, adviceS: number): void {
+  #scheduleRetry(job: Job, nowS: number, adviceS: number): void {
     job.attempts += 1;
     job.notBeforeS = nowS + Math.max(adviceS, RETRY_S * 2 ** job.attempts);
-    if (job.attempts >= ATTEMPTS_MAX) this.#giveUp(job);
+    if (job.attempts >= ATTEMPTS_MAX) this.#abandon(job);
   }
 
-  #giveUp(job: Job): void {
+  #abandon(job: Job): void {
     const { chat } = job;
     job.isForced = false;
     job.attempts = 0;

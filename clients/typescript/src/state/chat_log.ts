@@ -76,7 +76,7 @@ export class ChatLog {
     if (entry === undefined || (this.shown !== null && seq > this.shown)) return null;
     for (const change of ascending(this.#changes.get(seq) ?? [])) {
       if (this.shown === null || change <= this.shown) {
-        entry = applyChange(entry, this.#at(change));
+        entry = applyChange(entry, this.#getEntry(change));
       }
     }
     return this.isHidden(seq) ? tombstoneOf(entry, revOf(entry)) : entry;
@@ -118,7 +118,8 @@ export class ChatLog {
   }
 
   #isDeletedLater(seq: number): boolean {
-    return [...(this.#changes.get(seq) ?? [])].some((change) => this.#at(change).kind === "delete");
+    const changes = [...(this.#changes.get(seq) ?? [])];
+    return changes.some((change) => this.#getEntry(change).kind === "delete");
   }
 
   /** Count the messages with seq `first` to `last` that an entry above `since` deletes. */
@@ -130,7 +131,7 @@ export class ChatLog {
     return [...gone].filter((seq) => first <= seq && seq <= last).length;
   }
 
-  #at(seq: number): Entry {
+  #getEntry(seq: number): Entry {
     const entry = this.#entries.get(seq);
     if (entry === undefined) throw new Error(`entry ${seq} is not kept`);
     return entry;
@@ -236,7 +237,7 @@ export class ChatLog {
   }
 
   #forget(seq: number): void {
-    const entry = this.#at(seq);
+    const entry = this.#getEntry(seq);
     this.#entries.delete(seq);
     this.#hidden.delete(seq);
     this.#changes.delete(seq);

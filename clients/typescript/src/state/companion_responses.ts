@@ -37,7 +37,7 @@ export class CompanionResponses {
   }
 
   /** Handle a piece of a response. */
-  signalled(frame: AiSignal, nowS: number): void {
+  handleSignal(frame: AiSignal, nowS: number): void {
     const { chat } = frame;
     const response = this.#find(chat, frame.turn, frame.seq);
     if (response === null || response.isOver) return;
@@ -45,7 +45,7 @@ export class CompanionResponses {
       response.held.set(frame.index, [frame.text, frame.end ?? "", frame.tool ?? ""]);
     }
     this.#deliverHeld(chat, response);
-    if (response.held.size > 0) this.join(chat, nowS);
+    if (response.held.size > 0) this.requestText(chat, nowS);
   }
 
   /** Return or create the response with id `turn`; null if the chat has a later response. */
@@ -90,7 +90,7 @@ export class CompanionResponses {
   }
 
   /** Request the text of the response in `chat` so far. */
-  join(chat: string, nowS: number): void {
+  requestText(chat: string, nowS: number): void {
     const known = this.#responses.get(chat);
     if (known !== undefined) {
       if (known.isRequested) return;
@@ -103,15 +103,15 @@ export class CompanionResponses {
       { type: "join_turn", chat },
       (frame) => {
         finish();
-        this.joined(frame as unknown as Turn);
+        this.applyTurn(frame as unknown as Turn);
       },
       finish,
       nowS,
     );
   }
 
-  /** Apply the response to `join`. */
-  joined(frame: Turn): void {
+  /** Apply the response to `requestText`. */
+  applyTurn(frame: Turn): void {
     const { chat, turn, index } = frame;
     const response = turn ? this.#find(chat, turn, frame.seq) : null;
     if (response === null || response.isOver || index <= response.index) return;
@@ -129,7 +129,7 @@ export class CompanionResponses {
   reconnected(nowS: number): void {
     for (const [chat, response] of [...this.#responses]) {
       response.isRequested = false;
-      if (!response.isOver) this.join(chat, nowS);
+      if (!response.isOver) this.requestText(chat, nowS);
     }
   }
 }

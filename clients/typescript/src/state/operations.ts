@@ -39,19 +39,19 @@ export class Operations {
     const found: Fields[] = [];
     const room = (limits.sends_in_flight_max ?? IN_FLIGHT_MAX) - this.#probes.size;
     for (const entry of this.#outbox.nextSends(nowS, room)) {
-      found.push({ ...entry.fields, id: this.#number(entry.ref) });
+      found.push({ ...entry.fields, id: this.#assignNumber(entry.ref) });
     }
     while (this.#probes.size < PROBES_MAX) {
       const probe = this.#outbox.nextProbe(nowS);
       if (probe === null) break;
-      const id = this.#number(probe.ref);
+      const id = this.#assignNumber(probe.ref);
       this.#probes.add(id);
       found.push({ ...probe.fields, id });
     }
     return found;
   }
 
-  #number(ref: string): number {
+  #assignNumber(ref: string): number {
     const number = this.#requests.nextId();
     this.#refs.set(number, ref);
     return number;

@@ -174,7 +174,7 @@ export class ClientState {
         this.#emit([{ type: "storedUpto", chat: frame.chat, seq: frame.upto }]);
         break;
       case "signal":
-        if (frame.kind === "ai.delta") this.companionResponses.signalled(frame, nowS);
+        if (frame.kind === "ai.delta") this.companionResponses.handleSignal(frame, nowS);
         else this.#emit([signalOf(fields)]);
         break;
       case "too_long":

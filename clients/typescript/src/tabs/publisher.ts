@@ -37,7 +37,7 @@ export class Publisher {
   }
 
   /** Execute a call of another tab and send the result. */
-  async serve(call: TabMessage & { kind: "call" }): Promise<void> {
+  async execute(call: TabMessage & { kind: "call" }): Promise<void> {
     const { from: to, number } = call;
     try {
       const result = await this.#call(call.method, call.args);

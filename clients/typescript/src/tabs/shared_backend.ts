@@ -200,7 +200,7 @@ export class SharedBackend implements Backend {
     if (this.#isStopped) return;
     switch (message.kind) {
       case "call":
-        void this.#publisher?.serve(message);
+        void this.#publisher?.execute(message);
         break;
       case "answer":
         if (message.to === this.#tab) this.#handleAnswer(message);

@@ -17,12 +17,12 @@ const client = new ChatClient({
   isOfflineFirst: true,
   ...(path === undefined ? {} : { store: new FileStore(path) }),
 });
-const heard = [];
+const received = [];
 const acked = [];
 
 async function listen() {
   for await (const event of client.events()) {
-    if (event.type === "messageAdded") heard.push([event.message.seq, event.message.body]);
+    if (event.type === "messageAdded") received.push([event.message.seq, event.message.body]);
     if (event.type === "acked") acked.push(event.ref);
   }
 }
@@ -36,7 +36,7 @@ const commands = {
   read: (chat, seq) => client.chat(chat).markRead(seq),
   state: (chat) => ({
     isOnline: client.isOnline,
-    heard,
+    received,
     acked,
     messages: client.chat(chat).messages,
     pending: client.chat(chat).pending.map(({ fields, stage }) => [fields.body, stage]),

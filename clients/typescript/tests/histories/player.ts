@@ -1,4 +1,4 @@
-// Plays the recorded histories of tests/histories, which the Python SDK plays, too.
+// Replays the recorded histories of tests/histories, like the Python SDK.
 
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
@@ -7,12 +7,12 @@ import * as sdk from "tierchat/state";
 
 const FOLDER = new URL("../../../../../tests/histories/", import.meta.url);
 
-/** The names of the files with histories. */
+/** The names of the history files. */
 export const files = readdirSync(FOLDER).filter((name) => name.endsWith(".jsonl")).sort();
 
 type Call = [method: string, args: any[], result: unknown];
 
-/** The calls of one state machine, and their results. */
+/** Calls of a state machine, with their results. */
 export interface History {
   name: string;
   device: string;
@@ -31,7 +31,7 @@ export function load(file: string): History[] {
   return found;
 }
 
-/** Return a value as the histories have it. */
+/** Return a value in the format of the histories. */
 export function plain(value: unknown): unknown {
   if (value === undefined || value === null) return null;
   if (value instanceof sdk.ChatError) return { error: value.code, temporary: value.isTemporary };
@@ -77,7 +77,7 @@ function view(state: sdk.ClientState): unknown {
   };
 }
 
-/** Return the client after a reload, through what a store would keep. */
+/** Return the client after a reload, restored from what a store would save. */
 function restart(old: sdk.ClientState, bounds: Partial<sdk.Bounds>, unconsumed: sdk.QueuedEvent[]) {
   const firsts = sdk.firstSeqsOf(old, unconsumed) ?? new Map<string, number>();
   const chats = [...old.chats.values()].map((chat) => sdk.saveChat(old, chat, firsts, 1_000));
@@ -94,7 +94,7 @@ function restart(old: sdk.ClientState, bounds: Partial<sdk.Bounds>, unconsumed: 
 /** Called with the events that the state delivers. */
 export type Deliver = (player: Player, events: sdk.QueuedEvent[]) => void | Promise<void>;
 
-/** Plays a history call by call, and compares the results. */
+/** Replays a history call by call, and compares the results. */
 export class Player {
   readonly history: History;
   state: sdk.ClientState;

@@ -12,7 +12,7 @@ import type { StateClient } from "./state_client.js";
 export interface Rendered {
   readonly text: () => string;
   readonly find: (selector: string) => HTMLElement;
-  /** Do something and wait for what it renders. */
+  /** Run `change` and wait until it is rendered. */
   readonly run: (change: () => void) => Promise<void>;
   readonly unmount: () => Promise<void>;
 }
@@ -47,13 +47,13 @@ export async function render(
 export class Counts {
   readonly #counts = new Map<string, number>();
 
-  /** Count one. */
+  /** Increase a count by one. */
   add(name: string): void {
     this.#counts.set(name, (this.#counts.get(name) ?? 0) + 1);
   }
 
   /** Return the counts since the last call. */
-  take(): Record<string, number> {
+  popAll(): Record<string, number> {
     const taken = Object.fromEntries(this.#counts);
     this.#counts.clear();
     return taken;

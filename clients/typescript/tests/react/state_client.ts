@@ -19,7 +19,7 @@ export class StateClient {
   readonly preferences = new Preferences(() => {
     throw new Error("there is no API");
   });
-  /** Answers requests; by default there is no answer. */
+  /** Returns the response to a request; by default there is none. */
   answer: Answer = () => new Promise(() => {});
   readonly requests: sdk.Fields[] = [];
   readonly notified: sdk.Fields[] = [];
@@ -36,7 +36,7 @@ export class StateClient {
     this.view = new StateView(this.state);
   }
 
-  /** This, as the client that `ChatProvider` takes. */
+  /** This object, typed as the client of `ChatProvider`. */
   get asClient(): ChatClient {
     return this as unknown as ChatClient;
   }
@@ -167,26 +167,26 @@ export class StateClient {
     }
   }
 
-  /** The gateway accepts the connection of user alice. */
+  /** Connect as user alice. */
   connect(): void {
     const welcome = { type: "welcome", user: "alice", epoch: "e1", seq: this.#seq };
     this.#connection = this.state.connected(welcome, 0);
     this.flush();
   }
 
-  /** The connection is lost. */
+  /** Lose the connection. */
   disconnect(): void {
     this.state.disconnected(0);
     this.deliver([{ type: "disconnected", reason: "lost", retryInS: 1 }], new Set());
   }
 
-  /** A frame arrives. */
+  /** Receive a frame. */
   receive(frame: sdk.Fields): void {
     this.state.received(this.#connection, frame, 0);
     this.flush();
   }
 
-  /** An entry of a chat arrives. */
+  /** Receive an entry of a chat. */
   entry(chat: string, seq: number, fields: Partial<sdk.Entry> = {}): void {
     this.#seq += 1;
     const message = entryOf(chat, seq, fields);
