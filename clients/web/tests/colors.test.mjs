@@ -1,4 +1,4 @@
-// The colors of people: each name and each avatar is readable, in light and dark.
+// Colors of people: names and avatars are readable in light and dark mode.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -26,13 +26,13 @@ function valueOf(style, selector, property) {
   return value;
 }
 
-/** Return the degrees of the hues of a class, by their number. */
+/** Return the hues of a class by number, in degrees. */
 function huesOf(style, selector) {
   const pattern = new RegExp(`\\${selector}\\[data-hue="(\\d+)"\\] \\{ --hue: (\\d+); \\}`, "g");
   return new Map([...style.matchAll(pattern)].map(([, hue, degrees]) => [+hue, +degrees]));
 }
 
-/** Return red, green and blue, from 0 to 1, of a pair of colors in a scheme. */
+/** Return red, green and blue, from 0 to 1, of a `light-dark()` value in a color scheme. */
 function colorOf(value, scheme, degrees = 0) {
   const pair = /^light-dark\((.+?\)?), (.+)\)$/.exec(value.replace(/var\(--hue\)/g, degrees));
   const color = pair?.[SCHEMES.indexOf(scheme) + 1] ?? "";
@@ -65,7 +65,7 @@ function contrastOf(one, other) {
   return (lighter + 0.05) / (darker + 0.05);
 }
 
-/** Return the pairs of a text and a background that have too little contrast. */
+/** Return the combinations of text and background with too little contrast. */
 function findLowContrast(hues, text, background) {
   const pairs = SCHEMES.flatMap((scheme) => [...hues.values()].map((hue) => [scheme, hue]));
   return pairs
@@ -76,19 +76,19 @@ function findLowContrast(hues, text, background) {
     .filter(({ contrast }) => contrast < CONTRAST_MIN);
 }
 
-test("names of senders are readable in each hue on each background of a message", () => {
+test("sender names are readable in each hue on each message background", () => {
   const style = read("conversation/messages/MessageRow.module.css");
   const hues = huesOf(style, ".sender");
   const text = valueOf(style, ".sender", "color");
 
   assert.equal(hues.size, 12);
-  // A bubble, the page behind an emoji without a bubble, and the line that a jump has reached.
+  // A bubble, the page behind an emoji without a bubble, and a highlighted row.
   for (const name of ["--bubble", "--bg", "--accent-soft"]) {
     assert.deepEqual(findLowContrast(hues, text, valueOf(TOKENS, ":root", name)), [], name);
   }
 });
 
-test("letters of avatars are readable in each hue", () => {
+test("avatar initials are readable in each hue", () => {
   const style = read("design/Avatar.module.css");
   const hues = huesOf(style, ".avatar");
   const [text, background] = ["color", "background"].map((each) => valueOf(style, ".avatar", each));
@@ -105,7 +105,7 @@ test("every id has one of the hues", () => {
   assert.deepEqual([...found].sort((a, b) => a - b), [...hues.keys()]);
 });
 
-test("the contrast is that of WCAG, and faint colors are found", () => {
+test("the contrast is computed as in WCAG, and low contrast is found", () => {
   const gray = [0x76, 0x76, 0x76].map((part) => part / 255);
   const faint = "light-dark(hsl(var(--hue) 70% 60%), hsl(var(--hue) 70% 76%))";
 

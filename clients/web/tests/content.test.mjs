@@ -1,4 +1,4 @@
-// Message contents: markdown, emoji, long texts and galleries.
+// Message contents: Markdown, emoji, long texts and galleries.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -18,7 +18,7 @@ const inlines = (source) => {
   return block.children;
 };
 
-test("spans nest, and markers inside of words stay", () => {
+test("spans nest, and markers inside words are text", () => {
   assert.deepEqual(inlines("**bold *both*** ~~gone~~ `a*b*`"), [
     { type: "strong", children: [text("bold "), { type: "emphasis", children: [text("both")] }] },
     text(" "),
@@ -33,11 +33,11 @@ test("spans nest, and markers inside of words stay", () => {
   ]);
 });
 
-test("a line break is a break", () => {
+test("a newline becomes a line break", () => {
   assert.deepEqual(inlines("one\ntwo"), [text("one"), { type: "break" }, text("two")]);
 });
 
-test("spaces at the beginning of a line stay, but not in quotes and lists", () => {
+test("leading spaces of a line are kept, except in quotes and lists", () => {
   const [first, second] = parseMarkdown("  two\n\ttab  wide\r\n\n    four");
   assert.deepEqual(
     [first.children, second.children],
@@ -48,7 +48,7 @@ test("spaces at the beginning of a line stay, but not in quotes and lists", () =
   assert.deepEqual(parseMarkdown(">   said"), [quote]);
 });
 
-test("a text is sent without control characters, half characters and blank ends", () => {
+test("a text is sent without control characters, lone surrogates and outer blank lines", () => {
   assert.equal(cleanText("\r\n \n  a\u0000b\u001bc\r\nd \n\n"), "  abc\nd");
   assert.equal(cleanText(" \n\t "), "");
   assert.equal(cleanText("a\ud800b \u{1f600}"), "a\ufffdb \u{1f600}");
@@ -66,11 +66,11 @@ test("blocks: code with its language, quotes and lists", () => {
   ]);
 });
 
-test("an unclosed fence is code to the end", () => {
+test("an unclosed code fence extends to the end", () => {
   assert.deepEqual(parseMarkdown("```\na\nb"), [{ type: "code", language: "", text: "a\nb" }]);
 });
 
-test("HTML, images, headings and tables are text", () => {
+test("HTML, images, headings and tables are plain text", () => {
   for (const source of [
     "<img src=x onerror=alert(1)>",
     "<script>alert(1)</script>",
@@ -104,7 +104,7 @@ test("only web and mail addresses become links", () => {
   assert.deepEqual(inlines("notes.md"), [text("notes.md")]);
 });
 
-test("mentions: not in addresses, code or words", () => {
+test("mentions are not found in addresses, code or words", () => {
   assert.deepEqual(inlines("hi @ann-b, @ben."), [
     text("hi "),
     { type: "mention", user: "ann-b" },
@@ -120,7 +120,7 @@ test("mentions: not in addresses, code or words", () => {
   }
 });
 
-test("deep nesting and hostile input stay cheap", () => {
+test("deep nesting and hostile input are parsed in bounded time", () => {
   const started = performance.now();
   for (const part of ["> ", "[", "*", "**a", "`", "- ", "@a", "~~", "\\", "![", "<", "_a_"]) {
     parseMarkdown(part.repeat(Math.ceil(4000 / part.length)).slice(0, 4000));
@@ -184,7 +184,7 @@ test("kinds and names of files", () => {
   assert.ok(cleanName(`${"x".repeat(300)}.jpeg`).endsWith(".jpeg"));
 });
 
-test("the direction is that of the first letter, and at the end that of the last paragraph", () => {
+test("the first letter sets the direction, and the last paragraph the end direction", () => {
   assert.equal(directionOf("**שלום** world"), "rtl");
   assert.equal(directionOf("1. hello שלום"), "ltr");
   assert.equal(directionOf("12:30"), "ltr");

@@ -1,4 +1,4 @@
-// The text of a message as elements: what the browser gets of it.
+// The text of a message as rendered HTML.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -17,13 +17,13 @@ test("formatting becomes elements", () => {
   );
 });
 
-test("markup of a message stays text", () => {
+test("HTML in a message stays text", () => {
   const html = renderText('<img src=x onerror="alert(1)"> <b>x</b> ![i](https://a.example/i.png)');
   assert.deepEqual(tagsOf(html), ["a", "div", "p"]);
   assert.ok(html.includes("&lt;img src=x"));
 });
 
-test("links open elsewhere without a reference to this page", () => {
+test("links open a new tab without a referrer or opener", () => {
   const html = renderText("https://a.example/x and [here](https://b.example)");
   const links = [...html.matchAll(/<a [^>]*>/g)].map(([link]) => link);
   assert.equal(links.length, 2);
@@ -34,7 +34,7 @@ test("links open elsewhere without a reference to this page", () => {
   assert.equal(renderText("[x](javascript:alert(1))").includes("<a"), false);
 });
 
-test("a mention leads to the profile", () => {
+test("a mention links to the profile", () => {
   assert.match(renderText("hi @ann"), /<a[^>]*href="[^"]*\/people\/ann"[^>]*>@ann<\/a>/);
 });
 

@@ -1,4 +1,4 @@
-// A conversation without its components: rows, mentions and the window of messages.
+// A conversation without components: rows, mentions and the message window.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -37,7 +37,7 @@ test("the mention at the caret", () => {
   }
 });
 
-test("candidates: beginnings before parts", () => {
+test("candidates that start with the query come first", () => {
   const candidates = [
     { user: "zora", name: "Zora Adams" },
     { user: "adam", name: "Adam" },
@@ -66,7 +66,7 @@ function build(entries, context = {}, builder = new RowBuilder()) {
   return builder.build(entries, true, { ...CONTEXT, ...context });
 }
 
-test("series end with the sender, the day, five minutes and notes", () => {
+test("a series ends at another sender or day, after five minutes, and at notes", () => {
   const rows = build([
     message(1),
     message(2),
@@ -84,7 +84,7 @@ test("series end with the sender, the day, five minutes and notes", () => {
   assert.ok(rows[4].isSystem);
 });
 
-test("the divider is at the first unread message of someone else", () => {
+test("the divider is above the first unread message from someone else", () => {
   const entries = [message(1), message(2, { sender: "ann" }), message(3), message(4)];
   const rows = build(entries, { unreadAfter: 1 });
   assert.deepEqual(rows.map(({ isUnreadStart }) => isUnreadStart), [false, false, true, false]);
@@ -106,7 +106,7 @@ test("a row changes with each member who has read its message", () => {
   assert.deepEqual(after.map((row, index) => row === before[index]), [false, true, false]);
 });
 
-test("a message keeps its key from being written to being read", () => {
+test("a message has the same key from sending to reading", () => {
   const builder = new RowBuilder();
   const send = { ref: "new", chat: "g-1", stage: "queued", fields: { type: "send", body: "hi" } };
   const stored = [message(1, { sender: "ann", ref: "new" })];
@@ -122,7 +122,7 @@ test("a message keeps its key from being written to being read", () => {
   assert.deepEqual(new Set(states.map(([{ key }]) => key)), new Set(["r:new"]));
 });
 
-test("unsent messages come last, and not twice", () => {
+test("unsent messages come last, without duplicates", () => {
   const send = { ref: "new", chat: "g-1", stage: "queued", fields: { type: "send", body: "hi" } };
   const known = { ...send, ref: "ref1" };
   const error = new Error("refused");
@@ -154,7 +154,7 @@ test("pending changes are shown at once", () => {
   assert.ok(rows.every(({ isChanging }) => isChanging));
 });
 
-test("a reaction is one for each user, whatever the user is called", () => {
+test("each user has one reaction, even with a username such as __proto__", () => {
   const me = "__proto__";
   const react = { ref: "x", chat: "g-1", stage: "queued", fields: { type: "react", seq: 1 } };
   react.fields.emoji = "🎉";
@@ -165,7 +165,7 @@ test("a reaction is one for each user, whatever the user is called", () => {
   assert.deepEqual(Object.entries(without.message.reactions), [["ben", "👍"]]);
 });
 
-test("rows without a change are the same objects", () => {
+test("unchanged rows are the same objects", () => {
   const builder = new RowBuilder();
   const send = { ref: "new", chat: "g-1", stage: "queued", fields: { type: "send", body: "hi" } };
   const react = {
@@ -179,13 +179,13 @@ test("rows without a change are the same objects", () => {
   const after = build([...entries, message(4)], { pending: [send, react] }, builder);
   assert.equal(after.length, 5);
   assert.deepEqual([0, 1].map((index) => after[index] === before[index]), [true, true]);
-  assert.equal(after[2] === before[2], false); // it no longer ends its series
+  assert.equal(after[2] === before[2], false); // no longer the last of its series
   assert.equal(after[4], before[3]);
 });
 
 // window
 
-/** A chat of `count` entries; `kept` of them are on the device. Every tenth is a reaction. */
+/** Return a chat of `count` entries; `kept` are on the device, and each tenth is a reaction. */
 function sourceOf(count, kept = 100) {
   const all = Array.from({ length: count }, (_, index) =>
     message(index + 1, index % 10 === 9 ? { kind: "reaction", target: index } : {}),
@@ -234,7 +234,7 @@ function checkComplete(window, source) {
   assert.deepEqual(shown, expected);
 }
 
-test("the whole chat passes through a bounded window, up and down", async () => {
+test("a bounded window can scroll through the whole chat, up and down", async () => {
   const source = sourceOf(5_000);
   const window = new MessageWindow(source);
   await window.open(5_000, 0);
@@ -259,7 +259,7 @@ test("the whole chat passes through a bounded window, up and down", async () => 
   assert.equal(seqs(window).at(-1), 4_999);
 });
 
-test("new messages appear while the window is live only", async () => {
+test("new messages appear only while the window is live", async () => {
   const source = sourceOf(2_000);
   const window = new MessageWindow(source);
   await window.open(2_000, 0);
@@ -277,7 +277,7 @@ test("new messages appear while the window is live only", async () => {
   assert.equal(seqs(window).at(-1), 2_002);
 });
 
-test("a chat opens at the first unread message, also far above", async () => {
+test("a chat opens at the first unread message, even far above", async () => {
   const source = sourceOf(3_000);
   const near = new MessageWindow(source);
   await near.open(2_960, 36);
@@ -289,7 +289,7 @@ test("a chat opens at the first unread message, also far above", async () => {
   assert.equal(far.getState().isLive, false);
 });
 
-test("entries that are loaded once are kept as they are; changes replace them", async () => {
+test("loaded entries are the same objects until a change replaces them", async () => {
   const source = sourceOf(300);
   const window = new MessageWindow(source);
   await window.open(300, 0);
@@ -311,7 +311,7 @@ test("entries that are loaded once are kept as they are; changes replace them", 
   );
 });
 
-test("a text is hidden the moment it expires, and the next expiry is known", async () => {
+test("a message is hidden when it expires, and the next expiry is returned", async () => {
   const source = sourceOf(30);
   source.all[20].expires_at = 100;
   source.all[22].expires_at = 200;
@@ -326,7 +326,7 @@ test("a text is hidden the moment it expires, and the next expiry is known", asy
   assert.deepEqual(deleted().map(({ seq }) => seq), [21, 23]);
 });
 
-test("a cleared history leaves what came later, and loads nothing before it", async () => {
+test("after a clear, later messages stay and earlier ones are not loaded", async () => {
   const source = sourceOf(60);
   const window = new MessageWindow(source);
   await window.open(60, 0);
@@ -338,7 +338,7 @@ test("a cleared history leaves what came later, and loads nothing before it", as
   assert.deepEqual(seqs(window), [56, 57, 58, 59]);
 });
 
-test("jumps: to a loaded message, to another place, to a date, and to none", async () => {
+test("jumps to a loaded message, to a date, and to a message that cannot be loaded", async () => {
   const source = sourceOf(2_000);
   const window = new MessageWindow(source);
   await window.open(2_000, 0);
@@ -357,7 +357,7 @@ test("jumps: to a loaded message, to another place, to a date, and to none", asy
   assert.equal(window.getState().error.message, "gone");
 });
 
-test("an answer for a place that was left is ignored", async () => {
+test("a response that arrives after another jump is ignored", async () => {
   const source = sourceOf(2_000);
   const window = new MessageWindow(source);
   await window.open(2_000, 0);

@@ -1,4 +1,4 @@
-// The directory of people: what it loads again, when, and how much at most.
+// The directory of people: what it reloads, when, and at most how much.
 
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
@@ -8,7 +8,7 @@ const { directoryOf } = await load("app/directory.ts");
 const MINUTE_MS = 60_000;
 const START_MS = 1_800_000_000_000;
 
-/** A client that counts its calls; `profiles` are the names and pictures on the server. */
+/** Return a client that records its calls; `profiles`: names and pictures on the server. */
 function makeClient(profiles = new Map()) {
   const calls = [];
   const profileOf = (user) => ({ user, name: null, avatar: null, ...profiles.get(user) });
@@ -35,7 +35,7 @@ function makeClient(profiles = new Map()) {
   return { user: "me", http: { call }, popCalls };
 }
 
-/** Let time advance; answers arrive at once. */
+/** Advance the clock; responses arrive immediately. */
 async function advance(ms) {
   for (let step = 0; step < ms; step += 50) {
     mock.timers.tick(50);
@@ -64,7 +64,7 @@ test.afterEach(() => {
   delete globalThis.document;
 });
 
-test("names and pictures that changed are shown after the user comes back", async () => {
+test("changed names and pictures are shown after the user returns", async () => {
   const profiles = new Map([["ann", { name: "Ann", avatar: "a1" }]]);
   const client = makeClient(profiles);
   const directory = await show(client, ["ann", "ben"]);
@@ -86,7 +86,7 @@ test("names and pictures that changed are shown after the user comes back", asyn
   assert.deepEqual(directory.get("ann"), { id: "ann", name: "ann", picture: null });
 });
 
-test("the whole picture is shown until there is a thumbnail", async () => {
+test("the original picture is shown until there is a thumbnail", async () => {
   const profiles = new Map([["ann", { name: "Ann", avatar: "a1", isThumbMissing: true }]]);
   const client = makeClient(profiles);
   const directory = await show(client, ["ann"]);
@@ -100,7 +100,7 @@ test("the whole picture is shown until there is a thumbnail", async () => {
   assert.equal(directory.get("ann").picture, "/files/a1");
 });
 
-test("a refresh is bounded, rare, and begins with the oldest", async () => {
+test("a refresh is bounded and rate-limited, and starts with the oldest", async () => {
   const ids = Array.from({ length: 60 }, (_, number) => `user-${number}`);
   const client = makeClient(new Map(ids.map((id) => [id, { name: id, avatar: `of-${id}` }])));
   const directory = await show(client, ids);
@@ -111,7 +111,7 @@ test("a refresh is bounded, rare, and begins with the oldest", async () => {
   const first = client.popCalls("get_profile"); // with their names
   assert.equal(new Set(first).size, 20);
   assert.equal(first.length, 20);
-  assert.deepEqual(client.popCalls("get_avatar"), []); // the same pictures
+  assert.deepEqual(client.popCalls("get_avatar"), []); // the pictures have not changed
 
   directory.refresh();
   await advance(50_000);
@@ -123,7 +123,7 @@ test("a refresh is bounded, rare, and begins with the oldest", async () => {
   assert.deepEqual(client.popCalls("list_users"), []);
 });
 
-test("messages of many senders load those in view once per minute", async () => {
+test("messages from many senders reload visible people once per minute", async () => {
   const client = makeClient();
   const directory = await show(client, ["ann", "ben", "cy"]);
   await advance(MINUTE_MS);
@@ -139,7 +139,7 @@ test("messages of many senders load those in view once per minute", async () => 
   assert.deepEqual(client.popCalls("list_users"), [["ann", "ben"]]);
 });
 
-test("a hidden window loads nothing until the user comes back", async () => {
+test("a hidden window loads nothing until the user returns", async () => {
   const client = makeClient();
   const directory = await show(client, ["ann"]);
   globalThis.document.visibilityState = "hidden";

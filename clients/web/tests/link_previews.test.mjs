@@ -1,4 +1,4 @@
-// Link previews of an HTTP server: what is remembered, and what is requested again.
+// Link previews: which results are cached, and which are requested again.
 
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
@@ -7,7 +7,7 @@ import { load } from "./load.mjs";
 
 const { HttpClient, loadLinkPreview } = await load("../tests/link_previews.ts");
 
-test("no preview is remembered, but not what a busy server could not load", async () => {
+test("a missing preview is cached, but not a temporary error", async () => {
   const asked = [];
   let isBusy = true;
   const server = createServer((request, response) => {

@@ -1,4 +1,4 @@
-// The module with the errors of the SDK that it knows, for tests.
+// Exports the module together with the SDK's error class, for tests.
 
 export { HttpClient } from "tierchat";
 export { loadLinkPreview } from "../src/content/link_previews";

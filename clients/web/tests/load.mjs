@@ -9,7 +9,7 @@ const ALIAS = [
   { find: /^tierchat\/react$/, replacement: `${SDK}react/index.ts` },
   { find: /^tierchat$/, replacement: `${SDK}index.ts` },
 ];
-/** Class names are those of the sources. */
+/** CSS modules keep the class names of the sources. */
 const STYLES = {
   name: "styles",
   enforce: "pre",

@@ -1,4 +1,4 @@
-// Push messages with hostile content: nothing throws, and nothing else than one line is shown.
+// Push messages with hostile content: nothing throws, and each text is shown in one line.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -26,7 +26,7 @@ const VALUES = [
   ...["🏳️‍🌈".repeat(200), "x".repeat(1_000_000), "\u202e".repeat(5_000), "toString", "__proto__"],
 ];
 
-test("a push message is the notification of its message", () => {
+test("a push message becomes a notification", () => {
   assert.deepEqual(parseNotice(GOOD, NOW_MS), {
     chat: "d-ann~ben",
     title: "Ann",
@@ -38,18 +38,18 @@ test("a push message is the notification of its message", () => {
   assert.deepEqual([other.title, other.body, other.badge], ["ann · Trip", "…", null]);
 });
 
-test("texts are one plain line: no control or direction characters, not too long", () => {
+test("texts are one short line without control or direction characters", () => {
   const title = "Trip\u2066\n\n\u0007 to\u2028Rome";
   const hostile = { ...GOOD, name: "\u202eAnn\u0000", title, text: `<b>hi</b>${"y".repeat(500)}` };
   const notice = parseNotice(hostile, NOW_MS);
 
   assert.equal(notice.title, "Ann · Trip to Rome");
   assert.equal(notice.body, `<b>hi</b>${"y".repeat(190)}…`);
-  const family = "👨‍👩‍👧 نمی‌خواهم"; // these need their joiners
+  const family = "👨‍👩‍👧 نمی‌خواهم"; // joiners must be kept
   assert.equal(parseNotice({ ...GOOD, text: family }, NOW_MS).body, family);
 });
 
-test("each field may have any value", () => {
+test("each field can have any value", () => {
   for (const field of Object.keys(GOOD)) {
     for (const value of VALUES) {
       const notice = parseNotice({ ...GOOD, [field]: value }, NOW_MS);
@@ -68,7 +68,7 @@ test("each field may have any value", () => {
   for (const data of [...VALUES, () => GOOD]) assert.equal(parseNotice(data, NOW_MS), null);
 });
 
-test("the id of a chat leads to a page of this origin", () => {
+test("a chat id links to a page of this origin", () => {
   for (const value of VALUES.filter(isChatId)) {
     const url = new URL(`/chats/${encodeURIComponent(value)}`, "https://chat.example");
     assert.equal(url.origin, "https://chat.example");

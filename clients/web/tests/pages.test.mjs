@@ -1,4 +1,4 @@
-// Rules behind the pages: lists of posts, search queries, roles, links, metrics and companions.
+// Logic of the pages: posts, search queries, roles, links, metrics and companions.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -18,14 +18,14 @@ const draft = await load("companions/companion_draft.ts");
 const post = (id, more = {}) => ({ id, user: "ann", likes: 0, liked: false, ...more });
 const ids = (posts) => posts.map(({ id }) => id);
 
-test("posts are in a list once, newest first, by their newer copy", () => {
+test("posts are listed once, newest first; newer copies replace older ones", () => {
   const posts = feed.withPosts([post("3"), post("1")], [post("2"), post("3", { likes: 2 })], 0);
 
   assert.deepEqual(ids(posts), ["3", "2", "1"]);
   assert.equal(posts[0].likes, 2);
 });
 
-test("a reload removes deleted posts of its range and returns new ones apart", () => {
+test("a reload removes deleted posts in its range and returns new posts separately", () => {
   const page = { items: [post("5"), post("3")], next: "more" };
 
   const { posts, added } = feed.applyReload([post("4"), post("3"), post("1")], page, 0);
@@ -44,7 +44,7 @@ test("a like is shown until the server has counted it", () => {
   assert.deepEqual([later[0].likes, later[0].liked], [1, false]);
 });
 
-test("a query is split into chips and words, and back", () => {
+test("a query is split into chips and words, and formatted again", () => {
   const parsed = query.parseQuery('from:ann "in: two" has:file lunch');
 
   assert.deepEqual(parsed.chips, [
@@ -55,7 +55,7 @@ test("a query is split into chips and words, and back", () => {
   assert.equal(query.formatQuery(parsed), 'from:ann has:file "in: two" lunch');
 });
 
-test("a qualifier becomes a chip when a space follows; one value of each name", () => {
+test("a qualifier becomes a chip when a space follows; each name has one value", () => {
   const typing = { chips: [], text: "lunch from:an" };
 
   assert.equal(query.extractChips(typing), typing);
@@ -65,7 +65,7 @@ test("a qualifier becomes a chip when a space follows; one value of each name", 
   assert.deepEqual(second.chips, [{ name: "from", value: "ben" }]);
 });
 
-test("a phrase is closed while it is typed; one letter is not searched for", () => {
+test("an open phrase is closed; a single letter is not searched", () => {
   assert.equal(query.formatQuery({ chips: [], text: '"at one' }), '"at one"');
   assert.equal(query.isSearchable({ chips: [], text: "a" }), false);
   assert.equal(query.isSearchable({ chips: [{ name: "has", value: "file" }], text: "" }), true);
@@ -86,12 +86,12 @@ test("owners manage everybody, admins only members, members nobody", () => {
   assert.deepEqual(roles.assignableRoles("admin", "member"), []);
 });
 
-test("usernames are separated by spaces, commas and lines; an invalid one is refused", () => {
+test("usernames are separated by spaces, commas or newlines; invalid ones are refused", () => {
   assert.deepEqual(roles.parseUsers(" ann, @ben\nann "), ["ann", "ben"]);
   assert.equal(roles.parseUsers("ann b!n"), null);
 });
 
-test("links keep their own brackets and lose the punctuation of the sentence", () => {
+test("links keep their brackets but not trailing punctuation", () => {
   const body = "(see https://a.example/x_(y)), https://b.example/. ftp://c.example";
 
   const links = linksOf([{ seq: 4, ts: 1, body }]);
@@ -103,12 +103,12 @@ test("links keep their own brackets and lose the punctuation of the sentence", (
   assert.deepEqual(linksOf([{ seq: 1, ts: 1, body, deleted: true }]), []);
 });
 
-test("a setting offers its current value", () => {
+test("the choices of a setting include its current value", () => {
   assert.deepEqual(withCurrent([0, 5, 30], 10), [0, 5, 10, 30]);
   assert.deepEqual(withCurrent([0, 5, 30], 5), [0, 5, 30]);
 });
 
-test("contacts are people of the chats, once, without oneself and companions", () => {
+test("contacts are the people of the chats, without duplicates, the user and companions", () => {
   const chats = [
     { kind: "direct", peer: "cy", members: null },
     { kind: "companion", peer: "ai-ada", members: null },
@@ -125,14 +125,14 @@ test("contacts are people of the chats, once, without oneself and companions", (
   assert.ok(isMatch(" ", "z1", "Zoë Ångström"));
 });
 
-test("people found for a text are shown until those of a longer or shorter text are found", () => {
+test("results for a text are shown until those of a longer or shorter text are loaded", () => {
   assert.ok(isContinued("anna", "ann"));
   assert.ok(isContinued("an", "ann"));
   assert.ok(!isContinued("ben", "ann"));
   assert.ok(!isContinued("", "ann"));
 });
 
-test("a time without points is a gap of the chart", () => {
+test("a period without points is a gap in the chart", () => {
   const points = [
     { at_ms: 1_000, sessions: 1 },
     { at_ms: 3_000, sessions: null },
@@ -147,7 +147,7 @@ test("a time without points is a gap of the chart", () => {
   ]);
 });
 
-test("alerts name what is missing", () => {
+test("alerts report missing processes, a backlog and old metrics", () => {
   const latest = { now_ms: 9_000, processes: [], backlog: { age_s: 40, entries: 3 } };
 
   const alerts = metrics.alertsOf({ points: [], latest, receivedAt: 0 }, null, 30_000);
@@ -168,7 +168,7 @@ test("numbers are short and have units", () => {
   assert.equal(units.perSecond(null), "–");
 });
 
-test("a companion survives the form; wrong numbers and schemas are found", () => {
+test("a companion is unchanged by the form; invalid numbers and schemas are found", () => {
   const persona = {
     id: "ai-ada",
     name: "Ada",

@@ -27,7 +27,7 @@ function withoutCalls(line) {
   return next === line ? line : withoutCalls(next);
 }
 
-test("styles have no property of a physical side", () => {
+test("styles use no physical properties such as margin-left", () => {
   const styles = readdirSync(SOURCE, { recursive: true }).filter((path) => path.endsWith(".css"));
   const found = styles.flatMap((path) =>
     physicalIn(readFileSync(join(SOURCE, path), "utf8")).map((line) => `${path}: ${line.trim()}`),
@@ -37,7 +37,7 @@ test("styles have no property of a physical side", () => {
   assert.deepEqual(found, []);
 });
 
-test("the rule finds physical properties and permits logical ones", () => {
+test("the rule finds physical properties and allows logical ones", () => {
   const physical = [
     "left: 0;",
     "max-height: 4rem;",

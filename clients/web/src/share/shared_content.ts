@@ -14,7 +14,7 @@ export interface SharedContent {
   files: File[];
 }
 
-/** Return the content shared to `chat`, or to any chat; null if there is none. */
+/** Return the shared content, or null; with `chat`, only if it is for that chat. */
 export async function findSharedContent(chat?: string): Promise<SharedContent | null> {
   if (chat !== undefined && sessionStorage.getItem(CHOSEN) !== chat) return null;
   if (!("caches" in globalThis) || !(await caches.has(SHARED))) return null;

@@ -145,7 +145,7 @@ function messageOf(unsent: Unsent, me: string): Message {
 
 type Change = (message: Message) => Message;
 
-/** Return the user's pending edits, deletions and reactions by seq of the message. */
+/** Return seq → function that applies the user's pending edits, deletions and reactions. */
 function changesOf(pending: readonly PendingOperation[], me: string): Map<number, Change> {
   const found = new Map<number, Change>();
   for (const { fields, stage } of pending) {
