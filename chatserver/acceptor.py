@@ -2,8 +2,8 @@
 
 The servers of asyncio and uvloop accept all queued connections in one tick. A burst of thousands,
 from one hostile client or after a network failure, would then delay every other client until all of
-them are set up. Here, the kernel queues up to `QUEUE_MAX` connections, and a tick accepts at most
-`ACCEPTED_IN_TICK_MAX` of them.
+them are accepted. This class accepts at most `ACCEPTED_IN_TICK_MAX` connections per tick; the
+kernel queues up to `QUEUE_MAX` more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import structlog
 
 log = structlog.get_logger()
 
-QUEUE_MAX: Final = 4096  # connections that the kernel queues; further ones retry their handshake
+QUEUE_MAX: Final = 4096  # connections that the kernel queues; more have to retry the handshake
 ACCEPTED_IN_TICK_MAX: Final = 8
 PAUSE_S: Final = 1.0  # after a failure such as too many open files
 
@@ -86,7 +86,7 @@ class Acceptor:
                 continue  # the client disconnected while it was queued
 
     async def _connect(self, accepted: socket.socket) -> None:
-        # The client may disconnect here as well.
+        # The client may disconnect here, too.
         with contextlib.suppress(OSError):
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -25,7 +25,7 @@ _NOT_CONNECTED = (
 
 
 def translate_no_response(exc: Exception, where: str, section: str) -> ChatError:
-    """Return the `ChatError` for a call without a response.
+    """Return the `ChatError` for a call that got no response.
 
     `section` names the settings section that configures the service.
     """

@@ -28,7 +28,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def tune_garbage_collector() -> None:
-    """Collect garbage less often, and exempt all objects that exist now. Call it after startup.
+    """Collect garbage less often, and never collect objects that exist now. Call it after startup.
 
     Messages create no reference cycles. A full collection of the objects created at startup
     (modules, AWS service models) blocks the event loop for 100 ms.
@@ -59,7 +59,7 @@ def make_parent_death_hook() -> Callable[[], None] | None:
 
     def in_child() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # the parent died before the call above: no signal is sent
+        if os.getppid() != parent:  # the parent died before `prctl`, so no signal is sent
             os._exit(1)
 
     return in_child

@@ -1,4 +1,4 @@
-"""Concurrent tasks that fail with the error of one task, not with an exception group."""
+"""Concurrent tasks. If one fails, its error is raised instead of an exception group."""
 
 from __future__ import annotations
 

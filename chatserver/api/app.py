@@ -54,7 +54,7 @@ from chatserver.telemetry.loop_lag import watch_loop_lag
 from chatserver.telemetry.probes import serve_probes
 from chatserver.telemetry.tracing import open_tracing
 
-REQUESTS_MAX = 512  # concurrent, by all users
+REQUESTS_MAX = 512  # concurrent requests of all users
 REQUESTS_OF_USER_MAX = 8
 WAITING_OF_USER_MAX = 64
 DRAIN_S = 5
@@ -62,7 +62,7 @@ FILES_RESERVED = 256  # file descriptors for the data stores and for closing con
 
 RoutesBuilder = Callable[[StorageContainer], list[HTTPRouteHandler]]
 
-# One module per resource: each builds its routes from the container.
+# Each module builds the routes of one resource from the container.
 CORE_ROUTES: Sequence[RoutesBuilder] = (
     admin_chats_routes,
     admin_users_routes,

@@ -17,7 +17,7 @@ KEY_PREFIX = "ck_"
 
 
 class UserStates(Protocol):
-    """User state in Redis; `is_known` returns whether Redis has the state of `user`."""
+    """Checks whether Redis has a user's state."""
 
     async def is_known(self, user: UserId) -> bool: ...
 
@@ -69,7 +69,7 @@ class Authentication:
             return Principal("key", None, row.scopes, key=row.key)
         claims = await self._tokens.authenticate(token)
         if not await self._user_states.is_known(claims.user):
-            # A valid token is sufficient: the first request creates the account.
+            # A valid token is sufficient: the first request creates the user.
             await self._loader.load_user(claims.user)
             await self._tokens.check(claims)
         device = None if claims.login is None else DeviceId(claims.login)

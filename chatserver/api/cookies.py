@@ -23,7 +23,7 @@ from chatserver.errors import Forbidden
 
 NAME: Final = "chat_refresh"
 DEVICE_NAME: Final = "chat_device"
-ACCOUNTS_MAX: Final = 4  # device tokens kept per browser; the oldest is dropped
+ACCOUNTS_MAX: Final = 4  # device tokens per browser; the oldest is dropped
 _SEPARATOR = "~"
 PATH: Final = "/v1/auth"
 CLIENT: Final = "X-Chat-Client"
@@ -75,9 +75,9 @@ def check_same_origin(request: Request[Any, Any, Any]) -> None:
         Forbidden: another origin may have made the request.
     """
     if request.headers.get(CLIENT) is None:
-        raise Forbidden(f"{CLIENT}: is required with the login cookie")
+        raise Forbidden(f"{CLIENT}: this header is required with the login cookie")
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise Forbidden("only pages of this server may call this")
+        raise Forbidden("only web pages of this server may send this request")
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-        raise Forbidden("origin: only pages of this server may call this")
+        raise Forbidden("Origin: only web pages of this server may send this request")

@@ -13,10 +13,10 @@ HEAD    ``head_timeout_s``      408, or a plain close if no byte was received
 BODY    ``body_timeout_s``      408, or a plain close if the response is complete
 WRITE   ``write_timeout_s``     reset: the peer does not read, so send no error
 IDLE    ``idle_timeout_s``      close
-BUSY    none                    the application has its own deadlines
+BUSY    none                    (the application has its own deadlines)
 ======  ======================  ===============================================
 
-A deadline applies to the whole stage: bytes that trickle in do not extend it. After rejecting a
+A deadline applies to the whole stage: received bytes do not extend it. After rejecting a
 request, the server closes its side of the connection and discards received bytes for `LINGER_S`.
 Otherwise, the peer could get a reset instead of the response.
 
@@ -58,7 +58,7 @@ WRITE_TIMEOUT_S = 30.0  # until a client reads the response
 PROBES: Final = {"/healthz", "/readyz"}  # exempt from all limits
 LINGER_S: Final = 2.0
 RETRY_S: Final = 1
-EXPIRED_IN_TICK_MAX: Final = 8  # an expiry takes 0.1 to 0.2 ms
+EXPIRED_IN_TICK_MAX: Final = 8  # each takes 0.1 to 0.2 ms
 _DISCONNECT: Final = "http.disconnect"
 
 
@@ -172,7 +172,7 @@ class HttpConnection(H11Protocol):
     def on_response_complete(self) -> None:
         """Wait for the next request, which may already be buffered."""
         super().on_response_complete()
-        self._unset_keepalive_if_required()  # replaced by the IDLE deadline
+        self._unset_keepalive_if_required()  # the IDLE deadline replaces uvicorn's timer
         self._update_stage()
 
     def send_400_response(self, msg: str) -> None:
@@ -224,7 +224,7 @@ class HttpConnection(H11Protocol):
             self._close()
 
     def displace(self) -> None:
-        """Close at once, to make room for a new connection."""
+        """Close immediately, because a new connection needs the slot."""
         _count_closed("displaced")
         self._limits.table.remove(self)
         if self._stage is Stage.IDLE:
@@ -233,7 +233,7 @@ class HttpConnection(H11Protocol):
             self.transport.abort()
 
     def _close(self) -> None:
-        if self.transport.get_write_buffer_size():  # the peer had enough time to read
+        if self.transport.get_write_buffer_size():  # the peer did not read in time
             self.transport.abort()
         else:
             self.transport.close()
@@ -300,7 +300,7 @@ class HttpConnection(H11Protocol):
 
 
 def _check_body(receive: Receive) -> Receive:
-    """Wrap `receive` to reject truncated bodies; the framework would report a server error."""
+    """Wrap `receive` to reject truncated bodies; the framework would respond with 500."""
     is_whole = False
 
     async def receive_checked() -> Any:

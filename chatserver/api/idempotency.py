@@ -169,7 +169,7 @@ def read_key(request: Request[Any, Any, Any]) -> str | None:
 
 
 def make_name(principal: Principal, key: str) -> str:
-    """Return the name under which Redis stores the response for a caller's idempotency key."""
+    """Return the Redis name of the response to a caller's request with an idempotency key."""
     return short_digest(principal.name, principal.user or "", key)
 
 
@@ -179,7 +179,7 @@ def digest(*parts: str | bytes) -> str:
 
 
 def short_digest(*parts: str | bytes) -> str:
-    """Return a digest of 22 characters, to save memory: Redis stores two per response."""
+    """Return a 22-character digest. It is short because Redis stores two per response."""
     return base64.urlsafe_b64encode(_hash(16, parts)).rstrip(b"=").decode()
 
 

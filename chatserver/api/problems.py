@@ -1,4 +1,4 @@
-"""Error responses as problem details (RFC 9457), with the statuses in the table of codes.
+"""Error responses as problem details (RFC 9457), with the statuses in `chatserver.protocol.codes`.
 
 Fields: ``type`` (about:blank: the status is sufficient), ``title``, ``status`` and ``detail`` as in
 RFC 9457; ``code``, ``temporary`` and ``retry_after_ms`` as in an `error` frame.
@@ -23,14 +23,14 @@ from chatserver.protocol.codes import CODES
 
 MEDIA_TYPE = "application/problem+json"
 BODY = "data"  # the handler parameter for the request body
-NOT_SET_UP_MS = 60_000  # an operator has to fix a setting first
+NOT_CONFIGURED_MS = 60_000  # retry delay until an operator has fixed the setting
 log = structlog.get_logger()
 
 # Codes for the statuses that the framework returns. Any other 4xx is bad_request.
 _CODE_OF_STATUS = {
     meaning.http_status: code for code, meaning in CODES.items() if code != "overloaded"
 }
-# How the framework reports a missing parameter.
+# The framework's message for a missing parameter.
 _MISSING = re.compile(r"^Missing required \w+ parameter '([^']+)' for path .*$")
 
 
@@ -86,7 +86,7 @@ def _make_response(
 
 
 def on_chat_error(request: Request[Any, Any, Any], error: ChatError) -> Response[Any]:
-    """Respond to a `ChatError`; the response omits the error message if the error is a bug."""
+    """Respond to a `ChatError`. If the error is a bug, the response has no details."""
     if isinstance(error, ClientError | Unavailable):
         # Rate-limited requests are counted in metrics; they would flood the log.
         if not isinstance(error, RateLimited):
@@ -107,7 +107,7 @@ def _on_missing_setting(request: Request[Any, Any, Any], error: ConfigError) -> 
     """Respond to a request that needs a missing bucket or permission; the log names it."""
     log.error("request.not_configured", path=request.url.path, problems=error.problems)
     detail = "the server is not configured for this request; see the server log"
-    return _make_response(503, Unavailable.code, detail, {}, NOT_SET_UP_MS)
+    return _make_response(503, Unavailable.code, detail, {}, NOT_CONFIGURED_MS)
 
 
 def _make_challenge(request: Request[Any, Any, Any]) -> dict[str, str]:
@@ -159,7 +159,7 @@ def _explain(request: Request[Any, Any, Any], field: dict[str, Any]) -> str:
     key, message = field.get("key"), str(field["message"])
     if key == BODY:  # the parameter name is internal to handlers
         return (
-            "body: is required, as JSON"
+            "body: a JSON body is required"
             if message == repr(BODY)
             else codec.explain(f"{message} - at `$.body`")
         )
@@ -167,7 +167,7 @@ def _explain(request: Request[Any, Any, Any], field: dict[str, Any]) -> str:
 
 
 def _name_of(request: Request[Any, Any, Any], parameter: str) -> str:
-    """Return the name of a parameter in requests, which may differ from that in the handler."""
+    """Return the request name of a handler parameter, which may differ from its Python name."""
     handler = request.scope.get("route_handler")
     known = {} if handler is None else handler.parsed_fn_signature.parameters
     definition = known[parameter].kwarg_definition if parameter in known else None

@@ -11,7 +11,7 @@ from litestar.params import QueryParameter
 
 from chatserver.errors import BadRequest
 
-PREFIX = "/v1/"  # of the API; links to web pages may carry any parameters
+PREFIX = "/v1/"  # of API routes; links to web pages may have any parameters
 
 
 def check_query(request: Request[Any, Any, Any]) -> None:
@@ -25,8 +25,8 @@ def check_query(request: Request[Any, Any, Any]) -> None:
     known = list_query_names(request.route_handler)
     for name in request.query_params:
         if name not in known:
-            there_are = ", ".join(sorted(known)) or "none"
-            raise BadRequest(f"{name[:50]}: unknown query parameter; known: {there_are}")
+            names = ", ".join(sorted(known)) or "none"
+            raise BadRequest(f"{name[:50]}: unknown query parameter; known: {names}")
 
 
 @functools.cache

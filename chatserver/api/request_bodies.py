@@ -59,7 +59,7 @@ def body_of(name: str, frame: type[msgspec.Struct], *from_path: str) -> type[msg
 def frame_of(
     frame: type[F], body: msgspec.Struct, request: Request[Any, Any, Any], **from_path: Any
 ) -> F:
-    """Return the frame that corresponds to a request."""
+    """Return the WebSocket frame that is equivalent to a request."""
     given = {name: getattr(body, name) for name in body.__struct_fields__}
     if "ref" in given:
         given["ref"] = ref_of(given["ref"], request)

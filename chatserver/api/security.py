@@ -9,8 +9,8 @@ A handler declares ``opt={"rule": USER}``; the server does not start if a handle
 (`check_rules`). Handlers receive the caller as ``principal: Caller`` and the user as
 ``actor: Actor``.
 
-A rule states the kind of caller that a route accepts. The services check whether the caller may
-access a given chat or file. If not, they return 404, as for a missing object.
+A rule defines the kinds of callers that a route accepts. The services check whether the caller may
+access a given chat or file. If not, the response is 404, as for a missing object.
 """
 
 from __future__ import annotations
@@ -153,11 +153,11 @@ class Guard:
         return apply_chat_as(found, connection.headers.get(CHAT_AS))
 
 
-BODY_COST_MAX = 65_536  # in bytes: upper bound, and the cost of a body of unknown length
+BODY_COST_MAX = 65_536  # bytes charged for a body at most, and for a body of unknown length
 
 
 def _memory_cost(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> int:
-    """Return the maximum number of bytes that a request may store in Redis."""
+    """Return an upper bound for the bytes that a request stores in Redis."""
     opt, is_read = handler.opt, connection.scope.get("method") in ("GET", "HEAD")
     cost: int = opt.get("memory", 0 if is_read else ENTRY_BYTES)
     is_stored = opt.get("creates") or opt.get("accepts_key")
@@ -277,7 +277,7 @@ def dependencies(users: UserLoader, slots: FairSemaphore) -> dict[str, Provide]:
 
 
 async def pay_for(limits: Limits, user: UserId, frame: Struct) -> None:
-    """Charge a user's rate limit for the body of a request, beyond the base cost of a request.
+    """Charge the user's rate limit for a request's body; the base cost is already charged.
 
     Raises:
         RateLimited: too many requests.

@@ -1,9 +1,9 @@
-"""Compiled hot modules, and the import hook that prefers them to their sources.
+"""Modules compiled with mypyc, and the import hook that loads them instead of their sources.
 
 A build compiles the modules of the send path with mypyc (`deploy/build_hook.py`) and writes them to
 this folder, together with `manifest.json`: the interpreter and the hash of each source. They are
-used only if all of that matches, so an edited source is never hidden by an older compiled module.
-Without them, or with `CHATSERVER_PURE_PYTHON=1`, the same sources run in the interpreter.
+used only if the interpreter and all hashes match, so an edited source is never ignored. Without
+them, or with `CHATSERVER_PURE_PYTHON=1`, the interpreter runs the sources.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def is_active() -> bool:
 
 
 def install() -> None:
-    """Prefer the compiled modules if they match this interpreter and the sources."""
+    """Use the compiled modules if they match this interpreter and the sources."""
     if os.environ.get(PURE_PYTHON) == "1" or is_active():
         return
     try:

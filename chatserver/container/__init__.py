@@ -1,4 +1,4 @@
-"""Dependency wiring, the only composition root: connects use cases to adapters.
+"""Dependency injection: creates the use cases and their adapters. The only composition root.
 
 - `core.CoreContainer` has the dependencies of every server process.
 - `gateway.GatewayContainer` accesses DynamoDB through workers.

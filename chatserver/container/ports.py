@@ -1,7 +1,7 @@
-"""Ports: dependencies of the core that installed features provide.
+"""Ports: interfaces of the core that installed features implement.
 
 A feature registers a function of the container under the port's name (`Feature.ports`,
-`Feature.gateway_ports`). If no installed feature provides a port, the core uses the port's default.
+`Feature.gateway_ports`). Without such a feature, the core uses the port's default.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ AnswerCompanionFrame = Callable[[UserId, CompanionFrame], Awaitable[msgspec.Stru
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Port(Generic[T]):
-    """A dependency of type `T`. `default` is used if no feature provides it."""
+    """An interface of type `T`. `default` is used if no feature implements it."""
 
     name: str
     default: T
@@ -61,7 +61,7 @@ SEND_INTERCEPTOR: Port[SendInterceptor | None] = Port("send_interceptor", None)
 CHECK_EDIT: Port[CheckEdit | None] = Port("check_edit", None)
 CHECK_COMPANION_SEND: Port[CheckSend] = Port("check_companion_send", ignore)
 RESOLVE_FILES: Port[ResolveFiles] = Port("resolve_files", _refuse_files)
-# Used by gateways to answer searches and companion requests of users.
+# Used by gateways to handle users' searches and companion requests.
 ANSWER_SEARCH_FRAME: Port[AnswerSearchFrame] = Port("answer_search_frame", _refuse_search_frame)
 ANSWER_COMPANION_FRAME: Port[AnswerCompanionFrame] = Port(
     "answer_companion_frame", _refuse_companion_frame

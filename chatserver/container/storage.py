@@ -80,9 +80,9 @@ class StorageContainer(TierContainer):
         self, *, role: Role, settings: Settings, clock: Clock, connections: Connections
     ) -> None:
         super().__init__(role=role, settings=settings, clock=clock, connections=connections)
-        # Called at shutdown, while the stores are still connected.
+        # Called at shutdown, before the data stores are disconnected.
         self.closers: list[Callable[[], Awaitable[None]]] = []
-        # Otherwise anyone could register the name of an admin who has no account yet.
+        # Nobody may register the name of an admin who has no account yet.
         self.reserved_users = frozenset(
             {*settings.api.demo_users, SYSTEM_USER, *settings.auth.admins}
         )

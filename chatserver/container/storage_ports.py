@@ -65,16 +65,16 @@ RELEASE_FILES: Port[ReleaseFiles] = Port("release_files", ignore)
 RELEASE_PIN: Port[ReleasePin] = Port("release_pin", ignore)
 # Records messages to companions that need a response; the first argument is a backlog partition.
 RECORD_PENDING: Port[RecordPending] = Port("record_pending", ignore)
-# Used by the rpc worker to answer gateways. `LOAD_FILE` returns an encoded file; empty if missing.
+# Used by the rpc worker for calls of gateways. `LOAD_FILE` returns an encoded file, or b"".
 HANDLE_COMPANION_CALL: Port[HandleCompanionCall] = Port(
     "handle_companion_call", _refuse_companion_call
 )
 LOAD_FILE: Port[LoadFile] = Port("load_file", _find_no_file)
-# Updates exported copies of messages after an erasure; returns the number of changed copies. The
-# function raises `Unavailable` unless all copies of these chats are as the tiers are.
+# Updates exported copies of messages after an erasure; returns the number of changed copies. Raises
+# `Unavailable` unless all copies from these chats match the storage tiers.
 REWRITE_EXPORTED: Port[RewriteExported] = Port("rewrite_exported", _rewrite_nothing)
 # Removes a user's messages from the search index after an erasure; returns the number of index
-# partitions. The function raises `Unavailable` unless no file of the index has them.
+# partitions. Raises `Unavailable` if a file of the index may still contain them.
 ERASE_INDEXED: Port[EraseIndexed] = Port("erase_indexed", _erase_nothing)
 GROUP_PICTURES: Port[GroupPictures] = Port("group_pictures", NO_GROUP_PICTURES)
 REVIVE_SESSION: Port[ReviveSession | None] = Port("revive_session", None)

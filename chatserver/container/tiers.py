@@ -1,4 +1,4 @@
-"""Dependencies of the API and the workers that store: repositories of DynamoDB and S3."""
+"""Storage dependencies of the API and the workers: repositories of DynamoDB and S3."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Connections:
 
 
 class TierContainer(CoreContainer, abc.ABC):
-    """Repositories of DynamoDB and S3, and the readers that join the tiers."""
+    """Repositories of DynamoDB and S3, and readers across the tiers."""
 
     def __init__(
         self, *, role: Role, settings: Settings, clock: Clock, connections: Connections
@@ -84,7 +84,7 @@ class TierContainer(CoreContainer, abc.ABC):
         await require_tables(self.dynamodb.for_feature("operations"), self.settings.warm)
 
     def make_lease(self, work: str, owner: str, ttl_s: float, partition: int = 0) -> Lease:
-        """Return a lease that is not held yet. Work that is not partitioned has partition 0."""
+        """Return a lease that is not acquired yet. Work without partitions uses partition 0."""
         return Lease(
             hot=self.hot,
             partition=partition,
@@ -187,7 +187,7 @@ class TierContainer(CoreContainer, abc.ABC):
             self.release_pin,
         )
 
-    # Features that keep references to messages
+    # Features with references to messages
 
     @cached_property
     def release_pin(self) -> storage_ports.ReleasePin:

@@ -1,12 +1,12 @@
 """Addresses and ports that the server may connect to. No I/O.
 
-A URL may come from a user (the endpoint of a push subscription), so it could lead to an internal
+A URL may come from a user (the endpoint of a push subscription), so it could point to an internal
 server: the cloud's metadata service, Redis or the server's own API. The server connects only to
 public addresses at the ports in `outbound.ports`, and to the addresses in `outbound.allow_private`
 at any port. If an IPv6 address contains an IPv4 address, the IPv4 address is checked.
 
-Metadata services provide credentials. So a range in `outbound.allow_private` never includes them;
-their addresses must be listed individually.
+Metadata services provide credentials. A range in `outbound.allow_private` therefore never includes
+them; their addresses must be listed individually.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def parse_url(url: str) -> URL:
         parsed = URL(url)
         port = parsed.port
     except ValueError as exc:
-        raise BadRequest("not a URL") from exc
+        raise BadRequest("invalid URL") from exc
     if parsed.scheme not in ("http", "https") or not parsed.host or port is None:
         raise BadRequest("a URL must begin with http:// or https://, followed by a host")
     if parsed.user is not None or parsed.password is not None:
@@ -80,7 +80,7 @@ def parse_url(url: str) -> URL:
 
 
 def extract_ipv4(address: Address) -> Address:
-    """Return the IPv4 address inside an IPv6 address, or the address itself."""
+    """Return the IPv4 address that an IPv6 address contains, or the address itself."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped

@@ -44,7 +44,9 @@ class Http2:
         self._tls.set_alpn_protocols(["h2"])
         self._loop = asyncio.get_running_loop()
         self._connect_lock = asyncio.Lock()
-        self._connections: list[Http2Connection] = []  # the last one is in use, others are closing
+        self._connections: list[
+            Http2Connection
+        ] = []  # the last one is used, the others are closing
 
     async def post(
         self,
@@ -131,7 +133,7 @@ class Http2:
         )
         try:
             if transport.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
-                raise NotReached(f"{host} does not speak HTTP/2")
+                raise NotReached(f"{host} does not support HTTP/2")
             await connection.wait_until_open()
         except BaseException:
             transport.abort()
@@ -147,7 +149,7 @@ def parse_origin(url: str) -> URL:
     """
     parsed = parse_url(url)
     if parsed.scheme != "https" or parsed.path not in ("", "/") or parsed.query_string:
-        raise BadRequest("must be https://host or https://host:port")
+        raise BadRequest("the URL must be https://host or https://host:port")
     return parsed
 
 

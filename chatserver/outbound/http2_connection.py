@@ -1,11 +1,11 @@
 """HTTP/2 client connection (RFC 9113) with concurrent requests.
 
-It wraps the Sans-I/O library `h2`. A failed request raises `NotReached` if the server has certainly
-not processed it, that is, if
+It wraps the Sans-I/O library `h2`. A failed request raises `NotReached` if the server certainly did
+not process it:
 
-- the request was not sent completely;
-- the server refused the stream (8.7);
-- the server closes the connection (GOAWAY) and reports that it did not process the stream (6.8).
+- the request was not sent completely
+- the server refused the stream (8.7)
+- the server's GOAWAY reports that it did not process the stream (6.8)
 
 After GOAWAY, a connection accepts no more requests, and closes after the last response.
 """
@@ -32,10 +32,10 @@ from chatserver.outbound.http_client import Answer, NotReached
 STREAMS_MAX: Final = 100  # concurrent requests, if the server allows as many
 FRAME_BYTES_MAX: Final = 16_384  # of the server's frames: larger ones require a setting (6.5.2)
 HEADER_BYTES_MAX: Final = 16_384  # of a response
-UNSENT_BYTES_MAX: Final = 1_048_576  # limit for a server that does not read
-PING_S: Final = 5.0  # a server that does not answer a ping within this time is down
+UNSENT_BYTES_MAX: Final = 1_048_576  # above it, the server does not read
+PING_S: Final = 5.0  # time to respond to a ping
 REASON_CHARS_MAX: Final = 200
-_HEAD_BYTES: Final = 9  # of a frame; the first three bytes are the length of the rest
+_HEAD_BYTES: Final = 9  # frame header; its first three bytes are the payload length
 _PING: Final = b"chatserv"
 
 
@@ -45,8 +45,8 @@ class _Exchange:
 
     answered: asyncio.Future[None]
     body_bytes_max: int
-    is_sent: bool = False  # completely
-    is_closed: bool = False  # by the server, in both directions
+    is_sent: bool = False  # the request was sent completely
+    is_closed: bool = False  # the server has closed the stream in both directions
     status: int = 0
     headers: dict[str, str] = dataclasses.field(default_factory=dict)
     body: bytearray = dataclasses.field(default_factory=bytearray)
@@ -54,7 +54,7 @@ class _Exchange:
     def fail(self, failure: Unavailable) -> None:
         if not self.answered.done():
             self.answered.set_exception(failure)
-            self.answered.exception()  # mark as retrieved: there may be no waiter left
+            self.answered.exception()  # marks it as retrieved, because nothing may await it
 
 
 class Http2Connection(asyncio.Protocol):

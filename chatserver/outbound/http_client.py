@@ -121,7 +121,7 @@ class Outbound:
         except TimeoutError as exc:
             raise Unavailable(f"{target.host} did not respond within {timeout_s:g} s") from exc
         except aiohttp.InvalidURL as exc:
-            raise BadRequest("not a URL") from exc
+            raise BadRequest("invalid URL") from exc
         except aiohttp.ClientConnectorError as exc:
             raise NotReached(f"{target.host} could not be reached") from exc
         except (aiohttp.ClientError, OSError) as exc:
@@ -132,7 +132,7 @@ class Outbound:
     def _check(self, url: str) -> URL:
         target = parse_url(url)
         host = target.host or ""
-        # aiohttp does not resolve such hosts, but uses them as addresses.
+        # aiohttp does not resolve such hosts; it connects to them directly.
         is_address = ":" in host or host.replace(".", "").isdigit()
         if is_address and not self._allowed.is_allowed(host, target.port or 0):
             raise BadRequest(NOT_ALLOWED)
@@ -141,7 +141,7 @@ class Outbound:
 
 async def _read(response: aiohttp.ClientResponse, bytes_max: int, is_truncated: bool) -> Answer:
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise Unavailable("the response is compressed without being requested")
+        raise Unavailable("the response is compressed, although compression was not requested")
     body = bytearray()
     async for piece in response.content.iter_any():
         body += piece
@@ -156,7 +156,7 @@ async def _read(response: aiohttp.ClientResponse, bytes_max: int, is_truncated: 
 
 
 class _CheckedResolver(AbstractResolver):
-    """Resolves host names; fails if one of a name's addresses is not allowed."""
+    """Resolves host names; raises BadRequest if an address of the name is not allowed."""
 
     def __init__(self, lookup: Lookup, allowed: Destinations) -> None:
         self._lookup = lookup

@@ -1,4 +1,4 @@
 """Core use cases, shared by the gateway, the API and the workers.
 
-Modules depend on adapters through the protocols they declare. Start with `messaging/service.py`.
+Start with `messaging/service.py`, the path of a message from `send` to the devices.
 """

@@ -22,7 +22,7 @@ class FairSemaphore:
     """Semaphore of `total_max` slots, at most `user_max` per user.
 
     At most `waiting_max` requests per user wait for a slot, and at most `all_waiting_max` in total.
-    `requests` is the name of the requests in error messages.
+    `requests` names the requests in error messages.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class FairSemaphore:
 
     async def _acquire(self, user: str) -> None:
         if self._free and self._held.get(user, 0) < self._user_max:
-            self._assign(user)  # no waiter is eligible: slots are assigned as they become free
+            self._assign(user)  # a free slot means that no waiting user is eligible
             return
         if len(self._queues.get(user, ())) >= self._waiting_max:
             raise _refuse(

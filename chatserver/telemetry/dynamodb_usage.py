@@ -10,7 +10,7 @@ from chatserver.telemetry.heavy_hitters import HeavyHitters
 
 Kind = Literal["read", "write"]
 KINDS: Final[tuple[Kind, ...]] = ("read", "write")
-# The feature that a client's calls are charged to, set by the container; `other` if not specified.
+# The feature that a client's calls count for; set by the container, `other` by default.
 Feature = Literal[
     "accounts",
     "analytics",
@@ -35,7 +35,7 @@ Feature = Literal[
     "search",
     "social",
 ]
-CHATS_MAX: Final = 500  # chats with reported costs, per kind; see `HeavyHitters` for the others
+CHATS_MAX: Final = 500  # chats with reported usage, per kind; see `HeavyHitters`
 
 # (feature, table, kind) → units
 Units = Mapping[tuple[str, str, str], float]
@@ -62,11 +62,11 @@ class Spending:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:
-    """Usage of one process in one interval. `number` increases with each part of the process."""
+    """Usage of one process in one interval. `number` increases with each interval."""
 
     process: str
     number: int
-    day: str  # day of the summation, such as ``2026-01-31``
+    day: str  # such as ``2026-01-31``
     spending: Spending
 
 

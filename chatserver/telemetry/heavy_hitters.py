@@ -3,7 +3,7 @@
 At most ``2 * size`` names are kept. When there are more, the ``size + 1``-th largest sum is
 subtracted from all sums, and names whose sum is no longer positive are dropped. A reported sum is
 therefore never too large, and is too small by at most ``missing / (size + 1)``: `missing` is the
-total of all names minus the reported sums. Merged results have the same property (Agarwal et al.,
+total of all names minus the reported sums. Merged results have the same bounds (Agarwal et al.,
 2012).
 """
 

@@ -114,7 +114,7 @@ ENCRYPTION_KEY_LOADS = Counter(
 )
 ENCRYPTION_REFUSED = Counter(
     "chatserver_encryption_refused",
-    "Encrypted values that do not match their place or key: changed or moved by another writer",
+    "Encrypted values that do not match their item or key: changed or moved by another writer",
 )
 PERSIST_LAG = Histogram(
     "chatserver_persist_lag_seconds",
@@ -142,7 +142,7 @@ SEGMENTS = Counter(
 SEGMENT_BYTES = Counter("chatserver_archive_bytes", "Bytes of segments written to S3")
 ARCHIVE_LAG = Gauge(
     "chatserver_archive_lag_seconds",
-    "How long the oldest message that could not be archived is overdue",
+    "How long the archiving of the oldest pending message is overdue",
     ["partition"],
 )
 ARCHIVE_PASS = Gauge(
@@ -155,7 +155,8 @@ ANALYTICS_FILES = Counter(
     "chatserver_analytics_files", "Parquet files put: written (new), rewritten, compacted", ["what"]
 )
 ANALYTICS_POSTPONED = Counter(
-    "chatserver_analytics_postponed", "Exports left to the next pass: changed meanwhile, failed"
+    "chatserver_analytics_postponed",
+    "Exports postponed to the next pass: the data changed during the export, or it failed",
 )
 ANALYTICS_PASS = Gauge(
     "chatserver_analytics_pass_time_seconds", "Unix time of the last complete analytics pass"
@@ -180,7 +181,7 @@ SEARCH_LATENCY = Histogram(
 )
 SEARCH_STALE = Counter(
     "chatserver_search_stale",
-    "Candidates of the index that were no results: changed, deleted or not readable by the caller",
+    "Search hits that were discarded: changed, deleted or not readable by the caller",
 )
 STREAM_REMOVALS = Counter(
     "chatserver_stream_removals",
@@ -308,7 +309,7 @@ HTTP_CONNECTIONS = Gauge(
 HTTP_CLOSED = Counter(
     "chatserver_http_connections_closed",
     "HTTP connections closed by the server: idle_timeout, head_timeout, body_timeout, "
-    "write_timeout, displaced (by a newcomer, at a limit of connections)",
+    "write_timeout, displaced (closed for a new connection at a connection limit)",
     ["reason"],
 )
 

@@ -22,7 +22,7 @@ SERVICE = "chatserver"
 _KINDS = {"send": SpanKind.SERVER, "commit": SpanKind.CLIENT, "write": SpanKind.CLIENT}
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
-# An unavailable collector is counted in metrics, not logged for each batch.
+# If the collector is down, failed batches are counted in metrics, not logged.
 logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
 
 

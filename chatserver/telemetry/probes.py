@@ -19,7 +19,7 @@ from prometheus_client import make_wsgi_app
 from chatserver.errors import ConfigError
 from chatserver.telemetry.metrics import READY
 
-# A loop without a heartbeat for this long is stuck; `watch_loop_lag` beats twice per second.
+# Without a heartbeat for this long, the loop is stuck; `watch_loop_lag` records two per second.
 STUCK_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 5.0
 STOP_POLL_S: Final = 3600.0  # the server is never stopped
@@ -79,7 +79,7 @@ def make_app(
         if path == "/readyz":
             problem = find_problem()
             return (_UNAVAILABLE, f"{problem}\n") if problem else (_OK, "ok\n")
-        return _ABSENT, "there are /metrics, /healthz and /readyz\n"
+        return _ABSENT, "not found; the endpoints are /metrics, /healthz and /readyz\n"
 
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         path = environ["PATH_INFO"]

@@ -1,7 +1,7 @@
 """Process statistics published every two seconds for the admin page. No I/O.
 
 A snapshot contains the current gauges, and the increments of counters and histograms since the
-previous snapshot. So snapshots of several processes can be summed.
+previous snapshot. Snapshots of several processes can therefore be summed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from chatserver.telemetry.heavy_hitters import HeavyHitters
 
 EVERY_S: Final = 2.0
 KEPT_S: Final = 600.0  # retention of snapshots
-STALE_S: Final = 10.0  # a process silent for this long is not counted
-GONE_S: Final = 60.0  # a process silent for this long is not listed
+STALE_S: Final = 10.0  # a process without a snapshot for this long is not counted
+GONE_S: Final = 60.0  # a process without a snapshot for this long is not listed
 CHATS_MAX: Final = 20  # busiest chats per snapshot
 CANDIDATES_MAX: Final = 200  # candidates for the busiest chats
 SLOW_MAX: Final = 20  # newest clients closed as slow, per snapshot

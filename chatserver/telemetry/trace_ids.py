@@ -1,7 +1,7 @@
 """Trace ids derived from message ids, so that nothing is stored with the message.
 
-The trace id, the root span id and the sampling decision are computed from the message's mid. So all
-processes, and `chatserver trace`, compute the same values. See decision 0039.
+The trace id, the root span id and the sampling decision are computed from the message's mid. All
+processes and `chatserver trace` therefore compute the same values. See decision 0039.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The trace id, the root span and the sampling decision are computed from a message's mid
 (`chatserver.telemetry.trace_ids`), so spans from all processes belong to one trace. The gateway's
-`send` is the parent of all other spans. A span is recorded when it ends.
+`send` is the parent of all other spans. Spans are recorded when they end.
 
 Guarantees:
 - Cost when off: one comparison per span; `tracer()` returns None.
@@ -50,7 +50,7 @@ class Settings(Protocol):
 
 
 class Tracer:
-    """Records spans of sampled messages. Only use from the event loop's thread."""
+    """Records spans of sampled messages. Use it only from the event loop's thread."""
 
     def __init__(self, ratio: float, make: Make, put: Callable[[ReadableSpan], None]) -> None:
         self._ratio = ratio
@@ -98,7 +98,7 @@ def tracer() -> Tracer | None:
 def open_tracing(settings: Settings, process: str) -> Iterator[None]:
     """Enable tracing as configured while the context is open.
 
-    Objects call `tracer` when they are created, so create them in the context.
+    Objects call `tracer` when they are created, so create them inside this context.
 
     Raises:
         ConfigError: the extra `otel` is not installed.

@@ -13,7 +13,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.errors import ChatError, Unavailable
 
 READY_TIMEOUT_S = 2.0
-READY_FOR_S = 1.0  # results are cached, so frequent probes cost the stores nothing
+READY_FOR_S = 1.0  # results are cached, so frequent probes do not load the data stores
 
 
 class Health(msgspec.Struct, frozen=True):

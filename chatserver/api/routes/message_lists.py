@@ -3,8 +3,8 @@
 Members query a chat, and users query the messages that they sent and received. With the scope
 `chats:read`, the host application may query any chat or user. A cursor is valid only for the same
 list, range and direction. Queries of one chat include its archive. Queries of a user's messages in
-all chats by an index omit archived messages: they are complete only from the time in
-`archived_before` on. `/v1/me/messages` merges the user's chats instead, and omits none.
+all chats use an index without archived messages: they are complete from `archived_before` on.
+`/v1/me/messages` merges the user's chats instead, and omits no messages.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def message_lists_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
 
 
 def _wrap_json(message: bytes) -> frames.Message:
-    """Wrap a message that is already JSON, so that it is not encoded again."""
+    """Wrap a JSON message, so that it is not encoded again."""
     return cast("frames.Message", msgspec.Raw(message))
 
 
@@ -155,7 +155,7 @@ def _single_message_routes(container: StorageContainer) -> list[HTTPRouteHandler
     async def list_messages_around(
         chat: PathId, seq: PathSeq, actor: Actor, limit: Limit = 50
     ) -> MessageContextPage:
-        """List a message and its neighbors: half of `limit` before it, the rest after."""
+        """List a message and its neighbors: half of `limit` before it, the rest after it."""
         reference = Reference(ChatId(chat), Seq(seq))
         found = await container.message_context.get_context(actor, reference, limit)
         messages = [_wrap_json(each) for each in found.messages]
@@ -248,8 +248,8 @@ def _own_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> Page[frames.Message]:
         """List the messages that the user sent and received in all chats, groups included.
 
-        Has the messages of the chats whose member the user is, from the periods of membership.
-        Archived messages and those that are not stored yet are included.
+        Includes the chats that the user is a member of, for the periods of membership. Includes
+        archived messages, and messages that are not in DynamoDB yet.
         """
         return await _list(
             container,

@@ -93,7 +93,7 @@ def _hold_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     async def list_held(
         chat: PathId, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[frames.Message]:
-        """List the message copies that a chat's legal hold keeps, in the order of the messages.
+        """List the message copies of a chat's legal hold, in the order of the messages.
 
         A copy is the message as it was before an edit, its deletion or its expiry.
         """

@@ -4,7 +4,7 @@
 it. All files are listed once at startup and stay in memory, with their Brotli and gzip copies.
 Requests do not access the file system, so path traversal is impossible.
 
-A checkout without a build serves one page that explains how to make it.
+Without a build, the server serves one page that explains how to build the client.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CONTENT_TYPES: Final = {
     ".webmanifest": "application/manifest+json",
 }
 ENCODINGS: Final = {"br": ".br", "gzip": ".gz"}  # by preference
-HASHED: Final = "assets/"  # their names contain a hash of their content
+HASHED: Final = "assets/"  # file names contain a hash of the content
 IMMUTABLE: Final = "public, max-age=31536000, immutable"
 INDEX: Final = "index.html"
 # The page that asks the user to share again.
@@ -64,7 +64,7 @@ NOT_BUILT: Final = b"""<!doctype html>
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StaticFile:
-    """A file of a folder: its content by encoding; "" is the content as it is."""
+    """A file and its content by encoding; "" is the content without encoding."""
 
     name: str
     contents: Mapping[str, bytes]
@@ -109,8 +109,8 @@ def client_routes(folder: Path = CLIENT_FOLDER) -> list[HTTPRouteHandler]:
 def missed_share_route() -> HTTPRouteHandler:
     """Return the route of the web client's share target.
 
-    The service worker receives shares. The server gets one if no worker controls the page yet. It
-    does not read the body, which belongs to the user's device and may be large.
+    The client's service worker handles shares. If none is active yet, the server receives the
+    request. It does not read the body, which is private and may be large.
     """
 
     async def receive_missed_share() -> Response[bytes]:
@@ -160,7 +160,7 @@ def _is_known_etag(if_none_match: str, etag: str) -> bool:
 
 
 def _accepted_encodings(header: str) -> set[str]:
-    """Return the encodings of an `Accept-Encoding` header, without those of weight 0."""
+    """Return the encodings that an `Accept-Encoding` header accepts (weight above 0)."""
     names = set()
     for item in header.split(",")[: len(ENCODINGS) * 8]:
         name, _, parameters = item.partition(";")

@@ -103,7 +103,7 @@ class Entry(NamedTuple):
     """A session's start positions (chat seqs) in its user's large chats."""
 
     places: list[ChannelPlace]
-    # Chats without a channel: the position, and whether it comes from Redis (not the device).
+    # Chats without a channel: the position, and whether it is confirmed (False: from the device).
     remembered: dict[ChatId, tuple[Seq, bool]]
     # Chats that are not loaded, or with an invalid position: the device must page history.
     closed: dict[ChatId, Seq]

@@ -68,7 +68,7 @@ class Channels:
         self._frame_epoch, self._frame_head = Epoch(""), b""
         self._channels: dict[ChatId, Channel] = {}  # without ended channels
         self._channels_by_session: dict[Subscriber, dict[ChatId, Channel]] = {}
-        # Positions in chats without a channel, and whether each comes from Redis (see `Entry`).
+        # Positions in chats without a channel, and whether each is confirmed; see `Entry`.
         self._places: dict[Subscriber, dict[ChatId, tuple[Seq, bool]]] = {}
 
     # attach and detach

@@ -101,7 +101,7 @@ class KeyRing:
         self._refreshing: asyncio.Task[bool] | None = None
 
     async def check_for_newer(self) -> bool:
-        """Check for newer keys after a token named an unknown key; return whether there are any.
+        """Check for newer keys after a token named an unknown key; return True if keys changed.
 
         Guarantees:
             Bounded: one check per `JWKS_REFETCH_S`, shared by concurrent callers.

@@ -101,7 +101,7 @@ class Revoker:
                 await self._push_devices.remove_for_device(user, login, now)
 
     async def end_all(self, user: UserId, reason: str, *, but: str | None = None) -> None:
-        """End all logins except `but`, and all tokens issued so far that belong to no login.
+        """End all logins except `but`, and revoke all earlier tokens that belong to no login.
 
         Guarantees: as for `end_logins`.
 

@@ -61,7 +61,7 @@ class ChatCreator:
             Forbidden: one user blocks the other, and there is no chat yet.
         """
         chat = direct_chat_id(user, other)
-        # In parallel: each call can be delayed by bulk writes.
+        # In parallel, because bulk writes can delay each call.
         known, is_blocked, (exists, is_listed) = await asyncio.gather(
             self._directory.find_known([other]),
             self._block_policy.is_blocked(user, other),
@@ -76,7 +76,7 @@ class ChatCreator:
                 await self._invitations.require_contact(user, other)
         if not exists:
             await self._directory.create_direct(chat, user, other, self._clock.time())
-            # A block after the check above found no chat row to mark.
+            # A block that was set after the check above found no chat to mark.
             await self._block_policy.mark_new_chat(chat, user, other)
         elif not is_listed:
             await self._directory.list_direct(chat, user)

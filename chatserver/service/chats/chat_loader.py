@@ -25,7 +25,7 @@ LOADS_MAX = 3
 
 
 class ChatLoader:
-    """Loads chats. `revive` completes an interrupted creation, or returns False."""
+    """Loads chats. `revive` completes the interrupted creation of a chat, or returns False."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ChatLoader:
                 self._directory.get_chat_with_members(chat), self._messages.find_head(chat)
             )
         else:
-            # The row first, so that the head includes changes that are stored in between.
+            # The item first, so that the head includes changes stored between the two reads.
             record, members = await self._directory.get_chat_with_members(chat)
             head = await self._messages.find_head(chat)
         newest = [] if head is None else await self._newest.read(chat, head)
@@ -87,7 +87,7 @@ class ChatLoader:
                 )
                 for member in members
             },
-            # The head counts even if it has expired: its seq was assigned.
+            # The head's seq is in use even if the message has expired.
             (head.seq, head.ts) if head else (0, 0),
             newest,
             history=record.history,

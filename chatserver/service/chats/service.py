@@ -349,7 +349,7 @@ class Chats:
             users = [member for member in users if member not in blocked]
         self._charge(user, MARK_BYTES * (len(users) - 1))
         body = codec.read_event_body(chat, frames.Marks(user, result.read, result.received))
-        # Both marks only rise, so their sum orders reports by age.
+        # Both marks only increase, so a higher sum is newer.
         level = result.read + result.received
         for place in await self._inboxes.append_marks(users, chat, body, user, level):
             if place.appended:
@@ -362,7 +362,7 @@ class Chats:
         except NotFound:
             if await self._inboxes.is_known(user):
                 raise
-        await self._load_user(user)  # the user state in Redis may have lost the chat
+        await self._load_user(user)  # Redis may have lost the user state
         return await self._inboxes.mark(user, *marks)
 
     async def send_typing(self, user: UserId, frame: frames.Typing) -> None:
@@ -384,7 +384,7 @@ class Chats:
         blocked = await self._list_blocked(user)
         others = [m for m in audience.users if m != user and m not in blocked]
         if audience.kind == "direct" and audience.top == 0:
-            # Users get no signal of a chat that is not in their list yet.
+            # Users get no signals from a chat that is not in their list yet.
             others = [other for other in others if await self._inboxes.is_listed(other, chat)]
         if not others:
             return

@@ -24,7 +24,7 @@ COMPANION_CHATS_MAX = 500  # per user, the newest; daily renewal creates many
 
 
 class UserLoader:
-    """Loads users. `restore_revoked` restores a user's revocations, given the ended logins."""
+    """Loads users. `restore_revoked` writes a user's revocations and ended logins to Redis."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class UserLoader:
         if self._restore_revoked is not None:
             await self._restore_revoked(record, restrictions.ended_logins)
         if record.erased_ms is not None:
-            # The revocations reject the user. A loaded state would prevent further directory reads.
+            # The revocations reject the user. Without a loaded state, the directory is read again.
             return
         await self._blocks.open_blocks(user, {UserId(other) for other in restrictions.blocks})
         hidden = {ChatId(chat.chat): member.hidden for chat, member in memberships if member.hidden}

@@ -5,9 +5,9 @@
     newest first   warm tier, down to the cached position ─► current position ─► archive
     oldest first   archive, up to the position ─► warm tier ─► position unchanged? else again
 
-The position is the ts up to which the chat is archived. Entries may be archived during the read.
-Entries are archived before they leave the warm tier, and the position only increases. The position
-is therefore read after the warm tier; entries up to it are read from the archive. A page token has
+The position is the ts up to which the chat is archived. It only increases, and may do so during the
+read. Entries are archived before they leave the warm tier. The position is therefore read after the
+warm tier; entries up to the position are read from the archive. A page token has
 the ts of the last evaluated entry, which is the same in both tiers, so tokens stay valid when
 entries are archived. The token's `seq` saves a search for the ts in the archive.
 """
@@ -175,7 +175,7 @@ class ChatQueryPage:
     ) -> Page[Message] | None:
         """Add matching archived messages; return the page if it ends before the time range does.
 
-        `seq` is that of the last evaluated entry, if known. Returns None at the end of the range.
+        `seq` is the last evaluated entry's seq, if known. Returns None at the end of the range.
         """
         seq = (
             await self._find_start(top, from_ts, to_ts) if seq is None else self._find_next_seq(seq)

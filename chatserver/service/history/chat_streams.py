@@ -1,13 +1,13 @@
-"""One chat's messages in the order of their time, from all tiers, for a merge of chats.
+"""Stream of one chat's messages from all tiers, in time order, for a merge of several chats.
 
 ::
 
     newest first   hot log: entries that are not stored yet ─► warm tier ─► archive
     oldest first   archive ─► warm tier ─► hot log: entries that are not stored yet
 
-The tiers meet at the seq `stored` of the chat's head, which is read first. Entries up to it are
-read from the warm tier and the archive, later ones from the log. Entries that are stored in between
-stay in the log until it is trimmed. If it is trimmed during the read, the head is read again.
+The chat's head is read first. Entries up to its seq `stored` are read from the warm tier and the
+archive, later ones from the hot log. Entries that are stored during the read stay in the log until
+it is trimmed. If the log is trimmed during the read, the head is read again.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from chatserver.warm.dynamo.paging import Token
 from chatserver.warm.messages.active_days import DAY_US, ActiveDays, day_of
 from chatserver.warm.messages.message_queries import MessageIndexes
 
-FIRST_READ: Final = 8  # messages; each further read of a chat doubles it
+FIRST_READ: Final = 8  # messages in a chat's first read; the size doubles with each read
 _HOT_READ: Final = 100  # entries of the log read at once
 _ATTEMPTS_MAX: Final = 5
 
 
 class ChatTiers:
-    """The tiers that streams read, and the view of their reader."""
+    """The tiers that streams read, and the reader's view."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class ChatTiers:
 class ChatStream:
     """The messages of one chat in a time range, in the order of the merge.
 
-    `bound` is the ts of the next message: exact if `is_exact`, else the earliest position, in the
-    order of the merge, at which the next message may be. None: no more messages.
+    `bound` is the ts of the next message if `is_exact`. Otherwise, the next message cannot precede
+    `bound` in the order of the merge. None: no more messages.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class ChatStream:
 
     @property
     def bound(self) -> int | None:
-        """The ts of the next message, or where it may be; None at the end."""
+        """The ts of the next message, or a bound for it; None at the end. See the class."""
         return self._buffer[0].ts if self._buffer else self._next
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class ChatStream:
         return self._buffer.popleft()
 
     async def read(self, tiers: ChatTiers, wanted: int) -> int:
-        """Read on; return the number of entries read. Afterwards, `bound` has moved.
+        """Read more entries, which moves `bound`; return the number of entries read.
 
         Raises:
             Unavailable: a tier does not respond.
@@ -136,7 +136,7 @@ class ChatStream:
         self._reads_log = self._is_down or self._stored == 0
 
     async def _seek(self, log: ChatLog, head: ChatHead) -> Seq:
-        """Return the seq in the log after which the time range begins, in the merge's order."""
+        """Return the seq that precedes the time range in the log, in the merge's order."""
         assert self._next is not None
         low, high = head.stored + 1, int(head.seq)
         while low <= high:
@@ -208,7 +208,7 @@ class ChatStream:
     # the hot log
 
     async def _read_log(self, tiers: ChatTiers) -> int:
-        """Read the log from the last entry on, until it has a message or ends."""
+        """Read the next entries of the hot log; return their number, 0 at the end of the log."""
         for _ in range(_ATTEMPTS_MAX):
             following = self._seq - 1 if self._is_down else self._seq + 1
             if following <= self._stored or following > tiers.view.heads[self.chat].seq:
@@ -244,7 +244,7 @@ class ChatStream:
         ]
 
     def _end_log(self) -> None:
-        """Continue with the warm tier if the stream goes back in time, else end."""
+        """End the log part: newest first, the warm tier follows; oldest first, nothing follows."""
         self._reads_log = False
         if not self._is_down:
             self._next = None

@@ -5,9 +5,9 @@
     manifest ─► segments ─► newer items in the warm tier ─► manifest again: unchanged?
 
 When an archived entry changes, its new version is an item in the warm tier until the archive worker
-has replaced the segment. The newer `rev` wins. The manifest is read before and after the items. If
-it changed, the read starts again: otherwise, a changed entry could be missed, or deleted text from
-a replaced segment returned. A segment object never changes, so segments are cached.
+has replaced the segment. The version with the higher `rev` is used. The manifest is read before and
+after the items. If it has changed, the read starts again. Otherwise, it could miss a changed entry,
+or return deleted text from a replaced segment. Segment objects are immutable, so they are cached.
 """
 
 from __future__ import annotations
@@ -160,5 +160,5 @@ class ColdLog:
         return None if seq is None else (await self.read(chat, seq, seq))[0]
 
     async def record_late(self, chat: str) -> None:
-        """Record that an archived entry in the chat is about to change."""
+        """Record that an archived entry of the chat is about to change."""
         await self._manifests.record_late(chat, int(self._clock.time() * 1000))

@@ -19,7 +19,7 @@ from chatserver.service.history.views import ALL, NO_CHANGES, NOTHING, View, Vie
 
 
 class ChannelEntry(NamedTuple):
-    """A large-chat entry as an event body (the event frame without the start).
+    """A large-chat entry as an event body, which follows the seq in the event frame.
 
     If the entry changes the message at `target`, members who joined after `target` get `withheld`
     instead of `body`.
@@ -44,9 +44,9 @@ class ChannelLog:
     ) -> tuple[int | None, list[ChannelEntry]]:
         """Return `(large, entries)`: the large version, and the entries after `after`.
 
-        The entries are as all members see them. `large` is the version since which the chat is
-        large. If `large` is 0, the chat is not large. If it is None, the chat is not loaded. In
-        both cases, there are no entries.
+        The entries are rendered for all members. `large` is the chat version that made the chat
+        large; 0 if the chat is not large, None if it is not loaded. In both cases, there are no
+        entries.
         """
         large, entries = await self._log.list_large(chat, after, limit)
         if not large or not entries:

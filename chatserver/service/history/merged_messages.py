@@ -1,18 +1,18 @@
-"""All messages that a user sent and received, over all chats, by time: a merge of the chats.
+"""All messages that a user sent and received, sorted by time: a merge of the user's chats.
 
 ::
 
     the user's chats ─► active days of each ─► chats that may have the next message ─► merge
     Redis               directory, cached      hot log, warm tier, archive
 
-Nothing is stored per recipient. Each chat is a stream (`chatserver.service.history.chat_streams`)
-whose next message is known, or cannot precede a bound: the newest ts in Redis, or the last active
-day. Only streams whose bound precedes all known messages are read. A page token is the position of
-the last message, its ts and chat, so it stays valid while messages arrive, are stored or archived.
+Nothing is stored per recipient. Each chat is a stream (`chatserver.service.history.chat_streams`).
+Its next message is known, or has a bound: the newest ts in Redis, or the last active day. Only
+streams whose bound precedes all known messages are read. A page token has the ts and chat of the
+last message, so it stays valid while messages arrive, are stored or archived.
 
-The list has the messages of the periods in which the user was a member, of chats whose member the
-user is now, including those in Redis and in the archive. Chats show their messages from before the
-user joined in their own history, if at all.
+The list covers the user's current chats, for the periods in which the user was a member. It
+includes messages in Redis and in the archive. Messages from before the user joined are only in the
+chat's history, if the chat shows them.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from chatserver.warm.messages.message_queries import MessageIndexes
 
 Direction = Literal["sent", "received"]
 
-READS_MAX: Final = 256  # reads of chats for a page, unless more are needed to get past one ts
-ENTRIES_MAX: Final = 2_000  # entries read for a page, as above
+READS_MAX: Final = 256  # reads of chats per page; more only to get past the first ts
+ENTRIES_MAX: Final = 2_000  # entries read per page; more only to get past the first ts
 _WAVE_MIN: Final = 4  # chats read at once; doubles while a page needs more
 _WAVE_MAX: Final = 32
 DAYS_CACHED_MAX: Final = 20_000  # chats
@@ -52,7 +52,7 @@ DAYS_CACHED_S: Final = 600.0
 
 
 class _Position(NamedTuple):
-    """A place in the list. Messages with the same ts are in the order of their chat ids."""
+    """A position in the list. Messages with the same ts are sorted by chat id."""
 
     ts: int
     chat: str
@@ -110,15 +110,13 @@ class MergedMessages:
 
         Guarantees:
             Only messages that the user may read now (promise P7), in their current version.
-            Includes every message acked before the call, in whichever tier it is, with one
-                exception: a chat that Redis lost has the messages that it had not stored once it is
-                loaded again.
-            A message that is sent during the call may be missing from the page and those after it.
+            Includes every message acked before the call, in all tiers. Exception: if Redis lost a
+                chat, messages that were not stored are missing until the chat is loaded again.
+            A message sent during the call may be missing from this page and later pages.
             The page is full while more messages exist, except after `READS_MAX` reads or
                 `ENTRIES_MAX` entries; `next` then continues.
-            Cost: a read unit per 4 KB and chat for the active days, unless they are cached; for
-                each chat that is read, two Queries, a GetItem of membership and chat, and two Redis
-                calls.
+            Cost: per chat, a read unit per 4 KB of active days, unless cached; per chat that is
+                read, two Queries, a GetItem of membership and chat, and two Redis calls.
 
         Raises:
             BadRequest: the token belongs to another list.
@@ -207,7 +205,8 @@ class _Merge:
         self._tiers = tiers
         self._limit = limit
         self._is_down = is_down
-        # Streams that were not read yet precede those with a message at the same ts.
+        # Two heaps by bound: streams to read, and streams whose next message is known (`_ready`).
+        # At the same ts, a stream is read before a known message is returned.
         self._waiting: list[_Entry] = [(self._key(each.bound), each.chat, each) for each in streams]
         heapq.heapify(self._waiting)
         self._ready: list[_Entry] = []
@@ -249,7 +248,7 @@ class _Merge:
 
     def _append_next(self) -> None:
         key = self._ready[0][0]
-        # Of messages with the same ts, the one of the first chat, or the last chat downward.
+        # Messages with the same ts are sorted by chat id, in the direction of the merge.
         same = [each for each in self._ready if each[0] == key]
         chosen = max(same) if self._is_down else min(same)
         self._ready.remove(chosen)
@@ -266,8 +265,8 @@ class _Merge:
     async def _read_wave(self, size: int) -> None:
         """Read the streams that may have the next message, about `size` of them.
 
-        All streams with the first bound have to be read in any case, as the chats that are active
-        on one day.
+        All streams with the lowest bound have to be read anyway, such as all chats that were active
+        on the same day.
         """
         wave: list[ChatStream] = []
         first = self._waiting[0][0]
@@ -289,7 +288,7 @@ class _Merge:
             self._put(stream)
 
     def _token_at(self, key: int) -> Token:
-        """Return the token of the page that begins with the messages at a ts."""
+        """Return the token of a page that begins with the messages at the key's ts."""
         ts = -key if self._is_down else key
         return {"ts": ts + 1 if self._is_down else ts, "chat": ""}
 

@@ -6,10 +6,10 @@
        ▲  index or table     directory: membership periods      overlay: unapplied changes
        └──────────────── until the page is full ◄──────────────  hidden, deleted, expired: left out
 
-Unlike a history page, a query page has gaps: it omits deleted and unreadable messages. It may also
-lack the most recent messages, which are not stored yet. A query for one chat includes its archive
-(`chatserver.service.history.chat_query_pages`). A query across chats reads warm-tier indexes only,
-and reports the time before which archived messages are missing.
+Unlike a history page, a query page has gaps: it omits deleted and unreadable messages. The most
+recent messages may be missing, because they are not stored yet. A query for one chat includes its
+archive (`chatserver.service.history.chat_query_pages`). A query across chats reads only warm-tier
+indexes, and reports the time before which archived messages are missing.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class MessageQueries:
             newest_first=times.is_newest_first,
             view=self._open_view(reader),
         )
-        # After the index: a message that has since left it has been recorded.
+        # Read after the index, to cover messages that were archived during the query.
         newest = await self._users.find(direction, user)
         if newest is None or newest < times.from_ts:
             return UserMessages(page, None)
@@ -219,7 +219,7 @@ class MessageQueries:
     async def _find_first_ts(self, chat: ChatId, first: int) -> int:
         """Return the ts of the first message that the reader may read, or 0 if unknown.
 
-        The query then skips older messages, which would be filtered out.
+        The query starts there, because earlier messages would be filtered out.
         """
         if first <= 1 or first <= self._older.get_cached_top(chat).seq:
             return 0

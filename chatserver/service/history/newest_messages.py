@@ -28,8 +28,8 @@ class NewestMessages:
     async def read(self, chat: ChatId, head: frames.Message) -> list[frames.Message]:
         """Return the chat's newest messages; none if they are archived and the archive is down.
 
-        If there are none, a member's own messages count as unread until the member marks them as
-        read. If the newest message is younger than `REF_TTL_S`, this raises instead: a retry of the
+        Without messages, members' own messages count as unread until they mark them as read. If the
+        newest message is younger than `REF_TTL_S`, this raises instead, because a retry of that
         message would create a duplicate.
 
         Raises:
@@ -65,7 +65,7 @@ class NewestMessages:
             if first.seq == 1 or first.seq <= top + 1:
                 return newest
             if not await self._messages.fill_hole(chat, first.seq - 1, first.ts - 1):
-                # They are archived, and the archive is down.
+                # The messages before `first` are archived, and the archive is down.
                 if self._may_be_retried(await self._messages.get_archived_ts(chat)):
                     raise Unavailable(
                         "archive: recent messages of the chat cannot be read now; try again"

@@ -103,8 +103,8 @@ class History:
             One epoch: a page never mixes entries that Redis lost with entries that reuse their
                 seqs.
             Cost: two to four Redis calls, and one read of the older tiers if the page reaches them.
-                Also the cost of `MemberCheck.add_periods` if the page begins at or below the seq at
-                which the reader joined.
+                A page that reaches the seq at which the reader joined also costs
+                `MemberCheck.add_periods`.
 
         Raises:
             BadRequest: both `before` and `after` are given.
@@ -155,7 +155,7 @@ class History:
             except Unavailable:
                 if wanted <= span.first:
                     raise
-                has_periods = False  # there may be more; the next request gets the error
+                has_periods = False  # earlier periods are unknown; the next request gets the error
         period = span.find_period_before(wanted)
         if period is None:
             return _NO_PAGE
@@ -239,7 +239,7 @@ def _report_gap(seq: int) -> Unavailable:
 
 
 def _contiguous_down_from(top: int, rows: list[_Row]) -> list[_Row]:
-    """Return the longest contiguous run of `rows` (ascending) that ends with seq `top`."""
+    """Return the longest run of `rows` without gaps that ends with seq `top`."""
     start, wanted = len(rows), top
     while start > 0 and rows[start - 1].seq == wanted:
         start -= 1
@@ -248,7 +248,7 @@ def _contiguous_down_from(top: int, rows: list[_Row]) -> list[_Row]:
 
 
 def _contiguous_up_from(first: int, rows: list[_Row]) -> list[_Row]:
-    """Return the longest contiguous run of `rows` (ascending) that starts with seq `first`."""
+    """Return the longest run of `rows` without gaps that starts with seq `first`."""
     count = 0
     while count < len(rows) and rows[count].seq == first + count:
         count += 1

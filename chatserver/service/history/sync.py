@@ -31,7 +31,7 @@ class EventsLost(ChatError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Missed:
-    """An inbox event: its inbox seq, and the event body (without the start that has the seq)."""
+    """A missed inbox event: its inbox seq, and its body, which follows the seq in the frame."""
 
     seq: Seq
     body: bytes
@@ -137,8 +137,8 @@ class Sync:
             for (chat, _, _), page in zip(ranges, pages, strict=True)
             for found in page
         }
-        # A log loses its oldest entries first. A log restored from an older state has gaps, which
-        # end the page.
+        # A log loses its oldest entries first. A log restored from an older state may have gaps; a
+        # gap ends the page.
         missing = [each for each in ranges if each[:2] not in messages]
         if missing and self._older is not None:
             await self._add_older(user, missing[:OLDER_CHATS_MAX], messages, self._older)

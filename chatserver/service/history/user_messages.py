@@ -44,7 +44,7 @@ class UserMessages:
         segment. An entry that is archived during the call may be yielded twice.
         """
         tops: dict[str, int] = {}
-        yielded: set[tuple[str, int]] = set()  # archived entries that are in the warm tier, too
+        yielded: set[tuple[str, int]] = set()  # entries that are archived and in the warm tier
         async for page in self._rows.iter_entries(user):
             for entry in page:
                 if entry.chat not in tops:

@@ -3,9 +3,9 @@
 Two kinds of entries lose their body, but keep their seq: messages that the reader deleted for
 themselves, and changes to messages sent while the reader was not a member (`history: joined`).
 
-The hot log keeps entries as committed, and the warm tier applies changes later, so both may have an
-outdated version. The overlay has every change until the warm tier has it. The overlay is therefore
-read after the log and before the warm tier, and applied to the entries of both.
+The hot log keeps entries as committed, and the warm tier applies changes later, so both may have
+outdated versions. The overlay has each change until the warm tier applies it. The overlay is
+therefore read after the log and before the warm tier, and applied to the entries of both.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class View:
         if value is not None:
             is_whole = value[:1] == b"{"
             newer = codec.decode_message(value) if is_whole else tombstone_of(message, int(value))
-            # The warm tier was read later, and may have the change already.
+            # The warm tier was read later, and may already include the change.
             message = newer if newer.rev > message.rev else message
         if self._is_hidden(message):
             return tombstone_of(message, message.rev)
@@ -122,8 +122,8 @@ class Views:
     async def find_span(self, reader: UserId, chat: ChatId, entries: Iterable[LogEntry]) -> Reader:
         """Return the range that `reader` may read, to check the changes among `entries`.
 
-        Former members may read nothing. Earlier membership periods are omitted if they cannot be
-        read now, so that new messages are not delayed.
+        Former members may read nothing. If earlier membership periods cannot be read, they
+        are omitted, so that new messages are not delayed.
 
         Guarantees:
             Cost: one Redis call. If a change is to a message from before the reader joined, also

@@ -1,9 +1,9 @@
 """The warm and the cold tier, read as one log.
 
 Entries are archived before they leave the warm tier, so the warm tier is read first, then the
-archive. A chat's archived position only increases, and is cached to avoid useless reads of the warm
-tier. Entries restored by `chatserver restore` are read from the warm tier. The start and the end of
-a restore take effect within `RESTORED_CACHED_S`.
+archive. A chat's archived position only increases, and is cached to avoid unnecessary reads of the
+warm tier. Entries restored by `chatserver restore` are read from the warm tier. The start and the
+end of a restore take effect within `RESTORED_CACHED_S`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class OlderTiers:
 
     async def find_head(self, chat: str) -> Message | None:
         """Return a chat's newest entry; if archived, a placeholder with the entry's seq and ts."""
-        # In this order: an entry that leaves the warm tier in between is already archived.
+        # In this order, because an entry is archived before it leaves the warm tier.
         head = await self._warm.find_head(chat)
         top = await self.get_top(chat)
         if top.seq > (head.seq if head is not None else 0):
@@ -144,7 +144,9 @@ class OlderTiers:
             return HistoryRun(await self._cold.read(chat, first, last), "cold")
         except Unavailable:
             if has_some:
-                return HistoryRun([], "warm")  # the entries of the other tier are returned
+                return HistoryRun(
+                    [], "warm"
+                )  # return the entries that were read from the other tier
             raise
 
     async def _read_restored(self, chat: str, read: _Read) -> list[Message]:

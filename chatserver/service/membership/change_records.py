@@ -1,4 +1,4 @@
-"""Encoding of membership changes in the chat's item, which keeps them until they are stored."""
+"""Encoding of membership changes in the chat's item, until their entries are stored."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def find_unstored(row: Chat) -> list[MembershipChange]:
 def add_unstored(row: Chat, change: ChangeRecord, head: ChangedChatHead) -> str | None:
     """Return the item's unstored changes with `change` added; None if they exceed the limits.
 
-    Changes that are stored and checked are removed, oldest first. In another order, a load could
-    find a member's join but not a later leave.
+    Changes that are stored and checked are removed, oldest first. Otherwise, a load could find a
+    member's join but not a later leave.
     """
     records = [*_decode_unstored(row, head), change]
     text = _encode_unstored(records)

@@ -1,7 +1,7 @@
 """Per-chat serialization of membership changes, with coalesced propagation.
 
-Of several changes based on the same version, only one can be committed; the others must be retried.
-The changes of one process therefore run one after another. Changes of different processes are
+Only one of several changes based on the same version can be committed; the others must be retried.
+A process therefore runs the changes of a chat one at a time. Changes of different processes are
 serialized by the version in DynamoDB. One propagation includes all earlier changes, so all changes
 that arrive during a propagation share the next one.
 """

@@ -1,4 +1,4 @@
-"""Former members: state that is kept when members leave, and restored when they rejoin.
+"""Former members: state that is stored when members leave, and restored when they rejoin.
 
 The state consists of membership periods, messages deleted for oneself, the end of muted
 notifications, and the end of a mute by a moderator.
@@ -27,7 +27,7 @@ CHECKS_IN_FLIGHT_MAX: Final = 16
 def make_former_member(
     member: Member, joined: int, left: int, mid: str, stored: int
 ) -> FormerMember:
-    """Return the state to keep for a member whom entry `mid` removes, at seq `left` or later."""
+    """Return the state to store for a member whom entry `mid` removes, at seq `left` or later."""
     return FormerMember(
         Period(max(1, joined), left),
         mid,
@@ -58,7 +58,7 @@ class FormerMembers:
         self._clock = clock or SystemClock()
 
     async def restore(self, chat: ChatId, users: Collection[str]) -> dict[str, FormerMember]:
-        """Return the kept state of the former members among `users`, who are rejoining.
+        """Return the stored state of the former members among `users`, who are rejoining.
 
         After it returns, Redis records which messages these users deleted for themselves.
 
@@ -89,8 +89,8 @@ class FormerMembers:
     ) -> None:
         """Correct the seqs at which `users` (None: all) left, if `changes` were applied again.
 
-        `changes` are those in the chat's item. Without the correction, the period of a user who
-        rejoins would end too early.
+        `changes` are the changes in the chat's item. Without the correction, the period of a user
+        who rejoins would end too early.
 
         Guarantees:
             Idempotent. A seq is stored only if the chat has the entry at that seq.
@@ -136,5 +136,5 @@ class FormerMembers:
 
 
 def _is_leave(entry: ChangeEntry) -> bool:
-    """Return whether the entry ends a membership. A ban may affect a user who is not a member."""
+    """Return whether the entry ends a membership. A user who is banned may not be a member."""
     return bool(entry.user) and not entry.role and not entry.is_new

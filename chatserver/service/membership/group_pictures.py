@@ -1,4 +1,4 @@
-"""Interface to the files that are pictures of groups."""
+"""Interface for the picture files of groups."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from chatserver.errors import BadRequest
 
 
 class GroupPictures(Protocol):
-    """Keeps the files of group pictures. Implemented by feature `group_pictures`."""
+    """Retains the picture files of groups; the `group_pictures` feature implements this."""
 
     async def claim(self, user: UserId, chat: ChatId, file: str) -> None:
-        """Keep a picture that `user` uploaded, for as long as it is the picture of `chat`.
+        """Retain a picture that `user` uploaded while it is the picture of `chat`.
 
         Guarantees:
             Idempotent.
@@ -20,16 +20,16 @@ class GroupPictures(Protocol):
         Raises:
             NotFound: the user has no such picture.
             Conflict: the picture is not uploaded yet.
-            BadRequest: the file is not a picture, or there are no pictures on this server.
+            BadRequest: the file is not a picture, or this server does not support pictures.
         """
 
     async def release(self, chat: ChatId, file: str) -> None:
-        """Stop keeping a picture that is no longer that of `chat`. Idempotent."""
+        """Release a picture that is no longer the picture of `chat`. Idempotent."""
 
 
 class _NoGroupPictures:
     async def claim(self, user: UserId, chat: ChatId, file: str) -> None:
-        raise BadRequest("picture: this server does not accept pictures of groups")
+        raise BadRequest("picture: this server does not accept group pictures")
 
     async def release(self, chat: ChatId, file: str) -> None:
         return None

@@ -1,8 +1,8 @@
 """Invitations: a stranger cannot add users to a group without their consent.
 
-An inviter is not a stranger to users who have written to them in a direct chat, follow them, or
-have accepted an earlier invitation from them. All others get an invitation, which does not appear
-in their chats or inbox until they accept it.
+An inviter is not a stranger to users who have sent them direct messages, follow them, or have
+accepted an earlier invitation from them. All other users get an invitation. The group appears in
+their chats and inbox only after they accept.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Invitations:
             BadRequest: a user is in `chats.per_user_max` groups; the message names the user.
         """
         uncounted = list(await self._quotas.take(users))
-        # In batches, so that a request that exceeds its deadline leaves less to count.
+        # In batches: if the request times out, a retry continues after the completed batches.
         for at in range(0, len(uncounted), IN_FLIGHT_MAX):
             await self._count_groups(uncounted[at : at + IN_FLIGHT_MAX])
 

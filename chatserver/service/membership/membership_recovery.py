@@ -23,7 +23,7 @@ _PAGE = 200
 
 
 class ChangesToLoad(NamedTuple):
-    """Changes to apply when a chat is loaded, and the seqs of the changes that are stored.
+    """Changes to apply when a chat is loaded, and the seqs of stored changes.
 
     `places` maps the version of a change to its first seq. `joined` maps members to their joined
     seq.
@@ -46,7 +46,7 @@ class LostChanges:
 
         Guarantees:
             Cost: nothing if all changes are stored. Otherwise one Redis call; if `newest` does not
-                reach back to the oldest change, also reads of the messages since then.
+                include the oldest change, also reads of the messages since then.
         """
         pending = find_change_to_load(row)
         changes = find_unstored(row)

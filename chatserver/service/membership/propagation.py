@@ -1,7 +1,7 @@
 """Membership propagation: applies a committed change to Redis and delivers it to inboxes.
 
-These are steps 3 to 5 in `chatserver.service.membership.service`. Every operation may run twice, in
-two processes at once, or in a process other than the one that committed the change.
+These are steps 3 to 5 in `chatserver.service.membership.service`. All operations are safe to
+repeat, to run in two processes at once, and to run in a process that did not commit the change.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from chatserver.warm.chats.records import Chat
 log = structlog.get_logger()
 
 LOADS_MAX = 3
-ROUNDS_MAX = 5  # repeats for changes that arrive during the delivery
+ROUNDS_MAX = 5  # a round repeats if entries are committed during a large-chat transition
 _CHAT_KEY: Final = UserId("+")  # used instead of a user in notifications about the chat itself
 
 
@@ -151,7 +151,7 @@ class MembershipPropagation:
     async def _correct_seqs(
         self, change: MembershipChange, written: ChangeRecord, first: Seq
     ) -> None:
-        """Correct the seqs in the `directory` table if `first` is not `written.joined`."""
+        """Correct the seqs in the `directory` table if `first` differs from `written.joined`."""
         chat = change.chat
         if first > written.joined and change.newcomers:
             joined = [(user, first + index) for user, index in change.newcomers.items()]
@@ -237,12 +237,12 @@ class MembershipPropagation:
             audience, notices = await self._audiences.get_with_notices(chat)
             await self._deliver_notices(audience, notices, record)
             await self._deliver_upto(audience, audience.top)
-            # Before the fan-out is marked as done: later, notices must not be sent again.
+            # Before the fan-out is marked as done: after that, a notice must not be sent again.
             await self._hot_membership.delete_notices(chat, notices)
             await self._mark_delivered(audience)
             if not audience.is_in_transition:
                 break
-            # Other processes leave entries committed during the transition to this one.
+            # This process also delivers what other processes committed during the transition.
         if record.change is not None:
             await self._memberships.clear_change(chat, record.version)
 
@@ -282,7 +282,7 @@ class MembershipPropagation:
         # Members who joined later have their own notice.
         first_own = max(notice.seq, 1)
         users = [user for user, first in audience.joined.items() if first <= first_own]
-        # Members who have left since the transition get the same, up to their last entry.
+        # Members who have left since then get the same events, up to their last entry.
         for leave in leaves:
             if leave.user is not None and leave.after < notice.seq < leave.seq:
                 await self._deliver_spans(audience, leave.user, leave.after, notice.seq)
@@ -352,7 +352,7 @@ class MembershipPropagation:
         if audience.is_large:
             gateways = await self._large_chats.list_gateways(chat)
             self._devices.notify_channel_seq(chat, head, gateways)
-        # The wake-ups are sent first: in this loop iteration, on the same connection.
+        # The notifications above are written to the same connection first, in this tick.
         await asyncio.sleep(0)
         await self._undelivered.settle([(chat, head)])
 

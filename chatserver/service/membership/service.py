@@ -148,8 +148,8 @@ class Membership:
                 that changes nothing succeeds. A former member's retry succeeds, but returns no
                 members or name.
             After it returns, no message of a removed member is committed (promise P7).
-            Concurrency: other processes may change the chat at the same time; changes of the same
-            process wait for each other.
+            Concurrency: several processes may change the chat at once; within a process, changes
+                of a chat run one at a time.
 
         Raises:
             NotFound: the chat does not exist, the actor is not a member, or a user does not exist.
@@ -395,7 +395,7 @@ class Membership:
                 )
         unstored = add_unstored(record, change, head)
         written = None
-        # If there is no room, the change waits until earlier changes are stored.
+        # None: the item is full, and the change must wait until earlier changes are stored.
         if unstored is not None:
             written = await self._memberships.commit(
                 record,

@@ -179,7 +179,7 @@ class MessageAmendments:
         target = amendment.target
         found = (await self._warm.read_run(amendment.chat, target + 1, None, 1, None)).messages
         if not found or found[-1].seq != target:
-            # Every message up to the head is in a tier unless it was permanently deleted.
+            # Every message up to the head is in some tier, unless it was permanently deleted.
             raise NotFound(NO_MESSAGE)
         return codec.encode(found[-1])
 

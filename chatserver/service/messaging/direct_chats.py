@@ -1,4 +1,4 @@
-"""Direct chats appear in both users' chat lists with the first message."""
+"""Listing of direct chats: both users see the chat from the first message on."""
 
 from __future__ import annotations
 

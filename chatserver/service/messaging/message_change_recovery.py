@@ -51,7 +51,7 @@ class UnappliedChanges:
         for at in range(0, len(targets), READS_IN_FLIGHT_MAX):
             batch = targets[at : at + READS_IN_FLIGHT_MAX]
             applying = (self._apply(chat, target, by_target[target], by_seq) for target in batch)
-            # Wait for all before raising the first failure, so that none keeps running.
+            # Wait for all tasks before raising the first error, so that no task is left running.
             for outcome in await asyncio.gather(*applying, return_exceptions=True):
                 if isinstance(outcome, BaseException):
                     raise outcome
@@ -76,7 +76,7 @@ class UnappliedChanges:
             if changed == message:
                 continue
             if entry.kind != "reaction" and message.edited_seq:
-                # Before the change: a retry skips entries whose change is already applied.
+                # Blank first: a retry skips entries whose change is already applied.
                 await self._changes.blank(chat, message.edited_ts, entry.seq)
                 if edit := by_seq.get(message.edited_seq):
                     by_seq[edit.seq] = tombstone_of(edit, entry.seq)

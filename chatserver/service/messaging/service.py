@@ -58,7 +58,7 @@ log = structlog.get_logger()
 
 WAITING_MAX = 20_000
 LOADS_MAX = 3
-LOAD_S_MAX = 6.0  # a chat not loaded by then is `unavailable`
+LOAD_S_MAX = 6.0  # time to load a chat; then sends to it get `unavailable`
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -231,8 +231,7 @@ class Messaging:
             sender,
             ref,
             mid,
-            # A retry is the same message if the sender's input is the same, whatever a webhook
-            # changed.
+            # Of the sender's input: a retry has the same digest even if a webhook changed the body.
             digest_of(
                 frame.kind,
                 body if original_body is None else original_body,
@@ -295,7 +294,7 @@ class Messaging:
             raise Overloaded("too many messages are waiting for chats to load; slow down")
         self._waiting_count += 1
         waiting = self._waiting.setdefault(draft.chat, [])
-        # By number: the commit may return an earlier draft after later ones.
+        # Sorted by number: the commit may return an earlier draft after later ones.
         bisect.insort(waiting, draft, key=operator.attrgetter("number"))
         if len(waiting) == 1:
             # Messages of the host application count against no user.
@@ -314,11 +313,11 @@ class Messaging:
         except ChatError as exc:
             error = NotFound(NOT_A_MEMBER) if isinstance(exc, NotFound) else exc
         except asyncio.CancelledError:
-            # The process is stopping. A client gives up after a permanent error such as `internal`.
+            # The process is stopping. Clients do not retry permanent errors such as `internal`.
             error = Unavailable("the server is stopping; try again")
             raise
         finally:
-            # Always: an unanswered draft would block its sender and all later drafts.
+            # Always: a draft without a response would block its sender and all later drafts.
             self._resume(chat, audience, error)
 
     def _resume(self, chat: ChatId, audience: Audience | None, error: ChatError) -> None:
@@ -399,7 +398,7 @@ class Messaging:
         """Send the earlier ack if the draft is a retry of the same message, otherwise Conflict."""
         self._trace_refused(draft, "known")
         seq, ts, mid, digest = parse_place(place)
-        # An empty digest matches any: the text was deleted or changed, so it cannot be compared.
+        # An empty digest matches: the text was deleted or changed, so it cannot be compared.
         if not (is_same_send(digest, draft.digest) or is_same_send(digest, draft.made)):
             error = Conflict("ref: already used for another message")
             draft.on_answer.refused(draft, error)
@@ -437,10 +436,10 @@ class Messaging:
                 upto = pending[-1]
                 pending.clear()
                 traced = self._traced_fan_outs.pop(chat, ())
-                # Read after these commits: `done` includes what later commits delivered.
+                # Read after these commits, so `done` includes the deliveries of later commits.
                 audience = await self._audiences.get_fresh(chat)
                 failpoint("send.before_deliver")
-                # A restarted Redis may have lost them; then there is nothing to deliver.
+                # If Redis lost the entries in a restart, there is nothing to deliver.
                 upto = min(upto, audience.top)
                 if audience.is_in_transition:
                     continue  # the process that propagates the transition delivers these entries

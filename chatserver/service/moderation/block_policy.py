@@ -16,7 +16,7 @@ class BlockPolicy:
         self._rows = rows
 
     async def require_unblocked(self, user: UserId, others: Collection[UserId]) -> None:
-        """Check that there is no block between a user and any of `others`.
+        """Check that `user` and `others` do not block each other.
 
         Raises:
             Forbidden: there is a block. The message names the other user, not who blocks whom.
@@ -30,7 +30,7 @@ class BlockPolicy:
         return await self._rows.find_blocked(user, list(others))
 
     async def is_blocked(self, user: UserId, other: UserId) -> bool:
-        """Return whether one of the two users blocks the other one."""
+        """Return whether one of the two users blocks the other."""
         return bool(await self._rows.find_blocked(user, [other]))
 
     async def mark_new_chat(self, chat: ChatId, user: UserId, other: UserId) -> None:

@@ -73,7 +73,7 @@ class Moderation:
     # blocks
 
     async def block(self, user: UserId, other: UserId) -> None:
-        """Block a user: no more direct messages or invitations between the two users.
+        """Block a user. Neither user can send the other direct messages or invitations.
 
         Guarantees:
             Idempotent.

@@ -63,7 +63,7 @@ class UserPresence:
         self._in_grace: set[UserId] = set()
         self._changed: set[UserId] = set()
         self._wake = asyncio.Event()
-        # The end of a grace period is found at the next tick, so ticks are much shorter.
+        # A tick detects the end of a grace period, so it is much shorter than the period.
         self._tick_s = min(
             TICK_S_MAX, settings.away_after_s / IDLE_CHECKS, max(0.02, settings.offline_grace_s / 4)
         )

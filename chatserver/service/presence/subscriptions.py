@@ -1,7 +1,7 @@
 """Presence subscriptions: notify sessions when the presence of other users changes.
 
 Users see each other's presence only if they share a chat (promise P7): a group, or a direct chat in
-which both have written. This is checked in Redis when a subscription starts and before each
+which both have sent messages. This is checked in Redis when a subscription starts and before each
 notification. `refresh` finds changes that were lost between gateways, and renews this gateway's
 subscriptions in Redis.
 """
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 SUBSCRIBED_USERS_MAX = 500  # of one session
 NOTIFY_INTERVAL_S = 1.0  # between two changes of a user
 SHARED_CHATS_MAX = 100  # newest groups of a subscriber that are searched for a user
-_DIRECT = ChatId("")  # any direct chat, whose members never change
+_DIRECT = ChatId("")  # stands for any direct chat; its members never change
 
 
 class Subscriber(Protocol):
@@ -84,7 +84,7 @@ class PresenceSubscriptions:
         self._tasks: set[asyncio.Task[None]] = set()
         self._subjects: dict[UserId, _Subject] = {}
         self._users_of: dict[Subscriber, set[UserId]] = {}
-        # Of calls of `subscribe` in progress; `unsubscribe` removes users from them.
+        # Users of `subscribe` calls in progress; `unsubscribe` removes users from these sets.
         self._wanted_of: dict[Subscriber, list[set[UserId]]] = {}
 
     # session commands
@@ -119,7 +119,7 @@ class PresenceSubscriptions:
         for user in shared:
             subject = self._subjects.get(user)
             if subject and subject.sent is not None and subscriber in subject.subscribers:
-                # The state last sent to other subscribers: all of them will get the newer one.
+                # Send the state that other subscribers have; all of them will get the newer state.
                 subscriber.send_signal(encode_presence(user, subject.sent, subject.latest))
 
     async def list_presence(
@@ -195,7 +195,7 @@ class PresenceSubscriptions:
         chat_ids = set(chats)
         partners = [other for other in others if direct_chat_id(user, other) in chat_ids]
         if partners and self._direct_chats is not None:
-            # Users do not reveal their presence to a stranger whom they have not answered.
+            # A user's presence is hidden from strangers to whom the user has not replied.
             partners = list(await self._direct_chats.find_answered(user, partners))
         shared = dict.fromkeys(partners, _DIRECT)
         groups = [chat for chat in chats if not chat.startswith(DIRECT_PREFIX)][:SHARED_CHATS_MAX]

@@ -73,6 +73,6 @@ def test_problem_of_missing_or_invalid_body_names_the_body() -> None:
             client.post("/notes", json=body).json()["detail"] for body in ({}, {"text": ""})
         ]
 
-    assert details[0] == "body: is required, as JSON"
+    assert details[0] == "body: a JSON body is required"
     assert details[1] == "body: object missing required field `text`"
     assert details[2].startswith("text: expected `str`")
