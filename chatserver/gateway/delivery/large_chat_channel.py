@@ -99,7 +99,7 @@ class ChannelPlace(NamedTuple):
     first: Seq
 
 
-class Entry(NamedTuple):
+class LargeChatPositions(NamedTuple):
     """A session's start positions (chat seqs) in its user's large chats."""
 
     places: list[ChannelPlace]

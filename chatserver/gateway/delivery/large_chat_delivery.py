@@ -28,7 +28,7 @@ from chatserver.errors import ChatError, NotFound
 from chatserver.gateway.delivery.large_chat_channel import (
     Channel,
     ChannelPlace,
-    Entry,
+    LargeChatPositions,
     LargeChatTransition,
     Subscriber,
     find_removed_user,
@@ -68,14 +68,14 @@ class Channels:
         self._frame_epoch, self._frame_head = Epoch(""), b""
         self._channels: dict[ChatId, Channel] = {}  # without ended channels
         self._channels_by_session: dict[Subscriber, dict[ChatId, Channel]] = {}
-        # Positions in chats without a channel, and whether each is confirmed; see `Entry`.
+        # Positions in chats without a channel, and whether each is confirmed.
         self._places: dict[Subscriber, dict[ChatId, tuple[Seq, bool]]] = {}
 
     # attach and detach
 
     async def open_for(
         self, user: UserId, start: Seq, known: Mapping[str, int] | None = None
-    ) -> Entry:
+    ) -> LargeChatPositions:
         """Return the large-chat positions of a session that resumes its inbox at `start`.
 
         `known` maps chats to the device's last chat seq. Transitions after inbox seq `start` are
@@ -89,23 +89,25 @@ class Channels:
         """
         places = await self._subscriptions.list_large(user)
         wanted = [c for c, place in places.items() if place.until is None and place.notice <= start]
-        entry = Entry([], {chat: (Seq(seq), False) for chat, seq in _parse_known(known)}, {})
+        positions = LargeChatPositions(
+            [], {chat: (Seq(seq), False) for chat, seq in _parse_known(known)}, {}
+        )
         for chat, head in zip(wanted, await self._listen(wanted, user), strict=True):
             if head is None:
-                entry.closed[chat] = Seq(max((known or {}).get(chat, 0), places[chat].since))
+                positions.closed[chat] = Seq(max((known or {}).get(chat, 0), places[chat].since))
                 continue
             previous = (known or {}).get(chat, head.seq)
             if previous > head.seq:
-                entry.closed[chat] = head.seq  # the device's seq is from another epoch
+                positions.closed[chat] = head.seq  # the device's seq is from another epoch
                 continue
             place = Seq(max(previous, places[chat].since, head.joined - 1))
             if head.joined and head.large:
-                entry.remembered.pop(chat, None)
+                positions.remembered.pop(chat, None)
                 channel = self._get_or_create_channel(chat, head)
-                entry.places.append(ChannelPlace(channel, place, head.joined))
+                positions.places.append(ChannelPlace(channel, place, head.joined))
             else:
-                entry.remembered[chat] = (place, True)  # a later inbox event removes it
-        return entry
+                positions.remembered[chat] = (place, True)  # a later inbox event removes it
+        return positions
 
     async def _listen(self, chats: Sequence[ChatId], user: UserId) -> list[LargeHead | None]:
         """Subscribe to chats, and load them if needed; return their heads (None if not loaded)."""
@@ -137,12 +139,12 @@ class Channels:
         )
         return channel
 
-    def enter(self, session: Subscriber, entry: Entry) -> None:
+    def enter(self, session: Subscriber, positions: LargeChatPositions) -> None:
         """Attach the session at its positions, and send the entries that follow."""
-        self._places.setdefault(session, {}).update(entry.remembered)
-        for place in entry.places:
+        self._places.setdefault(session, {}).update(positions.remembered)
+        for place in positions.places:
             self.attach(session, place)
-        for chat in entry.closed:
+        for chat in positions.closed:
             session.recover_chat(chat)
 
     def attach(self, session: Subscriber, place: ChannelPlace) -> None:

@@ -21,7 +21,11 @@ from chatserver.domain.inboxes import InboxState
 from chatserver.domain.jitter import jittered
 from chatserver.domain.presence import SessionActivity
 from chatserver.errors import ChatError, NotFound, Unavailable
-from chatserver.gateway.delivery.large_chat_channel import ChannelPlace, Entry, read_transition
+from chatserver.gateway.delivery.large_chat_channel import (
+    ChannelPlace,
+    LargeChatPositions,
+    read_transition,
+)
 from chatserver.gateway.session.session_auth import SessionAuth
 from chatserver.gateway.session.session_context import SessionContext
 from chatserver.gateway.session.state_machine import DeviceCursor, SessionState, Stage, Verdict
@@ -137,28 +141,30 @@ class Session:
             (state,) = await container.presence.announce([self.user])
         return state
 
-    def enter_large_chats(self, entry: Entry, *, is_loaded: bool) -> None:
-        """Start large-chat delivery. `is_loaded`: `entry` lists all of the user's large chats."""
+    def enter_large_chats(self, positions: LargeChatPositions, *, is_loaded: bool) -> None:
+        """Start large-chat delivery. `is_loaded`: `positions` has all of the user's large chats."""
         if self.state.stage is not LIVE:
             return
         if self._is_current(self.state.cursor):
-            self._context.channels.enter(self, entry)
+            self._context.channels.enter(self, positions)
         else:
-            self._recover()  # the epoch changed while `entry` was read
+            self._recover()  # the epoch changed while `positions` was read
         if not is_loaded and not self._is_loading:
             self._is_loading = True
             self._context.tasks.spawn(self._load_later(), f"load-{self.id}")
 
     async def _load_later(self) -> None:
         """Retry loading the user's large chats from the warm tier, then recover them."""
-        entry: Entry | None = None
-        while entry is None and self.state.stage is not Stage.CLOSED:
+        positions: LargeChatPositions | None = None
+        while positions is None and self.state.stage is not Stage.CLOSED:
             await asyncio.sleep(jittered(2.0, 0.5, 1.5))
             with contextlib.suppress(ChatError):
                 if (await self.publish_presence()).is_known:
-                    entry = await self._context.channels.open_for(self.user, self.state.cursor.seq)
+                    positions = await self._context.channels.open_for(
+                        self.user, self.state.cursor.seq
+                    )
         self._is_loading = False
-        for place in entry.places if entry is not None else ():
+        for place in positions.places if positions is not None else ():
             self.recover_chat(place.channel.chat)
 
     def go_live(self, head: Seq) -> None:
@@ -309,7 +315,7 @@ class Session:
         while self._is_current(cursor):
             try:
                 found = await self._context.channels.find_again(self, chat)
-                # Read second: if the user is still a member, only a later entry can remove them.
+                # Read second: if the user is a member now, only a later entry can remove them.
                 return found, await self._context.container.chats.get_summary(self.user, chat)
             except ChatError as exc:
                 if wait_s == RETRY_S:
@@ -429,13 +435,13 @@ class Session:
             if not state.is_known:
                 raise Unavailable("the user's chats are not loaded yet")
             # Opened first, so that events that arrive during the read are sent after the snapshot.
-            entry = await self._context.channels.open_for(self.user, state.head)
+            positions = await self._context.channels.open_for(self.user, state.head)
             coverage = Coverage.TOO_LONG if state.epoch == self.epoch else Coverage.RESET
             if not self.state.recover():
                 return
             self._context.channels.detach(self)
             snapshot = await self._context.requests.get_snapshot(
-                self.user, state, coverage, None, entry.large
+                self.user, state, coverage, None, positions.large
             )
         except ChatError:
             if self.state.abandon():
@@ -443,7 +449,7 @@ class Session:
             raise
         self.send_snapshot(snapshot, state)
         self.go_live(state.head)
-        self.enter_large_chats(entry, is_loaded=state.is_known)
+        self.enter_large_chats(positions, is_loaded=state.is_known)
 
     def send_snapshot(self, snapshot: frames.TooLong | frames.Reset, state: InboxState) -> None:
         """Send a snapshot, and move the device to the inbox head in `state`."""

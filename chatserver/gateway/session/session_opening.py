@@ -113,11 +113,11 @@ class SessionOpening:
         coverage, start = find_start(frame.cursor, state)
         is_known = frame.cursor is not None and coverage is Coverage.CURRENT
         known = frame.large if is_known else None
-        entry, _ = await asyncio.gather(
+        positions, _ = await asyncio.gather(
             self._context.channels.open_for(session.user, start, known), session.auth.check()
         )
         settings = self._context.all_settings
-        welcome = make_welcome(session.id, session.user, state, entry.large, settings)
+        welcome = make_welcome(session.id, session.user, state, positions.large, settings)
         self._connection.send_text(codec.encode(welcome))
         if coverage is Coverage.CURRENT:
             session.state.welcome(state.epoch, start)
@@ -128,10 +128,10 @@ class SessionOpening:
                 session.go_live_and_recover()
                 return
             snapshot = await self._context.requests.get_snapshot(
-                session.user, state, coverage, None, entry.large
+                session.user, state, coverage, None, positions.large
             )
             session.send_snapshot(snapshot, state)
         session.go_live(state.head)
-        session.enter_large_chats(entry, is_loaded=state.is_known)
+        session.enter_large_chats(positions, is_loaded=state.is_known)
         if frame.unstored and frame.cursor is not None and frame.cursor.epoch == state.epoch:
             session.report_stored(frame.unstored)

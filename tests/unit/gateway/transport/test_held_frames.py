@@ -15,7 +15,7 @@ from chatserver.domain.ids import Epoch, Seq, UserId
 from chatserver.domain.inbox_cursors import Coverage
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import Unavailable
-from chatserver.gateway.delivery.large_chat_channel import Entry
+from chatserver.gateway.delivery.large_chat_channel import LargeChatPositions
 from chatserver.gateway.session.command_handler import CommandHandler
 from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_context import RECOVERIES_MAX, HotPathCounters, SessionTasks
@@ -68,8 +68,8 @@ class FakeGateway:
     async def announce(self, users: list[UserId]) -> list[InboxState]:
         return [self.state]
 
-    async def open_for(self, user: UserId, start: Seq) -> Entry:
-        return Entry([], {}, {})
+    async def open_for(self, user: UserId, start: Seq) -> LargeChatPositions:
+        return LargeChatPositions([], {}, {})
 
     async def get_snapshot(
         self,
@@ -81,7 +81,7 @@ class FakeGateway:
     ) -> frames.Reset:
         return await asyncio.shield(self.snapshot)
 
-    def enter(self, session: Session, entry: Entry) -> None:
+    def enter(self, session: Session, positions: LargeChatPositions) -> None:
         """There are no large chats."""
 
     def detach(self, session: Session) -> None:
