@@ -34,7 +34,7 @@ def translate_no_response(exc: Exception, where: str, section: str) -> ChatError
         return ConfigError(
             [
                 f"{where}: {exc}: set {section}.access_key and {section}.secret_key "
-                f"({variable}_ACCESS_KEY, {variable}_SECRET_KEY), or give the process an AWS role"
+                f"({variable}_ACCESS_KEY, {variable}_SECRET_KEY), or assign the process an AWS role"
             ]
         )
     if isinstance(exc, _NOT_CONNECTED):

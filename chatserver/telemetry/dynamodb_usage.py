@@ -45,8 +45,8 @@ Units = Mapping[tuple[str, str, str], float]
 class Spending:
     """DynamoDB units consumed, and the number of stored messages.
 
-    `chat_totals` contains the units of all chats by kind (read or write); `chats` contains those of
-    the most expensive chats.
+    `chat_totals` has the units of all chats by kind (read or write). `chats` has the units of the
+    most expensive chats, by chat.
     """
 
     units: Units

@@ -103,7 +103,7 @@ class Revoker:
     async def end_all(self, user: UserId, reason: str, *, but: str | None = None) -> None:
         """End all logins except `but`, and revoke all earlier tokens that belong to no login.
 
-        Guarantees: as for `end_logins`.
+        Guarantees: same as `end_logins`.
 
         Raises:
             NotFound: the user does not exist.

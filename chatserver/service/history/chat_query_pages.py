@@ -95,7 +95,7 @@ class ChatQueryPage:
         self._chat = chat
         self._first = first
         self._limit = limit
-        self._is_down = newest_first
+        self._is_descending = newest_first
         self._items: list[Message] = []
         self._evaluated = 0  # archived entries
         self._after: Token | None = None  # the last entry that was evaluated
@@ -111,13 +111,13 @@ class ChatQueryPage:
         if start is not None:
             self._after = start
             ts, seq = _parse_token(start)
-            if self._is_down:
+            if self._is_descending:
                 to_ts = min(to_ts, ts - 1)
             else:
                 from_ts = max(from_ts, ts + 1)
         if from_ts > to_ts:
             return Page([], None)
-        read = self._read_down if self._is_down else self._read_up
+        read = self._read_descending if self._is_descending else self._read_ascending
         try:
             return await read(from_ts, to_ts, seq)
         except Unavailable:
@@ -125,7 +125,7 @@ class ChatQueryPage:
                 raise
             return Page(self._items, self._after)
 
-    async def _read_down(self, from_ts: int, to_ts: int, seq: int | None) -> Page[Message]:
+    async def _read_descending(self, from_ts: int, to_ts: int, seq: int | None) -> Page[Message]:
         top = self._older.get_cached_top(self._chat)
         if to_ts > _end_of(top):
             page = await self._read_warm(max(from_ts, _end_of(top) + 1), to_ts, self._limit)
@@ -140,7 +140,7 @@ class ChatQueryPage:
             return full
         return Page(self._items, None)
 
-    async def _read_up(self, from_ts: int, to_ts: int, seq: int | None) -> Page[Message]:
+    async def _read_ascending(self, from_ts: int, to_ts: int, seq: int | None) -> Page[Message]:
         top = self._older.get_cached_top(self._chat)
         for _ in range(_ATTEMPTS_MAX):
             if from_ts <= (end := _end_of(top)):
@@ -165,7 +165,7 @@ class ChatQueryPage:
             to_ts,
             limit=limit,
             start=None,
-            newest_first=self._is_down,
+            newest_first=self._is_descending,
             view=self._view,
         )
         return _WarmPage(page.items, None if page.next is None else {"ts": int(page.next["ts"])})
@@ -185,10 +185,10 @@ class ChatQueryPage:
             if self._evaluated >= ARCHIVED_ENTRIES_MAX:
                 return Page(self._items, self._after)
             first, last = seq, min(top.seq, seq + size - 1)
-            if self._is_down:
+            if self._is_descending:
                 first, last = max(self._first, seq - size + 1), seq
             run = await self._view.render_archived(self._chat, first, last, self._cold)
-            for entry in run[::-1] if self._is_down else run:
+            for entry in run[::-1] if self._is_descending else run:
                 if not from_ts <= entry.ts <= to_ts:
                     return None
                 if entry.message is not None and self._is_match(entry.message):
@@ -197,16 +197,16 @@ class ChatQueryPage:
                     self._items.append(entry.message)
                 self._after = {"ts": entry.ts, "seq": entry.seq}
             self._evaluated += len(run)
-            seq = self._find_next_seq(first if self._is_down else last)
+            seq = self._find_next_seq(first if self._is_descending else last)
             size = min(2 * size, _RUN_MAX)
         return None
 
     def _find_next_seq(self, seq: int) -> int:
-        return seq - 1 if self._is_down else seq + 1
+        return seq - 1 if self._is_descending else seq + 1
 
     async def _find_start(self, top: ArchiveTop, from_ts: int, to_ts: int) -> int:
         """Return the seq of the first entry of the time range, in the direction of the page."""
-        if self._is_down:
+        if self._is_descending:
             return await self._cold.find_first_at(self._chat, top, to_ts + 1) - 1
         return max(self._first, await self._cold.find_first_at(self._chat, top, from_ts))
 

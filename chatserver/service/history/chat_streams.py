@@ -73,12 +73,12 @@ class ChatStream:
         """`days` is None if they are unknown; `newest_ts` is an upper bound, None if unknown."""
         self.chat = chat
         self._is_match = is_match
-        self._is_down = times.is_newest_first
+        self._is_descending = times.is_newest_first
         self._days = days
         self._from, self._to = times.from_ts, times.to_ts
         if newest_ts is not None:
             self._to = min(self._to, newest_ts)
-        self._next: int | None = self._to if self._is_down else self._from
+        self._next: int | None = self._to if self._is_descending else self._from
         self._buffer: collections.deque[Message] = collections.deque()
         self._size = FIRST_READ
         self._is_open = False
@@ -130,10 +130,10 @@ class ChatStream:
         if not head.is_open or head.stored >= head.seq:
             return  # everything is stored, or Redis does not have the chat
         self._has_log, self._stored = True, head.stored
-        self._seq = head.seq + 1 if self._is_down else head.stored
+        self._seq = head.seq + 1 if self._is_descending else head.stored
         if head.seq - head.stored > _HOT_READ:
             self._seq = await self._seek(tiers.log, head)
-        self._reads_log = self._is_down or self._stored == 0
+        self._reads_log = self._is_descending or self._stored == 0
 
     async def _seek(self, log: ChatLog, head: ChatHead) -> Seq:
         """Return the seq that precedes the time range in the log, in the merge's order."""
@@ -144,11 +144,11 @@ class ChatStream:
             found = await log.list_after(self.chat, Seq(middle - 1), 1)
             if not found:
                 break
-            if found[0].ts > self._next or (found[0].ts == self._next and not self._is_down):
+            if found[0].ts > self._next or (found[0].ts == self._next and not self._is_descending):
                 high = middle - 1
             else:
                 low = middle + 1
-        return Seq(low if self._is_down else max(head.stored, high))
+        return Seq(low if self._is_descending else max(head.stored, high))
 
     def _skip(self) -> None:
         """Move the next position to a day with messages, and end the stream after its range."""
@@ -160,7 +160,7 @@ class ChatStream:
         if self._days is None:
             return
         day = day_of(self._next)
-        if self._is_down:
+        if self._is_descending:
             found = self._days.find_before(day)
             at = None if found is None else min(self._next, (found + 1) * DAY_US - 1)
         else:
@@ -172,13 +172,13 @@ class ChatStream:
 
     def _move_past(self, ts: int) -> None:
         assert self._next is not None
-        self._next = min(self._next, ts - 1) if self._is_down else max(self._next, ts + 1)
+        self._next = min(self._next, ts - 1) if self._is_descending else max(self._next, ts + 1)
 
     # the warm tier and the archive
 
     async def _read_stored(self, tiers: ChatTiers, size: int) -> int:
         assert self._next is not None
-        low, high = (self._from, self._next) if self._is_down else (self._next, self._to)
+        low, high = (self._from, self._next) if self._is_descending else (self._next, self._to)
         page = ChatQueryPage(
             query=tiers.messages.list_chat,
             is_match=self._is_match,
@@ -188,9 +188,9 @@ class ChatStream:
             chat=self.chat,
             first=_first_of(tiers.view, self.chat),
             limit=size,
-            newest_first=self._is_down,
+            newest_first=self._is_descending,
         )
-        found = await page.read(TimeRange(low, high, self._is_down), self._token)
+        found = await page.read(TimeRange(low, high, self._is_descending), self._token)
         items = found.items
         if self._has_log:
             items = [each for each in items if each.seq <= self._stored]
@@ -198,7 +198,7 @@ class ChatStream:
         if found.next is not None and len(items) == len(found.items):
             self._token = found.next
             self._move_past(int(found.next["ts"]))
-        elif self._has_log and not self._is_down:
+        elif self._has_log and not self._is_descending:
             self._reads_log = True
             self._next = items[-1].ts + 1 if items else self._next
         else:
@@ -210,7 +210,7 @@ class ChatStream:
     async def _read_log(self, tiers: ChatTiers) -> int:
         """Read the next entries of the hot log; return their number, 0 at the end of the log."""
         for _ in range(_ATTEMPTS_MAX):
-            following = self._seq - 1 if self._is_down else self._seq + 1
+            following = self._seq - 1 if self._is_descending else self._seq + 1
             if following <= self._stored or following > tiers.view.heads[self.chat].seq:
                 self._end_log()
                 return 0
@@ -226,14 +226,14 @@ class ChatStream:
             wanted = [each for each in entries if self._from <= each.ts <= self._to]
             seen = await tiers.view.render_committed(self.chat, wanted) if wanted else []
             self._buffer.extend(each for each in seen if each is not None and self._is_match(each))
-            if self._is_down and self._seq <= self._stored + 1:
+            if self._is_descending and self._seq <= self._stored + 1:
                 self._end_log()
             return len(entries)
         raise Unavailable(f"chat {self.chat}: entries cannot be read now; try again")
 
     async def _list_log(self, log: ChatLog) -> Sequence[Message]:
         """Return the next entries of the log that are not stored, in the order of the merge."""
-        if self._is_down:
+        if self._is_descending:
             limit = min(_HOT_READ, self._seq - 1 - self._stored)
             found = await log.list_before(self.chat, Seq(self._seq), limit) if limit > 0 else []
             found = found[::-1]
@@ -246,7 +246,7 @@ class ChatStream:
     def _end_log(self) -> None:
         """End the log part: newest first, the warm tier follows; oldest first, nothing follows."""
         self._reads_log = False
-        if not self._is_down:
+        if not self._is_descending:
             self._next = None
 
     async def _refresh(self, tiers: ChatTiers) -> None:
@@ -255,7 +255,7 @@ class ChatStream:
         if head.stored <= self._stored:
             raise Unavailable(f"chat {self.chat}: Redis lost entries during the read; try again")
         self._stored = head.stored
-        if self._is_down:
+        if self._is_descending:
             self._reads_log = self._seq - 1 > head.stored
         else:
             self._reads_log = False  # the entries from the next position on are stored now

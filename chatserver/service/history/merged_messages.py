@@ -133,7 +133,7 @@ class MergedMessages:
             cold=self._cold,
             view=self._open_view(reader, user),
         )
-        return await _Merge(streams, tiers, limit, is_down=times.is_newest_first).read()
+        return await _Merge(streams, tiers, limit, is_descending=times.is_newest_first).read()
 
     def _open_view(self, reader: UserId | None, user: UserId) -> QueryView:
         return QueryView(
@@ -200,11 +200,11 @@ class _Merge:
     """Merges streams into one page. Use an instance only once."""
 
     def __init__(
-        self, streams: Sequence[ChatStream], tiers: ChatTiers, limit: int, *, is_down: bool
+        self, streams: Sequence[ChatStream], tiers: ChatTiers, limit: int, *, is_descending: bool
     ) -> None:
         self._tiers = tiers
         self._limit = limit
-        self._is_down = is_down
+        self._is_descending = is_descending
         # Two heaps by bound: streams to read, and streams whose next message is known (`_ready`).
         # At the same ts, a stream is read before a known message is returned.
         self._waiting: list[_Entry] = [(self._key(each.bound), each.chat, each) for each in streams]
@@ -216,7 +216,7 @@ class _Merge:
 
     def _key(self, ts: int | None) -> int:
         assert ts is not None
-        return -ts if self._is_down else ts
+        return -ts if self._is_descending else ts
 
     async def read(self) -> Page[Message]:
         """Return the page."""
@@ -250,7 +250,7 @@ class _Merge:
         key = self._ready[0][0]
         # Messages with the same ts are sorted by chat id, in the direction of the merge.
         same = [each for each in self._ready if each[0] == key]
-        chosen = max(same) if self._is_down else min(same)
+        chosen = max(same) if self._is_descending else min(same)
         self._ready.remove(chosen)
         heapq.heapify(self._ready)
         stream = chosen[2]
@@ -289,8 +289,8 @@ class _Merge:
 
     def _token_at(self, key: int) -> Token:
         """Return the token of a page that begins with the messages at the key's ts."""
-        ts = -key if self._is_down else key
-        return {"ts": ts + 1 if self._is_down else ts, "chat": ""}
+        ts = -key if self._is_descending else key
+        return {"ts": ts + 1 if self._is_descending else ts, "chat": ""}
 
 
 def _token_after(message: Message) -> Token:

@@ -65,7 +65,7 @@ class MessageContext:
         """Return a message as history shows it; a deleted message is a tombstone.
 
         Guarantees:
-            As for `History.get_page`.
+            Same as `History.get_page`.
             Cost: a history page with one message. With only a ts, also a search: up to 20 Redis
                 calls for a message that is not stored yet; otherwise a GetItem, and an archive read
                 if the message is archived.
@@ -84,7 +84,7 @@ class MessageContext:
 
         Up to ``limit // 2`` messages precede the message. There are fewer than `limit` messages
         only at an end of the chat or at a page's byte limit; see `has_older` and `has_newer`.
-        Guarantees and errors are those of `get_message`.
+        Same guarantees and errors as `get_message`.
         """
         seq = await self._find_seq(reader, reference)
         older = await self._read(reader, reference, limit=limit // 2 + 1, before=seq + 1)

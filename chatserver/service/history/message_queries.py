@@ -105,7 +105,7 @@ class MessageQueries:
     ) -> Page[Message]:
         """Return a chat's messages that are not deleted.
 
-        Guarantees and errors are those of `list_chat`. Cost: also a Query of an index and a
+        Same guarantees and errors as `list_chat`. Additional cost: a Query of an index and a
         BatchGetItem.
         """
         query = self._messages.list_active
@@ -116,8 +116,8 @@ class MessageQueries:
     ) -> Page[Message]:
         """Return a chat's messages that have files.
 
-        Guarantees, costs and errors are those of `list_active`. While the index of files is
-        incomplete, the cost grows with the length of the chat.
+        Same guarantees, costs and errors as `list_active`. While the index of files is incomplete,
+        the cost grows with the length of the chat.
         """
         query = self._files.list_with_files
         return await self._query_chat(query, _has_files, reader, chat, times, limit, start)
@@ -158,7 +158,7 @@ class MessageQueries:
         """Return messages that a user sent, in all chats that the reader may read.
 
         Guarantees:
-            As for `list_chat`, but without archived messages: see `UserMessages.archived_before`.
+            Same as `list_chat`, but without archived messages; see `UserMessages.archived_before`.
             Cost: a Query of an index, a BatchGetItem per 50 chats and per 100 messages, two Redis
                 calls per chat on the page, and a GetItem.
         """
@@ -167,7 +167,7 @@ class MessageQueries:
     async def list_received(
         self, reader: UserId | None, user: UserId, times: TimeRange, limit: int, start: Token | None
     ) -> UserMessages:
-        """Return the direct messages that a user received. Guarantees are those of `list_sent`."""
+        """Return the direct messages that a user received. Same guarantees as `list_sent`."""
         return await self._query_user("received", reader, user, times, limit, start)
 
     async def _query_user(

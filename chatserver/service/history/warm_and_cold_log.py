@@ -34,7 +34,7 @@ class _Read(NamedTuple):
     seq: int
     limit: int
     ts: int | None
-    is_down: bool
+    is_descending: bool
 
 
 class _CachedTop(NamedTuple):
@@ -98,29 +98,29 @@ class OlderTiers:
             Unavailable: the tier with the first of these entries does not respond.
         """
         if after is not None:
-            return await self._read(chat, after + 1, limit, ts, is_down=False)
+            return await self._read(chat, after + 1, limit, ts, is_descending=False)
         if before is None:
             head = await self.find_head(chat)
             if head is None:
                 return HistoryRun([], "warm")
             before, ts = head.seq + 1, head.ts + 1
-        return await self._read(chat, before - 1, limit, ts, is_down=True)
+        return await self._read(chat, before - 1, limit, ts, is_descending=True)
 
     async def _read(
-        self, chat: str, seq: int, limit: int, ts: int | None, *, is_down: bool
+        self, chat: str, seq: int, limit: int, ts: int | None, *, is_descending: bool
     ) -> HistoryRun:
         """Read contiguous entries that start with `seq`, tier by tier, in one direction."""
         run = HistoryRun([], "warm")
         while (left := limit - len(run.messages)) > 0 and seq >= 1:
-            read = _Read(seq, left, ts, is_down)
+            read = _Read(seq, left, ts, is_descending)
             piece = await self._read_tier(chat, read, has_some=bool(run.messages))
             if not piece.messages:
                 break
-            both = (piece, run) if is_down else (run, piece)
+            both = (piece, run) if is_descending else (run, piece)
             tier: Tier = "cold" if "cold" in (run.tier, piece.tier) else "warm"
             run = HistoryRun([*both[0].messages, *both[1].messages], tier)
-            edge = run.messages[0 if is_down else -1]
-            seq, ts = edge.seq + (-1 if is_down else 1), edge.ts
+            edge = run.messages[0 if is_descending else -1]
+            seq, ts = edge.seq + (-1 if is_descending else 1), edge.ts
             is_short = piece.tier == "warm" and len(piece.messages) < left and seq >= 1
             if is_short and seq > (await self.get_top(chat)).seq:
                 break  # no tier has the next entry, or it is not stored yet
@@ -139,7 +139,7 @@ class OlderTiers:
             if found := await self._read_restored(chat, read):
                 return HistoryRun(found, "warm")
             first, last = read.seq, min(top, read.seq + read.limit - 1)
-            if read.is_down:
+            if read.is_descending:
                 first, last = max(1, read.seq - read.limit + 1), read.seq
             return HistoryRun(await self._cold.read(chat, first, last), "cold")
         except Unavailable:
@@ -157,12 +157,12 @@ class OlderTiers:
         now_s = self._clock.time()
         for restored in cached.top.restored if cached is not None else ():
             if restored.serves(read.seq, now_s):
-                room = read.seq - restored.first if read.is_down else restored.done - read.seq
+                room = read.seq - restored.first if read.is_descending else restored.done - read.seq
                 return await self._read_warm(chat, read._replace(limit=min(read.limit, room + 1)))
         return []
 
     async def _read_warm(self, chat: str, read: _Read) -> list[Message]:
-        if read.is_down:
+        if read.is_descending:
             return await self._warm.list_before(chat, read.seq + 1, read.limit, read.ts)
         return await self._warm.list_after(chat, read.seq - 1, read.limit, read.ts)
 

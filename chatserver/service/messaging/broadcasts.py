@@ -42,7 +42,7 @@ class Broadcasts:
         """Start or resume the requester's broadcast with this `ref`; return its job name.
 
         Guarantees:
-            Idempotent while progress is kept (a week): each user gets the message once.
+            Idempotent while the progress is stored (a week): each user gets the message once.
 
         Raises:
             Overloaded: too many broadcasts run in this process.

@@ -1,1 +1,1 @@
-"""Presence: publishes the presence of connected users, and subscribes to that of others."""
+"""Presence: publishes the presence of connected users, and subscribes to other users' presence."""
