@@ -57,9 +57,9 @@ async def test_byes_are_sent_once_with_evenly_spread_retry_times() -> None:
 
     await send_byes(cast(Any, sessions), 0.2, 500, random.Random(1))
 
-    assert all(len(session.closes) == 1 for session in sessions)
-    assert {session.closes[0][0] for session in sessions} == {Close.SHUTDOWN}
-    waits = sorted(session.closes[0][1] or 0 for session in sessions)
+    assert all(len(session.byes) == 1 for session in sessions)
+    assert {session.byes[0][0] for session in sessions} == {Close.SHUTDOWN}
+    waits = sorted(session.byes[0][1] or 0 for session in sessions)
     assert waits[0] >= RETRY_FIRST_MS and waits[-1] < RETRY_FIRST_MS + 2000
     tenths = [sum(start <= wait < start + 200 for wait in waits) for start in range(100, 2100, 200)]
     assert all(50 < count < 150 for count in tenths), tenths
@@ -96,7 +96,7 @@ async def test_byes_without_drain_time_are_sent_at_once() -> None:
 
     await send_byes(cast(Any, sessions), 0.0, 1000, random.Random(1))
 
-    assert all(len(session.closes) == 1 for session in sessions)
+    assert all(len(session.byes) == 1 for session in sessions)
 
 
 async def test_poll_until_ends_at_its_condition_or_timeout() -> None:
