@@ -38,7 +38,7 @@ from chatserver.container.storage import open_storage_container
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.features.companions.model import Changes
-from chatserver.features.companions.providers.interface import Ask, Delta, Finish
+from chatserver.features.companions.providers.interface import Delta, Finish, ModelRequest
 from chatserver.features.companions.providers.scripted import Scripted
 from chatserver.features.companions.worker import assistant
 from chatserver.hot.redis.client import HotClient
@@ -70,7 +70,7 @@ class RecordingModel(Scripted):
         """Return this provider for every name."""
         return self
 
-    async def stream(self, ask: Ask) -> AsyncGenerator[Delta | Finish]:
+    async def stream(self, ask: ModelRequest) -> AsyncGenerator[Delta | Finish]:
         """See `Scripted.stream`."""
         question, is_first = ask.messages[-1].text, True
         async for piece in super().stream(ask):

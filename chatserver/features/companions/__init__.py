@@ -8,6 +8,7 @@ data and `warm/` the DynamoDB items.
 from chatserver.features.registry import Feature, Worker
 
 _SEND = "chatserver.features.companions.gateway_container:check_companion_send"
+_HANDLER = "chatserver.features.companions.gateway_container:make_frame_handler"
 
 FEATURE = Feature(
     name="companions",
@@ -39,7 +40,7 @@ FEATURE = Feature(
         "revive_session": "chatserver.features.companions.container:revive_session",
     },
     gateway_ports={
-        "answer_companion_frame": "chatserver.features.companions.gateway_container:answer_frame",
+        "answer_companion_frame": _HANDLER,
         "check_companion_send": _SEND,
     },
 )

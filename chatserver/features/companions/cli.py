@@ -28,7 +28,7 @@ def companion() -> None:
     """Create, list, update and delete AI companions."""
 
 
-def _of_version(command: Callable[..., None]) -> Callable[..., None]:
+def _add_version_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options for the fields of a companion version."""
     for option in reversed(
         (
@@ -57,23 +57,23 @@ def _of_version(command: Callable[..., None]) -> Callable[..., None]:
 
 @companion.command()
 @click.argument("id_", metavar="ID")
-@_of_version
+@_add_version_options
 def create(id_: str, **given: Any) -> None:
     """Create a companion. ID begins with ai- and is the companion's user id in chats."""
-    wanted = _changes_of(given)
+    wanted = _parse_changes(given)
 
-    async def work(companions: Companions) -> None:
+    async def action(companions: Companions) -> None:
         made = await companions.create(id_, wanted)
         click.echo(f"{made.id}  version {made.version}")
 
-    _run_with_companions(work)
+    _run_with_companions(action)
 
 
 @companion.command(name="list")
 def list_companions() -> None:
     """List companions: id, newest version, provider, model, name."""
 
-    async def work(companions: Companions) -> None:
+    async def action(companions: Companions) -> None:
         after: CompanionId | None = None
         while True:
             found, after = await companions.list_page(after, LIST_PAGE)
@@ -82,7 +82,7 @@ def list_companions() -> None:
             if after is None:
                 return
 
-    _run_with_companions(work)
+    _run_with_companions(action)
 
 
 @companion.command()
@@ -91,25 +91,25 @@ def list_companions() -> None:
 def get(id_: str, version: int | None) -> None:
     """Print a version of a companion as JSON."""
 
-    async def work(companions: Companions) -> None:
+    async def action(companions: Companions) -> None:
         found = await companions.get(parse_companion_id(id_, "ID"), version)
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
 
-    _run_with_companions(work)
+    _run_with_companions(action)
 
 
 @companion.command()
 @click.argument("id_", metavar="ID")
-@_of_version
+@_add_version_options
 def update(id_: str, **given: Any) -> None:
     """Create the next version of a companion; omitted options keep their values."""
-    wanted = _changes_of(given)
+    wanted = _parse_changes(given)
 
-    async def work(companions: Companions) -> None:
+    async def action(companions: Companions) -> None:
         made = await companions.update(parse_companion_id(id_, "ID"), wanted)
         click.echo(f"{made.id}  version {made.version}")
 
-    _run_with_companions(work)
+    _run_with_companions(action)
 
 
 @companion.command()
@@ -117,22 +117,22 @@ def update(id_: str, **given: Any) -> None:
 def delete(id_: str) -> None:
     """Delete a companion: no new sessions can start; existing messages remain."""
 
-    async def work(companions: Companions) -> None:
+    async def action(companions: Companions) -> None:
         await companions.delete(parse_companion_id(id_, "ID"))
         click.echo(f"deleted {id_}")
 
-    _run_with_companions(work)
+    _run_with_companions(action)
 
 
-def _changes_of(given: dict[str, Any]) -> Changes:
-    options = _text_of(given, "options")
+def _parse_changes(given: dict[str, Any]) -> Changes:
+    options = _read_text(given, "options")
     try:
         parsed = None if options is None else parse_options(options)
     except ClientError as exc:
         raise click.UsageError(exc.message) from None
     return Changes(
         name=given["name"],
-        prompt=_text_of(given, "prompt"),
+        prompt=_read_text(given, "prompt"),
         provider=given["provider"],
         model=given["model"],
         context_tokens_max=given["context_tokens"],
@@ -141,7 +141,7 @@ def _changes_of(given: dict[str, Any]) -> Changes:
     )
 
 
-def _text_of(given: dict[str, Any], name: str) -> str | None:
+def _read_text(given: dict[str, Any], name: str) -> str | None:
     """Return the value of an option, or the content of the file in `--<name>-file`."""
     text: str | None = given[name]
     file: Path | None = given[f"{name}_file"]
@@ -155,16 +155,16 @@ def _text_of(given: dict[str, Any], name: str) -> str | None:
         raise click.UsageError(f"--{name}-file: cannot be read: {exc}") from None
 
 
-def _run_with_companions(work: Callable[[Companions], Awaitable[None]]) -> None:
+def _run_with_companions(action: Callable[[Companions], Awaitable[None]]) -> None:
     settings = prepare("companion")
     try:
-        run(_with_companions(settings, work))
+        run(_with_companions(settings, action))
     except ClientError as exc:
         raise click.UsageError(exc.message) from None
 
 
 async def _with_companions(
-    settings: Settings, work: Callable[[Companions], Awaitable[None]]
+    settings: Settings, action: Callable[[Companions], Awaitable[None]]
 ) -> None:
     from chatserver.domain.clock import SystemClock
     from chatserver.features.companions.service.companions import Companions
@@ -173,4 +173,4 @@ async def _with_companions(
 
     async with open_dynamodb(settings.warm) as dynamodb:
         rows = CompanionRows(dynamodb.for_feature("companions"), settings.warm)
-        await work(Companions(rows, SystemClock()))
+        await action(Companions(rows, SystemClock()))

@@ -93,7 +93,7 @@ class CompanionRequests:
         )
 
 
-async def answer_session_request(
+async def handle_session_request(
     warm: WarmCalls, user: UserId, frame: frames.AnySessionRequest
 ) -> msgspec.Struct:
     """Return the response to a companion request.

@@ -8,7 +8,7 @@ from chatserver.container import ports
 from chatserver.container.core import CoreContainer
 from chatserver.container.gateway import GatewayContainer
 from chatserver.domain.ids import UserId
-from chatserver.features.companions.commands import CompanionRequests, answer_session_request
+from chatserver.features.companions.commands import CompanionRequests, handle_session_request
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.protocol import frames
@@ -27,16 +27,16 @@ def check_companion_send(core: CoreContainer) -> ports.CheckSend:
     return core.get(make_companion_requests).check_budget
 
 
-def answer_frame(core: GatewayContainer) -> ports.AnswerCompanionFrame:
+def make_frame_handler(core: GatewayContainer) -> ports.AnswerCompanionFrame:
     requests = core.get(make_companion_requests)
 
-    async def answer(user: UserId, frame: ports.CompanionFrame) -> msgspec.Struct:
+    async def handle(user: UserId, frame: ports.CompanionFrame) -> msgspec.Struct:
         match frame:
             case frames.StopTurn():
                 return await requests.stop(user, frame)
             case frames.JoinTurn():
                 return await requests.join(user, frame)
             case _:
-                return await answer_session_request(core.warm, user, frame)
+                return await handle_session_request(core.warm, user, frame)
 
-    return answer
+    return handle

@@ -83,7 +83,7 @@ def companion_memory_routes(container: StorageContainer) -> list[HTTPRouteHandle
         While it is off, entries are kept, but the companion neither uses nor changes them.
         """
         whom = parse_companion_id(companion)
-        return show(await memories.switch(actor, whom, is_on=data.enabled))
+        return show(await memories.set_enabled(actor, whom, is_on=data.enabled))
 
     @delete("/v1/me/companions/{companion:str}/memory", status_code=204, opt={"rule": WRITE})
     async def delete_companion_memory(

@@ -36,8 +36,8 @@ _TIME_CHARS = 10  # timestamp part of a ULID
 NO_COMPANION: Final = "companion: no such companion"
 NO_SESSION: Final = "session: you have no session with this companion"
 NO_SUCH_CHAT: Final = "chat: is not one of your companion sessions"
-OVER: Final = "chat: this session has ended"
-CHANGED: Final = "session: changed by a concurrent request; try again"
+SESSION_ENDED: Final = "chat: this session has ended"
+SESSION_CHANGED: Final = "session: changed by a concurrent request; try again"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class CompanionSession:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Memory:
+class SessionSummary:
     """Stored summary of a session's messages from seq `first` to seq `upto`."""
 
     first: Seq

@@ -96,10 +96,10 @@ class Persona(msgspec.Struct, frozen=True):
 
 
 def companions_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    return [*_seen_by_all(container), *_managed(container)]
+    return [*_public_routes(container), *_admin_routes(container)]
 
 
-def _seen_by_all(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _public_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     companions = container.get(CompanionContainer).companions
 
     @get("/v1/companions", opt={"rule": SEE})
@@ -121,7 +121,7 @@ def _seen_by_all(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_companions, get_companion]
 
 
-def _managed(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _admin_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     companions = container.get(CompanionContainer).companions
 
     @post("/v1/companions", opt={"rule": WRITE, "creates": True})
@@ -204,10 +204,10 @@ class OpenSession(msgspec.Struct, frozen=True):
 
 
 def companion_sessions_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    return [*_active(container), *_listed(container)]
+    return [*_active_session_routes(container), *_session_list_routes(container)]
 
 
-def _active(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _active_session_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     sessions = container.get(CompanionContainer).sessions
     memories = container.get(CompanionContainer).memories
 
@@ -219,7 +219,7 @@ def _active(container: StorageContainer) -> list[HTTPRouteHandler]:
         request: Request[Any, Any, Any],
     ) -> OpenSession:
         """Start a session; a 409 response contains the chat of the active session."""
-        ref = _ref(data, request)
+        ref = _get_ref(data, request)
         return _show_session(await sessions.create(actor, parse_companion_id(companion), ref))
 
     @get("/v1/companions/{companion:str}/session", opt={"rule": READ_CHATS})
@@ -237,7 +237,7 @@ def _active(container: StorageContainer) -> list[HTTPRouteHandler]:
         request: Request[Any, Any, Any],
     ) -> OpenSession:
         """Atomically end the active session and start another."""
-        ref = _ref(data, request)
+        ref = _get_ref(data, request)
         return _show_session(await sessions.renew(actor, parse_companion_id(companion), ref))
 
     @delete("/v1/companions/{companion:str}/session", status_code=200, opt={"rule": WRITE_CHATS})
@@ -257,7 +257,7 @@ def _active(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [create_session, get_session, renew_session, delete_session]
 
 
-def _listed(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _session_list_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     sessions = container.get(CompanionContainer).sessions
 
     @get("/v1/companion-sessions", opt={"rule": READ_CHATS})
@@ -287,7 +287,7 @@ def _listed(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_sessions_with_companions, update_session]
 
 
-def _ref(data: msgspec.Struct, request: Request[Any, Any, Any]) -> Ref:
+def _get_ref(data: msgspec.Struct, request: Request[Any, Any, Any]) -> Ref:
     return Ref(ref_of(getattr(data, "ref", None), request))
 
 

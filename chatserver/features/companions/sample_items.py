@@ -7,7 +7,7 @@ from typing import Final
 
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, Seq, UserId
-from chatserver.features.companions.model import Companion, CompanionSession, Memory
+from chatserver.features.companions.model import Companion, CompanionSession, SessionSummary
 from chatserver.features.companions.user_memory import FINISHED, Entry, Source, UserMemory
 from chatserver.features.companions.warm.companions import encode_head, encode_version
 from chatserver.features.companions.warm.memories import encode_memory
@@ -26,7 +26,7 @@ def sample_items(table: Table) -> Iterable[Item]:
     """Return an example of each kind of companion item in a table."""
     user, old, active = UserId("alice"), "01KAJ4Q7R8M2E5S9T0B3C6D8FH", "01KAJ5W3N0TBJ8QW6X1V7ZC2YD"
     if table is DIRECTORY:
-        summary = Memory(Seq(1), Seq(2), "Alice asked for the tide.", 1)
+        summary = SessionSummary(Seq(1), Seq(2), "Alice asked for the tide.", 1)
         return [encode_head(_ADA), encode_version(_ADA), encode_summary(ChatId(active), summary)]
     if table is not CHAT_SESSION:
         return []
@@ -34,11 +34,11 @@ def sample_items(table: Table) -> Iterable[Item]:
     return [
         encode_session(CompanionSession(user, _ADA.id, ChatId(active), 1, later)),
         encode_session(CompanionSession(user, _ADA.id, ChatId(old), 1, _MS, later)),
-        encode_memory(_memory_of(user, ChatId(old), later)),
+        encode_memory(_make_memory(user, ChatId(old), later)),
     ]
 
 
-def _memory_of(user: UserId, chat: ChatId, now_ms: int) -> UserMemory:
+def _make_memory(user: UserId, chat: ChatId, now_ms: int) -> UserMemory:
     year_ms = 365 * 86_400_000
     text, source = "The user's name is Lin.", Source(chat, 1, 4)
     entry = Entry("6f1d2c3b4a596877", "fact", text, (source,), now_ms, now_ms, now_ms + year_ms)

@@ -67,25 +67,25 @@ class Entry:
     expires: int
     bound: int = 0
 
-    def renew(self, text: str, source: Source, reading: Reading) -> Entry | None:
+    def renew(self, text: str, source: Source, times: ExtractionTimes) -> Entry | None:
         """Return the entry with a new text and source; None if it has too many sources."""
         sources = _join_sources(self.sources, source)
         if sources is None:
             return None
-        bound = min(filter(None, (self.bound, reading.bound_ms)), default=0)
+        bound = min(filter(None, (self.bound, times.bound_ms)), default=0)
         return Entry(
             self.id,
             self.kind,
             text,
             sources,
             self.created,
-            reading.now_ms,
-            reading.expires(bound),
+            times.now_ms,
+            times.compute_expiry(bound),
             bound,
         )
 
 
-class Reading(NamedTuple):
+class ExtractionTimes(NamedTuple):
     """The time and the retention time at which the model read messages.
 
     `bound_ms` is the earliest expiry of these messages; 0 if none expires.
@@ -95,7 +95,7 @@ class Reading(NamedTuple):
     retention_ms: int
     bound_ms: int = 0
 
-    def expires(self, bound: int) -> int:
+    def compute_expiry(self, bound: int) -> int:
         """Return the expiry of an entry with this bound."""
         expires = self.now_ms + self.retention_ms
         return min(expires, bound) if bound else expires
@@ -175,7 +175,7 @@ def apply_changes(
     memory: UserMemory,
     changes: Iterable[Change],
     source: Source,
-    reading: Reading,
+    times: ExtractionTimes,
     *,
     is_finished: bool = False,
 ) -> UserMemory:
@@ -188,13 +188,13 @@ def apply_changes(
     cursor = memory.get_cursor(source.chat)
     if cursor >= source.upto and (cursor == FINISHED or not is_finished):
         return memory
-    entries = {entry.id: entry for entry in memory.entries if entry.expires > reading.now_ms}
+    entries = {entry.id: entry for entry in memory.entries if entry.expires > times.now_ms}
     if cursor < source.upto:
         for number, change in enumerate(changes):
-            new_id = _entry_id(source, number)
-            _apply(entries, change, source, new_id, reading, set(memory.forgotten))
+            new_id = _make_entry_id(source, number)
+            _apply(entries, change, source, new_id, times, set(memory.forgotten))
     upto = FINISHED if is_finished else source.upto
-    return _advance(_keep(memory, entries.values()), source.chat, upto)
+    return _set_cursor(_replace_entries(memory, entries.values()), source.chat, upto)
 
 
 def _apply(
@@ -202,7 +202,7 @@ def _apply(
     change: Change,
     source: Source,
     new_id: str,
-    reading: Reading,
+    times: ExtractionTimes,
     forgotten: set[str],
 ) -> None:
     if change.what == "delete":
@@ -220,15 +220,15 @@ def _apply(
         )
         before = next(of_session, None)
     if before is not None:
-        entries[before.id] = before.renew(change.text, source, reading) or before
+        entries[before.id] = before.renew(change.text, source, times) or before
     if before is not None or change.what == "update":
         return
     words = digest(change.text)
     if any(entry.kind == kind and digest(entry.text) == words for entry in entries.values()):
         return
-    now_ms, bound = reading.now_ms, reading.bound_ms
+    now_ms, bound = times.now_ms, times.bound_ms
     entries[new_id] = Entry(
-        new_id, kind, change.text, (source,), now_ms, now_ms, reading.expires(bound), bound
+        new_id, kind, change.text, (source,), now_ms, now_ms, times.compute_expiry(bound), bound
     )
 
 
@@ -267,7 +267,7 @@ def drop_session(memory: UserMemory, chat: ChatId) -> UserMemory:
     kept = [
         entry for entry in memory.entries if all(source.chat != chat for source in entry.sources)
     ]
-    return _advance(dataclasses.replace(memory, entries=tuple(kept)), chat, FINISHED)
+    return _set_cursor(dataclasses.replace(memory, entries=tuple(kept)), chat, FINISHED)
 
 
 def drop_entry(memory: UserMemory, id_: str) -> UserMemory:
@@ -286,7 +286,7 @@ def drop_all(memory: UserMemory, now_ms: int) -> UserMemory:
     return dataclasses.replace(memory, entries=(), forgotten=(), since=now_ms)
 
 
-def switch(memory: UserMemory, is_on: bool, now_ms: int) -> UserMemory:
+def set_enabled(memory: UserMemory, is_on: bool, now_ms: int) -> UserMemory:
     """Switch remembering on or off; messages sent while it was off are never read."""
     if memory.is_on == is_on:
         return memory
@@ -295,7 +295,7 @@ def switch(memory: UserMemory, is_on: bool, now_ms: int) -> UserMemory:
 
 def finish(memory: UserMemory, chat: ChatId) -> UserMemory:
     """Mark a session as read to its end."""
-    return _advance(memory, chat, FINISHED)
+    return _set_cursor(memory, chat, FINISHED)
 
 
 def render_notes(entries: list[Entry], tokens_max: int) -> str:
@@ -322,7 +322,7 @@ def digest(text: str) -> str:
     return hashlib.blake2b(" ".join(words).encode(), digest_size=8).hexdigest()
 
 
-def _entry_id(source: Source, number: int) -> str:
+def _make_entry_id(source: Source, number: int) -> str:
     """Return an id that is the same if the extraction is repeated."""
     made = f"{source.chat}#{source.upto}#{number}".encode()
     return hashlib.blake2b(made, digest_size=8, person=b"memory").hexdigest()
@@ -338,7 +338,7 @@ def _join_sources(sources: tuple[Source, ...], new: Source) -> tuple[Source, ...
     return tuple(by_chat.values()) if len(by_chat) <= SOURCES_MAX else None
 
 
-def _keep(memory: UserMemory, entries: Iterable[Entry]) -> UserMemory:
+def _replace_entries(memory: UserMemory, entries: Iterable[Entry]) -> UserMemory:
     """Replace the entries; the oldest of too many are dropped."""
     newest = sorted(entries, key=lambda entry: (entry.updated, entry.id), reverse=True)
     summaries = [entry for entry in newest if entry.kind == "summary"][:SUMMARIES_MAX]
@@ -346,7 +346,7 @@ def _keep(memory: UserMemory, entries: Iterable[Entry]) -> UserMemory:
     return dataclasses.replace(memory, entries=(*facts, *summaries))
 
 
-def _advance(memory: UserMemory, chat: ChatId, upto: int) -> UserMemory:
+def _set_cursor(memory: UserMemory, chat: ChatId, upto: int) -> UserMemory:
     cursors = {**memory.cursors, chat: upto}
     kept = sorted(cursors)[-CURSORS_MAX:]
     return dataclasses.replace(memory, cursors={each: cursors[each] for each in kept})

@@ -173,7 +173,7 @@ async def use_companions(hot: HotClient, partition: int, chat: ChatId, user: Use
     assert await deltas.stop(chat) == 1
     await deltas.end(chat, 2, "stopped", 600)
     assert (await deltas.find(chat) or begun) != begun
-    await pending.postpone(begun, 1)
+    await pending.schedule_retry(begun, 1)
     if user.endswith("0"):
         await budgets.settle(user, chat, "turn", 5)
         await pending.finish(begun)

@@ -28,7 +28,7 @@ from chatserver.hot.redis.scripts import load_script
 RECORDED_MAX = 200  # sessions in one script call, unless one entry has more
 _CHAT_AT = len(b'"chat":"')  # every entry begins with this
 _CHAT_END = _CHAT_AT + 26  # length of a ULID: no other kind of chat has an id this long
-_AFTER_ALL = f"{2**53 - 1}-0"
+_LAST_ENTRY_ID = f"{2**53 - 1}-0"
 ENDED = 2**53 - 1  # in place of the seq of a changed message
 _CHANGES = frozenset({"edit", "delete"})
 
@@ -113,7 +113,7 @@ class PendingResponses:
         """Return the id of the last backlog entry that any worker has scanned."""
         key = self._hot.keys.checkpoint(self._partition)
         heard, done = await self._hot.call("HMGET", key, "heard", "id")
-        return _later(heard, done)
+        return _max_entry_id(heard, done)
 
     async def list_after(self, entry_id: str, limit: int) -> list[BacklogEntry]:
         """Return the backlog entries after `entry_id`, oldest first."""
@@ -160,14 +160,14 @@ class PendingResponses:
     async def _record_hidden(self, entry: HideEntry) -> None:
         """Record, in the chat's partition, a message that a user deleted only for themselves."""
         if is_session_chat(entry.chat):
-            elsewhere = PendingResponses(self._hot, self._hot.keys.partition_of(entry.chat))
-            one = PendingMessage(_AFTER_ALL, entry.chat, changed=entry.seq)
-            await elsewhere._record("0-0", [one])
+            other = PendingResponses(self._hot, self._hot.keys.partition_of(entry.chat))
+            one = PendingMessage(_LAST_ENTRY_ID, entry.chat, changed=entry.seq)
+            await other._record("0-0", [one])
 
     async def record_ended(self, chat: ChatId) -> None:
         """Record, in the chat's partition, that a session ended. Idempotent. Raises Unavailable."""
-        elsewhere = PendingResponses(self._hot, self._hot.keys.partition_of(chat))
-        await elsewhere._record("0-0", [PendingMessage(_AFTER_ALL, chat, changed=ENDED)])
+        other = PendingResponses(self._hot, self._hot.keys.partition_of(chat))
+        await other._record("0-0", [PendingMessage(_LAST_ENTRY_ID, chat, changed=ENDED)])
 
     async def is_pending(self, chat: ChatId) -> bool:
         """Return whether a session, of any partition, has pending work."""
@@ -247,7 +247,7 @@ class PendingResponses:
         )
         return bool(more)
 
-    async def postpone(self, started: StartedResponse, due_ms: int) -> None:
+    async def schedule_retry(self, started: StartedResponse, due_ms: int) -> None:
         """Set a session's next due time and count the attempt."""
         keys = self._hot.keys
         await self._hot.transaction(
@@ -261,7 +261,7 @@ class PendingResponses:
         return int(stop or 0) >= started.seq
 
 
-def _later(*entry_ids: bytes | None) -> str:
+def _max_entry_id(*entry_ids: bytes | None) -> str:
     places = [tuple(map(int, (name or b"0-0").split(b"-"))) for name in entry_ids]
     ms, n = max(places)
     return f"{ms}-{n}"

@@ -54,13 +54,13 @@ class Deltas:
         key = self._hot.keys.deltas(chat)
         # NOMKSTREAM: an expired stream is not recreated without its first entry.
         call = ("XADD", key, "NOMKSTREAM", f"{index + 1}-0", "t", text)
-        self._hot.send(_complain, *call)
+        self._hot.send(_log_failure, *call)
 
-    async def end(self, chat: ChatId, index: int, how: str, ttl_s: float) -> None:
+    async def end(self, chat: ChatId, index: int, reason: str, ttl_s: float) -> None:
         """Record how the response ended; expire the stream after `ttl_s`."""
         key = self._hot.keys.deltas(chat)
         await self._hot.transaction(
-            ("XADD", key, "NOMKSTREAM", f"{index + 1}-0", "e", how),
+            ("XADD", key, "NOMKSTREAM", f"{index + 1}-0", "e", reason),
             ("PEXPIRE", key, int(ttl_s * 1000)),
         )
 
@@ -101,6 +101,6 @@ class Deltas:
         return ResponseSoFar(first[b"u"].decode(), seq, index, "".join(text), end)
 
 
-def _complain(reply: Reply) -> None:
+def _log_failure(reply: Reply) -> None:
     if isinstance(reply, Exception):
         log.warning("deltas.store_failed", error=str(reply))

@@ -56,7 +56,7 @@ class TokenBudgets:
         """
         await self._reserve(user, chat, response_id, tokens)
 
-    async def settle(self, user: UserId, chat: ChatId, response_id: str, spent: int) -> bool:
+    async def charge(self, user: UserId, chat: ChatId, response_id: str, spent: int) -> bool:
         """Replace a reservation with the tokens used; return False if it was already replaced.
 
         With an empty `response_id`, the tokens are charged without a reservation.

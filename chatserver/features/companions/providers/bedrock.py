@@ -23,11 +23,11 @@ from chatserver.errors import ChatError, ConfigError, Overloaded, Unavailable
 from chatserver.features.companions.model import RESPONSE_TIMEOUT_S
 from chatserver.features.companions.providers.interface import (
     TOOL_INPUT_CHARS_MAX,
-    Ask,
     Delta,
     End,
     Finish,
     ModelMessage,
+    ModelRequest,
     Piece,
     ToolCall,
 )
@@ -43,7 +43,7 @@ _ENDS: dict[str, End] = {
     "tool_use": "tools",
 }
 _THROTTLED = {"ThrottlingException", "TooManyRequestsException", "ServiceQuotaExceededException"}
-_PASSING = {
+_TRANSIENT = {
     "InternalServerException",
     "ModelErrorException",
     "ModelNotReadyException",
@@ -60,18 +60,20 @@ class Bedrock:
         self._sdk = sdk
         self._where = f"Bedrock at {sdk.meta.endpoint_url}"
 
-    async def stream(self, ask: Ask) -> AsyncGenerator[Piece]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece]:
         """See `Provider.stream`."""
         end: End | None = None
         usage: dict[str, int] | None = None
         call: ToolCall | None = None
         try:
-            answer = await self._sdk.converse_stream(**build_request(ask))
+            answer = await self._sdk.converse_stream(**build_request(request))
             with contextlib.closing(answer["stream"]) as events:
                 async for event in events:
                     if (delta := event.get("contentBlockDelta", {}).get("delta")) is not None:
                         if call is not None and "toolUse" in delta:
-                            call = _extend(call, delta["toolUse"].get("input", ""), self._where)
+                            call = _append_input(
+                                call, delta["toolUse"].get("input", ""), self._where
+                            )
                         # Empty for a tool call and for reasoning: the model is not silent.
                         yield Delta(delta.get("text", ""))
                     elif "contentBlockStart" in event:
@@ -95,25 +97,26 @@ class Bedrock:
             yield Finish(end, usage["inputTokens"], usage["outputTokens"])
 
 
-def build_request(ask: Ask) -> dict[str, Any]:
+def build_request(request: ModelRequest) -> dict[str, Any]:
     """Return the parameters of `ConverseStream`."""
-    options = ask.options
-    sampling: dict[str, Any] = {"maxTokens": ask.answer_tokens_max}
+    options = request.options
+    sampling: dict[str, Any] = {"maxTokens": request.answer_tokens_max}
     if options.temperature is not None:
         sampling["temperature"] = options.temperature
     if options.top_p is not None:
         sampling["topP"] = options.top_p
-    request: dict[str, Any] = {
-        "modelId": ask.model,
+    params: dict[str, Any] = {
+        "modelId": request.model,
         "messages": [
-            {"role": message.role, "content": _content_of(message)} for message in ask.messages
+            {"role": message.role, "content": _build_content(message)}
+            for message in request.messages
         ],
         "inferenceConfig": sampling,
     }
-    if ask.system:
-        request["system"] = [{"text": ask.system}]
+    if request.system:
+        params["system"] = [{"text": request.system}]
     if options.guardrail is not None:
-        request["guardrailConfig"] = {
+        params["guardrailConfig"] = {
             "guardrailIdentifier": options.guardrail,
             "guardrailVersion": options.guardrail_version,
         }
@@ -126,11 +129,11 @@ def build_request(ask: Ask) -> dict[str, Any]:
             }
             for tool in options.tools
         ]
-        request["toolConfig"] = {"tools": [{"toolSpec": spec} for spec in specs]}
-    return request
+        params["toolConfig"] = {"tools": [{"toolSpec": spec} for spec in specs]}
+    return params
 
 
-def _content_of(message: ModelMessage) -> list[dict[str, Any]]:
+def _build_content(message: ModelMessage) -> list[dict[str, Any]]:
     """Return the content blocks of a message; a text block must not be blank."""
     blocks: list[dict[str, Any]] = [
         {"image": {"format": image.type.removeprefix("image/"), "source": {"bytes": image.content}}}
@@ -150,7 +153,7 @@ def _content_of(message: ModelMessage) -> list[dict[str, Any]]:
     return blocks
 
 
-def _extend(call: ToolCall, more: str, where: str) -> ToolCall:
+def _append_input(call: ToolCall, more: str, where: str) -> ToolCall:
     if len(call.input) + len(more) > TOOL_INPUT_CHARS_MAX:
         raise Unavailable(f"{where}: a tool call is longer than {TOOL_INPUT_CHARS_MAX} characters")
     return ToolCall(call.id, call.name, call.input + more)
@@ -215,6 +218,6 @@ def translate(exc: Exception, where: str) -> ChatError:
     text = f"{where}: {code}: {error.get('Message', '')}"[:500]
     if code in _THROTTLED or status == 429:
         return Overloaded(text)
-    if code in _PASSING or status >= 500:
+    if code in _TRANSIENT or status >= 500:
         return Unavailable(text)
     return ConfigError([text])

@@ -2,7 +2,7 @@
 
 ::
 
-    ask ─► first delta? ── no: throttled, down, timeout ─► retry, `attempts_max` in all ─► raise
+    request ─► first delta? ── no: throttled, down, timeout ─► retry, `attempts_max` in all ─► raise
               │ yes
               ▼
            deltas ─► finish   the model's own end
@@ -28,10 +28,10 @@ from chatserver.domain.jitter import jittered
 from chatserver.domain.text import BodyBounds
 from chatserver.errors import ChatError, Unavailable
 from chatserver.features.companions.providers.interface import (
-    Ask,
     Delta,
     End,
     Finish,
+    ModelRequest,
     Piece,
     Provider,
     ToolCall,
@@ -44,7 +44,7 @@ BYTES_PER_TOKEN_MAX = 16  # above any model's average token size: a longer strea
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Pace:
+class CallLimits:
     """Timeouts in seconds, and retry limits, for a model call."""
 
     first_delta_s: float
@@ -64,12 +64,16 @@ class ResponseEnd:
 
 
 async def stream_response(
-    provider: Provider, ask: Ask, pace: Pace, bounds: BodyBounds, clock: Clock
+    provider: Provider,
+    request: ModelRequest,
+    call_limits: CallLimits,
+    bounds: BodyBounds,
+    clock: Clock,
 ) -> AsyncGenerator[Delta | ToolCall | ResponseEnd]:
     """Yield the deltas and tool calls of a model's response, followed by one `ResponseEnd`.
 
     Guarantees:
-        Bounded: in time by `pace`, in length by `bounds` and `ask.answer_tokens_max`.
+        Bounded: in time by `call_limits`, in length by `bounds` and `request.answer_tokens_max`.
         Failures before the first delta are retried, then raised. Later failures are reported in
             the `ResponseEnd`.
         Cancelling or closing the generator ends the call to the provider.
@@ -77,38 +81,44 @@ async def stream_response(
     Raises:
         Unavailable, Overloaded, ConfigError: as `Provider.stream`; no delta was yielded.
     """
-    until = clock.monotonic() + pace.answer_s
-    room = RemainingLength(bounds, ask.answer_tokens_max)
+    until = clock.monotonic() + call_limits.answer_s
+    room = RemainingLength(bounds, request.answer_tokens_max)
     async with contextlib.AsyncExitStack() as stack:
-        stream, piece = await _begin(provider, ask, pace, until, clock, stack)
+        stream, piece = await _begin(provider, request, call_limits, until, clock, stack)
         while True:
             if isinstance(piece, Finish):
                 yield ResponseEnd(piece.end, piece.tokens_in, piece.tokens_out)
                 return
             if isinstance(piece, ToolCall):
                 yield piece
-            elif text := room.take(piece.text):
+            elif text := room.truncate(piece.text):
                 yield Delta(text)
             if room.is_full:
                 yield ResponseEnd("length")
                 return
             try:
-                piece = await _next(stream, min(pace.between_s, until - clock.monotonic()))
-            except _Silent:
+                piece = await _next(stream, min(call_limits.between_s, until - clock.monotonic()))
+            except _TimedOut:
                 yield ResponseEnd("late")
                 return
             except ChatError as exc:
-                log.warning("ai.stream_broken", model=ask.model, error=exc.message)
+                log.warning("ai.stream_broken", model=request.model, error=exc.message)
                 yield ResponseEnd("broken")
                 return
 
 
 async def collect_response(
-    provider: Provider, ask: Ask, pace: Pace, bounds: BodyBounds, clock: Clock
+    provider: Provider,
+    request: ModelRequest,
+    call_limits: CallLimits,
+    bounds: BodyBounds,
+    clock: Clock,
 ) -> tuple[str, ResponseEnd]:
     """Return the text of a model's whole response, and its end; see `stream_response`."""
     text, end = "", ResponseEnd("broken")
-    async with contextlib.aclosing(stream_response(provider, ask, pace, bounds, clock)) as pieces:
+    async with contextlib.aclosing(
+        stream_response(provider, request, call_limits, bounds, clock)
+    ) as pieces:
         async for piece in pieces:
             if isinstance(piece, Delta):
                 text += piece.text
@@ -117,30 +127,30 @@ async def collect_response(
     return text, end
 
 
-class _Silent(Unavailable):
+class _TimedOut(Unavailable):
     """The model timed out."""
 
 
 async def _begin(
     provider: Provider,
-    ask: Ask,
-    pace: Pace,
+    request: ModelRequest,
+    call_limits: CallLimits,
     until: float,
     clock: Clock,
     stack: contextlib.AsyncExitStack,
 ) -> tuple[AsyncGenerator[Piece], Piece]:
     """Return a started stream and the first item that it yielded."""
-    backoff_s = pace.backoff_s
-    for left in reversed(range(pace.attempts_max)):
-        stream = provider.stream(ask)
+    backoff_s = call_limits.backoff_s
+    for left in reversed(range(call_limits.attempts_max)):
+        stream = provider.stream(request)
         try:
-            piece = await _next(stream, min(pace.first_delta_s, until - clock.monotonic()))
+            piece = await _next(stream, min(call_limits.first_delta_s, until - clock.monotonic()))
         except Unavailable as exc:
             await stream.aclose()
             wait_s = jittered(backoff_s)
             if not left or clock.monotonic() + wait_s >= until:
                 raise
-            log.info("ai.call_retried", model=ask.model, error=exc.message, left=left)
+            log.info("ai.call_retried", model=request.model, error=exc.message, left=left)
             await asyncio.sleep(wait_s)
             backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
         except BaseException:
@@ -157,7 +167,7 @@ async def _next(stream: AsyncGenerator[Piece], wait_s: float) -> Piece:
         async with asyncio.timeout(max(0.0, wait_s)):
             return await anext(stream)
     except TimeoutError:
-        raise _Silent("the model did not answer in time") from None
+        raise _TimedOut("the model did not answer in time") from None
     except StopAsyncIteration:
         raise Unavailable("the model's stream ended early") from None
 
@@ -170,7 +180,7 @@ class RemainingLength:
         self._bytes = min(bounds.bytes_max, BYTES_PER_TOKEN_MAX * tokens_max)
         self.is_full = False
 
-    def take(self, text: str) -> str:
+    def truncate(self, text: str) -> str:
         """Return the part of `text` that fits, in whole characters."""
         if len(text) > self._chars:
             text, self.is_full = text[: self._chars], True

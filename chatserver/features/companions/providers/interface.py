@@ -61,7 +61,7 @@ class ModelMessage:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Ask:
+class ModelRequest:
     """A model request. The first message is the user's, and the roles alternate."""
 
     model: str
@@ -94,7 +94,7 @@ Piece = Delta | ToolCall | Finish
 class Provider(Protocol):
     """A service that runs models."""
 
-    def stream(self, ask: Ask) -> AsyncGenerator[Piece]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Piece]:
         """Send one request and yield the response; a `Finish` comes last.
 
         Guarantees:

@@ -19,18 +19,18 @@ from chatserver.errors import ChatError, ConfigError, Overloaded, Unavailable
 from chatserver.features.companions.model import RESPONSE_TIMEOUT_S
 from chatserver.features.companions.providers.interface import (
     TOOL_INPUT_CHARS_MAX,
-    Ask,
     Delta,
     End,
     Finish,
     Image,
     ModelMessage,
+    ModelRequest,
     Piece,
     ToolCall,
 )
 
 CONNECT_TIMEOUT_S = 5.0
-HOME: Final = "api.openai.com"
+OPENAI_HOST: Final = "api.openai.com"
 _ENDS: dict[str, End] = {
     "length": "length",
     "content_filter": "refused",
@@ -51,22 +51,24 @@ class OpenAiApi:
             timeout=httpx2.Timeout(RESPONSE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
         )
         # OpenAI's own models reject `max_tokens`; other servers support only this parameter.
-        is_home = urlsplit(settings.openai_url).hostname == HOME
-        self._bound = "max_completion_tokens" if is_home else "max_tokens"
+        is_openai = urlsplit(settings.openai_url).hostname == OPENAI_HOST
+        self._limit_name = "max_completion_tokens" if is_openai else "max_tokens"
 
     async def close(self) -> None:
         await self._sdk.close()
 
-    async def stream(self, ask: Ask) -> AsyncGenerator[Piece]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece]:
         """See `Provider.stream`."""
         end: End | None = None
         usage: Any = None
         calls: dict[int, ToolCall] = {}
         try:
-            if await self._is_flagged(ask):
+            if await self._is_flagged(request):
                 yield Finish("refused", 0, 0)
                 return
-            stream = await self._sdk.chat.completions.create(**build_request(ask, self._bound))
+            stream = await self._sdk.chat.completions.create(
+                **build_request(request, self._limit_name)
+            )
             async with stream:
                 async for chunk in stream:
                     usage = chunk.usage or usage
@@ -75,7 +77,9 @@ class OpenAiApi:
                         if text := choice.delta.content or choice.delta.refusal:
                             yield Delta(text)
                         for part in choice.delta.tool_calls or ():
-                            calls[part.index] = _extend(calls.get(part.index), part, self._where)
+                            calls[part.index] = _append_part(
+                                calls.get(part.index), part, self._where
+                            )
                             yield Delta("")  # the model is not silent
                         if choice.delta.refusal:
                             end = "refused"
@@ -92,41 +96,41 @@ class OpenAiApi:
         else:
             yield Finish(end, usage.prompt_tokens, usage.completion_tokens)
 
-    async def _is_flagged(self, ask: Ask) -> bool:
+    async def _is_flagged(self, request: ModelRequest) -> bool:
         """Return whether the moderation model flags the user's newest message."""
-        model = ask.options.moderation_model
-        message = next((each for each in reversed(ask.messages) if each.role == "user"), None)
+        model = request.options.moderation_model
+        message = next((each for each in reversed(request.messages) if each.role == "user"), None)
         if (
             model is None
-            or ask.purpose != "response"
+            or request.purpose != "response"
             or message is None
             or not message.text.strip()
         ):
             return False
-        if ask.messages[-1].results:
+        if request.messages[-1].results:
             return False  # it was checked before the tool calls
         found = await self._sdk.moderations.create(model=model, input=message.text)
         return any(result.flagged for result in found.results)
 
 
-def build_request(ask: Ask, bound: str) -> dict[str, Any]:
-    """Return the parameters of a chat completion; `bound` is the name of the token limit."""
-    messages: list[dict[str, Any]] = [{"role": "system", "content": ask.system}]
-    for message in ask.messages:
-        messages += _messages_of(message)
-    request: dict[str, Any] = {
-        "model": ask.model,
+def build_request(request: ModelRequest, limit_name: str) -> dict[str, Any]:
+    """Return the parameters of a chat completion; `limit_name` is the name of the token limit."""
+    messages: list[dict[str, Any]] = [{"role": "system", "content": request.system}]
+    for message in request.messages:
+        messages += _build_messages(message)
+    params: dict[str, Any] = {
+        "model": request.model,
         "messages": messages,
         "stream": True,
         "stream_options": {"include_usage": True},
-        bound: ask.answer_tokens_max,
+        limit_name: request.answer_tokens_max,
     }
-    if ask.options.temperature is not None:
-        request["temperature"] = ask.options.temperature
-    if ask.options.top_p is not None:
-        request["top_p"] = ask.options.top_p
-    if ask.options.tools:
-        request["tools"] = [
+    if request.options.temperature is not None:
+        params["temperature"] = request.options.temperature
+    if request.options.top_p is not None:
+        params["top_p"] = request.options.top_p
+    if request.options.tools:
+        params["tools"] = [
             {
                 "type": "function",
                 "function": {
@@ -135,12 +139,12 @@ def build_request(ask: Ask, bound: str) -> dict[str, Any]:
                     "parameters": tool.input_schema,
                 },
             }
-            for tool in ask.options.tools
+            for tool in request.options.tools
         ]
-    return request
+    return params
 
 
-def _messages_of(message: ModelMessage) -> list[dict[str, Any]]:
+def _build_messages(message: ModelMessage) -> list[dict[str, Any]]:
     if message.results:
         return [
             {"role": "tool", "tool_call_id": result.id, "content": result.text}
@@ -149,7 +153,7 @@ def _messages_of(message: ModelMessage) -> list[dict[str, Any]]:
     encoded: dict[str, Any] = {"role": message.role, "content": message.text}
     if message.images:
         parts: list[dict[str, Any]] = [
-            {"type": "image_url", "image_url": {"url": _data_url(image)}}
+            {"type": "image_url", "image_url": {"url": _encode_data_url(image)}}
             for image in message.images
         ]
         encoded["content"] = parts + (
@@ -167,11 +171,11 @@ def _messages_of(message: ModelMessage) -> list[dict[str, Any]]:
     return [encoded]
 
 
-def _data_url(image: Image) -> str:
+def _encode_data_url(image: Image) -> str:
     return f"data:{image.type};base64,{base64.b64encode(image.content).decode()}"
 
 
-def _extend(call: ToolCall | None, part: Any, where: str) -> ToolCall:
+def _append_part(call: ToolCall | None, part: Any, where: str) -> ToolCall:
     """Add a part of a streamed tool call."""
     function = part.function
     name, more = (function.name or "", function.arguments or "") if function else ("", "")

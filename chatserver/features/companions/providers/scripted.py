@@ -28,15 +28,15 @@ from collections.abc import AsyncGenerator, Iterator
 import msgspec
 
 from chatserver.errors import ConfigError, Overloaded, Unavailable
-from chatserver.features.companions.providers.interface import Ask, Delta, Finish, Piece
+from chatserver.features.companions.providers.interface import Delta, Finish, ModelRequest, Piece
 from chatserver.features.companions.providers.token_estimates import estimate_tokens
 
 NUMBER_MAX = 10_000
 SHOWN_CHARS = 60
 REMEMBERED_MAX = 10_000  # texts that were throttled
 _MODEL = re.compile(r"([a-z]+)(?::([0-9]{1,5}))?")
-_TAKES_NUMBER = {"story", "throttle", "dies", "stalls"}
-_RULES = {"echo", "facts", "memory", "endless", "refuse", "down", "silent", *_TAKES_NUMBER}
+_RULES_WITH_NUMBER = {"story", "throttle", "dies", "stalls"}
+_RULES = {"echo", "facts", "memory", "endless", "refuse", "down", "silent", *_RULES_WITH_NUMBER}
 
 
 class Scripted:
@@ -46,12 +46,12 @@ class Scripted:
         self._delta_s = delta_s
         self._throttled: collections.Counter[str] = collections.Counter()
 
-    async def stream(self, ask: Ask) -> AsyncGenerator[Piece]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Piece]:
         """See `Provider.stream`; the same request always has the same output."""
-        rule, number = _parse(ask.model)
-        last = ask.messages[-1].text
-        if ask.purpose == "memory" and rule not in ("memory", "down", "silent"):
-            yield Finish("done", _count(ask), 0)
+        rule, number = _parse(request.model)
+        last = request.messages[-1].text
+        if request.purpose == "memory" and rule not in ("memory", "down", "silent"):
+            yield Finish("done", _count(request), 0)
             return
         if rule == "throttle":
             self._throttle(last, number)
@@ -60,13 +60,13 @@ class Scripted:
         if rule == "silent":
             await asyncio.Event().wait()
         if rule == "refuse":
-            yield Finish("refused", _count(ask), 0)
+            yield Finish("refused", _count(request), 0)
             return
         tokens_out = 0
-        for word in _words_of(rule, number, ask, last):
+        for word in _iter_words(rule, number, request, last):
             tokens_out += 1
-            if tokens_out > ask.answer_tokens_max and rule != "endless":
-                yield Finish("length", _count(ask), tokens_out - 1)
+            if tokens_out > request.answer_tokens_max and rule != "endless":
+                yield Finish("length", _count(request), tokens_out - 1)
                 return
             await asyncio.sleep(self._delta_s)
             yield Delta(word)
@@ -74,7 +74,7 @@ class Scripted:
             raise Unavailable("scripted: the stream died")
         if rule == "stalls":
             await asyncio.Event().wait()
-        yield Finish("done", _count(ask), tokens_out)
+        yield Finish("done", _count(request), tokens_out)
 
     def _throttle(self, text: str, times: int) -> None:
         if self._throttled[text] < times:
@@ -89,19 +89,19 @@ def _parse(model: str) -> tuple[str, int]:
     if (
         match is None
         or match[1] not in _RULES
-        or (match[2] is None) != (match[1] not in _TAKES_NUMBER)
+        or (match[2] is None) != (match[1] not in _RULES_WITH_NUMBER)
     ):
         raise ConfigError([f"scripted: has no model {model}"])
     return match[1], min(int(match[2] or 0), NUMBER_MAX)
 
 
-def _words_of(rule: str, number: int, ask: Ask, last: str) -> Iterator[str]:
+def _iter_words(rule: str, number: int, request: ModelRequest, last: str) -> Iterator[str]:
     match rule:
         case "story" | "dies" | "stalls":
             words: Iterator[str] = (f"word{n} " for n in range(1, number + 1))
         case "endless":
             words = (f"word{n} " for n in itertools.count(1))
-        case "memory" if ask.purpose == "memory":
+        case "memory" if request.purpose == "memory":
             texts = [
                 one["text"]
                 for one in msgspec.json.decode(last)["messages"]
@@ -110,14 +110,16 @@ def _words_of(rule: str, number: int, ask: Ask, last: str) -> Iterator[str]:
             lines = [f"ADD The user wrote: {text}\n" for text in texts]
             words = iter([*lines, f"SUMMARY Messages: {len(texts)}"])
         case "facts" | "memory":
-            first = ask.messages[0].text[:SHOWN_CHARS]
+            first = request.messages[0].text[:SHOWN_CHARS]
             shown = f"from: {first} to: {last[-SHOWN_CHARS:]}"
-            text = f"{ask.system} {len(ask.messages)} messages, {shown}"
+            text = f"{request.system} {len(request.messages)} messages, {shown}"
             words = iter(re.findall(r"\s*\S+", text))
         case _:
             words = iter(re.findall(r"\s*\S+", f"You said: {last}"))
     return words
 
 
-def _count(ask: Ask) -> int:
-    return estimate_tokens(ask.system) + sum(estimate_tokens(each.text) for each in ask.messages)
+def _count(request: ModelRequest) -> int:
+    return estimate_tokens(request.system) + sum(
+        estimate_tokens(each.text) for each in request.messages
+    )

@@ -14,7 +14,7 @@ from chatserver.features.companions.user_memory import (
     drop_all,
     drop_entry,
     drop_session,
-    switch,
+    set_enabled,
 )
 from chatserver.features.companions.warm.companions import CompanionRows
 from chatserver.features.companions.warm.memories import MemoryRows
@@ -52,10 +52,12 @@ class Memories:
         now_ms = self._now_ms()
         await self._update(user, companion, lambda stored: drop_all(stored, now_ms))
 
-    async def switch(self, user: UserId, companion: CompanionId, *, is_on: bool) -> UserMemory:
+    async def set_enabled(self, user: UserId, companion: CompanionId, *, is_on: bool) -> UserMemory:
         """Switch remembering on or off. Entries are kept, but not used while it is off."""
         now_ms = self._now_ms()
-        return await self._update(user, companion, lambda stored: switch(stored, is_on, now_ms))
+        return await self._update(
+            user, companion, lambda stored: set_enabled(stored, is_on, now_ms)
+        )
 
     async def close(self, user: UserId, companion: CompanionId) -> None:
         """Delete everything, and switch remembering off, for a user who is erased. Idempotent."""
@@ -64,7 +66,7 @@ class Memories:
         def change(stored: UserMemory) -> UserMemory:
             if not stored.is_on and not stored.entries:
                 return stored
-            return switch(drop_all(stored, now_ms), False, now_ms)
+            return set_enabled(drop_all(stored, now_ms), False, now_ms)
 
         await self._rows.update(user, companion, change)
 

@@ -24,10 +24,10 @@ from chatserver.domain.companion_ids import CompanionId, is_session_chat
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.errors import Conflict, LostRace, NotFound
 from chatserver.features.companions.model import (
-    CHANGED,
     NO_SESSION,
     NO_SUCH_CHAT,
-    OVER,
+    SESSION_CHANGED,
+    SESSION_ENDED,
     Companion,
     CompanionSession,
     describe_active,
@@ -105,7 +105,7 @@ class CompanionSessions:
         except Conflict:
             active = await self._rows.find_active(user, companion)
             if active is None:
-                raise LostRace(CHANGED) from None
+                raise LostRace(SESSION_CHANGED) from None
             if not is_same_request(active.chat, wanted.chat):
                 raise Conflict(describe_active(active)) from None
             wanted = active
@@ -158,7 +158,7 @@ class CompanionSessions:
                 await self._close(old)
                 await self._change_records.end(record)
                 return old
-        raise LostRace(CHANGED)
+        raise LostRace(SESSION_CHANGED)
 
     async def renew(self, user: UserId, companion: CompanionId, ref: Ref) -> Opened:
         """Atomically end the active session and start another with the newest version.
@@ -194,7 +194,7 @@ class CompanionSessions:
                 await self._change_records.end(record)
                 failpoint("sessions.before_chat")
                 return await self._open(following)
-        raise LostRace(CHANGED)
+        raise LostRace(SESSION_CHANGED)
 
     async def update_version(
         self, user: UserId, chat: ChatId, version: int | None = None
@@ -212,7 +212,7 @@ class CompanionSessions:
         if found is None or found.user != user:
             raise NotFound(NO_SUCH_CHAT)
         if not found.is_active:
-            raise Conflict(OVER)
+            raise Conflict(SESSION_ENDED)
         if version is None:
             version = (await self._companions.get_newest(found.companion)).version
         else:

@@ -216,11 +216,13 @@ class CompanionRows:
 
         async def load(rows: list[Item]) -> list[Companion | None]:
             live = [row for row in rows if DirectoryField.ENDED not in row]
-            keys = [_version_key(_id_of(row), get_number(row, Field.VERSION)) for row in live]
+            keys = [_version_key(_get_id(row), get_number(row, Field.VERSION)) for row in live]
             items = await get_items(self._client, self._table, keys) if keys else []
             found = [decode_version(item, is_deleted=False) for item in items]
             by_id = {each.id: each for each in found}
-            return [None if DirectoryField.ENDED in row else by_id.get(_id_of(row)) for row in rows]
+            return [
+                None if DirectoryField.ENDED in row else by_id.get(_get_id(row)) for row in rows
+            ]
 
         page: Page[Companion] = await read_page(
             self._client, span, query, load, limit=limit, start=start
@@ -266,5 +268,5 @@ def _version_key(companion: CompanionId, version: int) -> Item:
     return row_key(HEAD_PREFIX + companion, f"version#{companion}#{version:05d}")
 
 
-def _id_of(head: Item) -> CompanionId:
+def _get_id(head: Item) -> CompanionId:
     return CompanionId(UserId(get_text(head, DirectoryField.SK).removeprefix(HEAD_PREFIX)))

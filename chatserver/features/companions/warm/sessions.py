@@ -23,7 +23,12 @@ from chatserver.config import Warm
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import Conflict, CorruptData, LostRace
-from chatserver.features.companions.model import CHANGED, OVER, CompanionSession, describe_active
+from chatserver.features.companions.model import (
+    SESSION_CHANGED,
+    SESSION_ENDED,
+    CompanionSession,
+    describe_active,
+)
 from chatserver.warm.chats.records import chat_key, row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item
@@ -119,7 +124,7 @@ class SessionRows:
             if active is None:
                 active = await self.find_active(session.user, session.companion)
             if active is None:
-                raise LostRace(CHANGED) from None
+                raise LostRace(SESSION_CHANGED) from None
             if active.chat != session.chat:
                 raise Conflict(describe_active(active)) from None
 
@@ -143,11 +148,11 @@ class SessionRows:
         Raises:
             Conflict: the session is no longer active, or it has no chat yet.
         """
-        old = _ended(active, now_ms)
+        old = _make_ended(active, now_ms)
         delete = {
             "TableName": self._table,
             "Key": row_key(active.user, active_key(active.companion)),
-            **_while_as_read(active),
+            **_build_unchanged_condition(active),
         }
         return await self._end(old, {"Delete": delete})
 
@@ -161,8 +166,8 @@ class SessionRows:
         Raises:
             Conflict: the session is no longer active, or it has no chat yet.
         """
-        old = _ended(active, following.create_time)
-        condition = _while_as_read(active)
+        old = _make_ended(active, following.create_time)
+        condition = _build_unchanged_condition(active)
         values = {
             Field.CHAT: {"S": following.chat},
             Field.GSI1_PK: {"S": following.chat},
@@ -190,7 +195,7 @@ class SessionRows:
         Raises:
             Conflict: the session is no longer active.
         """
-        condition = _while_chat_is(active.chat)
+        condition = _build_chat_condition(active.chat)
         condition["ExpressionAttributeNames"]["#version"] = Field.VERSION
         condition["ExpressionAttributeValues"][":version"] = {"N": str(version)}
         request = {
@@ -203,7 +208,7 @@ class SessionRows:
         try:
             answer = await self._client.call("update_item", request)
         except ConditionFailed:
-            raise Conflict(OVER) from None
+            raise Conflict(SESSION_ENDED) from None
         return decode_session(answer["Attributes"])
 
     # Lookup by chat, and lists
@@ -295,12 +300,12 @@ class SessionRows:
             # If a reply was lost, an equal item exists. With another time, it is another request's.
             kept = await self.find_old(old.user, old.companion, old.chat)
             if kept != old:
-                raise LostRace(CHANGED) from None
+                raise LostRace(SESSION_CHANGED) from None
             # Another request may have ended the session in the same millisecond.
             if following is not None and (
                 await self.find(old.user, old.companion, following.chat) is None
             ):
-                raise LostRace(CHANGED) from None
+                raise LostRace(SESSION_CHANGED) from None
         return old
 
     def _close_chat(self, old: CompanionSession) -> dict[str, Any]:
@@ -332,7 +337,7 @@ def _is_session(row: Item) -> bool:
     return sort.startswith(ACTIVE_PREFIX) or OLD in sort
 
 
-def _ended(active: CompanionSession, now_ms: int) -> CompanionSession:
+def _make_ended(active: CompanionSession, now_ms: int) -> CompanionSession:
     return CompanionSession(
         active.user,
         active.companion,
@@ -343,7 +348,7 @@ def _ended(active: CompanionSession, now_ms: int) -> CompanionSession:
     )
 
 
-def _while_chat_is(chat: ChatId) -> dict[str, Any]:
+def _build_chat_condition(chat: ChatId) -> dict[str, Any]:
     """Return the condition that the active session is still the one in `chat`."""
     return {
         "ConditionExpression": "#chat = :read",
@@ -352,9 +357,9 @@ def _while_chat_is(chat: ChatId) -> dict[str, Any]:
     }
 
 
-def _while_as_read(active: CompanionSession) -> dict[str, Any]:
+def _build_unchanged_condition(active: CompanionSession) -> dict[str, Any]:
     """Return the condition that the active session has the chat and version of `active`."""
-    condition = _while_chat_is(active.chat)
+    condition = _build_chat_condition(active.chat)
     condition["ConditionExpression"] += " AND #kept = :kept"
     condition["ExpressionAttributeNames"]["#kept"] = Field.VERSION
     condition["ExpressionAttributeValues"][":kept"] = {"N": str(active.ai_version)}

@@ -14,7 +14,7 @@ from typing import Final
 from chatserver.config import Warm
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import CorruptData
-from chatserver.features.companions.model import Memory
+from chatserver.features.companions.model import SessionSummary
 from chatserver.warm.chats.records import chat_key, row_key
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.items import find_item, write_conditionally
@@ -31,13 +31,13 @@ class Summaries:
         self._client = client
         self._table = DIRECTORY.name_in(settings)
 
-    async def find(self, chat: ChatId) -> Memory | None:
+    async def find(self, chat: ChatId) -> SessionSummary | None:
         """Return the summary of a session. Strongly consistent, one GetItem."""
         item = await find_item(self._client, self._table, _key(chat))
         if item is None:
             return None
         try:
-            return Memory(
+            return SessionSummary(
                 Seq(int(item[Field.FIRST]["N"])),
                 Seq(int(item[Field.UPTO]["N"])),
                 item[Field.TEXT]["S"],
@@ -46,24 +46,24 @@ class Summaries:
         except (KeyError, ValueError) as exc:
             raise CorruptData(f"table directory: summary of {chat} is invalid: {exc!r}") from exc
 
-    async def put(self, chat: ChatId, memory: Memory) -> bool:
-        """Store `memory` in place of the summary with the previous `rev`.
+    async def put(self, chat: ChatId, summary: SessionSummary) -> bool:
+        """Store `summary` in place of the summary with the previous `rev`.
 
         Return False, and write nothing, if the previous summary was already replaced or deleted.
         """
         request = {
             "TableName": self._table,
-            "Item": encode_summary(chat, memory),
+            "Item": encode_summary(chat, summary),
             # An identical item also satisfies the condition, because this call may be a retry.
             "ConditionExpression": "#rev = :before OR (#rev = :rev AND #text = :text)"
-            if memory.rev > 1
+            if summary.rev > 1
             else "attribute_not_exists(#rev) OR (#rev = :rev AND #text = :text)",
             "ExpressionAttributeNames": {"#rev": Field.REV, "#text": Field.TEXT},
             "ExpressionAttributeValues": {
-                ":rev": {"N": str(memory.rev)},
-                ":text": {"S": memory.text},
+                ":rev": {"N": str(summary.rev)},
+                ":text": {"S": summary.text},
             }
-            | ({":before": {"N": str(memory.rev - 1)}} if memory.rev > 1 else {}),
+            | ({":before": {"N": str(summary.rev - 1)}} if summary.rev > 1 else {}),
         }
         return await write_conditionally(self._client, "put_item", request)
 
@@ -72,12 +72,12 @@ class Summaries:
         await self._client.call("delete_item", {"TableName": self._table, "Key": _key(chat)})
 
 
-def encode_summary(chat: ChatId, memory: Memory) -> Item:
+def encode_summary(chat: ChatId, summary: SessionSummary) -> Item:
     return _key(chat) | {
-        Field.FIRST: {"N": str(memory.first)},
-        Field.UPTO: {"N": str(memory.upto)},
-        Field.TEXT: {"S": memory.text},
-        Field.REV: {"N": str(memory.rev)},
+        Field.FIRST: {"N": str(summary.first)},
+        Field.UPTO: {"N": str(summary.upto)},
+        Field.TEXT: {"S": summary.text},
+        Field.REV: {"N": str(summary.rev)},
     }
 
 

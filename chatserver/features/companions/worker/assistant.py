@@ -37,11 +37,11 @@ from chatserver.features.companions.worker.memory import SessionMemory
 from chatserver.features.companions.worker.memory_extraction import MemoryExtractor
 from chatserver.features.companions.worker.prompt_images import PromptImages
 from chatserver.features.companions.worker.responder import (
-    Again,
     LeaseLost,
     Responder,
     ResponderContext,
-    get_pace,
+    RetryLater,
+    get_call_limits,
 )
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.amendments import Hidden
@@ -64,8 +64,8 @@ READ_MAX = 100  # backlog entries; one holds up to redis.batch_max messages
 WAIT_MS = 250  # without new entries: poll interval for pending sessions that are due again
 IDLE_MS = 2000  # likewise, if no session is pending
 UNKNOWN_TRIES_MAX = 8  # for a chat whose id looks like a session but has none
-AGAIN_S = 0.5
-AGAIN_S_MAX = 30.0
+RETRY_S = 0.5
+RETRY_S_MAX = 30.0
 BROKEN_TRIES_MAX = 5  # for failures caused by a bug in this server
 
 
@@ -114,7 +114,7 @@ class AssistantWorker:
                         await self._stop_all()
                         await asyncio.sleep(jittered(LEASE_S / 5))
                         continue
-                    await self._work()
+                    await self._process_partition()
             finally:
                 await self._stop_all()
                 await self._pending.close()
@@ -125,7 +125,7 @@ class AssistantWorker:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _work(self) -> None:
+    async def _process_partition(self) -> None:
         at = await self._pending.get_checkpoint()
         while await self._lease.hold():
             entries = await self._pending.list_after(at, READ_MAX)
@@ -167,33 +167,35 @@ class AssistantWorker:
     async def _process_step(self, started: StartedResponse) -> bool:
         """Process the started work of a session; return whether more work is pending."""
         try:
-            await self._step(started)
-        except Again as exc:
-            await self._postpone(started, exc.wait_s)
+            await self._run_step(started)
+        except RetryLater as exc:
+            await self._schedule_retry(started, exc.wait_s)
             return False
         except LeaseLost:
             return False
         except Unavailable as exc:
             log.warning("assistant.rescheduled", chat=started.chat, error=exc.message)
-            await self._postpone(started, min(AGAIN_S * 2 ** min(started.tries, 10), AGAIN_S_MAX))
+            await self._schedule_retry(
+                started, min(RETRY_S * 2 ** min(started.tries, 10), RETRY_S_MAX)
+            )
             return False
         except Exception:
             log.exception("assistant.crashed", chat=started.chat)
             if started.tries < BROKEN_TRIES_MAX:
-                await self._postpone(started, AGAIN_S * 2**started.tries)
+                await self._schedule_retry(started, RETRY_S * 2**started.tries)
                 return False
             # A retry would fail again; the session continues with its next message.
-            await self._give_up(started)
+            await self._report_failure(started)
         return await self._pending.finish(started)
 
-    async def _give_up(self, started: StartedResponse) -> None:
+    async def _report_failure(self, started: StartedResponse) -> None:
         """Send the user a failure message if possible. Raises Unavailable."""
         with contextlib.suppress(ClientError, CorruptData):
             session = await self._context.catalog.find_session_by_chat(started.chat)
             if session is not None and started.seq:
-                await self._responder_for(session, started).give_up()
+                await self._make_responder(session, started).report_failure()
 
-    def _responder_for(self, session: CompanionSession, started: StartedResponse) -> Responder:
+    def _make_responder(self, session: CompanionSession, started: StartedResponse) -> Responder:
         return Responder(
             context=self._context,
             pending=self._pending,
@@ -202,30 +204,32 @@ class AssistantWorker:
             is_held=lambda: self._lease.left_s() > 0,
         )
 
-    async def _postpone(self, started: StartedResponse, wait_s: float) -> None:
+    async def _schedule_retry(self, started: StartedResponse, wait_s: float) -> None:
         metrics.RESPONSES.labels("again").inc()
         due_ms = await self._now_ms() + int(jittered(wait_s) * 1000)
-        await self._pending.postpone(started, due_ms)
+        await self._pending.schedule_retry(started, due_ms)
 
     async def _now_ms(self) -> int:
         """Return the Redis time, which the due times in the queue use."""
         hot = self._container.hot
         return await hot.time_ms(hot.keys.companion_requests(self._lease.partition))
 
-    async def _step(self, started: StartedResponse) -> None:
+    async def _run_step(self, started: StartedResponse) -> None:
         was_dropped = False
         if started.changed:  # first, because an erased user's session may no longer exist
-            was_dropped = await self._context.session_memory.forget(started.chat, started.changed)
+            was_dropped = await self._context.session_memory.drop_changed(
+                started.chat, started.changed
+            )
         session = await self._context.catalog.find_session_by_chat(started.chat)
         if session is not None and started.changed:
-            await self._context.memory_extractor.forget(session, started.changed)
+            await self._context.memory_extractor.drop_changed(session, started.changed)
         if session is None:
             if started.tries < UNKNOWN_TRIES_MAX:
                 raise Unavailable("no such session")
             log.warning("assistant.session_missing", chat=started.chat)
             return
         if started.seq:
-            await self._responder_for(session, started).run()
+            await self._make_responder(session, started).run()
         if session.is_active and not (was_dropped and not started.seq):
             return
         persona = await self._find_persona(session)
@@ -288,7 +292,7 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
         session_memory=SessionMemory(
             settings=settings,
             clock=clock,
-            pace=get_pace(),
+            call_limits=get_call_limits(),
             providers=providers,
             summaries=companions.summaries,
             history=history,
@@ -299,7 +303,7 @@ def build_context(container: StorageContainer, providers: Providers) -> Responde
         memory_extractor=MemoryExtractor(
             settings=settings,
             clock=clock,
-            pace=get_pace(),
+            call_limits=get_call_limits(),
             providers=providers,
             rows=companions.memory_rows,
             sessions=companions.session_rows,

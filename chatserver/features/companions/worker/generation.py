@@ -25,15 +25,15 @@ from chatserver.domain.text import BodyBounds
 from chatserver.errors import ChatError
 from chatserver.features.companions.model import Companion
 from chatserver.features.companions.providers.bounded_response import (
-    Pace,
+    CallLimits,
     ResponseEnd,
     stream_response,
 )
 from chatserver.features.companions.providers.interface import (
-    Ask,
     Delta,
     Image,
     ModelMessage,
+    ModelRequest,
     Provider,
     ToolCall,
     ToolResult,
@@ -67,20 +67,20 @@ class Generation:
         *,
         settings: Settings,
         clock: Clock,
-        pace: Pace,
+        call_limits: CallLimits,
         providers: Providers,
         persona: Companion,
         tools: ToolRunner,
         publisher: ResponsePublisher,
     ) -> None:
         self._clock = clock
-        self._pace = pace
+        self._call_limits = call_limits
         self._providers = providers
         self._persona = persona
         self._tools = tools
         self._publisher = publisher
         self._bounds = settings.chats.body_bounds
-        self._until = clock.monotonic() + pace.answer_s
+        self._until = clock.monotonic() + call_limits.answer_s
         self._tokens: list[tuple[int | None, int | None]] = []
 
     async def run(self, context: Context, images: Mapping[str, Image]) -> ResponseEnd | ChatError:
@@ -89,13 +89,13 @@ class Generation:
         try:
             provider = await self._providers.get_provider(self._persona.provider)
             for _ in range(ROUNDS_MAX):
-                done = await self._stream(provider, context.system, messages)
+                done = await self._run_round(provider, context.system, messages)
                 if not done.calls or done.end.end not in ("done", "tools"):
-                    return self._sum(done.end)
-                results = [await self._call(call) for call in done.calls]
+                    return self._add_token_counts(done.end)
+                results = [await self._run_tool(call) for call in done.calls]
                 failpoint("assistant.after_tool")
                 if len(self._publisher.text) >= self._bounds.chars_max:
-                    return self._sum(ResponseEnd("length"))
+                    return self._add_token_counts(ResponseEnd("length"))
                 messages = (
                     *messages,
                     ModelMessage("assistant", done.text, calls=done.calls),
@@ -103,19 +103,23 @@ class Generation:
                 )
         except ChatError as exc:
             log.warning("assistant.response_failed", companion=self._persona.id, error=exc.message)
-            return exc if not self._publisher.text else self._sum(ResponseEnd("broken"))
+            return (
+                exc if not self._publisher.text else self._add_token_counts(ResponseEnd("broken"))
+            )
         log.warning("assistant.too_many_tool_calls", companion=self._persona.id)
-        return self._sum(ResponseEnd("done"))
+        return self._add_token_counts(ResponseEnd("done"))
 
-    async def _stream(
+    async def _run_round(
         self, provider: Provider, system: str, messages: tuple[ModelMessage, ...]
     ) -> _Round:
         persona, began = self._persona, self._clock.monotonic()
-        ask = Ask(persona.model, system, messages, persona.answer_tokens_max, persona.options)
-        pace = dataclasses.replace(self._pace, answer_s=max(0.0, self._until - began))
+        request = ModelRequest(
+            persona.model, system, messages, persona.answer_tokens_max, persona.options
+        )
+        call_limits = dataclasses.replace(self._call_limits, answer_s=max(0.0, self._until - began))
         text, calls, end = "", list[ToolCall](), ResponseEnd("broken")
-        bounds = _remaining(self._bounds, self._publisher.text)
-        pieces = stream_response(provider, ask, pace, bounds, self._clock)
+        bounds = _subtract_text(self._bounds, self._publisher.text)
+        pieces = stream_response(provider, request, call_limits, bounds, self._clock)
         async with contextlib.aclosing(pieces):
             async for piece in pieces:
                 match piece:
@@ -132,11 +136,11 @@ class Generation:
         self._tokens.append((end.tokens_in, end.tokens_out))
         return _Round(text, tuple(calls), end)
 
-    async def _call(self, call: ToolCall) -> ToolResult:
+    async def _run_tool(self, call: ToolCall) -> ToolResult:
         self._publisher.show_tool(call.name)
         return await self._tools.run(call)
 
-    def _sum(self, end: ResponseEnd) -> ResponseEnd:
+    def _add_token_counts(self, end: ResponseEnd) -> ResponseEnd:
         """Return `end` with the tokens of all rounds; None if a round has none."""
         counts = [sum(filter(None, column)) for column in zip(*self._tokens, strict=True)]
         if not counts or any(None in pair for pair in self._tokens):
@@ -144,7 +148,7 @@ class Generation:
         return ResponseEnd("done" if end.end == "tools" else end.end, counts[0], counts[1])
 
 
-def _remaining(bounds: BodyBounds, text: str) -> BodyBounds:
+def _subtract_text(bounds: BodyBounds, text: str) -> BodyBounds:
     return dataclasses.replace(
         bounds,
         chars_max=max(1, bounds.chars_max - len(text)),

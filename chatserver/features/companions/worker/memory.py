@@ -22,12 +22,12 @@ from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.text import clean_body
 from chatserver.errors import ChatError, RateLimited
 from chatserver.features.companions.hot.token_budget import TokenBudgets
-from chatserver.features.companions.model import Companion, CompanionSession, Memory
+from chatserver.features.companions.model import Companion, CompanionSession, SessionSummary
 from chatserver.features.companions.providers.bounded_response import (
-    Pace,
+    CallLimits,
     collect_response,
 )
-from chatserver.features.companions.providers.interface import Ask, ModelMessage
+from chatserver.features.companions.providers.interface import ModelMessage, ModelRequest
 from chatserver.features.companions.providers.registry import Providers
 from chatserver.features.companions.providers.token_estimates import cut_to_tokens, estimate_tokens
 from chatserver.features.companions.warm.summaries import Summaries
@@ -68,7 +68,7 @@ class SessionMemory:
         *,
         settings: Settings,
         clock: Clock,
-        pace: Pace,
+        call_limits: CallLimits,
         providers: Providers,
         summaries: Summaries,
         history: History,
@@ -76,24 +76,24 @@ class SessionMemory:
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._pace = pace
+        self._call_limits = call_limits
         self._providers = providers
         self._summaries = summaries
         self._history = history
         self._budgets = budgets
 
-    async def find(self, chat: ChatId) -> Memory | None:
+    async def find(self, chat: ChatId) -> SessionSummary | None:
         """Return the stored summary of a session."""
         return await self._summaries.find(chat)
 
-    async def forget(self, chat: ChatId, changed: int) -> bool:
+    async def drop_changed(self, chat: ChatId, changed: int) -> bool:
         """Drop the summary if it covers message `changed` or a later one; return True if dropped.
 
         Guarantees:
             Idempotent.
         """
-        memory = await self._summaries.find(chat)
-        if memory is None or changed > memory.upto:
+        summary = await self._summaries.find(chat)
+        if summary is None or changed > summary.upto:
             return False
         await self._summaries.drop(chat)
         metrics.SUMMARIES.labels("dropped").inc()
@@ -102,24 +102,24 @@ class SessionMemory:
 
     async def rebuild(self, session: CompanionSession, persona: Companion) -> None:
         """Rebuild the summary if the session is long enough. Guarantees as for `update`."""
-        ask = frames.History(0, session.chat, limit=CONTEXT_MESSAGES_MAX)
+        request = frames.History(0, session.chat, limit=CONTEXT_MESSAGES_MAX)
         try:
-            page = await self._history.get_page(session.user, ask)
-            memory = await self._summaries.find(session.chat)
+            page = await self._history.get_page(session.user, request)
+            summary = await self._summaries.find(session.chat)
         except ChatError as exc:
             log.warning("assistant.summary_failed", chat=session.chat, error=exc.message)
             return
         prompt_messages = build_prompt_messages(
             map(codec.decode_message, page.messages), session.companion
         )
-        await self.update(session, persona, prompt_messages, memory)
+        await self.update(session, persona, prompt_messages, summary)
 
     async def update(
         self,
         session: CompanionSession,
         persona: Companion,
         prompt_messages: Sequence[PromptMessage],
-        memory: Memory | None,
+        summary: SessionSummary | None,
     ) -> None:
         """Summarize the oldest messages if the unsummarized ones use too much of the context.
 
@@ -130,15 +130,15 @@ class SessionMemory:
             Bounded by `SUMMARY_S_MAX`, `PAGES_MAX` and the user's remaining tokens.
         """
         old = choose_old(
-            prompt_messages, memory, compute_room(persona, memory), CONTEXT_MESSAGES_MAX
+            prompt_messages, summary, compute_room(persona, summary), CONTEXT_MESSAGES_MAX
         )
         if not old:
             return
         try:
             async with asyncio.timeout(SUMMARY_S_MAX):
                 await self._budgets.check(session.user, session.chat)
-                old = [*await self._read_before(session, prompt_messages[0].seq, memory), *old]
-                await self._summarize(session, persona, old, memory)
+                old = [*await self._read_before(session, prompt_messages[0].seq, summary), *old]
+                await self._summarize(session, persona, old, summary)
         except RateLimited:
             return
         except (ChatError, TimeoutError) as exc:
@@ -146,16 +146,16 @@ class SessionMemory:
             log.warning("assistant.summary_failed", chat=session.chat, error=str(exc))
 
     async def _read_before(
-        self, session: CompanionSession, first: int, memory: Memory | None
+        self, session: CompanionSession, first: int, summary: SessionSummary | None
     ) -> list[PromptMessage]:
         """Return the messages between the summary and the newest page; usually empty."""
-        upto = 0 if memory is None else memory.upto
+        upto = 0 if summary is None else summary.upto
         found: list[PromptMessage] = []
         for _ in range(PAGES_MAX):
             if first <= upto + 1:
                 break
-            ask = frames.History(0, session.chat, before=first, limit=frames.PAGE_MAX)
-            page = await self._history.get_page(session.user, ask)
+            request = frames.History(0, session.chat, before=first, limit=frames.PAGE_MAX)
+            page = await self._history.get_page(session.user, request)
             messages = [codec.decode_message(json) for json in page.messages]
             if not messages:
                 break
@@ -168,10 +168,10 @@ class SessionMemory:
         session: CompanionSession,
         persona: Companion,
         old: Sequence[PromptMessage],
-        memory: Memory | None,
+        summary: SessionSummary | None,
     ) -> None:
         """Summarize the previous summary and `old`, in up to `PARTS_MAX` parts."""
-        text = "" if memory is None else memory.text
+        text = "" if summary is None else summary.text
         upto, spent = 0, 0
         room = max(PART_TOKENS_MIN, persona.context_tokens_max // 2)
         parts = split_parts(old, room)[:PARTS_MAX]
@@ -183,12 +183,12 @@ class SessionMemory:
             # Tokens of completed parts are charged even if a later part fails.
             if spent:
                 with contextlib.suppress(ChatError):
-                    await self._budgets.settle(session.user, session.chat, "", spent)
+                    await self._budgets.charge(session.user, session.chat, "", spent)
         failpoint("assistant.before_summary")
-        first = old[0].seq if memory is None else memory.first
-        rev = 1 if memory is None else memory.rev + 1
+        first = old[0].seq if summary is None else summary.first
+        rev = 1 if summary is None else summary.rev + 1
         if text and await self._summaries.put(
-            session.chat, Memory(Seq(first), Seq(upto), text, rev)
+            session.chat, SessionSummary(Seq(first), Seq(upto), text, rev)
         ):
             metrics.SUMMARIES.labels("written").inc()
 
@@ -200,7 +200,7 @@ class SessionMemory:
         words = int(tokens_max * WORDS_PER_TOKEN)
         lines = "\n".join(f"{one.role}: {one.text}" for one in part)
         question = (BEFORE.format(text=before) if before else "") + lines
-        ask = Ask(
+        request = ModelRequest(
             persona.model,
             SUMMARIZE.format(words=words),
             (ModelMessage("user", question),),
@@ -208,12 +208,14 @@ class SessionMemory:
         )
         bounds = self._settings.chats.body_bounds
         provider = await self._providers.get_provider(persona.provider)
-        text, how = await collect_response(provider, ask, self._pace, bounds, self._clock)
+        text, outcome = await collect_response(
+            provider, request, self._call_limits, bounds, self._clock
+        )
         text = cut_to_tokens(clean_body(text, bounds).strip(), tokens_max)
-        if how.end not in ("done", "length") or not text:
-            raise ChatError(f"the model did not complete a summary: it ended with {how.end}")
-        tokens_in = how.tokens_in or estimate_tokens(ask.system) + estimate_tokens(question)
-        return text, tokens_in + (how.tokens_out or estimate_tokens(text))
+        if outcome.end not in ("done", "length") or not text:
+            raise ChatError(f"the model did not complete a summary: it ended with {outcome.end}")
+        tokens_in = outcome.tokens_in or estimate_tokens(request.system) + estimate_tokens(question)
+        return text, tokens_in + (outcome.tokens_out or estimate_tokens(text))
 
 
 def split_parts(prompt_messages: Sequence[PromptMessage], room: int) -> list[list[PromptMessage]]:

@@ -31,10 +31,10 @@ from chatserver.features.companions.hot.pending_responses import PendingResponse
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Companion, CompanionSession
 from chatserver.features.companions.providers.bounded_response import (
-    Pace,
+    CallLimits,
     collect_response,
 )
-from chatserver.features.companions.providers.interface import Ask, ModelMessage
+from chatserver.features.companions.providers.interface import ModelMessage, ModelRequest
 from chatserver.features.companions.providers.registry import Providers
 from chatserver.features.companions.providers.token_estimates import cut_to_tokens, estimate_tokens
 from chatserver.features.companions.user_memory import (
@@ -42,7 +42,7 @@ from chatserver.features.companions.user_memory import (
     ENTRY_CHARS_MAX,
     FINISHED,
     Entry,
-    Reading,
+    ExtractionTimes,
     Source,
     UserMemory,
     apply_changes,
@@ -109,7 +109,7 @@ class MemoryExtractor:
         *,
         settings: Settings,
         clock: Clock,
-        pace: Pace,
+        call_limits: CallLimits,
         providers: Providers,
         rows: MemoryRows,
         sessions: SessionRows,
@@ -119,7 +119,7 @@ class MemoryExtractor:
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._pace = pace
+        self._call_limits = call_limits
         self._providers = providers
         self._rows = rows
         self._sessions = sessions
@@ -141,7 +141,7 @@ class MemoryExtractor:
             memory = await self._wait_for_previous(session, memory)
         return memory if memory.is_on else None
 
-    async def forget(self, session: CompanionSession, changed: int) -> None:
+    async def drop_changed(self, session: CompanionSession, changed: int) -> None:
         """Delete what comes from message `changed` or a later one of a session. Idempotent."""
         await self._rows.update(
             session.user,
@@ -234,15 +234,17 @@ class MemoryExtractor:
             for part in split_parts(unread.messages, room)[:PARTS_MAX]:
                 if all(one.role == "assistant" for one in part):
                     continue
-                memory = await self._extract_part(session, persona, memory, part, unread.bound_ms)
+                memory = await self._extract_from_part(
+                    session, persona, memory, part, unread.bound_ms
+                )
             return any(one.role == "user" for one in unread.messages)
 
     async def _read(self, session: CompanionSession, memory: UserMemory) -> _Unread:
         after = memory.get_cursor(session.chat)
         found: list[frames.Message] = []
         for _ in range(PAGES_MAX):
-            ask = frames.History(0, session.chat, after=after, limit=frames.PAGE_MAX)
-            page = await self._history.get_page(session.user, ask)
+            request = frames.History(0, session.chat, after=after, limit=frames.PAGE_MAX)
+            page = await self._history.get_page(session.user, request)
             messages = [codec.decode_message(json) for json in page.messages]
             found += messages
             if not messages or not page.has_more:
@@ -259,7 +261,7 @@ class MemoryExtractor:
         prompt_messages = build_prompt_messages(kept, session.companion)
         return _Unread(prompt_messages, min(bounds, default=0))
 
-    async def _extract_part(
+    async def _extract_from_part(
         self,
         session: CompanionSession,
         persona: Companion,
@@ -270,18 +272,18 @@ class MemoryExtractor:
         now_ms = int(self._clock.time() * 1000)
         notes = memory.list_current(now_ms)
         failpoint("memory.before_model")
-        text = await self._ask(session, persona, notes, part)
+        text = await self._call_model(session, persona, notes, part)
         failpoint("memory.after_model")
         source = Source(session.chat, part[0].seq, part[-1].seq)
         changes = parse_changes(text, notes)
         days = self._settings.companions.memory_days
-        reading = Reading(now_ms, days * DAY_MS, bound_ms)
+        times = ExtractionTimes(now_ms, days * DAY_MS, bound_ms)
         since = memory.since
 
         def change(stored: UserMemory) -> UserMemory:
             if not stored.is_on or stored.since != since:
                 return stored  # the user has since deleted all, or switched it off
-            return apply_changes(stored, changes, source, reading)
+            return apply_changes(stored, changes, source, times)
 
         written = await self._write(session, change)
         failpoint("memory.after_write")
@@ -293,7 +295,7 @@ class MemoryExtractor:
     ) -> UserMemory:
         return await self._rows.update(session.user, session.companion, change, session)
 
-    async def _ask(
+    async def _call_model(
         self,
         session: CompanionSession,
         persona: Companion,
@@ -303,7 +305,7 @@ class MemoryExtractor:
         """Return the model's answer; charge its tokens to the user."""
         system = EXTRACT.format(changes=CHANGES_MAX, chars=ENTRY_CHARS_MAX)
         question = _encode_question(notes, part, persona.context_tokens_max // 2)
-        ask = Ask(
+        request = ModelRequest(
             persona.model,
             system,
             (ModelMessage("user", question),),
@@ -312,15 +314,17 @@ class MemoryExtractor:
         )
         bounds = self._settings.chats.body_bounds
         provider = await self._providers.get_provider(persona.provider)
-        text, how = await collect_response(provider, ask, self._pace, bounds, self._clock)
-        tokens = (how.tokens_in or estimate_tokens(system + question)) + (
-            how.tokens_out or estimate_tokens(text)
+        text, outcome = await collect_response(
+            provider, request, self._call_limits, bounds, self._clock
+        )
+        tokens = (outcome.tokens_in or estimate_tokens(system + question)) + (
+            outcome.tokens_out or estimate_tokens(text)
         )
         with contextlib.suppress(ChatError):
-            await self._budgets.settle(session.user, session.chat, "", tokens)
-        if how.end in ("broken", "late"):
-            raise Unavailable(f"the model did not complete its notes: {how.end}")
-        return text if how.end in ("done", "length") else ""
+            await self._budgets.charge(session.user, session.chat, "", tokens)
+        if outcome.end in ("broken", "late"):
+            raise Unavailable(f"the model did not complete its notes: {outcome.end}")
+        return text if outcome.end in ("done", "length") else ""
 
 
 def render_memory(memory: UserMemory | None, persona: Companion, now_ms: int) -> str:

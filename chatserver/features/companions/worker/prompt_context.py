@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
-from chatserver.features.companions.model import Companion, Memory
+from chatserver.features.companions.model import Companion, SessionSummary
 from chatserver.features.companions.providers.interface import Image, ModelMessage, Role
 from chatserver.features.companions.providers.token_estimates import cut_to_tokens, estimate_tokens
 from chatserver.protocol.entry_rules import is_message
@@ -110,17 +110,17 @@ def _choose_images(messages: Sequence[Message], companion: str, images_max: int)
     return set(ids[:images_max])
 
 
-def compute_room(persona: Companion, memory: Memory | None, notes: str = "") -> int:
+def compute_room(persona: Companion, summary: SessionSummary | None, notes: str = "") -> int:
     """Return the number of tokens left for messages after prompt, notes, summary and response."""
     used = estimate_tokens(persona.prompt + notes) + persona.answer_tokens_max
-    if memory is not None:
-        used += estimate_tokens(REMEMBERED + memory.text)
+    if summary is not None:
+        used += estimate_tokens(REMEMBERED + summary.text)
     return max(ROOM_TOKENS_MIN, persona.context_tokens_max - used)
 
 
 def build_context(
     persona: Companion,
-    memory: Memory | None,
+    summary: SessionSummary | None,
     prompt_messages: Sequence[PromptMessage],
     seq: int,
     notes: str = "",
@@ -134,7 +134,7 @@ def build_context(
             added.
         The roles alternate, and the user is first.
     """
-    upto = 0 if memory is None else memory.upto
+    upto = 0 if summary is None else summary.upto
     asked = [
         one
         for one in prompt_messages
@@ -144,7 +144,7 @@ def build_context(
     asked = sorted((one for one in asked if one.reply_to < seq), key=lambda one: one.order)
     if not asked or asked[-1].role == "assistant":
         return None  # every message since the last response was deleted
-    room = compute_room(persona, memory, notes)
+    room = compute_room(persona, summary, notes)
     chosen: list[PromptMessage] = []
     for one in reversed(asked):
         tokens = one.tokens
@@ -157,7 +157,7 @@ def build_context(
         chosen.append(one)
     chosen.reverse()
     messages, images = _merge_roles(chosen)
-    system = persona.prompt + notes + (REMEMBERED + memory.text if memory is not None else "")
+    system = persona.prompt + notes + (REMEMBERED + summary.text if summary is not None else "")
     tokens = estimate_tokens(system) + sum(estimate_tokens(each.text) for each in messages)
     tokens += IMAGE_TOKENS * sum(map(len, images))
     return Context(system, messages, tokens, images)
@@ -183,10 +183,13 @@ def _merge_roles(
 
 
 def choose_old(
-    prompt_messages: Sequence[PromptMessage], memory: Memory | None, room: int, messages_max: int
+    prompt_messages: Sequence[PromptMessage],
+    summary: SessionSummary | None,
+    room: int,
+    messages_max: int,
 ) -> list[PromptMessage]:
     """Return the oldest messages to summarize next; empty while all messages fit."""
-    upto = 0 if memory is None else memory.upto
+    upto = 0 if summary is None else summary.upto
     open_ = [one for one in prompt_messages if one.seq > upto]
     tokens, count = sum(one.tokens for one in open_), len(open_)
     if tokens <= room * FULL_SHARE and count <= messages_max * FULL_SHARE:

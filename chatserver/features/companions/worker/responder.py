@@ -43,10 +43,10 @@ from chatserver.features.companions.model import (
     RESPONSE_TIMEOUT_S,
     Companion,
     CompanionSession,
-    Memory,
+    SessionSummary,
 )
 from chatserver.features.companions.providers.bounded_response import (
-    Pace,
+    CallLimits,
     ResponseEnd,
 )
 from chatserver.features.companions.providers.registry import Providers
@@ -85,10 +85,10 @@ BACKOFF_S = 0.5  # first pause; each next one is longer
 FLUSH_MS = 100  # deltas are joined for this time, except the first one
 JOIN_S = 120  # other devices can read a finished response for this time
 
-WATCH_S = 0.2  # poll interval for stop requests and for the user's gateways
+POLL_S = 0.2  # poll interval for stop requests and for the user's gateways
 COMMIT_TRIES_MAX = 6
 COMMIT_S_MAX = 10.0
-TTL_SPARE_S = 60.0
+TTL_MARGIN_S = 60.0
 
 FAILED = {
     "unavailable": "Sorry, I can't answer right now. Please try again later.",
@@ -101,7 +101,7 @@ REFUSED = "I can't answer that."
 NOTHING = "I have no answer to that."
 
 
-class Again(Exception):  # control flow, not an error
+class RetryLater(Exception):  # control flow, not an error
     """The response must be retried after `wait_s` seconds."""
 
     def __init__(self, wait_s: float) -> None:
@@ -135,10 +135,10 @@ class ResponderContext:
 
 
 class _SessionPage(NamedTuple):
-    """A page of the session, the stored summary and memory, and the model context of them."""
+    """A page of the session, the stored summary and user memory, and the model context of them."""
 
     messages: list[PromptMessage]
-    memory: Memory | None
+    summary: SessionSummary | None
     user_memory: UserMemory | None
     context: Context
 
@@ -173,7 +173,7 @@ class Responder:
             Cost: one page of history, regardless of the length of the session.
 
         Raises:
-            Again: the user has too many responses in progress.
+            RetryLater: the user has too many responses in progress.
             Unavailable: a tier is down; nothing was committed, or the outcome is unknown.
         """
         session = self._session
@@ -194,19 +194,19 @@ class Responder:
         try:
             await self._context.budgets.reserve(user, chat, self._response_id, reserved)
         except TooManyResponses as exc:
-            raise Again((exc.retry_after_ms or 0) / 1000) from exc
+            raise RetryLater((exc.retry_after_ms or 0) / 1000) from exc
         except RateLimited as exc:
             await self._fail(persona.model, exc.code, f"Sorry, {exc.message}.")
             return
         spent = await self._respond(persona, loaded.context)
-        await self._context.budgets.settle(user, chat, self._response_id, spent)
-        failpoint("assistant.after_settle")
-        await self._context.session_memory.update(session, persona, loaded.messages, loaded.memory)
+        await self._context.budgets.charge(user, chat, self._response_id, spent)
+        failpoint("assistant.after_charge")
+        await self._context.session_memory.update(session, persona, loaded.messages, loaded.summary)
         await self._context.memory_extractor.update(
             session, persona, loaded.messages, loaded.user_memory
         )
 
-    async def give_up(self) -> None:
+    async def report_failure(self) -> None:
         """Commit a message that reports an internal failure. Guarantees and errors as for `run`."""
         await self._fail("", "internal", FAILED["internal"])
 
@@ -220,7 +220,7 @@ class Responder:
 
     async def _load(self, persona: Companion) -> _SessionPage | None:
         session, limit = self._session, CONTEXT_MESSAGES_MAX
-        memory, page = await asyncio.gather(
+        summary, page = await asyncio.gather(
             self._context.session_memory.find(session.chat),
             # The user's own view: messages deleted only for this user are not sent to the model.
             self._context.history.get_page(
@@ -230,20 +230,20 @@ class Responder:
         messages = [codec.decode_message(json) for json in page.messages]
         if messages and messages[0].seq > self._started.seq:
             # So many newer messages exist that the question is on an older page.
-            ask = frames.History(0, session.chat, before=self._started.seq + 1, limit=limit)
-            page = await self._context.history.get_page(session.user, ask)
+            request = frames.History(0, session.chat, before=self._started.seq + 1, limit=limit)
+            page = await self._context.history.get_page(session.user, request)
             messages = [codec.decode_message(json) for json in page.messages]
         prompt_messages = build_prompt_messages(
             messages, session.companion, persona.options.images_max
         )
-        is_first = memory is None and all(one.role == "user" for one in prompt_messages)
+        is_first = summary is None and all(one.role == "user" for one in prompt_messages)
         user_memory = await self._context.memory_extractor.load(session, persona, is_first=is_first)
         now_ms = int(self._context.clock.time() * 1000)
         notes = render_memory(user_memory, persona, now_ms)
-        context = build_context(persona, memory, prompt_messages, self._started.seq, notes)
+        context = build_context(persona, summary, prompt_messages, self._started.seq, notes)
         if context is None:
             return None
-        return _SessionPage(prompt_messages, memory, user_memory, context)
+        return _SessionPage(prompt_messages, summary, user_memory, context)
 
     # Model
 
@@ -259,16 +259,16 @@ class Responder:
             flush_s=FLUSH_MS / 1000,
         )
         text = await self._find_streamed_text() if self._started.is_stopped else ""
-        await publisher.start(RESPONSE_TIMEOUT_S + TTL_SPARE_S)
+        await publisher.start(RESPONSE_TIMEOUT_S + TTL_MARGIN_S)
         if text:
             publisher.append(text)
         failpoint("assistant.after_begin")
         metrics.RESPONSES_RUNNING.inc()
         try:
-            how = await self._stream(persona, context, publisher)
+            outcome = await self._generate_until_stopped(persona, context, publisher)
             publisher.flush()
             failpoint("assistant.before_commit")
-            ai = await self._commit_response(persona, context, publisher, how)
+            ai = await self._commit_response(persona, context, publisher, outcome)
         except BaseException:
             publisher.cancel()
             raise
@@ -286,7 +286,7 @@ class Responder:
         found = await self._context.deltas.find(self._session.chat)
         return found.text if found is not None and found.seq == self._started.seq else ""
 
-    async def _stream(
+    async def _generate_until_stopped(
         self, persona: Companion, context: Context, publisher: ResponsePublisher
     ) -> ResponseEnd | ChatError | None:
         """Publish the response until it ends, fails or is stopped.
@@ -324,7 +324,7 @@ class Responder:
         generation = Generation(
             settings=self._context.settings,
             clock=self._context.clock,
-            pace=get_pace(),
+            call_limits=get_call_limits(),
             providers=self._context.providers,
             persona=persona,
             tools=tools,
@@ -341,7 +341,7 @@ class Responder:
                 if await self._pending.is_stopped(self._started):
                     return
             await publisher.refresh_gateways()
-            await asyncio.sleep(WATCH_S)
+            await asyncio.sleep(POLL_S)
 
     # Message
 
@@ -350,29 +350,29 @@ class Responder:
         persona: Companion,
         context: Context,
         publisher: ResponsePublisher,
-        how: ResponseEnd | ChatError | None,
+        outcome: ResponseEnd | ChatError | None,
     ) -> frames.Ai:
         """Commit the response text; return the `ai` field of the message."""
         text = publisher.text
-        if isinstance(how, ChatError):
-            code = how.code if how.code in FAILED else "internal"
+        if isinstance(outcome, ChatError):
+            code = outcome.code if outcome.code in FAILED else "internal"
             ai = frames.Ai(persona.model, "failed", code=code)
             await self._commit(FAILED[code], ai)
             return ai
         body = clean_body(text, self._context.settings.chats.body_bounds)
-        tokens_in = None if how is None else how.tokens_in
-        tokens_out = None if how is None else how.tokens_out
+        tokens_in = None if outcome is None else outcome.tokens_in
+        tokens_out = None if outcome is None else outcome.tokens_out
         ai = frames.Ai(
             persona.model,
-            "stopped" if how is None else how.end,
+            "stopped" if outcome is None else outcome.end,
             context.tokens if tokens_in is None else tokens_in,
             (estimate_tokens(text) if text else 0) if tokens_out is None else tokens_out,
             tools=publisher.tools,
         )
         if body.strip():
             await self._commit(body, ai)
-        elif how is not None:
-            await self._commit(REFUSED if how.end == "refused" else NOTHING, ai)
+        elif outcome is not None:
+            await self._commit(REFUSED if outcome.end == "refused" else NOTHING, ai)
         return ai
 
     async def _fail(self, model: str, code: str, words: str) -> None:
@@ -405,9 +405,9 @@ class Responder:
                 return
 
 
-def get_pace() -> Pace:
+def get_call_limits() -> CallLimits:
     """Return the timeouts and retry limits for model calls."""
-    return Pace(
+    return CallLimits(
         FIRST_DELTA_S,
         BETWEEN_S,
         RESPONSE_TIMEOUT_S,

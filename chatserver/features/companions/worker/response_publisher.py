@@ -69,7 +69,7 @@ class ResponsePublisher:
         """Store and publish the start of the response. Raises Unavailable."""
         await self._deltas.begin(self._session.chat, self._response_id, self._seq, ttl_s)
         await self.refresh_gateways()
-        self._signal("")
+        self._send_signal("")
 
     async def refresh_gateways(self) -> None:
         """Reload the list of the user's gateways."""
@@ -101,7 +101,7 @@ class ResponsePublisher:
             self._flushed_at = self._loop.time()
             self.index += 1
             self._deltas.append(self._session.chat, self.index, text)
-            self._signal(text)
+            self._send_signal(text)
 
     def show_tool(self, name: str) -> None:
         """Publish that the model uses a tool."""
@@ -113,7 +113,7 @@ class ResponsePublisher:
         if self.index < DELTAS_MAX - 2:
             self.index += 1
             self._deltas.append(self._session.chat, self.index, "")
-            self._signal("", tool=name)
+            self._send_signal("", tool=name)
 
     def flush(self) -> None:
         """Flush the buffered text. Do not call `append` afterward."""
@@ -122,20 +122,20 @@ class ResponsePublisher:
             self._timer = None
         self._send()
 
-    async def end(self, how: str, ttl_s: float) -> None:
+    async def end(self, reason: str, ttl_s: float) -> None:
         """Publish how the response ended; best effort. The message is delivered separately."""
         self.flush()
         self.index += 1
         with contextlib.suppress(ChatError):
-            await self._deltas.end(self._session.chat, self.index, how, ttl_s)
-        self._signal("", how)
+            await self._deltas.end(self._session.chat, self.index, reason, ttl_s)
+        self._send_signal("", reason)
 
     def cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _signal(self, text: str, end: str | None = None, tool: str | None = None) -> None:
+    def _send_signal(self, text: str, end: str | None = None, tool: str | None = None) -> None:
         if not self._gateways:
             return
         frame = frames.AiSignal(

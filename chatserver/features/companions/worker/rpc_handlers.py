@@ -11,7 +11,7 @@ import msgspec
 from chatserver.auth.page_cursors import Cursors
 from chatserver.container import storage_ports
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.companion_ids import CompanionId, parse_companion_id
+from chatserver.domain.companion_ids import parse_companion_id
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.frames import describe_companion, describe_session, list_name
@@ -42,14 +42,16 @@ async def handle_companion_call(
             return await _list_sessions(container, call)
         case rpc.BeginSession():
             begin = sessions.renew if call.is_renewal else sessions.create
-            opened = await begin(UserId(call.user), _companion(call.companion), Ref(call.ref))
+            opened = await begin(
+                UserId(call.user), parse_companion_id(call.companion), Ref(call.ref)
+            )
             return rpc.OpenedSession(describe_session(opened.session), opened.info)
         case rpc.GetSession():
-            opened = await sessions.get(UserId(call.user), _companion(call.companion))
+            opened = await sessions.get(UserId(call.user), parse_companion_id(call.companion))
             return rpc.OpenedSession(describe_session(opened.session), opened.info)
         case rpc.EndSession():
             chat = None if call.chat is None else ChatId(call.chat)
-            old = await sessions.delete(UserId(call.user), _companion(call.companion), chat)
+            old = await sessions.delete(UserId(call.user), parse_companion_id(call.companion), chat)
             if call.forget:
                 memories = container.get(CompanionContainer).memories
                 await memories.delete_session(old.user, old.companion, old.chat)
@@ -66,7 +68,7 @@ async def handle_companion_call(
 async def _list_sessions(container: StorageContainer, call: rpc.ListSessions) -> rpc.SessionsPage:
     cursors = Cursors(container.settings.auth.secret)
     user = UserId(call.user)
-    companion = None if call.companion is None else _companion(call.companion)
+    companion = None if call.companion is None else parse_companion_id(call.companion)
     what = list_name(user, companion)
     place: Mapping[str, str] | None = cursors.open(what, call.after, dict[str, str])
     found, following = await container.get(CompanionContainer).sessions.list_page(
@@ -74,7 +76,3 @@ async def _list_sessions(container: StorageContainer, call: rpc.ListSessions) ->
     )
     sealed = cursors.seal(what, following)
     return rpc.SessionsPage([describe_session(each) for each in found], sealed)
-
-
-def _companion(text: str) -> CompanionId:
-    return parse_companion_id(text)

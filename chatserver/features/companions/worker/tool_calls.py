@@ -100,7 +100,7 @@ class ToolRunner:
             return self._fail(call, UNAVAILABLE)
         key = call_key(self._session, self._seq, number, call.name, given)
         try:
-            answer = await self._webhook(tool).call(
+            answer = await self._make_webhook(tool).call(
                 msgspec.json.encode(self._request(key, call.name, given)),
                 "tool_call",
                 key,
@@ -132,7 +132,7 @@ class ToolRunner:
             self._seq,
         )
 
-    def _webhook(self, tool: Tool) -> Webhook:
+    def _make_webhook(self, tool: Tool) -> Webhook:
         return Webhook(
             outbound=self._outbound,
             url=tool.url,

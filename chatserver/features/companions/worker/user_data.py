@@ -30,7 +30,7 @@ async def iter_sessions(
             return
 
 
-async def iter_answers(
+async def iter_responses(
     container: StorageContainer, session: CompanionSession
 ) -> AsyncIterator[list[Message]]:
     """Yield all entries that the companion wrote in a session, page by page, from every tier.

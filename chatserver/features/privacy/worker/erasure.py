@@ -23,7 +23,7 @@ from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import Conflict, NotFound, Unavailable
 from chatserver.features.attachments.container import AttachmentContainer
 from chatserver.features.companions.container import CompanionContainer
-from chatserver.features.companions.worker.user_data import iter_answers, iter_sessions
+from chatserver.features.companions.worker.user_data import iter_responses, iter_sessions
 from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.model import ReceiptLine
 from chatserver.features.privacy.warm.jobs import EXPORT_PREFIX
@@ -233,7 +233,7 @@ class Erasure:
         async for session in iter_sessions(self._container, self._user):
             sessions += 1
             await memories.close(self._user, session.companion)
-            async for page in iter_answers(self._container, session):
+            async for page in iter_responses(self._container, session):
                 for entry in page:
                     if has_text(entry):
                         answers += await self._privacy.eraser.erase(session.companion, entry)

@@ -25,7 +25,7 @@ from chatserver.features.attachments.worker.sweep import SWEEP_INTERVAL_S
 from chatserver.features.chat_preferences.container import PreferencesContainer
 from chatserver.features.companions.container import CompanionContainer
 from chatserver.features.companions.frames import describe_session
-from chatserver.features.companions.worker.user_data import iter_answers, iter_sessions
+from chatserver.features.companions.worker.user_data import iter_responses, iter_sessions
 from chatserver.features.privacy.container import PrivacyContainer
 from chatserver.features.privacy.warm.user_data import FILE_PREFIX, REPORTED_PREFIX
 from chatserver.features.privacy.worker.export_zip import ExportZip, open_zip
@@ -256,7 +256,7 @@ class ExportWorker:
 
     async def _iter_answers(self, user: UserId) -> AsyncIterator[list[Any]]:
         async for session in iter_sessions(self._container, user):
-            async for page in iter_answers(self._container, session):
+            async for page in iter_responses(self._container, session):
                 yield [entry for entry in page if is_message(entry)]
 
     async def _list_files(self, user: UserId) -> list[File]:

@@ -8,7 +8,7 @@ import pytest
 
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.features.companions.container import CompanionContainer
-from chatserver.features.companions.model import Memory
+from chatserver.features.companions.model import SessionSummary
 from tests.integration.features.companions.assistant_support import (
     AssistantWorld,
     open_assistant_world,
@@ -38,7 +38,7 @@ async def exchange(world: AssistantWorld, chat: ChatId, *texts: str) -> None:
         await world.wait_for_responses(chat, before + number)
 
 
-async def wait_for_summary(world: AssistantWorld, chat: ChatId) -> Memory:
+async def wait_for_summary(world: AssistantWorld, chat: ChatId) -> SessionSummary:
     """Wait for a summary and return it."""
 
     async def is_written() -> bool:
@@ -147,13 +147,16 @@ async def test_memory_row_is_only_replaced_by_the_next_revision(
 ) -> None:
     """A paused worker cannot restore a dropped summary; a retry changes nothing."""
     rows, chat = world.container.get(CompanionContainer).summaries, ChatId("C")
-    first, second = Memory(Seq(1), Seq(4), "one", 1), Memory(Seq(1), Seq(8), "two", 2)
+    first, second = (
+        SessionSummary(Seq(1), Seq(4), "one", 1),
+        SessionSummary(Seq(1), Seq(8), "two", 2),
+    )
 
     assert await rows.put(chat, first) and await rows.put(chat, first)
-    assert not await rows.put(chat, Memory(Seq(1), Seq(5), "other", 1))
+    assert not await rows.put(chat, SessionSummary(Seq(1), Seq(5), "other", 1))
     assert await rows.put(chat, second)
     assert not await rows.put(chat, first)
     assert await rows.find(chat) == second
     await rows.drop(chat)
-    assert not await rows.put(chat, Memory(Seq(1), Seq(9), "three", 3))
+    assert not await rows.put(chat, SessionSummary(Seq(1), Seq(9), "three", 3))
     assert await rows.find(chat) is None

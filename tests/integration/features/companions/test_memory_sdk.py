@@ -11,7 +11,7 @@ from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import BadRequest, NotFound
 from chatserver.features.companions.user_memory import (
     Change,
-    Reading,
+    ExtractionTimes,
     Source,
     UserMemory,
     apply_changes,
@@ -35,8 +35,8 @@ async def write_facts(stack: Stack, user: UserId, companion: CompanionId) -> Non
     def change(memory: UserMemory) -> UserMemory:
         for number, (chat, fact) in enumerate([(OLD, "one"), (OLD, "two"), (NEW, "three")]):
             source = Source(chat, number + 1, number + 1)
-            reading = Reading(NOW_MS + number, YEAR_MS)
-            memory = apply_changes(memory, [Change("add", fact)], source, reading)
+            times = ExtractionTimes(NOW_MS + number, YEAR_MS)
+            memory = apply_changes(memory, [Change("add", fact)], source, times)
         return memory
 
     async with open_dynamodb(stack.warm) as dynamodb:
@@ -91,8 +91,8 @@ async def test_session_deleted_with_forget_leaves_no_memory(
         chat = (await client.create_session(ada)).id
 
         def change(memory: UserMemory) -> UserMemory:
-            reading, source = Reading(NOW_MS, YEAR_MS), Source(ChatId(chat), 1, 1)
-            return apply_changes(memory, [Change("add", "secret")], source, reading)
+            times, source = ExtractionTimes(NOW_MS, YEAR_MS), Source(ChatId(chat), 1, 1)
+            return apply_changes(memory, [Change("add", "secret")], source, times)
 
         async with open_dynamodb(stack.warm) as dynamodb:
             rows = MemoryRows(dynamodb, stack.warm)

@@ -10,11 +10,11 @@ import pytest
 
 from chatserver.features.companions.options import Options, Tool
 from chatserver.features.companions.providers.interface import (
-    Ask,
     Delta,
     Finish,
     Image,
     ModelMessage,
+    ModelRequest,
     Provider,
     ToolCall,
     ToolResult,
@@ -44,7 +44,7 @@ WEATHER = Tool(
     input_schema={"type": "object", "properties": {"city": {"type": "string"}}},
 )
 OPTIONS = Options(temperature=0.3, top_p=0.8, tools=(WEATHER,))
-ASK = Ask("model.one", "Be kind.", (ModelMessage("user", "Weather?"),), 50, OPTIONS)
+ASK = ModelRequest("model.one", "Be kind.", (ModelMessage("user", "Weather?"),), 50, OPTIONS)
 CALL = ToolCall("call-1", "weather", '{"city": "Berlin"}')
 SECOND = ToolCall("call-2", "weather", "")
 EXCHANGE = (
@@ -56,7 +56,7 @@ EXCHANGE = (
 )
 
 
-async def pieces_of(provider: Provider, ask: Ask) -> list[Any]:
+async def pieces_of(provider: Provider, ask: ModelRequest) -> list[Any]:
     """Return what the provider yields, without heartbeats."""
     async with contextlib.aclosing(provider.stream(ask)) as stream:
         return [piece async for piece in stream if piece != Delta("")]

@@ -16,15 +16,15 @@ from chatserver.domain.text import BodyBounds
 from chatserver.errors import ConfigError, Overloaded, Unavailable
 from chatserver.features.companions.providers.bedrock import open_bedrock
 from chatserver.features.companions.providers.bounded_response import (
-    Pace,
+    CallLimits,
     ResponseEnd,
     stream_response,
 )
 from chatserver.features.companions.providers.interface import (
-    Ask,
     Delta,
     Finish,
     ModelMessage,
+    ModelRequest,
     Provider,
 )
 from chatserver.features.companions.providers.openai_api import OpenAiApi
@@ -46,8 +46,8 @@ from tests.support.servers.model_servers import (
 )
 from tests.support.servers.processes import eventually
 
-ASK = Ask("model.one", "Be kind.", (ModelMessage("user", "Hello"),), 50)
-PACE = Pace(first_delta_s=20.0, between_s=20.0, answer_s=60.0, attempts_max=3, backoff_s=0.01)
+ASK = ModelRequest("model.one", "Be kind.", (ModelMessage("user", "Hello"),), 50)
+PACE = CallLimits(first_delta_s=20.0, between_s=20.0, answer_s=60.0, attempts_max=3, backoff_s=0.01)
 BOUNDS = BodyBounds()
 
 
@@ -354,7 +354,7 @@ class CountingProvider:
         self._provider = provider
         self.attempts = 0
 
-    def stream(self, ask: Ask) -> AsyncGenerator[Delta | Finish]:
+    def stream(self, ask: ModelRequest) -> AsyncGenerator[Delta | Finish]:
         """See `Provider.stream`."""
         self.attempts += 1
         return self._provider.stream(ask)

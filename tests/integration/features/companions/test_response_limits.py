@@ -50,7 +50,7 @@ async def test_assistant_tokens_per_day_are_limited(redis_url: str, tables: Tabl
 
 async def test_assistant_tokens_are_available_again_the_next_day(world: AssistantWorld) -> None:
     chat = ChatId("C")
-    await world.budgets.settle(world.alice, chat, "", 10**9)
+    await world.budgets.charge(world.alice, chat, "", 10**9)
     with pytest.raises(RateLimited):
         await world.budgets.check(world.alice, chat)
     await world.hot.call("HINCRBY", world.hot.keys.tokens(world.alice), "day", -1)
@@ -87,9 +87,9 @@ async def test_assistant_reservation_is_settled_once(world: AssistantWorld) -> N
     for turn in ("one", "two"):
         await world.budgets.reserve(world.alice, chat, turn, 100)
 
-    assert not await world.budgets.settle(world.alice, chat, "one", 7)
-    assert await world.budgets.settle(world.alice, chat, "two", 7)
-    assert not await world.budgets.settle(world.alice, chat, "two", 7)
+    assert not await world.budgets.charge(world.alice, chat, "one", 7)
+    assert await world.budgets.charge(world.alice, chat, "two", 7)
+    assert not await world.budgets.charge(world.alice, chat, "two", 7)
     key = world.hot.keys.tokens(world.alice)
     assert await world.hot.call("HGET", key, "used") == b"7"
 

@@ -17,8 +17,13 @@ from chatserver.config import load_settings
 from chatserver.container.storage import open_storage_container
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
-from chatserver.features.companions.model import Memory
-from chatserver.features.companions.user_memory import Change, Reading, Source, apply_changes
+from chatserver.features.companions.model import SessionSummary
+from chatserver.features.companions.user_memory import (
+    Change,
+    ExtractionTimes,
+    Source,
+    apply_changes,
+)
 from chatserver.features.companions.warm.memories import MemoryRows
 from chatserver.features.companions.warm.summaries import Summaries
 from chatserver.protocol import frames
@@ -65,14 +70,14 @@ async def test_sessions_are_exported_and_erased_with_all_messages(
     chats.append((await zoe.ask("POST", f"{path}/renewal", 201, {}))["session"]["chat"])
     await send_as_companion(vault, monkeypatch, ada, chats[1], f"second response {mark}")
     async with open_dynamodb(vault.stack.warm) as dynamodb:
-        memory = Memory(Seq(1), Seq(1), f"a summary: {mark}", 1)
+        memory = SessionSummary(Seq(1), Seq(1), f"a summary: {mark}", 1)
         await Summaries(dynamodb, vault.stack.warm).put(ChatId(chats[0]), memory)
         source, now_ms = Source(ChatId(chats[0]), 1, 1), int(time.time() * 1000)
         await MemoryRows(dynamodb, vault.stack.warm).update(
             UserId(zoe.user),
             ada,
             lambda before: apply_changes(
-                before, [Change("add", f"a fact: {mark}")], source, Reading(now_ms, 10**9)
+                before, [Change("add", f"a fact: {mark}")], source, ExtractionTimes(now_ms, 10**9)
             ),
         )
     worker = vault.start_worker("exports", "erasures")

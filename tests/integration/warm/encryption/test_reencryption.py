@@ -20,7 +20,7 @@ from chatserver.domain.ids import UserId
 from chatserver.encryption.key_file import new_line
 from chatserver.encryption.key_ring import KeyRing
 from chatserver.errors import ConfigError
-from chatserver.features.companions.model import Memory
+from chatserver.features.companions.model import SessionSummary
 from chatserver.features.companions.user_memory import Entry
 from chatserver.features.companions.warm.memories import MemoryRows
 from chatserver.features.companions.warm.summaries import Summaries
@@ -68,7 +68,7 @@ async def fill(process: Process) -> None:
     await container.holds.keep([process.made(5)])
     await Summaries(container.dynamodb, container.settings.warm).put(
         chat,  # type: ignore[arg-type]
-        Memory(1, 2, SECRET_WORD, 1),  # type: ignore[arg-type]
+        SessionSummary(1, 2, SECRET_WORD, 1),  # type: ignore[arg-type]
     )
     await SocialPosts(container.dynamodb, container.settings.warm).create_post(POST)
     await MemoryRows(container.dynamodb, container.settings.warm).update(

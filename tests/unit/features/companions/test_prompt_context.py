@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import Seq, UserId
-from chatserver.features.companions.model import Companion, Memory
+from chatserver.features.companions.model import Companion, SessionSummary
 from chatserver.features.companions.providers.interface import Image, ModelMessage
 from chatserver.features.companions.providers.token_estimates import estimate_tokens
 from chatserver.features.companions.worker.prompt_context import (
@@ -87,7 +87,7 @@ def test_context_has_no_messages_after_the_question() -> None:
 
 def test_context_has_the_memory_instead_of_summarized_messages() -> None:
     """Summarized messages are not in the context twice."""
-    memory = Memory(Seq(1), Seq(2), "Alice likes tea", 1)
+    memory = SessionSummary(Seq(1), Seq(2), "Alice likes tea", 1)
     context = build_context(companion(), memory, [user(1, "old"), ada(2, 1), user(3, "new")], 3)
 
     assert context is not None
@@ -138,7 +138,7 @@ def test_messages_to_summarize_are_the_oldest_unsummarized_ones(
     messages: list[PromptMessage], upto: int, tokens_max: int
 ) -> None:
     """They are contiguous, and the rest is short enough."""
-    memory = Memory(Seq(1), Seq(upto), "x", 1) if upto else None
+    memory = SessionSummary(Seq(1), Seq(upto), "x", 1) if upto else None
     old = choose_old(messages, memory, tokens_max, 8)
     unsummarized = [each for each in messages if each.seq > upto]
 

@@ -13,7 +13,7 @@ from chatserver.features.companions.user_memory import (
     FINISHED,
     SUMMARIES_MAX,
     Change,
-    Reading,
+    ExtractionTimes,
     Source,
     UserMemory,
     apply_changes,
@@ -24,12 +24,12 @@ from chatserver.features.companions.user_memory import (
     drop_session,
     parse_changes,
     render_notes,
-    switch,
+    set_enabled,
 )
 
 EMPTY = UserMemory(UserId("lin"), CompanionId(UserId("ai-ada")))
 DAY_MS = 86_400_000
-READING = Reading(1_000, 365 * DAY_MS)
+READING = ExtractionTimes(1_000, 365 * DAY_MS)
 A, B = ChatId("01AAAAAAAAAAAAAAAAAAAAAAAA"), ChatId("01BBBBBBBBBBBBBBBBBBBBBBBB")
 
 
@@ -62,10 +62,10 @@ def test_number_of_entries_is_limited_and_the_oldest_is_dropped() -> None:
     """At most 64 entries of 500 characters, of which 8 are summaries."""
     memory = EMPTY
     for number in range(1, ENTRIES_MAX + 10):
-        reading = Reading(number, 365 * DAY_MS)
+        times = ExtractionTimes(number, 365 * DAY_MS)
         changes = [Change("add", f"fact {number}"), Change("summary", f"summary {number}")]
         chat = ChatId(f"01{number:024d}")
-        memory = apply_changes(memory, changes, Source(chat, 1, 2), reading)
+        memory = apply_changes(memory, changes, Source(chat, 1, 2), times)
 
     kinds = [entry.kind for entry in memory.entries]
     assert (kinds.count("summary"), len(kinds)) == (SUMMARIES_MAX, ENTRIES_MAX)
@@ -136,19 +136,19 @@ def test_deleted_session_is_not_read_again() -> None:
 
 def test_switch_on_sets_the_time_from_which_messages_are_read() -> None:
     """Messages written while memory was off are not read; deleting all has the same effect."""
-    off = switch(EMPTY, False, 5)
+    off = set_enabled(EMPTY, False, 5)
 
     assert not off.is_on and off.since == 0
-    assert switch(off, True, 9).since == 9
-    assert switch(EMPTY, True, 9) == EMPTY
+    assert set_enabled(off, True, 9).since == 9
+    assert set_enabled(EMPTY, True, 9) == EMPTY
     assert drop_all(extract(EMPTY, A, 1, 2, "x"), 7).since == 7
 
 
 @pytest.mark.parametrize(("bound_ms", "expires"), [(0, 1_000 + 365 * DAY_MS), (5_000, 5_000)])
 def test_entry_expires_with_its_messages(bound_ms: int, expires: int) -> None:
     """It expires after the retention time at the latest; an update does not extend this."""
-    reading = READING._replace(bound_ms=bound_ms)
-    memory = apply_changes(EMPTY, [Change("add", "x")], Source(A, 1, 2), reading)
+    times = READING._replace(bound_ms=bound_ms)
+    memory = apply_changes(EMPTY, [Change("add", "x")], Source(A, 1, 2), times)
     again = apply_changes(
         memory, [Change("update", "y", memory.entries[0].id)], Source(B, 1, 2), READING
     )

@@ -14,25 +14,30 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.text import BodyBounds
 from chatserver.errors import ConfigError, Overloaded, Unavailable
 from chatserver.features.companions.providers.bounded_response import (
-    Pace,
+    CallLimits,
     RemainingLength,
     ResponseEnd,
     stream_response,
 )
-from chatserver.features.companions.providers.interface import Ask, Delta, Finish, ModelMessage
+from chatserver.features.companions.providers.interface import (
+    Delta,
+    Finish,
+    ModelMessage,
+    ModelRequest,
+)
 from chatserver.features.companions.providers.scripted import Scripted
 from chatserver.features.companions.providers.token_estimates import cut_to_tokens, estimate_tokens
 
-PACE = Pace(20.0, 20.0, 60.0, 3, 0.001)
+PACE = CallLimits(20.0, 20.0, 60.0, 3, 0.001)
 
 
-def ask_of(model: str, text: str = "hello", tokens: int = 100) -> Ask:
+def ask_of(model: str, text: str = "hello", tokens: int = 100) -> ModelRequest:
     """Return a request to the scripted model."""
-    return Ask(model, "", (ModelMessage("user", text),), tokens)
+    return ModelRequest(model, "", (ModelMessage("user", text),), tokens)
 
 
 async def collect_response(
-    ask: Ask, pace: Pace = PACE, bounds: BodyBounds | None = None
+    ask: ModelRequest, pace: CallLimits = PACE, bounds: BodyBounds | None = None
 ) -> tuple[str, ResponseEnd]:
     """Return the complete text of the response, and how it ended."""
     pieces = [
@@ -83,7 +88,7 @@ async def test_broken_response_keeps_its_text() -> None:
 
 async def test_stalled_response_keeps_its_text() -> None:
     """It is marked as late after its deadline."""
-    pace = Pace(20.0, 0.05, 60.0, 3, 0.001)
+    pace = CallLimits(20.0, 0.05, 60.0, 3, 0.001)
 
     assert await collect_response(ask_of("stalls:1"), pace) == ("word1 ", ResponseEnd("late"))
 
@@ -102,10 +107,10 @@ async def test_unknown_script_is_a_config_error(model: str) -> None:
 
 
 async def test_attempts_end_at_the_total_deadline() -> None:
-    pace, attempts = Pace(0.05, 20.0, 0.2, 10, 0.05), 0
+    pace, attempts = CallLimits(0.05, 20.0, 0.2, 10, 0.05), 0
 
     class SilentModel:
-        async def stream(self, ask: Ask) -> AsyncGenerator[Delta | Finish]:
+        async def stream(self, ask: ModelRequest) -> AsyncGenerator[Delta | Finish]:
             nonlocal attempts
             attempts += 1
             await asyncio.Event().wait()
@@ -125,7 +130,7 @@ async def test_response_closed_early_closes_the_provider() -> None:
     closed = asyncio.Event()
 
     class EndlessModel:
-        async def stream(self, ask: Ask) -> AsyncGenerator[Delta | Finish]:
+        async def stream(self, ask: ModelRequest) -> AsyncGenerator[Delta | Finish]:
             try:
                 while True:
                     yield Delta("word ")
@@ -152,7 +157,7 @@ def test_remaining_length_accepts_a_prefix_within_its_limits(
     """No text is omitted in the middle, and no character is split."""
     remaining, accepted = RemainingLength(BodyBounds(chars, size), tokens), ""
     for text in texts:
-        accepted += remaining.take(text)
+        accepted += remaining.truncate(text)
         if remaining.is_full:
             break
 
