@@ -17,7 +17,7 @@ from chatserver.api.security import key
 from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ID_PATTERN, UserId
 from chatserver.features.accounts.container import AccountContainer
-from chatserver.features.accounts.routes import Device, Password, ShownName, page_of_devices
+from chatserver.features.accounts.routes import Device, DisplayName, Password, build_device_page
 
 READ, WRITE = key("users:read"), key("users:write")
 
@@ -26,7 +26,7 @@ class NewUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A user without a password, which may be set later."""
 
     user: Annotated[str, Meta(pattern=ID_PATTERN)]
-    name: ShownName | None = None
+    name: DisplayName | None = None
 
 
 class NewPassword(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,13 +47,13 @@ class AnyUser(msgspec.Struct, frozen=True):
 
 def admin_accounts_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes of accounts below ``/v1/admin/users``."""
-    return [*_users(container), *_devices(container)]
+    return [*_user_routes(container), *_device_routes(container)]
 
 
-def _users(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _user_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     accounts = container.get(AccountContainer).accounts
 
-    def shown(record: Any) -> AnyUser:
+    def show(record: Any) -> AnyUser:
         is_banned = record.banned_ms is not None
         return AnyUser(record.user, record.name, record.about, record.created_ms, is_banned)
 
@@ -62,12 +62,12 @@ def _users(container: StorageContainer) -> list[HTTPRouteHandler]:
         """Create a user."""
         record_subject(request, UserId(data.user))
         await accounts.create(UserId(data.user), data.name)
-        return shown(await accounts.get_profile(UserId(data.user)))
+        return show(await accounts.get_profile(UserId(data.user)))
 
     @get("/v1/admin/users/{user:str}", opt={"rule": READ})
     async def get_user(user: PathId) -> AnyUser:
         """Return a user."""
-        return shown(await accounts.get_profile(UserId(user)))
+        return show(await accounts.get_profile(UserId(user)))
 
     @put("/v1/admin/users/{user:str}/password", status_code=204, opt={"rule": WRITE})
     async def set_password(user: PathId, data: JSONBody[NewPassword]) -> None:
@@ -77,7 +77,7 @@ def _users(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [create_user, get_user, set_password]
 
 
-def _devices(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _device_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     logins = container.get(AccountContainer).logins
 
     @get("/v1/admin/users/{user:str}/devices", opt={"rule": READ})
@@ -85,7 +85,7 @@ def _devices(container: StorageContainer) -> list[HTTPRouteHandler]:
         user: PathId, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[Device]:
         """List a user's password logins, most recently used first."""
-        return await page_of_devices(container, UserId(user), None, limit, cursor)
+        return await build_device_page(container, UserId(user), None, limit, cursor)
 
     @delete("/v1/admin/users/{user:str}/devices/{device:str}", opt={"rule": WRITE})
     async def end_device_of_user(user: PathId, device: PathId) -> None:

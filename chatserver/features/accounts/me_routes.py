@@ -42,14 +42,14 @@ def me_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     """Return the routes below ``/v1/me``."""
     accounts = container.get(AccountContainer).accounts
 
-    def shown(record: Any, principal: Principal) -> Me:
+    def show(record: Any, principal: Principal) -> Me:
         is_discoverable = bool(record.words)
         return Me(record.user, record.name, record.about, principal.is_admin, is_discoverable)
 
     @get("/v1/me", opt={"rule": user_or_key("users:read")})
     async def get_me(actor: Actor, principal: Caller) -> Me:
         """Return the calling user; the first request of a user creates the account."""
-        return shown(await accounts.get_profile(actor), principal)
+        return show(await accounts.get_profile(actor), principal)
 
     @patch("/v1/me", opt={"rule": user_or_key("users:write")})
     async def change_me(data: JSONBody[Profile], actor: Actor, principal: Caller) -> Me:
@@ -58,6 +58,6 @@ def me_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         changes = {field: text for field, text in wanted.items() if text is not UNSET}
         is_discoverable = None if data.discoverable is UNSET else data.discoverable
         record = await accounts.put_profile(actor, changes, is_discoverable=is_discoverable)
-        return shown(record, principal)
+        return show(record, principal)
 
     return [get_me, change_me]

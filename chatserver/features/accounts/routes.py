@@ -37,7 +37,7 @@ LOGIN_PATH: Final = "/v1/auth/login"
 
 UserName = Annotated[str, Meta(min_length=1, max_length=64)]
 Password = Annotated[str, Meta(min_length=1, max_length=512)]
-ShownName = Annotated[str, Meta(min_length=1, max_length=200)]
+DisplayName = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,8 +45,8 @@ class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     user: UserName
     password: Password
-    name: ShownName | None = None
-    device: ShownName | None = None
+    name: DisplayName | None = None
+    device: DisplayName | None = None
     cookie: bool = False
 
 
@@ -59,7 +59,7 @@ class PasswordLogin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     user: UserName
     password: Password
-    device: ShownName | None = None
+    device: DisplayName | None = None
     cookie: bool = False
     device_token: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
 
@@ -101,7 +101,7 @@ def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         container.settings.auth,
     )
 
-    def answer(
+    def build_response(
         grant: Grant, *, as_cookie: bool, status: int, known: Sequence[str] = ()
     ) -> Response[Granted]:
         now = int(container.clock.time())
@@ -128,7 +128,7 @@ def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         data: JSONBody[Registration], request: Request[Any, Any, Any]
     ) -> Response[Granted]:
         """Create an account and log in. The same `Idempotency-Key` returns the same login."""
-        known = _known_devices(request, is_browser=data.cookie)
+        known = _list_known_devices(request, is_browser=data.cookie)
         work = accounts.register(
             data.user,
             data.password,
@@ -138,7 +138,7 @@ def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             read_key(request),
         )
         grant = await run_while_connected(request, work)
-        return answer(grant, as_cookie=data.cookie, status=201, known=known)
+        return build_response(grant, as_cookie=data.cookie, status=201, known=known)
 
     @post(LOGIN_PATH, status_code=200, opt={"rule": ANYONE, "accepts_key": True})
     async def log_in(
@@ -158,7 +158,7 @@ def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             known,
         )
         grant = await run_while_connected(request, work)
-        return answer(grant, as_cookie=data.cookie, status=200, known=known)
+        return build_response(grant, as_cookie=data.cookie, status=200, known=known)
 
     @post("/v1/auth/refresh", status_code=200, opt={"rule": ANYONE})
     async def refresh(
@@ -166,23 +166,25 @@ def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> Response[Granted]:
         """Exchange a refresh token for an access token and the next refresh token."""
         if data.refresh_token is not None:
-            return answer(await logins.refresh(data.refresh_token), as_cookie=False, status=200)
+            return build_response(
+                await logins.refresh(data.refresh_token), as_cookie=False, status=200
+            )
         cookies.check_same_origin(request)
         kept = request.cookies.get(cookies.NAME)
         if not kept:
             raise Unauthenticated("refresh token is missing; log in")
-        return answer(await logins.refresh(kept), as_cookie=True, status=200)
+        return build_response(await logins.refresh(kept), as_cookie=True, status=200)
 
     return [register, log_in, refresh]
 
 
 def list_device_tokens(login: PasswordLogin, request: Request[Any, Any, Any]) -> list[str]:
-    """Return the device tokens sent with a login; see `_known_devices` for errors."""
-    known = _known_devices(request, is_browser=login.cookie)
+    """Return the device tokens sent with a login; see `_list_known_devices` for errors."""
+    known = _list_known_devices(request, is_browser=login.cookie)
     return known if login.device_token is None else [login.device_token, *known]
 
 
-def _known_devices(request: Request[Any, Any, Any], *, is_browser: bool) -> list[str]:
+def _list_known_devices(request: Request[Any, Any, Any], *, is_browser: bool) -> list[str]:
     """Return a browser's device tokens. Raises Forbidden if the request may be cross-origin."""
     if not is_browser:
         return []
@@ -262,7 +264,7 @@ def devices_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> Page[Device]:
         """List the user's logins, most recently used first."""
         assert principal.user is not None
-        return await page_of_devices(container, principal.user, principal.device, limit, cursor)
+        return await build_device_page(container, principal.user, principal.device, limit, cursor)
 
     @delete("/v1/me/devices/{device:str}", opt={"rule": USER})
     async def end_device(device: PathId, principal: Caller) -> None:
@@ -281,7 +283,7 @@ def devices_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_devices, end_device, change_password]
 
 
-async def page_of_devices(
+async def build_device_page(
     container: StorageContainer, user: UserId, current: str | None, limit: int, cursor: str | None
 ) -> Page[Device]:
     """Return a page of a user's logins; `current` is the device of the caller."""
@@ -302,7 +304,7 @@ async def page_of_devices(
 
 
 TTL_S = 3600
-_OF_PROXIES = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
@@ -350,7 +352,7 @@ def check_is_direct(peer: str, headers: Mapping[str, str]) -> None:
     address = parse_address(peer)
     if address is None or not address.is_loopback:
         raise Forbidden("demo login works only from this machine")
-    if any(name in headers for name in _OF_PROXIES):
+    if any(name in headers for name in _PROXY_HEADERS):
         raise Forbidden("demo login does not work through a proxy")
 
 

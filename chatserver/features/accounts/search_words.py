@@ -38,7 +38,7 @@ _LETTERS: Final = str.maketrans(
 )
 
 
-def fold(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Return the words of a text in their searchable form, in order, each once."""
     decomposed = unicodedata.normalize("NFKD", text.casefold())
     plain = "".join(char for char in decomposed if not _is_ignored(char))
@@ -46,9 +46,9 @@ def fold(text: str) -> list[str]:
     return list(dict.fromkeys(word[:WORD_CHARS_MAX] for word in words))
 
 
-def words_of(user: str, name: str | None) -> tuple[str, ...]:
+def list_search_words(user: str, name: str | None) -> tuple[str, ...]:
     """Return the words by which a user is found: of the display name and of the user id."""
-    words = [*fold(name or "")[:NAME_WORDS_MAX], *fold(user)[:ID_WORDS_MAX]]
+    words = [*split_words(name or "")[:NAME_WORDS_MAX], *split_words(user)[:ID_WORDS_MAX]]
     inner = [
         word[at:]
         for word in words

@@ -43,11 +43,11 @@ def apply_change(
     after = msgspec.structs.replace(
         before,
         archived=before.archived if change.is_archived is None else change.is_archived,
-        muted_until=_mute_after(before, change, now_s),
+        muted_until=_apply_mute(before, change, now_s),
         marked_unread=(
             before.marked_unread if change.is_marked_unread is None else change.is_marked_unread
         ),
-        draft=_newer_draft(before.draft, change.draft),
+        draft=_choose_newer_draft(before.draft, change.draft),
         cleared_upto=max(before.cleared_upto, change.cleared_upto or 0),
     )
     if after == before:
@@ -86,14 +86,14 @@ def pinned_after(before: PinnedChats, chats: Sequence[str], now_s: float) -> Pin
     return PinnedChats(list(chats), next_rev(before.rev, now_s))
 
 
-def _mute_after(before: ChatPreferences, change: PreferencesChange, now_s: float) -> int | None:
+def _apply_mute(before: ChatPreferences, change: PreferencesChange, now_s: float) -> int | None:
     until = change.muted_until
     if until is None:
         return before.muted_until
     return until if until == 0 or until > now_s else None
 
 
-def _newer_draft(before: Draft | None, given: Draft | None) -> Draft | None:
+def _choose_newer_draft(before: Draft | None, given: Draft | None) -> Draft | None:
     if given is None or (before is not None and given.version <= before.version):
         return before
     return given

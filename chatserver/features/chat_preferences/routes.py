@@ -61,10 +61,14 @@ class ChatNotifications(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 def chat_preferences_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    return [*_preferences(container), *_pinned_chats(container), *_notifications(container)]
+    return [
+        *_preference_routes(container),
+        *_pinned_chat_routes(container),
+        *_notification_routes(container),
+    ]
 
 
-def _preferences(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _preference_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/me/chat-preferences", opt={"rule": USER})
     async def list_chat_preferences(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
@@ -90,13 +94,13 @@ def _preferences(container: StorageContainer) -> list[HTTPRouteHandler]:
     ) -> ChatPreferences:
         """Change the user's preferences of a chat; the user's devices get a signal."""
         return await container.get(PreferencesContainer).preferences.change(
-            actor, ChatId(chat), _change_of(data)
+            actor, ChatId(chat), _parse_change(data)
         )
 
     return [list_chat_preferences, get_chat_preferences, change_chat_preferences]
 
 
-def _pinned_chats(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _pinned_chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/me/pinned-chats", opt={"rule": USER})
     async def get_pinned_chats(actor: Actor) -> PinnedChats:
         """Get the chats that the user pinned to the top of the chat list, in order."""
@@ -112,7 +116,7 @@ def _pinned_chats(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [get_pinned_chats, set_pinned_chats]
 
 
-def _notifications(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _notification_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/chats/{chat:str}/notifications", opt={"rule": USER})
     async def get_notifications(chat: PathId, actor: Actor) -> ChatNotifications:
         """Get the mute state of a chat."""
@@ -140,7 +144,7 @@ def _notifications(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [get_notifications, set_notifications]
 
 
-def _change_of(data: PreferenceChanges) -> PreferencesChange:
+def _parse_change(data: PreferenceChanges) -> PreferencesChange:
     return PreferencesChange(
         is_archived=None if data.archived is UNSET else data.archived,
         muted_until=(

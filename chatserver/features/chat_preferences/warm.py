@@ -61,8 +61,8 @@ class PreferenceRows:
             NotFound: `muted_until` or `cleared_upto` changes, and there is no `Member` item.
             Unavailable: the preferences may be replaced.
         """
-        put = self._put(encode_preferences(user, after, expires_s), before.rev)
-        update = self._member_update(user, before, after)
+        put = self._build_put(encode_preferences(user, after, expires_s), before.rev)
+        update = self._build_member_update(user, before, after)
         if update is None:
             return await write_conditionally(self._client, "put_item", put)
         put["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
@@ -118,14 +118,14 @@ class PreferenceRows:
             Unavailable: the pinned chats may be replaced.
         """
         return await write_conditionally(
-            self._client, "put_item", self._put(encode_pinned(user, after), before.rev)
+            self._client, "put_item", self._build_put(encode_pinned(user, after), before.rev)
         )
 
     async def _get(self, user: UserId, sort: str) -> Item:
         key = row_key(user_key(user), sort)
         return await find_item(self._client, self._table, key) or {}
 
-    def _put(self, item: Item, rev: int) -> dict[str, Any]:
+    def _build_put(self, item: Item, rev: int) -> dict[str, Any]:
         return {
             "TableName": self._table,
             "Item": item,
@@ -135,7 +135,7 @@ class PreferenceRows:
             "ExpressionAttributeValues": {":before": {"N": str(rev)}},
         }
 
-    def _member_update(
+    def _build_member_update(
         self, user: UserId, before: ChatPreferences, after: ChatPreferences
     ) -> dict[str, Any] | None:
         names, values = {"#role": DirectoryField.ROLE}, dict[str, Any]()

@@ -11,7 +11,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId
 from chatserver.features.attachments.routes import FileLink
 from chatserver.features.group_pictures.container import group_pictures
-from chatserver.features.social.routes import Thumb, link_of
+from chatserver.features.social.routes import Thumb, build_file_link
 
 
 def group_pictures_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
@@ -20,6 +20,6 @@ def group_pictures_routes(container: StorageContainer) -> list[HTTPRouteHandler]
     @get("/v1/chats/{chat:str}/picture", opt={"rule": user_or_key("chats:read")})
     async def get_chat_picture(chat: PathId, actor: Actor, thumb: Thumb = 0) -> FileLink:
         """Get a URL of a group's picture, for members."""
-        return link_of(await files.get_link(actor, ChatId(chat), is_thumb=thumb == 1))
+        return build_file_link(await files.get_link(actor, ChatId(chat), is_thumb=thumb == 1))
 
     return [get_chat_picture]

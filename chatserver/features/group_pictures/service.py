@@ -18,10 +18,10 @@ class GroupPictureFiles:
         self._directory = directory
 
     async def claim(self, user: UserId, chat: ChatId, file: str) -> None:
-        await self._files.add_use(user, file, _use_of(chat))
+        await self._files.add_use(user, file, _make_use(chat))
 
     async def release(self, chat: ChatId, file: str) -> None:
-        await self._files.remove_use(file, _use_of(chat))
+        await self._files.remove_use(file, _make_use(chat))
 
     async def get_link(self, user: UserId, chat: ChatId, *, is_thumb: bool) -> Link:
         """Return a signed URL of a group's picture.
@@ -34,5 +34,5 @@ class GroupPictureFiles:
         return await self._files.get_link(record.picture, is_thumb=is_thumb)
 
 
-def _use_of(chat: ChatId) -> str:
+def _make_use(chat: ChatId) -> str:
     return f"chat {chat}"

@@ -1,6 +1,6 @@
 """Cache of link previews.
 
-Data: ``{pN}:preview:<digest of the URL>`` (string, for `KEPT_S` or `FAILURE_KEPT_S`) has the page
+Data: ``{pN}:preview:<digest of the URL>`` (string, for `CACHE_S` or `FAILURE_CACHE_S`) has the page
 summary as JSON. Users' memory limits are charged for it, which bounds the number of keys.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from chatserver.features.link_previews.model import (
-    FAILURE_KEPT_S,
-    KEPT_S,
+    CACHE_S,
+    FAILURE_CACHE_S,
     PageSummary,
     digest_of_url,
 )
@@ -33,5 +33,5 @@ class PreviewCache:
     async def put(self, url: str, summary: PageSummary) -> None:
         """Cache a summary."""
         key = self._hot.keys.preview(digest_of_url(url))
-        kept_s = FAILURE_KEPT_S if summary.is_empty else KEPT_S
+        kept_s = FAILURE_CACHE_S if summary.is_empty else CACHE_S
         await self._hot.write("SET", key, msgspec.json.encode(summary), "EX", kept_s)

@@ -18,8 +18,8 @@ REDIRECTS_MAX: Final = 4
 PAGE_BYTES_MAX: Final = 524_288  # the rest of a longer page is not read
 PICTURE_BYTES_MAX: Final = 2_097_152
 FETCHES_MAX: Final = 16  # concurrent, per process
-KEPT_S: Final = 86_400
-FAILURE_KEPT_S: Final = 600
+CACHE_S: Final = 86_400
+FAILURE_CACHE_S: Final = 600
 CACHE_BYTES: Final = 4096  # upper bound of a typical preview in Redis
 
 # Networks that previews may reach besides public addresses, comma-separated. Users choose the URLs,
@@ -55,7 +55,7 @@ class Picture(msgspec.Struct, frozen=True):
     content: bytes
 
 
-def picture_type(content: bytes) -> str | None:
+def detect_picture_type(content: bytes) -> str | None:
     """Return the media type of a picture by its first bytes; None for every other format.
 
     The declared type is not used: a browser must never interpret the content as a page.

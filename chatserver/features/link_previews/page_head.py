@@ -72,7 +72,7 @@ def parse_page(content: bytes, content_type: str, url: str) -> PageSummary:
     Guarantees:
         Bounded: about linear in the length of `content`, whatever it contains.
     """
-    text = content.decode(_charset_of(content, content_type), "replace")
+    text = content.decode(_get_charset(content, content_type), "replace")
     title, found = "", dict[str, str]()
     for number, match in enumerate(_TAG.finditer(text)):
         if number >= TAGS_MAX:
@@ -85,10 +85,10 @@ def parse_page(content: bytes, content_type: str, url: str) -> PageSummary:
         if tag.name and tag.content:
             found.setdefault(tag.name, tag.content)
     return PageSummary(
-        title=_clean(_first(found, _TITLE) or title, TITLE_CHARS_MAX),
-        description=_clean(_first(found, _DESCRIPTION), DESCRIPTION_CHARS_MAX),
-        site=_clean(_first(found, _SITE), SITE_CHARS_MAX),
-        picture=_absolute(url, _first(found, _PICTURE)),
+        title=_clean_text(_first(found, _TITLE) or title, TITLE_CHARS_MAX),
+        description=_clean_text(_first(found, _DESCRIPTION), DESCRIPTION_CHARS_MAX),
+        site=_clean_text(_first(found, _SITE), SITE_CHARS_MAX),
+        picture=_make_absolute(url, _first(found, _PICTURE)),
     )
 
 
@@ -96,13 +96,13 @@ def _first(found: dict[str, str], names: tuple[str, ...]) -> str:
     return next((found[name] for name in names if name in found), "")
 
 
-def _clean(text: str, chars_max: int) -> str:
+def _clean_text(text: str, chars_max: int) -> str:
     """Return the text on one line, cut to `chars_max` characters."""
     plain = " ".join(_UNPRINTABLE.sub(" ", text).split())
     return plain if len(plain) <= chars_max else plain[: chars_max - 1].rstrip() + "…"
 
 
-def _absolute(url: str, reference: str) -> str:
+def _make_absolute(url: str, reference: str) -> str:
     if not reference or len(reference) > URL_CHARS_MAX:
         return ""
     try:
@@ -113,7 +113,7 @@ def _absolute(url: str, reference: str) -> str:
     return text if joined.scheme in ("http", "https") and len(text) <= URL_CHARS_MAX else ""
 
 
-def _charset_of(content: bytes, content_type: str) -> str:
+def _get_charset(content: bytes, content_type: str) -> str:
     _, _, declared = content_type.lower().partition("charset=")
     name = declared.split(";")[0].strip(" \"'")
     if not name and (match := _CHARSET.search(content[:4096])):

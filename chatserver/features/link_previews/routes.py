@@ -13,7 +13,7 @@ from litestar.params import QueryParameter
 from chatserver.api.security import USER, Actor
 from chatserver.container.storage import StorageContainer
 from chatserver.features.link_previews.container import LinkPreviewContainer
-from chatserver.features.link_previews.model import KEPT_S, URL_CHARS_MAX
+from chatserver.features.link_previews.model import CACHE_S, URL_CHARS_MAX
 
 PICTURE_PATH = "/v1/link-preview/picture"
 LinkUrl = Annotated[
@@ -24,7 +24,7 @@ LinkUrl = Annotated[
 ]
 # The picture comes from anyone: even if it is opened by itself, it can run nothing.
 PICTURE_HEADERS = {
-    "Cache-Control": f"private, max-age={KEPT_S}",
+    "Cache-Control": f"private, max-age={CACHE_S}",
     "Content-Security-Policy": "default-src 'none'; sandbox",
     "Content-Disposition": "inline; filename=picture",
 }

@@ -28,7 +28,7 @@ from chatserver.features.link_previews.model import (
     WAIT_S,
     PageSummary,
     Picture,
-    picture_type,
+    detect_picture_type,
 )
 from chatserver.features.link_previews.page_head import parse_page
 from chatserver.hot.users.rate_limits import TOO_MUCH, Limits
@@ -64,7 +64,7 @@ class PageFetcher:
         if found is None:
             return PageSummary()
         answer, final = found
-        if picture_type(answer.body) is not None:
+        if detect_picture_type(answer.body) is not None:
             return PageSummary(picture=final)
         declared = answer.headers.get("content-type", "")
         if declared.partition(";")[0].strip().lower() not in _HTML:
@@ -80,7 +80,7 @@ class PageFetcher:
         found = await self._fetch(url, "image/*", PICTURE_BYTES_MAX, is_truncated=False)
         if found is None:
             return None
-        type_ = picture_type(found[0].body)
+        type_ = detect_picture_type(found[0].body)
         return None if type_ is None else Picture(type_, found[0].body)
 
     async def _fetch(
@@ -94,14 +94,14 @@ class PageFetcher:
             raise Overloaded("too many link previews are being fetched; try again later") from None
         try:
             async with asyncio.timeout(FETCH_S):
-                return await self._follow(url, accept, bytes_max, is_truncated)
+                return await self._fetch_with_redirects(url, accept, bytes_max, is_truncated)
         except (BadRequest, Unavailable, TimeoutError) as exc:
             log.info("link_preview.fetch_failed", error=type(exc).__name__)
             return None
         finally:
             self._slots.release()
 
-    async def _follow(
+    async def _fetch_with_redirects(
         self, url: str, accept: str, bytes_max: int, is_truncated: bool
     ) -> tuple[Answer, str] | None:
         # A session for each fetch: pages of different users share no connection.
@@ -135,8 +135,8 @@ class LinkPreviews:
         """Return the preview of the page at `url`.
 
         Guarantees:
-            Cost: one Redis call if the page was requested within `KEPT_S`. Otherwise a fetch, which
-                is charged to the user's memory limit.
+            Cost: one Redis call if the page was requested within `CACHE_S`. Otherwise a fetch,
+                which is charged to the user's memory limit.
 
         Raises:
             BadRequest: the URL is malformed.

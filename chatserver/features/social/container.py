@@ -67,7 +67,7 @@ class SocialContainer:
             profiles=self.profiles,
             queue=self.queue,
             backfill=Backfill(
-                lines=self.timeline_rows,
+                timeline_rows=self.timeline_rows,
                 posts=self.posts,
                 merged=self._merged,
                 settings=self._core.settings.timeline,
@@ -89,7 +89,7 @@ class SocialContainer:
     @cached_property
     def timelines(self) -> Timelines:
         return Timelines(
-            lines=self.timeline_rows,
+            timeline_rows=self.timeline_rows,
             posts=self.posts,
             graph=self.graph,
             merged=self._merged,

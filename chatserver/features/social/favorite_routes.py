@@ -42,10 +42,10 @@ class FavoriteMessage(msgspec.Struct, frozen=True):
 
 
 def favorite_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
-    return [*_posts(container), *_messages(container)]
+    return [*_post_routes(container), *_message_routes(container)]
 
 
-def _posts(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     favorites = container.get(SocialContainer).favorites
 
     @get("/v1/me/favorites/posts", opt={"rule": READ})
@@ -73,7 +73,7 @@ def _posts(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [list_favorite_posts, save_post, remove_saved_post]
 
 
-def _messages(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _message_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     favorites = container.get(SocialContainer).favorites
 
     @get("/v1/me/favorites/messages", opt={"rule": READ_MESSAGES})

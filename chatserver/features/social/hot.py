@@ -56,7 +56,7 @@ class CountQueue:
         Raises:
             Overloaded: a queue is full.
         """
-        keys = {self._key_of(subject) for subject in subjects}
+        keys = {self._get_key(subject) for subject in subjects}
         lengths = await asyncio.gather(*(self._hot.call("XLEN", key) for key in keys))
         if max(map(int, lengths)) >= self._queue_max:
             raise Overloaded(
@@ -65,10 +65,10 @@ class CountQueue:
 
     async def add(self, count: Count, subject: str, change: Change) -> None:
         """Append a change. Concurrent calls may exceed `queue_max` slightly."""
-        key = self._key_of(subject)
+        key = self._get_key(subject)
         await self._hot.call("XADD", key, "*", _FIELDS[count], subject, "d", change)
 
-    async def is_waiting(self, subject: str) -> bool:
+    async def has_uncounted(self, subject: str) -> bool:
         """Return whether a post or user has uncounted changes. May read the whole queue."""
         async for _ in self._iter_entries(subject):
             return True
@@ -77,20 +77,22 @@ class CountQueue:
     async def remove(self, subject: str) -> None:
         """Remove all queued changes of an erased user. Reads the whole queue. Idempotent."""
         async for names in self._iter_entries(subject):
-            await self._hot.call("XDEL", self._key_of(subject), *names)
+            await self._hot.call("XDEL", self._get_key(subject), *names)
 
     async def _iter_entries(self, subject: str) -> AsyncIterator[list[bytes]]:
         """Yield the ids of a post's or user's entries, page by page."""
         start, wanted = "-", subject.encode()
         while True:
-            reply = await self._hot.call("XRANGE", self._key_of(subject), start, "+", "COUNT", PAGE)
+            reply = await self._hot.call(
+                "XRANGE", self._get_key(subject), start, "+", "COUNT", PAGE
+            )
             if names := [name for name, fields in reply if fields[1] == wanted]:
                 yield names
             if len(reply) < PAGE:
                 return
             start = f"({reply[-1][0].decode()}"
 
-    def _key_of(self, subject: str) -> str:
+    def _get_key(self, subject: str) -> str:
         return self._hot.keys.counts(self._hot.keys.partition_of(ChatId(subject)))
 
 
@@ -125,7 +127,7 @@ class CountBatches:
             found.append(CountEntry(place, count, subject, int(fields[3])))
         return found
 
-    async def forget(self, upto: CountEntry) -> None:
+    async def trim(self, upto: CountEntry) -> None:
         """Trim all entries up to and including `upto`. Idempotent."""
         ms, _, number = upto.place.partition("-")
         await self._hot.call("XTRIM", self._key, "MINID", f"{int(ms)}-{int(number) + 1}")

@@ -72,26 +72,28 @@ class Picture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     image: frames.Id
 
 
-def page_of_people(container: StorageContainer, place: str, found: FollowPage) -> Page[Follower]:
+def build_follower_page(
+    container: StorageContainer, place: str, found: FollowPage
+) -> Page[Follower]:
     items = [Follower(each.user, each.name, each.since_ms) for each in found.items]
     following = container.cursors.seal(place, found.next)
     return Page(items, following)
 
 
-def link_of(link: Link) -> FileLink:
+def build_file_link(link: Link) -> FileLink:
     return FileLink(link.url, link.expires_s, attachment_of(link.file), link.file.is_processed)
 
 
 def social_people_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [
-        *_profiles(container),
-        *_pictures(container),
-        *_edges(container),
-        *_following(container),
+        *_profile_routes(container),
+        *_picture_routes(container),
+        *_edge_routes(container),
+        *_follow_routes(container),
     ]
 
 
-def _profiles(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _profile_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/users/{user:str}", opt={"rule": READ})
     async def get_profile(user: PathId, actor: Actor) -> UserProfile:
         """Get a user's public profile with the numbers of followers, followed users and posts."""
@@ -112,12 +114,14 @@ def _profiles(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [get_profile]
 
 
-def _pictures(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _picture_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/users/{user:str}/avatar", opt={"rule": READ})
     async def get_avatar(user: PathId, actor: Actor, thumb: Thumb = 0) -> FileLink:
         """Get a URL of a user's avatar."""
         graph = container.get(SocialContainer).social
-        return link_of(await graph.get_avatar_link(actor, UserId(user), is_thumb=thumb == 1))
+        return build_file_link(
+            await graph.get_avatar_link(actor, UserId(user), is_thumb=thumb == 1)
+        )
 
     @put("/v1/me/avatar", status_code=204, opt={"rule": WRITE})
     async def put_avatar(data: JSONBody[Picture], actor: Actor) -> None:
@@ -148,7 +152,7 @@ def _pictures(container: StorageContainer) -> list[HTTPRouteHandler]:
     return [get_avatar, put_avatar, delete_avatar, begin_picture]
 
 
-def _edges(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _edge_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @get("/v1/users/{user:str}/followers", opt={"rule": READ})
     async def list_followers(
         user: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
@@ -159,7 +163,7 @@ def _edges(container: StorageContainer) -> list[HTTPRouteHandler]:
         found = await container.get(SocialContainer).social.list_followers(
             actor, UserId(user), start, limit
         )
-        return page_of_people(container, place, found)
+        return build_follower_page(container, place, found)
 
     @get("/v1/users/{user:str}/following", opt={"rule": READ})
     async def list_following(
@@ -171,12 +175,12 @@ def _edges(container: StorageContainer) -> list[HTTPRouteHandler]:
         found = await container.get(SocialContainer).social.list_following(
             actor, UserId(user), start, limit
         )
-        return page_of_people(container, place, found)
+        return build_follower_page(container, place, found)
 
     return [list_followers, list_following]
 
 
-def _following(container: StorageContainer) -> list[HTTPRouteHandler]:
+def _follow_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
     @put("/v1/me/following/{user:str}", status_code=204, opt={"rule": WRITE})
     async def follow(user: PathId, actor: Actor) -> None:
         """Follow a user: their newest and future posts appear in the caller's timeline."""
@@ -280,7 +284,7 @@ def _post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         link = await graph.get_image_link(
             actor, UserId(user), parse_post_id(post), is_thumb=thumb == 1
         )
-        return link_of(link)
+        return build_file_link(link)
 
     return [list_posts, get_post, get_post_image]
 
@@ -322,7 +326,7 @@ def _like_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         start = container.cursors.open(place, cursor, Start)
         post_ref = PostRef(parse_post_id(post), user)
         found = await graph.list_likes(actor, post_ref, start, limit)
-        return page_of_people(container, place, found)
+        return build_follower_page(container, place, found)
 
     @put("/v1/users/{user:str}/posts/{post:str}/like", status_code=204, opt={"rule": WRITE})
     async def like(user: PathId, post: PathPost, actor: Actor) -> None:

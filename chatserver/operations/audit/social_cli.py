@@ -43,7 +43,7 @@ async def _audit(settings: Settings, *, is_repairing: bool) -> bool:
         audit = SocialAudit(
             client=dynamodb.for_feature("audit"),
             settings=settings.warm,
-            is_waiting=queue.is_waiting,
+            has_uncounted=queue.has_uncounted,
             settle_s=SETTLE_S,
             is_repairing=is_repairing,
         )
@@ -53,7 +53,7 @@ async def _audit(settings: Settings, *, is_repairing: bool) -> bool:
             status = "repaired" if found.is_repaired else "wrong"
             line = (found.what, found.key, f"stored {found.stored}", f"counted {found.counted}")
             click.echo("\t".join((status, *line)))
-        rows, unsteady = audit.progress
+        rows, unstable = audit.progress
     suffix = "" if has_found else ": nothing is wrong"
-    click.echo(f"{counted(rows, 'row')}, {unsteady} that keep changing{suffix}", err=True)
+    click.echo(f"{counted(rows, 'row')}, {unstable} that keep changing{suffix}", err=True)
     return is_wrong

@@ -43,7 +43,7 @@ from chatserver.hot.users.login_rate_limits import LoginRateLimits
 from chatserver.service.access.revocation import Revoker
 from chatserver.warm.chats.records import User
 
-WRONG = "user name or password is wrong"
+WRONG_CREDENTIALS = "user name or password is wrong"
 _USER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{2,31}")
 
 
@@ -103,7 +103,7 @@ class Accounts:
             raise Conflict("user: this name is already taken")
         text = self._passwords.parse(password, user)
         shown = None if name is None else parse_name(name)
-        login = self._logins.new_login(user, _device_name(device), key)
+        login = self._logins.new_login(user, _parse_device_name(device), key)
         hash_ = await self._passwords.hash(text, attempt)
         try:
             await self._rows.create(user, shown, self._now_ms(), hash_, login)
@@ -199,21 +199,21 @@ class Accounts:
             user = parse_user_name(user_name)
         except BadRequest:
             await self._attempts.take_entry(network)
-            raise Unauthenticated(WRONG) from None  # no account has such a name
+            raise Unauthenticated(WRONG_CREDENTIALS) from None  # no account has such a name
         attempt = self._make_attempt(user, network, device_tokens)
-        await self._attempts.take_entry(_entry_subject(attempt))
+        await self._attempts.take_entry(_get_limit_subject(attempt))
         attempt = await self._attempts.begin(attempt)
         find = functools.partial(self._rows.find_credential, user)
         stored = await self._passwords.find_verified(find, password, attempt)
         if stored is None:
-            raise Unauthenticated(WRONG)
+            raise Unauthenticated(WRONG_CREDENTIALS)
         record = await self._rows.find_user(user)
         if record is None:
-            raise Unauthenticated(WRONG)
+            raise Unauthenticated(WRONG_CREDENTIALS)
         if record.banned_ms is not None:
             raise Banned(BANNED)
         await self._attempts.take_back(attempt)
-        grant = await self._logins.begin(user, _device_name(device), key)
+        grant = await self._logins.begin(user, _parse_device_name(device), key)
         await self._check_unchanged(user, grant, stored.changed_ms)
         if self._passwords.is_outdated(stored.hash):
             await self._rehash(attempt, password, stored)
@@ -232,7 +232,7 @@ class Accounts:
             self._attempts.check_refused(network, None)
             return
         attempt = self._make_attempt(user, network, device_tokens)
-        self._attempts.check_refused(_entry_subject(attempt), attempt)
+        self._attempts.check_refused(_get_limit_subject(attempt), attempt)
 
     def _make_attempt(
         self, user: UserId, network: str, device_tokens: Iterable[str]
@@ -252,7 +252,7 @@ class Accounts:
         now = await self._rows.find_credential(user)
         if now is None or now.changed_ms != changed_ms:
             await self._revocation.end_logins(user, [grant.login], "the password was changed")
-            raise Unauthenticated(WRONG)
+            raise Unauthenticated(WRONG_CREDENTIALS)
 
     async def change_password(
         self, user: UserId, current: str, wanted: str, login: str | None
@@ -270,7 +270,7 @@ class Accounts:
             RateLimited: too many attempts.
             Unavailable: the password may have changed, but other logins may be active; retry.
         """
-        attempt = await self._attempts.begin(_logged_in(user))
+        attempt = await self._attempts.begin(_make_session_attempt(user))
         stored = await self._rows.find_credential(user)
         if stored is None:
             raise NotFound("password: this user has no password on this server")
@@ -294,7 +294,7 @@ class Accounts:
         stored = await self._rows.find_credential(user)
         if stored is None:
             return False
-        attempt = await self._attempts.begin(_logged_in(user))
+        attempt = await self._attempts.begin(_make_session_attempt(user))
         if not await self._passwords.verify(stored.hash, password or "", attempt):
             raise Forbidden("password: wrong password")
         await self._attempts.take_back(attempt)
@@ -346,7 +346,7 @@ class Accounts:
         return int(self._clock.time() * 1000)
 
 
-def _entry_subject(attempt: LoginAttempt) -> str:
+def _get_limit_subject(attempt: LoginAttempt) -> str:
     """Return the rate limit subject: the account for a known device, otherwise the network."""
     return f"u-{attempt.account}" if attempt.is_known else attempt.source
 
@@ -365,9 +365,9 @@ def parse_user_name(text: str) -> UserId:
     return parse_person_id(name, "user")
 
 
-def _logged_in(user: UserId) -> LoginAttempt:
+def _make_session_attempt(user: UserId) -> LoginAttempt:
     return LoginAttempt(user, "session", is_known=True)
 
 
-def _device_name(text: str | None) -> str | None:
+def _parse_device_name(text: str | None) -> str | None:
     return None if text is None else parse_name(text, "device")

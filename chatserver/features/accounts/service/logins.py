@@ -90,7 +90,7 @@ class Logins:
         seed = base64.urlsafe_b64encode(self._refresh_tokens.new_seed()).decode()
         return Login(
             user=user,
-            login=new_id().lower() if key is None else _id_of(user, key),
+            login=new_id().lower() if key is None else _derive_login_id(user, key),
             name=name,
             created_ms=int(now * 1000),
             seen_ms=int(now * 1000),
@@ -137,7 +137,7 @@ class Logins:
         Raises:
             Conflict: the key was used for another request, or the login was refreshed or has ended.
         """
-        known = await self._rows.find_login(user, _id_of(user, key))
+        known = await self._rows.find_login(user, _derive_login_id(user, key))
         if known is None:
             return None
         now = self._clock.time()
@@ -270,6 +270,6 @@ class Logins:
         await self._revocation.end_logins(user, [login], reason)
 
 
-def _id_of(user: UserId, key: str) -> str:
+def _derive_login_id(user: UserId, key: str) -> str:
     text = f"{user}#{key}"  # ids contain no '#'
     return "k-" + hashlib.blake2b(text.encode(), digest_size=20).hexdigest()

@@ -9,7 +9,7 @@ from typing import Final
 
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest
-from chatserver.features.accounts.search_words import WORDS_MAX, fold, is_match
+from chatserver.features.accounts.search_words import WORDS_MAX, is_match, split_words
 from chatserver.features.accounts.warm.accounts import AccountRows
 from chatserver.features.accounts.warm.search_entries import SearchEntries
 from chatserver.service.moderation.block_policy import BlockPolicy
@@ -38,7 +38,7 @@ class UserSearch:
         Raises:
             BadRequest: the text has no letter or digit.
         """
-        wanted = fold(text)[:WORDS_MAX]
+        wanted = split_words(text)[:WORDS_MAX]
         if not wanted:
             raise BadRequest("q: must contain a letter or digit")
         entries = await self._entries.find(wanted)

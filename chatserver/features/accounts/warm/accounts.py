@@ -15,7 +15,7 @@ from chatserver.config import Warm
 from chatserver.domain.access.logins import Login
 from chatserver.domain.ids import new_id
 from chatserver.errors import Conflict, NotFound, Unavailable
-from chatserver.features.accounts.search_words import words_of
+from chatserver.features.accounts.search_words import list_search_words
 from chatserver.features.accounts.warm.search_entries import SearchEntries
 from chatserver.features.social.warm.profiles import SocialProfiles
 from chatserver.features.social.warm.rows import INFO
@@ -120,7 +120,7 @@ class AccountRows(LoginRows):
             record = await self.find_user(user)
             if record is None:
                 raise NotFound(f"user {user}: does not exist")
-            actions = self._profile_actions(record, wanted, is_discoverable=is_discoverable)
+            actions = self._build_profile_actions(record, wanted, is_discoverable=is_discoverable)
             request = {"TransactItems": actions, "ClientRequestToken": new_id()}
             try:
                 await self._client.call("transact_write_items", request)
@@ -135,13 +135,13 @@ class AccountRows(LoginRows):
             raise NotFound(f"user {user}: does not exist")
         return found
 
-    def _profile_actions(
+    def _build_profile_actions(
         self, record: User, wanted: Mapping[str, Value | None], *, is_discoverable: bool | None
     ) -> list[dict[str, Any]]:
         """Return the actions that change a profile, unless its name or words have changed."""
         name = wanted.get(Field.NAME, record.name)
         is_kept = bool(record.words) if is_discoverable is None else is_discoverable
-        words = words_of(record.user, str(name or "")) if is_kept else ()
+        words = list_search_words(record.user, str(name or "")) if is_kept else ()
         key = records.user_key(record.user)
         row = make_update(self._table, key, key, {**wanted, Field.WORDS: words or None})
         row["ConditionExpression"] += (
@@ -163,7 +163,7 @@ class AccountRows(LoginRows):
         if wanted:
             # Both attributes have the same names in both tables.
             actions.append({"Update": make_update(self._social, key, INFO, wanted)})
-        return actions + self._entries.replace_actions(record.user, record.words, words)
+        return actions + self._entries.build_replace_actions(record.user, record.words, words)
 
     async def find_credential(self, user: str) -> Credential | None:
         """Return the user's password hash. Strongly consistent."""

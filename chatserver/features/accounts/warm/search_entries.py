@@ -46,7 +46,7 @@ class SearchEntries:
         self._settings = settings
         self._table = DIRECTORY.name_in(settings)
 
-    def replace_actions(
+    def build_replace_actions(
         self, user: str, before: tuple[str, ...], after: tuple[str, ...]
     ) -> list[dict[str, Any]]:
         """Return the actions that replace a user's entries; none if they are the same."""
@@ -96,7 +96,7 @@ class SearchEntries:
             "UpdateExpression": "REMOVE #words",
             "ExpressionAttributeNames": {"#words": Field.WORDS},
         }
-        actions = [*self.replace_actions(user, words, ()), {"Update": update}]
+        actions = [*self.build_replace_actions(user, words, ()), {"Update": update}]
         await self._client.call("transact_write_items", {"TransactItems": actions})
         return len(words)
 

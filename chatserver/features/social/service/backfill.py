@@ -20,12 +20,12 @@ from chatserver.features.social.warm.timelines import SocialTimelines
 from chatserver.warm.dynamo.shared_reads import SharedReads
 
 BACKFILL_POSTS_MAX: Final = 20
-MERGED_KNOWN_S: Final = 5.0
+MERGED_CACHE_S: Final = 5.0
 DAY_S: Final = 86_400
 
 
 class MergedAuthors:
-    """The authors whose posts are merged on read, cached for `MERGED_KNOWN_S`."""
+    """The authors whose posts are merged on read, cached for `MERGED_CACHE_S`."""
 
     def __init__(self, fanouts: Fanouts, settings: Settings, clock: Clock) -> None:
         self._fanouts = fanouts
@@ -36,7 +36,7 @@ class MergedAuthors:
 
     async def get_authors(self) -> dict[str, PostId]:
         """Return `{author: first merged post}` for all authors with merged posts."""
-        if self._clock.monotonic() >= self._read_at + MERGED_KNOWN_S:
+        if self._clock.monotonic() >= self._read_at + MERGED_CACHE_S:
             self._authors = await self._fanouts.list_merged(self.get_oldest())
             self._read_at = self._clock.monotonic()
         return self._authors
@@ -52,12 +52,12 @@ class Backfill:
     def __init__(
         self,
         *,
-        lines: SocialTimelines,
+        timeline_rows: SocialTimelines,
         posts: SocialPosts,
         merged: MergedAuthors,
         settings: Settings,
     ) -> None:
-        self._lines = lines
+        self._timeline_rows = timeline_rows
         self._posts = posts
         self._newest = SharedReads(self._list_newest)
         self._merged = merged
@@ -78,12 +78,12 @@ class Backfill:
         merged = await self._merged.get_authors()
         newest = await self._newest.get(author)
         first_merged = merged.get(author)
-        lines = [
+        entries = [
             (PostRef(post, author), get_created_ms(post) // 1000 + self._days * DAY_S)
             for post in newest
             if first_merged is None or post < first_merged
         ]
-        await self._lines.put_user_entries(user, lines)
+        await self._timeline_rows.put_user_entries(user, entries)
 
     async def _list_newest(self, author: str) -> list[PostId]:
         return await self._posts.list_newest(author, self._merged.get_oldest(), BACKFILL_POSTS_MAX)

@@ -111,7 +111,7 @@ class Favorites:
             )
             await self._rows.remove_many(user, [ref for ref in refs if ref not in posts])
             shown = [posts[ref] for ref in refs if ref in posts and ref.author not in blocked]
-            views = await self._social.see(user, shown)
+            views = await self._social.build_views(user, shown)
             found = {PostRef(view.post.id, view.post.author): view for view in views}
             return [
                 SavedPost(each.saved_ms, found[each.ref])

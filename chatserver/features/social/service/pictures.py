@@ -86,15 +86,15 @@ class SocialFiles:
             raise NotFound(NO_SUCH_FILE)
         if known.type not in RASTER_TYPES:
             raise BadRequest(f"image: must be one of {', '.join(sorted(RASTER_TYPES))}")
-        await self._change(file, lambda each: with_message(each, number_of(use), None))
+        await self._change_file(file, lambda each: with_message(each, number_of(use), None))
 
     async def remove_use(self, file: str | None, use: str) -> None:
         """Remove a use of a picture. Idempotent."""
         if file is not None:
             now_s = self._clock.time()
-            await self._change(file, lambda each: without_message(each, number_of(use), now_s))
+            await self._change_file(file, lambda each: without_message(each, number_of(use), now_s))
 
-    async def _change(self, file: str, change: Callable[[File], File]) -> None:
+    async def _change_file(self, file: str, change: Callable[[File], File]) -> None:
         changed = await self._rows.change_file(file, change)
         if changed is not None:
             await self._sendable.put(changed, self._clock.time(), is_update=True)

@@ -132,7 +132,7 @@ class Social:
             NotFound: there is no such user.
             Forbidden: one of the two blocks the other.
         """
-        await self._require(viewer, user)
+        await self._check_access(viewer, user)
         graph = self._rows.graph
         (info, counts), mine, theirs = await asyncio.gather(
             self._rows.profiles.find_profile(user),
@@ -146,7 +146,7 @@ class Social:
         self, viewer: UserId, user: UserId, start: Start | None, limit: int
     ) -> FollowPage:
         """Return a page of a user's followers, sorted by id. Raises as `get_profile`."""
-        await self._require(viewer, user)
+        await self._check_access(viewer, user)
         page = await self._rows.graph.list_followers(user, start, limit)
         return await self._build_follow_page(page.items, page.next)
 
@@ -154,7 +154,7 @@ class Social:
         self, viewer: UserId, user: UserId, start: Start | None, limit: int
     ) -> FollowPage:
         """Return a page of the users whom a user follows, sorted by id. Raises as `get_profile`."""
-        await self._require(viewer, user)
+        await self._check_access(viewer, user)
         page = await self._rows.graph.list_following(user, start, limit)
         return await self._build_follow_page(page.items, page.next)
 
@@ -188,7 +188,7 @@ class Social:
             await self._pictures.add_use(author, image, post.id)
         await self._rows.posts.create_post(post)
         await self._notify_workers()
-        return (await self.see(author, [post]))[0]
+        return (await self.build_views(author, [post]))[0]
 
     async def edit_post(
         self, author: UserId, id_: PostId, changes: Mapping[str, str | None]
@@ -209,7 +209,7 @@ class Social:
         before, after = await self._rows.posts.edit_post(author, id_, wanted, self._now_ms())
         if before.image != after.image:
             await self._pictures.remove_use(before.image, id_)
-        return (await self.see(author, [after]))[0]
+        return (await self.build_views(author, [after]))[0]
 
     async def delete_post(self, author: UserId, id_: PostId) -> None:
         """Delete a post. It is invisible when this returns; its likes are removed asynchronously.
@@ -231,18 +231,18 @@ class Social:
             NotFound: there is no such post.
             Forbidden: one of the two blocks the other.
         """
-        await self._require_together(viewer, author)
-        return (await self.see(viewer, [await self._rows.posts.get_post(author, id_)]))[0]
+        await self._check_not_blocked(viewer, author)
+        return (await self.build_views(viewer, [await self._rows.posts.get_post(author, id_)]))[0]
 
     async def list_posts(
         self, viewer: UserId, author: UserId, start: Start | None, limit: int
     ) -> PostViewPage:
         """Return a page of a user's posts, newest first. Raises as `get_profile`."""
-        await self._require(viewer, author)
+        await self._check_access(viewer, author)
         page = await self._rows.posts.list_posts(author, start, limit)
-        return PostViewPage(await self.see(viewer, page.items), page.next)
+        return PostViewPage(await self.build_views(viewer, page.items), page.next)
 
-    async def see(self, viewer: UserId, posts: Sequence[Post]) -> list[PostView]:
+    async def build_views(self, viewer: UserId, posts: Sequence[Post]) -> list[PostView]:
         """Return posts as seen by a viewer, in order. Cost: four calls for up to 100 posts."""
         if not posts:
             return []
@@ -274,7 +274,7 @@ class Social:
             NotFound: the user has no such picture.
             BadRequest: the file is not a picture.
         """
-        await self._require_user(user)
+        await self._ensure_profile(user)
         if file is not None:
             await self._pictures.add_use(user, file, AVATAR)
         before = await self._rows.profiles.put_avatar(user, file)
@@ -290,7 +290,7 @@ class Social:
         self, viewer: UserId, author: UserId, id_: PostId, *, is_thumb: bool
     ) -> Link:
         """Return a URL of a post's picture. Raises as `get_post`; NotFound if there is none."""
-        await self._require_together(viewer, author)
+        await self._check_not_blocked(viewer, author)
         post = await self._rows.posts.get_post(author, id_)
         return await self._pictures.get_link(post.image, is_thumb=is_thumb)
 
@@ -310,7 +310,7 @@ class Social:
             Overloaded: the queue of uncounted changes is full.
             Unavailable: the like may or may not have been written.
         """
-        await self._require_together(user, UserId(post_ref.author))
+        await self._check_not_blocked(user, UserId(post_ref.author))
         await self._rows.posts.get_post(post_ref.author, post_ref.post)
         await self._queue.check_room(post_ref.post)
         if not await self._rows.likes.like(user, post_ref, self._now_ms()):
@@ -343,23 +343,23 @@ class Social:
         self, viewer: UserId, post_ref: PostRef, start: Start | None, limit: int
     ) -> FollowPage:
         """Return a page of the users who like a post, sorted by id. Raises as `get_post`."""
-        await self._require_together(viewer, UserId(post_ref.author))
+        await self._check_not_blocked(viewer, UserId(post_ref.author))
         await self._rows.posts.get_post(post_ref.author, post_ref.post)
         page = await self._rows.likes.list_likes(post_ref.post, start, limit)
         return await self._build_follow_page(page.items, page.next)
 
     # Shared checks
 
-    async def _require(self, viewer: UserId, user: UserId) -> None:
-        await self._require_together(viewer, user)
+    async def _check_access(self, viewer: UserId, user: UserId) -> None:
+        await self._check_not_blocked(viewer, user)
         if viewer != user:
-            await self._require_user(user)
+            await self._ensure_profile(user)
 
-    async def _require_together(self, viewer: UserId, user: UserId) -> None:
+    async def _check_not_blocked(self, viewer: UserId, user: UserId) -> None:
         if viewer != user:
             await self._block_policy.require_unblocked(viewer, [user])
 
-    async def _require_user(self, user: UserId) -> None:
+    async def _ensure_profile(self, user: UserId) -> None:
         info, _ = await self._rows.profiles.find_profile(user)
         if info is None:
             await self._rows.profiles.make_info(user)

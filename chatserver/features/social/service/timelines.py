@@ -36,14 +36,14 @@ class Timelines:
     def __init__(
         self,
         *,
-        lines: SocialTimelines,
+        timeline_rows: SocialTimelines,
         posts: SocialPosts,
         graph: SocialGraph,
         merged: MergedAuthors,
         social: Social,
         clock: Clock,
     ) -> None:
-        self._lines = lines
+        self._timeline_rows = timeline_rows
         self._posts = posts
         self._graph = graph
         self._merged = merged
@@ -66,53 +66,53 @@ class Timelines:
         found: list[Post] = []
         for _ in range(ROUNDS_MAX):
             size = max(limit + 1 - len(found), CHUNK_MIN)
-            lines, is_more = await self._list_lines(user, merged, before, size)
-            for post in await self._load(user, lines):
+            entries, is_more = await self._list_entries(user, merged, before, size)
+            for post in await self._load(user, entries):
                 if len(found) == limit:
-                    return await self._social.see(user, found), PostRef(
+                    return await self._social.build_views(user, found), PostRef(
                         found[-1].id, found[-1].author
                     )
                 found.append(post)
             if not is_more:
-                return await self._social.see(user, found), None
-            before = lines[-1] if lines else before
-        return await self._social.see(user, found), before
+                return await self._social.build_views(user, found), None
+            before = entries[-1] if entries else before
+        return await self._social.build_views(user, found), before
 
-    async def _load(self, user: UserId, lines: list[PostRef]) -> list[Post]:
+    async def _load(self, user: UserId, entries: list[PostRef]) -> list[Post]:
         """Return the posts that entries refer to, except deleted and no longer followed ones."""
-        if not lines:
+        if not entries:
             return []
         posts, followed = await asyncio.gather(
-            self._posts.find_posts(lines),
-            self._graph.find_followed(user, {post_ref.author for post_ref in lines}),
+            self._posts.find_posts(entries),
+            self._graph.find_followed(user, {post_ref.author for post_ref in entries}),
         )
-        gone = [post_ref for post_ref in lines if post_ref not in posts]
+        gone = [post_ref for post_ref in entries if post_ref not in posts]
         if gone:
-            await self._lines.remove_entries(user, gone)
+            await self._timeline_rows.remove_entries(user, gone)
         seen = followed | {user}
         return [
-            posts[post_ref] for post_ref in lines if post_ref in posts and post_ref.author in seen
+            posts[post_ref] for post_ref in entries if post_ref in posts and post_ref.author in seen
         ]
 
-    async def _list_lines(
+    async def _list_entries(
         self, user: UserId, merged: dict[str, PostId], before: PostRef | None, size: int
     ) -> tuple[list[PostRef], bool]:
         """Return `(entries, is_more)`: the next entries, newest first, and if more may follow."""
         own, *others = await asyncio.gather(
-            self._lines.list_entries(user, before, self._clock.time(), size),
-            *(self._list_of(author, before, first, size) for author, first in merged.items()),
+            self._timeline_rows.list_entries(user, before, self._clock.time(), size),
+            *(self._list_posts(author, before, first, size) for author, first in merged.items()),
         )
         sources: list[tuple[list[PostRef], bool]] = [own, *others]
-        found = {post_ref for lines, _ in sources for post_ref in lines}
+        found = {post_ref for entries, _ in sources for post_ref in entries}
         # Below the last entry of a source that has more, the list may be incomplete.
-        ends = [lines[-1] for lines, is_more in sources if is_more and lines]
+        ends = [entries[-1] for entries, is_more in sources if is_more and entries]
         if not ends and any(is_more for _, is_more in sources):
             return [], False
         lowest = max(ends) if ends else None
-        lines = sorted((each for each in found if lowest is None or each >= lowest), reverse=True)
-        return lines, bool(ends)
+        entries = sorted((each for each in found if lowest is None or each >= lowest), reverse=True)
+        return entries, bool(ends)
 
-    async def _list_of(
+    async def _list_posts(
         self, author: str, before: PostRef | None, first: PostId, size: int
     ) -> tuple[list[PostRef], bool]:
         # Entries of equal post ids sort by author, so one may be before or after `before`.

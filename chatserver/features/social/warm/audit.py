@@ -40,13 +40,13 @@ class Progress(NamedTuple):
     """Number of checked items, and of items that changed too often to be checked."""
 
     rows: int
-    unsteady: int
+    unstable: int
 
 
 class SocialAudit:
     """One scan of the table.
 
-    `is_waiting` returns whether a post or user has uncounted changes. `settle_s` is the maximum
+    `has_uncounted` returns whether a post or user has uncounted changes. `settle_s` is the maximum
     time from writing an edge to queueing its count change.
     """
 
@@ -55,13 +55,13 @@ class SocialAudit:
         *,
         client: DynamoClient,
         settings: Warm,
-        is_waiting: Callable[[str], Awaitable[bool]],
+        has_uncounted: Callable[[str], Awaitable[bool]],
         settle_s: float,
         is_repairing: bool,
     ) -> None:
         self._table = SocialTable(client, settings)
         self._likes = SocialLikes(client, settings)
-        self._is_waiting = is_waiting
+        self._has_uncounted = has_uncounted
         self._settle_s = settle_s
         self._is_repairing = is_repairing
         self._rows = self._unsteady = 0
@@ -129,7 +129,7 @@ class SocialAudit:
         self, what: str, here: tuple[str, str], there: tuple[str, str]
     ) -> SocialFinding | None:
         """Check that the item at `here` has its counterpart at `there`."""
-        for look in range(READS_MAX):
+        for attempt in range(READS_MAX):
             keys = [
                 {"Get": {"TableName": self._table.name, "Key": social.row_key(*key)}}
                 for key in (here, there)
@@ -138,7 +138,7 @@ class SocialAudit:
             one, two = (response.get("Item") for response in answer["Responses"])
             if one is None or two is not None:
                 return None
-            if look == 1:  # a repeated mismatch is real: both are written together
+            if attempt == 1:  # a repeated mismatch is real: both are written together
                 break
         if self._is_repairing:
             key = social.row_key(*here)
@@ -159,12 +159,14 @@ class SocialAudit:
             counted = Counts(*numbers)
             if counted == stored:
                 return None
-            if await self._is_waiting(user) or await self._find_counts(user) != item:
+            if await self._has_uncounted(user) or await self._find_counts(user) != item:
                 before = None
             elif before == (item, counted):
                 is_repaired = self._is_repairing and await self._put_counts(user, item, counted)
                 name = f"{social.user_key(user)}/{social.COUNT}"
-                return SocialFinding("count", name, _shown(stored), _shown(counted), is_repaired)
+                return SocialFinding(
+                    "count", name, _format_counts(stored), _format_counts(counted), is_repaired
+                )
             else:
                 before = item, counted
             await asyncio.sleep(self._settle_s)
@@ -174,20 +176,20 @@ class SocialAudit:
     async def _check_like_count(self, post: PostId) -> SocialFinding | None:
         before: tuple[object, int] | None = None
         for _ in range(READS_MAX):
-            tally = await self._likes.find_tally(post)
+            stored = await self._likes.find_stored_count(post)
             counted = await self._likes.count_likes(post)
-            if tally is None or tally.n == counted:
+            if stored is None or stored.n == counted:
                 return None
-            if await self._is_waiting(post):
+            if await self._has_uncounted(post):
                 before = None
-            elif before == (tally, counted):
+            elif before == (stored, counted):
                 is_repaired = self._is_repairing and await self._likes.set_count(
-                    post, counted, tally
+                    post, counted, stored
                 )
                 name = f"{social.likecount_key(post)}/{social.COUNT}"
-                return SocialFinding("likecount", name, str(tally.n), str(counted), is_repaired)
+                return SocialFinding("likecount", name, str(stored.n), str(counted), is_repaired)
             else:
-                before = tally, counted
+                before = stored, counted
             await asyncio.sleep(self._settle_s)
         self._unsteady += 1
         return None
@@ -208,7 +210,7 @@ class SocialAudit:
                 conditions.append(f"#{letter} = :{letter}0")
             else:
                 conditions.append(f"attribute_not_exists(#{letter})")
-        for letter, number in zip("abc", _numbers(wanted), strict=True):
+        for letter, number in zip("abc", _list_counts(wanted), strict=True):
             values[f":{letter}"] = {"N": str(number)}
             sets.append(f"#{letter} = :{letter}")
         request = {
@@ -222,9 +224,9 @@ class SocialAudit:
         return await write_conditionally(self._table.client, "update_item", request)
 
 
-def _numbers(counts: Counts) -> tuple[int, int, int]:
+def _list_counts(counts: Counts) -> tuple[int, int, int]:
     return counts.followers, counts.following, counts.posts
 
 
-def _shown(counts: Counts) -> str:
-    return "{} followers, {} following, {} posts".format(*_numbers(counts))
+def _format_counts(counts: Counts) -> str:
+    return "{} followers, {} following, {} posts".format(*_list_counts(counts))

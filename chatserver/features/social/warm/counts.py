@@ -27,7 +27,7 @@ class CountResult(NamedTuple):
     `known`: entries up to `upto` were already counted. `gone`: the item does not exist.
     """
 
-    outcome: Literal["counted", "known", "gone"]
+    outcome: Literal["counted", "already_counted", "missing"]
     upto: str = ""
 
 
@@ -49,7 +49,11 @@ async def add_changes(
         await table.client.call("update_item", update)
     except ConditionFailed as exc:
         stored = exc.stored[0]
-        return CountResult("gone") if stored is None else CountResult("known", batch_of(stored))
+        return (
+            CountResult("missing")
+            if stored is None
+            else CountResult("already_counted", batch_of(stored))
+        )
     return CountResult("counted")
 
 
@@ -78,7 +82,7 @@ class SocialCounts:
         changes = {Field.FOLLOWERS: followers, Field.FOLLOWING: following}
         while True:
             result = await add_changes(self._table, key, changes, first, last)
-            if result.outcome != "gone":
+            if result.outcome != "missing":
                 return result
             try:
                 await self._create(user, key, changes, last)

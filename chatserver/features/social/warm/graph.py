@@ -59,8 +59,8 @@ class SocialGraph:
         actions = [
             table.put(follower | since),
             table.put(following | since),
-            self._unless_blocked(user, other),
-            self._unless_blocked(other, user),
+            self._build_block_check(user, other),
+            self._build_block_check(other, user),
         ]
         if with_counts:
             counts = social.row_key(social.user_key(user), social.COUNT)
@@ -135,9 +135,11 @@ class SocialGraph:
             Consistent: a user who is a follower during the whole iteration appears on a page,
             regardless of concurrent changes. A page with fewer than `limit` users is the last one.
         """
-        return [edge.user for edge in await self._after(social.follower_key(user), after, limit)]
+        return [
+            edge.user for edge in await self._list_after(social.follower_key(user), after, limit)
+        ]
 
-    async def _after(self, partition: str, after: str | None, limit: int) -> list[GraphEdge]:
+    async def _list_after(self, partition: str, after: str | None, limit: int) -> list[GraphEdge]:
         span = Span(SOCIAL, partition)
         request: dict[str, Any] = {**span.query(self._table.settings), "ConsistentRead": True}
         place = after
@@ -158,14 +160,14 @@ class SocialGraph:
         key = social.follower_key(user) if is_follower else social.following_key(user)
         after: str | None = None
         while True:
-            page = await self._after(key, after, FOLLOWERS_READ_MAX)
+            page = await self._list_after(key, after, FOLLOWERS_READ_MAX)
             if page:
                 yield page
             if len(page) < FOLLOWERS_READ_MAX:
                 return
             after = page[-1].user
 
-    def _unless_blocked(self, user: str, other: str) -> dict[str, Any]:
+    def _build_block_check(self, user: str, other: str) -> dict[str, Any]:
         check = {
             "TableName": self._table.directory,
             "Key": row_key(user_key(user), block_key(other)),

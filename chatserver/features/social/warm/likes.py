@@ -27,7 +27,7 @@ from chatserver.warm.schema.tables import SocialField as Field
 REMOVALS_IN_FLIGHT_MAX: Final = 8
 
 
-class Tally(NamedTuple):
+class StoredCount(NamedTuple):
     """A stored like count."""
 
     n: int
@@ -47,7 +47,7 @@ class SocialLikes:
             Atomic; a retry changes nothing. Cost: a transaction of two items that no other user
             writes.
         """
-        edge = self._edge(user, post_ref.post) | {Field.AT: {"N": str(now_ms)}}
+        edge = self._make_edge_key(user, post_ref.post) | {Field.AT: {"N": str(now_ms)}}
         link = {"TableName": self._table.directory, "Item": _link(user, post_ref)}
         try:
             await self._table.transact([self._table.put(edge), {"Put": link}])
@@ -58,7 +58,7 @@ class SocialLikes:
     async def unlike(self, user: str, post_ref: PostRef) -> bool:
         """Remove a user's like from a post; return False if there was none. Atomic."""
         link = {"TableName": self._table.directory, "Key": _link(user, post_ref)}
-        actions = [self._table.delete(self._edge(user, post_ref.post)), {"Delete": link}]
+        actions = [self._table.delete(self._make_edge_key(user, post_ref.post)), {"Delete": link}]
         try:
             await self._table.transact(actions)
         except ConditionFailed:
@@ -67,7 +67,7 @@ class SocialLikes:
 
     async def find_liked(self, user: str, posts: Collection[PostId]) -> set[PostId]:
         """Return which of `posts` a user likes. Cost: one call per 100 posts."""
-        keys = [self._edge(user, post) for post in sorted(set(posts))]
+        keys = [self._make_edge_key(user, post) for post in sorted(set(posts))]
         items = await get_items(self._table.client, self._table.name, keys)
         return {PostId(item[Field.PK]["S"].split("#")[1]) for item in items}
 
@@ -85,7 +85,7 @@ class SocialLikes:
         """Return the like counts of posts."""
         keys = [_count_key(post) for post in sorted(set(posts))]
         items = await get_items(self._table.client, self._table.name, keys)
-        found = {PostId(item[Field.PK]["S"].split("#")[1]): _tally_of(item).n for item in items}
+        found = {PostId(item[Field.PK]["S"].split("#")[1]): _decode_count(item).n for item in items}
         # An unlike may be counted before its like while both are queued.
         return {post: max(0, found.get(post, 0)) for post in posts}
 
@@ -99,16 +99,16 @@ class SocialLikes:
         changes = {Field.N: change}
         return await add_changes(self._table, _count_key(post), changes, first, last)
 
-    async def find_tally(self, post: PostId) -> Tally | None:
+    async def find_stored_count(self, post: PostId) -> StoredCount | None:
         """Return the stored like count of a post. Strongly consistent."""
         item = await self._table.find(social.likecount_key(post), social.COUNT)
-        return None if item is None else _tally_of(item)
+        return None if item is None else _decode_count(item)
 
     async def count_likes(self, post: PostId) -> int:
         """Return the number of like edges of a post. Strongly consistent; reads all of them."""
         return await self._table.count_rows(social.likelist_key(post))
 
-    async def set_count(self, post: PostId, n: int, seen: Tally) -> bool:
+    async def set_count(self, post: PostId, n: int, seen: StoredCount) -> bool:
         """Set a post's like count to `n`; return False if the stored count is not `seen`."""
         values = {":n": {"N": str(n)}, ":seen": {"N": str(seen.n)}}
         if seen.batch:
@@ -143,7 +143,7 @@ class SocialLikes:
         )
         return len(rows)
 
-    def _edge(self, user: str, post: PostId) -> Item:
+    def _make_edge_key(self, user: str, post: PostId) -> Item:
         return social.row_key(social.likelist_key(post), social.user_key(user))
 
 
@@ -161,5 +161,5 @@ def _count_key(post: PostId) -> Item:
     return social.row_key(social.likecount_key(post), social.COUNT)
 
 
-def _tally_of(item: Item) -> Tally:
-    return Tally(int(item[Field.N]["N"]), batch_of(item))
+def _decode_count(item: Item) -> StoredCount:
+    return StoredCount(int(item[Field.N]["N"]), batch_of(item))

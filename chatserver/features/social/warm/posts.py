@@ -51,7 +51,7 @@ class SocialPosts:
             table.put(social.encode_post(post)),
             table.count(post.author, Field.POSTS, 1),
             table.put(likes | {Field.N: {"N": "0"}}),
-            self._job("post", post.author, post.id, post.created_ms),
+            self._build_job_put("post", post.author, post.id, post.created_ms),
         ]
         try:
             await table.transact(actions)
@@ -109,7 +109,7 @@ class SocialPosts:
             table.delete(social.row_key(social.posts_key(author), social.post_key(id_))),
             table.count(author, Field.POSTS, -1),
             {"Delete": {"TableName": table.name, "Key": likes}},
-            self._job("gone", author, id_, now_ms),
+            self._build_job_put("gone", author, id_, now_ms),
         ]
         try:
             await table.transact(actions)
@@ -130,11 +130,11 @@ class SocialPosts:
             raise NotFound(NO_POST)
         return social.decode_post(items[0])
 
-    async def find_posts(self, lines: Collection[PostRef]) -> dict[PostRef, Post]:
+    async def find_posts(self, post_refs: Collection[PostRef]) -> dict[PostRef, Post]:
         """Return the posts that exist, in their current version. Cost: one call per 100."""
         keys = [
             social.row_key(social.posts_key(post_ref.author), social.post_key(post_ref.post))
-            for post_ref in sorted(set(lines))
+            for post_ref in sorted(set(post_refs))
         ]
         items = await get_items(self._table.client, self._table.name, keys)
         return {PostRef(post.id, post.author): post for post in map(social.decode_post, items)}
@@ -180,6 +180,8 @@ class SocialPosts:
         rows = (await self._table.client.call("query", query))["Items"]
         return [social.decode_post(row).id for row in rows]
 
-    def _job(self, kind: JobKind, author: str, id_: PostId, now_ms: int) -> dict[str, Any]:
+    def _build_job_put(
+        self, kind: JobKind, author: str, id_: PostId, now_ms: int
+    ) -> dict[str, Any]:
         item = encode_job(kind, PostRef(id_, author), now_ms)
         return {"Put": {"TableName": self._table.directory, "Item": item}}

@@ -90,7 +90,7 @@ class SocialProfiles:
             if record is None or record.erased_ms is not None:
                 break
             info = Info(user, record.name, record.about)
-            actions = [self._unchanged(key, record), self._table.put(encode_info(info))]
+            actions = [self._build_unchanged_check(key, record), self._table.put(encode_info(info))]
             try:
                 await self._table.transact(actions)
             except ConditionFailed as exc:
@@ -106,7 +106,7 @@ class SocialProfiles:
             return info
         raise NotFound("user: does not exist")
 
-    def _unchanged(self, key: Item, record: records.User) -> dict[str, Any]:
+    def _build_unchanged_check(self, key: Item, record: records.User) -> dict[str, Any]:
         conditions = ["attribute_not_exists(#erased)"]
         names = {"#erased": DirectoryField.ERASED}
         values: Item = {}

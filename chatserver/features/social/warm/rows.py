@@ -118,7 +118,7 @@ def decode_post(item: Item) -> Post:
             edited_ms=int(item[Field.EDITED]["N"]) if Field.EDITED in item else None,
         )
     except (KeyError, ValueError, IndexError) as exc:
-        raise _corrupt(item, "post") from exc
+        raise _make_corrupt_error(item, "post") from exc
 
 
 def decode_info(item: Item) -> Info:
@@ -133,18 +133,18 @@ def decode_info(item: Item) -> Info:
 def decode_counts(item: Item) -> Counts:
     """Decode counts. While changes are queued, a count may be below zero."""
     return Counts(
-        followers=_number(item, Field.FOLLOWERS),
-        following=_number(item, Field.FOLLOWING),
-        posts=_number(item, Field.POSTS),
+        followers=_get_number(item, Field.FOLLOWERS),
+        following=_get_number(item, Field.FOLLOWING),
+        posts=_get_number(item, Field.POSTS),
     )
 
 
 def decode_edge(item: Item) -> GraphEdge:
-    return GraphEdge(item[Field.SK]["S"].removeprefix(_USER), _number(item, Field.SINCE))
+    return GraphEdge(item[Field.SK]["S"].removeprefix(_USER), _get_number(item, Field.SINCE))
 
 
 def decode_like(item: Item) -> GraphEdge:
-    return GraphEdge(item[Field.SK]["S"].removeprefix(_USER), _number(item, Field.AT))
+    return GraphEdge(item[Field.SK]["S"].removeprefix(_USER), _get_number(item, Field.AT))
 
 
 def decode_entry(item: Item) -> PostRef:
@@ -165,14 +165,14 @@ def _find_text(item: Item, name: str) -> str | None:
     return None if value is None else str(value)
 
 
-def _number(item: Item, name: str) -> int:
+def _get_number(item: Item, name: str) -> int:
     try:
         return int(item.get(name, {"N": "0"})["N"])
     except (KeyError, ValueError) as exc:
-        raise _corrupt(item, name) from exc
+        raise _make_corrupt_error(item, name) from exc
 
 
-def _corrupt(item: Item, what: str) -> CorruptData:
+def _make_corrupt_error(item: Item, what: str) -> CorruptData:
     return CorruptData(f"table social: {item.get(Field.PK)}/{item.get(Field.SK)}: invalid {what}")
 
 
@@ -204,7 +204,7 @@ class SocialTable:
     def put(self, item: Item, *, is_new: bool = True) -> dict[str, Any]:
         """Return the action that writes an item, by default only if it is new."""
         put: dict[str, Any] = {"TableName": self.name, "Item": item}
-        return {"Put": put | (_absent() if is_new else {})}
+        return {"Put": put | (_new_item_condition() if is_new else {})}
 
     def delete(self, key: Item) -> dict[str, Any]:
         """Return the action that deletes an existing item."""
@@ -256,7 +256,7 @@ class SocialTable:
         return await find_item(self.client, self.name, key)
 
 
-def _absent() -> dict[str, Any]:
+def _new_item_condition() -> dict[str, Any]:
     return {
         "ConditionExpression": "attribute_not_exists(#pk)",
         "ExpressionAttributeNames": {"#pk": Field.PK},

@@ -50,13 +50,13 @@ class SocialTimelines:
             put, range(0, len(users), WRITES_MAX), in_flight_max=in_flight_max, name="timelines"
         )
 
-    async def put_user_entries(self, user: str, lines: Sequence[tuple[PostRef, int]]) -> None:
+    async def put_user_entries(self, user: str, entries: Sequence[tuple[PostRef, int]]) -> None:
         """Write entries, each with its expiry (s since 1970), to one timeline. Idempotent.
 
         Raises:
             Unavailable: some entries may be missing.
         """
-        rows = [_encode(user, post_ref, ttl) for post_ref, ttl in lines]
+        rows = [_encode(user, post_ref, ttl) for post_ref, ttl in entries]
         for at in range(0, len(rows), WRITES_MAX):
             await put_items(self._table.client, self._table.name, rows[at : at + WRITES_MAX])
 
@@ -74,12 +74,12 @@ class SocialTimelines:
         query |= {"ScanIndexForward": False, "Limit": limit + 1}
         answer = await self._table.client.call("query", query)
         rows = [row for row in answer["Items"] if int(row[Field.TTL]["N"]) > now_s]
-        lines = [post_ref for post_ref in map(social.decode_entry, rows) if post_ref != before]
-        return lines[:limit], "LastEvaluatedKey" in answer or len(lines) > limit
+        entries = [post_ref for post_ref in map(social.decode_entry, rows) if post_ref != before]
+        return entries[:limit], "LastEvaluatedKey" in answer or len(entries) > limit
 
-    async def remove_entries(self, user: str, lines: Sequence[PostRef]) -> None:
+    async def remove_entries(self, user: str, entries: Sequence[PostRef]) -> None:
         """Remove entries of deleted posts. Idempotent."""
-        for post_ref in lines:
+        for post_ref in entries:
             key = social.row_key(social.timeline_key(user), social.entry_key(post_ref))
             await self._table.client.call(
                 "delete_item", {"TableName": self._table.name, "Key": key}

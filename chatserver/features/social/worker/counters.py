@@ -89,7 +89,7 @@ class CountersWorker:
             name="count-changes",
         )
         failpoint("counters.before_trim")
-        await self._queue.forget(waiting[-1])
+        await self._queue.trim(waiting[-1])
         metrics.COUNTERS_CHANGES.inc(len(waiting))
         return len(waiting) == BATCH_MAX
 
@@ -100,7 +100,7 @@ class CountersWorker:
             metrics.COUNTERS_WRITES.inc()
             done = await self._add(entries)
             failpoint("counters.after_write")
-            if done.outcome != "known":
+            if done.outcome != "already_counted":
                 return  # counted, or the post or the user was deleted
             entries = [entry for entry in entries if entry.place > done.upto]
 

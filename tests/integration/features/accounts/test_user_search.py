@@ -12,7 +12,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.features.accounts.container import AccountContainer
-from chatserver.features.accounts.search_words import words_of
+from chatserver.features.accounts.search_words import list_search_words
 from chatserver.warm.chats.records import User
 from tests.integration.warm.support import Tables
 from tests.integration.workers.support import make_users, open_container
@@ -109,7 +109,7 @@ async def test_concurrent_renames_leave_the_entries_of_one_name(
     (record,) = await accounts.rows.list_users([ANN])
     assert record.name is not None
     assert record.name != "First"
-    assert record.words == words_of(ANN, record.name)
+    assert record.words == list_search_words(ANN, record.name)
 
     async def is_consistent() -> bool:
         entries = await accounts.search_entries.find(["n"])
@@ -136,7 +136,7 @@ async def test_rename_during_turning_on_leaves_the_words_of_the_new_name(
     monkeypatch.setattr(accounts.rows, "find_user", read_before_the_rename)
     record = await put(ANN, {}, is_discoverable=True)
 
-    assert (record.name, record.words) == ("New", words_of(ANN, "New"))
+    assert (record.name, record.words) == ("New", list_search_words(ANN, "New"))
     await wait_for(accounts, "new", ANN)
     assert await find(accounts, "old") == []
 

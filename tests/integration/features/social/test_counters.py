@@ -106,7 +106,7 @@ async def test_counts_equal_likes_after_random_kills(
 
     edges = {post.id: await rows.likes.count_likes(post.id) for post in posts}
     assert sum(edges.values()) > 0
-    assert {post.id: (await rows.likes.find_tally(post.id)).n for post in posts} == edges  # type: ignore[union-attr]  # it is there
+    assert {post.id: (await rows.likes.find_stored_count(post.id)).n for post in posts} == edges  # type: ignore[union-attr]  # it is there
 
 
 @pytest.mark.timeout(300)
@@ -179,4 +179,4 @@ async def test_likes_of_a_deleted_post_are_skipped(redis_url: str, tables: Table
         assert [await worker.step() for _ in range(3)] == [True, True, False]
 
         assert await rows.likes.get_counts([kept.id, gone.id]) == {kept.id: 3, gone.id: 0}
-        assert await rows.likes.find_tally(gone.id) is None
+        assert await rows.likes.find_stored_count(gone.id) is None

@@ -40,8 +40,10 @@ async def test_user_info_and_counts_are_read_with_one_query(
     await social_rows.profiles.put_avatar("alice", "f-1")
     change = {"following": 0, "first": "1", "last": "1"}
     assert (await social_rows.counts.add_follows("alice", followers=1, **change))[0] == "counted"
-    assert (await social_rows.counts.add_follows("alice", followers=1, **change))[0] == "known"
-    assert (await social_rows.counts.add_follows("bob", followers=1, **change))[0] == "gone"
+    assert (await social_rows.counts.add_follows("alice", followers=1, **change))[
+        0
+    ] == "already_counted"
+    assert (await social_rows.counts.add_follows("bob", followers=1, **change))[0] == "missing"
 
     tables.faults.requests.clear()
     info, counts = await social_rows.profiles.find_profile("alice")
@@ -219,14 +221,14 @@ async def test_like_count_adds_each_batch_once(social_rows: SocialRows) -> None:
     add_likes = social_rows.likes.add_likes
 
     assert (await add_likes(post.id, 3, "0001", "0003")).outcome == "counted"
-    assert await add_likes(post.id, 3, "0001", "0003") == ("known", "0003")
-    assert await add_likes(post.id, 5, "0002", "0006") == ("known", "0003")
+    assert await add_likes(post.id, 3, "0001", "0003") == ("already_counted", "0003")
+    assert await add_likes(post.id, 5, "0002", "0006") == ("already_counted", "0003")
     assert (await add_likes(post.id, -1, "0004", "0006")).outcome == "counted"
 
     assert await social_rows.likes.get_counts([post.id]) == {post.id: 2}
     assert (await social_rows.all())[f"p#{P1}#likecount", "count"] == {"n": 2, "batch": "0006"}
     await social_rows.posts.delete_post("alice", post.id, NOW_MS)
-    assert (await add_likes(post.id, 1, "0007", "0007")).outcome == "gone"
+    assert (await add_likes(post.id, 1, "0007", "0007")).outcome == "missing"
     assert (f"p#{P1}#likecount", "count") not in await social_rows.all()
 
 

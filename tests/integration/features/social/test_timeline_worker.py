@@ -53,7 +53,7 @@ class Killed(Exception):
     """Stands for the kill of a worker."""
 
 
-NO_CACHE = {"chatserver.features.social.service.backfill.MERGED_KNOWN_S": 0}
+NO_CACHE = {"chatserver.features.social.service.backfill.MERGED_CACHE_S": 0}
 
 
 async def list_timeline_rows(rows: SocialRows) -> list[tuple[str, str]]:

@@ -35,7 +35,7 @@ async def audit(
     auditor = SocialAudit(
         client=rows.tables.client,
         settings=rows.tables.settings,
-        is_waiting=CountQueue(container.hot, 1000).is_waiting,
+        has_uncounted=CountQueue(container.hot, 1000).has_uncounted,
         settle_s=0.5,
         is_repairing=is_repairing,
     )

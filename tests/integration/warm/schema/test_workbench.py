@@ -117,7 +117,7 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         "Index by_member: the chats of a user (m#<user>), and the reverse": lambda: has_items(
             Directory(*arguments).list_memberships("alice", limit=50), 3
         ),
-        "Likecount": lambda: SocialLikes(*arguments).find_tally(POST),
+        "Likecount": lambda: SocialLikes(*arguments).find_stored_count(POST),
         "Reference of a favorite": lambda: SocialFavorites(*arguments).find_saved(
             "bob", [PostRef(POST, "alice")]
         ),

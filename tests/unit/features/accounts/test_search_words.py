@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from chatserver.features.accounts.search_words import (
     WORD_CHARS_MAX,
     WORDS_MAX,
-    fold,
     is_match,
-    words_of,
+    list_search_words,
+    split_words,
 )
 
 
@@ -38,28 +38,28 @@ from chatserver.features.accounts.search_words import (
 )
 def test_user_is_found_by_word_prefixes(query: str, user: str, name: str | None) -> None:
     """Case, accents and Unicode forms do not matter."""
-    assert is_match(fold(query), words_of(user, name))
+    assert is_match(split_words(query), list_search_words(user, name))
 
 
 @pytest.mark.parametrize("query", ["sa", "asa x", "muller asa b"])
 def test_user_is_not_found_by_other_words(query: str) -> None:
     """Each word of the input must be the beginning of a word of the user."""
-    assert not is_match(fold(query), words_of("u1", "Åsa Müller"))
+    assert not is_match(split_words(query), list_search_words("u1", "Åsa Müller"))
 
 
 def test_vowel_signs_do_not_divide_a_word() -> None:
     """A name in Devanagari or Thai is not found by its first letter and those after vowel signs."""
-    assert fold("सुनील") == ["सनल"]
-    assert not is_match(fold("सुनील"), words_of("u1", "सीता नीरज लता"))
+    assert split_words("सुनील") == ["सनल"]
+    assert not is_match(split_words("सुनील"), list_search_words("u1", "सीता नीरज लता"))
 
 
 @given(user=st.from_regex(r"[a-z0-9][a-z0-9_-]{2,31}", fullmatch=True), name=st.text(max_size=80))
 def test_words_are_bounded_and_each_finds_the_user(user: str, name: str) -> None:
     """They are part of a key and must not contain its separator."""
-    words = words_of(user, name)
+    words = list_search_words(user, name)
 
     assert len(words) <= WORDS_MAX
     assert all(0 < len(word) <= WORD_CHARS_MAX and "#" not in word for word in words)
     assert len(set(words)) == len(words)
     for word in words:
-        assert is_match(fold(word), words)
+        assert is_match(split_words(word), words)

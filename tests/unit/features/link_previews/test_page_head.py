@@ -15,7 +15,7 @@ from chatserver.features.link_previews.model import (
     TITLE_CHARS_MAX,
     URL_CHARS_MAX,
     PageSummary,
-    picture_type,
+    detect_picture_type,
 )
 from chatserver.features.link_previews.page_head import parse_page
 
@@ -163,4 +163,4 @@ def test_any_bytes_give_a_bounded_summary(content: bytes, content_type: str) -> 
 )
 def test_picture_is_recognized_by_its_first_bytes(content: bytes, type_: str | None) -> None:
     """Formats that may contain scripts are not recognized."""
-    assert picture_type(content) == type_
+    assert detect_picture_type(content) == type_
