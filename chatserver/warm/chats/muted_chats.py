@@ -14,7 +14,7 @@ from chatserver.domain.membership import NOT_A_MEMBER
 from chatserver.errors import NotFound
 from chatserver.warm.chats import records
 from chatserver.warm.dynamo.batches import get_items
-from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
+from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.dynamo.items import find_item
 from chatserver.warm.schema.tables import DIRECTORY
 from chatserver.warm.schema.tables import DirectoryField as Field
@@ -23,7 +23,7 @@ FOR_EVER_MS: Final = 2**53  # muted until changed
 
 
 class MutedChats:
-    """Reads and writes the time at which each chat's mute ends."""
+    """Reads which chats a user has muted. Feature `chat_preferences` writes the attribute."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client
@@ -43,26 +43,6 @@ class MutedChats:
         if row is None:
             raise NotFound(NOT_A_MEMBER)
         return int(row[Field.QUIET]["N"]) if Field.QUIET in row else 0
-
-    async def set_until(self, chat: ChatId, user: UserId, until_ms: int) -> None:
-        """Mute the chat for the user until `until_ms`; 0 unmutes it.
-
-        Raises:
-            NotFound: there is no such chat, or the user is not a member.
-        """
-        request = {
-            "TableName": self._table,
-            "Key": records.row_key(records.chat_key(chat), records.member_key(user)),
-            "UpdateExpression": "SET #quiet = :until" if until_ms else "REMOVE #quiet",
-            "ConditionExpression": "attribute_exists(#role)",
-            "ExpressionAttributeNames": {"#quiet": Field.QUIET, "#role": Field.ROLE},
-        }
-        if until_ms:
-            request["ExpressionAttributeValues"] = {":until": {"N": str(until_ms)}}
-        try:
-            await self._client.call("update_item", request)
-        except ConditionFailed:
-            raise NotFound(NOT_A_MEMBER) from None
 
     async def find_unmuted(self, chat: ChatId, users: Sequence[UserId], now: float) -> set[UserId]:
         """Return which of `users` are members and have not muted the chat. Strongly consistent.

@@ -14,9 +14,10 @@ from chatserver.config import Warm
 from chatserver.domain.ids import Seq, UserId
 from chatserver.domain.presence import State
 from chatserver.errors import NotFound, Unavailable
+from chatserver.features.chat_preferences.container import PreferencesContainer
+from chatserver.features.chat_preferences.model import PreferencesChange
 from chatserver.features.push.container import PushContainer
 from chatserver.features.push.hot import PushState
-from chatserver.warm.chats.muted_chats import FOR_EVER_MS
 from tests.integration.features.push.support import PushWorld, open_push_world
 from tests.integration.workers.support import persister_of, running
 from tests.support.servers.processes import eventually
@@ -157,9 +158,8 @@ async def test_notify_muted_chat_gets_no_push_until_the_mute_ends(
     """Other chats of the user are not affected."""
     muted, group = await world.direct(), await world.group()
     browser = await world.subscribe(world.bob)
-    await world.container.get(PushContainer).muted_chats.set_until(
-        muted.chat, world.bob, FOR_EVER_MS
-    )
+    preferences = world.container.get(PreferencesContainer).preferences
+    await preferences.change(world.bob, muted.chat, PreferencesChange(muted_until=0))
 
     await world.say(muted, "Psst")
     await world.wait_until_scanned()
@@ -167,9 +167,9 @@ async def test_notify_muted_chat_gets_no_push_until_the_mute_ends(
     (notice,) = await browser.wait_for(1)
     assert (notice["chat"], notice["badge"]) == (group.chat, group.top + 2)
 
-    await world.container.get(PushContainer).muted_chats.set_until(
-        muted.chat, world.bob, int(time.time() * 1000) - 1000
-    )  # in the past
+    ends_s = int(time.time()) + 2
+    await preferences.change(world.bob, muted.chat, PreferencesChange(muted_until=ends_s))
+    await eventually(lambda: time.time() > ends_s, what="the mute ends")
     await world.say(muted, "Psst again")
     assert (await browser.wait_for(2))[1]["chat"] == muted.chat
 
@@ -443,13 +443,9 @@ async def test_notify_killed_at_a_step_sends_at_most_one_push(
         assert (await browser.wait_for(count + 1))[-1]["text"] == "two"
 
 
-async def test_notify_mute_requires_membership(world: PushWorld) -> None:
+async def test_notify_mute_state_requires_membership(world: PushWorld) -> None:
     direct = await world.direct()
 
-    with pytest.raises(NotFound):
-        await world.container.get(PushContainer).muted_chats.set_until(
-            direct.chat, UserId("mallory"), FOR_EVER_MS
-        )
     with pytest.raises(NotFound):
         await world.container.get(PushContainer).muted_chats.get_until(
             direct.chat, UserId("mallory")

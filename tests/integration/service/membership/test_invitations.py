@@ -13,6 +13,8 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Ref, UserId, direct_chat_id
 from chatserver.domain.invitations import ListedKind
 from chatserver.errors import BadRequest, Forbidden, NotFound, RateLimited, TooLarge
+from chatserver.features.chat_preferences.container import PreferencesContainer
+from chatserver.features.chat_preferences.model import PreferencesChange
 from chatserver.features.push.container import PushContainer
 from chatserver.features.social.warm.graph import SocialGraph
 from chatserver.protocol import frames
@@ -308,7 +310,8 @@ async def test_member_who_rejoins_has_their_earlier_settings(
         chat = (await make_group(container, ALICE, BOB)).chat
         await Gateway(container.hot).send(await container.audiences.get(chat), "one", "two")
         await container.member_state.add_hidden(chat, BOB, [1])
-        await container.get(PushContainer).muted_chats.set_until(chat, BOB, FOR_EVER_MS)
+        preferences = container.get(PreferencesContainer).preferences
+        await preferences.change(BOB, chat, PreferencesChange(muted_until=0))
 
         await container.membership.change(BOB, request(frames.Leave, chat))
         with pytest.raises(NotFound):

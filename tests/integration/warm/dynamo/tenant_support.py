@@ -17,6 +17,7 @@ from chatserver.errors import ChatError
 from chatserver.features.accounts.warm.accounts import AccountRows
 from chatserver.features.attachments.model import Bounds, File
 from chatserver.features.attachments.warm import Attachments
+from chatserver.features.chat_preferences.warm import PreferenceRows
 from chatserver.features.privacy.warm.user_data import PersonalRows
 from chatserver.features.push.model import Subscription
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
@@ -69,6 +70,7 @@ class World:
         self.personal = PersonalRows(client=at[0], settings=at[1])
         self.pushes = PushSubscriptions(*at, 3)
         self.muted = MutedChats(*at)
+        self.preferences = PreferenceRows(*at)
         self.pages: list[Any] = []
 
     async def do(self, step: Step, seed: int) -> Any:
@@ -169,7 +171,11 @@ async def mark(world: World, dice: random.Random) -> Any:
     chat, user = dice.choice(CHATS), dice.choice(USERS)
     await world.member_state.put_marks([Mark(chat, user, dice.randint(1, 9), dice.randint(1, 9))])
     await world.member_state.add_hidden(chat, user, [dice.randint(1, 9)])
-    await world.muted.set_until(ChatId(chat), UserId(user), dice.choice((0, int(NOW_S * 2000))))
+    before = await world.preferences.get(UserId(user), ChatId(chat))
+    after = msgspec.structs.replace(
+        before, rev=before.rev + 1, muted_until=dice.choice((None, int(NOW_S * 2)))
+    )
+    await world.preferences.put(UserId(user), before, after, None)
     users = [UserId(each) for each in USERS]
     return sorted(await world.muted.find_unmuted(ChatId(chat), users, NOW_S))
 
