@@ -24,7 +24,7 @@ LEASE_S: Final = 60.0
 INTERVAL_S: Final = 5.0
 
 
-class HoldKeeper:
+class LegalHoldWorker:
     """Processes holds, pass by pass; one process at a time has the lease."""
 
     def __init__(self, container: StorageContainer, owner: str) -> None:
@@ -69,7 +69,7 @@ class HoldKeeper:
                 hold.chat, limit=PAGE, start=start
             )
             ending = [each for each in page.items if each.expires_at is not None]
-            await self._holds.keep(ending)
+            await self._holds.copy_versions(ending)
             failpoint("holds.in_begin")
             count, start = count + len(ending), page.next
             await self._lease.claim()
@@ -105,4 +105,4 @@ async def run_holds(container: StorageContainer, owner: str) -> None:
     Raises:
         Unavailable: a store is unavailable; restart the worker.
     """
-    await HoldKeeper(container, owner).run()
+    await LegalHoldWorker(container, owner).run()

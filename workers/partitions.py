@@ -25,11 +25,11 @@ async def run_partitions(hot: HotClient, name: str, work: Callable[[int], Awaita
     """
     async with open_task_group() as group:
         for partition in range(hot.keys.partitions):
-            task = keep_running(hot, name, partition, work)
+            task = run_with_restarts(hot, name, partition, work)
             group.create_task(task, name=f"{name}-{partition}")
 
 
-async def keep_running(
+async def run_with_restarts(
     hot: HotClient, name: str, partition: int, work: Callable[[int], Awaitable[None]]
 ) -> None:
     """Run `work` for a partition, and restart it when it fails, until cancelled.

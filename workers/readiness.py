@@ -17,16 +17,16 @@ class Readiness:
     """Readiness of this process."""
 
     def __init__(self) -> None:
-        self._trouble = "starting"
+        self._problem = "starting"
 
     def find_problem(self) -> str:
         """Return the problem found by the last check, or "". Thread-safe."""
-        return self._trouble
+        return self._problem
 
     async def watch(self, container: StorageContainer) -> None:
         """Check periodically until cancelled. Cost: one read unit per check."""
         while True:
-            self._trouble = await self._check(container)
+            self._problem = await self._check(container)
             await sleep_aligned(INTERVAL_S)
 
     async def _check(self, container: StorageContainer) -> str:

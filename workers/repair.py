@@ -97,7 +97,7 @@ class RepairWorker:
         for _ in range(READS_MAX):
             # Failed chats stay at the start of the list, so skip that many.
             chats = await self._list_overdue(failed)
-            outcomes = await asyncio.gather(*(self._try(chat) for chat in chats))
+            outcomes = await asyncio.gather(*(self._try_repair(chat) for chat in chats))
             finished += sum(outcomes)
             failed += len(chats) - sum(outcomes)
             if len(chats) < CHATS_MAX:
@@ -117,7 +117,7 @@ class RepairWorker:
         scored = zip(found[::2], found[1::2], strict=True)
         return [ChatId(name.decode()) for name, noted_ms in scored if float(noted_ms) <= before_ms]
 
-    async def _try(self, chat: ChatId) -> bool:
+    async def _try_repair(self, chat: ChatId) -> bool:
         async with self._slots:
             try:
                 async with asyncio.timeout(CHAT_S_MAX):
@@ -170,7 +170,7 @@ class RepairWorker:
         if audience.is_large:
             gateways = await self._watchers.list_gateways(chat)
             self._devices.notify_channel_seq(chat, audience.top, gateways)
-            await self._settle(chat, audience.top)
+            await self._record_delivered(chat, audience.top)
             return
         deliveries = [
             Delivery(user, chat, max(after, audience.done), audience.top, audience.epoch)
@@ -179,9 +179,9 @@ class RepairWorker:
         await list_with_first_message(self._container.inboxes, audience, self._devices)
         for place in await self._container.inboxes.deliver(deliveries):
             self._devices.notify_seq(place.user, place.seq, place.gateways)
-        await self._settle(chat, audience.top)
+        await self._record_delivered(chat, audience.top)
 
-    async def _settle(self, chat: ChatId, upto: Seq) -> None:
+    async def _record_delivered(self, chat: ChatId, upto: Seq) -> None:
         # After the notifications, which are sent in this loop iteration.
         await asyncio.sleep(0)
         await self._container.undelivered_chats.settle([(chat, upto)])

@@ -92,7 +92,7 @@ class RpcWorker:
         try:
             async with contextlib.aclosing(self._queue.iter_calls()) as calls:
                 async for taken in calls:
-                    await self._take(taken)
+                    await self._start_call(taken)
         finally:
             await asyncio.sleep(0)  # let new tasks start, so that they can respond when cancelled
             for task in self._queued:
@@ -100,20 +100,20 @@ class RpcWorker:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=2)
 
-    async def _take(self, taken: TakenCall) -> None:
+    async def _start_call(self, taken: TakenCall) -> None:
         call = taken.call
         try:
             await self._places.acquire()
         except asyncio.CancelledError:
             self._queue.fail(call, stopping())
             raise
-        task = asyncio.create_task(self._answer(taken), name=f"call-{call.id}")
+        task = asyncio.create_task(self._run_call(taken), name=f"call-{call.id}")
         self._tasks.add(task)
         self._queued.add(task)
         task.add_done_callback(self._queued.discard)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, taken: TakenCall) -> None:
+    async def _run_call(self, taken: TakenCall) -> None:
         call = taken.call
         slots = self._bulk_slots if _is_bulk(call.operation) else self._slots
         try:
@@ -121,7 +121,7 @@ class RpcWorker:
                 if (task := asyncio.current_task()) is not None:
                     self._queued.discard(task)
                 started = self._container.clock.monotonic()
-                await self._answer_now(taken)
+                await self._respond(taken)
                 if slots is self._bulk_slots:
                     await self._pause(self._container.clock.monotonic() - started)
         except RateLimited as exc:
@@ -140,7 +140,7 @@ class RpcWorker:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(min(took_s, BULK_PAUSE_S_MAX))
 
-    async def _answer_now(self, taken: TakenCall) -> None:
+    async def _respond(self, taken: TakenCall) -> None:
         call = taken.call
         try:
             left_s = taken.until_s - self._container.clock.monotonic()

@@ -72,12 +72,14 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
             if prepare := workers[name].prepare:
                 await load(prepare)(container)
         tasks = [
-            asyncio.create_task(_keep_running(name, run, container, owner), name=f"worker-{name}")
+            asyncio.create_task(
+                _run_with_restarts(name, run, container, owner), name=f"worker-{name}"
+            )
             for name, run in runners.items()
         ]
         tasks.append(asyncio.create_task(watch_loop_lag(container.clock), name="loop-lag"))
         tasks.append(asyncio.create_task(readiness.watch(container), name="readiness"))
-        tasks.append(asyncio.create_task(_publish_figures(container, names), name="figures"))
+        tasks.append(asyncio.create_task(_publish_stats(container, names), name="process-stats"))
         tune_garbage_collector()
         log.info("workers.ready", names=names)
         await stop.wait()
@@ -88,7 +90,7 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
     log.info("workers.stopped")
 
 
-async def _publish_figures(container: StorageContainer, names: list[str]) -> None:
+async def _publish_stats(container: StorageContainer, names: list[str]) -> None:
     async def find_chats() -> dict[str, Any]:
         return {"chats": container.busy_chats.drain()}
 
@@ -102,7 +104,9 @@ async def _publish_figures(container: StorageContainer, names: list[str]) -> Non
     ).run()
 
 
-async def _keep_running(name: str, run: Runner, container: StorageContainer, owner: str) -> None:
+async def _run_with_restarts(
+    name: str, run: Runner, container: StorageContainer, owner: str
+) -> None:
     wait_s = 0.1
     while True:
         started = container.clock.monotonic()

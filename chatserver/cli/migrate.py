@@ -151,7 +151,7 @@ def status_lines(
             f"{detail}"
         )
     lines += [
-        f"process {each.name}: schema {each.acts_by}, seen "
+        f"process {each.name}: schema {each.schema_version}, seen "
         f"{max(0, round(now - each.seen_ms / 1000))} s ago"
         for each in processes
     ]
@@ -227,5 +227,5 @@ async def _run_up(settings: Settings, options: Options) -> None:
                 options=options,
                 migrations=MIGRATIONS,
             )
-            state = await runner.up(holder)
+            state = await runner.run(holder)
     click.echo(f"schema {state.version}")

@@ -18,8 +18,8 @@ import msgspec
 from chatserver.cli.workbench_model import workbench
 from chatserver.config import Warm
 from chatserver.warm.schema import iam_policies
-from chatserver.warm.schema.active_version import newest_record
-from chatserver.warm.schema.provisioning import creation_of, projection_of
+from chatserver.warm.schema.active_version import make_schema_item
+from chatserver.warm.schema.provisioning import make_create_request, projection_of
 from chatserver.warm.schema.tables import TABLES, Key, Table
 
 _NO_VALUE: Final = {"Ref": "AWS::NoValue"}
@@ -102,7 +102,7 @@ def _make_parameters() -> dict[str, Any]:
 
 def _make_properties(table: Table) -> dict[str, Any]:
     """Return the CreateTable properties, with parameters in place of settings."""
-    made = creation_of(table, Warm(table_prefix="", billing="provisioned", stream=True))
+    made = make_create_request(table, Warm(table_prefix="", billing="provisioned", stream=True))
     throughput = {
         "ReadCapacityUnits": {"Ref": "ReadUnits"},
         "WriteCapacityUnits": {"Ref": "WriteUnits"},
@@ -126,12 +126,12 @@ def terraform() -> dict[str, Any]:
     """Return the tables as ``deploy/terraform`` reads them, and their schema version item."""
     return {
         "tables": [_make_terraform_table(table) for table in TABLES],
-        "schema": newest_record(),
+        "schema": make_schema_item(),
     }
 
 
 def _make_terraform_table(table: Table) -> dict[str, Any]:
-    made = creation_of(table, Warm(stream=True))
+    made = make_create_request(table, Warm(stream=True))
     stream = made.get("StreamSpecification", {}).get("StreamViewType", "")
     return {
         "name": table.name,
@@ -164,7 +164,7 @@ DOCUMENTS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
     "workbench": workbench,
     "terraform": terraform,
     **{
-        f"iam-{name}": functools.partial(iam_policies.policy, name)
+        f"iam-{name}": functools.partial(iam_policies.make_policy, name)
         for name in iam_policies.POLICIES
     },
 }

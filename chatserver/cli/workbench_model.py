@@ -14,7 +14,7 @@ from chatserver.cli.workbench_facets import FACETS, Facet, find_facet
 from chatserver.cli.workbench_samples import samples
 from chatserver.config import Warm
 from chatserver.warm.dynamo.client import Item
-from chatserver.warm.schema.provisioning import creation_of
+from chatserver.warm.schema.provisioning import make_create_request
 from chatserver.warm.schema.tables import TABLES, Key, Table
 
 # A constant date, so that the model changes only with the tables.
@@ -44,7 +44,7 @@ def workbench() -> dict[str, Any]:
 
 
 def _make_model(table: Table, items: list[Item]) -> dict[str, Any]:
-    made = creation_of(table, Warm(table_prefix=""))
+    made = make_create_request(table, Warm(table_prefix=""))
     types = {each["AttributeName"]: each["AttributeType"] for each in made["AttributeDefinitions"]}
     for item in items:
         for name, value in item.items():

@@ -45,7 +45,7 @@ from chatserver.warm.messages.active_days import ActiveDays, day_of, encode_days
 from chatserver.warm.messages.long_bodies import pointer_to
 from chatserver.warm.messages.sharded_chats import HORIZON_KEY, LAYOUTS_KEY
 from chatserver.warm.messages.store import PersistItem, encode_item
-from chatserver.warm.schema.active_version import PROCESS_PREFIX, key_of, newest_record
+from chatserver.warm.schema.active_version import PROCESS_PREFIX, key_of, make_schema_item
 from chatserver.warm.schema.directory_attributes import (
     EncryptionField,
     SchemaField,
@@ -211,7 +211,7 @@ def _make_archive() -> Iterable[Item]:
 
 
 def _make_operations() -> Iterable[Item]:
-    yield newest_record()
+    yield make_schema_item()
     wrapped = WrappedKey(b"a data key, wrapped", "file:2c26b46b68ffc68f")
     yield encode_key(StoredKey(1, None, MS, MS + 60_000))
     yield encode_key(StoredKey(2, wrapped, MS))

@@ -58,7 +58,7 @@ class SegmentObjects:
         """
         assert self._cipher is not None
         key = await self._cipher.get_current()
-        unpacked = await self._unpack(segment)
+        unpacked = await self._read_unpacked(segment)
         if unpacked.bodies is None:
             return not any(map(has_content, unpacked.entries))
         return version_of(unpacked.bodies) == key.version
@@ -71,7 +71,7 @@ class SegmentObjects:
 
     async def remove(self, segment: Segment) -> None:
         """Remove a segment's object. Idempotent."""
-        self._forget(segment.key)
+        self._evict(segment.key)
         await self._store.call("delete_object", Key=segment.key)
 
     async def read(self, segment: Segment) -> Sequence[Message]:
@@ -96,7 +96,7 @@ class SegmentObjects:
             if not lock.locked():
                 self._loading.pop(key, None)
 
-    async def _unpack(self, segment: Segment) -> Unpacked:
+    async def _read_unpacked(self, segment: Segment) -> Unpacked:
         try:
             data = await self._store.read(segment.key, size_max=segment.stored_bytes)
         except ObjectMissing as exc:
@@ -107,7 +107,7 @@ class SegmentObjects:
 
     async def _load(self, segment: Segment) -> Sequence[Message]:
         async with self._loads:
-            unpacked = await self._unpack(segment)
+            unpacked = await self._read_unpacked(segment)
             entries: Sequence[Message] = unpacked.entries
             if unpacked.bodies is not None:
                 if self._cipher is None:
@@ -121,9 +121,9 @@ class SegmentObjects:
         self._cache[segment.key] = (entries, size)
         self._bytes += size
         while self._bytes > self._bytes_max:
-            self._forget(next(iter(self._cache)))
+            self._evict(next(iter(self._cache)))
         return entries
 
-    def _forget(self, key: str) -> None:
+    def _evict(self, key: str) -> None:
         _, size = self._cache.pop(key, ((), 0))
         self._bytes -= size

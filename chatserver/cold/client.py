@@ -52,9 +52,15 @@ RETRY_WAIT_S = 0.05  # doubles with each attempt
 RETRY_JITTER_S = 0.1
 RETRY_WAIT_S_MAX = 2.0
 
-_PASSING = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown"}
+_TEMPORARY = {
+    "InternalError",
+    "OperationAborted",
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "SlowDown",
+}
 _MISSING = {"404", "NoSuchKey", "NotFound"}
-_REFUSED = {
+_REJECTED = {
     "403",
     "AccessDenied",
     "ExpiredToken",
@@ -313,17 +319,17 @@ def translate(exc: Exception, endpoint: str) -> ChatError:
     """Return the `ChatError` for an SDK exception."""
     where = f"S3 at {endpoint}"
     if isinstance(exc, ClientError):
-        return _translate_answer(exc, where)
+        return _translate_response(exc, where)
     return translate_no_response(exc, where, "cold")
 
 
-def _translate_answer(exc: ClientError, where: str) -> ChatError:
+def _translate_response(exc: ClientError, where: str) -> ChatError:
     response: dict[str, Any] = {**exc.response}
     error = response.get("Error", {})
     code = str(error.get("Code", ""))
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     text = f"{where}: {exc.operation_name}: {code}: {error.get('Message', '')}"
-    if code in _PASSING or status >= 500:
+    if code in _TEMPORARY or status >= 500:
         return Unavailable(text)
     if code == "NoSuchBucket":
         return BucketMissing([f"{text}; run `chatserver tables apply` to create the bucket"])
@@ -331,6 +337,6 @@ def _translate_answer(exc: ClientError, where: str) -> ChatError:
         return ObjectMissing(text)
     if code in {"412", "PreconditionFailed", "ConditionalRequestConflict"}:
         return Conflict(text)
-    if code in _REFUSED:
+    if code in _REJECTED:
         return ConfigError([text])
     return CorruptData(text)

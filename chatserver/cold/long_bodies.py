@@ -77,7 +77,7 @@ class BodyFiles:
                 "list_objects_v2", Prefix=prefix, MaxKeys=PAGE_MAX, **more
             )
             yield [
-                Listed(each["Key"], _seconds(each["LastModified"]))
+                Listed(each["Key"], _to_unix_s(each["LastModified"]))
                 for each in answer.get("Contents") or ()
             ]
             if not answer.get("IsTruncated"):
@@ -85,7 +85,7 @@ class BodyFiles:
             more = {"ContinuationToken": answer["NextContinuationToken"]}
 
 
-def _seconds(when: datetime.datetime) -> float:
+def _to_unix_s(when: datetime.datetime) -> float:
     return when.timestamp()
 
 

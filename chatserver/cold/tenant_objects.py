@@ -68,7 +68,7 @@ class TenantObjects:
                 f"deleted: {first.get('Code')}: {first.get('Message')}"
             )
 
-    async def count_versions(self, limit: int) -> list[str]:
+    async def list_version_keys(self, limit: int) -> list[str]:
         """Return keys of objects, versions and markers that exist, at most `limit`."""
         answer = await self._store.call("list_object_versions", MaxKeys=limit, Prefix="")
         found = [*answer.get("Versions", ()), *answer.get("DeleteMarkers", ())]

@@ -27,7 +27,7 @@ class _SigningSettings(Settings):
     @field_validator("auth")
     @classmethod
     def _check_secret(cls, auth: Auth) -> Auth:
-        if problem := _secret_problem(auth):
+        if problem := _find_secret_problem(auth):
             raise ValueError(problem)
         return auth
 
@@ -87,11 +87,11 @@ def check_secret(settings: Settings) -> None:
     Raises:
         ConfigError: `auth.secret` is unset or shorter than 32 bytes.
     """
-    if problem := _secret_problem(settings.auth):
+    if problem := _find_secret_problem(settings.auth):
         raise ConfigError([problem])
 
 
-def _secret_problem(auth: Auth) -> str | None:
+def _find_secret_problem(auth: Auth) -> str | None:
     if len(auth.secret.get_secret_value().encode()) >= 32:
         return None
     return f"{_SECRET}: must be at least 32 bytes; try: openssl rand -hex 32"

@@ -73,14 +73,14 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _share_tenant(self) -> Self:
+    def _set_tenant(self) -> Self:
         # One setting for all tiers, so that they cannot differ.
         self.__dict__["cold"] = self.cold.for_tenant(self.warm.tenant)
         self.__dict__["redis"] = self.redis.for_tenant(self.warm.tenant)
         return self
 
     @model_validator(mode="after")
-    def _share_encryption(self) -> Self:
+    def _set_encryption(self) -> Self:
         if self.encryption.provider != "none" and self.analytics.has_texts:
             raise ValueError("analytics.export: must not be texts if encryption.provider is set")
         # Every DynamoDB client encrypts, so that none can forget to.

@@ -115,7 +115,7 @@ class KeyRows:
             ":old": {"S": row.digest},
             ":until": {"N": str(old_until)},
         }
-        await self._change(
+        await self._update(
             row.key,
             "SET #digest = :digest, #old_digest = :old, #old_until = :until",
             "#digest IN (:old, :digest) AND attribute_not_exists(#ended)",
@@ -126,7 +126,7 @@ class KeyRows:
     async def end(self, key: str, now_ms: int) -> None:
         """Revoke a key. Idempotent. Raises NotFound."""
         try:
-            await self._change(
+            await self._update(
                 key,
                 "SET #ended = if_not_exists(#ended, :now)",
                 "attribute_exists(#PK)",
@@ -136,7 +136,7 @@ class KeyRows:
         except Conflict:
             raise NotFound("API key does not exist") from None
 
-    async def _change(
+    async def _update(
         self,
         key: str,
         update: str,

@@ -68,9 +68,9 @@ class TenantItems:
         while True:
             if start is not None:
                 request["ExclusiveStartKey"] = start
-            await self._pace.take(0.0)
+            await self._pace.acquire(0.0)
             answer = await self._client.call("scan", request)
-            self._settle(answer)
+            self._record_units(answer)
             start = answer.get("LastEvaluatedKey")
             yield ScanPage(answer["Items"], answer["ScannedCount"], start)
             if start is None:
@@ -106,9 +106,9 @@ class TenantItems:
 
         async def attempt() -> None:
             nonlocal left
-            await self._pace.take(0.0)
+            await self._pace.acquire(0.0)
             answer = await self._client.call_once("batch_write_item", {"RequestItems": left})
-            self._settle(answer)
+            self._record_units(answer)
             left = answer.get("UnprocessedItems") or {}
             if left:
                 raise Unavailable(
@@ -118,12 +118,12 @@ class TenantItems:
 
         await self._client.retry(attempt, PAGE_TIMEOUT_S)
 
-    def _settle(self, answer: dict[str, Any]) -> None:
+    def _record_units(self, answer: dict[str, Any]) -> None:
         consumed = answer.get("ConsumedCapacity", [])
         listed = consumed if isinstance(consumed, list) else [consumed]
         units = sum(each["CapacityUnits"] for each in listed)
         self.units += units
-        self._pace.settle(units)
+        self._pace.adjust(units)
 
 
 def _split(writes: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:

@@ -128,9 +128,9 @@ async def measure(removal: str, endpoint: str, s3: str) -> dict[str, Any]:
         with metered(client, found, "written"):
             await put(client, warm, sent, settings)
         with metered(client, found, "moved"):
-            assert (await archiver.visit(chat)).moved == COUNT
+            assert (await archiver.archive_chat(chat)).moved == COUNT
         with metered(client, found, "looked at again"):
-            assert (await archiver.visit(chat)).moved == 0
+            assert (await archiver.archive_chat(chat)).moved == 0
         classifier = RemovalClassifier(manifests, objects, clock)
         with metered(client, found, "removals judged"):
             assert {await classifier.classify(each) for each in sent} == {"archived"}

@@ -30,7 +30,7 @@ from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
 from chatserver.warm.dynamo.paging import Span
 from chatserver.warm.messages.store import PersistItem, encode_item
-from chatserver.warm.schema.provisioning import creation_of
+from chatserver.warm.schema.provisioning import make_create_request
 from chatserver.warm.schema.tables import MESSAGES, SENDER_INDEX, MessageField, Table
 from tests.integration.warm.support import settings_for
 from tests.support.servers.processes import free_port
@@ -110,7 +110,7 @@ def table_for(choice: str) -> dict[str, Any]:
     """Return the CreateTable request of a choice."""
     includes = CHOICES[choice]
     settings = settings_for(None)
-    request = creation_of(MESSAGES, settings)
+    request = make_create_request(MESSAGES, settings)
     for index in request["GlobalSecondaryIndexes"]:
         index["Projection"] = {"ProjectionType": "ALL"}
         if includes is not None:

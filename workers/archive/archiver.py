@@ -66,10 +66,10 @@ US: Final = 1_000_000
 
 
 class ArchiveResult(NamedTuple):
-    """Result of `Archiver.visit`."""
+    """Result of `Archiver.archive_chat`."""
 
     moved: int  # entries
-    due_ts: int  # the next visit is due when messages of this time are old enough
+    due_ts: int  # the next archiving is due when messages of this time are old enough
     stuck_ts: int | None  # the oldest message that should have moved but could not
 
 
@@ -103,7 +103,7 @@ class Archiver:
         self._settings = settings
         self._clock = clock
 
-    async def visit(self, chat: ChatId) -> ArchiveResult:
+    async def archive_chat(self, chat: ChatId) -> ArchiveResult:
         """Archive entries that are old enough, and merge changes into the archive.
 
         Guarantees:
@@ -118,10 +118,10 @@ class Archiver:
         cutoff = now_us - self._settings.retention_s * US
         is_by_ttl = self._retention.is_by_ttl
         if not is_by_ttl:
-            for span in self._spans(await self._manifests.get_top(chat)):
+            for span in self._list_spans(await self._manifests.get_top(chat)):
                 await self._merge_late(chat, *span, is_by_ttl=False)
         moved = 0
-        while count := await self._take(chat, cutoff, is_by_ttl=is_by_ttl):
+        while count := await self._archive_segment(chat, cutoff, is_by_ttl=is_by_ttl):
             moved += count
         await self._delete_orphans(chat)
         due, stuck = await self._find_due(chat, cutoff, now_us, is_by_ttl=is_by_ttl)
@@ -131,8 +131,8 @@ class Archiver:
     async def merge_changes(self, chat: ChatId) -> None:
         """Merge changes to archived entries into their segments, and remove the changed items.
 
-        For guarantees and errors, see `visit`. When this returns, no segment contains a text that
-        was deleted in the warm tier before the call.
+        For guarantees and errors, see `archive_chat`. When this returns, no segment contains a
+        text that was deleted in the warm tier before the call.
         """
         top = await self._manifests.get_top(chat)
         await self._merge_late(chat, 0, top.ts, is_by_ttl=self._retention.is_by_ttl)
@@ -141,7 +141,7 @@ class Archiver:
     async def reencrypt(self, chat: ChatId) -> int:
         """Rewrite the segments that the current data key did not encrypt; return their number.
 
-        For guarantees and errors, see `visit`.
+        For guarantees and errors, see `archive_chat`.
         """
         seq, count = 1, 0
         while rows := await self._manifests.list_from(chat, seq, SEGMENTS_PAGE):
@@ -158,7 +158,7 @@ class Archiver:
     async def end_restored(self, chat: ChatId) -> bool:
         """Remove the items of expired restored ranges; return True if no range is left.
 
-        Changes to the items are merged first. For guarantees and errors, see `visit`.
+        Changes to the items are merged first. For guarantees and errors, see `archive_chat`.
         """
         for held in (await self._manifests.get_top(chat)).restored:
             if held.is_kept(self._clock.time()):
@@ -169,13 +169,13 @@ class Archiver:
                     chat, held.first_ts, held.last_ts, is_by_ttl=self._retention.is_by_ttl
                 )
                 failpoint("restore.after_removal")
-                await self._restored.drop(chat, held)
+                await self._restored.delete(chat, held)
         await self._delete_orphans(chat)
         return not (await self._manifests.get_top(chat)).restored
 
     # entries that are old enough
 
-    async def _take(self, chat: ChatId, cutoff: int, *, is_by_ttl: bool) -> int:
+    async def _archive_segment(self, chat: ChatId, cutoff: int, *, is_by_ttl: bool) -> int:
         """Archive one segment; return its number of new entries, 0 if there are too few."""
         top = await self._manifests.get_top(chat)
         entries_max = self._settings.segment_entries_max
@@ -185,7 +185,7 @@ class Archiver:
             return 0
         small = await self._find_small(chat, top)
         held = list(await self._objects.read(small)) if small else []
-        run = self._fit(run, entries_max - len(held), small)
+        run = self._select_fitting(run, entries_max - len(held), small)
         is_enough = len(run) + len(held) >= self._settings.segment_entries_min
         if not is_enough and run[0].ts > cutoff - self._settings.wait_s * US:
             return 0
@@ -229,7 +229,9 @@ class Archiver:
             return None
         return last if last.raw_bytes < SEGMENT_BYTES_MAX // 2 else None
 
-    def _fit(self, run: Sequence[Message], room: int, small: Segment | None) -> list[Message]:
+    def _select_fitting(
+        self, run: Sequence[Message], room: int, small: Segment | None
+    ) -> list[Message]:
         left = SEGMENT_BYTES_MAX - (small.raw_bytes if small else 0)
         fitting: list[Message] = []
         for entry in run[:room]:
@@ -246,7 +248,7 @@ class Archiver:
         top = await self._manifests.get_top(chat)
         due, stuck = now_us, None
         retention_us = self._settings.retention_s * US
-        for from_ts, to_ts in [] if is_by_ttl else self._spans(top):
+        for from_ts, to_ts in [] if is_by_ttl else self._list_spans(top):
             for left in await self._archivable.list_between(chat, from_ts, to_ts, LATE_PAGE):
                 # Not expired yet, or changed while it was archived.
                 ends = left.expires_at
@@ -264,7 +266,7 @@ class Archiver:
 
     # changes of archived entries
 
-    def _spans(self, top: ArchiveTop) -> list[tuple[int, int]]:
+    def _list_spans(self, top: ArchiveTop) -> list[tuple[int, int]]:
         """Return the ts ranges of the archive that are not currently restored."""
         spans, start, now_s = list[tuple[int, int]](), 0, self._clock.time()
         kept = [held for held in top.restored if held.is_kept(now_s)]
@@ -277,7 +279,7 @@ class Archiver:
     async def _merge_late(self, chat: ChatId, from_ts: int, to_ts: int, *, is_by_ttl: bool) -> None:
         """Merge changes into the segments in ``[from_ts, to_ts]``, and remove the changed items."""
         top = await self._manifests.get_top(chat)
-        read = self._archivable.list_untimed if is_by_ttl else self._archivable.list_between
+        read = self._archivable.list_without_ttl if is_by_ttl else self._archivable.list_between
         while late := await read(chat, from_ts, to_ts, LATE_PAGE):
             rows = await self._manifests.list_covering(chat, late[0].seq, late[-1].seq)
             for row in rows:

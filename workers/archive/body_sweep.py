@@ -23,13 +23,15 @@ BODIES_SWEEP_S = 3600.0
 
 LEASE_S = 120.0
 # Allows for clock differences, and for writers that bypass the backlog (an operator's replay).
-SETTLE_S = 900.0
+UNWRITTEN_S_MAX = 900.0
 
 
 class BodySweeper:
     """Deletes orphaned objects, pass by pass; one process at a time has the lease."""
 
-    def __init__(self, container: StorageContainer, owner: str, settle_s: float = SETTLE_S) -> None:
+    def __init__(
+        self, container: StorageContainer, owner: str, settle_s: float = UNWRITTEN_S_MAX
+    ) -> None:
         self._container = container
         self._settle_s = settle_s
         self._bodies: LongBodies = container.long_bodies
@@ -42,9 +44,9 @@ class BodySweeper:
         Raises:
             Unavailable: a store is unavailable; restart the worker.
         """
-        await make_rounds(self._lease, BODIES_SWEEP_S, self._sweep_if_there_is_a_bucket)
+        await make_rounds(self._lease, BODIES_SWEEP_S, self._sweep_if_bucket_exists)
 
-    async def _sweep_if_there_is_a_bucket(self) -> None:
+    async def _sweep_if_bucket_exists(self) -> None:
         try:
             await self.sweep()
         except ConfigError as exc:  # without a bucket there are no objects
@@ -61,7 +63,7 @@ class BodySweeper:
         async for page in self._files.iter_pages(prefix):
             old = [each.key for each in page if each.written < before]
             for key in await self._bodies.find_orphans(old):
-                if await self._may_go(key):
+                if await self._can_delete(key):
                     await self._files.remove(key)
                     count += 1
             if 0 < self._lease.left_s() < LEASE_S / 2:
@@ -71,7 +73,7 @@ class BodySweeper:
             log.info("bodies.swept", objects=count)
         return count
 
-    async def _may_go(self, key: str) -> bool:
+    async def _can_delete(self, key: str) -> bool:
         """Return whether an orphaned object may be deleted.
 
         If TTL removed an item before it was archived, the Stream reader restores the item

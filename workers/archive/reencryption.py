@@ -34,7 +34,7 @@ from chatserver.warm.chats.chat_scan import iter_chats
 from chatserver.warm.chats.legal_holds import encode_copy
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.dynamo.rate_limiter import RateLimiter
-from chatserver.warm.encryption.encrypted_fields import FIELDS, reencrypted
+from chatserver.warm.encryption.encrypted_fields import FIELDS, reencrypt_fields
 from chatserver.warm.encryption.key_rows import PARTITION
 from chatserver.warm.messages.long_bodies import PREFIX
 from chatserver.warm.schema.directory_attributes import EncryptionField as Field
@@ -152,7 +152,7 @@ class Reencryption:
         else:
             old = item
         try:
-            changed = await reencrypted(self._cipher, table, item)
+            changed = await reencrypt_fields(self._cipher, table, item)
         except CorruptData as exc:
             self._counts.refused += 1
             log.error("reencryption.refused", table=table.name, error=exc.message)
@@ -161,7 +161,7 @@ class Reencryption:
             return
         if item is not old:
             changed[MessageField.COPY] = item[MessageField.COPY]
-        await self._writes.take(1.0)
+        await self._writes.acquire(1.0)
         names = {f"#{n}": name for n, name in enumerate(changed)}
         conditions = [
             f"#{n} = :old{n}" if name in old else f"attribute_not_exists(#{n})"
@@ -183,7 +183,7 @@ class Reencryption:
         except ConditionFailed:
             return  # its writer has encrypted it, or has deleted it
         units = float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0))
-        self._writes.settle(units - 1.0)
+        self._writes.adjust(units - 1.0)
         self._counts.write_units += units
         self._counts.items += 1
 

@@ -46,7 +46,7 @@ from chatserver.warm.messages.store import PersistItem
 PAGE: Final = 100
 ROWS_PAGE: Final = 100
 PUTS_IN_FLIGHT_MAX: Final = 16
-UNITS_GUESS: Final = 4.0  # write units of an entry's item and index rows, until the first write
+UNITS_ESTIMATE: Final = 4.0  # write units of an entry's item and index rows, until the first write
 
 
 class Bound(NamedTuple):
@@ -160,9 +160,9 @@ class Restorer:
         return await self._rows.begin(chat, wanted, int(self._clock.time() * 1000))
 
     async def restore(
-        self, chat: ChatId, held: Restored, told: Callable[[Progress], None]
+        self, chat: ChatId, held: Restored, on_progress: Callable[[Progress], None]
     ) -> Progress:
-        """Restore the rest of a range; `told` receives the progress after each page.
+        """Restore the rest of a range; `on_progress` receives the progress after each page.
 
         Guarantees:
             Idempotent and resumable at any point. Newer items are never overwritten.
@@ -180,17 +180,17 @@ class Restorer:
             await self._rows.record_done(chat, held, last)
             failpoint("restore.after_record")
             progress = Progress(progress.entries + last - first + 1, progress.write_units + units)
-            told(progress)
+            on_progress(progress)
         return progress
 
     async def _restore_page(
         self, chat: ChatId, first: int, last: int, until: int, users: Collection[str]
     ) -> float:
         async def put(entry: Message) -> float:
-            await self._pace.take(UNITS_GUESS)
+            await self._pace.acquire(UNITS_ESTIMATE)
             item = PersistItem(entry, _receiver_of(entry, users))
-            units = await self._archivable.put_back(item, until)
-            self._pace.settle(units - UNITS_GUESS)
+            units = await self._archivable.restore(item, until)
+            self._pace.adjust(units - UNITS_ESTIMATE)
             return units
 
         units = 0.0

@@ -31,19 +31,19 @@ from chatserver.warm.dynamo.client import (
     TableMissing,
     open_dynamodb_streams,
 )
-from chatserver.warm.streams.checkpoints import Hold, LeaseLost, StreamRows
+from chatserver.warm.streams.checkpoints import LeaseLost, ShardLease, StreamRows
 from chatserver.warm.streams.reader import Record, Streams
 from chatserver.warm.streams.shard_lineage import KEPT_MS, SLACK_MS, Shard, ShardProgress, plan
 from workers.archive import LEASE_S
 from workers.archive.container import ArchiveContainer
-from workers.archive.ttl_removals import Gone
+from workers.archive.ttl_removals import RemovedItemsHandler
 
 log = structlog.get_logger()
 
 STREAM_POLL_S = 5.0
 
 PAGES_AT_ONCE_MAX: Final = 8  # per process
-NOTE_S: Final = 5.0  # interval of checkpoints, while there is much to read
+CHECKPOINT_S: Final = 5.0  # interval of checkpoints, while there is much to read
 READ_S: Final = 0.2  # AWS limit: five reads per second and shard
 
 
@@ -54,7 +54,7 @@ class StreamReader:
         self,
         streams: Streams,
         rows: StreamRows,
-        gone: Gone,
+        handler: RemovedItemsHandler,
         name: str,
         clock: Clock,
         poll_s: float,
@@ -62,7 +62,7 @@ class StreamReader:
     ) -> None:
         self._streams = streams
         self._rows = rows
-        self._gone = gone
+        self._handler = handler
         self._name = name
         self._clock = clock
         self._poll_s = poll_s
@@ -98,22 +98,22 @@ class StreamReader:
             await self._rows.put_reader(self._name, now)
             self._seen_s = now
         # The order matters: if the end of a parent is recorded, the later list has its children.
-        known = await self._rows.list_known(now)
+        state = await self._rows.get_state(now)
         listed = await self._streams.list_shards()
-        wanted = plan(listed, known.standings, known.readers, self._name, int(now * 1000))
+        wanted = plan(listed, state.progress, state.readers, self._name, int(now * 1000))
         metrics.STREAM_LAG.set(wanted.late_ms / 1000)
-        for standing in wanted.lost:
-            if await self._rows.close(standing, now):
-                self._report_lost(standing.name, standing.read_to_ms, "shard_expired")
-        await self._stop(wanted.give_back)
-        held = {name for name, each in known.standings.items() if each.holder == self._name}
-        for shard in [*wanted.take, *(s for s in listed if s.name in held)]:
-            if shard.name not in self._tasks and shard.name not in wanted.give_back:
-                await self._claim(shard, known.standings)
+        for lost in wanted.lost:
+            if await self._rows.close(lost, now):
+                self._report_lost(lost.name, lost.read_to_ms, "shard_expired")
+        await self._stop(wanted.to_release)
+        held = {name for name, each in state.progress.items() if each.holder == self._name}
+        for shard in [*wanted.to_claim, *(s for s in listed if s.name in held)]:
+            if shard.name not in self._tasks and shard.name not in wanted.to_release:
+                await self._claim(shard, state.progress)
         metrics.STREAM_LIST_TIME.set(now)
 
-    async def _claim(self, shard: Shard, standings: dict[str, ShardProgress]) -> None:
-        before = None if shard.parent_name is None else standings.get(shard.parent_name)
+    async def _claim(self, shard: Shard, progress: dict[str, ShardProgress]) -> None:
+        before = None if shard.parent_name is None else progress.get(shard.parent_name)
         since = None if before is None else before.read_to_ms
         hold = await self._rows.claim(shard, self._name, self._clock.time(), since)
         if hold is not None:
@@ -127,9 +127,9 @@ class StreamReader:
         if stopped:
             await asyncio.wait(stopped)
 
-    async def _read(self, shard: Shard, hold: Hold) -> None:
+    async def _read(self, shard: Shard, hold: ShardLease) -> None:
         """Read a shard until its end or until the lease is lost; raises only on cancellation."""
-        reading = _Reading(self, shard, hold)
+        reading = _ShardReader(self, shard, hold)
         try:
             await reading.run()
         except LeaseLost as exc:
@@ -147,27 +147,27 @@ class StreamReader:
             await reading.save(keep=False)
 
     def _report_lost(self, shard: str, read_to_ms: int, why: str) -> None:
-        away_s = int(self._clock.time() - read_to_ms / 1000)
+        unread_s = int(self._clock.time() - read_to_ms / 1000)
         log.error(
-            "stream.records_lost", shard=shard, read_to_ms=read_to_ms, unread_s=away_s, reason=why
+            "stream.records_lost", shard=shard, read_to_ms=read_to_ms, unread_s=unread_s, reason=why
         )
         metrics.STREAM_LOST.inc()
 
 
-class _Reading:
-    def __init__(self, reader: StreamReader, shard: Shard, hold: Hold) -> None:
+class _ShardReader:
+    def __init__(self, reader: StreamReader, shard: Shard, hold: ShardLease) -> None:
         self._reader = reader
         self._shard = shard
         self._hold = hold
         self._is_done = False
         self._has_more = False  # records beyond the checkpoint
-        self._noted_at = reader._clock.monotonic()
+        self._saved_at = reader._clock.monotonic()
 
     async def run(self) -> None:
         reader, iterator = self._reader, await self._open()
         while True:
             async with reader._pages:
-                asked_ms = int(reader._clock.time() * 1000)
+                requested_ms = int(reader._clock.time() * 1000)
                 try:
                     page = await reader._streams.read(iterator)
                 except IteratorExpired:
@@ -177,30 +177,30 @@ class _Reading:
                     iterator = await self._open_after_trim()
                     continue
                 failpoint("stream.after_read")
-                await self._see_to(page.records, asked_ms)
+                await self._handle_records(page.records, requested_ms)
             if page.next is None:
                 self._is_done = True
                 await self.save(keep=False)
                 return
             iterator = page.next
             self._has_more |= bool(page.records)
-            silent_s = reader._clock.monotonic() - self._noted_at
+            silent_s = reader._clock.monotonic() - self._saved_at
             third_s = reader._lease_s / 3
-            if silent_s >= (min(NOTE_S, third_s) if self._has_more else third_s):
+            if silent_s >= (min(CHECKPOINT_S, third_s) if self._has_more else third_s):
                 await self.save(keep=True)
             wait_s = min(READ_S, reader._poll_s) if page.records else reader._poll_s
             await asyncio.sleep(jittered(wait_s))
 
-    async def _see_to(self, records: list[Record], asked_ms: int) -> None:
+    async def _handle_records(self, records: list[Record], requested_ms: int) -> None:
         removed = [each.removed for each in records if each.removed is not None]
         if removed:
-            await self._reader._gone.handle(removed)
+            await self._reader._handler.handle(removed)
             failpoint("stream.before_record")
         if records:
-            read_to_ms = int(records[-1].created_s * 1000) or asked_ms
+            read_to_ms = int(records[-1].created_s * 1000) or requested_ms
             self._hold = self._hold._replace(place=records[-1].sequence, read_to_ms=read_to_ms)
         else:
-            self._hold = self._hold._replace(read_to_ms=asked_ms)
+            self._hold = self._hold._replace(read_to_ms=requested_ms)
 
     async def _open(self) -> str:
         """Return an iterator after the last handled record."""
@@ -230,7 +230,7 @@ class _Reading:
         """Write the checkpoint; renew the lease, or release it. Raises LeaseLost."""
         now = self._reader._clock.time()
         await self._reader._rows.save(self._hold, now, is_done=self._is_done, keep=keep)
-        self._noted_at = self._reader._clock.monotonic()
+        self._saved_at = self._reader._clock.monotonic()
         self._has_more = False
         failpoint("stream.after_record")
 

@@ -44,7 +44,7 @@ class ExpirySweeper:
             Idempotent. An item that changed since it was read stays.
         """
         removals, count = self._container.get(ArchiveContainer).removals, 0
-        async for page in removals.items.iter_over(self._container.clock.time()):
+        async for page in removals.items.iter_expired(self._container.clock.time()):
             for item in page:
                 try:
                     found = await removals.classifier.classify(decode_item(item))

@@ -101,7 +101,7 @@ class Entries(Protocol):
     ) -> list[Message]: ...
 
 
-class Gone(Protocol):
+class RemovedItemsHandler(Protocol):
     """Handler for items that TTL removed, called by the Stream reader."""
 
     async def handle(self, removed: Sequence[Item]) -> None: ...
@@ -149,20 +149,20 @@ class RemovalHandler:
             # Record the chat first, because the archive worker visits recorded chats.
             await self.manifests.record_late(chat, int(self.clock.time() * 1000))
             failpoint("stream.before_put_back")
-            await self._put_back(chat, lacking)
+            await self._restore(chat, lacking)
             failpoint("stream.after_put_back")
         if missing:
             await asyncio.sleep(self.settle_s)
         for chat, lacking in missing.items():
-            await self._catch_up(chat, [message for _, message in lacking])
+            await self._apply_missed_changes(chat, [message for _, message in lacking])
 
-    async def _put_back(self, chat: str, lacking: Sequence[tuple[Item, Message]]) -> None:
+    async def _restore(self, chat: str, lacking: Sequence[tuple[Item, Message]]) -> None:
         first = min(message.ts for _, message in lacking)
         left = list(lacking)
         for _ in range(TRIES_MAX):
-            since = await self.archivable.list_amending(chat, first)
+            since = await self.archivable.list_changes(chat, first)
             is_back = [
-                await self.items.put_back(item, changed_by(message, since))
+                await self.items.restore(item, apply_changes(message, since))
                 for item, message in left
             ]
             left = [each for each, is_done in zip(left, is_back, strict=True) if not is_done]
@@ -177,10 +177,10 @@ class RemovalHandler:
         metrics.STREAM_REMOVALS.labels("refused").inc(len(left))
         metrics.STREAM_REMOVALS.labels("returned").inc(count)
 
-    async def _catch_up(self, chat: str, returned: Sequence[Message]) -> None:
+    async def _apply_missed_changes(self, chat: str, returned: Sequence[Message]) -> None:
         """Apply missed changes to the restored messages, and restored changes to their targets."""
         since: dict[int, list[Message]] = {}
-        for entry in await self.archivable.list_amending(chat, min(each.ts for each in returned)):
+        for entry in await self.archivable.list_changes(chat, min(each.ts for each in returned)):
             since.setdefault(entry.target or 0, []).append(entry)
         for message in returned:
             if entries := since.get(message.seq):
@@ -190,7 +190,7 @@ class RemovalHandler:
                     await self.changes.apply(chat, target.ts, [message])
 
 
-def changed_by(message: Message, entries: Sequence[Message]) -> Message:
+def apply_changes(message: Message, entries: Sequence[Message]) -> Message:
     """Return `message` with the changes in `entries` (sorted by seq) applied."""
     for entry in entries:
         if entry.target == message.seq:

@@ -24,7 +24,7 @@ from workers.archive.archiver import US
 from workers.archive.container import ArchiveContainer
 from workers.archive.stream_reader import run_stream
 from workers.archive.ttl_emulation import run_expiry
-from workers.partitions import keep_running, run_partitions
+from workers.partitions import run_partitions, run_with_restarts
 from workers.periodic_work import make_rounds
 
 log = structlog.get_logger()
@@ -68,12 +68,12 @@ class ArchiveWorker:
                     self._partition, self._container.hot.keys.partitions, before, start
                 )
                 for chat in chats:
-                    await self._keep_lease()
-                    with _refused_chat_skipped(chat):
-                        visit = await self._archiver.visit(chat)
-                        moved += visit.moved
-                        if visit.stuck_ts is not None:
-                            stuck_ts = min(visit.stuck_ts, stuck_ts or visit.stuck_ts)
+                    await self._hold_lease()
+                    with _skip_failed_chat(chat):
+                        result = await self._archiver.archive_chat(chat)
+                        moved += result.moved
+                        if result.stuck_ts is not None:
+                            stuck_ts = min(result.stuck_ts, stuck_ts or result.stuck_ts)
                 if start is None:
                     break
             lag_s = 0.0 if stuck_ts is None else max(0.0, (before - stuck_ts) / US)
@@ -87,33 +87,33 @@ class ArchiveWorker:
         for late in await self._container.manifests.list_late():
             if self._container.hot.keys.partition_of(late.chat) != self._partition:
                 continue
-            await self._keep_lease()
+            await self._hold_lease()
             is_settled = late.at_ms / 1000 < self._container.clock.time() - LATE_SETTLE_S
-            with _refused_chat_skipped(late.chat):
+            with _skip_failed_chat(late.chat):
                 await self._archiver.merge_changes(late.chat)
                 if self._settings.retention_s:
                     # Restored items may be newer than the archive's top
                     # (`workers.archive.ttl_removals`).
-                    await self._archiver.visit(late.chat)
+                    await self._archiver.archive_chat(late.chat)
                 if is_settled:
-                    await self._container.manifests.drop_late(late)
+                    await self._container.manifests.delete_late(late)
 
     async def _end_restored(self) -> None:
         for due in await self._container.restored.list_due():
             if self._container.hot.keys.partition_of(due.chat) != self._partition:
                 continue
-            await self._keep_lease()
-            with _refused_chat_skipped(due.chat):
+            await self._hold_lease()
+            with _skip_failed_chat(due.chat):
                 if await self._archiver.end_restored(due.chat):
                     await self._container.restored.delete_due(due)
 
-    async def _keep_lease(self) -> None:
+    async def _hold_lease(self) -> None:
         if not await self._lease.hold():
             raise Unavailable("archive: another worker holds the lease")
 
 
 @contextlib.contextmanager
-def _refused_chat_skipped(chat: str) -> Iterator[None]:
+def _skip_failed_chat(chat: str) -> Iterator[None]:
     """End the block, without an error, if the chat cannot be archived: the others must not wait."""
     try:
         yield
@@ -138,9 +138,13 @@ async def run_archive(container: StorageContainer, owner: str) -> None:
         )
         group.create_task(archive, name="archive")
         if settings.archive.ttl_sweep:
-            sweep = keep_running(container.hot, "expiry", 0, lambda _: run_expiry(container, owner))
+            sweep = run_with_restarts(
+                container.hot, "expiry", 0, lambda _: run_expiry(container, owner)
+            )
             group.create_task(sweep, name="expiry")
         elif settings.archive.removal == "ttl" or settings.warm.stream:
             # Also if TTL removal was disabled, because older items still have a `ttl`.
-            read = keep_running(container.hot, "stream", 0, lambda _: run_stream(container, owner))
+            read = run_with_restarts(
+                container.hot, "stream", 0, lambda _: run_stream(container, owner)
+            )
             group.create_task(read, name="stream")

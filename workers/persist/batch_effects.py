@@ -50,12 +50,12 @@ class BatchEffects:
 
     works: list[Work]
     changes: dict[Place, list[Message]]
-    blanks: dict[Place, int]  # edit whose text was removed → seq of the entry that replaced it
+    cleared: dict[Place, int]  # edit whose text was removed → seq of the entry that replaced it
     lost: list[tuple[int, list[Attachment]]]  # seq of a deleted message of the batch, its files
 
 
-def coalesce(works: Sequence[Work], together: int) -> BatchEffects:
-    """Apply the changes in `works`, sorted in commit order and written `together` at a time.
+def coalesce(works: Sequence[Work], batch_size: int) -> BatchEffects:
+    """Apply the changes in `works`, sorted in commit order and written `batch_size` at a time.
 
     Guarantees:
         The stored messages do not depend on how the backlog is divided into batches.
@@ -71,7 +71,7 @@ def coalesce(works: Sequence[Work], together: int) -> BatchEffects:
         target = Place(entry.chat, committed.target_ts)
         index = at.get(target)
         if index is not None and (
-            entry.kind == "delete" or index // together == number // together
+            entry.kind == "delete" or index // batch_size == number // batch_size
         ):
             message = coalesced.works[index].item.message
             changed = apply_entry(message, entry)
@@ -87,7 +87,7 @@ def coalesce(works: Sequence[Work], together: int) -> BatchEffects:
                 edit = coalesced.works[index].item.message
                 _replace(coalesced.works, index, tombstone_of(edit, entry.seq))
             else:
-                coalesced.blanks[replaced] = entry.seq
+                coalesced.cleared[replaced] = entry.seq
     return coalesced
 
 

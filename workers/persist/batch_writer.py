@@ -61,7 +61,7 @@ class Piece:
     works: list[Work] = dataclasses.field(default_factory=list)
     marks: dict[UserId, Mark] = dataclasses.field(default_factory=dict)
     hidden: dict[UserId, set[int]] = dataclasses.field(default_factory=dict)
-    buried: set[int] = dataclasses.field(default_factory=set)  # ts of dead letters
+    dead_lettered: set[int] = dataclasses.field(default_factory=set)  # ts of dead letters
 
 
 class Writer:
@@ -98,15 +98,17 @@ class Writer:
             ConfigError: a table does not exist or access is denied.
         """
         works = [work for piece in pieces for work in piece.works]
-        await self._write_one("copies", lambda: self._keep_held(works))
+        await self._write_one("copies", lambda: self._copy_held(works))
         coalesced = coalesce(works, WRITE_MAX)
-        buried = {(piece.chat, ts) for piece in pieces for ts in piece.buried}
+        dead_lettered = {(piece.chat, ts) for piece in pieces for ts in piece.dead_lettered}
         by_chat = {piece.chat: piece for piece in pieces}
         try:
-            await self._list_directs(coalesced.works, buried)
+            await self._add_direct_chats(coalesced.works, dead_lettered)
             await self._write_one("days", lambda: self._days.record(coalesced.works))
             async with asyncio.TaskGroup() as group:
-                written = group.create_task(self._write_works(coalesced.works, buried, by_chat))
+                written = group.create_task(
+                    self._write_works(coalesced.works, dead_lettered, by_chat)
+                )
                 self._write_references(group, coalesced)
                 self._write_marks(group, pieces)
             await self._write_changes(coalesced)
@@ -114,7 +116,7 @@ class Writer:
             raise failures.exceptions[0] from None
         return written.result()
 
-    async def _keep_held(self, works: Sequence[Work]) -> None:
+    async def _copy_held(self, works: Sequence[Work]) -> None:
         """Copy messages of chats under a legal hold that expire or that this batch changes."""
         entries = [work.item.message for work in works]
         risky = {
@@ -127,7 +129,7 @@ class Writer:
         held = {chat for chat in risky if await self._container.holds.is_held(chat)}
         if held:
             kept = [each for each in entries if each.chat in held and has_text(each)]
-            await self._container.holds.keep(kept)
+            await self._container.holds.copy_versions(kept)
 
     async def _write_changes(self, coalesced: BatchEffects) -> None:
         """Remove the bodies of replaced edits, then apply changes to earlier messages.
@@ -135,37 +137,39 @@ class Writer:
         If the process dies in between, loading the chat completes both.
         """
         changes = self._container.message_changes
-        blanks = [
-            functools.partial(changes.blank, *at, rev) for at, rev in coalesced.blanks.items()
+        cleared = [
+            functools.partial(changes.clear_edit, *at, rev) for at, rev in coalesced.cleared.items()
         ]
         applies = [
             functools.partial(changes.apply, *at, made) for at, made in coalesced.changes.items()
         ]
-        for writes in (blanks, applies):
+        for writes in (cleared, applies):
             async with asyncio.TaskGroup() as group:
                 for write in writes:
                     group.create_task(self._write_one("change", write))
 
-    async def _list_directs(self, works: Sequence[Work], buried: Set[tuple[ChatId, int]]) -> None:
+    async def _add_direct_chats(
+        self, works: Sequence[Work], dead_lettered: Set[tuple[ChatId, int]]
+    ) -> None:
         """Add direct chats to the chat lists of both users when the first message is stored."""
         directory, poster = self._container.directory, self._container.device_notifier
         for work in works:
             message, receiver = work.item.message, work.item.receiver
-            if message.seq != 1 or (work.chat, message.ts) in buried:
+            if message.seq != 1 or (work.chat, message.ts) in dead_lettered:
                 continue
             if receiver is not None:
                 both = [UserId(receiver), UserId(message.sender)]
-                put = functools.partial(directory.list_direct, message.chat, receiver)
+                put = functools.partial(directory.add_to_chat_list, message.chat, receiver)
                 await self._write_one("direct chat", put)
-                again = functools.partial(self._list_direct_once, message.chat, message.sender)
+                again = functools.partial(self._add_direct_chat, message.chat, message.sender)
                 await self._write_one("direct chat", again)
                 await list_for_users(self._container.inboxes, work.chat, both, both, poster)
 
-    async def _list_direct_once(self, chat: str, user: str) -> None:
+    async def _add_direct_chat(self, chat: str, user: str) -> None:
         """Add a direct chat to a user's chat list; read first, because that is cheaper."""
         _, is_listed = await self._container.directory.find_direct(chat, user)
         if not is_listed:
-            await self._container.directory.list_direct(chat, user)
+            await self._container.directory.add_to_chat_list(chat, user)
 
     def _write_references(self, group: asyncio.TaskGroup, coalesced: BatchEffects) -> None:
         """Record which files the batch's messages reference, and release those they lost."""
@@ -189,7 +193,7 @@ class Writer:
 
     async def _write_one(self, what: str, write: Callable[[], Awaitable[object]]) -> None:
         try:
-            await self._until_written(write)
+            await self._write_with_retries(write)
         except CorruptData as exc:
             log.error("persist.refused", what=what, error=exc.message)
 
@@ -198,15 +202,17 @@ class Writer:
     async def _write_works(
         self,
         works: Sequence[Work],
-        buried: Set[tuple[ChatId, int]],
+        dead_lettered: Set[tuple[ChatId, int]],
         by_chat: dict[ChatId, Piece],
     ) -> list[Work]:
         """Write entries in batches of `WRITE_MAX`, in sequence; return the stored entries."""
         written: list[Work] = []
         for start in range(0, len(works), WRITE_MAX):
             batch = works[start : start + WRITE_MAX]
-            if buried:
-                batch = [work for work in batch if (work.chat, work.committed.ts) not in buried]
+            if dead_lettered:
+                batch = [
+                    work for work in batch if (work.chat, work.committed.ts) not in dead_lettered
+                ]
             if batch:
                 written += await self._write_batch(batch, by_chat)
         return written
@@ -217,7 +223,7 @@ class Writer:
             await self._put([work.item for work in batch])
         except CorruptData as exc:
             if len(batch) == 1:
-                await self._bury(batch[0], exc.message, by_chat)
+                await self._reject(batch[0], exc.message, by_chat)
                 return []
             middle = len(batch) // 2
             return [
@@ -226,10 +232,10 @@ class Writer:
             ]
         unreadable = [work for work in batch if work.why]
         for work in unreadable:
-            await self._keep_dead(work, work.why, by_chat)
+            await self._dead_letter(work, work.why, by_chat)
         return [work for work in batch if not work.why] if unreadable else list(batch)
 
-    async def _bury(self, work: Work, reason: str, by_chat: dict[ChatId, Piece]) -> None:
+    async def _reject(self, work: Work, reason: str, by_chat: dict[ChatId, Piece]) -> None:
         """Dead-letter an entry, and write a tombstone, so that the chat has no gap (I4)."""
         tombstone = None if work.why else tombstone_in_place_of(work.committed)
         try:
@@ -239,15 +245,15 @@ class Writer:
         except CorruptData as exc:
             place = work.committed
             log.error("persist.gap_left", seq=place.seq, ts=place.ts, error=exc.message)
-        await self._keep_dead(work, work.why or reason, by_chat)
+        await self._dead_letter(work, work.why or reason, by_chat)
 
-    async def _keep_dead(self, work: Work, why: str, by_chat: dict[ChatId, Piece]) -> None:
-        await bury(self._backlog, work.committed, why)
-        by_chat[work.chat].buried.add(work.committed.ts)
+    async def _dead_letter(self, work: Work, why: str, by_chat: dict[ChatId, Piece]) -> None:
+        await dead_letter(self._backlog, work.committed, why)
+        by_chat[work.chat].dead_lettered.add(work.committed.ts)
 
     async def _put(self, items: Sequence[PersistItem]) -> None:
         from_ns = time.time_ns()
-        await self._until_written(
+        await self._write_with_retries(
             lambda: self._container.messages.put_batch(items, self._timeout_s)
         )
         if self._tracer is not None:
@@ -259,7 +265,7 @@ class Writer:
 
     # retries
 
-    async def _until_written(self, write: Callable[[], Awaitable[object]]) -> None:
+    async def _write_with_retries(self, write: Callable[[], Awaitable[object]]) -> None:
         """Call `write`; if it fails, retry with growing pauses if `is_patient`, else raise."""
         wait_s = BACKOFF_S
         while True:
@@ -287,7 +293,7 @@ class Writer:
             raise LeaseLost("the lease could expire before a write ends")
 
 
-async def bury(backlog: Backlog, raw: CommittedMessage, why: str) -> None:
+async def dead_letter(backlog: Backlog, raw: CommittedMessage, why: str) -> None:
     """Store an entry that cannot be persisted as a dead letter."""
     log.error("persist.dead_lettered", seq=raw.seq, ts=raw.ts, reason=why)
     metrics.DEAD_LETTERS.inc()

@@ -97,7 +97,7 @@ def size_of(works: Sequence[Work]) -> int:
 
 
 class ChatQueues:
-    """The queues of one partition. While `is_held`, `take` waits."""
+    """The queues of one partition. While `is_held`, `claim` waits."""
 
     def __init__(self, writers: int, bytes_max: int) -> None:
         self._writers = writers
@@ -149,19 +149,19 @@ class ChatQueues:
             self._waiting += count
             if is_awaited and self._ordinary.pop(piece.chat, None) is not None:
                 self._awaited[piece.chat] = queue
-        self._signal()
+        self._wake_writers()
         return works is not None
 
     def release(self) -> None:
-        """Let `take` return chats."""
+        """Let `claim` return chats."""
         self.is_held = False
-        self._signal()
+        self._wake_writers()
 
-    async def take(self) -> list[ChatQueue]:
+    async def claim(self) -> list[ChatQueue]:
         """Wait for the next queued chats, to be written together.
 
         Guarantees:
-            No other caller gets these chats until `put_back` is called for each of them.
+            No other caller gets these chats until `requeue` is called for each of them.
             Cancellation: safe; nothing is taken.
         """
         while not (picked := self._pick()):
@@ -233,7 +233,7 @@ class ChatQueues:
             self.room.set()
         return Chunk(queue, piece, source, batches)
 
-    def put_back(self, queue: ChatQueue) -> None:
+    def requeue(self, queue: ChatQueue) -> None:
         """Queue a taken chat again, at the end of the line; remove it if nothing is left."""
         if not queue.items:
             del self._queues[queue.chat]
@@ -241,8 +241,8 @@ class ChatQueues:
         line = self._awaited if queue.awaited else self._ordinary
         line[queue.chat] = queue
         self._waiting += queue.count
-        self._signal()
+        self._wake_writers()
 
-    def _signal(self) -> None:
+    def _wake_writers(self) -> None:
         if not self.is_held and self._has_waiting:
             self._wake_up.set()

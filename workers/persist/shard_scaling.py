@@ -105,13 +105,13 @@ def wanted_shards(rate: float, shards: int, writes_max: int, shards_max: int) ->
     causes no repeated changes.
     """
     if rate > shards * writes_max:
-        return _enough(rate / writes_max, shards_max)
+        return _round_up(rate / writes_max, shards_max)
     if rate < shards * writes_max / 4:
-        return min(shards, _enough(2 * rate / writes_max, shards_max))
+        return min(shards, _round_up(2 * rate / writes_max, shards_max))
     return shards
 
 
-def _enough(number: float, shards_max: int) -> int:
+def _round_up(number: float, shards_max: int) -> int:
     shards = 1
     while shards < number and shards < shards_max:
         shards *= 2
@@ -131,11 +131,11 @@ class WriteSharding:
         self._calm_from: dict[ChatId, int] = {}  # sharded chats only: start (ts) of the low load
 
     def record(self, works: Iterable[Work]) -> None:
-        """Add the entries of a batch when they are queued. Call `move` before the next batch."""
+        """Add the entries of a batch when they are queued. Call `reshard` before the next batch."""
         if self._settings.shard_writes_per_s:
             self._windows = self._meter.record(works)
 
-    async def move(self) -> None:
+    async def reshard(self) -> None:
         """Change the number of shards of chats whose measurement window has ended, if needed.
 
         Guarantees:
@@ -152,7 +152,7 @@ class WriteSharding:
                 shards = layouts.of(window.chat).shards
                 floor = layouts.floor_of(window.chat, window.to_ts)
                 if (wanted := max(floor, self._decide(window, shards))) != shards:
-                    await self._move(window, shards, wanted)
+                    await self._reshard(window, shards, wanted)
         except ChatError as exc:
             metrics.SHARD_MOVES.labels("failed").inc()
             log.warning("shards.move_failed", error=exc.message)
@@ -166,14 +166,14 @@ class WriteSharding:
         calm_from = self._calm_from.setdefault(window.chat, window.from_ts)
         return wanted if window.to_ts - calm_from >= SHARD_CALM_S * US else shards
 
-    async def _move(self, window: Window, shards: int, wanted: int) -> None:
+    async def _reshard(self, window: Window, shards: int, wanted: int) -> None:
         find = functools.partial(self._log.find_newest_ts, window.chat)
         outcome = await self._shards.reshard(window.chat, wanted, find)
         metrics.SHARD_MOVES.labels(outcome).inc()
         if outcome == "moved":
             self._calm_from.pop(window.chat, None)
-        told = log.warning if outcome == "full" else log.info
-        told(
+        write_log = log.warning if outcome == "full" else log.info
+        write_log(
             "shards.move",
             outcome=outcome,
             chat=window.chat,

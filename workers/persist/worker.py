@@ -57,7 +57,7 @@ from chatserver.warm.messages.store import PersistItem
 from workers.partitions import run_partitions
 from workers.persist.batch_cache import BatchCache
 from workers.persist.batch_effects import Work, tombstone_in_place_of
-from workers.persist.batch_writer import LeaseLost, NotWritten, Piece, Writer, bury
+from workers.persist.batch_writer import LeaseLost, NotWritten, Piece, Writer, dead_letter
 from workers.persist.chat_queues import CHUNK_MAX, Batch, ChatQueue, ChatQueues, Chunk
 from workers.persist.day_recorder import DayRecorder
 from workers.persist.shard_scaling import WriteSharding
@@ -87,7 +87,7 @@ class PersistWorker:
         self._backlog = Backlog(container.hot, partition)
         self._eviction = Eviction(container.hot)
         self._lease = container.make_lease("persist", owner, self._settings.lease_s, partition)
-        self._spreading = WriteSharding(
+        self._sharding = WriteSharding(
             container.write_shards, ChatLog(container.hot), container.settings.warm
         )
         self._days = DayRecorder(container.active_days)
@@ -100,7 +100,7 @@ class PersistWorker:
         self._slow: set[ChatId] = set()  # their writes fail while others succeed
         self._open: deque[Batch] = deque()  # read, and not before the checkpoint yet
         self._open_count = 0  # messages and marks in them
-        self._settling = asyncio.Lock()
+        self._recording = asyncio.Lock()
         self._moved = asyncio.Event()
         self._cache = BatchCache(CACHE_BYTES_MAX)
         self._loading = asyncio.Lock()
@@ -119,7 +119,7 @@ class PersistWorker:
                         await asyncio.sleep(self._settings.lease_s / 5)
                         continue
                     try:
-                        await self._work()
+                        await self._persist()
                     except LeaseLost as exc:
                         log.warning(
                             "persist.lease_lost", partition=self._partition, error=exc.message
@@ -128,17 +128,17 @@ class PersistWorker:
                 if self._client is not None:
                     await self._client.aclose()
 
-    async def _work(self) -> None:
+    async def _persist(self) -> None:
         """Persist the backlog while the lease is held."""
         self._open.clear()
         self._slow.clear()
         self._days.clear()
         self._open_count = 0
-        self._settling = asyncio.Lock()
+        self._recording = asyncio.Lock()
         self._loading = asyncio.Lock()
         self._cache = BatchCache(CACHE_BYTES_MAX)
         label = str(self._partition)
-        metrics.BACKLOG_AGE.labels(label).set_function(self._waiting_s)
+        metrics.BACKLOG_AGE.labels(label).set_function(self._get_backlog_age_s)
         self._count_slow()
         writers = WRITES_IN_FLIGHT_MAX
         queues = ChatQueues(writers, AHEAD_BYTES_MAX)
@@ -157,7 +157,7 @@ class PersistWorker:
             metrics.BACKLOG_LENGTH.remove(label)
             metrics.SLOW_CHATS.remove(label)
 
-    def _waiting_s(self) -> float:
+    def _get_backlog_age_s(self) -> float:
         """Return the age of the oldest backlog entry (s). Called by the metrics exporter."""
         with contextlib.suppress(IndexError):  # the exporter runs in another thread
             return max(0.0, self._container.clock.time() - self._open[0].since_ms / 1000)
@@ -189,13 +189,13 @@ class PersistWorker:
                 await self._wait_for_entries(at)
                 continue
             at = entries[-1].id
-            await self._queue(queues, entries, progress)
+            await self._enqueue(queues, entries, progress)
             if queues.is_held and place_of(at) >= place_of(ahead):
                 progress = {}
                 queues.release()
-            await self._spreading.move()
+            await self._sharding.reshard()
 
-    async def _queue(
+    async def _enqueue(
         self, queues: ChatQueues, entries: Sequence[BacklogEntry], progress: Mapping[ChatId, int]
     ) -> None:
         """Queue a batch, except the entries that are stored according to `progress`."""
@@ -213,9 +213,9 @@ class PersistWorker:
         pieces, unreadable = sort_entries(entries)
         for raw in unreadable:
             log.error("persist.gap_left", seq=raw.seq, ts=raw.ts, reason=CHAT_UNREADABLE)
-            await bury(self._backlog, raw, CHAT_UNREADABLE)
+            await dead_letter(self._backlog, raw, CHAT_UNREADABLE)
         # Counts requested writes, not completed ones: a throttled chat is the one to shard.
-        self._spreading.record([work for piece in pieces for work in piece.works])
+        self._sharding.record([work for piece in pieces for work in piece.works])
         # Record questions to companions that no worker has recorded yet; trimming would lose them.
         await self._container.record_pending(self._partition, entries)
         failpoint("persist.before_write")
@@ -230,7 +230,7 @@ class PersistWorker:
                     parked[piece.chat] = works
         if parked:
             self._cache.put(batch.first, parked)
-        await self._settle([], [], [batch])
+        await self._record_stored([], [], [batch])
 
     async def _wait_for(self, event: asyncio.Event) -> None:
         event.clear()
@@ -254,7 +254,7 @@ class PersistWorker:
     async def _write_chunks(self, group: asyncio.TaskGroup, queues: ChatQueues) -> None:
         """Write chunk after chunk, until cancelled."""
         while True:
-            picked = await queues.take()
+            picked = await queues.claim()
             await self._load(queues, picked)
             chunks = [queues.cut(queue) for queue in picked]
             try:
@@ -322,13 +322,15 @@ class PersistWorker:
     ) -> None:
         """Publish the stored entries, and queue their chats again."""
         failpoint("persist.after_write")
-        await self._settle(chunks, works, [batch for chunk in chunks for batch in chunk.batches])
+        await self._record_stored(
+            chunks, works, [batch for chunk in chunks for batch in chunk.batches]
+        )
         for chunk in chunks:
-            queues.put_back(chunk.queue)
+            queues.requeue(chunk.queue)
 
     # after the write
 
-    async def _settle(
+    async def _record_stored(
         self, chunks: Sequence[Chunk], works: Sequence[Work], batches: Sequence[Batch]
     ) -> None:
         """Publish that chunks are stored, and move the checkpoint past complete batches.
@@ -338,7 +340,7 @@ class PersistWorker:
         stored = [work.item.message for work in works]
         metrics.PERSISTED.inc(len(stored))
         self._container.busy_chats.add([message.chat for message in stored])
-        async with self._settling:
+        async with self._recording:
             # Before the checkpoint and the progress: after those, these entries are not read again.
             await self._container.publish_entries(self._partition, stored)
             for batch in batches:
@@ -364,7 +366,7 @@ class PersistWorker:
         if self._tracer is not None:
             sources = {chunk.piece.chat: chunk.source for chunk in chunks}
             self._record_spans(self._tracer, sources, stored)
-        await self._announce(works)
+        await self._notify_gateways(works)
 
     def _record_spans(
         self, tracer: Tracer, sources: Mapping[ChatId, Batch], stored: Sequence[frames.Message]
@@ -384,7 +386,7 @@ class PersistWorker:
             await self._eviction.record_active(self._partition, tops, self._container.clock.time())
             await self._backlog.record_persisted(tops)
 
-    async def _announce(self, works: Sequence[Work]) -> None:
+    async def _notify_gateways(self, works: Sequence[Work]) -> None:
         """Notify each gateway of the stored messages that its clients sent."""
         if not works:
             return

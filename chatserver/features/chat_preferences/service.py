@@ -122,7 +122,7 @@ class Preferences:
         except NotFound:
             # A new direct chat has no `Member` items until its first message is stored.
             is_direct = chat.startswith(DIRECT_PREFIX)
-            if not is_direct or not await self._directory.list_direct(chat, user):
+            if not is_direct or not await self._directory.add_to_chat_list(chat, user):
                 raise
             return False
         if before.cleared_upto not in (0, after.cleared_upto):

@@ -77,7 +77,7 @@ class ChatChecks:
             items.append(PersistItem(message, self._bob))
         await core.messages.put_batch(items, 60.0)
         await core.chat_creator.open_direct(self._alice, self._bob)
-        moved = (await core.get(ArchiveContainer).archiver.visit(self._chat)).moved
+        moved = (await core.get(ArchiveContainer).archiver.archive_chat(self._chat)).moved
         require(moved == EACH, f"{moved} of {EACH} messages were archived")
         self._is_ready = True
         return f"{2 * EACH} written, {moved} of them moved to S3"

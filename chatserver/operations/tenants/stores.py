@@ -187,7 +187,7 @@ class ObjectsStore:
             yield aborted
 
     async def find_left(self, limit: int) -> Left:
-        found = await self._objects.count_versions(limit)
+        found = await self._objects.list_version_keys(limit)
         found += [f"{key} (upload {upload})" for key, upload in await self._objects.list_uploads()]
         return Left(found[:limit], len(found))
 

@@ -42,11 +42,11 @@ class Accounts(Protocol):
         self, user: str, logins: Collection[str], now_ms: int, until: int
     ) -> None: ...
 
-    async def put_standing(
+    async def restrict_user(
         self, user: str, *, before: int | None = None, banned_ms: int | None = None
     ) -> None: ...
 
-    async def lift_ban(self, user: str) -> None: ...
+    async def remove_ban(self, user: str) -> None: ...
 
 
 class PushDevices(Protocol):
@@ -110,7 +110,7 @@ class Revoker:
             Unavailable: some logins or tokens may still be active; repeat the call.
         """
         now = int(self._clock.time())
-        await self._accounts.put_standing(user, before=now)
+        await self._accounts.restrict_user(user, before=now)
         rows = await self._accounts.list_logins(user)
         # Includes logins that ended earlier: an earlier attempt may have failed before it wrote
         # their marks.
@@ -130,7 +130,7 @@ class Revoker:
             NotFound: the user does not exist.
             Unavailable: the user may or may not be banned; repeat the call.
         """
-        await self._accounts.put_standing(user, banned_ms=int(self._clock.time() * 1000))
+        await self._accounts.restrict_user(user, banned_ms=int(self._clock.time() * 1000))
         await self._revocations.put(user, is_banned=True)
         await self._session_ender.end(user, Marks(is_banned=True), "banned")
         if self._push_devices is not None:
@@ -138,7 +138,7 @@ class Revoker:
 
     async def unban(self, user: UserId) -> None:
         """Lift a ban. Raises the errors of `ban`."""
-        await self._accounts.lift_ban(user)
+        await self._accounts.remove_ban(user)
         await self._revocations.put(user, is_banned=False)
 
     async def restore(self, record: User, ended_logins: Collection[str]) -> None:

@@ -79,7 +79,7 @@ class ChatCreator:
             # A block that was set after the check above found no chat to mark.
             await self._block_policy.mark_new_chat(chat, user, other)
         elif not is_listed:
-            await self._directory.list_direct(chat, user)
+            await self._directory.add_to_chat_list(chat, user)
         await self._loader.load_chat(chat)
         return frames.ChatInfo(chat, "direct", sorted((user, other)), blocked=is_blocked)
 

@@ -274,7 +274,7 @@ class _Merge:
             if len(wave) >= (_WAVE_MAX if self._waiting[0][0] == first else size):
                 break
             wave.append(heapq.heappop(self._waiting)[2])
-        readable = set(await self._tiers.view.choose([each.chat for each in wave]))
+        readable = set(await self._tiers.view.select_chats([each.chat for each in wave]))
         wave = [each for each in wave if each.chat in readable]
         wanted = -(-(self._limit + 1 - len(self._items)) // max(1, len(wave)))
         reads = (each.read(self._tiers, wanted) for each in wave)

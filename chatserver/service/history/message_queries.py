@@ -213,7 +213,7 @@ class MessageQueries:
         else:
             span = await self._members.get_reader(chat, reader)
             view.spans[chat] = await self._members.add_periods(chat, reader, span)
-        await view.choose([chat])
+        await view.select_chats([chat])
         return view
 
     async def _find_first_ts(self, chat: ChatId, first: int) -> int:

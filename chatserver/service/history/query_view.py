@@ -61,7 +61,7 @@ class QueryView:
         self.spans: dict[str, Reader] = {}  # by chat that the reader may read
         self.heads: dict[str, ChatHead] = {}  # by chat, as of `choose`
 
-    async def choose(self, chats: Collection[str]) -> Collection[str]:
+    async def select_chats(self, chats: Collection[str]) -> Collection[str]:
         """Return the chats among `chats` that the reader may read."""
         new = set(chats) - self._checked
         if new:
@@ -89,7 +89,7 @@ class QueryView:
             for chat, (first, periods) in spans.items()
         }
 
-    async def see(self, messages: Sequence[Message]) -> list[Message | None]:
+    async def filter_messages(self, messages: Sequence[Message]) -> list[Message | None]:
         """Return the messages as the reader sees them now; None for those that are not visible.
 
         Every change acked before `choose` is included. If a chat has entries that are not stored

@@ -77,7 +77,7 @@ class UnappliedChanges:
                 continue
             if entry.kind != "reaction" and message.edited_seq:
                 # Blank first: a retry skips entries whose change is already applied.
-                await self._changes.blank(chat, message.edited_ts, entry.seq)
+                await self._changes.clear_edit(chat, message.edited_ts, entry.seq)
                 if edit := by_seq.get(message.edited_seq):
                     by_seq[edit.seq] = tombstone_of(edit, entry.seq)
             message = changed

@@ -83,7 +83,7 @@ class ArchivableMessages:
         """
         return await decode_items(await self._read(chat, from_ts, to_ts, limit), self._bodies)
 
-    async def list_untimed(
+    async def list_without_ttl(
         self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
     ) -> list[Message]:
         """Return the entries in ``[from_ts, to_ts]`` that have no `ttl`, oldest first.
@@ -95,7 +95,7 @@ class ArchivableMessages:
         )
         return await decode_items(items, self._bodies)
 
-    async def list_amending(self, chat: str, after_ts: int) -> list[Message]:
+    async def list_changes(self, chat: str, after_ts: int) -> list[Message]:
         """Return the entries after `after_ts` that change other entries, oldest first.
 
         Cost: the same as for reading all entries after `after_ts`.
@@ -143,7 +143,7 @@ class ArchivableMessages:
         returned as stored. The run also ends at about `RUN_BYTES_MAX` of long bodies.
         """
         items = await self._read(chat, after_ts + 1, to_ts, limit)
-        fitting = _within_bytes(items)
+        fitting = _limit_bytes(items)
         is_cut = len(items) == limit or len(fitting) < len(items)
         end = int(fitting[-1][Field.TS]["N"]) if is_cut else to_ts
         held = {message.seq: message for message in await decode_items(fitting, self._bodies)}
@@ -226,7 +226,7 @@ class ArchivableMessages:
             await self._bodies.drop(key)
         return True
 
-    async def put_back(self, item: PersistItem, until: int) -> float:
+    async def restore(self, item: PersistItem, until: int) -> float:
         """Restore the item of an archived entry; return the write units consumed.
 
         `until` is the end of the restore, a Unix time in seconds.
@@ -260,7 +260,7 @@ def _check(item: Item, decode: Callable[[Item], Message]) -> CheckedItem:
     return CheckedItem(ts, message, verify(item, message))
 
 
-def _within_bytes(items: list[Item]) -> list[Item]:
+def _limit_bytes(items: list[Item]) -> list[Item]:
     """Return the first items, with at most `RUN_BYTES_MAX` of S3 bodies; at least one item."""
     left = RUN_BYTES_MAX
     for index, item in enumerate(items):

@@ -285,7 +285,7 @@ class Manifests:
             for row in rows
         ]
 
-    async def drop_late(self, late: LateChat) -> None:
+    async def delete_late(self, late: LateChat) -> None:
         """Delete a late record, unless the chat has changed again in the meantime."""
         request = {
             "TableName": self._table,

@@ -97,7 +97,7 @@ class RestoredRows:
             put["ConditionExpression"] = "attribute_not_exists(#first)"
             put["ExpressionAttributeNames"] = {"#first": Field.FIRST}
         else:
-            put |= _as_read(held, is_whole=True)
+            put |= _make_unchanged_condition(held, is_whole=True)
         due = row_key(_DUE, f"{_DUE}#{chat}") | {Field.AT: {"N": str(at_ms)}}
         actions = [{"Put": put}, {"Put": {"TableName": self._table, "Item": due}}]
         try:
@@ -132,7 +132,7 @@ class RestoredRows:
     async def mark_ending(self, chat: str, held: Restored) -> bool:
         """Mark a range as ending; return False if it was extended."""
         names = {"#ending": Field.IS_ENDING}
-        condition = _as_read(held)
+        condition = _make_unchanged_condition(held)
         condition["ExpressionAttributeNames"] |= names
         condition["ExpressionAttributeValues"] |= {":yes": {"BOOL": True}}
         request = {
@@ -143,7 +143,7 @@ class RestoredRows:
         }
         return await write_conditionally(self._client, "update_item", request)
 
-    async def drop(self, chat: str, held: Restored) -> None:
+    async def delete(self, chat: str, held: Restored) -> None:
         """Delete an ending range whose items were deleted. Idempotent."""
         request = {
             "TableName": self._table,
@@ -193,7 +193,7 @@ def encode_restored(held: Restored) -> Item:
     return {name: {"N": str(value)} for name, value in numbers.items()}
 
 
-def _as_read(held: Restored, *, is_whole: bool = False) -> dict[str, Any]:
+def _make_unchanged_condition(held: Restored, *, is_whole: bool = False) -> dict[str, Any]:
     """Return the condition that `until` (with `is_whole`: the whole range) is unchanged."""
     names = {"#until": Field.UNTIL}
     values: Item = {":until": {"N": str(held.until)}}

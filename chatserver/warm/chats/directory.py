@@ -139,14 +139,14 @@ class Directory:
     async def create_direct(self, chat: str, user: str, other: str, now: float) -> Chat:
         """Create the direct chat of two users, or return the existing one; see `create_group`.
 
-        Adds the chat only to the chat list of `user`; `list_direct` adds it to the list of `other`.
+        Adds the chat only to the chat list of `user`. Call `add_to_chat_list` for `other`.
         """
         roles: dict[str, Role] = {user: "member", other: "member"}
         users = tuple(sorted(roles))
         made = Chat(chat, "direct", None, 1, int(now * 1000), count=len(users), users=users)
         stored = await self._create(made, roles, listed=[user])
         if stored is not made:
-            await self.list_direct(chat, user)
+            await self.add_to_chat_list(chat, user)
         return stored
 
     async def find_direct(self, chat: str, user: str) -> tuple[bool, bool]:
@@ -166,7 +166,7 @@ class Directory:
         found = {item[Field.PK]["S"] for item in await get_items(self._client, self._table, rows)}
         return [chat for chat, key in zip(chats, keys, strict=True) if key in found]
 
-    async def list_direct(self, chat: str, user: str) -> bool:
+    async def add_to_chat_list(self, chat: str, user: str) -> bool:
         """Add a direct chat to a user's chat list; return False if the user is not in the chat.
 
         Idempotent.
@@ -274,7 +274,7 @@ class Directory:
                 try:
                     await self._client.call("transact_write_items", {"TransactItems": actions})
                 except ConditionFailed as exc:
-                    return await self._existing(chat.chat, origin, exc.stored[0])
+                    return await self._get_existing(chat.chat, origin, exc.stored[0])
                 if at != starts[-1]:
                     await asyncio.sleep(min(time.monotonic() - began_s, PAUSE_S_MAX))
         return chat
@@ -299,7 +299,7 @@ class Directory:
         }
         return {"Put": put}
 
-    async def _existing(self, chat: str, origin: str, stored: Item | None) -> Chat:
+    async def _get_existing(self, chat: str, origin: str, stored: Item | None) -> Chat:
         """Return the existing chat if the same request created it. Raises Conflict, Unavailable."""
         key = records.chat_key(chat)
         row = stored or await self._find_row(key, key)

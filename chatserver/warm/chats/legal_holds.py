@@ -211,7 +211,7 @@ class Holds:
 
     # Copies.
 
-    async def keep(self, versions: Sequence[Message]) -> None:
+    async def copy_versions(self, versions: Sequence[Message]) -> None:
         """Copy message versions that are about to lose their body.
 
         Guarantees:

@@ -82,7 +82,7 @@ class LoginRows:
         item = await self._find(user, records.user_key(user))
         return None if item is None else User.decode(item)
 
-    async def put_standing(
+    async def restrict_user(
         self, user: str, *, before: int | None = None, banned_ms: int | None = None
     ) -> None:
         """Ban a user at `banned_ms`, or revoke tokens without a login that are older than `before`.
@@ -97,7 +97,7 @@ class LoginRows:
             changes[Field.BANNED] = banned_ms
         await self._update(user, records.user_key(user), changes, what=f"user {user}")
 
-    async def lift_ban(self, user: str) -> None:
+    async def remove_ban(self, user: str) -> None:
         """Remove a user's ban. Raises NotFound."""
         gone = {Field.BANNED: None}
         await self._update(user, records.user_key(user), gone, what=f"user {user}")

@@ -67,11 +67,11 @@ class MemberState:
     async def _put_mark(self, mark: Mark) -> None:
         for _ in range(MARK_TRIES_MAX):
             try:
-                await self._client.call("update_item", self._move(mark))
+                await self._client.call("update_item", self._make_mark_update(mark))
             except ConditionFailed as exc:
                 if exc.stored[0] is None:
                     is_direct = mark.chat.startswith(DIRECT_PREFIX)
-                    if is_direct and await self._directory.list_direct(mark.chat, mark.user):
+                    if is_direct and await self._directory.add_to_chat_list(mark.chat, mark.user):
                         continue
                     return  # not a member
                 stored = Member.decode(exc.stored[0])
@@ -87,7 +87,7 @@ class MemberState:
             f"read marker of {mark.user} in {mark.chat}: too many concurrent changes; try again"
         )
 
-    def _move(self, mark: Mark) -> dict[str, Any]:
+    def _make_mark_update(self, mark: Mark) -> dict[str, Any]:
         return {
             "TableName": self._table,
             "Key": records.row_key(records.chat_key(mark.chat), records.member_key(mark.user)),
@@ -117,7 +117,7 @@ class MemberState:
         if await self._add_hidden(member, seqs):
             return
         if chat.startswith(DIRECT_PREFIX):
-            if await self._directory.list_direct(chat, user):
+            if await self._directory.add_to_chat_list(chat, user):
                 await self._add_hidden(member, seqs)
         elif await self._add_hidden(records.left_key(chat, user), seqs):
             # The user may have rejoined in the meantime, without these seqs.

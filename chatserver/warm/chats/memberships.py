@@ -205,10 +205,12 @@ class Memberships:
             large=large,
             **settings,  # type: ignore[arg-type]  # the frame types have validated the values
         )
-        actions = [self._move_chat(after, settings)]
-        actions += self._move_members(chat.chat, added, roles, removed, former or {})
-        actions += [self._mute(chat.chat, user, until) for user, until in (muted or {}).items()]
-        actions += [self._ban(chat.chat, user, by) for user, by in (banned or {}).items()]
+        actions = [self._make_chat_update(after, settings)]
+        actions += self._make_member_writes(chat.chat, added, roles, removed, former or {})
+        actions += [
+            self._make_mute(chat.chat, user, until) for user, until in (muted or {}).items()
+        ]
+        actions += [self._make_ban(chat.chat, user, by) for user, by in (banned or {}).items()]
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed as exc:
@@ -242,7 +244,7 @@ class Memberships:
         }
         return await write_conditionally(self._client, "update_item", request)
 
-    def _ban(self, chat: str, user: str, by: str) -> dict[str, Any]:
+    def _make_ban(self, chat: str, user: str, by: str) -> dict[str, Any]:
         ban = moderation.Ban(chat, user, by, int(self._clock.time() * 1000))
         return {"Put": {"TableName": self._table, "Item": ban.encode()}}
 
@@ -250,7 +252,7 @@ class Memberships:
         """Remove a ban. Idempotent."""
         await self._moderation.delete_ban(chat, user)
 
-    def _mute(self, chat: str, user: str, until: int | None) -> dict[str, Any]:
+    def _make_mute(self, chat: str, user: str, until: int | None) -> dict[str, Any]:
         update: dict[str, Any] = {
             "TableName": self._table,
             "Key": self._member_row(chat, user),
@@ -262,7 +264,7 @@ class Memberships:
             update["ExpressionAttributeValues"] = {":until": {"N": str(until)}}
         return {"Update": update}
 
-    def _move_chat(self, after: Chat, settings: Mapping[str, str | int]) -> dict[str, Any]:
+    def _make_chat_update(self, after: Chat, settings: Mapping[str, str | int]) -> dict[str, Any]:
         key = records.chat_key(after.chat)
         values: dict[str, dict[str, str]] = {
             Field.VERSION: {"N": str(after.version)},
@@ -290,7 +292,7 @@ class Memberships:
         }
         return {"Update": update}
 
-    def _move_members(
+    def _make_member_writes(
         self,
         chat: str,
         added: Mapping[str, tuple[Role, int]],
@@ -327,7 +329,7 @@ class Memberships:
         for user in removed:
             delete: dict[str, Any] = {"TableName": self._table, "Key": self._member_row(chat, user)}
             if user in former:
-                delete |= _hides_still(former[user].hidden)
+                delete |= _make_hidden_condition(former[user].hidden)
             actions.append({"Delete": delete})
             if user in former:
                 item = records.encode_former(chat, user, former[user])
@@ -459,7 +461,7 @@ class Memberships:
             await self._client.call("update_item", request)
 
 
-def _hides_still(hidden: Sequence[int]) -> dict[str, Any]:
+def _make_hidden_condition(hidden: Sequence[int]) -> dict[str, Any]:
     """Return the condition that a member's `hidden` is unchanged."""
     names = {"#hidden": Field.HIDDEN}
     if not hidden:

@@ -226,7 +226,9 @@ class Moderation:
 
     async def list_blocks(self, user: str, after: str | None, limit: int) -> list[Block]:
         """Return `user`'s blocks after user id `after`, sorted by id. Strongly consistent."""
-        span = Span(DIRECTORY, f"u#{user}", between=(_above(BLOCK_PREFIX, after), AFTER_BLOCKS))
+        span = Span(
+            DIRECTORY, f"u#{user}", between=(_lower_bound(BLOCK_PREFIX, after), AFTER_BLOCKS)
+        )
         return [
             Block(
                 row[Field.SK]["S"].removeprefix(BLOCK_PREFIX),
@@ -256,7 +258,7 @@ class Moderation:
 
     async def list_bans(self, chat: str, after: str | None, limit: int) -> list[Ban]:
         """Return a chat's bans, sorted by user id, starting after `after`. Strongly consistent."""
-        span = Span(DIRECTORY, f"c#{chat}", between=(_above(BAN_PREFIX, after), AFTER_BANS))
+        span = Span(DIRECTORY, f"c#{chat}", between=(_lower_bound(BAN_PREFIX, after), AFTER_BANS))
         return [Ban.decode(row) for row in await self._query(span, limit)]
 
     # Reports.
@@ -345,7 +347,9 @@ class Moderation:
 
     async def list_reports(self, chat: str, after: str | None, limit: int) -> list[Report]:
         """Return open and resolved reports from a chat, in message order."""
-        span = Span(DIRECTORY, f"c#{chat}", between=(_above(REPORT_PREFIX, after), AFTER_REPORTS))
+        span = Span(
+            DIRECTORY, f"c#{chat}", between=(_lower_bound(REPORT_PREFIX, after), AFTER_REPORTS)
+        )
         return [Report.decode(row) for row in await self._query(span, limit)]
 
     async def _query(self, span: Span, limit: int, *, is_newest_first: bool = False) -> list[Item]:
@@ -358,6 +362,6 @@ class Moderation:
         return {Field.PK: {"S": f"u#{user}"}, Field.SK: {"S": block_key(other)}}
 
 
-def _above(prefix: str, after: str | None) -> str:
+def _lower_bound(prefix: str, after: str | None) -> str:
     """Return the lower bound of the sort keys after `after`."""
     return prefix if after is None else f"{prefix}{after}!"

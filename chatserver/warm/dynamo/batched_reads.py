@@ -28,7 +28,7 @@ class _Read:
     done: asyncio.Future[list[Item]]
     found: list[Item] = dataclasses.field(default_factory=list)
 
-    def answer(self, key: _Key, item: Item | None) -> None:
+    def set_item(self, key: _Key, item: Item | None) -> None:
         """Set the item of one key, None if it does not exist; the last key ends the read."""
         if item is not None:
             self.found.append(item)
@@ -147,7 +147,7 @@ class BatchedReads:
         }
         for name in [name for name in batch if name not in unprocessed]:
             for read in batch.pop(name)[1]:
-                read.answer(name, items.get(name))
+                read.set_item(name, items.get(name))
         if batch:
             raise Throttled(
                 f"DynamoDB at {self._client.endpoint}: {len(batch)} of {len(keys)} items of "

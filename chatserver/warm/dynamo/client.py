@@ -66,14 +66,14 @@ _THROTTLED = {
     "RequestLimitExceeded",
     "ThrottlingException",
 }
-_PASSING = {
+_TEMPORARY = {
     "ExpiredTokenException",
     "InternalServerError",
     "RequestTimeout",
     "ServiceUnavailable",
 }
 _CONTENDED = {"TransactionConflictException", "TransactionInProgressException"}
-_REFUSED_CREDENTIALS = {
+_REJECTED_CREDENTIALS = {
     "AccessDeniedException",
     "IncompleteSignatureException",
     "InvalidSignatureException",
@@ -178,9 +178,9 @@ class DynamoClient:
         if self.fence.reason and self.feature != "schema":
             raise Unavailable(self.fence.reason)
         if self._encryption is not None:
-            sent = await self._encryption.outgoing(operation, sent)
+            sent = await self._encryption.encrypt_request(operation, sent)
         if self._tenancy is not None:
-            sent = self._tenancy.outgoing(operation, sent)
+            sent = self._tenancy.prefix_request(operation, sent)
         sent = request_consumed_capacity(operation, sent)
         try:
             answer: dict[str, Any]
@@ -192,18 +192,20 @@ class DynamoClient:
             error = translate(exc, self.endpoint)
             self.meter.record_failure(self.feature, operation, _failure_of(error))
             if self._tenancy is not None and isinstance(error, ConditionFailed):
-                error.stored = self._tenancy.stored(operation, request, error.stored)
+                error.stored = self._tenancy.strip_stored(operation, request, error.stored)
             if self._encryption is not None and isinstance(error, ConditionFailed):
-                error.stored = await self._encryption.stored(operation, request, error.stored)
+                error.stored = await self._encryption.decrypt_stored(
+                    operation, request, error.stored
+                )
             raise error from exc
         if "RequestId" not in answer["ResponseMetadata"]:
             # A proxy or another server may return 200: do not treat that as a completed write.
             raise Unavailable(f"DynamoDB at {self.endpoint}: this server is not DynamoDB")
         if self._tenancy is not None:
-            answer = self._tenancy.incoming(operation, request, answer)
+            answer = self._tenancy.strip_response(operation, request, answer)
         self.meter.record(self.feature, operation, request, answer)
         if self._encryption is not None:
-            answer = await self._encryption.incoming(operation, request, answer)
+            answer = await self._encryption.decrypt_response(operation, request, answer)
         return answer
 
     async def decrypt(self, table: str, items: Sequence[Item]) -> list[Item]:
@@ -242,7 +244,7 @@ class DynamoClient:
                     self.meter.record_retry(self.feature)
         except TimeoutError as exc:
             why = f"; last error: {last.message}" if last else ""
-            raise self._too_slow(timeout_s, why) from (last or exc)
+            raise self._timeout_error(timeout_s, why) from (last or exc)
         raise AssertionError("the last attempt returns or raises")
 
     @contextlib.asynccontextmanager
@@ -257,9 +259,9 @@ class DynamoClient:
             async with asyncio.timeout(timeout_s):
                 yield
         except TimeoutError as exc:
-            raise self._too_slow(timeout_s, f", waiting for {what}" if what else "") from exc
+            raise self._timeout_error(timeout_s, f", waiting for {what}" if what else "") from exc
 
-    def _too_slow(self, timeout_s: float, why: str) -> Unavailable:
+    def _timeout_error(self, timeout_s: float, why: str) -> Unavailable:
         return Unavailable(f"DynamoDB at {self.endpoint}: timed out after {timeout_s:g} s{why}")
 
 
@@ -349,11 +351,11 @@ def translate(exc: Exception, endpoint: str) -> ChatError:
     """Return the `ChatError` for an SDK exception."""
     where = f"DynamoDB at {endpoint}"
     if isinstance(exc, ClientError):
-        return _translate_answer(exc, where)
+        return _translate_response(exc, where)
     return translate_no_response(exc, where, "warm")
 
 
-def _translate_answer(exc: ClientError, where: str) -> ChatError:
+def _translate_response(exc: ClientError, where: str) -> ChatError:
     response: dict[str, Any] = {**exc.response}
     error = response.get("Error", {})
     code = error.get("Code", "")
@@ -363,7 +365,7 @@ def _translate_answer(exc: ClientError, where: str) -> ChatError:
         return Throttled(text)
     if code in _CONTENDED:
         return Contended(text)
-    if code in _PASSING or status >= 500:
+    if code in _TEMPORARY or status >= 500:
         return Unavailable(text)
     if code == "ConditionalCheckFailedException":
         return ConditionFailed(text, [response.get("Item")])
@@ -373,7 +375,7 @@ def _translate_answer(exc: ClientError, where: str) -> ChatError:
         return Conflict(text)
     if code == "ResourceNotFoundException":
         return TableMissing([f"{text}; run `chatserver tables apply` to create the tables"])
-    if code in _REFUSED_CREDENTIALS:
+    if code in _REJECTED_CREDENTIALS:
         return ConfigError([text])
     return _OF_STREAMS.get(code, CorruptData)(text)
 

@@ -75,7 +75,7 @@ class Meter:
             units.labels(feature, label).inc(spent)
             self.usage.record_units(feature, label, kind, spent)
             if table is not None:
-                shares = self._shares(table, name, operation, request, answer)
+                shares = self._compute_shares(table, name, operation, request, answer)
                 if shares:
                     self.usage.record_chat_units(kind, shares, spent)
         if operation == "batch_write_item" and feature == "persist":
@@ -89,7 +89,7 @@ class Meter:
 
     # Attribution to chats.
 
-    def _shares(
+    def _compute_shares(
         self,
         table: Table,
         name: str,

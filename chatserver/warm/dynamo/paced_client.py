@@ -33,7 +33,7 @@ class PacedClient(DynamoClient):
         """Call one operation; see `DynamoClient.call`. The units consumed delay the next call."""
         if operation not in _METERED:
             return await super().call(operation, request)
-        await self._pace.take(0.0)
+        await self._pace.acquire(0.0)
         answer = await super().call(operation, {"ReturnConsumedCapacity": "TOTAL", **request})
         consumed = answer.get("ConsumedCapacity", [])
         units = sum(
@@ -41,5 +41,5 @@ class PacedClient(DynamoClient):
             for each in (consumed if isinstance(consumed, list) else [consumed])
         )
         self.units += units
-        self._pace.settle(units)
+        self._pace.adjust(units)
         return answer

@@ -123,11 +123,11 @@ class Span:
             if type(value) is not (int if kind == "N" else str):
                 raise BadRequest("page token: belongs to another query")
             start[name] = {kind: str(value)}
-        if len(token) != len(self.names) or not self._holds(token):
+        if len(token) != len(self.names) or not self._contains(token):
             raise BadRequest("page token: belongs to another query")
         return start
 
-    def _holds(self, token: Token) -> bool:
+    def _contains(self, token: Token) -> bool:
         key = self.index.key if self.index else self.table.key
         if token[key.partition] != self.partition:
             return False

@@ -22,7 +22,7 @@ class RateLimiter:
         self._sleep = sleep
         self._free_at = clock.monotonic()
 
-    async def take(self, units: float) -> None:
+    async def acquire(self, units: float) -> None:
         """Reserve `units`, then wait until the rate has covered all earlier reservations."""
         if self._rate is None:
             return
@@ -32,7 +32,7 @@ class RateLimiter:
         if start > now:
             await self._sleep(start - now)
 
-    def settle(self, units: float) -> None:
+    def adjust(self, units: float) -> None:
         """Correct a reservation by `units`: negative if fewer were consumed than reserved."""
         if self._rate is not None:
             self._free_at += units / self._rate

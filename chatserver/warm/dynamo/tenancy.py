@@ -1,9 +1,10 @@
 """Tenant isolation: deployments share tables, each with its own key prefix.
 
 With `warm.tenant` set, every partition key value, of a table or an index, is stored with the prefix
-``<tenant>/``. `outgoing` adds the prefix to requests and `incoming` removes it from responses, so
-no repository can forget it. IAM's ``dynamodb:LeadingKeys`` can then limit a role to the partitions
-of one tenant. Ids and our own keys contain no ``/``, so no unprefixed key looks like a tenant's.
+``<tenant>/``. `prefix_request` adds the prefix to requests, and `strip_response` removes it from
+responses, so no repository can forget it. IAM's ``dynamodb:LeadingKeys`` can then limit a role to
+the partitions of one tenant. Ids and our own keys contain no ``/``, so no unprefixed key looks like
+a tenant's.
 
 `chatserver.warm.schema.tables` defines the key attributes. An unsupported operation or expression
 raises an error before the request is sent. Another tenant's item in a response raises an error too.
@@ -64,13 +65,13 @@ class Tenancy:
     """Adds the key prefix of one tenant to requests, and removes it from responses."""
 
     def __init__(self, settings: Warm) -> None:
-        self._mark = settings.tenant + SEPARATOR
+        self._prefix = settings.tenant + SEPARATOR
         self._tables = {table.name_in(settings): table for table in TABLES}
         self._attributes = {name: partitions_of(table) for name, table in self._tables.items()}
 
     # Requests.
 
-    def outgoing(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    def prefix_request(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return the request with prefixed keys.
 
         Raises:
@@ -79,48 +80,48 @@ class Tenancy:
         if operation in _ABOUT_TABLES:
             return dict(request)
         if operation in _ONE_ITEM or operation == "query":
-            return self._mark_request(request, is_start_marked=True)
+            return self._prefix_one(request, is_start_prefixed=True)
         if operation == "scan":
-            return self._mark_scan(request)
+            return self._prefix_scan(request)
         if operation in _ACTIONS:
             actions = [
-                {kind: self._mark_request(action) for kind, action in each.items()}
+                {kind: self._prefix_one(action) for kind, action in each.items()}
                 for each in request[_ACTIONS[operation]]
             ]
             return {**request, _ACTIONS[operation]: actions}
         if operation == "batch_get_item":
             wanted = {
-                table: {**each, "Keys": [self._mark_item(table, key) for key in each["Keys"]]}
+                table: {**each, "Keys": [self._prefix_item(table, key) for key in each["Keys"]]}
                 for table, each in request["RequestItems"].items()
             }
             return {**request, "RequestItems": wanted}
         if operation == "batch_write_item":
-            return {**request, "RequestItems": self._map_writes(request, self._mark_item)}
+            return {**request, "RequestItems": self._map_writes(request, self._prefix_item)}
         raise AssertionError(f"{operation}: not supported with tenants")
 
-    def _mark_request(
-        self, request: Mapping[str, Any], *, is_start_marked: bool = False
+    def _prefix_one(
+        self, request: Mapping[str, Any], *, is_start_prefixed: bool = False
     ) -> dict[str, Any]:
         """Prefix the keys, items and compared values of a request on one table."""
         name = request["TableName"]
         if old := request.keys() & _OLD_FORMS:
             raise UnknownForm(f"{', '.join(old)}: use an expression")
         sent = dict(request)
-        for part in ("Key", "Item", "ExclusiveStartKey") if is_start_marked else ("Key", "Item"):
+        for part in ("Key", "Item", "ExclusiveStartKey") if is_start_prefixed else ("Key", "Item"):
             if part in request:
-                sent[part] = self._mark_item(name, request[part])
+                sent[part] = self._prefix_item(name, request[part])
         comparisons = find_comparisons(request, self._attributes[name])
         if comparisons:
             values = dict(request["ExpressionAttributeValues"])
             for value in {comparison.value for comparison in comparisons}:
-                values[value] = self._mark_value(values[value])
+                values[value] = self._prefix_value(values[value])
             sent["ExpressionAttributeValues"] = values
         elif KEY_CONDITION in request:
             raise UnknownForm(f"{request[KEY_CONDITION]}: has no partition key")
         return sent
 
-    def _mark_scan(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        sent = self._mark_request(request)
+    def _prefix_scan(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        sent = self._prefix_one(request)
         own = "begins_with(#tenant, :tenant)"
         others = request.get("FilterExpression")
         sent["FilterExpression"] = f"({others}) AND {own}" if others else own
@@ -131,23 +132,23 @@ class Tenancy:
         }
         sent["ExpressionAttributeValues"] = {
             **sent.get("ExpressionAttributeValues", {}),
-            ":tenant": {"S": self._mark},
+            ":tenant": {"S": self._prefix},
         }
         return sent
 
-    def _mark_item(self, table: str, item: Mapping[str, Any]) -> Item:
-        marked = dict(item)
+    def _prefix_item(self, table: str, item: Mapping[str, Any]) -> Item:
+        prefixed = dict(item)
         for name in self._attributes[table]:
-            if name in marked:
-                marked[name] = {"S": self._mark + marked[name]["S"]}
-        return marked
+            if name in prefixed:
+                prefixed[name] = {"S": self._prefix + prefixed[name]["S"]}
+        return prefixed
 
-    def _mark_value(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        return {"S": self._mark + value["S"]}
+    def _prefix_value(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        return {"S": self._prefix + value["S"]}
 
     # Responses.
 
-    def incoming(
+    def strip_response(
         self, operation: str, request: Mapping[str, Any], answer: dict[str, Any]
     ) -> dict[str, Any]:
         """Return the response to `request` without prefixes.
@@ -185,7 +186,7 @@ class Tenancy:
             found["LastEvaluatedKey"] = self.strip(request["TableName"], answer["LastEvaluatedKey"])
         return found
 
-    def stored(
+    def strip_stored(
         self, operation: str, request: Mapping[str, Any], stored: list[Item | None]
     ) -> list[Item | None]:
         """Return the existing items of a failed write, one per action, without prefixes."""
@@ -215,9 +216,9 @@ class Tenancy:
         for name in self._attributes[table]:
             if name in own:
                 text: str = own[name]["S"]
-                if not text.startswith(self._mark):
+                if not text.startswith(self._prefix):
                     return None
-                own[name] = {"S": text[len(self._mark) :]}
+                own[name] = {"S": text[len(self._prefix) :]}
         return own
 
     @staticmethod

@@ -81,7 +81,7 @@ class EncryptedFields:
 
     # Requests.
 
-    async def outgoing(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+    async def encrypt_request(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """Return the request with encrypted attributes. Keys have no tenant prefix yet.
 
         Raises:
@@ -166,7 +166,7 @@ class EncryptedFields:
 
     # Responses.
 
-    async def incoming(
+    async def decrypt_response(
         self, operation: str, request: Mapping[str, Any], answer: dict[str, Any]
     ) -> dict[str, Any]:
         """Return the response with decrypted attributes. Keys have no tenant prefix any more.
@@ -204,7 +204,7 @@ class EncryptedFields:
                 decrypted[part] = (await self.decrypt(name, [item]))[0]
         return decrypted
 
-    async def stored(
+    async def decrypt_stored(
         self, operation: str, request: Mapping[str, Any], stored: list[Item | None]
     ) -> list[Item | None]:
         """Return the existing items of a failed write, one per action, decrypted."""
@@ -221,7 +221,7 @@ class EncryptedFields:
         ]
 
     async def decrypt(self, name: str, items: Sequence[Item]) -> list[Item]:
-        """Return items of a table, decrypted; see `incoming`."""
+        """Return items of a table, decrypted; see `decrypt_response`."""
         table = self._tables.get(name)
         if table is None:
             return list(items)
@@ -258,7 +258,7 @@ class EncryptedFields:
         return plain
 
 
-async def reencrypted(cipher: BodyCipher, table: Table, item: Item) -> Item:
+async def reencrypt_fields(cipher: BodyCipher, table: Table, item: Item) -> Item:
     """Return new values for the attributes of a stored item that the current key did not encrypt.
 
     `item` is as stored, but without the prefix of a tenant. Attributes whose key was deleted are

@@ -16,7 +16,7 @@ from chatserver.warm.dynamo.batches import get_items
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
 from chatserver.warm.messages.long_bodies import Bodies, NoBodies
-from chatserver.warm.messages.message_queries import ReaderView, decode_present, show
+from chatserver.warm.messages.message_queries import ReaderView, apply_view, decode_present
 from chatserver.warm.messages.seq_search import TS_MAX
 from chatserver.warm.schema.tables import FILES_INDEX, MESSAGES
 from chatserver.warm.schema.tables import MessageField as Field
@@ -68,7 +68,7 @@ class ChatFiles:
         query["FilterExpression"] = "attribute_not_exists(#expiry) OR #expiry > :now"
 
         async def load(rows: list[Item]) -> Sequence[Message | None]:
-            return await show(view, await self._load(rows))
+            return await apply_view(view, await self._load(rows))
 
         return await read_page(self._client, span, query, load, limit=limit, start=start)
 

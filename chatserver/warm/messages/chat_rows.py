@@ -127,7 +127,7 @@ class _MergedRows:
         self._client = client
         self._settings = settings
         own = span.query(settings)
-        self._span = span = _bounded(span)
+        self._span = span = _with_bounds(span)
         # Options added by the caller. The bounds and their names are set for each piece.
         self._query = dict(query)
         for name in _NAMED:
@@ -162,7 +162,7 @@ class _MergedRows:
             self._merge = ShardMerge(len(self._piece.partitions), is_rising=self._is_rising)
         merge, scanned = self._merge, 0
         if not merge.has_rows:
-            scanned = await self._read_on(merge, limit)
+            scanned = await self._read_more(merge, limit)
         taken = merge.take(limit)
         rows = [row for _, row in taken]
         if merge.has_rows:
@@ -175,7 +175,7 @@ class _MergedRows:
         end = self._piece.high if self._is_rising else self._piece.low
         return Chunk(rows, scanned, self._token_at(end))
 
-    async def _read_on(self, merge: ShardMerge[Item], limit: int) -> int:
+    async def _read_more(self, merge: ShardMerge[Item], limit: int) -> int:
         share = share_of(limit, len(self._piece.partitions))
         lacking = merge.lacking()
         answers = await asyncio.gather(*(self._query_one(number, share) for number in lacking))
@@ -213,7 +213,7 @@ def _ts_of(row: Item) -> int:
     return int(row[Field.TS]["N"])
 
 
-def _bounded(span: Span) -> Span:
+def _with_bounds(span: Span) -> Span:
     """Return `span` with its prefix replaced by bounds."""
     if span.prefix is None:
         return span

@@ -44,12 +44,12 @@ class Archived(Protocol):
     async def record_late(self, chat: str) -> None: ...
 
 
-class KeptVersions(Protocol):
+class VersionCopies(Protocol):
     """Storage for copies of message versions, for chats under a legal hold."""
 
     async def is_held(self, chat: str) -> bool: ...
 
-    async def keep(self, versions: Sequence[Message]) -> None: ...
+    async def copy_versions(self, versions: Sequence[Message]) -> None: ...
 
 
 Release = Callable[[int, Sequence[Attachment]], Awaitable[None]]
@@ -65,7 +65,7 @@ class MessageChanges:
         settings: Warm,
         release: Release | None = None,
         archived: Archived | None = None,
-        holds: KeptVersions | None = None,
+        holds: VersionCopies | None = None,
         shards: ShardList | None = None,
         retention: ItemRetention = NO_EXPIRY,
         clock: Clock | None = None,
@@ -106,7 +106,7 @@ class MessageChanges:
                 message = apply_entry(message, entry)
             return message
 
-        await self._change(chat, ts, change)
+        await self._apply(chat, ts, change)
 
     async def replay(self, item: PersistItem) -> bool:
         """Store an entry that could not be persisted, in place of its tombstone.
@@ -145,15 +145,15 @@ class MessageChanges:
         }
         return await write_conditionally(self._client, "put_item", request)
 
-    async def blank(self, chat: str, ts: int, rev: int) -> None:
+    async def clear_edit(self, chat: str, ts: int, rev: int) -> None:
         """Remove the body of the edit at `ts`, because entry `rev` replaced it. See `apply`."""
 
         def change(entry: Message) -> Message:
             return tombstone_of(entry, rev) if entry.rev < rev else entry
 
-        await self._change(chat, ts, change)
+        await self._apply(chat, ts, change)
 
-    async def _change(self, chat: str, ts: int, change: Callable[[Message], Message]) -> None:
+    async def _apply(self, chat: str, ts: int, change: Callable[[Message], Message]) -> None:
         key = await self._rows.key_of(chat, ts)
         place = {"TableName": self._table, "Key": key}
         for _ in range(TRIES_MAX):
@@ -171,7 +171,7 @@ class MessageChanges:
                 or message.attachments != changed.attachments
                 or (changed.deleted and item is not None and object_of(item) is not None)
             )
-            if is_lost and await self._keep(message, item):
+            if is_lost and await self._copy_if_held(message, item):
                 pass  # the copy needs the attachments
             elif self._release is not None and message.attachments and not changed.attachments:
                 # Release first: once the message has no attachments, a retry cannot find them.
@@ -215,17 +215,17 @@ class MessageChanges:
             wanted.pop(Field.SUM, None)
         else:
             (wanted,) = await self._bodies.offload([wanted])
-        update = _difference(item, wanted, is_late=is_late)
+        update = _make_update(item, wanted, is_late=is_late)
         await self._client.call("update_item", {**place, **update})
         if old is not None and old != object_of(wanted):
             await self._bodies.drop(old)
 
-    async def _keep(self, version: Message, item: Item | None) -> bool:
+    async def _copy_if_held(self, version: Message, item: Item | None) -> bool:
         """Copy a version if its chat is under a legal hold; return whether it was copied."""
         if self._holds is None or not await self._holds.is_held(version.chat):
             return False
         whole = [version] if item is None else await decode_items([item], self._bodies)
-        await self._holds.keep(whole)
+        await self._holds.copy_versions(whole)
         return True
 
     async def _find_archived(self, chat: str, ts: int) -> Message | None:
@@ -245,7 +245,7 @@ class MessageChanges:
         await self._client.call("put_item", request)
 
 
-def _difference(item: Item, wanted: Item, *, is_late: bool) -> dict[str, Any]:
+def _make_update(item: Item, wanted: Item, *, is_late: bool) -> dict[str, Any]:
     """Return the update from `item` to `wanted`, on the condition that `rev` is unchanged.
 
     Attributes unknown to this release are kept, because a newer release added them. `ttl` is kept

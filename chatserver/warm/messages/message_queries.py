@@ -44,12 +44,12 @@ EVER = (0, TS_MAX)
 
 
 class ReaderView(Protocol):
-    """Visibility filter of one viewer. `choose` is called before `see`."""
+    """Visibility filter of one viewer. `select_chats` is called before `filter_messages`."""
 
-    async def choose(self, chats: Collection[str]) -> Collection[str]:
+    async def select_chats(self, chats: Collection[str]) -> Collection[str]:
         """Return which of `chats` the viewer may see. Called before items are read."""
 
-    async def see(self, messages: Sequence[Message]) -> Sequence[Message | None]:
+    async def filter_messages(self, messages: Sequence[Message]) -> Sequence[Message | None]:
         """Return messages as the viewer sees them, None for each hidden one."""
 
 
@@ -147,13 +147,13 @@ class MessageIndexes:
         async def choose(rows: list[Item]) -> list[Item]:
             if view is None:
                 return rows
-            chosen = set(await view.choose({chat_in(row) for row in rows}))
+            chosen = set(await view.select_chats({chat_in(row) for row in rows}))
             return [row for row in rows if chat_in(row) in chosen]
 
         async def load(rows: list[Item]) -> Sequence[Message | None]:
             if span.index is None:
-                return await show(view, await decode_present(rows, self._bodies))
-            return await show(view, await self._load(rows, span.index, now_s))
+                return await apply_view(view, await decode_present(rows, self._bodies))
+            return await apply_view(view, await self._load(rows, span.index, now_s))
 
         is_by_chat = span.index in (None, STATUS_INDEX)
         source = await self._rows.open(span, query, start) if is_by_chat else None
@@ -190,13 +190,13 @@ async def decode_present(items: Sequence[Item | None], bodies: Bodies) -> list[M
     return [None if item is None else found[_key_of(item)] for item in items]
 
 
-async def show(
+async def apply_view(
     view: ReaderView | None, found: Sequence[Message | None]
 ) -> Sequence[Message | None]:
     """Return messages as the viewer sees them, in order; without `view`, unchanged."""
     if view is None:
         return found
-    seen = iter(await view.see([message for message in found if message is not None]))
+    seen = iter(await view.filter_messages([message for message in found if message is not None]))
     return [None if message is None else next(seen) for message in found]
 
 

@@ -53,7 +53,10 @@ class Probe:
 
 
 class SeqSearch:
-    """Search for one seq. Repeat `next_probe`, read and `feed` until `next_probe` returns None."""
+    """Search for one seq.
+
+    Call `next_probe`, read, and call `record_result`, until `next_probe` returns None.
+    """
 
     def __init__(self, target: int, known: Iterable[Place] = ()) -> None:
         """`known` are messages whose ts is known, in any order; they save probes."""
@@ -65,7 +68,7 @@ class SeqSearch:
         self._is_over = target < 1
         self._phase: Phase = "ends"
         for place in known:
-            self._learn(place)
+            self._record_place(place)
 
     def next_probe(self) -> Probe | None:
         """Return the next probe, or None when the search is finished."""
@@ -90,14 +93,14 @@ class SeqSearch:
             return Probe(self._right, is_newest_first=True)
         return Probe((self._left + self._right) // 2, is_newest_first=True)
 
-    def feed(self, probe: Probe, places: Sequence[Place]) -> None:
+    def record_result(self, probe: Probe, places: Sequence[Place]) -> None:
         """Process the result of `probe`, sorted in the probe's direction.
 
         Raises:
             CorruptData: ts does not increase with seq.
         """
         for place in places:
-            self._learn(place)
+            self._record_place(place)
         nearest = places[0].seq if places else None
         if probe.is_newest_first:
             if nearest is None or nearest < self.target:
@@ -125,7 +128,7 @@ class SeqSearch:
             return True
         return self._high is not None and self._high.seq - self._low.seq <= 1
 
-    def _learn(self, place: Place) -> None:
+    def _record_place(self, place: Place) -> None:
         low, high = self._low, self._high
         is_after_low = place.ts > low.ts
         is_before_high = high is None or place.ts < high.ts

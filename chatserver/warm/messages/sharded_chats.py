@@ -112,10 +112,10 @@ class ShardList:
         Raises:
             Unavailable: the items cannot be read.
         """
-        if self._serves(upto_ts):
+        if self._is_fresh_for(upto_ts):
             return self._copy.layouts
         async with self._reading:
-            if not self._serves(upto_ts):
+            if not self._is_fresh_for(upto_ts):
                 await self._read()
         return self._copy.layouts
 
@@ -134,7 +134,7 @@ class ShardList:
                 await self._read()
         return self._copy.layouts
 
-    def _serves(self, upto_ts: int) -> bool:
+    def _is_fresh_for(self, upto_ts: int) -> bool:
         age_s = self._clock.monotonic() - self._copy.read_at_s
         return upto_ts <= self._copy.upto or age_s < SHARD_REFRESH_S
 
@@ -158,7 +158,7 @@ class ShardList:
                     return self._copy.layouts
                 await self._read()
                 if upto_ts > self._copy.upto:
-                    await self._extend(upto_ts + EXTENSION_US)
+                    await self._move_horizon(upto_ts + EXTENSION_US)
         if upto_ts <= self._copy.upto:
             return self._copy.layouts
         raise Unavailable("directory: the horizon of write sharding changes too often; try again")
@@ -178,10 +178,10 @@ class ShardList:
                 metrics.CHAT_SHARDS.labels(str(shards)).set(spread[shards])
         self._copy = _Copy(layouts, horizon.upto, began_s, changed, horizon.rev, self._begun)
 
-    async def _extend(self, upto: int) -> None:
+    async def _move_horizon(self, upto: int) -> None:
         """Move the horizon, unless another process has changed it."""
         with contextlib.suppress(ConditionFailed):
-            await self._client.call("update_item", self._horizon_update(self._copy.rev, upto))
+            await self._client.call("update_item", self._make_horizon_update(self._copy.rev, upto))
             self._copy = self._copy._replace(upto=upto, rev=self._copy.rev + 1)
 
     async def _get_horizon(self) -> _Horizon:
@@ -203,7 +203,7 @@ class ShardList:
         )
         return layouts, get_number(item, Field.CHANGED)
 
-    def _horizon_update(
+    def _make_horizon_update(
         self, rev: int, upto: int, *, is_layout_change: bool = False
     ) -> dict[str, Any]:
         """Return the update of the horizon, on the condition that its `rev` is unchanged."""
@@ -317,7 +317,7 @@ class ShardList:
             "ExpressionAttributeNames": names,
             "ExpressionAttributeValues": values,
         }
-        moved = self._horizon_update(horizon.rev, horizon.upto, is_layout_change=True)
+        moved = self._make_horizon_update(horizon.rev, horizon.upto, is_layout_change=True)
         actions = [{"Update": moved}, {"Update": update}]
         await self._client.call("transact_write_items", {"TransactItems": actions})
 

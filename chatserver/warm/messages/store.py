@@ -293,7 +293,7 @@ class MessageRepository:
         now_s = self._clock.time()
         encoded = {
             (item.message.chat, item.message.ts): encode_item(
-                item, self._retention.removed_at(item.message.ts, now_s)
+                item, self._retention.compute_ttl(item.message.ts, now_s)
             )
             for item in items
         }
@@ -438,7 +438,7 @@ class MessageRepository:
             if probe is None:
                 return search.found
             items = await self._read(chat, probe, places_only=True)
-            search.feed(probe, [_place_of(item) for item in items])
+            search.record_result(probe, [_place_of(item) for item in items])
         raise AssertionError("the search did not end within PROBES_MAX probes")
 
     async def _read(self, chat: str, probe: Probe, *, places_only: bool = False) -> list[Item]:

@@ -41,7 +41,7 @@ class ItemRetention:
         is_by_ttl = settings.removal == "ttl" and settings.retention_s > 0
         return cls(settings.retention_s, settings.ttl_margin_s, is_by_ttl)
 
-    def removed_at(self, ts: int, now_s: float) -> int | None:
+    def compute_ttl(self, ts: int, now_s: float) -> int | None:
         """Return the `ttl` by age (s) for an item that is written now, or None for no `ttl`.
 
         An item that is written long after its message was sent gets no `ttl`, because TTL might

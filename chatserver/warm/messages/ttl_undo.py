@@ -34,7 +34,7 @@ class RemovedItems:
         """Return items from the Stream, decrypted. Raises Unavailable."""
         return await self._client.decrypt(self._table, removed)
 
-    async def put_back(self, item: Item, message: Message) -> bool:
+    async def restore(self, item: Item, message: Message) -> bool:
         """Restore a removed item with the content of `message`; return False if a newer one exists.
 
         Unless the message expires, the item gets no `ttl`, so it remains until it is archived.
@@ -43,7 +43,7 @@ class RemovedItems:
             Idempotent. An existing item that is not newer is replaced, because it was created from
             the archive, without the changes in the removed item.
         """
-        wanted = await self._item_of(item, message)
+        wanted = await self._make_item(item, message)
         put: dict[str, Any] = {"TableName": self._table, "Item": wanted}
         is_absent = {
             "ConditionExpression": "attribute_not_exists(#chat)",
@@ -71,7 +71,7 @@ class RemovedItems:
         """Return the message of an item with its long body. Raises Unavailable."""
         return (await decode_items([item], self._bodies))[0]
 
-    async def _item_of(self, item: Item, message: Message) -> Item:
+    async def _make_item(self, item: Item, message: Message) -> Item:
         wanted = dict(item)  # keep attributes of newer releases
         was = decode_item(item)
         has_its_text = object_of(item) is not None and was.edited_seq == message.edited_seq
@@ -95,7 +95,7 @@ class RemovedItems:
 
     # Removal on servers without TTL.
 
-    def iter_over(self, now_s: float) -> AsyncIterator[list[Item]]:
+    def iter_expired(self, now_s: float) -> AsyncIterator[list[Item]]:
         """Iterate over the items whose `ttl` has passed, page by page. Scans the whole table."""
         request: dict[str, Any] = {
             "TableName": self._table,

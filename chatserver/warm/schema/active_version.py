@@ -72,11 +72,11 @@ class Process(NamedTuple):
     """A process that uses the tables: its schema version and its last heartbeat (ms)."""
 
     name: str
-    acts_by: int
+    schema_version: int
     seen_ms: int
 
 
-def acting_version(settings: Warm) -> int:
+def get_process_version(settings: Warm) -> int:
     """Return the schema version of this process.
 
     Raises:
@@ -95,7 +95,7 @@ def acting_version(settings: Warm) -> int:
     return version
 
 
-def newest_record() -> Item:
+def make_schema_item() -> Item:
     """Return the `directory` item that records the newest schema version."""
     return key_of(SCHEMA_KEY) | {
         Field.VERSION: {"N": str(NEWEST)},
@@ -103,20 +103,20 @@ def newest_record() -> Item:
     }
 
 
-def check_schema(state: SchemaState, acts_by: int, settings: Warm) -> None:
+def check_schema(state: SchemaState, schema_version: int, settings: Warm) -> None:
     """Check that a process may use the tables.
 
     Raises:
         ConfigError: the tables require a newer schema version than the process has.
     """
-    if acts_by >= state.oldest:
+    if schema_version >= state.oldest:
         return
     is_set = settings.schema_version is not None
     raise ConfigError(
         [
             f"DynamoDB tables {settings.table_prefix}* have schema {state.version}, which requires "
-            f"processes of schema {state.oldest} or newer; this one has {acts_by}. Deploy a newer "
-            f"release{', or unset CHAT_WARM_SCHEMA_VERSION' if is_set else ''}"
+            f"processes of schema {state.oldest} or newer; this one has {schema_version}. "
+            f"Deploy a newer release{', or unset CHAT_WARM_SCHEMA_VERSION' if is_set else ''}"
         ]
     )
 
@@ -184,9 +184,9 @@ class SchemaRows:
         with contextlib.suppress(ConditionFailed):
             await self._client.call("update_item", request)
 
-    async def put_process(self, name: str, acts_by: int, now: float) -> None:
+    async def put_process(self, name: str, schema_version: int, now: float) -> None:
         item = key_of(PROCESS_PREFIX + name) | {
-            Field.ACTS_BY: {"N": str(acts_by)},
+            Field.ACTS_BY: {"N": str(schema_version)},
             Field.SEEN: {"N": str(int(now * 1000))},
             Field.EXPIRES_AT: {"N": str(int(now) + KEPT_S)},
         }
@@ -230,7 +230,7 @@ def _process_of(item: Item) -> Process:
     return Process(name, int(item[Field.ACTS_BY]["N"]), int(item[Field.SEEN]["N"]))
 
 
-class KnownSchema:
+class SchemaVersionCache:
     """Cached schema version of the tables, which never decreases."""
 
     def __init__(self, client: DynamoClient, settings: Warm, clock: Clock) -> None:
@@ -263,7 +263,7 @@ async def watch_schema(
         ConfigError: the tables require a newer schema version than this process has, or the tenant
             is blocked.
     """
-    acts_by = acting_version(settings)
+    schema_version = get_process_version(settings)
     name = f"{what}-{socket.gethostname()}-{os.getpid()}-{new_id()}"
     rows = SchemaRows(client, settings)
 
@@ -271,7 +271,7 @@ async def watch_schema(
         try:
             async with client.deadline(CHECK_TIMEOUT_S):
                 if not client.fence.reason:
-                    await rows.put_process(name, acts_by, clock.time())
+                    await rows.put_process(name, schema_version, clock.time())
                 state = await rows.get_state()
                 client.fence.set("schema", state.blocked)
                 if client.fence.reason:
@@ -279,9 +279,11 @@ async def watch_schema(
         except (Unavailable, ConfigError) as exc:
             log.warning("schema.check_failed", error=exc.message)
             return False
-        check_schema(state, acts_by, settings)
-        if acts_by != state.version:
-            log.debug("schema.version_mismatched", acts_by=acts_by, tables=state.version)
+        check_schema(state, schema_version, settings)
+        if schema_version != state.version:
+            log.debug(
+                "schema.version_mismatched", schema_version=schema_version, tables=state.version
+            )
         return True
 
     async def check_repeatedly(is_known: bool) -> None:

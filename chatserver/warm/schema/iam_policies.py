@@ -188,7 +188,7 @@ def _keys() -> dict[str, Any]:
     }
 
 
-def policy(name: str) -> dict[str, Any]:
+def make_policy(name: str) -> dict[str, Any]:
     """Return the policy for `name`, one of `POLICIES`."""
     statements: list[dict[str, Any]]
     if name == "processes":

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from chatserver.config import Warm
 from chatserver.errors import ConfigError, Conflict
 from chatserver.warm.dynamo.client import DynamoClient, TableMissing
-from chatserver.warm.schema.active_version import newest_record
+from chatserver.warm.schema.active_version import make_schema_item
 from chatserver.warm.schema.directory_attributes import SchemaField as Field
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, TABLES, Index, Key, Table
 
@@ -80,8 +80,8 @@ async def find_problems(
     """Return a table's differences from the definition that `apply_tables` does not fix."""
     name = table.name_in(settings)
     return [
-        *_differences(table, name, description),
-        *await _expiry_problems(client, table, name),
+        *_find_differences(table, name, description),
+        *await _find_ttl_problems(client, table, name),
     ]
 
 
@@ -94,7 +94,7 @@ async def _find_table(client: DynamoClient, name: str) -> dict[str, Any] | None:
     return description
 
 
-def _differences(table: Table, name: str, description: dict[str, Any]) -> list[str]:
+def _find_differences(table: Table, name: str, description: dict[str, Any]) -> list[str]:
     """Return the differences from the definition that cannot be changed in an existing table."""
     types = {a["AttributeName"]: a["AttributeType"] for a in description["AttributeDefinitions"]}
     problems: list[str] = []
@@ -136,17 +136,17 @@ def key_schema_of(key: Key) -> list[dict[str, str]]:
     ]
 
 
-async def expiry_of(client: DynamoClient, name: str) -> dict[str, str]:
+async def describe_ttl(client: DynamoClient, name: str) -> dict[str, str]:
     """Return a table's `TimeToLiveStatus`, and its TTL attribute (`AttributeName`), if any."""
     answer = await client.call("describe_time_to_live", {"TableName": name})
     description: dict[str, str] = answer["TimeToLiveDescription"]
     return description
 
 
-async def _expiry_problems(client: DynamoClient, table: Table, name: str) -> list[str]:
+async def _find_ttl_problems(client: DynamoClient, table: Table, name: str) -> list[str]:
     if table.expiry is None:
         return []
-    state = await expiry_of(client, name)
+    state = await describe_ttl(client, name)
     attribute = state.get("AttributeName")
     is_ours = attribute in (table.expiry, table.expiry_before)
     if state["TimeToLiveStatus"] in {"ENABLED", "ENABLING"} and not is_ours:
@@ -154,7 +154,7 @@ async def _expiry_problems(client: DynamoClient, table: Table, name: str) -> lis
     return []
 
 
-def creation_of(table: Table, settings: Warm) -> dict[str, Any]:
+def make_create_request(table: Table, settings: Warm) -> dict[str, Any]:
     """Return the CreateTable request for a table with the given settings."""
     keys = [table.key, *(index.key for index in table.indexes)]
     attributes = sorted({name for key in keys for name in key.names})
@@ -192,7 +192,7 @@ def creation_of(table: Table, settings: Warm) -> dict[str, Any]:
 
 async def _create(client: DynamoClient, table: Table, settings: Warm) -> None:
     try:
-        await client.call("create_table", creation_of(table, settings))
+        await client.call("create_table", make_create_request(table, settings))
     except Conflict:
         # Another process, or an earlier attempt whose response was lost, is creating it.
         return
@@ -231,7 +231,7 @@ async def _wait_active(
 async def _apply_expiry(client: DynamoClient, table: Table, name: str) -> list[Change]:
     if table.expiry is None:
         return []
-    state = await expiry_of(client, name)
+    state = await describe_ttl(client, name)
     if state["TimeToLiveStatus"] in {"ENABLED", "ENABLING"}:
         return [Change(name, "kept", f"TTL on {state['AttributeName']}")]
     specification = {"Enabled": True, "AttributeName": table.expiry}
@@ -257,7 +257,7 @@ async def record_newest(client: DynamoClient, directory: str) -> None:
     """Record the newest schema version in table `directory`. Keeps an existing record."""
     request = {
         "TableName": directory,
-        "Item": newest_record(),
+        "Item": make_schema_item(),
         "ConditionExpression": "attribute_not_exists(#pk)",
         "ExpressionAttributeNames": {"#pk": Field.PK},
     }

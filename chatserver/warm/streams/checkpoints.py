@@ -39,7 +39,7 @@ class LeaseLost(Unavailable):
     """Another reader holds the shard's lease."""
 
 
-class Hold(NamedTuple):
+class ShardLease(NamedTuple):
     """A shard lease held by a reader."""
 
     name: str
@@ -49,10 +49,10 @@ class Hold(NamedTuple):
     read_to_ms: int
 
 
-class Known(NamedTuple):
+class StreamState(NamedTuple):
     """Progress of all shards, and the readers with a recent heartbeat."""
 
-    standings: dict[str, ShardProgress]
+    progress: dict[str, ShardProgress]
     readers: set[str]
 
 
@@ -64,10 +64,10 @@ class StreamRows:
         self._table = DIRECTORY.name_in(settings)
         self._lease_s = lease_s
 
-    async def list_known(self, now: float) -> Known:
+    async def get_state(self, now: float) -> StreamState:
         """Return the progress of all shards, and the live readers. Strongly consistent."""
         now_ms = int(now * 1000)
-        known = Known({}, set())
+        known = StreamState({}, set())
         async for item in self._iter_rows():
             sort = item[Field.SK]["S"]
             if sort.startswith(_READER):
@@ -76,7 +76,7 @@ class StreamRows:
                 continue
             name = sort.removeprefix(_SHARD)
             is_held = _number(item, Field.HELD_UNTIL) > now_ms
-            known.standings[name] = ShardProgress(
+            known.progress[name] = ShardProgress(
                 name,
                 item[Field.PLACE]["S"] if Field.PLACE in item else None,
                 Field.DONE in item,
@@ -111,7 +111,7 @@ class StreamRows:
 
     async def claim(
         self, shard: Shard, reader: str, now: float, read_to_ms: int | None = None
-    ) -> Hold | None:
+    ) -> ShardLease | None:
         """Claim a shard; return None if another reader holds it, or if the shard is complete.
 
         `read_to_ms` is the time up to which the parent was read (None: `now`). It becomes the
@@ -155,10 +155,10 @@ class StreamRows:
             return None
         place = item[Field.PLACE]["S"] if Field.PLACE in item else None
         turn, read_to_ms = _number(item, Field.TURN), _number(item, Field.READ_TO)
-        return Hold(shard.name, reader, turn, place, read_to_ms)
+        return ShardLease(shard.name, reader, turn, place, read_to_ms)
 
     async def save(
-        self, hold: Hold, now: float, *, is_done: bool = False, keep: bool = True
+        self, hold: ShardLease, now: float, *, is_done: bool = False, keep: bool = True
     ) -> None:
         """Record the progress of a shard, and keep or release its lease.
 

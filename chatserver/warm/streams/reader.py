@@ -113,10 +113,10 @@ class Streams:
         answer = await self._client.call(
             "get_records", {"ShardIterator": iterator, "Limit": RECORDS_MAX}
         )
-        records = [self._own(_record_of(each)) for each in answer["Records"]]
+        records = [self._remove_foreign_item(_record_of(each)) for each in answer["Records"]]
         return RecordPage(records, answer.get("NextShardIterator"))
 
-    def _own(self, record: Record) -> Record:
+    def _remove_foreign_item(self, record: Record) -> Record:
         """Return `record`, without the removed item if that belongs to another tenant."""
         if self._tenancy is None or record.removed is None:
             return record

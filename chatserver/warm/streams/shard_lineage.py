@@ -63,15 +63,15 @@ class Plan(NamedTuple):
     furthest behind.
     """
 
-    take: list[Shard]
-    give_back: list[str]
+    to_claim: list[Shard]
+    to_release: list[str]
     lost: list[ShardProgress]
     late_ms: int
 
 
 def plan(
     listed: Sequence[Shard],
-    standings: Mapping[str, ShardProgress],
+    progress: Mapping[str, ShardProgress],
     readers: Collection[str],
     me: str,
     now_ms: int,
@@ -83,11 +83,11 @@ def plan(
         While the set of readers is stable, readable shards are distributed evenly among them.
     """
     names = {shard.name for shard in listed}
-    missing = [each for name, each in standings.items() if name not in names and not each.is_done]
+    missing = [each for name, each in progress.items() if name not in names and not each.is_done]
     lost = [each for each in missing if now_ms - each.read_to_ms > KEPT_MS - SLACK_MS]
     waited_for = names | {each.name for each in missing}
-    done = {name for name, each in standings.items() if each.is_done} | {each.name for each in lost}
-    nobody = ShardProgress("")
+    done = {name for name, each in progress.items() if each.is_done} | {each.name for each in lost}
+    no_progress = ShardProgress("")
 
     def may_read(shard: Shard) -> bool:
         parent = shard.parent_name
@@ -95,10 +95,10 @@ def plan(
         return is_free and shard.name not in done
 
     readable = [shard for shard in sorted(listed) if may_read(shard)]
-    holders = {shard.name: standings.get(shard.name, nobody).holder for shard in readable}
+    holders = {shard.name: progress.get(shard.name, no_progress).holder for shard in readable}
     mine = [name for name, holder in holders.items() if holder == me]
     free = [shard for shard in readable if holders[shard.name] is None]
     share = math.ceil(len(readable) / len({*readers, me}))
-    known = [each for each in standings.values() if not each.is_done and each not in lost]
+    known = [each for each in progress.values() if not each.is_done and each not in lost]
     late_ms = max((now_ms - each.read_to_ms for each in known), default=0)
     return Plan(free[: max(0, share - len(mine))], mine[share:], lost, max(0, late_ms))

@@ -17,7 +17,7 @@ from tests.integration.warm.support import Tables
 from tests.integration.workers.persist.test_message_changes import amend, persist
 from tests.integration.workers.support import ALICE, BOB, Gateway, make_group
 from workers import legal_holds
-from workers.legal_holds import HoldKeeper
+from workers.legal_holds import LegalHoldWorker
 
 pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
 
@@ -114,7 +114,7 @@ async def test_hold_copies_expiring_messages_sent_before_and_after_it(
     await add_hold(container, team)
     await send_expiring(gateway, team, "after", 600)
     await persist(container)
-    await HoldKeeper(container, "w1").sweep()
+    await LegalHoldWorker(container, "w1").sweep()
 
     assert (await container.holds.get(team.chat)).state == "in_force"
     assert await list_copied_bodies(container, team) == ["before", "after"]
@@ -133,7 +133,7 @@ async def test_new_hold_waits_for_writers_that_do_not_know_it(
     await persist(container)
     await add_hold(container, team, age_s=0)
 
-    await HoldKeeper(container, "w1").sweep()
+    await LegalHoldWorker(container, "w1").sweep()
 
     assert (await container.holds.get(team.chat)).state == "starting"
 
@@ -147,7 +147,7 @@ async def test_ended_hold_leaves_no_copies_and_can_be_created_again(
     for seq in (1, 2, 3):
         await amend(container, team.chat, ALICE, "delete", seq)
     await persist(container)
-    keeper = HoldKeeper(container, "w1")
+    keeper = LegalHoldWorker(container, "w1")
     await keeper.sweep()
     await container.holds.end(team.chat)
     await container.holds.end(team.chat)

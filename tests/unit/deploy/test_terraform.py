@@ -18,8 +18,8 @@ import pytest
 from chatserver.cli.schema_documents import encode_document
 from chatserver.cold.bucket import _lifecycle
 from chatserver.config import Cold, Warm, load_settings
-from chatserver.warm.schema.iam_policies import POLICIES, policy
-from chatserver.warm.schema.provisioning import creation_of
+from chatserver.warm.schema.iam_policies import POLICIES, make_policy
+from chatserver.warm.schema.provisioning import make_create_request
 from chatserver.warm.schema.tables import TABLES, Table
 from tests.support.deployments import (
     PROVIDER,
@@ -109,7 +109,7 @@ def create_request_of(arguments: dict[str, Any]) -> dict[str, Any]:
 def test_tables_equal_those_of_the_server(name: str, table: Table) -> None:
     """Keys, indexes, types, projections, capacity, stream and TTL equal the server's request."""
     units = 25 if name == "terraform-provisioned" else 100
-    expected = creation_of(
+    expected = make_create_request(
         table,
         Warm(
             billing="provisioned" if name == "terraform-provisioned" else "on_demand",
@@ -173,7 +173,7 @@ def test_every_resource_is_in_a_tested_configuration() -> None:
 @pytest.mark.parametrize("name", sorted({*POLICIES} - {"tenants", "encryption"}))
 def test_policies_equal_those_of_deploy_iam(name: str) -> None:
     """They have the names of the account, and are limited to a tenant if there is one."""
-    text = json.dumps(policy(name), sort_keys=True)
+    text = json.dumps(make_policy(name), sort_keys=True)
     expected = text.replace(
         "arn:aws:dynamodb:*:*:table/", "arn:aws:dynamodb:eu-central-1:123456789012:table/"
     ).replace("arn:aws:s3:::chatserver", "arn:aws:s3:::chatserver-123456789012-eu-central-1")
@@ -191,7 +191,7 @@ def test_policies_equal_those_of_deploy_iam(name: str) -> None:
 
 def test_roles_may_use_the_encryption_key_only_for_their_tenant() -> None:
     """They have the rights of deploy/iam on one key, and none without a key."""
-    (expected,) = policy("encryption")["Statement"]
+    (expected,) = make_policy("encryption")["Statement"]
     cloud = evaluated("terraform-provisioned")
     tenant = cloud['aws_iam_role.this["api"]']["tags"]["tenant"]
     for role in ("api", "worker", "archive", "operator"):

@@ -33,7 +33,7 @@ from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
 from chatserver.warm.chats.chat_scan import iter_chats
 from chatserver.warm.dynamo.client import Item
-from workers.partitions import keep_running
+from workers.partitions import run_with_restarts
 from workers.periodic_work import make_rounds
 
 log = structlog.get_logger()
@@ -231,4 +231,4 @@ async def run_analytics(container: StorageContainer, owner: str) -> None:
 
         await make_rounds(lease, INTERVAL_S, run_pass)
 
-    await keep_running(container.hot, "analytics", 0, export)
+    await run_with_restarts(container.hot, "analytics", 0, export)

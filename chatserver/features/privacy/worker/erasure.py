@@ -201,7 +201,7 @@ class Erasure:
                 if not is_gone and number > 1:
                     # The message is only in DynamoDB, and no pending change will delete it.
                     rev = max(entry.rev, entry.seq) + 1
-                    await self._container.message_changes.blank(entry.chat, entry.ts, rev)
+                    await self._container.message_changes.clear_edit(entry.chat, entry.ts, rev)
                 failpoint("erasure.in_messages")
         return found, total
 

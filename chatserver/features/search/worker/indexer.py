@@ -54,7 +54,7 @@ from chatserver.protocol.frames import Message
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
-from workers.partitions import keep_running
+from workers.partitions import run_with_restarts
 from workers.persist.worker import sort_entries
 
 log = structlog.get_logger()
@@ -382,8 +382,10 @@ async def run_search(container: StorageContainer, owner: str) -> None:
         ).run()
 
     async with open_task_group() as group:
-        calls = keep_running(container.hot, "search-calls", 0, serve_calls)
-        group.create_task(calls, name="searches")
+        calls = 
+            run_with_restarts(container.hot, "search-calls", 0, serve_calls)
+        group.create_task(calls, name="searches"
+        )
         for number in partitions:
-            work = keep_running(container.hot, "search", number, index)
+            work = run_with_restarts(container.hot, "search", number, index)
             group.create_task(work, name=f"search-{number}")

@@ -96,11 +96,11 @@ class Backfill:
     async def _run_segment(self, segment: Segment) -> None:
         page_units = 1.0
         while not segment.is_done:
-            await self._reads.take(page_units)
+            await self._reads.acquire(page_units)
             answer = await self._client.call("scan", self._scan_of(segment))
             # Servers other than AWS may not report the units.
             units = float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0))
-            self._reads.settle(units - page_units)
+            self._reads.adjust(units - page_units)
             page_units = max(1.0, units)
             failpoint("migrate.after_scan")
             spent = await self._repair_page(answer["Items"])
@@ -143,13 +143,13 @@ class Backfill:
 
         async def repair_one(item: Item) -> float:
             async with self._slots:
-                await self._writes.take(REPAIR_UNITS)
+                await self._writes.acquire(REPAIR_UNITS)
                 failpoint("migrate.before_write")
                 units = await repair_item(
                     self._client, self._migration.table, self._table_name, item, repair
                 )
                 failpoint("migrate.after_write")
-                self._writes.settle(units - REPAIR_UNITS)
+                self._writes.adjust(units - REPAIR_UNITS)
             return units
 
         async with asyncio.TaskGroup() as group:

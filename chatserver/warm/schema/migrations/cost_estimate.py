@@ -16,7 +16,7 @@ from typing import Any, Final
 from chatserver.config import Warm
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.schema.migrations.migration import Migration
-from chatserver.warm.schema.migrations.online_changes import describe
+from chatserver.warm.schema.migrations.online_changes import describe_table
 
 SAMPLE_SEGMENTS: Final = 32
 SAMPLE_ITEMS: Final = 32
@@ -63,7 +63,7 @@ async def estimate(
 
 async def _estimate(client: DynamoClient, settings: Warm, migration: Migration) -> Estimate:
     name = migration.table.name_in(settings)
-    description = await describe(client, name)
+    description = await describe_table(client, name)
     items, size = int(description.get("ItemCount", 0)), int(description.get("TableSizeBytes", 0))
     if migration.repair is None:
         return Estimate(migration, items, size, 0, False, 0.0, 0.0, 0.0)

@@ -18,7 +18,7 @@ from typing import Any, Final
 from chatserver.config import Warm
 from chatserver.errors import ConfigError, Conflict, CorruptData
 from chatserver.warm.dynamo.client import DynamoClient
-from chatserver.warm.schema.provisioning import expiry_of, key_schema_of, projection_of
+from chatserver.warm.schema.provisioning import describe_ttl, key_schema_of, projection_of
 from chatserver.warm.schema.tables import Index, Table
 
 POLL_S: Final = 0.2
@@ -45,7 +45,7 @@ class _Poll:
         self._wait_s = min(self._wait_s * 1.5, self._wait_s_max)
 
 
-async def describe(client: DynamoClient, name: str) -> dict[str, Any]:
+async def describe_table(client: DynamoClient, name: str) -> dict[str, Any]:
     """Return a table's description. Raises TableMissing."""
     answer = await client.call("describe_table", {"TableName": name})
     description: dict[str, Any] = answer["Table"]
@@ -102,7 +102,7 @@ async def wait_for_index(
     """Wait until the index is active. The caller sets a deadline."""
     poll = _Poll(report, INDEX_POLL_S_MAX)
     while True:
-        found = _find_index(await describe(client, table_name), index) or {}
+        found = _find_index(await describe_table(client, table_name), index) or {}
         status = found.get("IndexStatus", "not started")
         if status == "ACTIVE":
             report(f"{what}: active")
@@ -115,7 +115,7 @@ def _find_index(description: dict[str, Any], index: Index) -> dict[str, Any] | N
     return next((each for each in indexes if each["IndexName"] == index.name), None)
 
 
-async def switch_expiry(
+async def change_ttl_attribute(
     client: DynamoClient, table_name: str, attribute: str, report: Callable[[str], None], what: str
 ) -> None:
     """Change the TTL attribute to `attribute`, and wait until it is active.
@@ -130,7 +130,7 @@ async def switch_expiry(
     """
     poll = _Poll(report, EXPIRY_POLL_S_MAX)
     while True:
-        state = await expiry_of(client, table_name)
+        state = await describe_ttl(client, table_name)
         status, found = state["TimeToLiveStatus"], state.get("AttributeName", attribute)
         if found == attribute and status in {"ENABLED", "ENABLING"}:
             report(f"{what}: TTL reads {attribute}")

@@ -35,10 +35,10 @@ from chatserver.warm.schema.active_version import (
 from chatserver.warm.schema.migrations.backfill import PAGE_ITEMS, Backfill, Report
 from chatserver.warm.schema.migrations.migration import Migration
 from chatserver.warm.schema.migrations.online_changes import (
-    describe,
+    change_ttl_attribute,
+    describe_table,
     has_index,
     start_index,
-    switch_expiry,
     wait_for_index,
 )
 from chatserver.warm.schema.migrations.state import MigrationRows, run_locked
@@ -86,7 +86,7 @@ class MigrationRunner:
         self._reads = RateLimiter(options.read_units_max, clock)
         self._writes = RateLimiter(options.write_units_max, clock)
 
-    async def up(self, holder: str) -> SchemaState:
+    async def run(self, holder: str) -> SchemaState:
         """Run the pending migrations and return the resulting schema.
 
         Guarantees:
@@ -118,7 +118,7 @@ class MigrationRunner:
                     f"migrate up --contract {migration.number}` when they are no longer needed"
                 )
                 return
-            state = await self._run(migration, state, token)
+            state = await self._run_migration(migration, state, token)
 
     async def _run_contract(self, number: int, state: SchemaState, token: int) -> None:
         numbered = {each.number: each for each in self._migrations}
@@ -137,9 +137,11 @@ class MigrationRunner:
             raise Conflict(
                 f"{numbered[first].title} must run first: run `chatserver migrate up{option}`"
             )
-        await self._run(migration, state, token)
+        await self._run_migration(migration, state, token)
 
-    async def _run(self, migration: Migration, state: SchemaState, token: int) -> SchemaState:
+    async def _run_migration(
+        self, migration: Migration, state: SchemaState, token: int
+    ) -> SchemaState:
         if migration.kind == "contract":
             await self._reject_older(migration)
         started = await self._rows.begin(
@@ -153,7 +155,7 @@ class MigrationRunner:
         if migration.expiry is not None:
             what = f"{migration.title}: {name}"
             async with self._client.deadline(self._options.index_timeout_s, what):
-                await switch_expiry(
+                await change_ttl_attribute(
                     self._client, name, migration.expiry, self._report.print_line, what
                 )
         await self._rows.finish(migration.number, self._clock.time())
@@ -165,7 +167,7 @@ class MigrationRunner:
 
     async def _create_index(self, migration: Migration, index: Index, name: str) -> None:
         what = f"{migration.title}: index {index.name} of {name}"
-        if not has_index(await describe(self._client, name), index):
+        if not has_index(await describe_table(self._client, name), index):
             await start_index(self._client, migration.table, index, self._settings)
             failpoint("migrate.after_index_begun")
             self._report.print_line(f"{what}: started")
@@ -184,7 +186,7 @@ class MigrationRunner:
             report=self._report,
             page_items=self._options.page_items,
         )
-        items = int((await describe(self._client, name)).get("ItemCount", 0))
+        items = int((await describe_table(self._client, name)).get("ItemCount", 0))
         done = await backfill.run(segments, items)
         self._report.print_line(
             f"{migration.title}: {sum(s.read for s in done)} items read, "
@@ -218,11 +220,11 @@ class MigrationRunner:
 
     async def _list_older(self, migration: Migration) -> list[Process]:
         processes = await self._schema.list_processes(self._clock.time())
-        return [each for each in processes if each.acts_by < migration.oldest]
+        return [each for each in processes if each.schema_version < migration.oldest]
 
 
 def _names_of(processes: Sequence[Process]) -> str:
-    return ", ".join(f"{each.name} (schema {each.acts_by})" for each in processes[:10])
+    return ", ".join(f"{each.name} (schema {each.schema_version})" for each in processes[:10])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

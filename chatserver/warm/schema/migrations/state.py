@@ -76,7 +76,7 @@ class MigrationRows:
 
     async def claim(self, holder: str, now: float) -> int | None:
         """Acquire the lock and return its fencing token, or None while another process holds it."""
-        request = self._hold(holder, now)
+        request = self._make_lock_update(holder, now)
         # We may hold it already: an earlier attempt whose response was lost.
         request["ConditionExpression"] = (
             "attribute_not_exists(#until) OR #until <= :now OR #holder = :holder"
@@ -96,7 +96,7 @@ class MigrationRows:
 
     async def renew(self, holder: str, now: float) -> None:
         """Renew the lock. Raises LockLost."""
-        request = self._hold(holder, now)
+        request = self._make_lock_update(holder, now)
         request["ConditionExpression"] = "#holder = :holder"
         try:
             await self._client.call("update_item", request)
@@ -105,7 +105,7 @@ class MigrationRows:
 
     async def release(self, holder: str) -> None:
         """Release the lock, if `holder` holds it."""
-        request = self._hold(holder, 0)
+        request = self._make_lock_update(holder, 0)
         request["ExpressionAttributeValues"][":until"] = {"N": "0"}
         request["ConditionExpression"] = "#holder = :holder"
         with contextlib.suppress(ConditionFailed):
@@ -118,7 +118,7 @@ class MigrationRows:
             return None
         return str(item[Field.HOLDER]["S"])
 
-    def _hold(self, holder: str, now: float) -> dict[str, Any]:
+    def _make_lock_update(self, holder: str, now: float) -> dict[str, Any]:
         until_ms = int((now + MIGRATE_LEASE_S) * 1000)
         return {
             "TableName": self._table,
@@ -238,18 +238,18 @@ async def run_locked(
     """
     token = await _wait_for_lock(rows, holder, clock)
 
-    async def keep() -> None:
+    async def renew_lock() -> None:
         while True:
             await asyncio.sleep(MIGRATE_LEASE_S / 3)
             await rows.renew(holder, clock.time())
 
     try:
         async with open_task_group() as group:
-            keeper = group.create_task(keep(), name="lock")
+            renewal = group.create_task(renew_lock(), name="lock")
             try:
                 await work(token)
             finally:
-                keeper.cancel()
+                renewal.cancel()
     finally:
         with contextlib.suppress(Unavailable):  # the lease then expires by itself
             await rows.release(holder)

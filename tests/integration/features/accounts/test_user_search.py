@@ -88,7 +88,7 @@ async def test_blocked_and_banned_users_are_not_found(
     await container.moderation_rows.delete_block(ANN, CY)
     await container.moderation_rows.put_block(CY, BEN, 1.0)
     await wait_for(accounts, "sam", ANN)
-    await accounts.rows.put_standing(ANN, banned_ms=1)
+    await accounts.rows.restrict_user(ANN, banned_ms=1)
     await wait_for(accounts, "sam")
 
 

@@ -91,7 +91,7 @@ class Lake:
             core.user_positions,
         )  # fmt: skip
         for chat in chats:
-            await archiver.visit(chat.id)
+            await archiver.archive_chat(chat.id)
 
     async def change(self, target: Message, entry: Message) -> None:
         """Apply a change entry to an earlier message, as the persister does."""

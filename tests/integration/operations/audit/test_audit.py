@@ -22,7 +22,7 @@ async def make_chat(aging: World) -> list[Message]:
     new = (aging.old(seq, ts=NOW_TS + seq) for seq in range(ARCHIVED + 1, ALL + 1))
     sent = [*aging.texts(ARCHIVED), *new]
     await aging.put(*sent)
-    await aging.archiver(segment_entries_max=4).visit(aging.chat)
+    await aging.archiver(segment_entries_max=4).archive_chat(aging.chat)
     return sent
 
 

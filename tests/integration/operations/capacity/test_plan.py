@@ -183,7 +183,9 @@ async def archive_all(container: StorageContainer, chats: list[Audience]) -> Non
     now = container.clock.time()
     await eventually(lambda: container.clock.time() > now + 1.5)
     for chat in chats:
-        assert (await container.get(ArchiveContainer).archiver.visit(chat.chat)).moved == MESSAGES
+        assert (
+            await container.get(ArchiveContainer).archiver.archive_chat(chat.chat)
+        ).moved == MESSAGES
 
 
 async def objects_of(store: ObjectStore) -> list[int]:

@@ -158,7 +158,7 @@ class Chats:
             core.restored,
             core.user_positions,
         )
-        await archiver.visit(chat)
+        await archiver.archive_chat(chat)
 
     def lists(self) -> MergedMessages:
         """Create the use case, as another process does."""

@@ -143,8 +143,8 @@ async def test_direct_chat_has_two_members_and_is_listed_for_its_opener(
     members = [Member("d-1", "alice", "member"), Member("d-1", "bob", "member")]
     assert await directory.list_members("d-1") == members
     assert (await directory.list_memberships("bob", limit=10)).items == []
-    assert await directory.list_direct("d-1", "bob")
-    assert not await directory.list_direct("d-1", "mallory")
+    assert await directory.add_to_chat_list("d-1", "bob")
+    assert not await directory.add_to_chat_list("d-1", "mallory")
     for member in members:
         page = await directory.list_memberships(member.user, limit=10)
         assert page == Page([Membership(chat, member)], None)

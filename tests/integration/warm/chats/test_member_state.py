@@ -79,7 +79,7 @@ async def test_marks_of_one_member_in_one_batch_are_one_call(
     state: MemberState, directory: Directory, tables: Tables
 ) -> None:
     """Only the highest marks are written."""
-    await directory.list_direct("d-1", "bob")
+    await directory.add_to_chat_list("d-1", "bob")
     tables.faults.requests.clear()
 
     await state.put_marks([("d-1", "bob", n, 2 * n) for n in range(1, 40)])

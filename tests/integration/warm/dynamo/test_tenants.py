@@ -114,7 +114,7 @@ async def test_item_of_another_tenant_is_not_readable_by_its_key(tables: Tables)
         raw = (await tables.client.call("scan", {"TableName": table}))["Items"]
         assert {item["chatid"]["S"] for item in raw} == {"zeta/d-1", "acme/d-2"}
         with pytest.raises(CorruptData, match="another tenant"):
-            acme.client._tenancy.incoming(  # type: ignore[union-attr]  # has a tenant
+            acme.client._tenancy.strip_response(  # type: ignore[union-attr]  # has a tenant
                 "get_item", {"TableName": table},
                 {"Item": next(item for item in raw if item["chatid"]["S"] == "zeta/d-1")},
             )  # fmt: skip
@@ -138,7 +138,7 @@ async def test_schema_version_is_stored_for_each_tenant(tables: Tables) -> None:
         state = await MigrationRunner(
             acme.client, acme.settings, clock=SystemClock(), report=lines,
             options=Options(segments=2), migrations=EXAMPLES,
-        ).up("test")  # fmt: skip
+        ).run("test")  # fmt: skip
 
         assert state.version == 3
         assert await SchemaRows(zeta.client, zeta.settings).get_state() == SchemaState()

@@ -163,7 +163,7 @@ class Process:
     async def archive(self, chat: str) -> None:
         """Archive a whole chat in S3."""
         archiver = self.container.get(ArchiveContainer).archiver
-        await _until_available(lambda: archiver.visit(ChatId(chat)))
+        await _until_available(lambda: archiver.archive_chat(ChatId(chat)))
 
     async def read(self, chat: str, limit: int = 200) -> list[Any]:
         """Return the entries of a chat from DynamoDB and S3."""

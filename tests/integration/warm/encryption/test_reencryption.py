@@ -65,7 +65,7 @@ async def fill(process: Process) -> None:
     await process.write(11, body=LONG)
     await process.write(*TEN, chat=cold)
     await process.archive(cold)
-    await container.holds.keep([process.made(5)])
+    await container.holds.copy_versions([process.made(5)])
     await Summaries(container.dynamodb, container.settings.warm).put(
         chat,  # type: ignore[arg-type]
         SessionSummary(1, 2, SECRET_WORD, 1),  # type: ignore[arg-type]

@@ -209,7 +209,7 @@ async def test_random_changes_leave_no_orphaned_object(world: LongBodyWorld, see
             await world.changes().apply(world.chat, ts, [change])
             if kind in ("edit", "delete") and target in edits:
                 blanked = world.recent(edits[target], "").ts
-                await world.changes().blank(world.chat, blanked, seq)
+                await world.changes().clear_edit(world.chat, blanked, seq)
         if kind == "edit":
             wanted[target], edits[target] = body, seq
         elif kind == "delete":

@@ -56,7 +56,7 @@ class TtlWorld:
 
     async def visit(self) -> int:
         """Archive old entries; return their number."""
-        return (await self.archiver.visit(self.world.chat)).moved
+        return (await self.archiver.archive_chat(self.world.chat)).moved
 
     async def change(self, kind: str, target: Message, seq: int, body: str = "") -> Message:
         """Apply and write a change of a message as the persist worker does; return the entry."""

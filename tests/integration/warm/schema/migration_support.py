@@ -104,7 +104,7 @@ async def up(
     """Run the pending example migrations; return the schema version and the output."""
     lines = Lines()
     runner = runner_of(tables, tables.client, options, clock or JumpClock(), lines)
-    return (await runner.up("test")).version, lines
+    return (await runner.run("test")).version, lines
 
 
 def runner_of(
@@ -143,7 +143,7 @@ async def up_with_crashes(
         )
         runner = runner_of(tables, client, options, clock, Lines(), migrations)
         try:
-            await runner.up(f"run-{crashes}")
+            await runner.run(f"run-{crashes}")
         except* Crashed:
             clock.ahead_s += MIGRATE_LEASE_S + 1  # the crashed run did not release the lock
         else:

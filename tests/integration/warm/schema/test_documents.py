@@ -10,7 +10,7 @@ import pytest
 
 from chatserver.config import Warm
 from chatserver.warm.dynamo.client import DynamoClient
-from chatserver.warm.schema.provisioning import apply_tables, creation_of
+from chatserver.warm.schema.provisioning import apply_tables, make_create_request
 from chatserver.warm.schema.tables import MESSAGES, TABLES
 from tests.benchmarks import item_units
 from tests.integration.warm.support import Tables, settings_for
@@ -149,4 +149,4 @@ def test_measured_projection_is_that_of_the_server() -> None:
     """The units are measured with the indexes that the server creates."""
     ours = item_units.table_for(item_units.OURS)["GlobalSecondaryIndexes"]
 
-    assert ours == creation_of(MESSAGES, settings_for(None))["GlobalSecondaryIndexes"]
+    assert ours == make_create_request(MESSAGES, settings_for(None))["GlobalSecondaryIndexes"]

@@ -54,7 +54,7 @@ async def switch(tables: Tables, options: Options = CONTRACT) -> tuple[int, Line
     """Run the migration; return the schema version and the output."""
     lines = Lines()
     runner = runner_of(tables, tables.client, options, JumpClock(), lines, [SWITCH])
-    return (await runner.up("test")).version, lines
+    return (await runner.run("test")).version, lines
 
 
 async def test_ttl_is_switched_by_runs_that_crash_anywhere(tables: Tables) -> None:

@@ -93,10 +93,10 @@ def make_reads(tables: Tables) -> dict[str, Read]:
         return (await shards.get_for_reading(NOW_TS)).of("g-busy")
 
     async def streams() -> object:
-        return (await StreamRows(client, settings, 60).list_known(NOW)).standings
+        return (await StreamRows(client, settings, 60).get_state(NOW)).progress
 
     async def readers() -> object:
-        return (await StreamRows(client, settings, 60).list_known(NOW)).readers
+        return (await StreamRows(client, settings, 60).get_state(NOW)).readers
 
     return {
         "Index sender: messages that a user sent, by time": lambda: has_items(

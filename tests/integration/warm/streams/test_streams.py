@@ -88,7 +88,7 @@ class StreamWorld:
         """Wait until shards are recorded as completely read."""
 
         async def are_done() -> bool:
-            known = (await self.rows.list_known(self.clock.time())).standings
+            known = (await self.rows.get_state(self.clock.time())).progress
             done = {name.rpartition("/")[2] for name, each in known.items() if each.is_done}
             return {shard.id for shard in shards} <= done
 
@@ -187,7 +187,7 @@ async def test_reader_that_crashes_is_replaced_without_skipping_records(
     world.server.page_records = 4
     sent = world.remove(10)
     reader, crashed = world.reader("r1"), asyncio.Event()
-    monkeypatch.setattr(stream_reader, "NOTE_S", 0.0)
+    monkeypatch.setattr(stream_reader, "CHECKPOINT_S", 0.0)
 
     def failpoint(name: str) -> None:
         if (
@@ -282,8 +282,8 @@ async def test_reader_with_an_expired_lease_cannot_save(world: StreamWorld) -> N
     with pytest.raises(LeaseLost):
         await rows.save(old._replace(place="3"), now + LEASE_S + 3)
 
-    known = await rows.list_known(now + LEASE_S + 3)
-    assert (known.standings[shard.name].place, known.standings[shard.name].holder) == ("7", "r2")
+    known = await rows.get_state(now + LEASE_S + 3)
+    assert (known.progress[shard.name].place, known.progress[shard.name].holder) == ("7", "r2")
     await rows.save(new._replace(place="9"), now, is_done=True)
     assert await rows.claim(shard, "r3", now + DAY_S) is None
 
@@ -362,7 +362,7 @@ async def test_stream_with_splits_and_killed_readers_is_handled_completely(
     """Each record is handled at least once, in shard order, parents before children."""
     dice, server = random.Random(seed), world.server
     server.page_records = 2
-    monkeypatch.setattr(stream_reader, "NOTE_S", 0.0)
+    monkeypatch.setattr(stream_reader, "CHECKPOINT_S", 0.0)
     parents: dict[str, str | None] = {server.first.id: None}
     open_ = [server.first]
     tasks: list[tuple[StreamReader, asyncio.Task[None]]] = []
@@ -428,7 +428,7 @@ async def test_stream_of_the_real_server_is_read_and_other_deletions_ignored(
     real: tuple[Tables, Warm], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Inserts and deletions come in order; none of them was made by TTL."""
-    monkeypatch.setattr(stream_reader, "NOTE_S", 0.0)
+    monkeypatch.setattr(stream_reader, "CHECKPOINT_S", 0.0)
     tables, settings = real
     name = MESSAGES.name_in(settings)
     for seq in range(1, 6):
@@ -447,7 +447,7 @@ async def test_stream_of_the_real_server_is_read_and_other_deletions_ignored(
         reader = StreamReader(streams, rows, recorder, "r1", JumpClock(), 0.02, LEASE_S)
 
         async def is_read() -> bool:
-            known = (await rows.list_known(JumpClock().time())).standings
+            known = (await rows.get_state(JumpClock().time())).progress
             return any(each.place == page.records[-1].sequence for each in known.values())
 
         async with reading(reader):

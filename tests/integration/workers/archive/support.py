@@ -71,7 +71,7 @@ class World:
 
     async def visit(self) -> ArchiveResult:
         """Archive the old entries of the chat."""
-        return await self.container.get(ArchiveContainer).archiver.visit(self.chat)
+        return await self.container.get(ArchiveContainer).archiver.archive_chat(self.chat)
 
     def archiver(self, archivable: ArchivableMessages | None = None, **settings: Any) -> Archiver:
         """Return another archiver with changed settings."""

@@ -168,7 +168,7 @@ async def test_change_between_commit_and_removal_is_not_lost(aging: World) -> No
             aging.chat, sent[5].ts, [edit_of(aging, 6, 12, "new")]
         )
 
-    await aging.archiver(Interrupted(aging, change)).visit(aging.chat)
+    await aging.archiver(Interrupted(aging, change)).archive_chat(aging.chat)
     left, seen = await aging.warm_seqs(), await aging.walk_down()
     await aging.visit()
 
@@ -247,10 +247,10 @@ async def test_small_segment_is_extended_by_later_messages(aging: World) -> None
     """Few messages wait; after the maximum wait they get a segment, which is extended later."""
     await aging.put(*aging.texts(15))
 
-    waiting = await aging.archiver(segment_entries_min=20, wait_s=10**9).visit(aging.chat)
-    early = await aging.archiver(segment_entries_min=20).visit(aging.chat)
+    waiting = await aging.archiver(segment_entries_min=20, wait_s=10**9).archive_chat(aging.chat)
+    early = await aging.archiver(segment_entries_min=20).archive_chat(aging.chat)
     await aging.put(*aging.texts(15, start=16))
-    await aging.archiver(segment_entries_min=20).visit(aging.chat)
+    await aging.archiver(segment_entries_min=20).archive_chat(aging.chat)
 
     assert (waiting.moved, early.moved) == (0, 15)
     assert [(each.first, each.last) for each in await aging.segments()] == [(1, 30)]
@@ -290,7 +290,7 @@ async def test_gap_in_the_warm_tier_stops_archiving_and_is_counted(aging: World)
 async def test_segment_cache_stays_within_its_size(aging: World) -> None:
     """A second read loads evicted segments again; cached ones are not loaded."""
     await aging.put(*aging.texts(80))
-    await aging.archiver(segment_entries_max=10).visit(aging.chat)
+    await aging.archiver(segment_entries_max=10).archive_chat(aging.chat)
     loads, hits = (metrics.SEGMENT_READS.labels(source) for source in ("s3", "cache"))
     counts = loads._value.get(), hits._value.get()
     reader = aging.reader(cache_bytes_max=30_000)

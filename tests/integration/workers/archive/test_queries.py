@@ -79,7 +79,7 @@ class Tiers:
             core.restored,
             core.user_positions,
         )
-        await archiver.visit(self.aging.chat)
+        await archiver.archive_chat(self.aging.chat)
 
     async def move(self) -> None:
         """Archive more of the chat, or nothing, at random."""

@@ -86,7 +86,7 @@ async def make_archived(aging: World) -> list[Message]:
     await aging.container.directory.create_direct(aging.chat, a, b, 1.0)
     sent = [aging.old(seq, sender=a if seq % 2 else b) for seq in range(1, COUNT + 1)]
     await aging.put(*sent)
-    await archiver_of(aging, aging.container.clock).visit(aging.chat)
+    await archiver_of(aging, aging.container.clock).archive_chat(aging.chat)
     assert await aging.warm_seqs() == []
     return sent
 
@@ -123,7 +123,7 @@ async def test_restored_range_is_readable_by_history_and_all_queries(aging: Worl
     a, b = sent[0].sender, sent[1].sender
 
     await restore(aging, 4, 9)
-    await archiver_of(aging, aging.container.clock).visit(aging.chat)
+    await archiver_of(aging, aging.container.clock).archive_chat(aging.chat)
     await aging.container.get(ArchiveContainer).archiver.merge_changes(aging.chat)
     is_over = await aging.container.get(ArchiveContainer).archiver.end_restored(aging.chat)
 
@@ -200,7 +200,7 @@ async def test_changes_of_restored_messages_are_written_to_their_segment(aging: 
     changes = aging.container.message_changes
     await changes.apply(aging.chat, sent[4].ts, [edit_of(aging, 5, "before that")])
     for late in await aging.container.manifests.list_late():
-        await aging.container.manifests.drop_late(late)
+        await aging.container.manifests.delete_late(late)
     await restore(aging)
 
     await changes.apply(aging.chat, sent[2].ts, [edit_of(aging, 3, "new")])
@@ -299,7 +299,7 @@ async def test_change_archived_during_a_restore_is_not_undone(
     """A restore does not write an outdated item with the deleted text."""
     sent = await make_archived(aging)
     restorer = restorer_of(aging)
-    put_back, waiting = restorer._archivable.put_back, True
+    restore, waiting = restorer._archivable.restore, True
 
     async def delete_first(item: PersistItem, until: int) -> float:
         nonlocal waiting
@@ -315,9 +315,9 @@ async def test_change_archived_during_a_restore_is_not_undone(
             )
             await aging.container.get(ArchiveContainer).archiver._merge_into(row, late, top)
             assert 3 not in await aging.warm_seqs()
-        return await put_back(item, until)
+        return await restore(item, until)
 
-    restorer._archivable.put_back = delete_first  # type: ignore[method-assign]  # only of this instance
+    restorer._archivable.restore = delete_first  # type: ignore[method-assign]  # only of this instance
     until = int(aging.container.clock.time()) + DAY_S
     held = await restorer.begin(
         aging.chat, await restorer.find_range(aging.chat, None, None, until)

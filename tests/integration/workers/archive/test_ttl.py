@@ -406,8 +406,8 @@ async def test_killed_worker_process_is_replaced_without_losing_deleted_items(
         last = server.remove(item)
 
     async def get_checkpoint() -> str | None:
-        known = await aging.container.get(ArchiveContainer).stream_rows.list_known(time.time())
-        return next((each.place for each in known.standings.values()), None)
+        known = await aging.container.get(ArchiveContainer).stream_rows.get_state(time.time())
+        return next((each.place for each in known.progress.values()), None)
 
     async def is_archived() -> bool:
         return [each.count for each in await aging.segments()] == [12]

@@ -75,7 +75,7 @@ async def test_sweep_writes_late_changes_to_their_segments(aging: World) -> None
     assert b"text 3 " not in b"".join((await aging.objects()).values())
     late = {each.chat: each for each in await aging.container.manifests.list_late()}
     await aging.container.manifests.record_late(aging.chat, 7)
-    await aging.container.manifests.drop_late(late[aging.chat])
+    await aging.container.manifests.delete_late(late[aging.chat])
     assert aging.chat in [each.chat for each in await aging.container.manifests.list_late()]
     await worker.sweep()  # a record of 1970 is due
     assert aging.chat not in [each.chat for each in await aging.container.manifests.list_late()]

@@ -73,9 +73,9 @@ class World:
 
     async def _list(self, view: Any, newest_first: bool) -> Page[Message]:
         rows = sorted(self.stored, key=lambda m: m.ts, reverse=newest_first)
-        chosen = await view.choose({row.chat for row in rows})
+        chosen = await view.select_chats({row.chat for row in rows})
         self.calls.append("items")
-        found = await view.see([row for row in rows if row.chat in chosen])
+        found = await view.filter_messages([row for row in rows if row.chat in chosen])
         return Page([each for each in found if each is not None], None)
 
     async def list_sent(self, user: str, from_ts: int, to_ts: int, **how: Any) -> Page[Message]:

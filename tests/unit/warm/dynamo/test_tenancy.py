@@ -44,7 +44,7 @@ def test_item_gets_the_prefix_when_sent_and_loses_it_when_received() -> None:
     """Only stored items have the prefix."""
     item = {"chatid": {"S": "d-1"}, "ts": {"N": "1"}, "sender_id": {"S": "bob"}, "x": {"S": "y"}}
 
-    sent = TENANCY.outgoing("put_item", {"TableName": MESSAGES, "Item": item})
+    sent = TENANCY.prefix_request("put_item", {"TableName": MESSAGES, "Item": item})
 
     assert sent["Item"] == {
         "chatid": {"S": "acme/d-1"},
@@ -69,7 +69,7 @@ def test_values_compared_with_keys_get_the_prefix(
     condition: str, values: dict[str, str], prefixed: set[str]
 ) -> None:
     """This holds for all forms of key conditions, also of an index with swapped keys."""
-    sent = TENANCY.outgoing("query", query(condition, **values))
+    sent = TENANCY.prefix_request("query", query(condition, **values))
 
     assert sent["KeyConditionExpression"] == condition
     assert sent["ExpressionAttributeValues"] == {
@@ -91,7 +91,7 @@ def test_values_of_other_attributes_are_unchanged() -> None:
         "ExpressionAttributeValues": {name: {"S": "v"} for name in (":role", ":a", ":b")},
     }  # fmt: skip
 
-    sent = TENANCY.outgoing("update_item", request)
+    sent = TENANCY.prefix_request("update_item", request)
 
     assert sent["Key"] == {"PK": {"S": "acme/c#x"}, "SK": {"S": "acme/m#a"}}
     assert sent["ExpressionAttributeValues"] == {
@@ -122,14 +122,14 @@ def test_unknown_expression_form_is_refused(condition: str) -> None:
     request["ExpressionAttributeNames"]["#map"] = "map"
 
     with pytest.raises(UnknownForm):
-        TENANCY.outgoing("query", request)
+        TENANCY.prefix_request("query", request)
 
 
 @pytest.mark.parametrize("operation", ["execute_statement", "transact_something", "delete_table"])
 def test_unknown_operation_is_refused(operation: str) -> None:
     """For example PartiQL statements would bypass the prefix."""
     with pytest.raises(AssertionError):
-        TENANCY.outgoing(operation, {})
+        TENANCY.prefix_request(operation, {})
 
 
 @pytest.mark.parametrize(
@@ -140,13 +140,13 @@ def test_legacy_request_parameters_are_refused(more: dict[str, Any]) -> None:
     request = {"TableName": DIRECTORY, "Key": {"PK": {"S": "x"}, "SK": {"S": "x"}}, **more}
 
     with pytest.raises(UnknownForm):
-        TENANCY.outgoing("update_item", request)
+        TENANCY.prefix_request("update_item", request)
 
 
 def test_query_without_a_partition_is_refused() -> None:
     """A key condition must contain a partition key."""
     with pytest.raises(UnknownForm):
-        TENANCY.outgoing("query", query("#role = :v", v="v"))
+        TENANCY.prefix_request("query", query("#role = :v", v="v"))
 
 
 def test_scan_is_filtered_and_its_start_key_is_unchanged() -> None:
@@ -160,8 +160,8 @@ def test_scan_is_filtered_and_its_start_key_is_unchanged() -> None:
         "ExclusiveStartKey": place,
     }
 
-    sent = TENANCY.outgoing("scan", request)
-    found = TENANCY.incoming("scan", request, {"Items": [], "LastEvaluatedKey": place})
+    sent = TENANCY.prefix_request("scan", request)
+    found = TENANCY.strip_response("scan", request, {"Items": [], "LastEvaluatedKey": place})
 
     own = "begins_with(#tenant, :tenant)"
     assert sent["FilterExpression"] == f"({request['FilterExpression']}) AND {own}"
@@ -181,7 +181,7 @@ def test_item_of_another_tenant_is_never_returned(chat: str) -> None:
     item = {"chatid": {"S": chat}, "ts": {"N": "1"}}
 
     with pytest.raises(CorruptData):
-        TENANCY.incoming("query", {"TableName": MESSAGES}, {"Items": [item]})
+        TENANCY.strip_response("query", {"TableName": MESSAGES}, {"Items": [item]})
     assert TENANCY.find_own(MESSAGES, item) is None
 
 
@@ -198,20 +198,20 @@ def test_batches_and_transactions_round_trip(items: list[dict[str, Any]]) -> Non
     keys = {MESSAGES: {"Keys": items, "ConsistentRead": True}}
     actions = [{"Put": {"TableName": MESSAGES, "Item": item}} for item in items]
 
-    put = TENANCY.outgoing("batch_write_item", {"RequestItems": writes})
-    got = TENANCY.outgoing("batch_get_item", {"RequestItems": keys})
-    done = TENANCY.outgoing("transact_write_items", {"TransactItems": actions})
+    put = TENANCY.prefix_request("batch_write_item", {"RequestItems": writes})
+    got = TENANCY.prefix_request("batch_get_item", {"RequestItems": keys})
+    done = TENANCY.prefix_request("transact_write_items", {"TransactItems": actions})
 
     sent = [each["PutRequest"]["Item"] for each in put["RequestItems"][MESSAGES]]
     assert sent == got["RequestItems"][MESSAGES]["Keys"]
     assert sent == [each["Put"]["Item"] for each in done["TransactItems"]]
     assert all(item["chatid"]["S"].startswith("acme/") for item in sent)
     left = {"UnprocessedItems": put["RequestItems"]}
-    assert TENANCY.incoming("batch_write_item", {}, left)["UnprocessedItems"] == writes
+    assert TENANCY.strip_response("batch_write_item", {}, left)["UnprocessedItems"] == writes
     found = {"Responses": {MESSAGES: sent}, "UnprocessedKeys": got["RequestItems"]}
-    answer = TENANCY.incoming("batch_get_item", {}, found)
+    answer = TENANCY.strip_response("batch_get_item", {}, found)
     assert (answer["Responses"], answer["UnprocessedKeys"]) == ({MESSAGES: items}, keys)
-    stored = TENANCY.stored("transact_write_items", {"TransactItems": actions}, sent)
+    stored = TENANCY.strip_stored("transact_write_items", {"TransactItems": actions}, sent)
     assert stored == items
 
 

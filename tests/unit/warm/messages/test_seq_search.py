@@ -39,7 +39,7 @@ def search(rows: Rows, target: int, known: list[Place] | None = None) -> Place |
         assert 0 <= probe.ts <= TS_MAX
         assert 1 <= probe.count <= WINDOW
         assert rows.probes < PROBES_MAX
-        search.feed(probe, rows.read(probe))
+        search.record_result(probe, rows.read(probe))
     return search.found
 
 

@@ -20,17 +20,17 @@ def test_item_expires_after_retention_and_archiving_time() -> None:
     by_worker = ItemRetention.by(Archive(retention_s=30 * DAY_S))
     nothing_moves = ItemRetention.by(Archive(removal="ttl"))
 
-    assert RETENTION.removed_at(message(1).ts, SENT_S) == SENT_S + 32 * DAY_S
+    assert RETENTION.compute_ttl(message(1).ts, SENT_S) == SENT_S + 32 * DAY_S
     for retention in (by_worker, nothing_moves, NO_EXPIRY):
-        assert retention.removed_at(message(1).ts, SENT_S) is None
+        assert retention.compute_ttl(message(1).ts, SENT_S) is None
 
 
 def test_item_written_after_the_retention_has_no_ttl() -> None:
     """There would be no time to archive it."""
     ts = message(1).ts
 
-    assert RETENTION.removed_at(ts, SENT_S + 30 * DAY_S) == SENT_S + 32 * DAY_S
-    assert RETENTION.removed_at(ts, SENT_S + 30 * DAY_S + 1) is None
+    assert RETENTION.compute_ttl(ts, SENT_S + 30 * DAY_S) == SENT_S + 32 * DAY_S
+    assert RETENTION.compute_ttl(ts, SENT_S + 30 * DAY_S + 1) is None
 
 
 def test_item_of_an_expiring_message_has_the_message_expiry_as_ttl() -> None:

@@ -12,7 +12,7 @@ from chatserver.cli.workbench_model import workbench
 from chatserver.cli.workbench_samples import samples
 from chatserver.config import Warm
 from chatserver.warm.messages.store import decode_item
-from chatserver.warm.schema.provisioning import creation_of
+from chatserver.warm.schema.provisioning import make_create_request
 from chatserver.warm.schema.tables import MESSAGES, TABLES, MessageField
 
 FOLDER = Path(__file__).parents[4] / "deploy" / "dynamodb"
@@ -97,7 +97,7 @@ _KINDS = {"HASH": "PartitionKey", "RANGE": "SortKey"}
 def test_model_has_the_keys_and_indexes_of_the_server() -> None:
     """It also has the types of projected attributes."""
     for table, model in zip(TABLES, workbench()["DataModel"], strict=True):
-        made = creation_of(table, Warm())
+        made = make_create_request(table, Warm())
 
         def keys_of(schema: list[dict[str, str]]) -> dict[str, str]:
             return {_KINDS[each["KeyType"]]: each["AttributeName"] for each in schema}

@@ -15,7 +15,7 @@ import pytest
 from chatserver.cli.schema_documents import encode_document
 from chatserver.warm.dynamo import metering
 from chatserver.warm.schema import iam_policies
-from chatserver.warm.schema.iam_policies import POLICIES, policy
+from chatserver.warm.schema.iam_policies import POLICIES, make_policy
 from chatserver.warm.schema.tables import TABLES
 
 ROOT = Path(__file__).parents[4]
@@ -81,7 +81,7 @@ def test_committed_policy_is_current(name: str) -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_policy_is_well_formed(name: str) -> None:
     """The policies follow the grammar of IAM and its limit of 6,144 characters."""
-    made = policy(name)
+    made = make_policy(name)
 
     assert made["Version"] == "2012-10-17"
     sids = [each["Sid"] for each in made["Statement"]]
@@ -102,7 +102,7 @@ def test_policies_allow_exactly_the_operations_of_the_code() -> None:
     known = {name for operations in KNOWN.values() for name in operations}
 
     assert called == known
-    allowed = {action for name in POLICIES for each in policy(name)["Statement"]
+    allowed = {action for name in POLICIES for each in make_policy(name)["Statement"]
                for action in each["Action"]}  # fmt: skip
     assert allowed == {
         f"{service}:{action}"
@@ -117,7 +117,7 @@ def test_processes_access_items_only_by_leading_keys() -> None:
     """This holds for each table and index; a Scan has no leading key and is not allowed."""
 
     def statements() -> list[dict[str, Any]]:
-        return list(policy("processes")["Statement"])
+        return list(make_policy("processes")["Statement"])
 
     (items,) = [each for each in statements() if each["Action"][0].startswith("dynamodb:")]
     indexes = sum(len(table.indexes) for table in TABLES)
@@ -139,7 +139,7 @@ def test_processes_cannot_delete_old_versions_of_objects() -> None:
     with_rights = {
         name
         for name in POLICIES
-        for each in policy(name)["Statement"]
+        for each in make_policy(name)["Statement"]
         if "s3:DeleteObjectVersion" in each["Action"]
     }
 

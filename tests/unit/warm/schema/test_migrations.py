@@ -15,8 +15,8 @@ from chatserver.warm.schema.active_version import (
     NEWEST,
     OLDEST,
     SchemaState,
-    acting_version,
     check_schema,
+    get_process_version,
 )
 from chatserver.warm.schema.migrations import MIGRATIONS
 from chatserver.warm.schema.migrations.backfill import update_of
@@ -69,10 +69,10 @@ def test_update_of_a_repair_has_all_read_values_as_its_condition() -> None:
 
 def test_process_can_use_an_older_schema_but_no_unknown_one() -> None:
     """`warm.schema_version` is at most the newest schema of the release."""
-    assert acting_version(Warm()) == NEWEST
-    assert acting_version(Warm(schema_version=1)) == 1
+    assert get_process_version(Warm()) == NEWEST
+    assert get_process_version(Warm(schema_version=1)) == 1
     with pytest.raises(ConfigError, match="is 99, but must be at most"):
-        acting_version(Warm(schema_version=99))
+        get_process_version(Warm(schema_version=99))
 
 
 def test_schema_refuses_only_processes_that_are_too_old() -> None:
@@ -108,9 +108,9 @@ async def test_rate_limiter_allows_no_more_than_its_rate() -> None:
     limiter = RateLimiter(10.0, clock, clock.sleep)
     moments = []
     for _ in range(50):
-        await limiter.take(2.0)
+        await limiter.acquire(2.0)
         moments.append(clock.now)
-        limiter.settle(1.0)  # each really costs three units
+        limiter.adjust(1.0)  # each really costs three units
 
     assert moments[-1] == pytest.approx(49 * 0.3)
     assert all(b - a == pytest.approx(0.3) for a, b in itertools.pairwise(moments))
@@ -121,7 +121,7 @@ async def test_rate_limiter_without_a_rate_never_waits() -> None:
     clock = Time()
     limiter = RateLimiter(None, clock, clock.sleep)
 
-    await asyncio.gather(*(limiter.take(1e9) for _ in range(3)))
+    await asyncio.gather(*(limiter.acquire(1e9) for _ in range(3)))
 
     assert clock.now == 0
 

@@ -68,8 +68,8 @@ def test_shards_are_balanced_over_live_readers() -> None:
     with_another = plan(family, known(*mine), {"r1", "r2"}, "r1", NOW_MS)
     other = plan(family, known(*mine), {"r1", "r2"}, "r2", NOW_MS)
 
-    assert ([each.id for each in alone.take], alone.give_back) == (["s4", "s5"], [])
-    assert (with_another.take, with_another.give_back) == ([], ["L/s3"])
+    assert ([each.id for each in alone.take], alone.to_release) == (["s4", "s5"], [])
+    assert (with_another.take, with_another.to_release) == ([], ["L/s3"])
     assert [each.id for each in other.take] == ["s4", "s5"]
 
 
@@ -145,7 +145,7 @@ class Simulation:
         wanted = plan(
             [part.shard for part in self.parts], self._progress(), live, name, self.now_ms
         )
-        for each in wanted.give_back:
+        for each in wanted.to_release:
             if self._is_current(name, each):
                 place, done, who, _, token = self.rows[each]
                 self.rows[each] = place, done, who, 0, token

@@ -44,7 +44,7 @@ def test_fold_changes_messages_of_the_same_batch() -> None:
 
     assert bodies(coalesced.works) == ["text 3", "", "text 3", "text 4"]
     assert coalesced.works[1].item.message.deleted
-    assert (coalesced.changes, coalesced.blanks) == ({}, {})
+    assert (coalesced.changes, coalesced.cleared) == ({}, {})
 
 
 def test_fold_collects_changes_of_earlier_messages() -> None:
@@ -57,7 +57,7 @@ def test_fold_collects_changes_of_earlier_messages() -> None:
         place: [entry.seq for entry in entries] for place, entries in coalesced.changes.items()
     }
     assert changes == {Place("c", 1001): [7, 9], Place("c", 1002): [8]}
-    assert coalesced.blanks == {Place("c", 1005): 7}
+    assert coalesced.cleared == {Place("c", 1005): 7}
     assert bodies(coalesced.works) == ["", "text 8", "text 9"]
 
 
@@ -70,7 +70,7 @@ def test_fold_applies_changes_of_an_earlier_write_afterwards() -> None:
     changes = {
         place: [entry.seq for entry in entries] for place, entries in coalesced.changes.items()
     }
-    assert (changes, coalesced.blanks) == ({Place("c", 1001): [4, 6]}, {})
+    assert (changes, coalesced.cleared) == ({Place("c", 1001): [4, 6]}, {})
 
 
 def test_fold_returns_the_files_of_deleted_messages() -> None:

@@ -40,7 +40,7 @@ def batch_of(number: int) -> Batch:
 async def take(queues: ChatQueues) -> list[Chunk]:
     """Return the work that one writer takes."""
     async with asyncio.timeout(5):
-        picked = await queues.take()
+        picked = await queues.claim()
     return [queues.cut(queue) for queue in picked]
 
 
@@ -50,7 +50,7 @@ async def test_take_serves_other_chats_between_chunks_of_a_busy_chat() -> None:
     queues.add(batch_of(1), piece_of("busy", 1, 10_000))
     (busy,) = await take(queues)
     queues.add(batch_of(2), piece_of("other", 1, 1))
-    queues.put_back(busy.queue)
+    queues.requeue(busy.queue)
 
     (other,) = await take(queues)
 
@@ -69,7 +69,7 @@ async def test_take_prefers_chats_with_awaited_sends_without_starvation() -> Non
     for _ in range(20):
         (chunk,) = await take(queues)
         served.append(str(chunk.piece.chat))
-        queues.put_back(chunk.queue)
+        queues.requeue(chunk.queue)
 
     assert served[0] == "urgent"
     assert 3 <= sum(chat != "urgent" for chat in served) <= 8
@@ -89,7 +89,7 @@ async def test_take_while_held_waits_until_released() -> None:
     queues = ChatQueues(1, 2**30)
     queues.is_held = True
     queues.add(batch_of(1), piece_of("c", 1, 1))
-    taking = asyncio.create_task(queues.take())
+    taking = asyncio.create_task(queues.claim())
     await asyncio.sleep(0)
     assert not taking.done()
 
@@ -108,7 +108,7 @@ async def test_cut_takes_marks_with_the_entries_and_completes_batches() -> None:
     queues.add(second, marked)
 
     (one,) = await take(queues)
-    queues.put_back(one.queue)
+    queues.requeue(one.queue)
     (two,) = await take(queues)
 
     assert (one.batches, two.batches) == ([], [first, second])
@@ -125,12 +125,12 @@ async def test_queues_above_their_byte_limit_keep_positions_only() -> None:
     got: list[int] = []
 
     while len(got) < 1_000:
-        (queue,) = await queues.take()
+        (queue,) = await queues.claim()
         for item in queues.list_parked(queue):
             assert item.works is None
             queues.load(item, piece_of("c", int(item.batch.first[:-2]) * 10 + 1, 10).works)
         got += [work.committed.seq for work in queues.cut(queue).piece.works]
-        queues.put_back(queue)
+        queues.requeue(queue)
 
     assert got == list(range(1, 1_001))
     assert queues.bytes == 0
@@ -187,7 +187,7 @@ def test_queues_return_each_entry_once_in_chat_order(
         open_queues: list[ChatQueue] = []
         while open_queues or queues._queues:
             if queues._ordinary or queues._awaited:
-                picked = await queues.take()
+                picked = await queues.claim()
                 assert not {id(queue) for queue in picked} & {id(each) for each in open_queues}
                 for queue in picked:
                     for item in queues.list_parked(queue):
@@ -199,7 +199,7 @@ def test_queues_return_each_entry_once_in_chat_order(
                     for batch in chunk.batches:
                         batch.left -= 1
                 open_queues += picked
-            queues.put_back(open_queues.pop(0))
+            queues.requeue(open_queues.pop(0))
         assert queues.bytes == 0
 
     asyncio.run(work())

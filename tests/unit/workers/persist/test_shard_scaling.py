@@ -151,7 +151,7 @@ async def feed(decider: WriteSharding, entries: list[Work]) -> None:
     """Record entries in batches of a hundred."""
     for start in range(0, len(entries), 100):
         decider.record(entries[start : start + 100])
-        await decider.move()
+        await decider.reshard()
 
 
 async def test_busy_chat_gets_shards_at_once_and_loses_them_after_a_calm_time() -> None:
@@ -200,7 +200,7 @@ async def test_sharding_starts_within_two_seconds_of_load(
             upcoming = next(entries, None)
         if due:
             decider.record(due)
-            await decider.move()
+            await decider.reshard()
             layouts = await shards.get_for_writing(due[-1].committed.ts)
             stamps = [each.committed.ts for each in due]
             started_s = [ts / US for ts in stamps if layouts.partition_of("c", ts) != "c"]

@@ -20,7 +20,7 @@ from chatserver.errors import Unavailable
 from chatserver.warm.chats.records import chat_key, row_key
 from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
 from chatserver.warm.dynamo.paging import Span
-from chatserver.warm.schema.active_version import KnownSchema
+from chatserver.warm.schema.active_version import SchemaVersionCache
 from chatserver.warm.schema.migrations.migration import Migration
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES
 
@@ -40,7 +40,7 @@ class Pins:
     def __init__(self, client: DynamoClient, settings: Warm, clock: Clock) -> None:
         self._client = client
         self._settings = settings
-        self._known = KnownSchema(client, settings, clock)
+        self._known = SchemaVersionCache(client, settings, clock)
 
     async def pin(self, chat: str, seq: int, ts: int) -> bool:
         """Pin a message; return False if it is pinned already or does not exist.

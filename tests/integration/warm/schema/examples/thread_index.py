@@ -14,7 +14,7 @@ from chatserver.protocol.frames import Message
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.messages.chat_rows import chat_in
 from chatserver.warm.messages.store import PersistItem, encode_item
-from chatserver.warm.schema.active_version import KnownSchema
+from chatserver.warm.schema.active_version import SchemaVersionCache
 from chatserver.warm.schema.migrations.backfill import repair_item
 from chatserver.warm.schema.migrations.migration import Migration, Repair
 from chatserver.warm.schema.tables import MESSAGES, Index, Key
@@ -96,7 +96,7 @@ class Threads:
     def __init__(self, client: DynamoClient, settings: Warm, clock: Clock) -> None:
         self._client = client
         self._table = MESSAGES.name_in(settings)
-        self._known = KnownSchema(client, settings, clock)
+        self._known = SchemaVersionCache(client, settings, clock)
 
     async def put(self, message: Message) -> None:
         item = encode_item(PersistItem(message, None))
