@@ -118,9 +118,7 @@ async def test_hostile_names_are_shown_as_written(web: WebStack, visit: Visit) -
     await page.goto(f"{alice.url}people/{ben}")
     await expect(page.get_by_role("heading", level=1, name=IMAGE)).to_be_visible()
     await page.goto(f"{alice.url}search?chat={group}")
-    await expect(
-        page.get_by_role("button", name=f"Remove filter In chat: {name}")
-    ).to_be_visible()
+    await expect(page.get_by_role("button", name=f"Remove filter In chat: {name}")).to_be_visible()
     field = page.get_by_label("Search messages")
     results = page.get_by_role("list", name="Search results").get_by_role("listitem")
     await field.fill("zeppelin")

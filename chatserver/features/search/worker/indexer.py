@@ -382,10 +382,8 @@ async def run_search(container: StorageContainer, owner: str) -> None:
         ).run()
 
     async with open_task_group() as group:
-        calls = 
-            run_with_restarts(container.hot, "search-calls", 0, serve_calls)
-        group.create_task(calls, name="searches"
-        )
+        calls = run_with_restarts(container.hot, "search-calls", 0, serve_calls)
+        group.create_task(calls, name="searches")
         for number in partitions:
             work = run_with_restarts(container.hot, "search", number, index)
             group.create_task(work, name=f"search-{number}")
