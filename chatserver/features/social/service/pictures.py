@@ -28,7 +28,7 @@ from chatserver.features.attachments.model import (
     with_message,
     without_message,
 )
-from chatserver.features.attachments.service.uploads import LINK_S, NOTHING_TO_READ, Link
+from chatserver.features.attachments.service.uploads import LINK_S, NOT_READABLE, Link
 from chatserver.features.attachments.warm import Attachments
 from chatserver.hot.chats.membership import MemberCheck
 
@@ -95,7 +95,7 @@ class SocialFiles:
             await self._change_file(file, lambda each: without_message(each, number_of(use), now_s))
 
     async def _change_file(self, file: str, change: Callable[[File], File]) -> None:
-        changed = await self._rows.change_file(file, change)
+        changed = await self._rows.update_file(file, change)
         if changed is not None:
             await self._sendable.put(changed, self._clock.time(), is_update=True)
 
@@ -109,7 +109,7 @@ class SocialFiles:
         """
         found = None if file is None else await self._rows.find_file(file)
         if found is None or found.phase != "ready":
-            raise NotFound(NOTHING_TO_READ)
+            raise NotFound(NOT_READABLE)
         lifetime_s = LINK_S
         is_small = is_thumb and found.has_thumb
         sign = self._objects.sign_thumb_link if is_small else self._objects.sign_link

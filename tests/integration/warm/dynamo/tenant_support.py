@@ -218,7 +218,7 @@ async def upload(world: World, dice: random.Random) -> Any:
     try:
         return await world.uploads.create_file(file, Bounds(99, 2, 99))
     finally:
-        await world.uploads.change_file(file.id, lambda it: dataclasses.replace(it, width=3))
+        await world.uploads.update_file(file.id, lambda it: dataclasses.replace(it, width=3))
 
 
 async def read_due(world: World, dice: random.Random) -> Any:
