@@ -148,7 +148,7 @@ async def use_everything(hot: HotClient) -> None:
     await queue.aclose()
     with contextlib.suppress(Unavailable):
         question = BeforeSend("c", "u", "r", "text", "hello")
-        await WarmCalls(hot, GATEWAY, 0.01).ask(question)
+        await WarmCalls(hot, GATEWAY, 0.01).request_verdict(question)
     with contextlib.suppress(Unavailable):
         query = frames.Search(1, "hello")
         await WarmCalls(hot, GATEWAY, 0.01).find_messages(UserId("u"), query)
