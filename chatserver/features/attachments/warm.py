@@ -94,7 +94,9 @@ class Attachments:
                 ) from None
             known = decode_file(exc.stored[0])
             if not known.is_same_request(file):
-                raise Conflict("attachment: Idempotency-Key was used with other values") from None
+                raise Conflict(
+                    "attachment: was announced with other values for this Idempotency-Key"
+                ) from None
             return known
         return file
 
