@@ -95,7 +95,7 @@ class Attachments:
             known = decode_file(exc.stored[0])
             if not known.is_same_request(file):
                 raise Conflict(
-                    "attachment: was announced with other values for this Idempotency-Key"
+                    "attachment: this Idempotency-Key was used with other values"
                 ) from None
             return known
         return file
