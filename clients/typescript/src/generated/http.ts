@@ -587,7 +587,7 @@ export interface Options {
   top_p?: number | null;
 }
 
-/** `newest` first, or by `relevance` */
+/** order of results: `newest` first, or by `relevance` */
 export type Order = "newest" | "relevance";
 
 /** Schema `Overview` of the API. */
