@@ -71,7 +71,7 @@ class RepairWorker:
                         self._has_pending = True  # check again soon: its holder may have died
                         break
                     await step()
-                # What is not listed yet becomes overdue after REPAIR_AFTER_MS at the earliest.
+                # A chat that is not listed yet does not become overdue before REPAIR_AFTER_MS.
                 wait_ms = INTERVAL_MS if self._has_pending else max(INTERVAL_MS, REPAIR_AFTER_MS)
                 await sleep_aligned(wait_ms / 1000)
 

@@ -1,7 +1,7 @@
 """Storage of long message bodies in S3.
 
 `chatserver.warm.messages.long_bodies` defines the object keys. With client-side encryption, an
-object is an encrypted value (`chatserver.encryption.body_cipher`); its place is its key.
+object is an encrypted value (`chatserver.encryption.body_cipher`), bound to the object key.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BodyFiles:
         Raises:
             ObjectMissing: it does not exist, or its encryption key was deleted.
             TooLarge: it has more than `size_max` bytes.
-            CorruptData: it was changed, or moved from another place.
+            CorruptData: it was changed, or copied from another key.
             Unavailable: S3 does not respond, or the encryption key is not available now.
         """
         data = await self._store.read(key, size_max=size_max + OVERHEAD_BYTES)

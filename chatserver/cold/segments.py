@@ -6,10 +6,11 @@ sort by seq) is one zstd frame with a checksum. It contains JSON lines:
     {"v":1,"chat":"…","first":1,"last":800,"first_ts":…,"last_ts":…}
     {"seq":1,"ts":…,"chat":"…", …}          one entry per line, in order of seq, each seq once
 
-With client-side encryption, ``"v":2``: entries that have a body or files are written without the
-body and the names of the files, and as ``"shredded":true``. The last line holds these texts: a JSON
-string of the base64 of an encrypted value, whose text is a zstd frame of a JSON list with the body
-of each such entry, followed by the names of its files. Its place is chat, first and last seq.
+With client-side encryption, ``"v":2``. Entries with a body or files are written with
+``"shredded":true``, without the body and the file names. The last line contains these texts: a JSON
+string with the base64 of an encrypted value. Decrypted, it is a zstd frame of a JSON list: for each
+such entry the body, then the names of its files. The value is bound to the chat and to the first
+and last seq.
 
 Invariants: an entry's line is its JSON in the wire format. A segment has no gaps: a deleted message
 is a tombstone, which is an entry too. Encoding is deterministic, so an object left by a crash can
@@ -49,7 +50,7 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Unpacked(NamedTuple):
-    """The lines of a segment. `bodies` is encrypted, and has the names of files, too.
+    """A decoded segment. `bodies` contains the encrypted bodies and file names.
 
     None: the entries have their bodies.
     """

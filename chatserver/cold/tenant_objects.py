@@ -25,7 +25,7 @@ class TenantObjects:
         self._store = store
 
     async def iter_pages(self, *, after: str = "") -> AsyncIterator[list[Stored]]:
-        """Yield the objects in pages, by key, beginning after a key."""
+        """Yield the objects page by page, sorted by key, starting after key `after`."""
         request: dict[str, Any] = {"MaxKeys": PAGE, "Prefix": ""}
         if after:
             request["StartAfter"] = after
@@ -40,9 +40,9 @@ class TenantObjects:
             request = {"MaxKeys": PAGE, "Prefix": "", "ContinuationToken": token}
 
     async def delete_versions(self) -> AsyncIterator[int]:
-        """Delete all objects with all versions and markers; yield the number of each page.
+        """Delete all objects with all versions and delete markers; yield the number per page.
 
-        Idempotent: each listing begins at the first remaining one.
+        Idempotent: each listing starts at the first remaining version.
         """
         last: list[dict[str, str]] = []
         while True:
@@ -69,13 +69,13 @@ class TenantObjects:
             )
 
     async def list_version_keys(self, limit: int) -> list[str]:
-        """Return keys of objects, versions and markers that exist, at most `limit`."""
+        """Return the keys of at most `limit` objects, versions and delete markers."""
         answer = await self._store.call("list_object_versions", MaxKeys=limit, Prefix="")
         found = [*answer.get("Versions", ()), *answer.get("DeleteMarkers", ())]
         return [each["Key"] for each in found][:limit]
 
     async def list_uploads(self) -> list[tuple[str, str]]:
-        """Return unfinished multipart uploads, at most a page: key and id."""
+        """Return `(key, id)` of unfinished multipart uploads, at most one page."""
         answer = await self._store.call("list_multipart_uploads", MaxUploads=PAGE, Prefix="")
         return [(each["Key"], each["UploadId"]) for each in answer.get("Uploads", ())]
 

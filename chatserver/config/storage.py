@@ -19,7 +19,7 @@ class Redis(TenantSection):
     cluster: bool = Field(False, description="`url` is any node of a Redis Cluster")
     sentinels: list[str] = Field(
         default_factory=list,
-        description="Sentinels to query for the master, redis://host:26379; the login is in `url`",
+        description="Addresses of the Sentinels to query for the master, redis://host:26379; the login is in `url` for Redis",
     )
     sentinel_master: str = Field("mymaster", description="Name of the master in Sentinel")
     partitions: int = Field(
@@ -68,15 +68,17 @@ class Encryption(Section):
     """Client-side encryption of message bodies in DynamoDB and S3; the same in all processes."""
 
     provider: Literal["none", "file", "kms"] = Field(
-        "none", description="What wraps the data keys: a key file or an AWS KMS key"
+        "none", description="What encrypts the data keys: a key file or an AWS KMS key"
     )
-    key_file: Path | None = Field(None, description="Key file, for `file` and for older data keys")
+    key_file: Path | None = Field(
+        None, description="Key file, for `file` and for data keys that it encrypted earlier"
+    )
     kms_key_id: str = Field(
         "",
-        description="ARN or alias of the KMS key, for `kms`; region and credentials as in `warm`",
+        description="ARN or alias of the KMS key, for `kms`; uses region and credentials of in `warm`",
     )
     cache_s: float = Field(
-        300.0, ge=1, le=3600, description="Time for which an unwrapped data key is cached"
+        300.0, ge=1, le=3600, description="Time for which an unwrapped decrypted data key is cached"
     )
 
     @model_validator(mode="after")
@@ -135,7 +137,7 @@ class Warm(Section):
     @field_validator("tenant")
     @classmethod
     def _check_tenant(cls, tenant: str) -> str:
-        if tenant in RESERVED_TENANTS:  # objects of the deployment without a tenant begin like that
+        if tenant in RESERVED_TENANTS:  # a deployment without a tenant uses these prefixes
             raise ValueError(f"{tenant} is reserved; choose another name")
         return tenant
 

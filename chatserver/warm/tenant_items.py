@@ -1,8 +1,8 @@
-"""All DynamoDB items of one tenant, or of all tenants, in the format in which they are stored.
+"""Scans and batch writes of all stored items of one tenant, or of all tenants.
 
-One item collection is one Query, but a tenant has as many collections as chats and users, and
-nothing lists them reliably. So these operations Scan the tables: a read unit per 8 KB of the whole
-table, whichever tenant owns it, and twice as many if the read is consistent.
+There is no reliable list of a tenant's partitions, so these operations scan the tables. A scan
+costs a read unit per 8 KB of the whole table, including the items of other tenants. A consistent
+scan costs twice as much.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from chatserver.warm.schema.active_version import SCHEMA_KEY, key_of
 from chatserver.warm.schema.directory_attributes import SchemaField
 from chatserver.warm.schema.tables import DIRECTORY, Index, Table
 
-SCAN_ITEMS_MAX: Final = 10_000  # read for a page, if they have less than 1 MB
+SCAN_ITEMS_MAX: Final = 10_000  # per page; a page also ends at 1 MB
 BATCHES_AT_ONCE: Final = 16
 INDEX_ROW_BYTES: Final = 100  # AWS: overhead of an index entry
-PAGE_TIMEOUT_S: Final = 60.0  # a batch waits that long for capacity
-BATCH_BYTES_MAX: Final = 2_000_000  # AWS takes 16 MB; other servers take less
+PAGE_TIMEOUT_S: Final = 60.0  # for a batch, including retries while capacity is exceeded
+BATCH_BYTES_MAX: Final = 2_000_000  # AWS accepts 16 MB; other servers accept less
 
 
 class ScanPage(NamedTuple):
@@ -36,7 +36,7 @@ class ScanPage(NamedTuple):
 
 
 class TenantItems:
-    """Scans and batch writes. The tenant is that of the client's settings; empty: all."""
+    """Scans and batch writes for the tenant in the settings; without a tenant, for all items."""
 
     def __init__(self, client: DynamoClient, settings: Warm, pace: RateLimiter) -> None:
         self._client = client
@@ -88,7 +88,7 @@ class TenantItems:
         return len(items)
 
     async def put_block(self, reason: str) -> None:
-        """Replace the schema item by one that has only the block."""
+        """Replace the schema item with one that contains only `blocked`."""
         item = key_of(SCHEMA_KEY) | {SchemaField.BLOCKED: {"S": reason}}
         table = DIRECTORY.name_in(self._settings)
         await self._client.call("put_item", {"TableName": table, "Item": item})
@@ -142,7 +142,7 @@ def _split(writes: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def is_block(table: Table, item: Item) -> bool:
-    """Return whether an item, without its tenant, is the block that a deletion leaves."""
+    """Return whether an item (without tenant prefix) only blocks a deleted tenant."""
     if table is not DIRECTORY or any(item[name]["S"] != SCHEMA_KEY for name in table.key.names):
         return False
     return item.keys() <= {*table.key.names, SchemaField.BLOCKED}

@@ -1,7 +1,7 @@
 """Records of tenants that were blocked, deleted or restored, and the receipts of deletions.
 
-They belong to no tenant: the keys have no prefix, so the deletion of a tenant does not delete them,
-and the role of a tenant's processes cannot read them. They have no personal data.
+The keys of these records have no tenant prefix. So the deletion of a tenant does not delete them,
+and the role of a tenant's processes cannot read them. They contain no personal data.
 
 Owns, in table `directory`, without a tenant:
 
@@ -44,7 +44,7 @@ class TenantRecords:
         self._table = DIRECTORY.name_in(settings)
 
     async def find(self, tenant: str) -> TenantRecord | None:
-        """Return the record of a tenant, if any. Strongly consistent."""
+        """Return the record of a tenant, or None. Strongly consistent."""
         item = await find_item(self._client, self._table, _key(tenant))
         return None if item is None else _decode(item)
 

@@ -8,9 +8,9 @@ It encrypts what was stored before encryption was turned on, and replaces values
 versions. Values whose key was deleted are left.
 
 Resumable: the place of the scan is stored in table `directory` (``PK "encryption" SK
-"reencryption"``). The objects and segments of a run that was stopped are read again, and those that
-are done are skipped. Safe while all processes run: an item is written on the condition that its
-encrypted attributes are unchanged, and if they changed, their writer encrypted them.
+"reencryption"``). A restarted run reads all objects and segments again, and skips those that are
+done. Safe while all processes run: an item is written on the condition that its encrypted
+attributes are unchanged, and if they changed, their writer encrypted them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Counts:
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """The place of a scan. Another key version begins again."""
+    """Position of the table scan. A new key version starts a new scan."""
 
     version: int
     table: int = 0
@@ -181,7 +181,7 @@ class Reencryption:
         try:
             answer = await self._raw.call("update_item", request)
         except ConditionFailed:
-            return  # its writer has encrypted it, or has deleted it
+            return  # a concurrent writer has encrypted or deleted it
         units = float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0))
         self._writes.adjust(units - 1.0)
         self._counts.write_units += units

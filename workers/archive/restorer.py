@@ -8,8 +8,8 @@
          └── from here on the archiver keeps the items of the range; the archive worker removes
              them after `until`
 
-Resumable: items are written only if there is no newer item, and the row stores the progress. From
-the row, readers know which part to read from the warm tier; they read the rest from the archive.
+Resumable: items are written only if there is no newer item, and the row stores the progress. The
+row tells readers which part is in the warm tier; they read the rest from the archive.
 """
 
 from __future__ import annotations

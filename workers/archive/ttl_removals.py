@@ -121,7 +121,7 @@ class RemovalHandler:
     settle_s: float
 
     async def handle(self, removed: Sequence[Item]) -> None:
-        """Restore those of the removed items that must still exist.
+        """Restore the removed items that must still exist.
 
         Guarantees:
             Idempotent: an equal or newer item is kept.

@@ -114,7 +114,7 @@ class ArchiveWorker:
 
 @contextlib.contextmanager
 def _skip_failed_chat(chat: str) -> Iterator[None]:
-    """End the block, without an error, if the chat cannot be archived: the others must not wait."""
+    """Suppress and log the error of a chat that cannot be archived: other chats must not wait."""
     try:
         yield
     except Conflict:

@@ -8,9 +8,9 @@ earlier messages, so no message has the effect of an entry that is not stored. I
 before that, the changes are applied when the chat is loaded
 (`chatserver.service.messaging.message_change_recovery`).
 
-An impatient writer fails on the first failed write; the caller then writes the pieces one by one to
-find the slow chat. A patient writer retries with growing, jittered pauses while the lease is held.
-Writing a piece again is idempotent: entries that became dead letters are skipped.
+A writer without retries fails on the first failed write; the caller then writes the pieces one by
+one to find the slow chat. A writer with retries waits with growing, jittered pauses while the lease
+is held. Writing a piece again is idempotent: entries that became dead letters are skipped.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LeaseLost(Unavailable):
 
 
 class NotWritten(Unavailable):
-    """A write failed, and the writer is impatient."""
+    """A write failed, and the writer does not retry."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -93,7 +93,7 @@ class Writer:
             Idempotent. Everything is written when this returns; a part may be written if it raises.
 
         Raises:
-            NotWritten: a write failed; impatient writers only.
+            NotWritten: a write failed; only writers without retries.
             LeaseLost: the lease was lost before everything was written.
             ConfigError: a table does not exist or access is denied.
         """

@@ -6,7 +6,7 @@ Theory of operation:
   queue. Writers take chunks of at most `CHUNK_MAX` entries of a chat, or of several small chats.
 - At most one writer holds a chat at a time, so the chat's entries are written in order. After a
   chunk, a chat with more entries goes to the end of the line.
-- Chats with a sender that waits until a message is stored are in a separate line with priority.
+- Chats with a sender that waits for a message to be stored are in a separate priority line.
   Every `ORDINARY_EVERY`-th pick is from the ordinary line, so neither starves.
 - Bound: `bytes_max` of entries in memory, and one batch. The reader waits while the queues are
   full (`is_full`). Entries that are added beyond the bound stay in the backlog (`Queued.works` is
@@ -162,7 +162,7 @@ class ChatQueues:
 
         Guarantees:
             No other caller gets these chats until `requeue` is called for each of them.
-            Cancellation: safe; nothing is taken.
+            Cancellation: safe; nothing is claimed.
         """
         while not (picked := self._pick()):
             await self._wake_up.wait()
@@ -234,7 +234,7 @@ class ChatQueues:
         return Chunk(queue, piece, source, batches)
 
     def requeue(self, queue: ChatQueue) -> None:
-        """Queue a taken chat again, at the end of the line; remove it if nothing is left."""
+        """Queue a claimed chat again, at the end of the line; remove it if nothing is left."""
         if not queue.items:
             del self._queues[queue.chat]
             return

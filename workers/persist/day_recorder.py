@@ -32,7 +32,7 @@ class DayRecorder:
         self._known: collections.OrderedDict[str, ActiveDays] = collections.OrderedDict()
 
     def clear(self) -> None:
-        """Forget all chats, because another worker may have written since."""
+        """Clear the cache, because another worker may have written since."""
         self._known.clear()
 
     async def record(self, works: Sequence[Work]) -> None:
@@ -75,7 +75,7 @@ class DayRecorder:
             known = self._known.get(message.chat)
             if known is not None and day in known:
                 continue
-            # The first entry shows that a chat has no earlier messages, even if it is none itself.
+            # Entry 1 shows that a chat has no earlier messages, even if it is not a message itself.
             if (is_message(message) or message.seq == 1) and day < DAYS_MAX:
                 seqs = days.setdefault(message.chat, {})
                 seqs[day] = min(message.seq, seqs.get(day, message.seq))

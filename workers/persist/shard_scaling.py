@@ -26,7 +26,7 @@ from workers.persist.batch_effects import Work
 log = structlog.get_logger()
 
 SHARD_WINDOW_S = 0.5  # over which the write rate is measured
-SHARD_CALM_S = 600.0  # a calm chat gets fewer shards after this time
+SHARD_CALM_S = 600.0  # after this time with a low write rate, a chat gets fewer shards
 
 METERED_MAX: Final = 2_000  # chats of a partition; the least recently active one is dropped
 UNIT_BYTES: Final = 1024

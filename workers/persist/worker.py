@@ -67,7 +67,7 @@ log = structlog.get_logger()
 BATCH_MAX = 32  # backlog entries read at once
 WRITES_IN_FLIGHT_MAX = 8  # concurrent batches
 IDLE_MS = 3000  # longest sleep without new entries
-SLOW_CHATS_MAX = 16  # chats whose writes fail that others do not wait for
+SLOW_CHATS_MAX = 16  # chats with failing writes that other chats do not wait for
 AHEAD_MAX = 200_000  # messages read past the oldest one that is not stored
 AHEAD_BYTES_MAX = 67_108_864  # memory for them; others are read again later
 CACHE_BYTES_MAX = 33_554_432  # memory for batches that are read again
@@ -270,7 +270,7 @@ class PersistWorker:
         """Load the entries that the queues lack, from the cache or the backlog."""
         for queue in picked:
             for item in queues.list_parked(queue):
-                async with self._loading:  # of two chats in a batch, the second finds it cached
+                async with self._loading:  # the second chat of a batch finds its entries cached
                     works = self._cache.pop(item.batch.first, queue.chat)
                     if works is None:
                         works = await self._read_again(item.batch, queue.chat)
@@ -299,7 +299,7 @@ class PersistWorker:
                 await self._finish(queues, [chunk], works)
                 return
         if len(self._slow) >= SLOW_CHATS_MAX:
-            # More likely the store than a single chat: all chats wait for it.
+            # The store is probably unavailable, so all chats wait for it.
             await self._finish(queues, [chunk], await self._patient.write([chunk.piece]))
             return
         log.warning("persist.chat_delayed", partition=self._partition, chat=chunk.piece.chat)
@@ -341,7 +341,7 @@ class PersistWorker:
         metrics.PERSISTED.inc(len(stored))
         self._container.busy_chats.add([message.chat for message in stored])
         async with self._recording:
-            # Before the checkpoint and the progress: after those, these entries are not read again.
+            # Publish first: after the checkpoint or the progress, these entries are not read again.
             await self._container.publish_entries(self._partition, stored)
             for batch in batches:
                 batch.left -= 1

@@ -43,7 +43,7 @@ from chatserver.warm.schema.tables import DirectoryField as Field
 MEMBERS_IN_TRANSACTION = 49
 PAUSE_S_MAX = 0.02  # between two transactions
 MEMBERS_READ_MAX = 100_000
-_CHATS: Final = (records.chat_key("0"), records.chat_key("~"))  # sessions and others
+_CHATS: Final = (records.chat_key("0"), records.chat_key("~"))  # all chats, sessions included
 _ROWS_IN_PAGE: Final = 1_000
 _ROWS_IN_BATCH: Final = 50  # two items each: a BatchGetItem
 

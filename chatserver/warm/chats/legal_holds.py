@@ -99,7 +99,7 @@ def decode_copy(item: Item) -> Message:
         ) from exc
     if MessageField.SHREDDED in item:
         return shredded_form(copy)
-    if MessageField.BODY in item:  # copies of earlier releases have it in the JSON if it is short
+    if MessageField.BODY in item:  # copies of earlier releases: a short body is in the JSON
         return msgspec.structs.replace(copy, body=item[MessageField.BODY]["S"])
     return copy
 

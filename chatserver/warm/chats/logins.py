@@ -85,7 +85,7 @@ class LoginRows:
     async def restrict_user(
         self, user: str, *, before: int | None = None, banned_ms: int | None = None
     ) -> None:
-        """Ban a user at `banned_ms`, or revoke tokens without a login that are older than `before`.
+        """Ban a user, or revoke the tokens without a login that were issued up to `before` (s).
 
         Raises:
             NotFound: the user does not exist.

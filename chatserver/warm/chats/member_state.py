@@ -31,7 +31,7 @@ class Mark(NamedTuple):
 
 
 class MemberState:
-    """Repository of what persists about a member of a chat besides the membership itself."""
+    """Repository of members' read markers and hidden messages."""
 
     def __init__(self, client: DynamoClient, settings: Warm, directory: Directory) -> None:
         self._client = client

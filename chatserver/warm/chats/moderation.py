@@ -219,7 +219,7 @@ class Moderation:
         return found - {user}
 
     async def list_between(self, user: str, other: str) -> list[str]:
-        """Return who of the two users blocks the other: none, one or both. Strongly consistent."""
+        """Return which of two users block the other: none, one or both. Strongly consistent."""
         keys = [self._block_row(user, other), self._block_row(other, user)]
         items = await get_items(self._client, self._table, keys)
         return [item[Field.PK]["S"].removeprefix("u#") for item in items]
@@ -331,7 +331,7 @@ class Moderation:
         if after is not None:
             low, high = ("0", after) if is_newest_first else (f"{after}!", ":")
         span = Span(DIRECTORY, OPEN_REPORTS, between=(low, high))
-        # Bounds are inclusive: newest first, the item at the cursor is read again and dropped.
+        # Bounds are inclusive: with newest first, the item at the cursor is read again and dropped.
         more = 1 if is_newest_first and after is not None else 0
         rows = await self._query(span, limit + more, is_newest_first=is_newest_first)
         places = [place for row in rows if (place := row[Field.SK]["S"]) != after][:limit]

@@ -36,7 +36,7 @@ from chatserver.warm.dynamo.client import Item
 from chatserver.warm.dynamo.row_fields import find_texts
 from chatserver.warm.schema.tables import DirectoryField as Field
 
-FORMING = "forming"  # its member items are being written; readers treat the chat as nonexistent
+FORMING = "forming"  # the member items are being written; for readers, the chat does not exist
 READY = "ready"
 
 MEMBER_PREFIX = "m#"

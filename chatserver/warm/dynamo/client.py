@@ -51,13 +51,13 @@ if TYPE_CHECKING:
     from types_aiobotocore_dynamodb import DynamoDBClient
 
 CONNECTIONS_MAX = 32  # of one process
-ATTEMPTS_MAX = 5  # of one call, unless DynamoDB only asks to wait (`Throttled`, `Contended`)
+ATTEMPTS_MAX = 5  # of one call; `Throttled` and `Contended` calls are retried until the deadline
 
 T = TypeVar("T")
 Item = dict[str, dict[str, Any]]  # DynamoDB attribute values: {"name": {"S": "alice"}}
 
 CONNECT_TIMEOUT_S = 2.0
-RETRY_WAIT_S = 0.1  # longest first pause; doubles with each attempt. Pauses are random, from 0 on
+RETRY_WAIT_S = 0.1  # upper limit of the first random pause; doubles with each attempt
 RETRY_WAIT_S_MAX = 1.0
 
 _THROTTLED = {
@@ -174,7 +174,7 @@ class DynamoClient:
     async def call_once(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """Call one operation without retries, for callers inside `retry`. See `call` for errors."""
         sent = request
-        # The schema item tells whether the block has ended.
+        # Reads of the schema item continue, because they detect the end of the block.
         if self.fence.reason and self.feature != "schema":
             raise Unavailable(self.fence.reason)
         if self._encryption is not None:
@@ -268,7 +268,7 @@ class DynamoClient:
 def _backoff_s(attempt: int) -> float:
     """Return the pause after a failed attempt; the first attempt is 1.
 
-    The whole pause is random: callers that were refused at the same moment must not meet again.
+    The whole pause is random, so callers that failed at the same time retry at different times.
     """
     longest_s = RETRY_WAIT_S * 2.0 ** min(attempt - 1, 10)
     return jittered(min(longest_s, RETRY_WAIT_S_MAX), 0)

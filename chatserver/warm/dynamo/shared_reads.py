@@ -52,6 +52,6 @@ class SharedReads(Generic[K, T]):
 
 
 def _retrieve_error(task: asyncio.Task[T]) -> None:
-    """Mark the error as handled, also if all callers have been cancelled."""
+    """Mark the error as handled, even if all callers have been cancelled."""
     if not task.cancelled():
         task.exception()

@@ -1,17 +1,17 @@
 """Encrypted attributes: encrypted in every request to DynamoDB, decrypted in every response.
 
 Repositories therefore work with plain items, and none can forget to encrypt. An encrypted attribute
-has type B instead of S (`chatserver.encryption.body_cipher`); its place is table, partition key,
-sort key and attribute. Empty texts, and attributes of items that were written before encryption was
-turned on, are plain.
+has type B instead of S (`chatserver.encryption.body_cipher`). It is bound to its place: table,
+partition key, sort key and attribute. Empty texts are not encrypted, and neither are items that
+were written before encryption was turned on.
 
-An item with a value that cannot be decrypted is returned with its encrypted attributes, which no
-repository accepts. If the data key of a message's body was deleted, the item is returned
-as that of a deleted message with attribute `shredded`; attributes of other tables are returned as
-empty texts.
+An item with a value that cannot be decrypted is returned with its encrypted attributes, which every
+repository rejects. If the data key of a message's body was deleted, the item is returned as that of
+a deleted message with attribute `shredded`; attributes of other tables are returned as empty texts.
 
-A value of an encrypted attribute in a condition is encrypted too: equal texts have equal values,
-unless the data key was rotated in between. Filters by encrypted attributes are not supported.
+Values that a condition compares with an encrypted attribute are encrypted too. Equal texts have
+equal values, unless the data key was rotated in between. Filters by encrypted attributes are not
+supported.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from chatserver.warm.schema.tables import (
 
 log = structlog.get_logger()
 
-# Digests of a body are encrypted too: otherwise a guess of a short text could be checked.
+# Digests of a body are encrypted too: otherwise an attacker could verify a guess of a short text.
 FIELDS: Final[dict[Table, frozenset[str]]] = {
     MESSAGES: frozenset(
         {
@@ -259,9 +259,9 @@ class EncryptedFields:
 
 
 async def reencrypt_fields(cipher: BodyCipher, table: Table, item: Item) -> Item:
-    """Return new values for the attributes of a stored item that the current key did not encrypt.
+    """Return new values for the item's attributes that the current key did not encrypt.
 
-    `item` is as stored, but without the prefix of a tenant. Attributes whose key was deleted are
+    `item` has the stored values, without a tenant prefix. Attributes whose key was deleted are
     left as they are.
 
     Raises:
@@ -287,7 +287,7 @@ async def reencrypt_fields(cipher: BodyCipher, table: Table, item: Item) -> Item
 
 
 def place_of(table: Table, item: Mapping[str, Any]) -> Place:
-    """Return the place of an item, without the attribute. The same in each shard of a chat."""
+    """Return the place of an item: table and key. It does not depend on the chat's shard."""
     try:
         partition = item[table.key.partition]["S"]
         if table is MESSAGES:

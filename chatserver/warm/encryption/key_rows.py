@@ -76,7 +76,7 @@ class KeyRows:
         }
 
     async def create(self, key: StoredKey) -> bool:
-        """Store a new version; return False if another one with this number exists."""
+        """Store a new version; return False if the number has another key."""
         assert key.wrapped is not None
         item = encode_key(key)
         request = {
@@ -200,4 +200,4 @@ def decode_key(item: Item) -> StoredKey:
         wrapped = WrappedKey(bytes_of(item[Field.WRAPPED]), item[Field.WRAPPED_BY]["S"])
         return StoredKey(version, wrapped, created_ms)
     except (KeyError, ValueError) as exc:
-        raise CorruptData(f"table directory: a row of a data key is invalid: {exc!r}") from exc
+        raise CorruptData(f"table directory: the row of a data key is invalid: {exc!r}") from exc

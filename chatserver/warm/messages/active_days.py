@@ -124,7 +124,7 @@ class ActiveDaysRepository:
         }
 
     async def put_many(self, days: Mapping[str, ActiveDays]) -> None:
-        """Store the active days of chats, in place of what is stored.
+        """Replace the stored active days of chats.
 
         Guarantees:
             Idempotent; all are stored when this returns.
@@ -151,9 +151,9 @@ def encode_days(chat: str, days: ActiveDays) -> Item:
 
 
 def decode_days(item: Item) -> ActiveDays:
-    """Decode an item; the days of an unreadable one are unknown, which costs reads but no message.
+    """Decode an item; an invalid one yields `ANY_DAY`, which costs reads but hides no message.
 
-    It is written again on the next day on which the chat has a message.
+    Nothing repairs the stored item.
     """
     try:
         first, bits = int(item[Field.FIRST]["N"]), base64.b64decode(item[Field.DAYS]["B"])

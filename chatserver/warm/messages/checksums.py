@@ -34,7 +34,7 @@ def checksum_of(message: Message) -> str:
     """Return the checksum of a message."""
     if message.rev == 1:  # unchanged since it was sent; decoding an item yields 0
         message = msgspec.structs.replace(message, rev=0)
-    if message.shredded:  # no part of the form: says why the message is deleted
+    if message.shredded:  # not part of the checksum
         message = msgspec.structs.replace(message, shredded=False)
     return f"{FORM}.{message.rev or 1}.{zlib.crc32(_encode(message)):08x}"
 

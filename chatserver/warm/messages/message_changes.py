@@ -74,8 +74,8 @@ class MessageChanges:
     ) -> None:
         """Create the writer.
 
-        `release` is called with the seq of a message and the attachments that it loses, perhaps
-        repeatedly. `release_pin` is called with chat, seq and ts of a deleted pinned message.
+        `release` is called with a message's seq and its removed attachments, perhaps repeatedly.
+        `release_pin` is called with chat, seq and ts of a deleted pinned message.
         """
         self._release_pin = release_pin
         self._holds = holds

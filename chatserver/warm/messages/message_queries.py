@@ -54,7 +54,7 @@ class ReaderView(Protocol):
 
 
 class Paging(TypedDict):
-    """The page of a query to return, as `view` sees it; without `view`, all messages."""
+    """Page options of a query. Without `view`, no message is hidden."""
 
     limit: int
     start: NotRequired[Token | None]

@@ -85,7 +85,7 @@ class _Copy(NamedTuple):
     read_at_s: float
     changed: int
     rev: int
-    number: int  # of the read
+    number: int  # number of this read
 
 
 _NO_COPY: Final = _Copy(Layouts(), -1, float("-inf"), 0, 0, 0)
@@ -267,7 +267,7 @@ class ShardList:
         find_newest_ts: Callable[[], Awaitable[int | None]],
         floor: ShardFloor | None,
     ) -> Outcome:
-        # In this order: a period that is added in between changes `rev`.
+        # Read the horizon first: a period that is added in between changes its `rev`.
         horizon = await self._get_horizon()
         layouts, _ = await self._get_layouts()
         layout = layouts.of(chat)

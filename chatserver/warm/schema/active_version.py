@@ -13,8 +13,8 @@ A process writes its own item before it reads the schema item. So after `oldest`
 finds the items of all older processes that are running, and older processes that start later are
 rejected.
 
-`blocked` is why an operator blocked the tenant (`chatserver tenants`). No process starts then. One
-that runs removes its own item and calls neither DynamoDB nor S3 until the block ends.
+`blocked` is the reason why an operator blocked the tenant (`chatserver tenants`). While it is set,
+no process starts. A running process removes its own item, and does not call DynamoDB or S3.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class SchemaRows:
         self._table = DIRECTORY.name_in(settings)
 
     async def get_state(self) -> SchemaState:
-        """Return the schema of the tables; `FIRST` if none is recorded. Strongly consistent."""
+        """Return the recorded schema, or the first version if none. Strongly consistent."""
         item = await find_item(self._client, self._table, key_of(SCHEMA_KEY))
         if item is None:
             return SchemaState()
@@ -140,7 +140,7 @@ class SchemaRows:
         return SchemaState(version, oldest, item.get(Field.BLOCKED, {"S": ""})["S"])
 
     async def is_used(self) -> bool:
-        """Return whether there is any item of the schema or of processes."""
+        """Return whether the schema item or an item of a process exists."""
         request = {
             "TableName": self._table,
             "KeyConditionExpression": "#pk = :pk",

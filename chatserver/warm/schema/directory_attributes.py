@@ -28,7 +28,7 @@ class EncryptionField:
     WRAPPED_BY: Final = "wrapped_by"  # "file:<fingerprint>" or "kms:<ARN>"
     CREATED: Final = "created"  # milliseconds since 1970
     SHREDDED: Final = "shredded"  # when the key was deleted, milliseconds since 1970
-    PROGRESS: Final = "progress"  # re-encryption, JSON: place of its scan
+    PROGRESS: Final = "progress"  # re-encryption, JSON: position of its scan
 
 
 class ActiveDaysField:
@@ -76,9 +76,9 @@ class ExportField:
     FIRST: Final = "first"  # units: chat seq
     LAST: Final = "last"  # units: chat seq
     BATCH: Final = "batch"  # units: suffix of the keys of their files
-    SHA256: Final = "sha256"  # units: hex, of the rows in the files; none until they are written
+    SHA256: Final = "sha256"  # units: hex, of the files' rows; absent until they are written
     VERSION: Final = "version"  # units: digest of the source of these rows
-    EXPORTED: Final = "exported"  # archive segments: the files contain this segment
+    EXPORTED: Final = "exported"  # archive segments: the export files contain this segment
     TAG: Final = "tag"  # archive segments, see `SegmentField`
 
 
@@ -148,7 +148,7 @@ class TenantField:
     PK: Final = "PK"
     SK: Final = "SK"
     STATE: Final = "state"  # active, blocked, deleting, deleted or restoring
-    AT: Final = "at"  # milliseconds since 1970: since when
+    AT: Final = "at"  # start of this state, milliseconds since 1970
     JOB: Final = "job"  # id of the deletion or restore
     PROGRESS: Final = "progress"  # JSON: completed steps
     RECEIPT: Final = "receipt"  # JSON: receipt of the deletion

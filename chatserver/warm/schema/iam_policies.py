@@ -62,7 +62,8 @@ LIST_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     "list_multipart_uploads": ("ListBucketMultipartUploads",),
     "list_objects_v2": ("ListBucket",),
 }
-# Deletion of a tenant with all versions of its objects. Processes have no right to old versions.
+# For the deletion of a tenant, including old versions of its objects. Processes have no permission
+# for old versions.
 VERSION_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     "delete_objects": ("DeleteObject", "DeleteObjectVersion"),
 }
@@ -219,7 +220,7 @@ def make_policy(name: str) -> dict[str, Any]:
     return {"Version": "2012-10-17", "Statement": statements}
 
 
-# For API and worker processes; additional rights of archive workers; for the command line; for
-# `chatserver tenants`, which works on all tenants; in addition to each of these, with
-# `encryption.provider = kms`.
+# `processes`: for API and worker processes. `archive`: in addition, for archive workers.
+# `operator`: for the command line. `tenants`: for `chatserver tenants`, which accesses all tenants.
+# `encryption`: in addition to each of these, with `encryption.provider = kms`.
 POLICIES: Final = ("processes", "archive", "operator", "tenants", "encryption")

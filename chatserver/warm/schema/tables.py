@@ -170,7 +170,7 @@ class DirectoryField:
     RECEIPT: Final = "receipt"  # erased users: the erasure job
     # Users: false until a login ends or a block is made, in either direction. Missing: unknown.
     RESTRICTED: Final = "restricted"
-    WORDS: Final = "words"  # users who may be found by name: the words that find them
+    WORDS: Final = "words"  # users who can be found by name: their search words
 
 
 class PushField:
@@ -218,7 +218,7 @@ class SegmentField:
     STORED_BYTES: Final = "stored_bytes"  # size of the object
     SHA256: Final = "sha256"  # hex, of the object
     TAG: Final = "tag"  # suffix of the object's key
-    IS_DEAD: Final = "dead"  # pending objects: must no longer become a segment
+    IS_DEAD: Final = "dead"  # orphans: can no longer become a segment
     AT: Final = "at"  # chats with late changes: time of the last one, milliseconds since 1970
     UNTIL: Final = "until"  # restored ranges: end of the restore, seconds since 1970
     DONE: Final = "done"  # restored ranges: last seq restored so far

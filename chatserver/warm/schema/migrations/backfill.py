@@ -27,7 +27,7 @@ from chatserver.warm.schema.tables import MessageField, Table
 
 PAGE_ITEMS: Final = 200
 WRITES_IN_FLIGHT_MAX: Final = 16
-REPAIR_UNITS: Final = 2.0  # estimate before the response: the item and one index entry
+REPAIR_UNITS: Final = 2.0  # estimated cost of a repair: the item and one index entry
 TRIES_MAX: Final = 8
 
 
@@ -72,7 +72,7 @@ class Backfill:
         self._segments: list[Segment] = []
 
     async def run(self, segments: int, items: int) -> list[Segment]:
-        """Run until all segments are complete; `items` is their approximate total number.
+        """Process all segments; `items` is the approximate number of items in the table.
 
         Guarantees:
             Idempotent and resumable with the same number of segments.

@@ -9,8 +9,8 @@
               ─► switch the TTL attribute, if it changes             ─► version = number
 
 A contract runs only if the run names its number, and never together with other migrations. Runs are
-resumable after a crash at any point: each step continues from the current state, and a completed
-contract is not followed by the next one.
+resumable after a crash at any point: each step continues from the current state. A restarted run
+whose contract is complete does not continue with the next contract.
 """
 
 from __future__ import annotations
