@@ -15,7 +15,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.protocol.frames import Message
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.chats.legal_holds import Hold
-from workers.periodic_work import make_rounds
+from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
 
@@ -39,7 +39,7 @@ class LegalHoldWorker:
         Raises:
             Unavailable: a store is unavailable; restart the worker.
         """
-        await make_rounds(self._lease, INTERVAL_S, self.sweep)
+        await run_periodically(self._lease, INTERVAL_S, self.sweep)
 
     async def sweep(self) -> None:
         """Process each hold once.

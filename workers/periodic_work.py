@@ -8,19 +8,19 @@ from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.hot.leases import Lease
 
 
-async def make_rounds(
-    lease: Lease, interval_s: float, run_round: Callable[[], Awaitable[object]]
+async def run_periodically(
+    lease: Lease, interval_s: float, run_pass: Callable[[], Awaitable[object]]
 ) -> None:
-    """Call `run_round` every `interval_s` while this process holds the lease, until cancelled.
+    """Call `run_pass` every `interval_s` while this process holds the lease, until cancelled.
 
     The lease is released on exit.
 
     Raises:
         Unavailable: Redis does not respond.
-        Exception: any error of `run_round`; the caller restarts the loop.
+        Exception: any error of `run_pass`; the caller restarts the loop.
     """
     async with lease.released_on_exit():
         while True:
             if await lease.claim():
-                await run_round()
+                await run_pass()
             await sleep_aligned(interval_s)

@@ -38,12 +38,12 @@ async def apply_bucket(store: ObjectStore, settings: Cold) -> list[BucketChange]
     """
     changes = [BucketChange(await _make_bucket(store, settings), "bucket")]
     found = await _find_rules(store, "get_bucket_cors", "CORSRules")
-    wanted = [_cors(settings)] if settings.origins else []
+    wanted = [_make_cors_rule(settings)] if settings.origins else []
     if (rules := _merge(found, wanted)) is not None:
         await store.call("put_bucket_cors", CORSConfiguration={"CORSRules": rules})
         changes.append(BucketChange("changed", f"pages: {', '.join(settings.origins)}"))
     found = await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules")
-    if (rules := _merge(found, _lifecycle(store.prefix, settings))) is not None:
+    if (rules := _merge(found, _make_lifecycle_rules(store.prefix, settings))) is not None:
         lifecycle = {"Rules": rules}
         await store.call("put_bucket_lifecycle_configuration", LifecycleConfiguration=lifecycle)
         changes.append(BucketChange("changed", "expiry of unfinished uploads"))
@@ -54,11 +54,11 @@ async def find_missing_rules(store: ObjectStore, settings: Cold) -> list[str]:
     """Return descriptions of our rules that are missing or differ."""
     missing = []
     found = await _find_rules(store, "get_bucket_cors", "CORSRules")
-    wanted = [_cors(settings)] if settings.origins else []
+    wanted = [_make_cors_rule(settings)] if settings.origins else []
     if _merge(found, wanted) is not None:
         missing.append(f"pages of {', '.join(settings.origins)} may not upload")
     found = await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules")
-    if _merge(found, _lifecycle(store.prefix, settings)) is not None:
+    if _merge(found, _make_lifecycle_rules(store.prefix, settings)) is not None:
         missing.append("unfinished uploads, exports and parts are not deleted")
     return missing
 
@@ -128,12 +128,12 @@ def _merge(
     """Return the rules in `found`, with ours updated; None if no change is needed."""
     names = {rule["ID"] for rule in wanted}
     ours = [rule for rule in found if rule.get("ID") in names]
-    if not wanted or _comparable(ours) == _comparable(wanted):
+    if not wanted or _normalize(ours) == _normalize(wanted):
         return None
     return [rule for rule in found if rule not in ours] + wanted
 
 
-def _comparable(rules: list[dict[str, Any]]) -> list[str]:
+def _normalize(rules: list[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(rule, sort_keys=True) for rule in rules)
 
 
@@ -141,7 +141,7 @@ def _name(what: str, settings: Cold) -> str:
     return f"{_OURS}{what}-{settings.tenant}" if settings.tenant else f"{_OURS}{what}"
 
 
-def _cors(settings: Cold) -> dict[str, Any]:
+def _make_cors_rule(settings: Cold) -> dict[str, Any]:
     return {
         "ID": _name("pages", settings),
         "AllowedOrigins": settings.origins,
@@ -151,7 +151,7 @@ def _cors(settings: Cold) -> dict[str, Any]:
     }
 
 
-def _lifecycle(prefix: str, settings: Cold) -> list[dict[str, Any]]:
+def _make_lifecycle_rules(prefix: str, settings: Cold) -> list[dict[str, Any]]:
     return [
         {
             "ID": _name("uploads", settings),

@@ -283,9 +283,9 @@ class Archiver:
         while late := await read(chat, from_ts, to_ts, LATE_PAGE):
             rows = await self._manifests.list_covering(chat, late[0].seq, late[-1].seq)
             for row in rows:
-                mine = [entry for entry in late if row.first <= entry.seq <= row.last]
-                if mine:
-                    await self._merge_into(row, mine, top)
+                own = [entry for entry in late if row.first <= entry.seq <= row.last]
+                if own:
+                    await self._merge_into(row, own, top)
             from_ts = late[-1].ts + 1
 
     async def _merge_into(self, row: Segment, late: Sequence[Message], top: ArchiveTop) -> None:

@@ -15,7 +15,7 @@ from chatserver.errors import ConfigError
 from chatserver.hot.chats.backlog import Backlog
 from chatserver.telemetry import metrics
 from chatserver.warm.messages.long_bodies import PREFIX, LongBodies, place_of_object
-from workers.periodic_work import make_rounds
+from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
 
@@ -44,7 +44,7 @@ class BodySweeper:
         Raises:
             Unavailable: a store is unavailable; restart the worker.
         """
-        await make_rounds(self._lease, BODIES_SWEEP_S, self._sweep_if_bucket_exists)
+        await run_periodically(self._lease, BODIES_SWEEP_S, self._sweep_if_bucket_exists)
 
     async def _sweep_if_bucket_exists(self) -> None:
         try:

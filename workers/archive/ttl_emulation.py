@@ -15,7 +15,7 @@ from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.messages.store import decode_item
 from workers.archive import LEASE_S
 from workers.archive.container import ArchiveContainer
-from workers.periodic_work import make_rounds
+from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
 
@@ -33,7 +33,7 @@ class ExpirySweeper:
         Raises:
             Unavailable: a store is unavailable; restart the worker.
         """
-        await make_rounds(
+        await run_periodically(
             self._lease, self._container.settings.archive.sweep_interval_s, self.sweep
         )
 

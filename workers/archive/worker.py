@@ -25,7 +25,7 @@ from workers.archive.container import ArchiveContainer
 from workers.archive.stream_reader import run_stream
 from workers.archive.ttl_emulation import run_expiry
 from workers.partitions import run_partitions, run_with_restarts
-from workers.periodic_work import make_rounds
+from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
 
@@ -49,7 +49,7 @@ class ArchiveWorker:
         Raises:
             Unavailable: a store is unavailable; restart the worker.
         """
-        await make_rounds(self._lease, self._settings.sweep_interval_s, self.sweep)
+        await run_periodically(self._lease, self._settings.sweep_interval_s, self.sweep)
 
     async def sweep(self) -> int:
         """Archive all chats that are due; return the number of entries moved.

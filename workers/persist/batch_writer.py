@@ -75,7 +75,7 @@ class Writer:
         days: DayRecorder,
         slots: int,
         *,
-        is_patient: bool,
+        has_retries: bool,
     ) -> None:
         self._tracer = tracer()
         self._days = days
@@ -83,7 +83,7 @@ class Writer:
         self._lease = lease
         self._backlog = backlog
         self._slots = asyncio.Semaphore(slots)
-        self._is_patient = is_patient
+        self._has_retries = has_retries
         self._timeout_s = container.settings.persist.write_timeout_s
 
     async def write(self, pieces: Sequence[Piece]) -> list[Work]:
@@ -152,7 +152,7 @@ class Writer:
         self, works: Sequence[Work], dead_lettered: Set[tuple[ChatId, int]]
     ) -> None:
         """Add direct chats to the chat lists of both users when the first message is stored."""
-        directory, poster = self._container.directory, self._container.device_notifier
+        directory, notifier = self._container.directory, self._container.device_notifier
         for work in works:
             message, receiver = work.item.message, work.item.receiver
             if message.seq != 1 or (work.chat, message.ts) in dead_lettered:
@@ -163,7 +163,7 @@ class Writer:
                 await self._write_one("direct chat", put)
                 again = functools.partial(self._add_direct_chat, message.chat, message.sender)
                 await self._write_one("direct chat", again)
-                await list_for_users(self._container.inboxes, work.chat, both, both, poster)
+                await list_for_users(self._container.inboxes, work.chat, both, both, notifier)
 
     async def _add_direct_chat(self, chat: str, user: str) -> None:
         """Add a direct chat to a user's chat list; read first, because that is cheaper."""
@@ -266,7 +266,7 @@ class Writer:
     # retries
 
     async def _write_with_retries(self, write: Callable[[], Awaitable[object]]) -> None:
-        """Call `write`; if it fails, retry with growing pauses if `is_patient`, else raise."""
+        """Call `write`; if it fails, retry with growing pauses if `has_retries`, else raise."""
         wait_s = BACKOFF_S
         while True:
             async with self._slots:
@@ -279,7 +279,7 @@ class Writer:
                     failure = f"timed out after {self._timeout_s:g} s"
                 except Unavailable as exc:
                     failure = exc.message
-            if not self._is_patient:
+            if not self._has_retries:
                 raise NotWritten(failure)
             log.warning("persist.write_failed", error=failure, wait_s=wait_s)
             await asyncio.sleep(jittered(wait_s))

@@ -110,7 +110,7 @@ class ChatQueues:
         self._wake_up = asyncio.Event()
         self.room = asyncio.Event()  # set when the queues are no longer full
         self._newest: Batch | None = None
-        self._is_parking = False  # the entries of `_newest` are not kept in memory
+        self._is_over_limit = False  # the entries of `_newest` are not kept in memory
         self.is_held = False
         self.bytes = 0
 
@@ -129,9 +129,9 @@ class ChatQueues:
         count, first = len(piece.works), piece.works[0].committed.seq if piece.works else 0
         is_awaited = any(work.committed.is_awaited for work in piece.works)
         if batch is not self._newest:  # a batch is kept as a whole, or not at all
-            self._newest, self._is_parking = batch, self.bytes >= self._bytes_max
+            self._newest, self._is_over_limit = batch, self.bytes >= self._bytes_max
         size = 0
-        if count and self._is_parking:
+        if count and self._is_over_limit:
             works = None
         else:
             size = size_of(piece.works)

@@ -93,10 +93,10 @@ class PersistWorker:
         self._days = DayRecorder(container.active_days)
         slots = WRITES_IN_FLIGHT_MAX
         shared = (container, self._lease, self._backlog, self._days)
-        self._writer = Writer(*shared, slots, is_patient=False)
-        self._patient = Writer(*shared, slots, is_patient=True)
+        self._writer = Writer(*shared, slots, has_retries=False)
+        self._retrying_writer = Writer(*shared, slots, has_retries=True)
         # Calls of slow chats may hang, so they have their own slots.
-        self._slow_writer = Writer(*shared, SLOW_WRITES_MAX, is_patient=True)
+        self._slow_writer = Writer(*shared, SLOW_WRITES_MAX, has_retries=True)
         self._slow: set[ChatId] = set()  # their writes fail while others succeed
         self._open: deque[Batch] = deque()  # read, and not before the checkpoint yet
         self._open_count = 0  # messages and marks in them
@@ -300,7 +300,7 @@ class PersistWorker:
                 return
         if len(self._slow) >= SLOW_CHATS_MAX:
             # The store is probably unavailable, so all chats wait for it.
-            await self._finish(queues, [chunk], await self._patient.write([chunk.piece]))
+            await self._finish(queues, [chunk], await self._retrying_writer.write([chunk.piece]))
             return
         log.warning("persist.chat_delayed", partition=self._partition, chat=chunk.piece.chat)
         self._slow.add(chunk.piece.chat)

@@ -39,7 +39,7 @@ from chatserver.warm.messages.active_days import ActiveDaysRepository
 from chatserver.warm.messages.long_bodies import LongBodies
 from chatserver.warm.messages.sharded_chats import ShardList
 from workers.partitions import run_partitions
-from workers.periodic_work import make_rounds
+from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
 
@@ -150,7 +150,7 @@ class AuditWorker:
         Raises:
             Unavailable: Redis is unavailable; restart the worker.
         """
-        await make_rounds(self._lease, self._settings.interval_s, self.run_round)
+        await run_periodically(self._lease, self._settings.interval_s, self.run_round)
 
     async def run_round(self) -> Tally:
         """Audit all chats of the partition once, and report the findings.

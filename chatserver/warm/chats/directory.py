@@ -256,9 +256,9 @@ class Directory:
         listed: Collection[str] | None = None,
     ) -> Chat:
         """Create a chat, or return the existing one. `listed`: users who get `Member` items."""
-        asked: dict[str, Role] = dict.fromkeys(invited, "member")
-        asked |= roles
-        origin = records.describe_origin(chat.kind, chat.name, asked)
+        roles_with_invited: dict[str, Role] = dict.fromkeys(invited, "member")
+        roles_with_invited |= roles
+        origin = records.describe_origin(chat.kind, chat.name, roles_with_invited)
         users = sorted(roles if listed is None else listed)
         members = [Member(chat.chat, user, roles[user]).encode() for user in users]
         starts = range(0, len(members), MEMBERS_IN_TRANSACTION)
@@ -270,13 +270,13 @@ class Directory:
                     {"Put": {"TableName": self._table, "Item": member}}
                     for member in members[at : at + MEMBERS_IN_TRANSACTION]
                 ]
-                began_s = time.monotonic()
+                started_s = time.monotonic()
                 try:
                     await self._client.call("transact_write_items", {"TransactItems": actions})
                 except ConditionFailed as exc:
                     return await self._get_existing(chat.chat, origin, exc.stored[0])
                 if at != starts[-1]:
-                    await asyncio.sleep(min(time.monotonic() - began_s, PAUSE_S_MAX))
+                    await asyncio.sleep(min(time.monotonic() - started_s, PAUSE_S_MAX))
         return chat
 
     def _put_if_forming(self, row: Item, origin: str) -> dict[str, Any]:

@@ -99,8 +99,8 @@ class LoginRows:
 
     async def remove_ban(self, user: str) -> None:
         """Remove a user's ban. Raises NotFound."""
-        gone = {Field.BANNED: None}
-        await self._update(user, records.user_key(user), gone, what=f"user {user}")
+        removed = {Field.BANNED: None}
+        await self._update(user, records.user_key(user), removed, what=f"user {user}")
 
     # Logins.
 
@@ -236,12 +236,12 @@ def make_update(
 ) -> dict[str, Any]:
     """Return an UpdateItem request, with the condition that the user exists and is not erased."""
     sets = {name: value for name, value in changes.items() if value is not None}
-    gone = [name for name, value in changes.items() if value is None]
+    removed = [name for name, value in changes.items() if value is None]
     parts = []
     if sets:
         parts.append("SET " + ", ".join(f"#{name} = :{name}" for name in sets))
-    if gone:
-        parts.append("REMOVE " + ", ".join(f"#{name}" for name in gone))
+    if removed:
+        parts.append("REMOVE " + ", ".join(f"#{name}" for name in removed))
     request: dict[str, Any] = {
         "TableName": table,
         "Key": records.row_key(partition, sort),

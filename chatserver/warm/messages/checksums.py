@@ -41,7 +41,7 @@ def checksum_of(message: Message) -> str:
 
 def verify(item: Item, message: Message) -> Verdict:
     """Check an item against its checksum. `message` is the message decoded from the item."""
-    held = item.get(Field.SUM, {}).get("S", "")
-    if not held.startswith(f"{FORM}.{message.rev or 1}."):
+    stored = item.get(Field.SUM, {}).get("S", "")
+    if not stored.startswith(f"{FORM}.{message.rev or 1}."):
         return "unverified"
-    return "right" if held == checksum_of(message) else "wrong"
+    return "right" if stored == checksum_of(message) else "wrong"

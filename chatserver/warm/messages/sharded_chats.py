@@ -164,7 +164,7 @@ class ShardList:
         raise Unavailable("directory: the horizon of write sharding changes too often; try again")
 
     async def _read(self) -> None:
-        began_s = self._clock.monotonic()
+        started_s = self._clock.monotonic()
         self._begun += 1
         horizon = await self._get_horizon()
         layouts, changed = self._copy.layouts, self._copy.changed
@@ -176,7 +176,7 @@ class ShardList:
             spread = collections.Counter(each.shards for each in layouts.of_chats.values())
             for shards in _LEVELS:
                 metrics.CHAT_SHARDS.labels(str(shards)).set(spread[shards])
-        self._copy = _Copy(layouts, horizon.upto, began_s, changed, horizon.rev, self._begun)
+        self._copy = _Copy(layouts, horizon.upto, started_s, changed, horizon.rev, self._begun)
 
     async def _move_horizon(self, upto: int) -> None:
         """Move the horizon, unless another process has changed it."""

@@ -302,13 +302,13 @@ class MessageRepository:
             for item in items
             if item.message.expires_at is not None
         }
-        give_up = self._clock.monotonic() + timeout_s
+        deadline_s = self._clock.monotonic() + timeout_s
         short = await self._bodies.offload(list(encoded.values()))
         if layouts.of_chats:
             short = [place_item(layouts, item) for item in short]
         unique = [*marked.values(), *short]
         for at in range(0, len(unique), WRITES_MAX):
-            left_s = max(0.0, give_up - self._clock.monotonic())
+            left_s = max(0.0, deadline_s - self._clock.monotonic())
             await put_items(self._client, self._table, unique[at : at + WRITES_MAX], left_s)
 
     async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:

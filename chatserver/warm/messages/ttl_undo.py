@@ -53,17 +53,17 @@ class RemovedItems:
         try:
             await self._client.call("put_item", {**put, **is_absent})
         except ConditionFailed:
-            there = await find_item(self._client, self._table, key)
-            if there is None or (found := decode_item(there)).rev > message.rev:
+            existing = await find_item(self._client, self._table, key)
+            if existing is None or (found := decode_item(existing)).rev > message.rev:
                 return False
-            return found == message or await self._replace(there, put)
+            return found == message or await self._replace(existing, put)
         return True
 
-    async def _replace(self, there: Item, put: dict[str, Any]) -> bool:
+    async def _replace(self, existing: Item, put: dict[str, Any]) -> bool:
         is_as_read = {
             "ConditionExpression": "#rev = :rev",
             "ExpressionAttributeNames": {"#rev": Field.REV},
-            "ExpressionAttributeValues": {":rev": there[Field.REV]},
+            "ExpressionAttributeValues": {":rev": existing[Field.REV]},
         }
         return await write_conditionally(self._client, "put_item", {**put, **is_as_read})
 

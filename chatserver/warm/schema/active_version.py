@@ -237,14 +237,14 @@ class SchemaVersionCache:
         self._rows = SchemaRows(client, settings)
         self._clock = clock
         self._state = SchemaState()
-        self._until = float("-inf")
+        self._expires_s = float("-inf")
 
     async def get_version(self) -> int:
         """Return the number of the last completed migration, at most `SCHEMA_CHECK_S` old."""
         now = self._clock.monotonic()
-        if now >= self._until:
+        if now >= self._expires_s:
             self._state = await self._rows.get_state()
-            self._until = now + SCHEMA_CHECK_S
+            self._expires_s = now + SCHEMA_CHECK_S
         return self._state.version
 
 

@@ -34,7 +34,7 @@ from chatserver.telemetry import metrics
 from chatserver.warm.chats.chat_scan import iter_chats
 from chatserver.warm.dynamo.client import Item
 from workers.partitions import run_with_restarts
-from workers.periodic_work import make_rounds
+from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
 
@@ -229,6 +229,6 @@ async def run_analytics(container: StorageContainer, owner: str) -> None:
                 )
             await lease.release()  # `chatserver analytics export` may run between the passes
 
-        await make_rounds(lease, INTERVAL_S, run_pass)
+        await run_periodically(lease, INTERVAL_S, run_pass)
 
     await run_with_restarts(container.hot, "analytics", 0, export)

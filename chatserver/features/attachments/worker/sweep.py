@@ -19,7 +19,7 @@ from chatserver.hot.chats.backlog import Backlog
 from chatserver.task_groups import open_task_group
 from chatserver.telemetry.failpoints import failpoint
 from workers.archive.body_sweep import BodySweeper
-from workers.periodic_work import make_rounds
+from workers.periodic_work import run_periodically
 
 log = structlog.get_logger()
 
@@ -44,7 +44,7 @@ class Sweeper:
         Raises:
             Unavailable: a data store is unavailable; start again.
         """
-        await make_rounds(self._lease, SWEEP_INTERVAL_S, self.sweep)
+        await run_periodically(self._lease, SWEEP_INTERVAL_S, self.sweep)
 
     async def sweep(self) -> int:
         """Delete all files that are due; return their number.

@@ -256,9 +256,9 @@ async def run_locked(
 
 
 async def _wait_for_lock(rows: MigrationRows, holder: str, clock: Clock) -> int:
-    give_up = clock.monotonic() + MIGRATE_LEASE_S * 1.5
+    deadline_s = clock.monotonic() + MIGRATE_LEASE_S * 1.5
     while (token := await rows.claim(holder, clock.time())) is None:
-        if clock.monotonic() > give_up:
+        if clock.monotonic() > deadline_s:
             other = await rows.find_holder(clock.time())
             raise Unavailable(f"another `chatserver migrate up` is running: {other}")
         await asyncio.sleep(POLL_S)
