@@ -46,7 +46,7 @@ log = structlog.get_logger()
 BODY_PUT_TIMEOUT_S = 1.5  # after this time, S3 counts as unavailable
 
 PREFIX: Final = "bodies/"
-AWAY_S: Final = 30.0  # pause before the next request after S3 was unavailable
+S3_PAUSE_S: Final = 30.0  # pause before the next request after S3 was unavailable
 TRANSFERS_MAX: Final = 8  # concurrent transfers of one process
 
 Decode = Callable[[Item], Message]
@@ -123,7 +123,7 @@ class LongBodies:
         Guarantees:
             Idempotent. The objects are stored when this returns.
             Bounded: `BODY_PUT_TIMEOUT_S`. If S3 does not respond, bodies stay in their items, in
-            this call and in calls during the next `AWAY_S`.
+            this call and in calls during the next `S3_PAUSE_S`.
         """
         is_down = self._clock.monotonic() < self._down_until
         if is_down or not any(self._is_long(item) for item in items):
@@ -151,7 +151,7 @@ class LongBodies:
                     metrics.LONG_BODIES.labels("stored").inc()
                     return short
         except (TimeoutError, Unavailable, ConfigError) as exc:
-            self._down_until = self._clock.monotonic() + AWAY_S
+            self._down_until = self._clock.monotonic() + S3_PAUSE_S
             log.warning(
                 "bodies.stored_inline",
                 error=exc.message if isinstance(exc, ChatError) else "timed_out",
@@ -178,7 +178,7 @@ class LongBodies:
             async with asyncio.timeout(self._timeout_s):
                 keys = await self._objects.list_keys(f"{PREFIX}{chat}/{ts:020d}-")
         except (TimeoutError, Unavailable, ConfigError) as exc:
-            self._down_until = self._clock.monotonic() + AWAY_S
+            self._down_until = self._clock.monotonic() + S3_PAUSE_S
             log.warning("bodies.list_failed", chat=chat, error=str(exc))
             return
         for key in keys:

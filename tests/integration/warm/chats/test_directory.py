@@ -132,7 +132,7 @@ async def test_unknown_user_is_not_found(directory: Directory) -> None:
 async def test_direct_chat_has_two_members_and_is_listed_for_its_opener(
     directory: Directory, tables: Tables
 ) -> None:
-    """It is created in one transaction; the other user's list has it after `list_direct`."""
+    """It is created in one transaction; the other user's list has it after `add_to_chat_list`."""
     tables.faults.requests.clear()
 
     chat = await directory.create_direct("d-1", "alice", "bob", NOW)

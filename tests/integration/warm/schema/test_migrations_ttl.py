@@ -17,7 +17,7 @@ from chatserver.warm.messages.store import MessageRepository
 from chatserver.warm.messages.ttl import ItemRetention
 from chatserver.warm.schema.migrations.migration import Migration
 from chatserver.warm.schema.migrations.runner import Options
-from chatserver.warm.schema.provisioning import expiry_of
+from chatserver.warm.schema.provisioning import describe_ttl
 from chatserver.warm.schema.tables import MESSAGES
 from tests.integration.warm.schema.migration_support import (
     JumpClock,
@@ -47,7 +47,7 @@ CONTRACT = Options(contract=2)
 
 async def ttl_of(tables: Tables) -> dict[str, str]:
     """Return the TTL setting of `messages`."""
-    return await expiry_of(tables.client, MESSAGES.name_in(tables.settings))
+    return await describe_ttl(tables.client, MESSAGES.name_in(tables.settings))
 
 
 async def switch(tables: Tables, options: Options = CONTRACT) -> tuple[int, Lines]:

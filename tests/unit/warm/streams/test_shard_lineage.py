@@ -31,7 +31,7 @@ def known(*rows: ShardProgress) -> dict[str, ShardProgress]:
 
 def take(listed: list[Shard], *rows: ShardProgress, readers: tuple[str, ...] = ()) -> list[str]:
     """Return the shards that r1 should claim."""
-    return [each.id for each in plan(listed, known(*rows), readers, "r1", NOW_MS).take]
+    return [each.id for each in plan(listed, known(*rows), readers, "r1", NOW_MS).to_claim]
 
 
 def test_child_waits_until_its_parent_is_completely_read() -> None:
@@ -55,8 +55,8 @@ def test_unlisted_parent_is_waited_for_until_it_is_lost() -> None:
     outdated = progress("a", read_to_ms=NOW_MS - KEPT_MS)
     expired = plan([shard("b", "a")], known(outdated), (), "r1", NOW_MS)
 
-    assert (recent.take, recent.lost) == ([], [])
-    assert ([each.id for each in expired.take], expired.lost) == (["b"], [outdated])
+    assert (recent.to_claim, recent.lost) == ([], [])
+    assert ([each.id for each in expired.to_claim], expired.lost) == (["b"], [outdated])
 
 
 def test_shards_are_balanced_over_live_readers() -> None:
@@ -68,9 +68,9 @@ def test_shards_are_balanced_over_live_readers() -> None:
     with_another = plan(family, known(*mine), {"r1", "r2"}, "r1", NOW_MS)
     other = plan(family, known(*mine), {"r1", "r2"}, "r2", NOW_MS)
 
-    assert ([each.id for each in alone.take], alone.to_release) == (["s4", "s5"], [])
-    assert (with_another.take, with_another.to_release) == ([], ["L/s3"])
-    assert [each.id for each in other.take] == ["s4", "s5"]
+    assert ([each.id for each in alone.to_claim], alone.to_release) == (["s4", "s5"], [])
+    assert (with_another.to_claim, with_another.to_release) == ([], ["L/s3"])
+    assert [each.id for each in other.to_claim] == ["s4", "s5"]
 
 
 def test_lag_is_that_of_the_slowest_shard() -> None:
@@ -150,7 +150,7 @@ class Simulation:
                 place, done, who, _, token = self.rows[each]
                 self.rows[each] = place, done, who, 0, token
             self.holds[name].pop(each, None)
-        for each_shard in wanted.take:
+        for each_shard in wanted.to_claim:
             row = self.rows.get(each_shard.name, (0, False, "", 0, 0))
             if row[1] or row[3] > self.now_ms:
                 continue
