@@ -29,9 +29,9 @@ class EchoConnection(Connection):
 
     __slots__ = ()
 
-    def _packed_message(self, payload: bytes) -> None:
+    def _handle_packed_message(self, payload: bytes) -> None:
         self._ws.send_binary(payload)
-        self._write_library()
+        self._write_protocol_data()
 
 
 @pytest.fixture
