@@ -1,7 +1,7 @@
 """Rules of chat preferences. No I/O.
 
 The values are frames (`ChatPreferences`, `Draft`, `PinnedChats`), because devices receive them in
-signals. `rev` rises with each change, so a device can ignore a signal that arrives late.
+signals. `rev` increases with each change, so a device can ignore a signal that arrives late.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import msgspec
 from chatserver.errors import BadRequest
 from chatserver.protocol.frames import ChatPreferences, Draft, PinnedChats
 
-# A deleted draft and its version are kept for this time, so that a late older draft is ignored.
+# The version of a deleted draft is kept for this time, so that an older draft that arrives late is
+# ignored.
 DEFAULTS_KEPT_S: Final = 7 * 86_400
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PreferencesChange:
-    """Preferences to change; None keeps a value. `muted_until`: -1 unmutes, 0 has no end."""
+    """Preferences to change; None keeps a value. `muted_until`: -1 unmutes, 0 mutes forever."""
 
     is_archived: bool | None = None
     muted_until: int | None = None
@@ -38,7 +39,7 @@ def apply_change(
 ) -> ChatPreferences:
     """Return the preferences after a change, or `before` itself if nothing changes.
 
-    A draft replaces one with a lower version only. `cleared_upto` never decreases.
+    A draft only replaces a draft with a lower version. `cleared_upto` never decreases.
     """
     after = msgspec.structs.replace(
         before,
@@ -56,12 +57,12 @@ def apply_change(
 
 
 def next_rev(before: int, now_s: float) -> int:
-    """Return the `rev` after `before`. It rises even if the item was deleted in between."""
+    """Return the `rev` after `before`. It increases even if the item was deleted in between."""
     return max(before + 1, int(now_s * 1000))
 
 
 def without_ended_mute(preferences: ChatPreferences, now_s: float) -> ChatPreferences:
-    """Return the preferences; a mute that has ended is removed."""
+    """Return the preferences without a mute that has ended."""
     if preferences.muted_until and preferences.muted_until <= now_s:
         return msgspec.structs.replace(preferences, muted_until=None)
     return preferences
@@ -81,8 +82,8 @@ def check_pinned(chats: Sequence[str]) -> None:
         raise BadRequest("chats: must not contain a chat twice")
 
 
-def pinned_after(before: PinnedChats, chats: Sequence[str], now_s: float) -> PinnedChats:
-    """Return the pinned chats after they were replaced by `chats`."""
+def replace_pinned(before: PinnedChats, chats: Sequence[str], now_s: float) -> PinnedChats:
+    """Return `chats` as the pinned chats that replace `before`."""
     return PinnedChats(list(chats), next_rev(before.rev, now_s))
 
 

@@ -1,4 +1,4 @@
-"""Chat preferences: reads and changes, and signals to the user's devices."""
+"""Chat preferences: reads, changes, and signals to the user's devices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chatserver.features.chat_preferences.model import (
     apply_change,
     check_pinned,
     has_defaults,
-    pinned_after,
+    replace_pinned,
     without_ended_mute,
 )
 from chatserver.features.chat_preferences.warm import PreferenceRows
@@ -67,9 +67,9 @@ class Preferences:
     async def list_page(
         self, user: UserId, after: str | None, limit: int
     ) -> tuple[list[ChatPreferences], str | None]:
-        """Return preferences that are not all defaults, by chat id, and the next page's `after`.
+        """Return preferences that differ from the defaults, and the next page's `after`.
 
-        The user may have left some of the chats.
+        They are sorted by chat id. The user may have left some of the chats.
         """
         found, following = await self._rows.list(user, after, limit)
         now_s = self._clock.time()
@@ -85,7 +85,8 @@ class Preferences:
             Idempotent. Concurrent changes of different preferences are all kept.
             Cost: a read and a write of one item; a transaction of two items for `muted_until` and
                 `cleared_upto`.
-            After a change of `cleared_upto`, the user reads no text of these messages.
+            After `cleared_upto` changes, the texts of the messages up to it are hidden from the
+                user.
 
         Raises:
             NotFound: there is no such chat, or the user is not a member.
@@ -102,7 +103,7 @@ class Preferences:
             if is_changed and not await self._put(user, before, after, now_s):
                 continue
             if change.cleared_upto and after.cleared_upto:
-                # Also on a retry: the first request may have ended before this.
+                # Repeated on a retry, because the first request may have failed before this call.
                 await self._hidden.open_hidden(user, {chat: [-after.cleared_upto]})
             if is_changed:
                 signal = frames.ChatPreferencesSignal("chat_preferences", user, after)
@@ -113,7 +114,7 @@ class Preferences:
     async def _put(
         self, user: UserId, before: ChatPreferences, after: ChatPreferences, now_s: float
     ) -> bool:
-        """Store the change; return False if it has to be made again."""
+        """Store the change; return False if it must be retried."""
         chat = ChatId(after.chat)
         expires_s = int(now_s) + DEFAULTS_KEPT_S if has_defaults(after) else None
         try:
@@ -150,7 +151,7 @@ class Preferences:
                 return before
             if if_rev not in (None, before.rev):
                 raise Conflict("if_rev: the pinned chats have changed; get them and try again")
-            after = pinned_after(before, chats, self._clock.time())
+            after = replace_pinned(before, chats, self._clock.time())
             if await self._rows.put_pinned(user, before, after):
                 await self._send(user, frames.PinnedChatsSignal("pinned_chats", user, after))
                 return after

@@ -50,7 +50,7 @@ class CountQueue:
         self._hot = hot
         self._queue_max = queue_max
 
-    async def check_room(self, *subjects: str) -> None:
+    async def check_capacity(self, *subjects: str) -> None:
         """Check that the queues of these posts or users are not full.
 
         Raises:

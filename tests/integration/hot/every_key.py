@@ -175,7 +175,7 @@ async def use_companions(hot: HotClient, partition: int, chat: ChatId, user: Use
     assert (await deltas.find(chat) or begun) != begun
     await pending.schedule_retry(begun, 1)
     if user.endswith("0"):
-        await budgets.settle(user, chat, "turn", 5)
+        await budgets.charge(user, chat, "turn", 5)
         await pending.finish(begun)
     await lease.release()
 
@@ -184,7 +184,7 @@ async def use_like_counts(hot: HotClient) -> None:
     """Queue a like for counting, and wake up the timeline workers."""
     post = PostIds(SystemClock()).next()
     queue = CountQueue(hot, 100)
-    await queue.check_room(post)
+    await queue.check_capacity(post)
     await queue.add("likes", post, 1)
     await PostWakeUp(hot).notify()
 

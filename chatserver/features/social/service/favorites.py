@@ -133,7 +133,7 @@ class Favorites:
             Cost: a Query, and a history read for each message.
 
         Raises:
-            Unavailable: a data store with one of the messages does not respond.
+            Unavailable: a data store that holds one of the messages does not respond.
         """
 
         async def read(favorite: Favorite) -> SavedMessage | None:

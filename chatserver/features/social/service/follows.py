@@ -25,7 +25,7 @@ from chatserver.features.social.warm.profiles import SocialProfiles
 
 log = structlog.get_logger()
 
-RETRY_S: Final = 600.0  # a repeated follow of a younger edge repeats the backfill
+RETRY_S: Final = 600.0  # a follow that is repeated within this time repeats the backfill
 
 
 class Follows:
@@ -73,7 +73,7 @@ class Follows:
             if await self._graph.find_edge(user, other) is not None:
                 return
             raise Conflict(f"following: at most {FOLLOWING_MAX:,} users are allowed")
-        await self._queue.check_room(user, other)
+        await self._queue.check_capacity(user, other)
         if await self._graph.follow(user, other, self._now_ms(), with_counts=counts is None):
             await self._count_follow(user, other)
         elif not await self._is_new(user, other):
@@ -91,7 +91,7 @@ class Follows:
             Unavailable: the follow may or may not have been removed.
         """
         check_other(user, other)
-        await self._queue.check_room(user, other)
+        await self._queue.check_capacity(user, other)
         if not await self._graph.unfollow(user, other):
             return False
         try:

@@ -1,11 +1,11 @@
 """Profile and post pictures, stored as attachments in a private space of their owner.
 
 Other attachments belong to a chat (decision 0019). A user's pictures belong to the user's private
-space, whose id takes the place of the chat id. Each use of a picture, in a post or as the avatar,
-is recorded as a number in place of a message seq. The file is deleted after its last use is
-removed.
+space, whose id is stored instead of a chat id. Each use of a picture, in a post or as the avatar,
+is recorded as a number, which is stored instead of a message seq. The file is deleted after its
+last use is removed.
 
-Whoever may read a post or profile may read its picture.
+Users who may read a post or profile may also read its picture.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def space_of(user: UserId) -> ChatId:
 
 
 class SpaceReaders:
-    """Grants users access to their own picture space, and delegates all chats to `chats`."""
+    """Allows users to read their own picture space. `chats` checks access to chats."""
 
     def __init__(self, chats: MemberCheck) -> None:
         self._chats = chats
@@ -102,7 +102,7 @@ class SocialFiles:
     async def get_link(self, file: str | None, *, is_thumb: bool) -> Link:
         """Return a signed URL of a picture; the caller must have checked read access.
 
-        With `is_thumb`, it is that of the thumbnail; while there is none, that of the picture.
+        With `is_thumb`, the URL is that of the thumbnail, or of the picture if none exists yet.
 
         Raises:
             NotFound: there is no picture, or it was deleted.
@@ -117,5 +117,5 @@ class SocialFiles:
 
 
 def number_of(use: str) -> int:
-    """Return the number that an attachment stores for a use, in place of a message seq."""
+    """Return the number that an attachment stores for a use, instead of a message seq."""
     return int.from_bytes(hashlib.blake2b(use.encode(), digest_size=6).digest(), "big") + 1

@@ -312,11 +312,11 @@ class Social:
         """
         await self._check_not_blocked(user, UserId(post_ref.author))
         await self._rows.posts.get_post(post_ref.author, post_ref.post)
-        await self._queue.check_room(post_ref.post)
+        await self._queue.check_capacity(post_ref.post)
         if not await self._rows.likes.like(user, post_ref, self._now_ms()):
             return
         try:
-            # A concurrent deletion of the post may not have removed this like.
+            # Check again: a concurrent deletion of the post may have missed this like.
             await self._rows.posts.get_post(post_ref.author, post_ref.post)
             await self._queue.add("likes", post_ref.post, 1)
         except ChatError:
@@ -330,7 +330,7 @@ class Social:
             Overloaded: the queue of uncounted changes is full.
             Unavailable: the like may or may not have been removed.
         """
-        await self._queue.check_room(post_ref.post)
+        await self._queue.check_capacity(post_ref.post)
         if not await self._rows.likes.unlike(user, post_ref):
             return
         try:
@@ -368,7 +368,7 @@ class Social:
         try:
             await self._wake_workers()
         except ChatError:
-            return  # workers poll a little later
+            return  # the workers also poll
 
     def _now_ms(self) -> int:
         return int(self._clock.time() * 1000)

@@ -152,7 +152,7 @@ async def test_like_that_cannot_be_counted_is_not_stored(
     queue = CountQueue(container.hot, 1)
     await queue.add("likes", post.id, 1)
     with pytest.raises(Overloaded):
-        await queue.check_room(post.id)
+        await queue.check_capacity(post.id)
     await container.hot.call("DEL", container.hot.keys.counts(0))
 
     async def fail(*_: object) -> None:

@@ -17,7 +17,7 @@ from chatserver.features.chat_preferences.model import (
     apply_change,
     check_pinned,
     has_defaults,
-    pinned_after,
+    replace_pinned,
     without_ended_mute,
 )
 from chatserver.features.chat_preferences.warm import decode_preferences, encode_preferences
@@ -100,6 +100,6 @@ def test_pinned_chats_are_unique_and_their_rev_increases() -> None:
     with pytest.raises(BadRequest, match="chats"):
         check_pinned(["a", "b", "a"])
 
-    later = pinned_after(PinnedChats(["a"], 2**50), ["b", "a"], NOW_S)
+    later = replace_pinned(PinnedChats(["a"], 2**50), ["b", "a"], NOW_S)
 
     assert later == PinnedChats(["b", "a"], 2**50 + 1)
