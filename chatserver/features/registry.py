@@ -56,8 +56,8 @@ class Feature:
     - `ports`: for the API and workers, functions that implement interfaces of the core, by port
       name (`chatserver.container.ports`)
     - `gateway_ports`: the same, for gateways
-    - `tenant_stores`: functions that open what the feature stores of a tenant outside of its
-      partitions and object keys (a search index, a data key); see `docs/tenants.md`
+    - `tenant_stores`: functions that open the feature's stores of a tenant that are outside of the
+      tenant's partitions and object keys (a search index, a data key); see `docs/tenants.md`
     """
 
     name: str

@@ -23,7 +23,7 @@ READ, WRITE = key("users:read"), key("users:write")
 
 
 class NewUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A user without a password, which may be set later."""
+    """A user without a password. A password can be set later."""
 
     user: Annotated[str, Meta(pattern=ID_PATTERN)]
     name: DisplayName | None = None

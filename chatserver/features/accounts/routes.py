@@ -122,7 +122,7 @@ def _login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
                 kept.append(cookies.device_cookie(grant.device_token, known, auth))
         return Response(granted, status_code=status, cookies=kept)
 
-    # Not `creates`, which would store responses with tokens. A retry finds its login instead.
+    # Not `creates`: it would store responses that contain tokens. A retry finds the same login.
     @post("/v1/auth/register", opt={"rule": ANYONE, "accepts_key": True})
     async def register(
         data: JSONBody[Registration], request: Request[Any, Any, Any]

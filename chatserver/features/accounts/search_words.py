@@ -1,8 +1,8 @@
-"""Words by which a user is found. No I/O.
+"""Search words: the words of a name or id by which a user is found. No I/O.
 
 Letter case, combining marks and compatibility forms are ignored: "Åsa" is found by "asa", "Øberg"
-by "oberg". A Chinese, Japanese or Korean word also counts from its second and third character,
-because names are written without a space: 李明 is found by 明, 김민수 by 민수.
+by "oberg". Chinese, Japanese and Korean names are written without spaces. Such a word can therefore
+be found from its second or third character on: 李明 by 明, 김민수 by 민수.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 
 NAME_WORDS_MAX: Final = 5
 ID_WORDS_MAX: Final = 3
-WORDS_MAX: Final = 8  # of a user; more are ignored
-WORD_CHARS_MAX: Final = 32  # the rest is ignored
+WORDS_MAX: Final = 8  # per user; further words are ignored
+WORD_CHARS_MAX: Final = 32  # further characters are ignored
 QUERY_CHARS_MAX: Final = 80
 
 _WORD = re.compile(r"[^\W_]+")
@@ -39,7 +39,7 @@ _LETTERS: Final = str.maketrans(
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of a text in their searchable form, in order, each once."""
+    """Return the normalized words of a text, in order and without duplicates."""
     decomposed = unicodedata.normalize("NFKD", text.casefold())
     plain = "".join(char for char in decomposed if not _is_ignored(char))
     words = _WORD.findall(unicodedata.normalize("NFC", plain.casefold()).translate(_LETTERS))
@@ -47,7 +47,7 @@ def split_words(text: str) -> list[str]:
 
 
 def list_search_words(user: str, name: str | None) -> tuple[str, ...]:
-    """Return the words by which a user is found: of the display name and of the user id."""
+    """Return a user's search words, from the display name and the user id."""
     words = [*split_words(name or "")[:NAME_WORDS_MAX], *split_words(user)[:ID_WORDS_MAX]]
     inner = [
         word[at:]
@@ -59,11 +59,11 @@ def list_search_words(user: str, name: str | None) -> tuple[str, ...]:
 
 
 def is_match(wanted: list[str], words: tuple[str, ...]) -> bool:
-    """Return whether each of `wanted` is the beginning of one of `words`."""
+    """Return whether each word of `wanted` is a prefix of one of `words`."""
     return all(any(word.startswith(each) for word in words) for each in wanted)
 
 
 def _is_ignored(char: str) -> bool:
-    """Return whether a character is a mark (also a vowel sign) or an invisible format character."""
+    """Return whether a character is a combining mark, a vowel sign or a format character."""
     category = unicodedata.category(char)
     return category[0] == "M" or category == "Cf"

@@ -1,4 +1,4 @@
-"""User profiles, visible to users who share a chat; and the search for users by name."""
+"""HTTP routes of user profiles, visible to users who share a chat, and of the user search."""
 
 from __future__ import annotations
 

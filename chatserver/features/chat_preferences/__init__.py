@@ -1,8 +1,8 @@
-"""Chat preferences: a user's own settings of each chat, the same on all of the user's devices.
+"""Chat preferences: a user's own settings for each chat, shared by all of the user's devices.
 
-Pinned chats, archived chats, muted notifications, chats marked as unread, drafts and cleared chats.
-Start with `model.py`. `warm.py` holds the DynamoDB items. Changes are sent to the user's devices as
-signals.
+They are pinned chats, archived chats, muted notifications, chats marked as unread, drafts and
+cleared chats. Start with `model.py`. `warm.py` holds the DynamoDB items. Changes are sent to the
+user's devices as signals.
 """
 
 from chatserver.features.registry import Feature

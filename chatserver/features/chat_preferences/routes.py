@@ -29,7 +29,7 @@ from chatserver.protocol.frames import (
 from chatserver.warm.chats.muted_chats import FOR_EVER_MS
 
 TIME_MAX_S = FOR_EVER_MS // 1000
-CHANGE = {"rule": USER, "memory": 0}  # Redis stores nothing of it
+CHANGE = {"rule": USER, "memory": 0}  # stores nothing in Redis
 
 
 class PreferenceChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,7 +47,7 @@ class PreferenceChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class NewPinnedChats(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Pinned chats, first one on top. `if_rev`: the change is refused if `rev` is not this."""
+    """Pinned chats, top first. `if_rev`: the change is refused if the current `rev` differs."""
 
     chats: Annotated[list[Id], Meta(max_length=PINNED_CHATS_MAX)]
     if_rev: SeqField | None = None

@@ -6,11 +6,11 @@
 |              |            |                       | draft? cleared? expires_at?`                 |
 | pinned chats | `u#<user>` | `pinned_chats#<user>` | `rev pinned_chats`                           |
 
-One Query thus returns the preferences of many chats. They are not part of the `Member` item, which
-is written with each read mark and read with all members of a chat: a draft would make it expensive.
+One Query thus returns the preferences of many chats. They are not part of the `Member` item: it is
+written with each read mark and read with all members of a chat, so a draft would make it expensive.
 
 Pushes need `quiet` in the `Member` item (`chatserver.warm.chats.muted_chats`), and reads need
-`hidden` (`chatserver.domain.amendments.HiddenSeqs`). They are written in one transaction with
+`hidden` (`chatserver.domain.amendments.HiddenSeqs`). These two are written in one transaction with
 `muted_until` and `cleared`. The pinned chats are one item, so their order and number are exact.
 """
 
@@ -45,7 +45,7 @@ class PreferenceRows:
         self._table = DIRECTORY.name_in(settings)
 
     async def get(self, user: UserId, chat: ChatId) -> ChatPreferences:
-        """Return the stored preferences of a chat, or the defaults. Consistent."""
+        """Return the stored preferences of a chat, or the defaults. Strongly consistent."""
         item = await self._get(user, PREFIX + chat)
         return decode_preferences(item) if item else ChatPreferences(chat)
 
@@ -59,7 +59,7 @@ class PreferenceRows:
 
         Raises:
             NotFound: `muted_until` or `cleared_upto` changes, and there is no `Member` item.
-            Unavailable: the preferences may be replaced.
+            Unavailable: the preferences may have been replaced.
         """
         put = self._build_put(encode_preferences(user, after, expires_s), before.rev)
         update = self._build_member_update(user, before, after)
@@ -76,7 +76,7 @@ class PreferenceRows:
         return True
 
     async def drop_cleared(self, user: UserId, chat: ChatId, upto: int) -> None:
-        """Remove a `cleared_upto` that was replaced from the `Member` item. Idempotent."""
+        """Remove a replaced `cleared_upto` from the `Member` item. Idempotent."""
         request = {
             "TableName": self._table,
             "Key": row_key(chat_key(chat), member_key(user)),
@@ -90,7 +90,7 @@ class PreferenceRows:
     async def list(
         self, user: UserId, after: str | None, limit: int
     ) -> tuple[list[ChatPreferences], str | None]:
-        """Return preferences in the order of their chats' ids, and the next page's `after`.
+        """Return preferences, sorted by chat id, and the next page's `after`.
 
         A page may have fewer than `limit` items. Strongly consistent. Cost: one Query.
         """
@@ -115,7 +115,7 @@ class PreferenceRows:
         """Replace the pinned chats; return False if they are no longer `before`.
 
         Raises:
-            Unavailable: the pinned chats may be replaced.
+            Unavailable: the pinned chats may have been replaced.
         """
         return await write_conditionally(
             self._client, "put_item", self._build_put(encode_pinned(user, after), before.rev)

@@ -9,6 +9,7 @@ from chatserver.features.registry import Feature, Worker
 
 _SEND = "chatserver.features.companions.gateway_container:check_companion_send"
 _HANDLER = "chatserver.features.companions.gateway_container:make_frame_handler"
+_HANDLER = "chatserver.features.companions.gateway_container:make_frame_handler"
 
 FEATURE = Feature(
     name="companions",

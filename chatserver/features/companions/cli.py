@@ -34,16 +34,18 @@ def _add_version_options(command: Callable[..., None]) -> Callable[..., None]:
         (
             click.option("--name", help="Display name."),
             click.option("--provider", type=_PROVIDERS, help="Provider of the model."),
-            click.option("--model", help="Model, or inference profile."),
+            click.option("--model", help="Model name or inference profile."),
             click.option("--prompt", help="System prompt."),
             click.option(
                 "--prompt-file",
                 type=click.Path(exists=True, dir_okay=False, path_type=Path),
                 help="UTF-8 file with the system prompt.",
             ),
-            click.option("--context-tokens", type=int, help="Limit per request and response."),
-            click.option("--answer-tokens", type=int, help="Limit per response."),
-            click.option("--options", help="Options as JSON; they replace all options."),
+            click.option(
+                "--context-tokens", type=int, help="Maximum tokens of a request and its response."
+            ),
+            click.option("--answer-tokens", type=int, help="Maximum tokens of a response."),
+            click.option("--options", help="Options as JSON; replaces all options."),
             click.option(
                 "--options-file",
                 type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -102,7 +104,7 @@ def get(id_: str, version: int | None) -> None:
 @click.argument("id_", metavar="ID")
 @_add_version_options
 def update(id_: str, **given: Any) -> None:
-    """Create the next version of a companion; omitted options keep their values."""
+    """Create the next version of a companion; omitted fields keep their values."""
     wanted = _parse_changes(given)
 
     async def action(companions: Companions) -> None:

@@ -14,7 +14,7 @@ def describe_companion(companion: Companion) -> frames.CompanionInfo:
 
 
 def describe_session(session: CompanionSession) -> frames.SessionInfo:
-    """Return a session as its user sees it."""
+    """Return the fields of a session that its user can see."""
     return frames.SessionInfo(
         session.companion,
         session.chat,

@@ -1,4 +1,4 @@
-"""HTTP routes of a user's own view of what companions remember."""
+"""HTTP routes with which users manage what companions remember about them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class MemorySwitch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Setting: the companion remembers, or not."""
+    """Whether the companion remembers the user across sessions."""
 
     enabled: bool
 
@@ -78,23 +78,23 @@ def companion_memory_routes(container: StorageContainer) -> list[HTTPRouteHandle
     async def switch_companion_memory(
         companion: PathCompanion, data: JSONBody[MemorySwitch], actor: Actor
     ) -> Memory:
-        """Switch remembering on or off.
+        """Turn a companion's memory on or off.
 
         While it is off, entries are kept, but the companion neither uses nor changes them.
         """
-        whom = parse_companion_id(companion)
-        return show(await memories.set_enabled(actor, whom, is_on=data.enabled))
+        companion_id = parse_companion_id(companion)
+        return show(await memories.set_enabled(actor, companion_id, is_on=data.enabled))
 
     @delete("/v1/me/companions/{companion:str}/memory", status_code=204, opt={"rule": WRITE})
     async def delete_companion_memory(
         companion: PathCompanion, actor: Actor, chat: ChatQuery = None
     ) -> None:
         """Delete everything that a companion remembers; with `chat`, only from this session."""
-        whom = parse_companion_id(companion)
+        companion_id = parse_companion_id(companion)
         if chat is None:
-            await memories.delete_all(actor, whom)
+            await memories.delete_all(actor, companion_id)
         else:
-            await memories.delete_session(actor, whom, ChatId(chat))
+            await memories.delete_session(actor, companion_id, ChatId(chat))
 
     @delete(
         "/v1/me/companions/{companion:str}/memory/{entry:str}",

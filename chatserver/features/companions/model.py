@@ -117,8 +117,8 @@ def session_chat_id(user: UserId, companion: CompanionId, ref: Ref, now: float) 
     The random part of the ULID is a digest of the user, the companion and `ref`, by which
     `is_same_request` detects a retry.
     """
-    asked = f"{user}#{companion}#{ref}".encode()  # no id contains '#'
-    digest = hashlib.blake2b(asked, digest_size=10, person=b"session").digest()
+    seed = f"{user}#{companion}#{ref}".encode()  # no id contains '#'
+    digest = hashlib.blake2b(seed, digest_size=10, person=b"session").digest()
     return ChatId(str(ULID.from_bytes(int(now * 1000).to_bytes(6, "big") + digest)))
 
 

@@ -20,7 +20,7 @@ SCHEMA_BYTES_MAX: Final = 8_192
 OPTIONS_BYTES_MAX: Final = 65_536
 IMAGES_MAX: Final = 20  # Converse: 20 images in a message
 TEMPERATURE_MAX: Final = 2.0
-# Converse accepts letters, digits, `_` and `-`; so does OpenAI. Both at most 64.
+# Converse and OpenAI both accept at most 64 letters, digits, `_` and `-`.
 TOOL_NAME_PATTERN: Final = r"^[a-zA-Z0-9_-]{1,64}(?![\s\S])"
 # GuardrailIdentifier and GuardrailVersion of the Bedrock API, as an id or an ARN.
 _GUARDRAIL = re.compile(
@@ -46,7 +46,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     `memory`: the companion remembers facts about a user across sessions. `guardrail` and
     `guardrail_version` are for `bedrock`, `moderation_model` is for `openai`. `images_max`: images
-    per model request; 0 if the model takes none.
+    per model request; 0 if the model accepts none.
     """
 
     memory: bool = True
@@ -94,7 +94,7 @@ def check_options(options: Options) -> Options:
 
 
 def check_for_provider(options: Options, provider: str) -> None:
-    """Check that the provider has the options. Raises BadRequest."""
+    """Check that the provider supports the options. Raises BadRequest."""
     if options.guardrail is not None and provider != "bedrock":
         raise BadRequest("options.guardrail: requires provider bedrock")
     if options.moderation_model is not None and provider != "openai":

@@ -269,10 +269,10 @@ def _session_list_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         With `companion`, list only sessions with this companion: the active one, then ended ones,
         newest first.
         """
-        whom = None if companion is None else parse_companion_id(companion)
-        what = list_name(actor, whom)
+        companion_id = None if companion is None else parse_companion_id(companion)
+        what = list_name(actor, companion_id)
         place = container.cursors.open(what, cursor, dict[str, str])
-        found, following = await sessions.list_page(actor, whom, place, limit)
+        found, following = await sessions.list_page(actor, companion_id, place, limit)
         sealed = container.cursors.seal(what, following)
         return Page([describe_session(each) for each in found], sealed)
 

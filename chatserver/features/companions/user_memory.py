@@ -1,8 +1,8 @@
-"""Memory of a companion about one user, across sessions. No I/O.
+"""A companion's memory of one user, across sessions. No I/O.
 
 An entry is a fact, or the summary of one session. It records its sources: the ranges of messages
 that the model read when it wrote the entry. If one of these messages is edited or deleted, the
-entry is deleted with it. `cursors` has the last message read of each session, so a repeated
+entry is deleted. `cursors` has the last message read of each session, so a repeated
 extraction reads nothing twice.
 
 Invariants: at most `ENTRIES_MAX` entries, `SUMMARIES_MAX` of them summaries; no two facts with the
@@ -28,7 +28,7 @@ SUMMARIES_MAX: Final = 8
 SOURCES_MAX: Final = 16  # sessions of one entry
 CURSORS_MAX: Final = 16  # sessions; older ones count as read
 FORGOTTEN_MAX: Final = 64  # digests of entries that the user deleted
-CHANGES_MAX: Final = 24  # in one answer of the model
+CHANGES_MAX: Final = 24  # per response of the model
 FINISHED: Final = 2**53 - 1  # cursor of a session that was read to its end
 
 Kind = Literal["fact", "summary"]
@@ -54,8 +54,8 @@ class Source(NamedTuple):
 class Entry:
     """A fact or the summary of a session. Times are milliseconds since 1970.
 
-    `bound` is the earliest expiry of a source message, 0 if none expires. The entry expires then,
-    or when it has not been updated for the retention time.
+    `bound` is the earliest expiry of a source message, 0 if none expires. The entry expires at that
+    time, or earlier if it is not updated within the retention time.
     """
 
     id: str
@@ -86,9 +86,9 @@ class Entry:
 
 
 class ExtractionTimes(NamedTuple):
-    """The time and the retention time at which the model read messages.
+    """Times of an extraction: the current time and the retention time.
 
-    `bound_ms` is the earliest expiry of these messages; 0 if none expires.
+    `bound_ms` is the earliest expiry of the messages that the model read; 0 if none expires.
     """
 
     now_ms: int
@@ -96,13 +96,13 @@ class ExtractionTimes(NamedTuple):
     bound_ms: int = 0
 
     def compute_expiry(self, bound: int) -> int:
-        """Return the expiry of an entry with this bound."""
+        """Return the expiry of an entry whose first source message expires at `bound`."""
         expires = self.now_ms + self.retention_ms
         return min(expires, bound) if bound else expires
 
 
 class Change(NamedTuple):
-    """A change that the model asks for; `id` is the entry to update or delete."""
+    """A change that the model requests; `id` is the entry to update or delete."""
 
     what: Literal["add", "update", "delete", "summary"]
     text: str = ""
@@ -123,7 +123,7 @@ class UserMemory:
     rev: int = 0
 
     def get_cursor(self, chat: ChatId) -> int:
-        """Return the seq of the last message that was read of a session."""
+        """Return the seq of the last message that was read in a session."""
         if len(self.cursors) >= CURSORS_MAX and chat < min(self.cursors):
             return FINISHED  # chat ids sort by time
         return self.cursors.get(chat, 0)
@@ -135,9 +135,9 @@ class UserMemory:
 
 
 def parse_changes(text: str, numbered: list[Entry]) -> list[Change]:
-    """Parse the model's answer: one change per line. Other lines are ignored.
+    """Parse the model's response: one change per line. Other lines are ignored.
 
-    Numbers refer to `numbered`, from 1.
+    A number in a line is the position of an entry in `numbered`, from 1.
     """
     changes: list[Change] = []
     for line in text.splitlines():
@@ -162,7 +162,7 @@ def parse_changes(text: str, numbered: list[Entry]) -> list[Change]:
 
 
 def clean_entry(text: str) -> str:
-    """Return a text as one line of at most `ENTRY_CHARS_MAX`, without markup delimiters."""
+    """Return the text on one line, at most `ENTRY_CHARS_MAX` long, without `<` and `>`."""
     visible = "".join(
         " " if unicodedata.category(char) in ("Cc", "Zl", "Zp") else char
         for char in text
@@ -251,7 +251,7 @@ def drop_changed(memory: UserMemory, chat: ChatId, changed: int) -> UserMemory:
         if not any(source.chat == chat and source.upto >= changed for source in entry.sources)
     ]
     cursor = min(source.first for source in gone) - 1
-    # Entries of the same session that are kept must not be read again: drop them, too.
+    # The messages after `cursor` are read again, so the other entries from them are dropped, too.
     kept = [
         entry
         for entry in kept
@@ -263,7 +263,7 @@ def drop_changed(memory: UserMemory, chat: ChatId, changed: int) -> UserMemory:
 
 
 def drop_session(memory: UserMemory, chat: ChatId) -> UserMemory:
-    """Delete what comes from a session, and do not read it again."""
+    """Delete the entries from a session, and do not read the session again."""
     kept = [
         entry for entry in memory.entries if all(source.chat != chat for source in entry.sources)
     ]
@@ -271,7 +271,7 @@ def drop_session(memory: UserMemory, chat: ChatId) -> UserMemory:
 
 
 def drop_entry(memory: UserMemory, id_: str) -> UserMemory:
-    """Delete an entry on the user's request; the same words are not added again."""
+    """Delete an entry on the user's request; an equal entry is not added again."""
     kept = tuple(entry for entry in memory.entries if entry.id != id_)
     gone = [digest(entry.text) for entry in memory.entries if entry.id == id_]
     if not gone:
@@ -287,7 +287,7 @@ def drop_all(memory: UserMemory, now_ms: int) -> UserMemory:
 
 
 def set_enabled(memory: UserMemory, is_on: bool, now_ms: int) -> UserMemory:
-    """Switch remembering on or off; messages sent while it was off are never read."""
+    """Turn memory on or off; messages sent while it was off are never read."""
     if memory.is_on == is_on:
         return memory
     return dataclasses.replace(memory, is_on=is_on, since=now_ms if is_on else memory.since)
@@ -301,7 +301,7 @@ def finish(memory: UserMemory, chat: ChatId) -> UserMemory:
 def render_notes(entries: list[Entry], tokens_max: int) -> str:
     """Return the entries for the system prompt, or an empty string if there are none.
 
-    `entries` are the newest first; those that do not fit into `tokens_max` are omitted.
+    `entries` are sorted newest first; entries that do not fit into `tokens_max` are omitted.
     """
     room = tokens_max - estimate_tokens(NOTES_HEAD + NOTES_END)
     lines: list[str] = []
@@ -329,7 +329,7 @@ def _make_entry_id(source: Source, number: int) -> str:
 
 
 def _join_sources(sources: tuple[Source, ...], new: Source) -> tuple[Source, ...] | None:
-    """Return the sources with another one; None if there would be too many sessions."""
+    """Return `sources` with `new` added; None if there would be too many sessions."""
     by_chat = {source.chat: source for source in sources}
     same = by_chat.get(new.chat)
     if same is not None:
@@ -339,7 +339,7 @@ def _join_sources(sources: tuple[Source, ...], new: Source) -> tuple[Source, ...
 
 
 def _replace_entries(memory: UserMemory, entries: Iterable[Entry]) -> UserMemory:
-    """Replace the entries; the oldest of too many are dropped."""
+    """Replace the entries; keep the newest ones, up to the limits."""
     newest = sorted(entries, key=lambda entry: (entry.updated, entry.id), reverse=True)
     summaries = [entry for entry in newest if entry.kind == "summary"][:SUMMARIES_MAX]
     facts = [entry for entry in newest if entry.kind == "fact"][: ENTRIES_MAX - len(summaries)]

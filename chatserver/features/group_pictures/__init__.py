@@ -1,8 +1,8 @@
 """Pictures of groups, set with `update_chat` by owners and admins.
 
 A picture is uploaded like an avatar, to the private space of the user who sets it
-(`chatserver.features.social.service.pictures`). The group's item has its id. The file is kept while
-it is the picture of the group, and deleted with the account of that user.
+(`chatserver.features.social.service.pictures`). The group's item has its attachment id. The file is
+deleted when the group gets another picture or when the account of that user is deleted.
 """
 
 from chatserver.features.registry import Feature

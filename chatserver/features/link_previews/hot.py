@@ -26,7 +26,7 @@ class PreviewCache:
         self._hot = hot
 
     async def find(self, url: str) -> PageSummary | None:
-        """Return the cached summary; an empty one if the page has had no preview recently."""
+        """Return the cached summary; an empty summary if the page recently had no preview."""
         found = await self._hot.call("GET", self._hot.keys.preview(digest_of_url(url)))
         return None if found is None else _decoder.decode(found)
 

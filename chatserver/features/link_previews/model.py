@@ -12,8 +12,8 @@ TITLE_CHARS_MAX: Final = 200
 DESCRIPTION_CHARS_MAX: Final = 500
 SITE_CHARS_MAX: Final = 80
 
-WAIT_S: Final = 5.0  # for one of the concurrent fetches to end
-FETCH_S: Final = 5.0  # a page with its redirects, or a picture
+WAIT_S: Final = 5.0  # longest wait until fewer than `FETCHES_MAX` fetches run
+FETCH_S: Final = 5.0  # deadline for a page with its redirects, or for a picture
 REDIRECTS_MAX: Final = 4
 PAGE_BYTES_MAX: Final = 524_288  # the rest of a longer page is not read
 PICTURE_BYTES_MAX: Final = 2_097_152
@@ -35,7 +35,7 @@ _SIGNATURES: Final = (
 
 
 class PageSummary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The description of a page by its own tags. `picture` is an absolute URL, or empty."""
+    """A page's preview from its own HTML tags. `picture` is an absolute URL, or empty."""
 
     title: str = ""
     description: str = ""
@@ -56,7 +56,7 @@ class Picture(msgspec.Struct, frozen=True):
 
 
 def detect_picture_type(content: bytes) -> str | None:
-    """Return the media type of a picture by its first bytes; None for every other format.
+    """Return the media type of a picture from its first bytes; None for every other format.
 
     The declared type is not used: a browser must never interpret the content as a page.
     """

@@ -61,7 +61,9 @@ class _MetaTag(HTMLParser):
         self.content = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in reversed(attrs)}  # the first one counts
+        given = {
+            name: value or "" for name, value in reversed(attrs)
+        }  # the first of two equal names wins
         self.name = (given.get("property") or given.get("name") or "").strip().lower()
         self.content = given.get("content", "")
 

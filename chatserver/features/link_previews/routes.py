@@ -22,7 +22,7 @@ LinkUrl = Annotated[
         name="url", min_length=1, max_length=URL_CHARS_MAX, description="http(s) URL of the page"
     ),
 ]
-# The picture comes from anyone: even if it is opened by itself, it can run nothing.
+# The picture is untrusted. It cannot run scripts, even if a browser opens it directly.
 PICTURE_HEADERS = {
     "Cache-Control": f"private, max-age={CACHE_S}",
     "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -31,7 +31,7 @@ PICTURE_HEADERS = {
 
 
 class LinkPreview(msgspec.Struct, frozen=True):
-    """The description of a page by its own tags.
+    """A page's preview from its own HTML tags.
 
     `picture` is a path of this server, which fetches the picture; null if there is none.
     """

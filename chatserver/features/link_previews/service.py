@@ -2,8 +2,9 @@
 
 Users choose the URLs, so each request and each redirect passes the address check of
 `chatserver.outbound`, without `outbound.allow_private`. A fetch that fails for any reason has the
-same result as a page without a preview, so users learn nothing about the server's network. Only a
-fetch that had to wait too long for its turn is `Unavailable`: nothing is cached, and a retry helps.
+same result as a page without a preview, so users learn nothing about the server's network. The only
+exception: if too many fetches are running, the request fails with `Overloaded`, and nothing is
+cached.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class PageFetcher:
         """Return the summary of a page; an empty one if the page cannot be fetched now.
 
         Guarantees:
-            Bounded: ends within `WAIT_S` and `FETCH_S`, follows `REDIRECTS_MAX` redirects, and
-                reads `PAGE_BYTES_MAX` of each response.
+            Bounded: ends within `WAIT_S` + `FETCH_S`, follows up to `REDIRECTS_MAX` redirects, and
+                reads up to `PAGE_BYTES_MAX` of each response.
 
         Raises:
             Overloaded: too many pages are being fetched.
@@ -104,7 +105,7 @@ class PageFetcher:
     async def _fetch_with_redirects(
         self, url: str, accept: str, bytes_max: int, is_truncated: bool
     ) -> tuple[Answer, str] | None:
-        # A session for each fetch: pages of different users share no connection.
+        # Each fetch has its own HTTP session, so users never share a connection.
         async with open_outbound(self._settings, self._lookup) as outbound:
             for _ in range(REDIRECTS_MAX + 1):
                 answer = await outbound.get(

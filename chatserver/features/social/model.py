@@ -22,8 +22,8 @@ PostId = NewType("PostId", str)  # a ULID
 
 POST_CHARS_MAX: Final = 2_000
 POST_BYTES_MAX: Final = 8_192
-FOLLOWING_MAX: Final = 10_000  # users that one user follows; uncounted follows may exceed it
-FAVORITES_MAX: Final = 1_000  # saved posts of a user; also saved messages
+FOLLOWING_MAX: Final = 10_000  # per user; uncounted follows may exceed it
+FAVORITES_MAX: Final = 1_000  # per user: saved posts, and as many saved messages
 _CONTENT: Final = BodyBounds(POST_CHARS_MAX, POST_BYTES_MAX)
 _RANDOM_BITS: Final = 80
 # In the syntax of JSON Schema and msgspec, like `chatserver.domain.ids.ID_PATTERN`.

@@ -133,7 +133,7 @@ def _picture_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         """Remove the caller's avatar."""
         await container.get(SocialContainer).social.put_avatar(actor, None)
 
-    # No stored idempotency response: a retry must get a form that is still valid.
+    # The response is not stored for idempotency: a retry needs an upload form that is still valid.
     @post("/v1/me/attachments", opt={"rule": WRITE, "accepts_key": True})
     async def begin_picture(
         data: JSONBody[NewAttachment], actor: Actor, request: Request[Any, Any, Any]

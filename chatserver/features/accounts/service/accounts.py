@@ -4,8 +4,8 @@ A wrong user name and a wrong password get the same response, after the same wor
 before that work:
 
 - An unknown device is limited per network, and per account within the network. Its wrong guesses do
-  not count against the owner's devices. If all unknown devices together guess an account's password
-  too often, each of them must wait some seconds longer, but none is locked out.
+  not count against the owner's devices. If unknown devices together make too many wrong guesses for
+  an account, each of them must wait some seconds longer, but none is locked out.
 - A known device, which presents a device token from an earlier login, has its own limit.
 - A user who is already logged in has a separate limit per account.
 """
@@ -323,7 +323,7 @@ class Accounts:
     ) -> User:
         """Change `name` and `about`; None or an empty text removes a field.
 
-        `is_discoverable`: whether others may find the user by name; None keeps it.
+        `is_discoverable`: whether others can find the user by name; None keeps the setting.
 
         Raises:
             BadRequest, TooLarge: a text is not allowed.

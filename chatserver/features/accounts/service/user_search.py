@@ -1,6 +1,7 @@
-"""User search: finds users by name or id, if they allow it.
+"""User search by name or id.
 
-Nobody is found who has not allowed it, who is banned, or who blocks the caller or is blocked.
+It finds only users who allow it. It omits banned users, and users who block the caller or are
+blocked by the caller.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ class UserSearch:
         self._blocks = blocks
 
     async def find(self, viewer: UserId, text: str, limit: int) -> list[User]:
-        """Return users whose name or id has words that begin with those of `text`.
+        """Return users whose name or id matches `text`, sorted by the matching word.
 
-        Sorted by the word that was found. If very many names begin with the longest word of `text`,
-        some are not found (`SearchEntries.find`). A change of a name is found after about a second.
+        Each word of `text` must be a prefix of a word of the name or id. If very many names begin
+        with the longest word of `text`, some are not found (`SearchEntries.find`). A changed name
+        is found after about a second.
         Cost: 4 eventually consistent Queries and 2 BatchGetItem.
 
         Raises:

@@ -106,9 +106,9 @@ class AccountRows(LoginRows):
     ) -> User:
         """Set `name` and `about` of a user; None removes a field.
 
-        `is_discoverable`: whether others may find the user by name; None keeps it. The public
-        profile (`chatserver.features.social.warm.profiles`) and the search entries change in the
-        same transaction.
+        `is_discoverable`: whether others can find the user by name; None keeps the setting. The
+        public profile (`chatserver.features.social.warm.profiles`) and the search entries change in
+        the same transaction.
 
         Raises:
             NotFound: the user does not exist.
@@ -138,7 +138,7 @@ class AccountRows(LoginRows):
     def _build_profile_actions(
         self, record: User, wanted: Mapping[str, Value | None], *, is_discoverable: bool | None
     ) -> list[dict[str, Any]]:
-        """Return the actions that change a profile, unless its name or words have changed."""
+        """Return the actions that change a profile if it still has the name and words read."""
         name = wanted.get(Field.NAME, record.name)
         is_kept = bool(record.words) if is_discoverable is None else is_discoverable
         words = list_search_words(record.user, str(name or "")) if is_kept else ()
@@ -150,7 +150,7 @@ class AccountRows(LoginRows):
         values: Item = row.get("ExpressionAttributeValues", {})
         if record.words:
             values[":before"] = {"L": [{"S": word} for word in record.words]}
-        if words and Field.NAME not in wanted:  # the words are of the name that was read
+        if words and Field.NAME not in wanted:  # `words` were computed from the name that was read
             row["ExpressionAttributeNames"]["#name"] = Field.NAME
             if record.name is None:
                 row["ConditionExpression"] += " AND attribute_not_exists(#name)"

@@ -4,10 +4,10 @@
 |--------|------------------------|----------------------|------------|
 | entry  | `name#<letter>#<part>` | `name#<word>#<user>` | `words`    |
 
-A user who may be found has an entry for each word (`chatserver.features.accounts.search_words`).
+A discoverable user has an entry for each search word (`chatserver.features.accounts.search_words`).
 `<letter>` is the word's first letter; `<part>` divides the users, so that a frequent letter does
-not become a hot partition. `words` has all words of the user, as in the user's own item, which is
-written in the same transaction. So the entries are always those of the user's name.
+not become a hot partition. `words` has all search words of the user, as the user's own item does.
+Both are written in one transaction, so the entries always match the user's name.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from chatserver.warm.schema.tables import DirectoryField as Field
 
 PREFIX: Final = "name#"
 PARTS: Final = 4
-READ_MAX: Final = 200  # entries of each part that one search reads
+READ_MAX: Final = 200  # entries that one search reads per part
 
 
 class SearchEntry(NamedTuple):
-    """A user found by `word`."""
+    """A user and one of the user's search words."""
 
     word: str
     user: str
@@ -49,7 +49,7 @@ class SearchEntries:
     def build_replace_actions(
         self, user: str, before: tuple[str, ...], after: tuple[str, ...]
     ) -> list[dict[str, Any]]:
-        """Return the actions that replace a user's entries; none if they are the same."""
+        """Return the actions that replace a user's entries; none if the words are the same."""
         if tuple(before) == after:
             return []
         actions: list[dict[str, Any]] = [
@@ -66,8 +66,8 @@ class SearchEntries:
     async def find(self, wanted: list[str]) -> list[SearchEntry]:
         """Return the entries of users who match all of `wanted`, sorted by word.
 
-        The longest of `wanted` is looked up. Of the entries that begin with it, the first
-        `READ_MAX` of each part are read. Eventually consistent.
+        The query uses the longest word of `wanted` as a prefix and reads the first `READ_MAX`
+        entries of each part. Eventually consistent.
         """
         word = max(wanted, key=len)
         parts = await asyncio.gather(*(self._read(word, part, wanted) for part in range(PARTS)))

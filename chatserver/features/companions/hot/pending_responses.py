@@ -29,7 +29,7 @@ RECORDED_MAX = 200  # sessions in one script call, unless one entry has more
 _CHAT_AT = len(b'"chat":"')  # every entry begins with this
 _CHAT_END = _CHAT_AT + 26  # length of a ULID: no other kind of chat has an id this long
 _LAST_ENTRY_ID = f"{2**53 - 1}-0"
-ENDED = 2**53 - 1  # in place of the seq of a changed message
+ENDED = 2**53 - 1  # used instead of the seq of a changed message
 _CHANGES = frozenset({"edit", "delete"})
 
 

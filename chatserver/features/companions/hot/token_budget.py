@@ -3,7 +3,7 @@
 Data: ``{pN}:tokens:<user>`` (hash, expires after two days). Fields:
 
 - ``day``: days since 1970, UTC
-- ``used``: tokens used that day, including reservations that expired without being settled
+- ``used``: tokens used that day, including reservations that expired without being charged
 - ``t:<chat>``, for each response in progress: the response id, the reserved tokens, and when the
   reservation expires
 """

@@ -1,4 +1,4 @@
-"""Amazon Bedrock models, through the Converse API that all of them share.
+"""Amazon Bedrock models, called through the Converse API.
 
 The response is an AWS event stream. Its last message has the token usage.
 """
@@ -74,7 +74,7 @@ class Bedrock:
                             call = _append_input(
                                 call, delta["toolUse"].get("input", ""), self._where
                             )
-                        # Empty for a tool call and for reasoning: the model is not silent.
+                        # Empty for a tool call and for reasoning; resets the timeout.
                         yield Delta(delta.get("text", ""))
                     elif "contentBlockStart" in event:
                         if use := event["contentBlockStart"].get("start", {}).get("toolUse"):
@@ -160,7 +160,7 @@ def _append_input(call: ToolCall, more: str, where: str) -> ToolCall:
 
 
 def preload() -> aioboto3.Session:
-    """Load the description of the API, which takes long, and return a session. Thread-safe."""
+    """Load the API description, which is slow, and return a session. Thread-safe."""
     return _session()
 
 

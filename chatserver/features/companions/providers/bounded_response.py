@@ -40,7 +40,7 @@ from chatserver.features.companions.providers.interface import (
 log = structlog.get_logger()
 
 BACKOFF_S_MAX = 8.0
-BYTES_PER_TOKEN_MAX = 16  # above any model's average token size: a longer stream is cut
+BYTES_PER_TOKEN_MAX = 16  # more than any model's average; a longer response is truncated
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class CallLimits:
     """Timeouts in seconds, and retry limits, for a model call."""
 
     first_delta_s: float
-    between_s: float
+    between_s: float  # longest pause between two deltas
     answer_s: float  # for the whole response, retries included
     attempts_max: int
     backoff_s: float
@@ -128,7 +128,7 @@ async def collect_response(
 
 
 class _TimedOut(Unavailable):
-    """The model timed out."""
+    """The model did not respond in time."""
 
 
 async def _begin(
@@ -159,7 +159,7 @@ async def _begin(
         else:
             stack.push_async_callback(stream.aclose)
             return stream, piece
-    raise AssertionError("the last try returns or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
 async def _next(stream: AsyncGenerator[Piece], wait_s: float) -> Piece:
@@ -167,13 +167,13 @@ async def _next(stream: AsyncGenerator[Piece], wait_s: float) -> Piece:
         async with asyncio.timeout(max(0.0, wait_s)):
             return await anext(stream)
     except TimeoutError:
-        raise _TimedOut("the model did not answer in time") from None
+        raise _TimedOut("the model did not respond in time") from None
     except StopAsyncIteration:
         raise Unavailable("the model's stream ended early") from None
 
 
 class RemainingLength:
-    """Remaining length of a response."""
+    """Number of characters and bytes that a response may still have."""
 
     def __init__(self, bounds: BodyBounds, tokens_max: int) -> None:
         self._chars = bounds.chars_max

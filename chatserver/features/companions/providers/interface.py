@@ -1,7 +1,7 @@
 """Interface of model providers: a conversation in, a streamed response out.
 
-A provider only translates. Deadlines, retries and bounds are the same for all providers, in
-`chatserver.features.companions.providers.bounded_response`.
+A provider only translates requests and responses. Module `bounded_response` adds deadlines, retries
+and bounds, which are the same for all providers.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Role = Literal["user", "assistant"]
 # How a stream ends: the model finished, the length limit was reached, the model refused, or it
 # waits for the results of its tool calls.
 End = Literal["done", "length", "refused", "tools"]
-TOOL_INPUT_CHARS_MAX: Final = 32_768  # of one tool call
+TOOL_INPUT_CHARS_MAX: Final = 32_768  # per tool call
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Image:
-    """An image of the user: PNG, JPEG, GIF or WebP."""
+    """An image that the user sent: PNG, JPEG, GIF or WebP."""
 
     type: str  # media type
     content: bytes
@@ -30,7 +30,7 @@ class Image:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call by the model. `id` is the provider's; `input` is the model's JSON, unchecked."""
+    """A tool call by the model. The provider sets `id`. `input` is unvalidated JSON."""
 
     id: str
     name: str

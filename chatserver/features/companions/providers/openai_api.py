@@ -1,4 +1,4 @@
-"""Models behind the OpenAI HTTP API, also offered by vLLM, Ollama, llama.cpp and others.
+"""Models with the OpenAI HTTP API, which vLLM, Ollama, llama.cpp and others also offer.
 
 Chat completions, streamed as server-sent events, with the usage in the last chunk. If a server
 sends no usage, the token counts are estimated.
@@ -80,7 +80,7 @@ class OpenAiApi:
                             calls[part.index] = _append_part(
                                 calls.get(part.index), part, self._where
                             )
-                            yield Delta("")  # the model is not silent
+                            yield Delta("")  # resets the timeout between deltas
                         if choice.delta.refusal:
                             end = "refused"
                         if choice.finish_reason is not None:

@@ -13,7 +13,7 @@ from chatserver.features.companions.providers.interface import Provider
 from chatserver.features.companions.providers.scripted import Scripted
 
 _PACKAGE = "chatserver.features.companions.providers"
-SCRIPTED_DELTA_MS = 50  # pace of the scripted model
+SCRIPTED_DELTA_MS = 50  # interval between deltas of the scripted model
 
 
 class Providers:
@@ -47,7 +47,7 @@ class Providers:
                 await asyncio.to_thread(load_sdk, name)
                 from chatserver.features.companions.providers.openai_api import OpenAiApi
 
-                # In a thread: it reads the certificates.
+                # In a thread, because it reads the TLS certificates from disk.
                 api = await asyncio.to_thread(OpenAiApi, self._settings)
                 self._stack.push_async_callback(api.close)
                 return api

@@ -1,4 +1,4 @@
-"""Use cases of users about what a companion remembers of them: read, delete, switch off."""
+"""Use cases with which users read, delete and turn off what a companion remembers about them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chatserver.features.companions.warm.memories import MemoryRows
 
 
 class Memories:
-    """A user's own view of companions' memories.
+    """Use cases of companions' memories, for the users they are about.
 
     Changes raise NotFound if there is no such companion, and LostRace if there are too many
     concurrent changes.
@@ -44,7 +44,7 @@ class Memories:
         await self._rows.update(user, companion, lambda stored: drop_entry(stored, id_))
 
     async def delete_session(self, user: UserId, companion: CompanionId, chat: ChatId) -> None:
-        """Delete what comes from one session; the session is not read again. Idempotent."""
+        """Delete the entries from one session; the session is not read again. Idempotent."""
         await self._update(user, companion, lambda stored: drop_session(stored, chat))
 
     async def delete_all(self, user: UserId, companion: CompanionId) -> None:
@@ -53,14 +53,14 @@ class Memories:
         await self._update(user, companion, lambda stored: drop_all(stored, now_ms))
 
     async def set_enabled(self, user: UserId, companion: CompanionId, *, is_on: bool) -> UserMemory:
-        """Switch remembering on or off. Entries are kept, but not used while it is off."""
+        """Turn memory on or off. While it is off, entries are kept but not used."""
         now_ms = self._now_ms()
         return await self._update(
             user, companion, lambda stored: set_enabled(stored, is_on, now_ms)
         )
 
     async def close(self, user: UserId, companion: CompanionId) -> None:
-        """Delete everything, and switch remembering off, for a user who is erased. Idempotent."""
+        """Delete all entries of an erased user and turn memory off. Idempotent."""
         now_ms = self._now_ms()
 
         def change(stored: UserMemory) -> UserMemory:
@@ -78,7 +78,7 @@ class Memories:
         self, user: UserId, companion: CompanionId, change: Callable[[UserMemory], UserMemory]
     ) -> UserMemory:
         if (await self._rows.get(user, companion)).rev == 0:
-            # Only existing companions have memories. One that was deleted keeps its memories.
+            # A memory is created only for an existing companion. A deleted one keeps its memories.
             await self._companions.get_newest(companion)
         return await self._rows.update(user, companion, change)
 

@@ -206,7 +206,7 @@ class CompanionRows:
         The companions are sorted by id and in their newest version.
 
         Guarantees:
-            Cost: a Query, and a BatchGetItem for 100 companions.
+            Cost: a Query, and a BatchGetItem per 100 companions.
         """
         span = Span(DIRECTORY, PARTITION, prefix=HEAD_PREFIX)
         query = {**span.query(self._settings), "ConsistentRead": True}

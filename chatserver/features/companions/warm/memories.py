@@ -7,8 +7,8 @@ One item holds all entries of a user and companion (at most 64 of 500 characters
 conditional on the `rev` that was read, so of concurrent writers one succeeds and the other reads
 again. The item expires with its newest entry, unless the user switched remembering off.
 
-The first item of a pair is written only if the session exists. So a worker that is late does not
-write the memory of an erased user.
+The first write for a user and companion requires that the session exists. A delayed worker
+therefore cannot write a memory of an erased user.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from chatserver.warm.schema.tables import SessionField as Field
 
 SUFFIX: Final = "#MEMORY"
 TRIES_MAX: Final = 6
-RETRY_S: Final = 0.01  # before the second try; each next pause doubles
+RETRY_S: Final = 0.01  # before the second attempt; doubles with each attempt
 
 
 class _Entries(msgspec.Struct, frozen=True):
@@ -106,12 +106,12 @@ class MemoryRows:
         change: Callable[[UserMemory], UserMemory],
         session: CompanionSession | None = None,
     ) -> UserMemory:
-        """Apply `change` to a memory and return the result; write nothing if it is equal.
+        """Apply `change` to a memory and return the result; write nothing if it is unchanged.
 
         With `session`, a memory is created only if this session exists.
 
         Guarantees:
-            Atomic: `change` is applied to what is stored. It may be called several times.
+            Atomic: `change` is applied to the stored memory. It may be called several times.
 
         Raises:
             LostRace: there were too many concurrent writes, or the session no longer exists.

@@ -288,16 +288,16 @@ class SessionRows:
     async def _end(
         self,
         old: CompanionSession,
-        move: dict[str, Any],
+        change: dict[str, Any],
         following: CompanionSession | None = None,
     ) -> CompanionSession:
-        """Write the ended item and apply `move` to the active item, in one transaction."""
-        keep = {"TableName": self._table, "Item": encode_session(old)}
-        actions = [{"Put": keep}, move, self._close_chat(old)]
+        """Write the ended item and apply `change` to the active item, in one transaction."""
+        put = {"TableName": self._table, "Item": encode_session(old)}
+        actions = [{"Put": put}, change, self._close_chat(old)]
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
-            # If a reply was lost, an equal item exists. With another time, it is another request's.
+            # After a lost reply, an equal item exists. Another request's item has another time.
             kept = await self.find_old(old.user, old.companion, old.chat)
             if kept != old:
                 raise LostRace(SESSION_CHANGED) from None

@@ -63,7 +63,7 @@ LEASE_S = 10.0
 READ_MAX = 100  # backlog entries; one holds up to redis.batch_max messages
 WAIT_MS = 250  # without new entries: poll interval for pending sessions that are due again
 IDLE_MS = 2000  # likewise, if no session is pending
-UNKNOWN_TRIES_MAX = 8  # for a chat whose id looks like a session but has none
+UNKNOWN_TRIES_MAX = 8  # for a chat that has no session but an id like one
 RETRY_S = 0.5
 RETRY_S_MAX = 30.0
 BROKEN_TRIES_MAX = 5  # for failures caused by a bug in this server
@@ -138,7 +138,7 @@ class AssistantWorker:
                 await self._pending.wait_after(at, WAIT_MS if is_pending else IDLE_MS)
 
     async def _start_due(self) -> bool:
-        """Process the sessions that are due, up to the process limit; False if none is pending."""
+        """Start tasks for due sessions, up to the process limit; False if none is pending."""
         room = self._running.room
         if room <= 0:
             return True

@@ -141,7 +141,7 @@ class Generation:
         return await self._tools.run(call)
 
     def _add_token_counts(self, end: ResponseEnd) -> ResponseEnd:
-        """Return `end` with the tokens of all rounds; None if a round has none."""
+        """Return `end` with the token counts of all rounds; None if a round has no counts."""
         counts = [sum(filter(None, column)) for column in zip(*self._tokens, strict=True)]
         if not counts or any(None in pair for pair in self._tokens):
             return ResponseEnd("done" if end.end == "tools" else end.end)

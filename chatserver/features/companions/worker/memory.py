@@ -45,7 +45,7 @@ from chatserver.telemetry.failpoints import failpoint
 
 log = structlog.get_logger()
 
-SUMMARY_TOKENS_MAX = 600  # of the summary of older messages
+SUMMARY_TOKENS_MAX = 600
 
 SUMMARY_S_MAX = 60.0  # for one summary, all parts included; the session waits for it
 PAGES_MAX = 10  # pages of history below the newest page; older messages are ignored

@@ -68,14 +68,14 @@ log = structlog.get_logger()
 # Messages of a user between two updates; less than half of CONTEXT_MESSAGES_MAX, which include the
 # responses.
 MEMORY_MESSAGES = 20
-NOTES_TOKENS_MAX = 1_500  # of a prompt; at most a quarter of the context
-CHANGES_TOKENS_MAX = 1_000  # of the model's answer
+NOTES_TOKENS_MAX = 1_500  # per prompt; at most a quarter of the context
+CHANGES_TOKENS_MAX = 1_000  # per response of the model
 PART_TOKENS_MAX = 8_000  # messages in one model call, at most half of the context
 PARTS_MAX = 8  # model calls of one extraction; further messages are not read
 PAGES_MAX = 10  # pages of history
 EXTRACTION_S_MAX = 60.0
-TRIES_MAX = 8  # of the end of a session; then the rest of it is not remembered
-WAIT_S = 8.0  # the first response of a session waits for the memory of the one before
+TRIES_MAX = 8  # attempts to read an ended session; then the rest of it is not remembered
+WAIT_S = 8.0  # the first response of a session waits for the memory of the previous session
 POLL_S = 0.25
 EXPIRY_S_MIN = 7 * 86_400  # messages that expire sooner are not read
 DAY_MS = 86_400_000
@@ -95,7 +95,7 @@ EXTRACT = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Unread:
-    """Messages to read, oldest first, and the earliest expiry of one in milliseconds, or 0."""
+    """Messages to read, oldest first, and their earliest expiry (ms); 0 if none expires."""
 
     messages: list[PromptMessage]
     bound_ms: int
@@ -132,7 +132,7 @@ class MemoryExtractor:
     ) -> UserMemory | None:
         """Return the memory for a response; None if the companion must not use one.
 
-        The first response of a session waits up to `WAIT_S` for the memory of the session before.
+        The first response of a session waits up to `WAIT_S` for the memory of the previous session.
         """
         if not persona.options.memory:
             return None
@@ -142,7 +142,7 @@ class MemoryExtractor:
         return memory if memory.is_on else None
 
     async def drop_changed(self, session: CompanionSession, changed: int) -> None:
-        """Delete what comes from message `changed` or a later one of a session. Idempotent."""
+        """Delete the entries from message `changed` or a later one of a session. Idempotent."""
         await self._rows.update(
             session.user,
             session.companion,
@@ -194,7 +194,7 @@ class MemoryExtractor:
             return
         try:
             if memory.is_on and not await self._extract(session, persona) and memory.rev == 0:
-                return  # nobody wrote anything yet: no item
+                return  # the user wrote nothing, so no item is needed
         except (Unavailable, LostRace, TimeoutError) as exc:
             metrics.MEMORY_EXTRACTIONS.labels("failed").inc()
             if tries < TRIES_MAX:
@@ -282,7 +282,7 @@ class MemoryExtractor:
 
         def change(stored: UserMemory) -> UserMemory:
             if not stored.is_on or stored.since != since:
-                return stored  # the user has since deleted all, or switched it off
+                return stored  # the user has since deleted all entries or turned memory off
             return apply_changes(stored, changes, source, times)
 
         written = await self._write(session, change)
@@ -302,7 +302,7 @@ class MemoryExtractor:
         notes: Sequence[Entry],
         part: Sequence[PromptMessage],
     ) -> str:
-        """Return the model's answer; charge its tokens to the user."""
+        """Return the model's response; charge its tokens to the user."""
         system = EXTRACT.format(changes=CHANGES_MAX, chars=ENTRY_CHARS_MAX)
         question = _encode_question(notes, part, persona.context_tokens_max // 2)
         request = ModelRequest(
@@ -342,7 +342,7 @@ def _encode_question(notes: Sequence[Entry], part: Sequence[PromptMessage], toke
     for number, entry in enumerate(notes, 1):
         room -= estimate_tokens(entry.text) + 8
         if room < 0:
-            break  # the oldest notes; the numbers of the others do not change
+            break  # only the oldest notes are omitted, so the other numbers do not change
         numbered.append({"number": number, "kind": entry.kind, "text": entry.text})
     messages = [{"from": one.role, "text": cut_to_tokens(one.text, tokens_max)} for one in part]
     return msgspec.json.encode({"notes": numbered, "messages": messages}).decode()

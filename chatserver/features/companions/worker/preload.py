@@ -15,7 +15,7 @@ from chatserver.features.companions.providers.registry import load_sdk
 log = structlog.get_logger()
 
 PAGE = 100
-PAGES_MAX = 20  # further companions' SDKs are loaded when they are used first, in a thread
+PAGES_MAX = 20  # further SDKs are loaded on first use, in a thread
 
 
 async def preload_sdks(container: StorageContainer) -> None:

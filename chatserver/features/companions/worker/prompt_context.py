@@ -23,7 +23,7 @@ FULL_SHARE = 0.75  # of the context; above it the oldest messages are summarized
 KEPT_SHARE = 0.4  # of the context; kept verbatim when the rest is summarized
 KEPT_MIN = 2
 IMAGE_TOKENS = 1_600  # estimate for one image; models scale larger ones down
-# Types that Converse and the OpenAI API take.
+# Types that Converse and the OpenAI API accept.
 IMAGE_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 UNAVAILABLE = "\n\n[an image is not available]"
 
@@ -64,7 +64,7 @@ class Context:
         return [id_ for ids in reversed(self.images) for id_ in reversed(ids)]
 
     def build_messages(self, found: Mapping[str, Image]) -> tuple[ModelMessage, ...]:
-        """Return the messages with those images that were found; name those that were not."""
+        """Return the messages with the images in `found`, and a note for each missing image."""
         built = []
         for message, ids in zip(self.messages, self.images, strict=True):
             images = tuple(found[id_] for id_ in ids if id_ in found)
@@ -135,18 +135,20 @@ def build_context(
         The roles alternate, and the user is first.
     """
     upto = 0 if summary is None else summary.upto
-    asked = [
+    candidates = [
         one
         for one in prompt_messages
         if one.seq > upto and (one.role == "assistant" or one.seq <= seq)
     ]
     # Responses to later messages are not part of this message's context.
-    asked = sorted((one for one in asked if one.reply_to < seq), key=lambda one: one.order)
-    if not asked or asked[-1].role == "assistant":
+    candidates = sorted(
+        (one for one in candidates if one.reply_to < seq), key=lambda one: one.order
+    )
+    if not candidates or candidates[-1].role == "assistant":
         return None  # every message since the last response was deleted
     room = compute_room(persona, summary, notes)
     chosen: list[PromptMessage] = []
-    for one in reversed(asked):
+    for one in reversed(candidates):
         tokens = one.tokens
         if tokens > room and not chosen:
             one = dataclasses.replace(one, text=cut_to_tokens(one.text, room))
@@ -190,12 +192,12 @@ def choose_old(
 ) -> list[PromptMessage]:
     """Return the oldest messages to summarize next; empty while all messages fit."""
     upto = 0 if summary is None else summary.upto
-    open_ = [one for one in prompt_messages if one.seq > upto]
-    tokens, count = sum(one.tokens for one in open_), len(open_)
+    unsummarized = [one for one in prompt_messages if one.seq > upto]
+    tokens, count = sum(one.tokens for one in unsummarized), len(unsummarized)
     if tokens <= room * FULL_SHARE and count <= messages_max * FULL_SHARE:
         return []
     old: list[PromptMessage] = []
-    for one in open_:
+    for one in unsummarized:
         if count <= KEPT_MIN:
             break
         if tokens <= room * KEPT_SHARE and count <= messages_max * KEPT_SHARE:

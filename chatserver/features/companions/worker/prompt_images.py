@@ -1,7 +1,7 @@
-"""Images of the user for a model: read from S3, within the limits of both APIs.
+"""Images of a model request: read from S3, within the limits of both APIs.
 
-An image that is too large is replaced by its thumbnail, which the server encoded. One that cannot
-be used is left out; the message then has its name only.
+An image that is too large is replaced by its thumbnail, which the server encoded. An unusable image
+is omitted; `Context.build_messages` adds a note to its message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 IMAGE_BYTES_MAX: Final = 3_750_000  # Converse: 3.75 MB and 8,000 pixels per side
 IMAGE_PIXELS_MAX: Final = 8_000
-TOTAL_BYTES_MAX: Final = 12_000_000  # of one request
+TOTAL_BYTES_MAX: Final = 12_000_000  # per request
 
 
 class PromptImages:
@@ -34,7 +34,7 @@ class PromptImages:
         self._objects = objects
 
     async def load(self, chat: ChatId, ids: Collection[str]) -> dict[str, Image]:
-        """Return the usable images among the files `ids` of a chat, in this order of priority.
+        """Return the usable images among the files `ids` of a chat; earlier ids have priority.
 
         Raises:
             Unavailable: DynamoDB or S3 is down.

@@ -79,8 +79,8 @@ from chatserver.telemetry.failpoints import failpoint
 log = structlog.get_logger()
 
 FIRST_DELTA_S = 30.0  # a model must start its response in this time
-BETWEEN_S = 20.0  # longest pause of a model
-ATTEMPTS_MAX = 3  # calls of a model until it returns a first delta
+BETWEEN_S = 20.0  # longest pause between two deltas
+ATTEMPTS_MAX = 3  # model calls until the first delta
 BACKOFF_S = 0.5  # first pause; each next one is longer
 FLUSH_MS = 100  # deltas are joined for this time, except the first one
 JOIN_S = 120  # other devices can read a finished response for this time
@@ -105,7 +105,7 @@ class RetryLater(Exception):  # control flow, not an error
     """The response must be retried after `wait_s` seconds."""
 
     def __init__(self, wait_s: float) -> None:
-        super().__init__(f"again in {wait_s:g} s")
+        super().__init__(f"retry in {wait_s:g} s")
         self.wait_s = wait_s
 
 
@@ -135,7 +135,7 @@ class ResponderContext:
 
 
 class _SessionPage(NamedTuple):
-    """A page of the session, the stored summary and user memory, and the model context of them."""
+    """A page of the session, its summary, the user memory, and the context built from them."""
 
     messages: list[PromptMessage]
     summary: SessionSummary | None
@@ -180,7 +180,7 @@ class Responder:
         place = (session.chat, session.companion, self._ref)
         if await self._context.references.find_digest(*place) is not None:
             metrics.RESPONSES.labels("none").inc()
-            return  # another worker answered, and died before recording it
+            return  # another worker responded but crashed before recording it
         persona = await self._find_persona()
         if persona is None:
             await self._fail("", "not_found", FAILED["not_found"])
@@ -229,7 +229,7 @@ class Responder:
         )
         messages = [codec.decode_message(json) for json in page.messages]
         if messages and messages[0].seq > self._started.seq:
-            # So many newer messages exist that the question is on an older page.
+            # The question is on an older page, because many messages followed it.
             request = frames.History(0, session.chat, before=self._started.seq + 1, limit=limit)
             page = await self._context.history.get_page(session.user, request)
             messages = [codec.decode_message(json) for json in page.messages]
@@ -391,7 +391,7 @@ class Responder:
                 async with asyncio.timeout(COMMIT_S_MAX):
                     await self._context.messaging.send(Draft(session.companion, frame, ai=ai))
             except Conflict:
-                return  # already answered by another worker, with a different text
+                return  # another worker committed a different response
             except (Forbidden, NotFound) as exc:
                 # The session has ended or the user blocks the companion: drop the response.
                 log.info("assistant.response_stopped", chat=session.chat, error=exc.message)

@@ -1,7 +1,7 @@
 """Tool calls: signed POST requests to the host application, on behalf of a model.
 
 Each request has an idempotency key, which is the same if the response is generated again after a
-crash and the model makes the same call. The host application must handle a repeated key once.
+crash and the model makes the same call. The host application must process each key only once.
 Failures are reported to the model, which decides what to say.
 """
 
@@ -26,7 +26,7 @@ from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
 
-CALLS_MAX: Final = 8  # of one response
+CALLS_MAX: Final = 8  # per response
 CALL_S_MAX: Final = 10.0
 RESULT_BYTES_MAX: Final = 16_384
 RESULT_CHARS_MAX: Final = 8_000  # given to the model
@@ -109,7 +109,7 @@ class ToolRunner:
         except ChatError as exc:
             return self._fail(call, exc.message)
         if not answer.is_ok:
-            return self._fail(call, f"the tool answered with status {answer.status}")
+            return self._fail(call, f"the tool returned status {answer.status}")
         return _Outcome(answer.body.decode("utf-8", "replace"))
 
     def _fail(self, call: ToolCall, why: str) -> _Outcome:
@@ -145,6 +145,6 @@ class ToolRunner:
 def call_key(
     session: CompanionSession, seq: int, number: int, name: str, given: dict[str, Any]
 ) -> str:
-    """Return the idempotency key of the call at place `number` of a response."""
+    """Return the idempotency key of tool call `number` of a response, from 0."""
     encoded = msgspec.json.encode([session.chat, seq, number, name, given], order="sorted")
     return hashlib.blake2b(encoded, digest_size=16, person=b"tool").hexdigest()

@@ -35,7 +35,7 @@ async def iter_responses(
 ) -> AsyncIterator[list[Message]]:
     """Yield all entries that the companion wrote in a session, page by page, from every tier.
 
-    Entries that exist only in Redis are left out, so wait until all entries are persisted.
+    Entries that exist only in Redis are omitted. Call this after all entries are persisted.
     """
     after = 0
     while True:

@@ -81,7 +81,7 @@ class SocialData:
             self._user, LIKED_PREFIX
         ):
             post_ref = parse_link(name)
-            await queue.check_room(post_ref.post)
+            await queue.check_capacity(post_ref.post)
             if await self._social.likes.unlike(self._user, post_ref):
                 await queue.add("likes", post_ref.post, -1)
                 count += 1

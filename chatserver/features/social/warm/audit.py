@@ -138,7 +138,7 @@ class SocialAudit:
             one, two = (response.get("Item") for response in answer["Responses"])
             if one is None or two is not None:
                 return None
-            if attempt == 1:  # a repeated mismatch is real: both are written together
+            if attempt == 1:  # a repeated mismatch is real: one transaction writes both
                 break
         if self._is_repairing:
             key = social.row_key(*here)

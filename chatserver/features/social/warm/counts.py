@@ -24,7 +24,7 @@ from chatserver.warm.schema.tables import SocialField as Field
 class CountResult(NamedTuple):
     """Result of an update.
 
-    `known`: entries up to `upto` were already counted. `gone`: the item does not exist.
+    `already_counted`: entries up to `upto` were counted before. `missing`: there is no such item.
     """
 
     outcome: Literal["counted", "already_counted", "missing"]

@@ -37,7 +37,7 @@ JobKind = Literal["post", "gone"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """The fan-out of a post. `place` is its checkpoint."""
+    """A job for a post: its fan-out, or the removal of its likes. `place` is the checkpoint."""
 
     kind: JobKind
     post_ref: PostRef

@@ -51,7 +51,7 @@ class SocialGraph:
 
         Raises:
             Forbidden: one of the two blocks the other.
-            NotFound: `with_counts`, and `user` has no profile any more.
+            NotFound: `with_counts` is set, and `user` no longer has a profile.
             Unavailable: the follow may or may not have been written.
         """
         table, since = self._table, {Field.SINCE: {"N": str(now_ms)}}

@@ -28,7 +28,7 @@ REMOVALS_IN_FLIGHT_MAX: Final = 8
 
 
 class StoredCount(NamedTuple):
-    """A stored like count."""
+    """A stored like count. `batch` is the newest queue entry that it includes."""
 
     n: int
     batch: str

@@ -50,7 +50,7 @@ class SocialProfiles:
     async def find_follow(
         self, user: str, other: str
     ) -> tuple[Info | None, Info | None, Counts | None]:
-        """Return the profiles of two users, and the counts of the first one; None: no such item.
+        """Return the profiles of two users, and the counts of the first; None for a missing item.
 
         Strongly consistent, one BatchGetItem that concurrent callers share.
         """

@@ -33,7 +33,7 @@ from workers.partitions import run_partitions
 log = structlog.get_logger()
 
 FLUSH_S = 2.0  # longest delay of a count
-IDLE_MS = 3000  # without changes: shorter than a third of the lease
+IDLE_MS = 3000  # longest wait for changes: less than a third of the lease
 
 BATCH_MAX = 5000  # changes counted at once
 WRITES_IN_FLIGHT_MAX = 16
