@@ -176,9 +176,9 @@ async def test_worker_killed_after_a_tool_call_repeats_it_with_the_same_key(
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (lambda: web.Response(status=500), "error: the tool answered with status 500"),
+        (lambda: web.Response(status=500), "error: the tool returned status 500"),
         (lambda: web.Response(body=b"x" * 20_000), "error: the response is longer than 16384"),
-        (lambda: web.Response(status=302, headers={"Location": "/"}), "answered with status 302"),
+        (lambda: web.Response(status=302, headers={"Location": "/"}), "returned status 302"),
     ],
 )
 async def test_tool_failure_is_reported_to_the_model(
