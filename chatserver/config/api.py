@@ -32,7 +32,7 @@ class Auth(Section):
         default_factory=list, description="Users with access to the admin page"
     )
     refresh_ttl_s: int = Field(
-        2_592_000, ge=600, le=31_536_000, description="A login expires after this time without use"
+        2_592_000, ge=600, le=31_536_000, description="An unused login expires after this time"
     )
     cookie_secure: bool = Field(True, description="Browsers send the cookie over HTTPS only")
     passphrase_chars_min: int = Field(
@@ -102,16 +102,16 @@ class Api(Section):
     connections_max: int = Field(
         2000,
         ge=16,
-        description="Maximum connections of one process; another one closes the longest idle one",
+        description="Maximum connections of one process; another one closes the longest idle",
     )
     idle_timeout_s: float = Field(
         75.0,
         gt=0,
         le=3600,
-        description="Maximum idle connections close after this time; set it above the load balancer's",
+        description="Idle connections close after this time; set it higher than the timeout of the load balancer's",
     )
     tls_in_front: bool = Field(
-        False, description="Clients use HTTPS, even if the proxy sends if X-Forwarded-Proto"
+        False, description="Clients use HTTPS even if the proxy sends no X-Forwarded-Proto"
     )
     hsts_s: int = Field(
         31_536_000, ge=0, description="max-age of Strict-Transport-Security; 0: not sent"

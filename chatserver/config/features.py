@@ -29,7 +29,9 @@ class Webhooks(Section):
     before_send_url: str | None = Field(
         None, description="URL called before each message is accepted; unset: disabled"
     )
-    before_send_timeout_s: float = Field(1.0, gt=0, le=10, description="Timeout of one before-send request")
+    before_send_timeout_s: float = Field(
+        1.0, gt=0, le=10, description="Timeout of one before-send request"
+    )
     before_send_policy: Literal["open", "closed"] = Field(
         "open", description="If the request fails, accept (open) or refuse (closed) the message"
     )
@@ -66,7 +68,7 @@ class Notify(Section):
         SecretStr(""), description="Content of the .p8 key for APNs; unset: iOS pushes go by FCM"
     )
     apns_key_id: str = Field("", description="Key id of `apns_key`")
-    apns_team_id: str = Field("", description="Id of the Apple team id of `apns_key`")
+    apns_team_id: str = Field("", description="Apple team id of `apns_key`")
     apns_topic: str = Field("", description="Bundle id of the application")
     apns_url: str = Field(
         "https://api.push.apple.com",
@@ -90,14 +92,14 @@ class Companions(Section):
         365,
         ge=1,
         le=3650,
-        description="Days after which a companion forgets a fact that is not repeated",
+        description="Time after which a companion forgets a fact that is not repeated",
     )
     openai_url: str = Field(
         "https://api.openai.com/v1",
         pattern=r"^https?://",
         description="OpenAI API or a compatible one: vLLM, Ollama",
     )
-    openai_key: SecretStr = Field(SecretStr(""), description="API key the OpenAI `openai_url`")
+    openai_key: SecretStr = Field(SecretStr(""), description="Key of the OpenAI API")
     bedrock_region: str = Field(
         "us-east-1", description="AWS region of Amazon Bedrock; uses the AWS credential chain"
     )
@@ -106,7 +108,7 @@ class Companions(Section):
 class Privacy(Section):
     """Data exports and erasure of user data."""
 
-    export_days: int = Field(7, ge=1, le=30, description="Days for which an export is available")
+    export_days: int = Field(7, ge=1, le=30, description="Time for which an export is available")
 
 
 class Analytics(Section):
@@ -140,4 +142,4 @@ class Timeline(Section):
     fanout_followers_max: int = Field(
         10_000, ge=0, description="Posts of authors with more followers are merged on read"
     )
-    days: int = Field(30, ge=1, le=3650, description="Days for which a post stays in timelines")
+    days: int = Field(30, ge=1, le=3650, description="Time for which a post stays in timelines")

@@ -39,19 +39,19 @@ class Gateway(Section):
     send_queue_bytes_max: int = Field(
         1_048_576,
         ge=16_384,
-        description="Maximum bytes queued for a slow client; more disconnect its connection",
+        description="Bytes queued for a slow client before its connection is closed",
     )
     sessions_per_user_max: int = Field(
         20, ge=1, description="Maximum sessions of a user; another one closes the oldest"
     )
     connections_max: int = Field(
-        50_000, ge=1, description="Maximum connections of one process; more are rejected"
+        50_000, ge=1, description="Maximum connections of one process; more are refused"
     )
     online_ttl_s: float = Field(
         60.0, gt=1, description="Presence of a dead gateway expires after this time"
     )
     drain_s: float = Field(
-        10.0, ge=0, description="Time for clients to disconnect from a stopping process gives clients to reconnect elsewhere"
+        10.0, ge=0, description="Time for clients to disconnect from a stopping process"
     )
     rpc_timeout_s: float = Field(
         3.0, gt=0, description="Timeout of a call to the `rpc` worker, which reads DynamoDB and S3"
@@ -94,7 +94,7 @@ class Chats(Section):
         50, ge=1, description="Maximum direct chats with strangers that a user may start per day"
     )
     invitations: Literal["ask_strangers", "always", "never"] = Field(
-        "ask_strangers", description="Which users must who before they are added to a group"
+        "ask_strangers", description="Which users must consent before they are added to a group"
     )
 
     @property

@@ -19,7 +19,7 @@ class Redis(TenantSection):
     cluster: bool = Field(False, description="`url` is any node of a Redis Cluster")
     sentinels: list[str] = Field(
         default_factory=list,
-        description="Addresses of the Sentinels to query for the master, redis://host:26379; the login is in `url` for Redis",
+        description="Sentinels to query for the master, redis://host:26379; the login is in `url`",
     )
     sentinel_master: str = Field("mymaster", description="Name of the master in Sentinel")
     partitions: int = Field(
@@ -68,17 +68,15 @@ class Encryption(Section):
     """Client-side encryption of message bodies in DynamoDB and S3; the same in all processes."""
 
     provider: Literal["none", "file", "kms"] = Field(
-        "none", description="What encrypts the data keys: a key file or an AWS KMS key"
+        "none", description="What wraps the data keys: a key file or an AWS KMS key"
     )
-    key_file: Path | None = Field(
-        None, description="Key file, for `file` and for data keys that it encrypted earlier"
-    )
+    key_file: Path | None = Field(None, description="Key file, for `file` and for older data keys")
     kms_key_id: str = Field(
         "",
-        description="ARN or alias of the KMS key, for `kms`; uses region and credentials of in `warm`",
+        description="ARN or alias of the KMS key, for `kms`; region and credentials as in `warm`",
     )
     cache_s: float = Field(
-        300.0, ge=1, le=3600, description="Time for which an unwrapped decrypted data key is cached"
+        300.0, ge=1, le=3600, description="Time for which an unwrapped data key is cached"
     )
 
     @model_validator(mode="after")

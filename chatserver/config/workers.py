@@ -36,7 +36,7 @@ class Archive(Section):
     )
     sweep_interval_s: float = Field(3600.0, gt=0, description="Time between two sweeps")
     wait_s: int = Field(
-        86_400, ge=0, description="A segment below `segment_entries_min` is written when a message has waited this long"
+        86_400, ge=0, description="A segment below `segment_entries_min` is written after this time"
     )
     segment_entries_min: int = Field(
         200,
@@ -109,5 +109,5 @@ class Telemetry(Section):
         0.01,
         ge=0,
         le=1,
-        description="Fraction of messages that are traced; all processes trace the same messages",
+        description="Share of messages that are traced; all processes trace the same messages",
     )
