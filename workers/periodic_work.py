@@ -19,7 +19,7 @@ async def run_periodically(
         Unavailable: Redis does not respond.
         Exception: any error of `run_pass`; the caller restarts the loop.
     """
-    async with lease.released_on_exit():
+    async with lease.release_on_exit():
         while True:
             if await lease.claim():
                 await run_pass()

@@ -61,7 +61,7 @@ class RepairWorker:
         Raises:
             Unavailable: Redis is unavailable; restart the worker.
         """
-        async with self._lease.released_on_exit():
+        async with self._lease.release_on_exit():
             while True:
                 self._has_pending = False
                 # Renewed before each step: with high latency to Redis, all steps together may take
@@ -161,7 +161,7 @@ class RepairWorker:
             # `top` and `done` are from one snapshot; the entries in between are pending.
             audience, notices = await self._container.audiences.get_with_notices(chat)
         except NotFound:
-            await self._container.undelivered_chats.settle([(chat, Seq(2**53))])
+            await self._container.undelivered_chats.finish([(chat, Seq(2**53))])
             return
         if audience.is_in_transition or notices:
             # A membership change was committed, but its process could not deliver it.
@@ -184,7 +184,7 @@ class RepairWorker:
     async def _record_delivered(self, chat: ChatId, upto: Seq) -> None:
         # After the notifications, which are sent in this loop iteration.
         await asyncio.sleep(0)
-        await self._container.undelivered_chats.settle([(chat, upto)])
+        await self._container.undelivered_chats.finish([(chat, upto)])
         metrics.REPAIRED.inc()
         log.info("repair.delivered", chat=chat, upto=upto)
 

@@ -26,7 +26,7 @@ from chatserver.container.storage import StorageContainer
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.errors import ChatError, RateLimited, Unavailable
 from chatserver.hot.bus import rpc
-from chatserver.hot.bus.rpc_queue import CallQueue, TakenCall, stopping
+from chatserver.hot.bus.rpc_queue import CallQueue, ReceivedCall, make_stopping_error
 from chatserver.protocol import frames
 from chatserver.service.fair_semaphore import FairSemaphore
 from chatserver.telemetry.failpoints import failpoint
@@ -100,12 +100,12 @@ class RpcWorker:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=2)
 
-    async def _start_call(self, taken: TakenCall) -> None:
+    async def _start_call(self, taken: ReceivedCall) -> None:
         call = taken.call
         try:
             await self._places.acquire()
         except asyncio.CancelledError:
-            self._queue.fail(call, stopping())
+            self._queue.fail(call, make_stopping_error())
             raise
         task = asyncio.create_task(self._run_call(taken), name=f"call-{call.id}")
         self._tasks.add(task)
@@ -113,7 +113,7 @@ class RpcWorker:
         task.add_done_callback(self._queued.discard)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run_call(self, taken: TakenCall) -> None:
+    async def _run_call(self, taken: ReceivedCall) -> None:
         call = taken.call
         slots = self._bulk_slots if _is_bulk(call.operation) else self._slots
         try:
@@ -127,7 +127,7 @@ class RpcWorker:
         except RateLimited as exc:
             self._queue.fail(call, exc)
         except asyncio.CancelledError:
-            self._queue.fail(call, stopping())
+            self._queue.fail(call, make_stopping_error())
             raise
         finally:
             self._places.release()
@@ -140,7 +140,7 @@ class RpcWorker:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(min(took_s, BULK_PAUSE_S_MAX))
 
-    async def _respond(self, taken: TakenCall) -> None:
+    async def _respond(self, taken: ReceivedCall) -> None:
         call = taken.call
         try:
             left_s = taken.until_s - self._container.clock.monotonic()
@@ -150,7 +150,7 @@ class RpcWorker:
             async with asyncio.timeout(left_s):
                 payload = await self._perform(call.operation)
             failpoint("rpc.before_answer")
-            self._queue.answer(call, payload)
+            self._queue.send_result(call, payload)
         except TimeoutError:
             self._queue.fail(call, Unavailable("the warm tier did not respond in time; try again"))
         except ChatError as exc:
@@ -238,7 +238,7 @@ class RpcWorker:
                 | rpc.ListSessions()
             ):
                 return _encode(await self._container.handle_companion_call(operation))
-            case rpc.Ask():
+            case rpc.CallBeforeSend():
                 raise Unavailable("this worker does not call webhooks")
             case rpc.FindMessages():
                 raise Unavailable("this worker does not search")

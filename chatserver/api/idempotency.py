@@ -30,7 +30,7 @@ from chatserver.domain.access.principals import Principal
 from chatserver.domain.ids import UserId
 from chatserver.domain.jitter import jittered
 from chatserver.errors import BadRequest, ChatError, Conflict, Unavailable
-from chatserver.hot.bus.idempotent_responses import Answer, Answers
+from chatserver.hot.bus.idempotent_responses import IdempotentResponses, StoredResponse
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
@@ -53,7 +53,7 @@ class _Claim(NamedTuple):
 class Idempotency:
     """Hook that runs before handlers; `StoreResponses` stores their responses."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: IdempotentResponses) -> None:
         self._answers = answers
 
     async def before(self, request: Request[Any, Any, Any]) -> Response[bytes] | None:
@@ -87,7 +87,7 @@ class Idempotency:
             headers={REPLAYED: "true"},
         )
 
-    async def _claim(self, name: str, asked: str) -> Answer | None:
+    async def _claim(self, name: str, asked: str) -> StoredResponse | None:
         """Claim a key and return None; if it is already claimed, wait for its response."""
         loop = asyncio.get_running_loop()
         deadline, pause_s = loop.time() + WAIT_S, FIRST_PAUSE_S
@@ -106,7 +106,7 @@ class Idempotency:
 class StoreResponses:
     """ASGI middleware that stores the response of a claimed request before it is sent."""
 
-    def __init__(self, app: ASGIApp, answers: Answers) -> None:
+    def __init__(self, app: ASGIApp, answers: IdempotentResponses) -> None:
         self._app = app
         self._answers = answers
 
@@ -138,7 +138,7 @@ class StoreResponses:
             if 200 <= status < 300 and len(body) <= RESPONSE_BYTES_MAX:
                 headers = dict(start.get("headers", ()))
                 content_type = headers.get(b"content-type", b"").decode("latin-1")
-                answer = Answer(claim.asked, status, content_type, body)
+                answer = StoredResponse(claim.asked, status, content_type, body)
                 await self._answers.put(claim.name, answer, claim.about)
             else:
                 await self._answers.release(claim.name)

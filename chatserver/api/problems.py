@@ -161,9 +161,13 @@ def _explain(request: Request[Any, Any, Any], field: dict[str, Any]) -> str:
         return (
             "body: a JSON body is required"
             if message == repr(BODY)
-            else codec.explain(f"{message} - at `$.body`")
+            else codec.format_validation_error(f"{message} - at `$.body`")
         )
-    return codec.explain(f"{message} - at `$.{_name_of(request, key)}`") if key else message
+    return (
+        codec.format_validation_error(f"{message} - at `$.{_name_of(request, key)}`")
+        if key
+        else message
+    )
 
 
 def _name_of(request: Request[Any, Any, Any], parameter: str) -> str:

@@ -23,7 +23,7 @@ _SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Wanted:
+class ClaimRules:
     """The required claims of one kind of token."""
 
     required: tuple[str, ...]
@@ -57,50 +57,50 @@ def read_header(token: str) -> dict[str, Any]:
     return parse_object(data, "header")
 
 
-def read_claims(payload: bytes, wanted: Wanted, now: float) -> Claims:
+def read_claims(payload: bytes, rules: ClaimRules, now: float) -> Claims:
     """Return the claims of a payload whose signature was checked, if they are valid now.
 
     Raises:
         Unauthenticated: the claims are missing, malformed, expired or for another audience.
     """
     claims = parse_object(payload, "claims")
-    missing = [name for name in wanted.required if name not in claims]
+    missing = [name for name in rules.required if name not in claims]
     if missing:
         refuse(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
-    if not _is_for_us(claims["aud"], wanted):
+    if not _is_for_us(claims["aud"], rules):
         refuse("has another audience")
-    if wanted.issuer is not None and claims.get("iss") != wanted.issuer:
+    if rules.issuer is not None and claims.get("iss") != rules.issuer:
         refuse("has another issuer")
-    issued, expires = _check_times(claims, wanted, now)
+    issued, expires = _check_times(claims, rules, now)
     try:
         user = parse_person_id(_text(claims, "sub"), "sub")
         # Tokens of the host application may have any `jti`, or none.
-        jti = "" if wanted.is_from_host else parse_id(_text(claims, "jti"), "jti")
+        jti = "" if rules.is_from_host else parse_id(_text(claims, "jti"), "jti")
         login = None
-        if not wanted.is_from_host and "login" in claims:
+        if not rules.is_from_host and "login" in claims:
             login = parse_id(_text(claims, "login"), "login")
     except BadRequest as exc:
         field, _, reason = exc.message.partition(": ")
         refuse(f"{field} is invalid: {reason}")
-    return Claims(user, expires, jti, issued, login, wanted.is_from_host)
+    return Claims(user, expires, jti, issued, login, rules.is_from_host)
 
 
-def _is_for_us(given: Any, wanted: Wanted) -> bool:
-    if given in (wanted.audience, [wanted.audience]):
+def _is_for_us(given: Any, rules: ClaimRules) -> bool:
+    if given in (rules.audience, [rules.audience]):
         return True
     # Identity providers issue one token for several audiences; we do not.
-    return wanted.is_from_host and isinstance(given, list) and wanted.audience in given
+    return rules.is_from_host and isinstance(given, list) and rules.audience in given
 
 
-def _check_times(claims: dict[str, Any], wanted: Wanted, now: float) -> tuple[int, int]:
+def _check_times(claims: dict[str, Any], rules: ClaimRules, now: float) -> tuple[int, int]:
     issued, expires = _seconds(claims, "iat"), _seconds(claims, "exp")
-    if not 0 < expires - issued <= wanted.lifetime_s_max:
-        refuse(f"must have a lifetime above 0 and of at most {wanted.lifetime_s_max} seconds")
-    if now >= expires + wanted.leeway_s:
+    if not 0 < expires - issued <= rules.lifetime_s_max:
+        refuse(f"must have a lifetime above 0 and of at most {rules.lifetime_s_max} seconds")
+    if now >= expires + rules.leeway_s:
         refuse("has expired")
-    if issued > now + wanted.leeway_s:
+    if issued > now + rules.leeway_s:
         refuse("was issued in the future")
-    if "nbf" in claims and _seconds(claims, "nbf") > now + wanted.leeway_s:
+    if "nbf" in claims and _seconds(claims, "nbf") > now + rules.leeway_s:
         refuse("is not valid yet")
     return issued, expires
 
@@ -108,7 +108,9 @@ def _check_times(claims: dict[str, Any], wanted: Wanted, now: float) -> tuple[in
 def parse_object(data: bytes, what: str) -> dict[str, Any]:
     """Parse a JSON object; reject duplicate JSON keys at any depth."""
     try:
-        value = json.loads(data, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
+        value = json.loads(
+            data, object_pairs_hook=_without_repeats, parse_constant=_reject_constant
+        )
     except (ValueError, RecursionError):
         refuse(f"has a {what} part that is not JSON or has a duplicate key")
     if not isinstance(value, dict):
@@ -123,7 +125,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _no_constant(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 

@@ -106,7 +106,9 @@ def read_static_keys(settings: Auth) -> HostKeys:
     if not 1 <= len(texts) <= STATIC_KEYS_MAX:
         raise ConfigError([f"auth.host_public_keys: must contain 1 to {STATIC_KEYS_MAX} PEM keys"])
     try:
-        keys = [_checked(algorithm, _algorithm(algorithm).prepare_key(text)) for text in texts]
+        keys = [
+            _check_key(algorithm, _get_algorithm(algorithm).prepare_key(text)) for text in texts
+        ]
     except (PyJWTError, ValueError, TypeError) as exc:
         raise ConfigError([f"auth.host_public_keys: not a key for {algorithm}: {exc}"]) from exc
     return HostKeys(algorithm, [HostKey(None, key) for key in keys])
@@ -141,8 +143,8 @@ def parse_jwks(data: bytes, algorithm: str | None) -> HostKeys:
         for raw in msgspec.json.decode(data, type=_KeySet).keys[:KEYS_MAX]:
             jwk = msgspec.json.decode(raw, type=_Jwk)
             if _is_for_us(jwk, algorithm):
-                key = _algorithm(algorithm).from_jwk(bytes(raw).decode())
-                found.append(HostKey(jwk.kid, _checked(algorithm, key)))
+                key = _get_algorithm(algorithm).from_jwk(bytes(raw).decode())
+                found.append(HostKey(jwk.kid, _check_key(algorithm, key)))
     except (msgspec.MsgspecError, PyJWTError, ValueError, TypeError, RecursionError) as exc:
         raise CorruptData(f"key set: cannot be parsed: {exc}") from exc
     if not found:
@@ -160,11 +162,11 @@ def _is_for_us(jwk: _Jwk, algorithm: str) -> bool:
     )
 
 
-def _algorithm(name: str) -> Any:
+def _get_algorithm(name: str) -> Any:
     return get_default_algorithms()[name]
 
 
-def _checked(algorithm: str, key: Any) -> Any:
+def _check_key(algorithm: str, key: Any) -> Any:
     """Return a key if it is public, is of the algorithm's type and is long enough.
 
     Raises:

@@ -31,7 +31,7 @@ class Cursors:
         key = secret.get_secret_value().encode()
         self._key = hmac.digest(key, b"chatserver cursor v1", "sha256")
 
-    def seal(self, what: str, place: Any) -> str | None:
+    def sign(self, what: str, place: Any) -> str | None:
         """Return the cursor for a position, or None if there is no position (end of the list).
 
         `what` identifies the list and the caller. `place` has any type that msgpack encodes; `open`
@@ -40,8 +40,8 @@ class Cursors:
         if place is None:
             return None
         payload = msgspec.msgpack.encode(place)
-        sealed = self._mac(what, payload) + payload
-        return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
+        signed = self._mac(what, payload) + payload
+        return base64.urlsafe_b64encode(signed).rstrip(b"=").decode()
 
     def open(self, what: str, cursor: str | None, kind: type[T]) -> T | None:
         """Return the position in a cursor; without a cursor, None (the beginning of the list).
@@ -52,15 +52,15 @@ class Cursors:
         if cursor is None:
             return None
         try:
-            sealed = base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True)
+            signed = base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True)
         except (binascii.Error, ValueError):
-            sealed = b""
-        mac, payload = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
+            signed = b""
+        mac, payload = signed[:_MAC_BYTES], signed[_MAC_BYTES:]
         if not hmac.compare_digest(mac, self._mac(what, payload)):
             raise BadRequest("cursor: must be the `next` value of a page of the same list")
         return msgspec.msgpack.decode(payload, type=kind)
 
-    def cut(
+    def slice_page(
         self,
         what: str,
         found: Iterable[T],
@@ -79,7 +79,7 @@ class Cursors:
         after = self.open(what, cursor, tuple[int, str])
         rest = [one for one in found if after is None or place_of(one) > after]
         page = sorted(rest, key=place_of)[:limit]
-        return page, self.seal(what, place_of(page[-1])) if len(rest) > limit else None
+        return page, self.sign(what, place_of(page[-1])) if len(rest) > limit else None
 
     def _mac(self, what: str, payload: bytes) -> bytes:
         text = what.encode()

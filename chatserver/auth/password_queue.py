@@ -110,7 +110,7 @@ class PasswordQueue:
         )
         self._waiting.append(waiter)
         timer = loop.call_later(delay_s, self._end_delay, waiter) if delay_s > 0 else None
-        self._displace(waiter)
+        self._enforce_limits(waiter)
         self._start_next()
         try:
             await waiter.granted
@@ -127,15 +127,17 @@ class PasswordQueue:
 
     def _end_delay(self, waiter: _Waiter) -> None:
         waiter.is_delayed = False
-        self._displace(waiter)
+        self._enforce_limits(waiter)
         self._start_next()
 
-    def _displace(self, newest: _Waiter) -> None:
+    def _enforce_limits(self, newest: _Waiter) -> None:
         """Reject the lowest-ranked attempt in each group that exceeds its limit."""
         source = (each for each in self._waiting if each.source == newest.source)
-        _refuse_last(source, SOURCE_MAX, _too_many("from this network or device"), self._waiting)
+        _refuse_last(
+            source, SOURCE_MAX, _make_rate_limited("from this network or device"), self._waiting
+        )
         account = (each for each in self._waiting if each.account == newest.account)
-        _refuse_last(account, ACCOUNT_MAX, _too_many("for this account"), self._waiting)
+        _refuse_last(account, ACCOUNT_MAX, _make_rate_limited("for this account"), self._waiting)
         due = (each for each in self._waiting if not each.is_delayed)
         due_max = max(self._slots, int(self._wait_s_max * self._slots / max(self._cost_s, 1e-3)))
         busy = Overloaded(
@@ -167,7 +169,7 @@ _rank: _Rank = operator.attrgetter("rank")
 _fair_rank: _Rank = operator.attrgetter("fair_rank")
 
 
-def _too_many(where: str) -> RateLimited:
+def _make_rate_limited(where: str) -> RateLimited:
     return RateLimited(f"too many logins {where} are waiting; try again", retry_after_ms=1000)
 
 

@@ -64,7 +64,7 @@ GUESS_NICE = 15
 KNOWN_DEVICE_SLOTS = 1
 
 
-class _Lane:
+class _HashPool:
     """A queue, and one thread pool each for known and unknown devices."""
 
     def __init__(self, slots: int, wait_s_max: float, nice: int, reserved: int = 0) -> None:
@@ -72,7 +72,7 @@ class _Lane:
         self._threads = _open_threads(slots, nice)
         self._threads_of_known = _open_threads(slots + reserved, 0)
 
-    def threads(self, attempt: LoginAttempt) -> ThreadPoolExecutor:
+    def get_threads(self, attempt: LoginAttempt) -> ThreadPoolExecutor:
         return self._threads_of_known if attempt.is_known else self._threads
 
 
@@ -101,10 +101,10 @@ class Passwords:
         )
         self._chars_min = settings.passphrase_chars_min
         self._names = {"chatserver", settings.audience.casefold()}
-        self._lane = _Lane(
+        self._pool = _HashPool(
             ARGON2_AT_ONCE_MAX, LOGIN_WAIT_S_MAX, UNKNOWN_DEVICE_NICE, KNOWN_DEVICE_SLOTS
         )
-        self._guess_lane = _Lane(1, LOGIN_WAIT_S_MAX, GUESS_NICE)
+        self._guess_pool = _HashPool(1, LOGIN_WAIT_S_MAX, GUESS_NICE)
         self._delay_s = LOGIN_DELAY_S
         self._dummy_hash = _make_dummy_hash(settings)
 
@@ -118,7 +118,7 @@ class Passwords:
             BadRequest: the password is too short, has a control character, or is easy to guess.
             TooLarge: the password is longer than 512 bytes.
         """
-        text = normalise(password)
+        text = normalize(password)
         if len(text) < self._chars_min:
             raise BadRequest(f"password: must be at least {self._chars_min} characters")
         if any(unicodedata.category(char) == "Cc" for char in text):
@@ -127,7 +127,7 @@ class Passwords:
         core = folded.strip("0123456789!?. ")
         if core in (user.casefold(), *self._names) or len(set(text)) == 1:
             raise BadRequest("password: too easy to guess; choose another one")
-        if not common_passwords().isdisjoint((folded, core)):
+        if not load_common_passwords().isdisjoint((folded, core)):
             raise BadRequest("password: too common; choose another one")
         return text
 
@@ -140,7 +140,7 @@ class Passwords:
         Raises:
             RateLimited, Overloaded: too many are waiting; see `PasswordQueue`.
         """
-        return await self._in_thread(attempt, self._hasher.hash, normalise(password))
+        return await self._in_thread(attempt, self._hasher.hash, normalize(password))
 
     async def verify(self, stored: str | None, password: str, attempt: LoginAttempt) -> bool:
         """Return whether a password matches a stored hash.
@@ -155,7 +155,7 @@ class Passwords:
             CorruptData: the stored hash is malformed.
             TooLarge: the password is longer than 512 bytes.
         """
-        text = normalise(password)
+        text = normalize(password)
         is_right = await self._in_thread(attempt, self._check, stored or self._dummy_hash, text)
         return is_right and stored is not None
 
@@ -184,7 +184,7 @@ class Passwords:
         Raises:
             The errors of `verify` and of `find`.
         """
-        text = normalise(password)
+        text = normalize(password)
         async with self._slot(attempt) as threads:
             found = await find()
             stored = self._dummy_hash if found is None else found.hash
@@ -196,10 +196,10 @@ class Passwords:
 
     @contextlib.asynccontextmanager
     async def _slot(self, attempt: LoginAttempt) -> AsyncIterator[ThreadPoolExecutor]:
-        lane = self._guess_lane if attempt.is_guess else self._lane
+        pool = self._guess_pool if attempt.is_guess else self._pool
         delay_s = self._delay_s if attempt.is_over_budget else 0.0
-        async with lane.queue.slot(attempt, delay_s):
-            yield lane.threads(attempt)
+        async with pool.queue.slot(attempt, delay_s):
+            yield pool.get_threads(attempt)
 
 
 async def _run(threads: ThreadPoolExecutor, work: Callable[..., T], *args: str) -> T:
@@ -213,7 +213,7 @@ async def _run(threads: ThreadPoolExecutor, work: Callable[..., T], *args: str) 
 
 
 @functools.cache
-def common_passwords() -> frozenset[str]:
+def load_common_passwords() -> frozenset[str]:
     file = importlib.resources.files(__package__).joinpath("common_passwords.txt")
     lines = file.read_text("utf-8").splitlines()
     return frozenset(line.casefold() for line in lines if not line.startswith("# ") and line != "#")
@@ -229,7 +229,7 @@ def _make_dummy_hash(settings: Auth) -> str:
     return f"$argon2id$v=19${cost}${salt}${digest}"
 
 
-def normalise(password: str) -> str:
+def normalize(password: str) -> str:
     """Return the form of a password that is hashed: NFKC (RFC 8265), at most 512 bytes.
 
     Raises:

@@ -29,8 +29,8 @@ from typing import Any
 from jwt.api_jws import PyJWS
 from jwt.exceptions import PyJWTError
 
-from chatserver.auth import claims as reading
-from chatserver.auth.claims import TOKEN_BYTES_MAX, Wanted, refuse
+from chatserver.auth import claims as token_claims
+from chatserver.auth.claims import TOKEN_BYTES_MAX, ClaimRules, refuse
 from chatserver.auth.host_keys import HostKeys, parse_jwks, read_static_keys
 from chatserver.config import Auth
 from chatserver.config.api import TOKEN_LEEWAY_S
@@ -62,14 +62,14 @@ class Tokens:
         self._settings = settings
         self._clock = clock
         self._jws = PyJWS(algorithms=[ALGORITHM])
-        self._ours = Wanted(
+        self._ours = ClaimRules(
             ("exp", "iat", "sub", "aud", "jti"),
             settings.audience,
             settings.issuer,
             settings.lifetime_s_max,
             TOKEN_LEEWAY_S,
         )
-        self._hosts = Wanted(
+        self._hosts = ClaimRules(
             ("exp", "iat", "sub", "aud", *(("iss",) if settings.host_issuer else ())),
             settings.host_audience or settings.audience,
             settings.host_issuer,
@@ -79,7 +79,7 @@ class Tokens:
         )
         self._host_keys = read_static_keys(settings)
 
-    def use_key_set(self, body: bytes | None) -> None:
+    def replace_key_set(self, body: bytes | None) -> None:
         """Replace the key set (RFC 7517) of the host application; None removes it.
 
         Raises:
@@ -90,7 +90,7 @@ class Tokens:
         empty = HostKeys(algorithm, [], is_fetched=True)
         self._host_keys = empty if body is None else parse_jwks(body, algorithm)
 
-    def mint(self, user: UserId, ttl_s: int, login: str | None = None) -> str:
+    def issue(self, user: UserId, ttl_s: int, login: str | None = None) -> str:
         """Return a token for `user` that is valid for `ttl_s` seconds, or until its login ends.
 
         Raises:
@@ -122,16 +122,16 @@ class Tokens:
             Unauthenticated: the token is invalid; the message gives the reason, never the token.
             UnknownKey: the token names a key of the host application that is not loaded yet.
         """
-        reading.check_shape(token)
+        token_claims.check_shape(token)
         if self._settings.host_algorithm is not None:
-            header = reading.read_header(token)
+            header = token_claims.read_header(token)
             if header.get("typ") != TYPE:
                 payload = self._host_keys.verify(token, header)
-                return reading.read_claims(payload, self._hosts, self._clock.time())
+                return token_claims.read_claims(payload, self._hosts, self._clock.time())
         try:
             payload = self._jws.decode(token, self._key, algorithms=[ALGORITHM])
         except (PyJWTError, NotImplementedError):
             refuse("is not signed with HS256 by this server")
-        if reading.read_header(token) != {"alg": ALGORITHM, "typ": TYPE}:
+        if token_claims.read_header(token) != {"alg": ALGORITHM, "typ": TYPE}:
             refuse(f'must have exactly the header alg "{ALGORITHM}" and typ "{TYPE}"')
-        return reading.read_claims(payload, self._ours, self._clock.time())
+        return token_claims.read_claims(payload, self._ours, self._clock.time())

@@ -23,6 +23,6 @@ def token(user: str, ttl_s: int) -> None:
     from chatserver.domain.clock import SystemClock
 
     try:
-        click.echo(Tokens(settings.auth, SystemClock()).mint(UserId(user), ttl_s))
+        click.echo(Tokens(settings.auth, SystemClock()).issue(UserId(user), ttl_s))
     except BadRequest as exc:
         raise click.UsageError(exc.message.replace("ttl_s:", "--ttl:")) from None

@@ -22,7 +22,7 @@ from chatserver.domain.write_sharding import Layout, ShardFloor, ShardingPeriod
 from chatserver.encryption.key_ring import StoredKey
 from chatserver.encryption.key_wrapping import WrappedKey
 from chatserver.features.registry import list_features, load
-from chatserver.protocol.entry_rules import shredded_form
+from chatserver.protocol.entry_rules import shredded_tombstone_of
 from chatserver.protocol.frames import Ai, Attachment, Message
 from chatserver.warm.api_keys import KeyRow
 from chatserver.warm.archive import manifests, markers, restored_ranges
@@ -121,7 +121,7 @@ def _make_messages() -> Iterable[Item]:
     restored = _make_message(9, "bob", "text", "From long ago")
     restored_until = {MessageField.RESTORED: _make_number(S)}
     yield encode_item(PersistItem(restored, "alice")) | restored_until
-    lost = shredded_form(_make_message(10, "bob", "text", "Lost with its key"))
+    lost = shredded_tombstone_of(_make_message(10, "bob", "text", "Lost with its key"))
     yield encode_item(PersistItem(lost, "alice"))
     yield markers.encode_marker(direct[4])
     yield legal_holds.encode_copy(_make_message(1, "alice", "text", "Hello, Bo"))

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 
 from chatserver.client.model import Entry
 from chatserver.protocol.entry_rules import AMENDING, apply_entry, is_message, tombstone_of
-from chatserver.protocol.message_expiry import as_of
+from chatserver.protocol.message_expiry import apply_expiry
 
 MIDS_SAVED = 20  # of the newest entries, for the comparison after a process restart
 
@@ -82,7 +82,7 @@ class ChatLog:
         """Return all visible entries in order; with `now_s`, omit texts that expired before it."""
         seen = (self.find(seq) for seq in sorted(self._entries))
         there = [entry for entry in seen if entry is not None]
-        return there if now_s is None else [as_of(entry, now_s) for entry in there]
+        return there if now_s is None else [apply_expiry(entry, now_s) for entry in there]
 
     def messages(self, now_s: float | None = None) -> list[Entry]:
         """Return the visible messages that are not cleared, like `entries`."""

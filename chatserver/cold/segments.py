@@ -32,7 +32,7 @@ from chatserver.domain.ids import ChatId, Seq, Ts
 from chatserver.encryption.body_cipher import DataKey, Place
 from chatserver.errors import CorruptData
 from chatserver.protocol import codec
-from chatserver.protocol.entry_rules import shredded_form
+from chatserver.protocol.entry_rules import shredded_tombstone_of
 from chatserver.protocol.frames import Message
 
 LEVEL: Final = 10  # written once, read for years
@@ -136,7 +136,7 @@ def decode_segment(segment: Segment, data: bytes, key: DataKey | None = None) ->
 
 
 def decrypt_bodies(unpacked: Unpacked, key: DataKey | None) -> list[Message]:
-    """Return the entries with their texts; without `key`, as tombstones (`shredded_form`).
+    """Return the entries with their texts; without `key`, as tombstones (`shredded_tombstone_of`).
 
     CPU-bound: do not call on an event loop.
 
@@ -147,7 +147,7 @@ def decrypt_bodies(unpacked: Unpacked, key: DataKey | None) -> list[Message]:
     if encrypted is None:
         return entries
     if key is None:
-        return [shredded_form(entry) if entry.shredded else entry for entry in entries]
+        return [shredded_tombstone_of(entry) if entry.shredded else entry for entry in entries]
     packed = key.decrypt(_place_of(_header_of(segment)), encrypted)
     try:
         raw = zstandard.ZstdDecompressor().decompress(

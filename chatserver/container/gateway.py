@@ -50,7 +50,7 @@ class GatewayContainer(CoreContainer):
             settings=settings.auth,
             cache=self.key_sets,
             fetch=self.warm.load_keys,
-            activate=self.tokens.use_key_set,
+            activate=self.tokens.replace_key_set,
             clock=clock,
         )
         self.authentication = TokenAuthentication(self.tokens, self.revocations, self.host_keys)

@@ -23,7 +23,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import SYSTEM_USER, ChatId, UserId
 from chatserver.domain.membership import GROUP_MEMBERS_MAX
 from chatserver.features.registry import Feature
-from chatserver.hot.bus.idempotent_responses import Answers
+from chatserver.hot.bus.idempotent_responses import IdempotentResponses
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.direct_contacts import DirectChats
 from chatserver.hot.chats.hot_chat_loader import HotChatLoader
@@ -90,7 +90,7 @@ class StorageContainer(TierContainer):
         self.api_keys = make_api_keys(self.dynamodb, settings, clock)
         self.block_policy = BlockPolicy(self.moderation_rows)
         self.hot_chat_loader = HotChatLoader(self.hot)
-        self.idempotent_answers = Answers(self.hot)
+        self.idempotent_answers = IdempotentResponses(self.hot)
         self.busy_chats = BusyChats()
 
     def _find_provider(self, feature: Feature, port: str) -> str | None:
@@ -167,7 +167,7 @@ class StorageContainer(TierContainer):
             settings=self.settings.auth,
             cache=self.key_sets,
             fetch=self.key_fetcher.get,
-            activate=self.tokens.use_key_set,
+            activate=self.tokens.replace_key_set,
             clock=self.clock,
         )
 

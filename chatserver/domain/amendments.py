@@ -38,7 +38,7 @@ class Outcome(enum.Enum):
     DELETED = 9
     REACTIONS_FULL = 10
     NO_MESSAGE = 11
-    RESTRAINED = 12  # the sender may not write
+    RESTRICTED = 12  # the sender may not write
 
 
 class Hide(enum.Enum):
@@ -53,9 +53,9 @@ class Hide(enum.Enum):
 class Amended:
     """Result of committing an amendment.
 
-    `seq` is the chat seq of the amendment; for `ELSEWHERE`, the chat's newest seq; for
-    `RESTRAINED`, a value of `chatserver.domain.moderation.Restraint`. `size_bytes` is the size of
-    the changed message in Redis.
+    `seq` is the chat seq of the amendment. For `ELSEWHERE`, it is the chat's newest seq; for
+    `RESTRICTED`, a value of `chatserver.domain.moderation.WriteRestriction`. `size_bytes` is the
+    size of the changed message in Redis.
     """
 
     outcome: Outcome

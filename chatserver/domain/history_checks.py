@@ -18,7 +18,7 @@ def is_contiguous(seqs: Sequence[int]) -> bool:
     return all(after == before + 1 for before, after in pairwise(seqs))
 
 
-def missing_ranges(
+def iter_missing_ranges(
     first: int, last: int, ranges: Collection[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
     """Yield the parts of ``[first, last]`` that no range covers."""
@@ -33,14 +33,14 @@ def missing_ranges(
         yield start, last
 
 
-def missing_seqs(seqs: Collection[int]) -> list[int]:
+def list_missing_seqs(seqs: Collection[int]) -> list[int]:
     """Return the seqs that are missing from a history, which starts at 1."""
     present = [(seq, seq) for seq in seqs]
-    holes = missing_ranges(1, max(seqs, default=0), present)
+    holes = iter_missing_ranges(1, max(seqs, default=0), present)
     return [seq for low, high in holes for seq in range(low, high + 1)]
 
 
-def repeated(values: Iterable[T]) -> Iterator[T]:
+def iter_repeats(values: Iterable[T]) -> Iterator[T]:
     """Yield each value that has already occurred."""
     seen: set[T] = set()
     for value in values:
@@ -49,14 +49,14 @@ def repeated(values: Iterable[T]) -> Iterator[T]:
         seen.add(value)
 
 
-def not_rising(values: Iterable[int]) -> Iterator[int]:
+def iter_not_ascending(values: Iterable[int]) -> Iterator[int]:
     """Yield the index of each value that is not above the value before."""
     for index, (before, value) in enumerate(pairwise(values), 1):
         if value <= before:
             yield index
 
 
-def longest_rising_subsequence(seqs: Sequence[int]) -> set[int]:
+def find_longest_increasing_subsequence(seqs: Sequence[int]) -> set[int]:
     """Return the indexes of a longest increasing subsequence, with the lowest possible last seq."""
     ends: list[int] = []  # for each length, the lowest last seq of an increasing subsequence
     at: list[int] = []  # the index of that seq

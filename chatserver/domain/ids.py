@@ -86,7 +86,7 @@ def parse_mid(text: str) -> tuple[Mid, int]:
     return Mid(str(made)), made.milliseconds
 
 
-def epoch_began_ms(epoch: Epoch) -> int:
+def epoch_start_ms(epoch: Epoch) -> int:
     """Return when an epoch started (ms since 1970, Redis clock); 0 if `epoch` is not a ULID."""
     try:
         return ULID.from_str(epoch).milliseconds

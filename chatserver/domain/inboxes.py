@@ -28,7 +28,7 @@ class InboxState:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class BoxChat:
+class UserChat:
     """A chat in the user state (Redis) of one user."""
 
     chat: ChatId
@@ -51,7 +51,7 @@ class ListedChat:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class LargePlace:
+class LargePeriod:
     """Range of chat seqs that a user reads from the log of a large chat, not from the inbox."""
 
     notice: Seq  # inbox seq of the notification; 0: from before the inbox
@@ -71,7 +71,7 @@ class Delivery:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class AppendResult:
     """Result of an append to one inbox."""
 
     user: UserId

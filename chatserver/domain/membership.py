@@ -177,10 +177,10 @@ def plan_leave(group: Group, actor: UserId) -> Changes:
 
 def plan_remove(group: Group, actor: UserId, user: UserId) -> Changes:
     """Return the changes when a user is removed; empty if they are not a member."""
-    return {} if _judge(group, actor, user) is None else {user: None}
+    return {} if _check_target(group, actor, user) is None else {user: None}
 
 
-def _judge(group: Group, actor: UserId, user: UserId) -> Role | None:
+def _check_target(group: Group, actor: UserId, user: UserId) -> Role | None:
     """Return the role of `user`, or None if not a member.
 
     Raises an error if the actor may not remove, mute or ban the user.
@@ -196,7 +196,7 @@ def _judge(group: Group, actor: UserId, user: UserId) -> Role | None:
 
 def plan_mute(group: Group, actor: UserId, user: UserId) -> Changes:
     """Return the unchanged role of a member who is muted or unmuted."""
-    role = _judge(group, actor, user)
+    role = _check_target(group, actor, user)
     if role is None:
         raise NotFound(f"user: {user} is not a member")
     return {user: role}
@@ -204,7 +204,7 @@ def plan_mute(group: Group, actor: UserId, user: UserId) -> Changes:
 
 def plan_ban(group: Group, actor: UserId, user: UserId) -> Changes:
     """Return the changes when a user, member or not, is banned; empty if already banned."""
-    _judge(group, actor, user)
+    _check_target(group, actor, user)
     return {} if user in group.banned else {user: None}
 
 

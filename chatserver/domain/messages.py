@@ -82,9 +82,9 @@ class PendingDraft:
 
     # Written out, because a compiled dataclass has an interpreted `__init__`.
     __slots__ = (
-        "bare", "chat", "digest", "ends", "expires_at", "is_stored_wanted", "is_system", "loads",
-        "made", "mid", "number", "on_answer", "owner", "ref", "reply_to", "request_id", "sender",
-        "tail",
+        "changed_digest", "chat", "digest", "expires_at", "is_stored_wanted", "is_system",
+        "load_count", "mid", "number", "on_answer", "owner", "ref", "reply_to", "request_id",
+        "requested_expiry", "sender", "tail", "tail_without_expiry",
     )  # fmt: skip
 
     def __init__(
@@ -112,10 +112,12 @@ class PendingDraft:
         self.owner = owner
         self.on_answer = on_answer
         self.number = number
-        self.loads = 0  # how often its chat was loaded for it
-        self.made = ""  # digest after a webhook changed the body; the warm tier stores no other
-        self.bare = tail  # `tail` without the expiry of the message
-        self.ends: int | None = None  # seconds since 1970, as requested by the sender
+        self.load_count = 0  # how often its chat was loaded for it
+        self.changed_digest = (
+            ""  # digest after a webhook changed the body; the warm tier stores no other
+        )
+        self.tail_without_expiry = tail  # `tail` without the expiry of the message
+        self.requested_expiry: int | None = None  # seconds since 1970, as requested by the sender
         self.expires_at: int | None = None  # seconds since 1970, including the chat's retention
         self.reply_to: int | None = None
         self.is_system = False  # from the host application: its user need not be a member

@@ -39,7 +39,7 @@ class MemberStatus(NamedTuple):
     muted_until: int | None = None
 
 
-class Restraint(enum.Enum):
+class WriteRestriction(enum.Enum):
     """Reasons to reject a message at commit; the values are those of `accept.lua`."""
 
     BLOCKED = 1
@@ -48,20 +48,20 @@ class Restraint(enum.Enum):
     ENDED = 4
 
 
-def refusal_of(restraint: int, wait_ms: int = 0) -> ClientError:
+def refusal_of(restriction: int, wait_ms: int = 0) -> ClientError:
     """Return the error for a message that was rejected at commit."""
-    match Restraint(restraint):
-        case Restraint.BLOCKED:
+    match WriteRestriction(restriction):
+        case WriteRestriction.BLOCKED:
             return Forbidden(BLOCKED)
-        case Restraint.MUTED:
+        case WriteRestriction.MUTED:
             return Forbidden(MUTED, retry_after_ms=wait_ms or None)
-        case Restraint.TOO_FAST:
+        case WriteRestriction.TOO_FAST:
             return RateLimited(TOO_FAST, retry_after_ms=wait_ms)
-        case Restraint.ENDED:
+        case WriteRestriction.ENDED:
             return Forbidden(ENDED)
 
 
-def format_standing(role: str, joined: int, muted_until: int | None = None) -> str:
+def format_member_status(role: str, joined: int, muted_until: int | None = None) -> str:
     """Return a member's value in the hot tier; see the module docstring."""
     return f"{role}:{joined}{format_mute(muted_until)}"
 
@@ -71,7 +71,7 @@ def format_mute(muted_until: int | None) -> str:
     return "" if muted_until is None else f":{muted_until}m"
 
 
-def parse_standing(value: bytes) -> MemberStatus:
+def parse_member_status(value: bytes) -> MemberStatus:
     """Parse a member's value."""
     role, _, rest = value.decode().partition(":")
     joined, _, mute = rest.partition(":")

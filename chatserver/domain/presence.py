@@ -56,8 +56,8 @@ class PresenceChange:
 
     user: UserId
     is_changed: bool
-    sight: PresenceRecord
-    watchers: tuple[GatewayId, ...]
+    record: PresenceRecord
+    subscribers: tuple[GatewayId, ...]
 
 
 class SessionActivity:
@@ -74,7 +74,7 @@ class SessionActivity:
         self.is_fresh = True
         self.used_at = now
 
-    def use(self, now: float) -> None:
+    def record_use(self, now: float) -> None:
         """Record user activity."""
         self.is_fresh = True
         self.used_at = now

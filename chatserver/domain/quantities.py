@@ -65,11 +65,12 @@ def parse_quantity(text: str, kind: Kind, field: str, least: float, most: float)
         )
     value = float(found[1].replace(",", "").replace("_", "")) * unit
     if not least <= value <= most:
-        raise BadRequest(f"{field}: must be {show(least, kind)} to {show(most, kind)}; got {text}")
+        bounds = f"{format_quantity(least, kind)} to {format_quantity(most, kind)}"
+        raise BadRequest(f"{field}: must be {bounds}; got {text}")
     return value
 
 
-def show(value: float, kind: Kind) -> str:
+def format_quantity(value: float, kind: Kind) -> str:
     """Return a quantity in a format that `parse_quantity` accepts."""
     if kind == "share":
         return f"{value * 100:g}%"

@@ -80,7 +80,7 @@ def clean_body(text: str, bounds: BodyBounds = WIDEST) -> str:
     text = _normalize_breaks(text.encode("utf-8", "replace").decode())
     kept: list[str] = []
     run = 0
-    for char in unicodedata.normalize("NFC", _bounded_runs(_CONTROL.sub("", text))):
+    for char in unicodedata.normalize("NFC", _truncate_runs(_CONTROL.sub("", text))):
         run = run + 1 if unicodedata.combining(char) else 0
         if run <= COMBINING_RUN_MAX:
             kept.append(char)
@@ -88,7 +88,7 @@ def clean_body(text: str, bounds: BodyBounds = WIDEST) -> str:
     return text.encode()[: bounds.bytes_max].decode("utf-8", "ignore")
 
 
-def _bounded_runs(text: str) -> str:
+def _truncate_runs(text: str) -> str:
     """Truncate long runs of combining marks, which are slow to normalize."""
     kept: list[str] = []
     run = 0

@@ -64,7 +64,7 @@ def parse_floor(text: str) -> ShardFloor:
     return ShardFloor(until_ts, shards)
 
 
-class Piece(NamedTuple):
+class PeriodRange(NamedTuple):
     """A range of ts, `low` to `high` inclusive, in one period, and the period's partitions."""
 
     low: int
@@ -97,23 +97,25 @@ class Layout:
         at = bisect.bisect_right(self.periods, ts, key=lambda period: period.from_ts)
         return self.periods[at - 1].shards if at else 1
 
-    def pieces(self, chat: str, low: int, high: int, *, is_rising: bool) -> list[Piece]:
+    def split_by_period(
+        self, chat: str, low: int, high: int, *, is_ascending: bool
+    ) -> list[PeriodRange]:
         """Split the ts range ``[low, high]`` by period; return ascending or descending pieces."""
         periods = (ShardingPeriod(0, 1), *self.periods)
-        found: list[Piece] = []
+        found: list[PeriodRange] = []
         for number, (from_ts, shards) in enumerate(periods):
             is_last = number + 1 == len(periods)
             end = high if is_last else min(high, periods[number + 1].from_ts - 1)
             if (begin := max(low, from_ts)) <= end:
-                found.append(Piece(begin, end, partitions(chat, shards)))
-        return found if is_rising else found[::-1]
+                found.append(PeriodRange(begin, end, partitions(chat, shards)))
+        return found if is_ascending else found[::-1]
 
     def encode(self) -> str:
         """Return the layout as text."""
         return ",".join(f"{from_ts}:{shards}" for from_ts, shards in self.periods)
 
 
-WHOLE: Final = Layout()
+UNSHARDED: Final = Layout()
 
 
 def parse_layout(text: str) -> Layout:
@@ -127,9 +129,9 @@ def parse_layout(text: str) -> Layout:
         periods = tuple(ShardingPeriod(int(from_ts), int(shards)) for from_ts, shards in pairs)
     except ValueError as exc:
         raise CorruptData(f"shards: {text!r} is not a shard layout") from exc
-    is_rising = all(a.from_ts < b.from_ts for a, b in itertools.pairwise(periods))
+    is_ascending = all(a.from_ts < b.from_ts for a, b in itertools.pairwise(periods))
     are_shards = all(is_shards(period.shards) for period in periods)
-    if not (is_rising and are_shards and periods[0].from_ts > 0):
+    if not (is_ascending and are_shards and periods[0].from_ts > 0):
         raise CorruptData(f"shards: {text!r} is not a shard layout")
     return Layout(periods)
 
@@ -164,7 +166,7 @@ class Layouts:
     floors: Mapping[str, ShardFloor] = dataclasses.field(default_factory=dict)
 
     def of(self, chat: str) -> Layout:
-        return self.of_chats.get(chat, WHOLE)
+        return self.of_chats.get(chat, UNSHARDED)
 
     def floor_of(self, chat: str, ts: int) -> int:
         """Return the minimum number of shards for a chat's entries at `ts`."""
@@ -182,13 +184,14 @@ class Layouts:
 class ShardMerge(Generic[T]):
     """Merge of streams that are sorted by ts.
 
-    Repeat until `upto` is None: read the streams in `lacking`, `feed` their rows, then `take`.
+    Repeat until `upto` is None: read each of `list_unread_streams`, add its rows with `add_rows`,
+    then call `pop_rows`.
     """
 
-    def __init__(self, streams: int, *, is_rising: bool) -> None:
-        self._sign = 1 if is_rising else -1
+    def __init__(self, streams: int, *, is_ascending: bool) -> None:
+        self._sign = 1 if is_ascending else -1
         self._upto: list[int | None] = [-(1 << _BITS)] * streams  # None: the stream has ended
-        self._held = [0] * streams
+        self._buffered = [0] * streams
         self._heap: list[tuple[int, int, T]] = []
 
     @property
@@ -199,34 +202,34 @@ class ShardMerge(Generic[T]):
 
     @property
     def has_rows(self) -> bool:
-        """True if `take` can return a row."""
+        """True if `pop_rows` can return a row."""
         known = self._known()
         return bool(self._heap) and (known is None or self._heap[0][0] <= known)
 
     def _known(self) -> int | None:
         return min((upto for upto in self._upto if upto is not None), default=None)
 
-    def lacking(self) -> list[int]:
+    def list_unread_streams(self) -> list[int]:
         """Return the streams to read next: those that have not ended and have no buffered rows."""
         return [
             n
-            for n, (upto, held) in enumerate(zip(self._upto, self._held, strict=True))
-            if upto is not None and not held
+            for n, (upto, buffered) in enumerate(zip(self._upto, self._buffered, strict=True))
+            if upto is not None and not buffered
         ]
 
-    def feed(self, stream: int, rows: Iterable[tuple[int, T]], upto: int | None) -> None:
+    def add_rows(self, stream: int, rows: Iterable[tuple[int, T]], upto: int | None) -> None:
         """Add the next rows of a stream that was read up to ts `upto` (None: to its end)."""
         for ts, row in rows:
             heapq.heappush(self._heap, (ts * self._sign, stream, row))
-            self._held[stream] += 1
+            self._buffered[stream] += 1
         self._upto[stream] = None if upto is None else upto * self._sign
 
-    def take(self, count: int) -> list[tuple[int, T]]:
+    def pop_rows(self, count: int) -> list[tuple[int, T]]:
         """Return up to `count` next rows, as `(ts, row)`."""
         known = self._known()
-        taken: list[tuple[int, T]] = []
-        while self._heap and len(taken) < count and (known is None or self._heap[0][0] <= known):
+        rows: list[tuple[int, T]] = []
+        while self._heap and len(rows) < count and (known is None or self._heap[0][0] <= known):
             key, stream, row = heapq.heappop(self._heap)
-            self._held[stream] -= 1
-            taken.append((key * self._sign, row))
-        return taken
+            self._buffered[stream] -= 1
+            rows.append((key * self._sign, row))
+        return rows

@@ -83,9 +83,11 @@ class DataKey:
     def encrypt(self, place: Place, text: bytes) -> bytes:
         """Return the encrypted value of `text` at a place. Deterministic."""
         header = self._header
-        about = self._about(header, place)
-        nonce = blake2b(about + text, key=self._nonce_key, digest_size=_NONCE_BYTES).digest()
-        return header + nonce + self._aead.encrypt(nonce, text, about)
+        associated_data = self._associated_data(header, place)
+        nonce = blake2b(
+            associated_data + text, key=self._nonce_key, digest_size=_NONCE_BYTES
+        ).digest()
+        return header + nonce + self._aead.encrypt(nonce, text, associated_data)
 
     def decrypt(self, place: Place, data: bytes) -> bytes:
         """Return the text of an encrypted value.
@@ -96,14 +98,14 @@ class DataKey:
         header, nonce = data[:_HEADER_BYTES], data[_HEADER_BYTES : _HEADER_BYTES + _NONCE_BYTES]
         try:
             rest = data[_HEADER_BYTES + _NONCE_BYTES :]
-            return self._aead.decrypt(nonce, rest, self._about(header, place))
+            return self._aead.decrypt(nonce, rest, self._associated_data(header, place))
         except (InvalidTag, ValueError) as exc:
             raise CorruptData(
                 f"encrypted value at {'/'.join(place)}: cannot be decrypted; it was modified, "
                 "copied from another item, or encrypted with another key"
             ) from exc
 
-    def _about(self, header: bytes, place: Place) -> bytes:
+    def _associated_data(self, header: bytes, place: Place) -> bytes:
         return header + msgspec.json.encode((self._tenant, *place))
 
 

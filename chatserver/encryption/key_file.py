@@ -65,7 +65,7 @@ class KeyFile:
     async def wrap(self, secret: bytes, context: Context) -> WrappedKey:
         """Return a data key wrapped by the first key of the file."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        data = self._keys[self._first].encrypt(nonce, secret, _about(context))
+        data = self._keys[self._first].encrypt(nonce, secret, _associated_data(context))
         return WrappedKey(nonce + data, f"{self.kind}:{self._first}")
 
     async def unwrap(self, wrapped: WrappedKey, context: Context) -> bytes:
@@ -75,7 +75,7 @@ class KeyFile:
             raise Unavailable(f"{_NAME}: has no key {name}, which wraps a data key")
         try:
             nonce, data = wrapped.data[:_NONCE_BYTES], wrapped.data[_NONCE_BYTES:]
-            return self._keys[name].decrypt(nonce, data, _about(context))
+            return self._keys[name].decrypt(nonce, data, _associated_data(context))
         except (InvalidTag, ValueError) as exc:
             raise Unavailable(
                 f"{_NAME}: key {name} does not unwrap the data key of {dict(context)}"
@@ -99,5 +99,5 @@ def _fingerprint(key: bytes) -> str:
     return hashlib.sha256(b"chatserver key id v1" + key).hexdigest()[:16]
 
 
-def _about(context: Context) -> bytes:
+def _associated_data(context: Context) -> bytes:
     return json.dumps(dict(context), sort_keys=True).encode()

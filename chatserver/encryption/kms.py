@@ -41,34 +41,34 @@ class KmsKey:
 
     async def create(self, context: Context) -> tuple[bytes, WrappedKey]:
         """Return a new data key, plain and wrapped (GenerateDataKey)."""
-        answer = await self._call(
+        response = await self._call(
             "generate_data_key",
             KeyId=self._key,
             KeySpec="AES_256",
             EncryptionContext=dict(context),
         )
-        return answer["Plaintext"], self._wrapped(answer)
+        return response["Plaintext"], self._parse_wrapped(response)
 
     async def wrap(self, secret: bytes, context: Context) -> WrappedKey:
         """Return a data key wrapped by the key (Encrypt)."""
-        answer = await self._call(
+        response = await self._call(
             "encrypt", KeyId=self._key, Plaintext=secret, EncryptionContext=dict(context)
         )
-        return self._wrapped(answer)
+        return self._parse_wrapped(response)
 
     async def unwrap(self, wrapped: WrappedKey, context: Context) -> bytes:
         """Return a plain data key (Decrypt)."""
-        answer = await self._call(
+        response = await self._call(
             "decrypt",
             KeyId=wrapped.by.removeprefix(f"{self.kind}:"),
             CiphertextBlob=wrapped.data,
             EncryptionContext=dict(context),
         )
-        secret: bytes = answer["Plaintext"]
+        secret: bytes = response["Plaintext"]
         return secret
 
-    def _wrapped(self, answer: dict[str, Any]) -> WrappedKey:
-        return WrappedKey(answer["CiphertextBlob"], f"{self.kind}:{answer['KeyId']}")
+    def _parse_wrapped(self, response: dict[str, Any]) -> WrappedKey:
+        return WrappedKey(response["CiphertextBlob"], f"{self.kind}:{response['KeyId']}")
 
     async def _call(self, operation: str, **request: Any) -> dict[str, Any]:
         timeout_s = OPEN_TIMEOUT_S
@@ -77,8 +77,8 @@ class KmsKey:
                 sdk = await self._open()
             timeout_s = CALL_TIMEOUT_S
             async with asyncio.timeout(timeout_s):
-                answer: dict[str, Any] = await getattr(sdk, operation)(**request)
-                return answer
+                response: dict[str, Any] = await getattr(sdk, operation)(**request)
+                return response
         except TimeoutError as exc:
             raise Unavailable(f"{self._where}: timed out after {timeout_s:g} s") from exc
         except ClientError as exc:

@@ -41,7 +41,7 @@ class Lease:
         Raises:
             Unavailable: Redis does not respond; a held lease stays valid until it expires.
         """
-        asked_at = self._clock.monotonic()
+        requested_at = self._clock.monotonic()
         token: int = await self._hot.run(
             load_script("acquire_lease"),
             {"lease": self._key},
@@ -51,7 +51,7 @@ class Lease:
             self._until = 0.0
             return False
         # Measured from before the call, so the lease never ends earlier on the Redis clock.
-        self._until = asked_at + self._ttl_s
+        self._until = requested_at + self._ttl_s
         self.token = token
         return True
 
@@ -63,12 +63,12 @@ class Lease:
         """
         return self.left_s() > self._ttl_s * 2 / 3 or await self.claim()
 
-    def forget(self) -> None:
+    def mark_lost(self) -> None:
         """Treat the lease as not held, because Redis lost it."""
         self._until = 0.0
 
     @contextlib.asynccontextmanager
-    async def released_on_exit(self) -> AsyncIterator[None]:
+    async def release_on_exit(self) -> AsyncIterator[None]:
         """Release the lease on exit if it is held. If that fails, the lease expires."""
         try:
             yield

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterable
 from typing import Final
 
-from chatserver.domain.history_checks import repeated
+from chatserver.domain.history_checks import iter_repeats
 
 EXAMPLES_MAX: Final = 20
 MISSING_MAX: Final = 100_000  # missing seqs per chat and device; further ones count as lost
@@ -89,7 +89,7 @@ class Book:
         later messages of their sender.
         """
         loose = set(retried)
-        for key in repeated(filter(None, self._keys)):
+        for key in iter_repeats(filter(None, self._keys)):
             self._findings.add("duplicate", f"{self.chat} has message {_name(key)} twice")
         newest: dict[int, int] = {}
         for index, key in enumerate(self._keys):

@@ -58,7 +58,7 @@ class Worker:
         self.site = WorkerState(
             run=plan.run,
             address=parse_address(plan.url),
-            mint=lambda user: tokens.mint(UserId(user), plan.token_s),
+            mint=lambda user: tokens.issue(UserId(user), plan.token_s),
             body_bytes=plan.body_bytes,
         )
         self.users = LoadUsers(plan, self.site)

@@ -26,7 +26,7 @@ CLIENT_FRAMES: tuple[type[frames.ClientFrame], ...] = get_args(frames.AnyClientF
 SERVER_FRAMES: tuple[type[frames.ServerFrame], ...] = get_args(frames.AnyServerFrame)
 
 # Success responses by request; frames not listed here get no response.
-ANSWERS: dict[type[frames.ClientFrame], tuple[type[frames.ServerFrame], ...]] = {
+RESPONSES: dict[type[frames.ClientFrame], tuple[type[frames.ServerFrame], ...]] = {
     frames.Hello: (frames.Welcome,),
     frames.Send: (frames.Ack,),
     frames.Edit: (frames.Ack,),
@@ -169,11 +169,11 @@ def _requests() -> dict[str, Any]:
             "summary": _summary(cls),
             "messages": [_in_channel(cls)],
         }
-        if cls in ANSWERS:
-            answers: list[type[frames.ServerFrame]] = [*ANSWERS[cls], frames.Error]
+        if cls in RESPONSES:
+            responses: list[type[frames.ServerFrame]] = [*RESPONSES[cls], frames.Error]
             operation["reply"] = {
                 "channel": {"$ref": _CHANNEL},
-                "messages": [_in_channel(answer) for answer in answers],
+                "messages": [_in_channel(response) for response in responses],
             }
         operations[tag_of(cls)] = operation
     return operations

@@ -21,7 +21,7 @@ from chatserver.protocol import frames
 _decoder = msgspec.json.Decoder(frames.AnyClientFrame)
 _encoder = msgspec.json.Encoder()
 _message_decoder = msgspec.json.Decoder(frames.Message)
-_HALF = re.compile(r"[\ud800-\udfff]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 PATH_CHARS_MAX = 100
 encode = _encoder.encode
 
@@ -40,14 +40,14 @@ def decode_client_frame(data: bytes) -> frames.AnyClientFrame:
     try:
         frame: frames.AnyClientFrame = _decoder.decode(data)
     except msgspec.ValidationError as exc:
-        raise BadRequest(explain(str(exc))) from None
+        raise BadRequest(format_validation_error(str(exc))) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        _check_halves(data)
+        _check_surrogates(data)
         raise NotJson(f"frame: not valid JSON: {exc}") from None
     return frame
 
 
-def _check_halves(data: bytes) -> None:
+def _check_surrogates(data: bytes) -> None:
     """Raise BadRequest for JSON whose only error is an escaped lone surrogate, like ``"\\ud83d"``.
 
     Such JSON is valid (RFC 8259 section 8.2), but msgspec reports it as invalid JSON.
@@ -55,40 +55,40 @@ def _check_halves(data: bytes) -> None:
     Raises:
         BadRequest: the JSON has a lone surrogate; the message names the field.
     """
-    path = _find_half(_parse_with_halves(data))
+    path = _find_surrogate(_parse_with_surrogates(data))
     if path is not None:
         raise BadRequest(f"{path.lstrip('.') or 'frame'}: contains a lone surrogate")
 
 
-def _parse_with_halves(data: bytes) -> Any:
+def _parse_with_surrogates(data: bytes) -> Any:
     """Parse JSON with the standard library, which allows lone surrogates; None if it is invalid."""
     try:
-        return json.loads(data.decode(), parse_constant=_no_constant)
+        return json.loads(data.decode(), parse_constant=_reject_constant)
     except (ValueError, RecursionError):
         return None
 
 
-def _no_constant(word: str) -> NoReturn:
+def _reject_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not JSON")
 
 
-def _find_half(value: Any, path: str = "") -> str | None:
+def _find_surrogate(value: Any, path: str = "") -> str | None:
     """Return the path of a string or object key that has a lone surrogate, or None."""
     match value:
         case str():
-            return path if _HALF.search(value) else None
+            return path if _SURROGATE.search(value) else None
         case list():
             inner = iter([(each, path) for each in value])
         case dict():
-            if any(map(_HALF.search, value)):
+            if any(map(_SURROGATE.search, value)):
                 return path
             inner = iter([(each, f"{path}.{key}"[:PATH_CHARS_MAX]) for key, each in value.items()])
         case _:
             return None
-    return next((found for each in inner if (found := _find_half(*each)) is not None), None)
+    return next((found for each in inner if (found := _find_surrogate(*each)) is not None), None)
 
 
-def explain(text: str) -> str:
+def format_validation_error(text: str) -> str:
     """Convert msgspec's "Expected … - at `$.field`" to "field: expected …", of limited length."""
     what, _, where = text.rpartition(" - at `")
     if not what:
@@ -137,7 +137,7 @@ def find_request_id(data: bytes) -> int | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     try:
-        return msgspec.convert(_parse_with_halves(data), _OnlyId).id
+        return msgspec.convert(_parse_with_surrogates(data), _OnlyId).id
     except (msgspec.ValidationError, UnicodeEncodeError):
         return None
 
@@ -184,10 +184,10 @@ def encode_message_tail(
     if ai is not None:
         tail += b',"ai":' + encode(ai)
     tail += b"}"
-    return tail if expires_at is None else end_tail(tail, expires_at)
+    return tail if expires_at is None else add_expiry(tail, expires_at)
 
 
-def end_tail(tail: bytes, expires_at: int) -> bytes:
+def add_expiry(tail: bytes, expires_at: int) -> bytes:
     """Return the tail with `expires_at` (Unix seconds) added."""
     return b'%b,"expires_at":%d}' % (tail[:-1], expires_at)
 

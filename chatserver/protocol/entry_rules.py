@@ -40,7 +40,7 @@ def tombstone_of(message: Message, rev: int) -> Message:
     )
 
 
-def shredded_form(entry: Message) -> Message:
+def shredded_tombstone_of(entry: Message) -> Message:
     """Return the tombstone of an entry whose body cannot be decrypted any more."""
     return msgspec.structs.replace(tombstone_of(entry, entry.rev), shredded=True)
 

@@ -19,12 +19,12 @@ def has_expired(message: Message, now_s: float) -> bool:
     return message.expires_at is not None and message.expires_at <= now_s
 
 
-def as_of(message: Message, now_s: float) -> Message:
+def apply_expiry(message: Message, now_s: float) -> Message:
     """Return the message, or a tombstone if the message has expired."""
     return tombstone_of(message, message.rev) if has_expired(message, now_s) else message
 
 
-def tail_as_of(seq: int, ts: int, tail: bytes, now_s: float) -> bytes:
+def apply_expiry_to_tail(seq: int, ts: int, tail: bytes, now_s: float) -> bytes:
     """Return the tail, or a tombstone's tail if the message has expired.
 
     Cost: one byte search for a message that never expires.
@@ -32,4 +32,4 @@ def tail_as_of(seq: int, ts: int, tail: bytes, now_s: float) -> bytes:
     if _MARK not in tail:
         return tail
     message = codec.decode_message(codec.join_message(seq, ts, tail))
-    return codec.tail_of(as_of(message, now_s)) if has_expired(message, now_s) else tail
+    return codec.tail_of(apply_expiry(message, now_s)) if has_expired(message, now_s) else tail

@@ -17,7 +17,7 @@ _decoder = msgspec.msgpack.Decoder()
 _json_decoder = msgspec.json.Decoder()
 _json_encode = msgspec.json.Encoder().encode
 _encode = msgspec.msgpack.Encoder().encode
-_HALF = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 _REPLACEMENT = "\ufffd".encode()  # the same length, so the lengths in the message stay valid
 
 
@@ -35,21 +35,21 @@ def to_json(data: bytes) -> bytes:
     try:
         value = _decoder.decode(data)
     except UnicodeDecodeError:
-        return _to_json_with_halves(data)
+        return _convert_with_surrogates(data)
     except (msgspec.MsgspecError, RecursionError) as exc:
         raise NotPacked(f"frame: not valid msgpack: {exc}") from None
     _check(value, DEPTH_MAX)
     return _json_encode(value)
 
 
-def _to_json_with_halves(data: bytes) -> bytes:
+def _convert_with_surrogates(data: bytes) -> bytes:
     r"""Convert like `to_json`, but accept lone surrogates, which some encoders write.
 
     Lone surrogates are invalid UTF-8. The JSON has a ``\ud800`` escape, so that the frame decoder
     rejects the frame and names the field.
     """
     try:
-        value = _decoder.decode(_HALF.sub(_REPLACEMENT, data))
+        value = _decoder.decode(_SURROGATE.sub(_REPLACEMENT, data))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
         raise NotPacked(f"frame: not valid msgpack: {exc}") from None
     _check(value, DEPTH_MAX)

@@ -29,7 +29,7 @@ from chatserver.dev.servers import Server, redis_launch
 from chatserver.domain.access.caller import CALLER
 from chatserver.domain.ids import Ref, derived_chat_id, new_id
 from chatserver.domain.text import BODY_CHARS_MAX
-from chatserver.hot.bus.idempotent_responses import Answer, Answers
+from chatserver.hot.bus.idempotent_responses import IdempotentResponses, StoredResponse
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
 from chatserver.protocol.memory_costs import ANSWER_BYTES, MARK_BYTES
@@ -195,11 +195,11 @@ def idle_chats(members: int) -> Way:
 
 async def keep_answers(day: Day, budget: int) -> None:
     """Send HTTP requests with an idempotency key, whose responses are stored."""
-    answers = Answers(day.hot)
+    answers = IdempotentResponses(day.hot)
     for _ in range(budget // ANSWER_BYTES + 1):
         name = derived_chat_id(HOSTILE, Ref(new_id()))[:22]
         ack = frames.Ack(0, new_id(), new_id(), 1, 1_795_000_000_000_000, False, "hot")
-        answer = Answer(new_id()[:22], 201, "application/json", msgspec.json.encode(ack))
+        answer = StoredResponse(new_id()[:22], 201, "application/json", msgspec.json.encode(ack))
         await answers.put(name, answer, HOSTILE)
         day.charged += ANSWER_BYTES
         day.count += 1

@@ -251,7 +251,7 @@ class Day:
             await self.inboxes.append_event(list(users), chat, body, is_listed=True)
         await deliver_to_all(self.inboxes, self.fakes, audience, audience.top)
         undelivered = UndeliveredChats(self.hot, GatewayStreamWriter(self.hot))
-        await undelivered.settle([(chat, audience.top)])
+        await undelivered.finish([(chat, audience.top)])
         await self.hot.call("DEL", self.hot.keys.turnover(chat))
         self.charged += cost_of_membership_change(frame, info)
         await self.persist()

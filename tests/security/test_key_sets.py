@@ -46,7 +46,7 @@ class Process:
             settings=auth,
             cache=KeySets(hot),
             fetch=get,
-            activate=tokens.use_key_set,
+            activate=tokens.replace_key_set,
             clock=SystemClock(),
         )
         self.authentication = TokenAuthentication(

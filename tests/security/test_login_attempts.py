@@ -30,14 +30,14 @@ async def test_entries_of_a_network_are_limited(redis_url: str) -> None:
     async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
         login_limits = LoginRateLimits(hot, LIMITS)
         for _ in range(2):
-            await login_limits.take_entry("4-c00002")
+            await login_limits.count_login("4-c00002")
 
         with pytest.raises(RateLimited) as refused:
-            await login_limits.take_entry("4-c00002")
+            await login_limits.count_login("4-c00002")
 
         assert refused.value.retry_after_ms is not None
         assert refused.value.retry_after_ms > 1000
-        await login_limits.take_entry("4-c00003")
+        await login_limits.count_login("4-c00003")
 
 
 async def test_refusal_is_cached_in_the_process(redis_url: str) -> None:
@@ -47,18 +47,18 @@ async def test_refusal_is_cached_in_the_process(redis_url: str) -> None:
         login_limits = LoginRateLimits(hot, limits)
         attempts = [await login_limits.begin(unknown_device("wes", "n1")) for _ in range(3)]
         for _ in range(2):
-            await login_limits.take_entry("4-c00004")
+            await login_limits.count_login("4-c00004")
         with pytest.raises(RateLimited) as first:
-            await login_limits.take_entry("4-c00004")
+            await login_limits.count_login("4-c00004")
         with pytest.raises(RateLimited):
             await login_limits.begin(unknown_device("wes", "n1"))
         await hot.call("DEL", hot.keys.limit("entries", "4-c00004"))
 
         with pytest.raises(RateLimited) as second:
-            await login_limits.take_entry("4-c00004")
+            await login_limits.count_login("4-c00004")
 
         assert 0 < (second.value.retry_after_ms or 0) <= (first.value.retry_after_ms or 0)
-        await login_limits.take_back(attempts[0])
+        await login_limits.return_token(attempts[0])
         await login_limits.begin(unknown_device("wes", "n1"))
 
 
@@ -69,12 +69,12 @@ async def test_cached_refusals_are_bounded(redis_url: str, monkeypatch: pytest.M
         login_limits = LoginRateLimits(hot, LIMITS)
         for network in ("4-c00005", "4-c00006"):
             for _ in range(2):
-                await login_limits.take_entry(network)
+                await login_limits.count_login(network)
             with pytest.raises(RateLimited):
-                await login_limits.take_entry(network)
+                await login_limits.count_login(network)
         await hot.call("DEL", hot.keys.limit("entries", "4-c00005"))
 
-        await login_limits.take_entry("4-c00005")
+        await login_limits.count_login("4-c00005")
 
 
 async def test_attempts_of_a_source_are_refilled_over_time(redis_url: str) -> None:
@@ -82,7 +82,7 @@ async def test_attempts_of_a_source_are_refilled_over_time(redis_url: str) -> No
     async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
         login_limits = LoginRateLimits(hot, LIMITS)
         for _ in range(9):
-            await login_limits.take_back(await login_limits.begin(unknown_device("zoe", "n1")))
+            await login_limits.return_token(await login_limits.begin(unknown_device("zoe", "n1")))
 
         async def is_refused() -> bool:
             try:
@@ -122,4 +122,4 @@ async def test_correct_password_restores_the_account_budget(redis_url: str) -> N
         for n in range(12):
             attempt = await login_limits.begin(unknown_device("xia", f"n{n}"))
             assert not attempt.is_over_budget
-            await login_limits.take_back(attempt)
+            await login_limits.return_token(attempt)

@@ -10,7 +10,7 @@ import pytest
 from chatserver.config import Redis
 from chatserver.domain.ids import ChatId, GatewayId, UserId, new_id
 from chatserver.errors import ClientError, Forbidden, NotFound
-from chatserver.hot.bus.gateway_stream import Answer, Echo, GatewayStream
+from chatserver.hot.bus.gateway_stream import CallResult, Echo, GatewayStream
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
@@ -53,8 +53,8 @@ async def _read(gateway_stream: GatewayStream, calls: WarmCalls, is_reading: asy
         for record in records or ():
             if isinstance(record, Echo):
                 is_reading.set()
-            if isinstance(record, Answer):
-                calls.answered(record)
+            if isinstance(record, CallResult):
+                calls.handle_result(record)
 
 
 async def test_row_3_internal_calls_are_authorized_by_the_worker(

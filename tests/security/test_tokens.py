@@ -55,7 +55,7 @@ def test_token_of_the_host_application_is_accepted(algorithm: str) -> None:
     found = verifier.verify(signed(key, algorithm))
 
     assert (found.user, found.is_from_host, found.login) == ("zoe", True, None)
-    assert verifier.verify(verifier.mint(UserId("yan"), 60)).user == "yan"
+    assert verifier.verify(verifier.issue(UserId("yan"), 60)).user == "yan"
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_row_14_key_set_ignores_unsuitable_keys() -> None:
         {"kty": "oct", "k": "AAAA", "kid": "oct"},
     ]
     verifier = tokens(host_algorithm="RS256", host_jwks_url="https://host.example/keys")
-    verifier.use_key_set(key_set(jwk(RSA, "good"), *others))
+    verifier.replace_key_set(key_set(jwk(RSA, "good"), *others))
 
     assert verifier.verify(signed(RSA, "RS256", None, kid="good")).user == "zoe"
     for kid in ("enc", "ps", "private", "oct", "ec"):
@@ -278,7 +278,7 @@ def test_row_24_auth_modules_do_not_import_random() -> None:
 def test_row_24_token_ids_are_unique() -> None:
     """Each id has at least 128 random bits."""
     verifier = tokens()
-    ids = {verifier.verify(verifier.mint(UserId("zoe"), 60)).jti for _ in range(200)}
+    ids = {verifier.verify(verifier.issue(UserId("zoe"), 60)).jti for _ in range(200)}
 
     assert len(ids) == 200
     assert min(map(len, ids)) >= 22

@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from chatserver.domain.history_checks import is_contiguous, missing_seqs, repeated
+from chatserver.domain.history_checks import is_contiguous, iter_repeats, list_missing_seqs
 from tests.support.observations import (
     Acked,
     AnyObservation,
@@ -224,14 +224,14 @@ def _is_duplicate(index: _Index) -> Iterator[Violation]:
     lists = [(f"final history of {user}", final) for (user, _), final in index.finals.items()]
     lists += [("warm tier", warm) for warm in index.warm.values()]
     for where, final in lists:
-        for seq in repeated(row.seq for row in final.rows):
+        for seq in iter_repeats(row.seq for row in final.rows):
             yield Violation("I3", f"{where}: {final.chat}#{seq} is repeated")
 
 
 def _has_hole(index: _Index) -> Iterator[Violation]:
     acked = {place for place, _ in index.acked_places()}
     for (user, chat), final in sorted(index.finals.items()):
-        for seq in missing_seqs([row.seq for row in final.rows]):
+        for seq in list_missing_seqs([row.seq for row in final.rows]):
             if (chat, seq) not in acked:
                 yield Violation("I4", f"final history of {user}: {chat}#{seq} is missing")
         order = [row.seq for row in final.rows]

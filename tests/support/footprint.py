@@ -114,7 +114,7 @@ class Run:
         container = self.container
         current = await container.audiences.get_fresh(audience.chat)
         await deliver_to_all(container.inboxes, container.device_notifier, current, current.top)
-        await container.undelivered_chats.settle([(audience.chat, current.top)])
+        await container.undelivered_chats.finish([(audience.chat, current.top)])
         return await container.audiences.get_fresh(audience.chat)
 
 

@@ -125,8 +125,8 @@ class Hot(HotClient):
     def _refuse(self, *_: Any) -> Any:
         raise NotImplementedError
 
-    _send_and_wait = blocking_client = connect = keep_connected = _refuse
-    keys_by_server = doubt = close = _refuse
+    _send_and_wait = create_blocking_client = connect = maintain_connection = _refuse
+    keys_by_server = reload_epoch = close = _refuse
 
 
 Hot.__abstractmethods__ = frozenset()
@@ -178,7 +178,7 @@ class Pair:
         }  # fmt: skip
         members = {user.encode(): b"member:1" for user in users}
         audience = make_audience(container.hot.keys, self.chat, EPOCH, head, members)
-        container.audiences._remember(audience)
+        container.audiences._add_to_cache(audience)
         self.devices = [Device(server, container, user) for user in users]
         self.seq = 1
 

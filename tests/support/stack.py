@@ -292,11 +292,11 @@ class Stack:
 
     def token(self, user: str, lifetime_s: int = 3600) -> str:
         """Return a token of a user."""
-        return self._tokens.mint(UserId(user), lifetime_s)
+        return self._tokens.issue(UserId(user), lifetime_s)
 
     def token_of_login(self, user: str, login: str) -> str:
         """Return a token as issued for a password login."""
-        return self._tokens.mint(UserId(user), 600, login)
+        return self._tokens.issue(UserId(user), 600, login)
 
     def delete_user_state(self, user: str) -> None:
         """Delete all data of a user from Redis, like a data loss."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from chatserver.domain.history_checks import is_contiguous, missing_seqs, not_rising
+from chatserver.domain.history_checks import is_contiguous, iter_not_ascending, list_missing_seqs
 from tests.support.checker import Violation
 from tests.support.losses import forget_lost
 from tests.support.story import (
@@ -172,9 +172,9 @@ def _is_out_of_order(index: StoryIndex) -> Iterator[Violation]:
     for chat, log in index.logs.items():
         seqs = [entry.seq for entry in log]
         if not is_contiguous([0, *seqs]):
-            holes = missing_seqs(seqs)
+            holes = list_missing_seqs(seqs)
             yield Violation("P3", f"DynamoDB: {chat} is not 1..{max(seqs)}, {holes} are missing")
-        for at in not_rising(entry.ts for entry in log):
+        for at in iter_not_ascending(entry.ts for entry in log):
             yield Violation("P3", f"{_name(chat, log[at])} is not later than {log[at - 1].seq}")
     for where, chat, entry in _sightings(index):
         stored = index.at(chat, entry.seq)

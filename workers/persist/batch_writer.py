@@ -297,4 +297,4 @@ async def dead_letter(backlog: Backlog, raw: CommittedMessage, why: str) -> None
     """Store an entry that cannot be persisted as a dead letter."""
     log.error("persist.dead_lettered", seq=raw.seq, ts=raw.ts, reason=why)
     metrics.DEAD_LETTERS.inc()
-    await backlog.bury(raw, why)
+    await backlog.add_dead_letter(raw, why)

@@ -112,7 +112,7 @@ class PersistWorker:
         Raises:
             Unavailable: Redis is unavailable; restart the worker.
         """
-        async with self._lease.released_on_exit():
+        async with self._lease.release_on_exit():
             try:
                 while True:
                     if not await self._lease.hold():
@@ -169,7 +169,7 @@ class PersistWorker:
         """Read and queue backlog entries until the lease is lost."""
         epoch = self._container.hot.epoch_of(self._partition)
         at = await self._backlog.get_checkpoint()
-        ahead = await self._backlog.get_ahead()
+        ahead = await self._backlog.get_persisting_id()
         queues.is_held = place_of(at) < place_of(ahead)
         progress = await self._backlog.get_progress() if queues.is_held else {}
         while await self._lease.hold():
@@ -206,7 +206,7 @@ class PersistWorker:
         )
         # Must precede any write past the checkpoint.
         is_past = bool(self._open) or count > CHUNK_MAX
-        if is_past and not await self._backlog.record_ahead(self._lease, batch.last):
+        if is_past and not await self._backlog.record_persisting_id(self._lease, batch.last):
             raise LeaseLost("another worker holds the lease")
         self._open.append(batch)
         self._open_count += count
@@ -241,11 +241,11 @@ class PersistWorker:
     async def _wait_for_entries(self, at: str) -> None:
         key = self._container.hot.keys.backlog(self._partition)
         if self._client is None:
-            self._client = self._container.hot.blocking_client(key)
+            self._client = self._container.hot.create_blocking_client(key)
         wait_ms = min(IDLE_MS, int(self._settings.lease_s / 3 * 1000))  # the lease must be renewed
         try:
             read = self._client.xread({key: at}, count=1, block=wait_ms)
-            await self._container.hot.within(read)
+            await self._container.hot.with_deadline(read)
         except (redis.exceptions.RedisError, OSError) as exc:
             raise Unavailable(f"redis at {self._container.hot.name}: {exc}") from exc
 
@@ -396,7 +396,7 @@ class PersistWorker:
             for gateway, committed, item, _ in works
         }
         for (gateway, sender, chat), seq in stored.items():
-            self._container.gateway_stream_writer.post(
+            self._container.gateway_stream_writer.send(
                 gateway, StoredUpdate(sender, chat, seq, epoch)
             )
         newest = max([work.committed.ts for work in works])

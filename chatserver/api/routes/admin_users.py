@@ -58,7 +58,7 @@ def _session_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         user: PathId, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[LiveSession]:
         """List a user's open WebSocket sessions, oldest first."""
-        found, following = container.cursors.cut(
+        found, following = container.cursors.slice_page(
             f"sessions of {user}",
             await live.list_of(UserId(user)),
             lambda each: (each.started_ms, each.session),

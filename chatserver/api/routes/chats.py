@@ -70,7 +70,7 @@ def _chat_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = f"chats of {actor}"
         after = container.cursors.open(place, cursor, str)
         items, following = await container.chats.list_page(actor, after, limit)
-        return Page(items, container.cursors.seal(place, following))
+        return Page(items, container.cursors.sign(place, following))
 
     @post("/v1/chats", opt={"rule": WRITE, "creates": True})
     async def create_chat(
@@ -136,7 +136,7 @@ def _member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         members = await container.memberships.list_after(chat, after, limit + 1)
         page = [Member(each.user, each.role, each.joined) for each in members[:limit]]
         has_more = len(members) > limit
-        return Page(page, container.cursors.seal(place, page[-1].user) if has_more else None)
+        return Page(page, container.cursors.sign(place, page[-1].user) if has_more else None)
 
     @post("/v1/chats/{chat:str}/members", opt={"rule": WRITE, "creates": True})
     async def invite(
@@ -208,7 +208,7 @@ def _invitation_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = f"invitations of {actor}"
         after = container.cursors.open(place, cursor, str)
         items, following = await container.invitations.list_pending(actor, after, limit)
-        return Page(items, container.cursors.seal(place, following))
+        return Page(items, container.cursors.sign(place, following))
 
     @post(
         "/v1/invitations/{chat:str}/accept",

@@ -171,7 +171,7 @@ async def _list(
     place = f"{what}, {window.span}"
     start = container.cursors.open(place, window.cursor, dict[str, str | int])
     found = await read(window.span, window.limit, start)
-    following = container.cursors.seal(place, found.next)
+    following = container.cursors.sign(place, found.next)
     return Page(found.items, following)
 
 

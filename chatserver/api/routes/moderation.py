@@ -63,7 +63,7 @@ def _block_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = f"blocks of {actor}"
         after = container.cursors.open(place, cursor, str)
         items, following = await container.moderation.list_blocks(actor, after, limit)
-        return Page(items, container.cursors.seal(place, following))
+        return Page(items, container.cursors.sign(place, following))
 
     @put("/v1/me/blocks/{user:str}", status_code=204, opt={"rule": user_or_key("users:write")})
     async def block(user: PathId, actor: Actor) -> None:
@@ -100,7 +100,7 @@ def _member_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         after = container.cursors.open(place, cursor, str)
         bans, following = await container.moderation.list_bans(actor, ChatId(chat), after, limit)
         items = [BannedUser(ban.user, ban.by, ban.created_ms) for ban in bans]
-        return Page(items, container.cursors.seal(place, following))
+        return Page(items, container.cursors.sign(place, following))
 
     @put("/v1/chats/{chat:str}/bans/{user:str}", opt={"rule": WRITE})
     async def ban_member(
@@ -151,7 +151,7 @@ def _report_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             principal.user, ChatId(chat), after, limit
         )
         return Page(
-            [_make_info(each) for each in reports], container.cursors.seal(place, following)
+            [_make_info(each) for each in reports], container.cursors.sign(place, following)
         )
 
     @post(
@@ -176,7 +176,7 @@ def _report_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             after, limit, is_newest_first=order == "newest"
         )
         return Page(
-            [_make_info(each) for each in reports], container.cursors.seal(place, following)
+            [_make_info(each) for each in reports], container.cursors.sign(place, following)
         )
 
     return [report, list_reports, resolve_report, list_open_reports]

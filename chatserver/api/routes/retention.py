@@ -100,7 +100,7 @@ def _hold_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = f"held of {chat}"
         start = container.cursors.open(place, cursor, dict[str, str | int])
         page = await container.holds.list_copies(chat, limit, start)
-        return Page(page.items, container.cursors.seal(place, page.next))
+        return Page(page.items, container.cursors.sign(place, page.next))
 
     @get("/v1/admin/holds", opt={"rule": key("holds")})
     async def list_holds(limit: Limit = 50, cursor: Cursor = None) -> Page[HeldChat]:
@@ -108,7 +108,7 @@ def _hold_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         start = container.cursors.open("holds", cursor, dict[str, str | int])
         page = await container.holds.list_chats(limit, start)
         return Page(
-            [HeldChat(chat) for chat in page.items], container.cursors.seal("holds", page.next)
+            [HeldChat(chat) for chat in page.items], container.cursors.sign("holds", page.next)
         )
 
     return [put_hold, get_hold, release_hold, list_held, list_holds]

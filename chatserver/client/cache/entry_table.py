@@ -12,7 +12,7 @@ import msgspec
 from chatserver.client.cache.chat_row import ChatRow
 from chatserver.client.model import Entry
 from chatserver.protocol.entry_rules import AMENDING, apply_entry, tombstone_of
-from chatserver.protocol.message_expiry import as_of
+from chatserver.protocol.message_expiry import apply_expiry
 
 ROW_BYTES = 40  # of an entry, in addition to its body
 EXPIRED_MAX = 1_000  # expired messages overwritten in one transaction
@@ -133,7 +133,7 @@ class EntryTable:
             "SELECT chat, body FROM entry WHERE expires_at <= ? LIMIT ?", (now_s, EXPIRED_MAX)
         ).fetchall()
         for id_, body in found:
-            self._write(rows[id_], as_of(_decode(body), now_s))
+            self._write(rows[id_], apply_expiry(_decode(body), now_s))
 
     # ── reads ───────────────────────────────────────────────────────────────────────────────────
 
@@ -188,6 +188,6 @@ class EntryTable:
             (chat.id, low, high, limit),
         ).fetchall()
         return [
-            as_of(msgspec.structs.replace(_decode(body), chat=chat.name), now_s)
+            apply_expiry(msgspec.structs.replace(_decode(body), chat=chat.name), now_s)
             for (body,) in (reversed(rows) if is_down else rows)
         ]

@@ -17,7 +17,7 @@ RESERVED_TENANTS: Final = frozenset(
 )
 
 
-def name_tenant(tenant: str) -> str:
+def format_tenant(tenant: str) -> str:
     """Return how errors name a tenant, or the deployment without one."""
     return f"tenant {tenant}" if tenant else "the deployment without a tenant"
 
@@ -33,7 +33,7 @@ def parse_tenant(text: str) -> str:
     return text
 
 
-class Left(NamedTuple):
+class RemainingData(NamedTuple):
     """Places with data of a tenant (not all of them), and how many places were checked."""
 
     found: list[str]
@@ -55,7 +55,7 @@ class TenantStore(Protocol):
             Idempotent and resumable: after a crash at any point, a repeat deletes the rest.
         """
 
-    async def find_left(self, limit: int) -> Left:
+    async def find_remaining(self, limit: int) -> RemainingData:
         """Return at most `limit` places that still have data of the tenant."""
 
 

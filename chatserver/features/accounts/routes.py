@@ -287,7 +287,7 @@ async def build_device_page(
     container: StorageContainer, user: UserId, current: str | None, limit: int, cursor: str | None
 ) -> Page[Device]:
     """Return a page of a user's logins; `current` is the device of the caller."""
-    rows, following = container.cursors.cut(
+    rows, following = container.cursors.slice_page(
         f"devices of {user}",
         await container.get(AccountContainer).logins.list_live(user),
         lambda row: (-row.seen_ms, row.login),
@@ -337,7 +337,7 @@ def demo_login_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         check_is_local(request.headers.get("host", ""), request.headers.get("origin"))
         if data.user not in users:
             raise NotFound(f"user: must be one of {', '.join(sorted(users))}")
-        token = tokens.mint(UserId(data.user), TTL_S)
+        token = tokens.issue(UserId(data.user), TTL_S)
         return DemoToken(token, data.user, tokens.verify(token).expires_at)
 
     return [log_in_demo_user]

@@ -92,7 +92,7 @@ async def _export(settings: Settings, *, with_warm: bool, is_all: bool) -> Expor
         ) as container:
             await container.check_tables()
             lease = make_lease(container, owner)
-            async with lease.released_on_exit():
+            async with lease.release_on_exit():
                 tally = await ExportPass(container, lease, on_progress).run(
                     with_warm=with_warm, is_all=is_all
                 )
@@ -130,7 +130,7 @@ async def _compact(settings: Settings) -> CompactionTally:
         role="worker", settings=settings, clock=SystemClock()
     ) as container:
         lease = make_lease(container, f"{socket.gethostname()}-{os.getpid()}-{new_id()}")
-        async with lease.released_on_exit():
+        async with lease.release_on_exit():
             return await make_compactor(container, lease).run()
 
 

@@ -133,7 +133,7 @@ class JobReader:
         self._client: Any = None
 
     async def __aenter__(self) -> JobReader:
-        self._client = self._hot.blocking_client(self._key)
+        self._client = self._hot.create_blocking_client(self._key)
         try:
             await self._hot.create_group(self._key, _GROUP)
         except BaseException:
@@ -159,7 +159,7 @@ class JobReader:
             raise Unavailable(f"redis at {self._hot.name}: {exc}") from exc
 
     async def _claim_abandoned(self) -> Job | None:
-        waiting = await self._hot.within(
+        waiting = await self._hot.with_deadline(
             self._client.xpending_range(
                 self._key, _GROUP, min="-", max="+", count=1, idle=self._lease_ms
             )
@@ -167,7 +167,7 @@ class JobReader:
         if not waiting:
             return None
         entry, tries = waiting[0]["message_id"], waiting[0]["times_delivered"]
-        claimed = await self._hot.within(
+        claimed = await self._hot.with_deadline(
             self._client.xclaim(
                 self._key, _GROUP, self._consumer, min_idle_time=self._lease_ms, message_ids=[entry]
             )
@@ -180,7 +180,7 @@ class JobReader:
         return self._decode_job(claimed[0], tries + 1)
 
     async def _claim_new(self, wait_ms: int) -> Job | None:
-        reply = await self._hot.within(
+        reply = await self._hot.with_deadline(
             self._client.xreadgroup(
                 _GROUP, self._consumer, {self._key: ">"}, count=1, block=wait_ms
             )

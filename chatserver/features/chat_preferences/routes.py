@@ -81,7 +81,7 @@ def _preference_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         after = container.cursors.open(place, cursor, str)
         service = container.get(PreferencesContainer).preferences
         items, following = await service.list_page(actor, after, limit)
-        return Page(items, container.cursors.seal(place, following))
+        return Page(items, container.cursors.sign(place, following))
 
     @get("/v1/chats/{chat:str}/preferences", opt={"rule": USER})
     async def get_chat_preferences(chat: PathId, actor: Actor) -> ChatPreferences:

@@ -121,5 +121,5 @@ async def handle_session_request(
             operation = rpc.EndSession(user, frame.companion, frame.chat, frame.forget)
         case frames.UpdateSession():
             operation = rpc.MoveSession(user, frame.chat, frame.version)
-    opened = await warm.ask_session(operation)
+    opened = await warm.call_session_operation(operation)
     return frames.Ok(frame.id, opened.chat, opened.session)

@@ -110,7 +110,7 @@ def _public_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = container.cursors.open("companions", cursor, str)
         after = None if place is None else CompanionId(UserId(place))
         found, following = await companions.list_page(after, limit)
-        sealed = container.cursors.seal("companions", following)
+        sealed = container.cursors.sign("companions", following)
         return Page([describe_companion(each) for each in found], sealed)
 
     @get("/v1/companions/{companion:str}", opt={"rule": SEE})
@@ -273,7 +273,7 @@ def _session_list_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         what = list_name(actor, companion_id)
         place = container.cursors.open(what, cursor, dict[str, str])
         found, following = await sessions.list_page(actor, companion_id, place, limit)
-        sealed = container.cursors.seal(what, following)
+        sealed = container.cursors.sign(what, following)
         return Page([describe_session(each) for each in found], sealed)
 
     @put("/v1/companion-sessions/{chat:str}/version", opt={"rule": WRITE_CHATS})

@@ -47,7 +47,7 @@ def pins_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
             PinnedMessage(each.pin.pinned_at_ms, cast("frames.Message", msgspec.Raw(each.json)))
             for each in found
         ]
-        return Page(items, container.cursors.seal(scope, next_before))
+        return Page(items, container.cursors.sign(scope, next_before))
 
     @put("/v1/chats/{chat:str}/pins/{seq:int}", status_code=204, opt=CHANGE)
     async def pin(

@@ -26,7 +26,7 @@ from chatserver.domain.amendments import HiddenSeqs
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.domain.membership import NOT_A_MEMBER, Group
-from chatserver.domain.moderation import Restraint, refusal_of
+from chatserver.domain.moderation import WriteRestriction, refusal_of
 from chatserver.errors import Conflict, Forbidden, NotFound, TooLarge, Unavailable
 from chatserver.features.pins.model import PINS_MAX, Pin, PinOutcome, digest_of_request
 from chatserver.features.pins.warm import PinRows
@@ -172,9 +172,9 @@ class Pins:
         await self._members.get_reader(chat, user)
         audience = await self._audiences.get(chat)
         if audience.is_blocked:
-            raise refusal_of(Restraint.BLOCKED.value)
+            raise refusal_of(WriteRestriction.BLOCKED.value)
         if audience.is_ended:
-            raise refusal_of(Restraint.ENDED.value)
+            raise refusal_of(WriteRestriction.ENDED.value)
         if audience.kind != "group":
             return
         try:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
-from chatserver.domain.moderation import parse_standing
+from chatserver.domain.moderation import parse_member_status
 from chatserver.hot.bus.stream_waiter import StreamWaiter
 from chatserver.hot.chats.backlog import BacklogEntry, parse_entry
 from chatserver.hot.leases import Lease
@@ -187,7 +187,7 @@ class PushState:
             values = await self._hot.call("HMGET", key, *users) if users else []
             pairs = [(user.encode(), value) for user, value in zip(users, values, strict=True)]
         return {
-            UserId(name.decode()): Seq(parse_standing(value).joined)
+            UserId(name.decode()): Seq(parse_member_status(value).joined)
             for name, value in pairs
             if value is not None
         }

@@ -83,7 +83,7 @@ def push_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[PushDevice]:
         """List the caller's devices that receive pushes, oldest first."""
-        found, next_cursor = container.cursors.cut(
+        found, next_cursor = container.cursors.slice_page(
             f"push subscriptions of {actor}",
             await container.get(PushContainer).subscriptions.list_for_user(
                 actor, container.clock.time()

@@ -74,7 +74,7 @@ class SearchContainer:
         cursors, scope = self._core.cursors, f"search for {text} by {viewer} {order}"
         start = cursors.open(scope, cursor, Position)
         found, next_position = await self.search.find(viewer, text, order, limit, start)
-        return found, cursors.seal(scope, next_position)
+        return found, cursors.sign(scope, next_position)
 
 
 async def preload_engine(container: StorageContainer) -> None:

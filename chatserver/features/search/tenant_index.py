@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from chatserver.config import Settings
-from chatserver.domain.access.tenants import Left, TenantStore
+from chatserver.domain.access.tenants import RemainingData, TenantStore
 from chatserver.features.search.engines.registry import folder_of, is_enabled, is_in_bucket
 
 FILES: Final = "messages-*"
@@ -35,10 +35,10 @@ class TenantIndex:
             await asyncio.to_thread(file.unlink, missing_ok=True)
             yield 1
 
-    async def find_left(self, limit: int) -> Left:
+    async def find_remaining(self, limit: int) -> RemainingData:
         """See `TenantStore`."""
         files = await asyncio.to_thread(self._list)
-        return Left([str(file) for file in files[:limit]], len(files))
+        return RemainingData([str(file) for file in files[:limit]], len(files))
 
     def _list(self) -> list[Path]:
         return [] if self._folder is None else sorted(self._folder.glob(FILES))

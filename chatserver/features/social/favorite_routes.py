@@ -56,7 +56,7 @@ def _post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = f"favorite posts of {actor}"
         start = container.cursors.open(place, cursor, Start)
         found = await favorites.list_posts(actor, start, limit)
-        following = container.cursors.seal(place, found.next)
+        following = container.cursors.sign(place, found.next)
         items = [FavoritePost(each.saved_ms, build_post_info(each.view)) for each in found.items]
         return Page(items, following)
 
@@ -84,7 +84,7 @@ def _message_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = f"favorite messages of {actor}"
         start = container.cursors.open(place, cursor, Start)
         found = await favorites.list_messages(actor, start, limit)
-        following = container.cursors.seal(place, found.next)
+        following = container.cursors.sign(place, found.next)
         return Page(
             [FavoriteMessage(each.saved_ms, each.message) for each in found.items], following
         )

@@ -76,7 +76,7 @@ def build_follower_page(
     container: StorageContainer, place: str, found: FollowPage
 ) -> Page[Follower]:
     items = [Follower(each.user, each.name, each.since_ms) for each in found.items]
-    following = container.cursors.seal(place, found.next)
+    following = container.cursors.sign(place, found.next)
     return Page(items, following)
 
 
@@ -268,7 +268,7 @@ def _post_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         place = f"posts of {user} for {actor}"
         start = container.cursors.open(place, cursor, Start)
         found = await graph.list_posts(actor, UserId(user), start, limit)
-        following = container.cursors.seal(place, found.next)
+        following = container.cursors.sign(place, found.next)
         return Page([build_post_info(each) for each in found.items], following)
 
     @get("/v1/users/{user:str}/posts/{post:str}", opt={"rule": READ})
@@ -355,6 +355,6 @@ def _timeline_routes(container: StorageContainer) -> list[HTTPRouteHandler]:
         found, after = await container.get(SocialContainer).timelines.read(actor, before, limit)
         following = None if after is None else [after.post, after.author]
         items = [build_post_info(each) for each in found]
-        return Page(items, container.cursors.seal(place, following))
+        return Page(items, container.cursors.sign(place, following))
 
     return [read_timeline]

@@ -91,7 +91,7 @@ class EventQueue:
 
     async def now_ms(self) -> int:
         """Return the Redis time, which retry times refer to."""
-        return await self._hot.time_ms(self._late)
+        return await self._hot.get_time_ms(self._late)
 
     async def requeue_due(self, now_ms: int, limit: int) -> None:
         """Move delayed events whose retry time has passed back to the pending queue."""

@@ -74,7 +74,7 @@ class BeforeSendCaller(RpcWorker):
         )
 
     async def _perform(self, operation: rpc.AnyOperation) -> bytes:
-        if not isinstance(operation, rpc.Ask):
+        if not isinstance(operation, rpc.CallBeforeSend):
             return await super()._perform(operation)
         try:
             return _encode(await self._webhook.request_verdict(operation.question))
@@ -108,7 +108,7 @@ class EventDeliverer:
         Raises:
             Unavailable: Redis is unavailable; restart the worker.
         """
-        async with self._lease.released_on_exit():
+        async with self._lease.release_on_exit():
             try:
                 while True:
                     if not await self._lease.hold():

@@ -17,8 +17,8 @@ from chatserver.gateway.session.session_context import HotPathCounters
 from chatserver.gateway.session.session_registry import SessionRegistry
 from chatserver.gateway.transport.framing import text_frame, text_header
 from chatserver.hot.bus.gateway_stream import (
-    Answer,
     AnyRecord,
+    CallResult,
     ChannelSignal,
     Echo,
     EndSessions,
@@ -102,7 +102,7 @@ class EventDispatcher:
     def _switch_epoch(self, epoch: Epoch) -> None:
         found = self._heads.get(epoch)
         if found is None:
-            device_epoch = self._gateway_stream_writer.device_epoch(epoch)
+            device_epoch = self._gateway_stream_writer.get_device_epoch(epoch)
             found = self._heads[epoch] = (device_epoch, codec.event_head(device_epoch))
         self._epoch, (self._device_epoch, self._head) = epoch, found
 
@@ -179,8 +179,8 @@ class EventDispatcher:
             case EndSessions():
                 marks = Marks(record.before, frozenset(record.logins), record.is_banned)
                 self.on_revoked(UserId(record.user), marks, record.reason)
-            case Answer():
-                self._warm.answered(record)
+            case CallResult():
+                self._warm.handle_result(record)
             case Echo():
                 self.on_echo(record)
             case _ as never:

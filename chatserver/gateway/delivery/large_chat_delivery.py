@@ -114,12 +114,12 @@ class Channels:
         if not chats:
             return []
         heads: dict[ChatId, LargeHead] = dict(
-            zip(chats, await self._subscriptions.listen(chats, user), strict=True)
+            zip(chats, await self._subscriptions.subscribe(chats, user), strict=True)
         )
         closed = [chat for chat, head in heads.items() if not head.is_open]
         if closed:
             await asyncio.gather(*map(self._try_to_load, closed))
-            heads |= zip(closed, await self._subscriptions.listen(closed, user), strict=True)
+            heads |= zip(closed, await self._subscriptions.subscribe(closed, user), strict=True)
         return [head if head.is_open else None for head in heads.values()]
 
     async def _try_to_load(self, chat: ChatId) -> None:
@@ -178,13 +178,13 @@ class Channels:
         Raises:
             Unavailable: a tier does not answer.
         """
-        (head,) = await self._subscriptions.listen([chat], session.user)
+        (head,) = await self._subscriptions.subscribe([chat], session.user)
         if not head.is_open:
             try:
                 await self._open_chat(chat)
             except NotFound:
                 return None
-            (head,) = await self._subscriptions.listen([chat], session.user)
+            (head,) = await self._subscriptions.subscribe([chat], session.user)
         place = await self._subscriptions.find_large(session.user, chat)
         if not head.joined or not head.large or (place is not None and place.until is not None):
             return None  # removed, or a later inbox event makes the chat large again
@@ -301,9 +301,9 @@ class Channels:
     async def _leave(self, chat: ChatId) -> None:
         try:
             if chat not in self._channels:
-                await self._subscriptions.leave([chat])
+                await self._subscriptions.unsubscribe([chat])
             if chat in self._channels:
-                await self._subscriptions.listen([chat])  # a session has attached since
+                await self._subscriptions.subscribe([chat])  # a session has attached since
         except ChatError as exc:
             # The subscription expires.
             log.warning("channel.unsubscribe_failed", chat=chat, error=exc.message)
@@ -485,7 +485,7 @@ class Channels:
         for opened in list(self._channels.values()):
             self._drop_if_empty(opened)  # a session may have ended before it was attached
         chats = list(self._channels)
-        for chat, head in zip(chats, await self._subscriptions.listen(chats), strict=True):
+        for chat, head in zip(chats, await self._subscriptions.subscribe(chats), strict=True):
             channel = self._channels.get(chat)
             if channel is None:
                 continue

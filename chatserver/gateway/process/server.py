@@ -249,7 +249,7 @@ class GatewayServer:
             warm=warm,
             counters=self._counters,
         )
-        gateway_stream_writer.on_gone = self._prune_soon
+        gateway_stream_writer.on_dead_gateway = self._prune_soon
         return self._dispatcher
 
     def _prune_soon(self, users: set[UserId]) -> None:
@@ -303,7 +303,7 @@ class GatewayServer:
     ) -> None:
         """Serve until `stop` is set, then drain."""
         await self._container.gateway_stream.renew()
-        await self._container.presence_states.keep_alive()
+        await self._container.presence_states.extend_expiry()
         self._container.hot.on_reload.append(self._refresher.refresh_soon)
         self._container.hot.on_blocked.append(self._close_blocked)
         self._container.hot.on_epoch += [
@@ -419,7 +419,7 @@ class GatewayServer:
             async with asyncio.timeout(max(FAN_OUTS_S, deadline - loop.time())):
                 await self._container.messaging.drain()
         with contextlib.suppress(ChatError):
-            await self._container.presence.withdraw(self.registry.list_users())
+            await self._container.presence.set_offline(self.registry.list_users())
             await self._container.presence_states.leave(self.all_settings.presence.offline_grace_s)
             await self._container.limits.close()
             await self._container.gateway_stream.remove()

@@ -202,10 +202,10 @@ class CommandHandler:
         self, allowance: Allowance, payload: bytes, number: int | None, memory: int, cost: int = 1
     ) -> bool:
         """Spend `cost` tokens and `memory` bytes; if too few are left, hold or refuse the frame."""
-        if not allowance.take(cost):
+        if not allowance.spend(cost):
             self._wait_for_token(allowance, payload, number, cost)
             return False
-        if memory and not self._memory_allowed.take(memory):
+        if memory and not self._memory_allowed.spend(memory):
             allowance.tokens += cost
             self._wait_for_token(self._memory_allowed, payload, number, memory)
             return False
@@ -219,7 +219,7 @@ class CommandHandler:
         if wait_ms == 0:
             self._state.hold()
             self._hold(payload, number)
-            allowance.ask(self._process_held, cost)
+            allowance.request(self._process_held, cost)
             return
         what = TOO_MUCH if allowance is self._memory_allowed else f"many {allowance.key[0]}"
         error = RateLimited(f"too {what}: slow down", retry_after_ms=wait_ms)

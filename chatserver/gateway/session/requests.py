@@ -151,7 +151,7 @@ class Requests:
         return None if frame.id is None else frames.Ok(frame.id)
 
     async def _sync(self, user: UserId, frame: frames.Sync) -> Response:
-        (state,) = await self._container.presence.announce([user])
+        (state,) = await self._container.presence.set_online([user])
         after = Seq(frame.cursor.seq)
         coverage = compare_cursor(
             Epoch(frame.cursor.epoch),

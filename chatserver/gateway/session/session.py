@@ -130,7 +130,7 @@ class Session:
             Unavailable: Redis does not answer.
         """
         container = self._context.container
-        (state,) = await container.presence.announce([self.user])
+        (state,) = await container.presence.set_online([self.user])
         if not state.is_known:
             try:
                 await container.warm.load_user(self.user)
@@ -138,7 +138,7 @@ class Session:
                 # The hot tier alone can serve the session (promise P9); the next hello retries.
                 log.warning("session.user_not_loaded", user=self.user, error=exc.message)
             # Either way time has passed, and the inbox may have grown.
-            (state,) = await container.presence.announce([self.user])
+            (state,) = await container.presence.set_online([self.user])
         return state
 
     def enter_large_chats(self, positions: LargeChatPositions, *, is_loaded: bool) -> None:

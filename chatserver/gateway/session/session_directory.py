@@ -62,7 +62,7 @@ class SessionDirectory:
                 if gateway == self._gateway:
                     self.close_replaced(session.user, loser)
                 else:
-                    self._container.gateway_stream_writer.post(
+                    self._container.gateway_stream_writer.send(
                         gateway, Replaced(session.user, loser)
                     )
             if not session.is_live:  # it has ended since
@@ -115,19 +115,19 @@ class SessionDirectory:
         Raises:
             Unavailable: Redis does not answer.
         """
-        if not await self._container.presence_states.keep_alive() or is_loss_possible:
+        if not await self._container.presence_states.extend_expiry() or is_loss_possible:
             self._container.user_presence.republish_all()
             await self.claim(list(self._registry))
         await self._container.presence_subscriptions.refresh()
 
     def publish_presence(self, change: PresenceChange) -> None:
         """Send a presence change to the gateways that subscribe to the user."""
-        sight = change.sight
-        for gateway in change.watchers:
+        record = change.record
+        for gateway in change.subscribers:
             if gateway == self._gateway:
-                self._container.presence_subscriptions.handle_change(change.user, sight)
+                self._container.presence_subscriptions.handle_change(change.user, record)
             else:
                 update = PresenceUpdate(
-                    change.user, sight.state.value, sight.last_ms, sight.version
+                    change.user, record.state.value, record.last_ms, record.version
                 )
-                self._container.gateway_stream_writer.post(gateway, update)
+                self._container.gateway_stream_writer.send(gateway, update)

@@ -83,7 +83,7 @@ class SessionRefresher:
                 log.warning("gateway.refresh_failed", error=exc.message)
 
     async def _publish_presence(self, users: Sequence[UserId]) -> None:
-        states = await self._container.presence.announce(users)
+        states = await self._container.presence.set_online(users)
         for user, state in zip(users, states, strict=True):
             sessions = self._registry.sessions_of(user)
             if not sessions:
@@ -105,7 +105,7 @@ class SessionRefresher:
 
     async def _remove_presence(self, users: list[UserId]) -> None:
         with contextlib.suppress(ChatError):  # the entry expires through its TTL
-            await self._container.presence.withdraw(users)
+            await self._container.presence.set_offline(users)
 
     def prune_soon(self, users: set[UserId]) -> None:
         """Remove the presence of users at a gateway that no longer exists."""

@@ -45,14 +45,14 @@ class Admission:
     def charge(self, address: str, refuse: Refuse) -> None:
         """Charge a connection to its address; call `refuse` if the address is over its limit."""
         allowance = self._limits.find("connections", subject_of(address))
-        if allowance.take():
+        if allowance.spend():
             return
         wait_ms = allowance.wait_ms()
         if wait_ms:
             metrics.RATE_LIMITED.labels("connections").inc()
             refuse(Close.OVERLOADED, "too many connections from this address", wait_ms)
         else:
-            allowance.ask(lambda: self.charge(address, refuse))
+            allowance.request(lambda: self.charge(address, refuse))
 
     def charge_failure(self, address: str) -> None:
         """Charge a refused `hello` to its address."""
@@ -61,5 +61,5 @@ class Admission:
 
 def _charge(allowance: Allowance) -> None:
     """Spend one token, fetching more from Redis first if needed."""
-    if not allowance.take() and not allowance.wait_ms():
-        allowance.ask(lambda: _charge(allowance))
+    if not allowance.spend() and not allowance.wait_ms():
+        allowance.request(lambda: _charge(allowance))

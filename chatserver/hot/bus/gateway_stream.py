@@ -121,7 +121,7 @@ class EndSessions(Record, tag="e", array_like=True):
     reason: str
 
 
-class Answer(Record, tag="a", array_like=True):
+class CallResult(Record, tag="a", array_like=True):
     """The result of a call to the warm tier; `code` is empty on success."""
 
     call: str
@@ -147,7 +147,7 @@ AnyRecord = (
     | PresenceUpdate
     | Replaced
     | EndSessions
-    | Answer
+    | CallResult
     | Echo
 )
 
@@ -155,7 +155,7 @@ _decoder: msgspec.msgpack.Decoder[list[AnyRecord]] = msgspec.msgpack.Decoder(lis
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class _Posting:
+class _Flush:
     """One flush: the number of pending writes, a loss flag, and callbacks."""
 
     __slots__ = ("is_lost", "left", "waiting")
@@ -172,11 +172,11 @@ class GatewayStreamWriter:
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
         self._out: dict[GatewayId, list[AnyRecord]] = {}
-        self._postings: set[_Posting] = set()
+        self._flushes: set[_Flush] = set()
         # Called with the users of records for a gateway without a stream, which is dead.
-        self.on_gone: Callable[[set[UserId]], None] | None = None
+        self.on_dead_gateway: Callable[[set[UserId]], None] | None = None
 
-    def post(self, gateway: GatewayId, record: AnyRecord) -> None:
+    def send(self, gateway: GatewayId, record: AnyRecord) -> None:
         """Send a record at the end of this tick."""
         if not self._out:
             asyncio.get_running_loop().call_soon(self._flush)
@@ -186,20 +186,20 @@ class GatewayStreamWriter:
         """Return the epoch of the chat's Redis partition."""
         return self._hot.epoch_of(self._hot.keys.partition_of(chat))
 
-    def device_epoch(self, epoch: Epoch) -> Epoch:
+    def get_device_epoch(self, epoch: Epoch) -> Epoch:
         """Return the epoch sent to devices for a partition's epoch."""
-        return self._hot.device_epoch(epoch)
+        return self._hot.get_device_epoch(epoch)
 
     def _flush(self) -> None:
         out, self._out = self._out, {}
         if not out:
             return
         failpoint("gateway_stream.before_post")
-        posting = _Posting(len(out))
-        self._postings.add(posting)
+        flush = _Flush(len(out))
+        self._flushes.add(flush)
         for gateway, records in out.items():
-            self._hot.post(
-                functools.partial(self._posted, posting, records),
+            self._hot.send_write(
+                functools.partial(self._on_reply, flush, records),
                 "XADD",
                 self._hot.keys.gateway_stream(gateway),
                 "NOMKSTREAM",
@@ -211,27 +211,27 @@ class GatewayStreamWriter:
                 _encode(records),
             )
 
-    def when_posted(self, then: Callable[[bool], None]) -> None:
+    def notify_when_written(self, then: Callable[[bool], None]) -> None:
         """Call `then(True)` when Redis has all records sent so far; `then(False)` if any was lost.
 
         Records for a dead gateway do not count as lost.
         """
         self._flush()
-        if not self._postings:
+        if not self._flushes:
             then(True)
             return
-        left, is_whole = len(self._postings), True
+        left, is_whole = len(self._flushes), True
 
-        def one_answered(is_posted: bool) -> None:
+        def on_flush_written(is_written: bool) -> None:
             nonlocal left, is_whole
-            left, is_whole = left - 1, is_whole and is_posted
+            left, is_whole = left - 1, is_whole and is_written
             if left == 0:
                 then(is_whole)
 
-        for posting in self._postings:
-            posting.waiting.append(one_answered)
+        for flush in self._flushes:
+            flush.waiting.append(on_flush_written)
 
-    async def posted(self) -> None:
+    async def wait_written(self) -> None:
         """Wait until Redis has all records sent so far.
 
         Raises:
@@ -239,35 +239,35 @@ class GatewayStreamWriter:
         """
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        def done(is_posted: bool) -> None:
+        def on_written(is_written: bool) -> None:
             if not future.done():
-                future.set_result(is_posted)
+                future.set_result(is_written)
 
-        self.when_posted(done)
+        self.notify_when_written(on_written)
         if not await future:
             raise Unavailable("redis: records for a gateway stream were lost; try again")
 
-    def _posted(self, posting: _Posting, records: list[AnyRecord], reply: Reply) -> None:
-        posting.left -= 1
-        if posting.left == 0:
-            self._postings.discard(posting)
+    def _on_reply(self, flush: _Flush, records: list[AnyRecord], reply: Reply) -> None:
+        flush.left -= 1
+        if flush.left == 0:
+            self._flushes.discard(flush)
         if isinstance(reply, Exception):
             log.warning("gateway_stream.lost", error=str(reply))
-            posting.is_lost = True
-        elif reply is None and self.on_gone is not None:
-            self.on_gone({UserId(user) for record in records for user in _users_of(record)})
-        if posting.left == 0:
-            for then in posting.waiting:
-                then(not posting.is_lost)
+            flush.is_lost = True
+        elif reply is None and self.on_dead_gateway is not None:
+            self.on_dead_gateway({UserId(user) for record in records for user in _users_of(record)})
+        if flush.left == 0:
+            for then in flush.waiting:
+                then(not flush.is_lost)
 
 
 def _users_of(record: AnyRecord) -> Sequence[str]:
-    if isinstance(record, (Answer, Publish, ChannelSignal, Echo)):
+    if isinstance(record, (CallResult, Publish, ChannelSignal, Echo)):
         return ()
     return record.users if isinstance(record, Push) else (record.user,)
 
 
-def _place(entry_id: bytes) -> tuple[int, int]:
+def _parse_id(entry_id: bytes) -> tuple[int, int]:
     ms, _, n = entry_id.partition(b"-")
     return int(ms), int(n)
 
@@ -284,7 +284,7 @@ class GatewayStream:
 
     def send_to_self(self, echo: Echo) -> None:
         """Add an echo record to this gateway's own stream; best effort."""
-        self._hot.post(
+        self._hot.send_write(
             lambda _: None,
             "XADD", self._key, "NOMKSTREAM", "MAXLEN", "~", STREAM_ENTRIES_MAX, "*",
             "r", _encode([echo]),
@@ -319,22 +319,22 @@ class GatewayStream:
                 yield None
 
     async def _read(self) -> AsyncGenerator[list[AnyRecord] | None]:
-        client = self._hot.blocking_client(self._key)
+        client = self._hot.create_blocking_client(self._key)
         try:
             await self.renew()
-            newest = await self._newest(client)
-            if self._last is None or _place(newest) < _place(self._last):
+            newest = await self._read_newest_id(client)
+            if self._last is None or _parse_id(newest) < _parse_id(self._last):
                 self._last = newest  # first read, or the stream was lost and created again
             yield None  # earlier records may be lost
             while True:
-                reply: Any = await self._hot.within(
+                reply: Any = await self._hot.with_deadline(
                     client.xread({self._key: self._last}, count=_READ_MAX, block=BLOCK_MS)
                 )
                 if not reply:
                     continue
                 entries = reply[0][1]
                 if len(entries) == _READ_MAX and await self._is_overrun(client):
-                    self._last = await self._newest(client)
+                    self._last = await self._read_newest_id(client)
                     log.warning("gateway_stream.overrun")
                     yield None
                     continue
@@ -348,9 +348,9 @@ class GatewayStream:
 
     async def _is_overrun(self, client: Any) -> bool:
         """Return whether the last entry read was trimmed. Later entries may then be lost, too."""
-        oldest = await self._hot.within(client.xrange(self._key, count=1))
-        return bool(oldest) and _place(oldest[0][0]) > _place(self._last)
+        oldest = await self._hot.with_deadline(client.xrange(self._key, count=1))
+        return bool(oldest) and _parse_id(oldest[0][0]) > _parse_id(self._last)
 
-    async def _newest(self, client: Any) -> Any:
-        newest = await self._hot.within(client.xrevrange(self._key, count=1))
+    async def _read_newest_id(self, client: Any) -> Any:
+        newest = await self._hot.with_deadline(client.xrevrange(self._key, count=1))
         return newest[0][0] if newest else b"0-0"

@@ -1,7 +1,7 @@
 """Stored responses for HTTP requests with an idempotency key: a retry gets the same response.
 
-Data: ``{pN}:answer:<name>`` (string) contains the request digest for `CLAIM_S` (the claim), then
-the response for `ANSWER_S`. The name is derived from the caller and the idempotency key.
+Data: ``{pN}:answer:<name>`` (string) first contains a claim (the request digest) for `CLAIM_TTL_S`,
+then the response for `RESPONSE_TTL_S`. The name is derived from the caller and the idempotency key.
 ``{pN}:answers:<user>`` (set, same TTL) contains the names of responses that may have the user's
 data.
 """
@@ -15,11 +15,11 @@ import msgspec
 from chatserver.domain.ids import UserId
 from chatserver.hot.redis.client import HotClient
 
-CLAIM_S = 60  # longer than any request; after a crash, the claim expires
-ANSWER_S = 86_400
+CLAIM_TTL_S = 60  # longer than any request; after a crash, the claim expires
+RESPONSE_TTL_S = 86_400
 
 
-class Answer(msgspec.Struct, array_like=True, frozen=True):
+class StoredResponse(msgspec.Struct, array_like=True, frozen=True):
     """A request's digest (`asked`) and its response. `status` is 0 until there is a response."""
 
     asked: str
@@ -34,7 +34,7 @@ class Answer(msgspec.Struct, array_like=True, frozen=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Answer)
+_decoder = msgspec.msgpack.Decoder(StoredResponse)
 _JSON, _SHORT = "application/json", "j"
 _PLAIN, _DEFLATED = b"\0", b"\1"
 # Compression dictionary: text that responses have in common, so that even short ones shrink.
@@ -45,26 +45,26 @@ _WORDS = (
 )
 
 
-def _encode(answer: Answer) -> bytes:
+def _encode(response: StoredResponse) -> bytes:
     """Encode the response as msgpack, deflated if that is shorter."""
-    content_type = _SHORT if answer.content_type == _JSON else answer.content_type
-    plain = _encoder.encode(msgspec.structs.replace(answer, content_type=content_type))
+    content_type = _SHORT if response.content_type == _JSON else response.content_type
+    plain = _encoder.encode(msgspec.structs.replace(response, content_type=content_type))
     packer = zlib.compressobj(wbits=-15, zdict=_WORDS)
     packed = packer.compress(plain) + packer.flush()
     return _DEFLATED + packed if len(packed) < len(plain) else _PLAIN + plain
 
 
-def _decode(stored: bytes) -> Answer:
+def _decode(stored: bytes) -> StoredResponse:
     plain = stored[1:]
     if stored[:1] == _DEFLATED:
         plain = zlib.decompressobj(wbits=-15, zdict=_WORDS).decompress(plain)
-    answer = _decoder.decode(plain)
-    if answer.content_type == _SHORT:
-        answer = msgspec.structs.replace(answer, content_type=_JSON)
-    return answer
+    response = _decoder.decode(plain)
+    if response.content_type == _SHORT:
+        response = msgspec.structs.replace(response, content_type=_JSON)
+    return response
 
 
-class Answers:
+class IdempotentResponses:
     """Repository of idempotent responses."""
 
     def __init__(self, hot: HotClient) -> None:
@@ -73,8 +73,8 @@ class Answers:
     def _key(self, name: str) -> str:
         return self._hot.keys.answer(UserId(name))
 
-    async def claim(self, name: str, asked: str) -> Answer | None:
-        """Claim a name and return None, or return the answer already stored under it.
+    async def claim(self, name: str, asked: str) -> StoredResponse | None:
+        """Claim a name and return None, or return the response already stored under it.
 
         Guarantees:
             Of concurrent callers, exactly one gets None.
@@ -82,20 +82,20 @@ class Answers:
         Raises:
             Unavailable: Redis does not respond.
         """
-        mine = Answer(asked)
-        made = await self._hot.call("SET", self._key(name), _encode(mine), "NX", "EX", CLAIM_S)
+        mine = StoredResponse(asked)
+        made = await self._hot.call("SET", self._key(name), _encode(mine), "NX", "EX", CLAIM_TTL_S)
         if made is not None:
             return None
         stored = await self._hot.call("GET", self._key(name))
         return mine if stored is None else _decode(stored)  # the claim or response has just expired
 
-    async def put(self, name: str, answer: Answer, about: UserId | None = None) -> None:
+    async def put(self, name: str, response: StoredResponse, about: UserId | None = None) -> None:
         """Store the response under a claimed name. `about`: the user whose data it may contain."""
         if about is not None:
             # The name first: an erasure of the user would not find a response without it.
             listed = self._hot.keys.answers(about)
-            await self._hot.transaction(("SADD", listed, name), ("EXPIRE", listed, ANSWER_S))
-        await self._hot.write("SET", self._key(name), _encode(answer), "EX", ANSWER_S)
+            await self._hot.transaction(("SADD", listed, name), ("EXPIRE", listed, RESPONSE_TTL_S))
+        await self._hot.write("SET", self._key(name), _encode(response), "EX", RESPONSE_TTL_S)
 
     async def remove_all(self, user: UserId) -> int:
         """Delete all responses that may contain the user's data; return the number deleted."""

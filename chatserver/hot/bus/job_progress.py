@@ -1,8 +1,8 @@
 """Progress of the HTTP API's long-running jobs.
 
 Data: ``{pN}:job:<job>`` (hash): ``total``, ``done``, ``failed``, ``state``, and ``at``, the time of
-the last update (ms). If a running job has no update for `QUIET_S`, its process is considered dead.
-The next request for the job then resumes it.
+the last update (ms). If a running job has had no update for `STALLED_S`, its process is considered
+dead. The next request for the job then resumes it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 from chatserver.hot.redis.client import HotClient
 
-KEEP_S = 604_800
-QUIET_S = 30.0
+TTL_S = 604_800
+STALLED_S = 30.0
 
 State = Literal["running", "done"]
 
 
 class Progress(NamedTuple):
-    """State of a job. `is_quiet`: the process that ran it is considered dead."""
+    """State of a job. `is_stalled`: the process that runs the job is considered dead."""
 
     state: State
     total: int
     done: int
     failed: int
-    is_quiet: bool
+    is_stalled: bool
 
 
 class Jobs:
@@ -48,7 +48,7 @@ class Jobs:
         """Store the progress of a job. Raises Unavailable."""
         key, now_ms = self._hot.keys.job(UserId(job)), int(self._clock.time() * 1000)
         fields = ("done", done, "failed", failed, "state", state, "at", now_ms)
-        await self._hot.transaction(("HSET", key, *fields), ("EXPIRE", key, KEEP_S))
+        await self._hot.transaction(("HSET", key, *fields), ("EXPIRE", key, TTL_S))
 
     async def find(self, job: str) -> Progress | None:
         """Return the progress of a job; None if there is no such job. Raises Unavailable."""
@@ -58,5 +58,7 @@ class Jobs:
         total, done, failed, at_ms = (int(number or 0) for number in numbers)
         if not total:
             return None
-        is_quiet = self._clock.time() - at_ms / 1000 > QUIET_S
-        return Progress(cast(State, (state or b"running").decode()), total, done, failed, is_quiet)
+        is_stalled = self._clock.time() - at_ms / 1000 > STALLED_S
+        return Progress(
+            cast(State, (state or b"running").decode()), total, done, failed, is_stalled
+        )

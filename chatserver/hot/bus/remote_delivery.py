@@ -50,11 +50,11 @@ class RemoteDelivery:
                         push.users.append(user)
                         push.seqs.append(first + places.offset)
         for gateway, push in pushes.items():
-            self._gateway_stream_writer.post(gateway, push)
+            self._gateway_stream_writer.send(gateway, push)
 
     def notify_seq(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         """Notify the user's sessions that the inbox has grown to `seq`."""
-        self._post(gateways, NewSeq(user, seq))
+        self._send(gateways, NewSeq(user, seq))
 
     def publish(
         self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, far: bytes | Literal[0]
@@ -62,23 +62,23 @@ class RemoteDelivery:
         """Send a large-chat entry to members on the gateways in `far`; 0 means no gateways."""
         if far:
             for gateway in parse_gateways(far):
-                self._gateway_stream_writer.post(gateway, Publish(chat, epoch, seq, body))
+                self._gateway_stream_writer.send(gateway, Publish(chat, epoch, seq, body))
 
     def notify_channel_seq(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         """Notify gateways that a large chat has grown to `seq`."""
-        self._post(gateways, Publish(chat, "", seq, b""))
+        self._send(gateways, Publish(chat, "", seq, b""))
 
     def send_signal(self, user: UserId, frame: bytes, gateways: Sequence[GatewayId]) -> None:
         """Send a signal to the user's devices."""
-        self._post(gateways, UserSignal(user, frame))
+        self._send(gateways, UserSignal(user, frame))
 
     def send_channel_signal(
         self, chat: ChatId, user: UserId, frame: bytes, gateways: Sequence[GatewayId]
     ) -> None:
         """Send a signal from `user` to the other members of a large chat."""
-        self._post(gateways, ChannelSignal(chat, user, frame))
+        self._send(gateways, ChannelSignal(chat, user, frame))
 
-    def _post(self, gateways: Sequence[GatewayId], record: AnyRecord) -> None:
+    def _send(self, gateways: Sequence[GatewayId], record: AnyRecord) -> None:
         for gateway in gateways:
             if gateway != self._own:
-                self._gateway_stream_writer.post(gateway, record)
+                self._gateway_stream_writer.send(gateway, record)

@@ -176,7 +176,7 @@ class DeclineInvitation(Operation, tag="decline_invitation"):
     chat: str
 
 
-class Ask(Operation, tag="ask"):
+class CallBeforeSend(Operation, tag="ask"):
     """Call the `before_send` webhook. These calls have their own stream and workers."""
 
     question: hooks.BeforeSend
@@ -213,7 +213,7 @@ AnyOperation = (
     | CompanionCall
     | ListInvitations
     | DeclineInvitation
-    | Ask
+    | CallBeforeSend
     | FindMessages
 )
 
@@ -320,7 +320,7 @@ def find_author(payload: bytes) -> str | None:
     except msgspec.MsgspecError:
         return None
     match call.operation:
-        case Ask():
+        case CallBeforeSend():
             return call.operation.question.sender
         case Report() | FindMessages():
             return call.operation.user
@@ -333,7 +333,7 @@ def payer_of(operation: AnyOperation) -> str:
 
     This is the user whose request is being processed; without one, the operation's user or chat.
     """
-    if isinstance(operation, Ask):
+    if isinstance(operation, CallBeforeSend):
         return operation.question.sender
     named = getattr(operation, "user", "") or getattr(operation, "chat", "")
     return CALLER.get() or str(named)

@@ -14,7 +14,7 @@ from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId, new_id
 from chatserver.domain.membership_periods import Periods
 from chatserver.errors import ERRORS_BY_CODE, CorruptData, Overloaded, Unavailable
 from chatserver.hot.bus import rpc
-from chatserver.hot.bus.gateway_stream import Answer
+from chatserver.hot.bus.gateway_stream import CallResult
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.replies import translate_reply_error
 from chatserver.hot.redis.wire import Reply
@@ -39,20 +39,20 @@ class WarmCalls:
         self._hot = hot
         self._gateway = gateway
         self._timeout_s = timeout_s
-        self._waiting: dict[str, asyncio.Future[Answer]] = {}
-        hot.on_epoch.append(self._give_up)
+        self._waiting: dict[str, asyncio.Future[CallResult]] = {}
+        hot.on_epoch.append(self._fail_pending)
 
-    def _give_up(self) -> None:
+    def _fail_pending(self) -> None:
         """Fail all pending calls after an epoch change, because Redis may have lost them."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(Unavailable("warm tier: Redis was restarted; try again"))
 
-    def answered(self, answer: Answer) -> None:
+    def handle_result(self, result: CallResult) -> None:
         """Handle a result from the gateway's stream; drop it if no call is pending."""
-        future = self._waiting.get(answer.call)
+        future = self._waiting.get(result.call)
         if future is not None and not future.done():
-            future.set_result(answer)
+            future.set_result(result)
 
     async def load_user(self, user: UserId) -> None:
         """See `LoadUser`."""
@@ -151,15 +151,15 @@ class WarmCalls:
         page = msgspec.msgpack.decode(payload, type=rpc.SessionsPage)
         return page.sessions, page.next
 
-    async def ask_session(
+    async def call_session_operation(
         self, operation: rpc.BeginSession | rpc.GetSession | rpc.EndSession | rpc.MoveSession
     ) -> rpc.OpenedSession:
         """Call an operation on one session."""
         return msgspec.msgpack.decode(await self._call(operation), type=rpc.OpenedSession)
 
     async def request_verdict(self, question: hooks.BeforeSend) -> hooks.Verdict:
-        """See `Ask`."""
-        payload = await self._call(rpc.Ask(question), self._hot.keys.hook_calls())
+        """See `CallBeforeSend`."""
+        payload = await self._call(rpc.CallBeforeSend(question), self._hot.keys.hook_calls())
         return msgspec.msgpack.decode(payload, type=hooks.Verdict)
 
     async def find_messages(self, user: UserId, query: frames.Search) -> rpc.FoundPage:
@@ -182,7 +182,7 @@ class WarmCalls:
             int(self._timeout_s * 1000),
             operation,
         )
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[CallResult] = asyncio.get_running_loop().create_future()
         self._waiting[call.id] = future
 
         def on_reply(reply: Reply) -> None:
@@ -195,11 +195,11 @@ class WarmCalls:
 
         key = key or self._hot.keys.rpc_calls()
         is_needed = isinstance(operation, _NEEDED_WHEN_FULL)
-        send = self._hot.post if is_needed else self._hot.send
+        send = self._hot.send_write if is_needed else self._hot.send
         send(on_reply, "XADD", key, "MAXLEN", "~", CALLS_MAX, "*", "c", rpc.encode_call(call))
         try:
             async with asyncio.timeout(self._timeout_s):
-                answer = await future
+                result = await future
         except TimeoutError:
             raise Unavailable(
                 f"the warm tier did not respond within {self._timeout_s:g} s; check that "
@@ -207,9 +207,9 @@ class WarmCalls:
             ) from None
         finally:
             self._waiting.pop(call.id, None)
-        if answer.code:
-            kind = ERRORS_BY_CODE.get(answer.code, CorruptData)
-            error = kind(answer.payload.decode(), retry_after_ms=answer.retry_after_ms)
-            error.temporary = answer.is_temporary
+        if result.code:
+            kind = ERRORS_BY_CODE.get(result.code, CorruptData)
+            error = kind(result.payload.decode(), retry_after_ms=result.retry_after_ms)
+            error.temporary = result.is_temporary
             raise error
-        return answer.payload
+        return result.payload

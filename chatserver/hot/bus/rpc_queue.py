@@ -20,21 +20,21 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import GatewayId
 from chatserver.errors import ChatError, Unavailable
 from chatserver.hot.bus import rpc
-from chatserver.hot.bus.gateway_stream import Answer, GatewayStreamWriter
+from chatserver.hot.bus.gateway_stream import CallResult, GatewayStreamWriter
 from chatserver.hot.redis.client import BLOCK_MS, HotClient
 
 log = structlog.get_logger()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TakenCall:
+class ReceivedCall:
     """A call received by a worker, with its deadline on the worker's monotonic clock."""
 
     call: rpc.Call
     until_s: float
 
 
-def stopping() -> Unavailable:
+def make_stopping_error() -> Unavailable:
     """Return the error for a call that was received but not started before shutdown."""
     return Unavailable("the worker is stopping; try again", retry_after_ms=100)
 
@@ -51,7 +51,7 @@ class CallQueue:
         self._consumer = consumer
         self._gateway_stream_writer = GatewayStreamWriter(hot)
 
-    async def iter_calls(self) -> AsyncGenerator[TakenCall]:
+    async def iter_calls(self) -> AsyncGenerator[ReceivedCall]:
         """Yield calls as they arrive, each to one worker; fail calls that exceeded their budget.
 
         When the generator closes, calls that it has read but not yielded fail with a retryable
@@ -60,8 +60,8 @@ class CallQueue:
         Raises:
             Unavailable: the connection to Redis failed; call again.
         """
-        taken = collections.deque[TakenCall]()
-        client = self._hot.blocking_client(self._key)
+        received = collections.deque[ReceivedCall]()
+        client = self._hot.create_blocking_client(self._key)
         try:
             await self._hot.create_group(self._key, rpc.GROUP)
             while True:
@@ -73,24 +73,24 @@ class CallQueue:
                     block=BLOCK_MS,
                     noack=True,
                 )
-                reply: Any = await self._hot.within(read)
+                reply: Any = await self._hot.with_deadline(read)
                 for _, entries in reply or ():
-                    asked_at = self._clock.monotonic()
-                    seconds, micros = await self._hot.within(client.time())
+                    received_at = self._clock.monotonic()
+                    seconds, micros = await self._hot.with_deadline(client.time())
                     now_ms = seconds * 1000 + micros // 1000
-                    taken.extend(self._decode(entries, asked_at, now_ms))
-                while taken:
-                    yield taken.popleft()
+                    received.extend(self._decode(entries, received_at, now_ms))
+                while received:
+                    yield received.popleft()
         except (redis.exceptions.RedisError, OSError) as exc:
             raise Unavailable(f"redis at {self._hot.name}: {exc}") from exc
         finally:
-            for each in taken:
-                self.fail(each.call, stopping())
+            for each in received:
+                self.fail(each.call, make_stopping_error())
             await client.aclose()
 
     def _decode(
-        self, entries: Iterable[tuple[bytes, dict[bytes, bytes]]], asked_at: float, now_ms: int
-    ) -> Iterator[TakenCall]:
+        self, entries: Iterable[tuple[bytes, dict[bytes, bytes]]], received_at: float, now_ms: int
+    ) -> Iterator[ReceivedCall]:
         for name, fields in entries:
             payload = fields.get(b"c", b"")
             try:
@@ -104,25 +104,27 @@ class CallQueue:
                     )
                 continue
             age_ms = max(0, now_ms - int(name.partition(b"-")[0]))
-            taken = TakenCall(call, asked_at + (call.budget_ms - age_ms) / 1000)
+            received = ReceivedCall(call, received_at + (call.budget_ms - age_ms) / 1000)
             if age_ms >= call.budget_ms:
-                self.drop(taken)
+                self.drop(received)
             else:
-                yield taken
+                yield received
 
-    def drop(self, taken: TakenCall) -> None:
+    def drop(self, received: ReceivedCall) -> None:
         """Fail a call that waited longer than its budget."""
-        operation = type(taken.call.operation).__name__
-        log.warning("rpc.call_expired", operation=operation, budget_ms=taken.call.budget_ms)
-        self.fail(taken.call, Unavailable("the call waited too long for an rpc worker; try again"))
+        operation = type(received.call.operation).__name__
+        log.warning("rpc.call_expired", operation=operation, budget_ms=received.call.budget_ms)
+        self.fail(
+            received.call, Unavailable("the call waited too long for an rpc worker; try again")
+        )
 
-    def answer(self, call: rpc.Call, payload: bytes) -> None:
+    def send_result(self, call: rpc.Call, payload: bytes) -> None:
         """Send the result of a call to its gateway."""
-        self._gateway_stream_writer.post(GatewayId(call.gateway), Answer(call.id, "", payload))
+        self._gateway_stream_writer.send(GatewayId(call.gateway), CallResult(call.id, "", payload))
 
     def fail(self, call: rpc.CallHead, error: ChatError) -> None:
         """Send the error of a call to its gateway."""
-        answer = Answer(
+        result = CallResult(
             call.id, error.code, error.message.encode(), error.temporary, error.retry_after_ms
         )
-        self._gateway_stream_writer.post(GatewayId(call.gateway), answer)
+        self._gateway_stream_writer.send(GatewayId(call.gateway), result)

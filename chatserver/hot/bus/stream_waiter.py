@@ -28,10 +28,10 @@ class StreamWaiter:
             Unavailable: Redis is unavailable.
         """
         if self._client is None:
-            self._client = self._hot.blocking_client(self._key)
+            self._client = self._hot.create_blocking_client(self._key)
         try:
             read = self._client.xread({self._key: entry_id}, count=1, block=wait_ms)
-            reply: Any = await self._hot.within(read)
+            reply: Any = await self._hot.with_deadline(read)
         except (redis.exceptions.RedisError, OSError) as exc:
             raise Unavailable(f"redis at {self._hot.name}: {exc}") from exc
         return reply[0][1][0][0].decode() if reply else None

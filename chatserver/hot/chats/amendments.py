@@ -103,7 +103,7 @@ class Amendments:
                 return Amended(outcome, rest[0], rest[1], size_bytes=rest[2])
             case Outcome.KNOWN:
                 return Amended(outcome, place=rest[0])
-            case Outcome.ELSEWHERE | Outcome.RESTRAINED:
+            case Outcome.ELSEWHERE | Outcome.RESTRICTED:
                 return Amended(outcome, rest[0])
             case _:
                 return Amended(outcome)

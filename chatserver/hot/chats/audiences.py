@@ -14,7 +14,7 @@ from chatserver.domain.messages import Audience, generation_phase
 from chatserver.domain.moderation import (
     is_chat_blocked,
     is_session_ended,
-    parse_standing,
+    parse_member_status,
     retention_s_of,
     slow_s_of,
 )
@@ -46,13 +46,13 @@ def make_audience(
     gate = head[b"gate"].decode().removesuffix(":p")
     slow_s = slow_s_of(gate)
     # Members whose write permission the commit has to check.
-    looked_up: set[UserId] = set()
+    checked_by_commit: set[UserId] = set()
     for name, value in members.items():
-        standing = parse_standing(value)
+        status = parse_member_status(value)
         user = UserId(name.decode())
-        joined[user] = Seq(standing.joined)
-        if standing.muted_until is not None or (slow_s and standing.role == "member"):
-            looked_up.add(user)
+        joined[user] = Seq(status.joined)
+        if status.muted_until is not None or (slow_s and status.role == "member"):
+            checked_by_commit.add(user)
         # A companion has no devices and no inbox, which would collect the entries of all chats.
         if not is_companion(user):
             users[user] = Seq(max(base, joined[user] - 1))
@@ -69,7 +69,7 @@ def make_audience(
     if kind == "direct" and len(names) == 2:
         receiver_of = {names[0]: names[1], names[1]: names[0]}
     if is_chat_blocked(gate) or is_session_ended(gate):
-        looked_up.update(joined)
+        checked_by_commit.update(joined)
     chat_keys = [
         keys.chat(chat),
         keys.members(chat),
@@ -102,7 +102,9 @@ def make_audience(
         args_packed=pack(
             chat.encode(), b"%d" % generation_phase(chat), gate.encode(), b"%d" % recipients
         ),
-        sender_packed={user: pack(user.encode(), b"1") for user in joined if user not in looked_up},
+        sender_packed={
+            user: pack(user.encode(), b"1") for user in joined if user not in checked_by_commit
+        },
         prefix_of={user: f"{other}\n".encode() for user, other in receiver_of.items()},
     )
 
@@ -125,17 +127,17 @@ class Audiences:
         self._charge = charge
         self._hot = hot
         self._load_chat = load_chat
-        self._known: collections.OrderedDict[ChatId, Audience] = collections.OrderedDict()
+        self._cache: collections.OrderedDict[ChatId, Audience] = collections.OrderedDict()
         self._loading: dict[ChatId, asyncio.Task[Audience]] = {}
-        hot.on_epoch.append(self._known.clear)
+        hot.on_epoch.append(self._cache.clear)
 
     def find(self, chat: ChatId) -> Audience | None:
         """Return the audience if it is cached."""
-        return self._known.get(chat)
+        return self._cache.get(chat)
 
     def drop(self, chat: ChatId) -> None:
         """Remove an outdated audience from the cache."""
-        self._known.pop(chat, None)
+        self._cache.pop(chat, None)
 
     async def get(self, chat: ChatId) -> Audience:
         """Read the current audience from Redis; load the chat if necessary.
@@ -185,7 +187,7 @@ class Audiences:
             return {}
         values = await self._hot.call("HMGET", self._hot.keys.members(chat), *users)
         return {
-            user: Seq(parse_standing(value).joined)
+            user: Seq(parse_member_status(value).joined)
             for user, value in zip(users, values, strict=True)
             if value is not None
         }
@@ -198,7 +200,7 @@ class Audiences:
         is_loaded = False
         for _ in range(_LOADS_MAX):
             epoch = hot.epoch_of(keys.partition_of(chat))
-            known = self._known.get(chat)
+            known = self._cache.get(chat)
             # The commit looks up senders to a large chat, so its members are not cached.
             is_light = not is_whole and known is not None and known.is_large
             # One atomic read, so that version and members match.
@@ -238,14 +240,14 @@ class Audiences:
         keys = self._hot.keys
         kept = {} if _is_large(head) else members
         audience = make_audience(keys, chat, epoch, head, kept)
-        self._remember(audience)
+        self._add_to_cache(audience)
         return make_audience(keys, chat, epoch, head, members) if is_whole else audience
 
-    def _remember(self, audience: Audience) -> None:
-        self._known[audience.chat] = audience
-        self._known.move_to_end(audience.chat)
-        if len(self._known) > CACHE_MAX:
-            self._known.popitem(last=False)
+    def _add_to_cache(self, audience: Audience) -> None:
+        self._cache[audience.chat] = audience
+        self._cache.move_to_end(audience.chat)
+        if len(self._cache) > CACHE_MAX:
+            self._cache.popitem(last=False)
 
     async def get_for_member(self, chat: ChatId, user: UserId) -> Audience:
         """Return the audience for a member; for a large chat, it contains only this member.

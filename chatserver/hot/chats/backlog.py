@@ -139,7 +139,7 @@ def parse_entry(name: bytes, fields: list[bytes]) -> BacklogEntry:
     )
 
 
-def following_id(entry_id: str) -> str:
+def next_entry_id(entry_id: str) -> str:
     """Return the smallest id above `entry_id`."""
     ms, _, n = entry_id.partition("-")
     return f"{ms}-{int(n) + 1}"
@@ -177,18 +177,18 @@ class Backlog:
         )
         return value.decode() if value else "0-0"
 
-    async def get_ahead(self) -> str:
+    async def get_persisting_id(self) -> str:
         """Return the id up to which entries after the checkpoint may be persisted, or ``0-0``."""
         key = self._hot.keys.checkpoint(self._partition)
         value: bytes | None = await self._hot.call("HGET", key, "ahead")
         return value.decode() if value else "0-0"
 
-    async def record_ahead(self, lease: Lease, entry_id: str) -> bool:
+    async def record_persisting_id(self, lease: Lease, entry_id: str) -> bool:
         """Record that entries up to `entry_id` are being persisted before the checkpoint moves.
 
         Return False if the lease is lost.
         """
-        noted: int = await self._hot.run(
+        recorded: int = await self._hot.run(
             load_script("record_persisting"),
             {
                 "lease": self._hot.keys.lease(self._partition, "persist"),
@@ -196,7 +196,7 @@ class Backlog:
             },
             {"token": lease.token, "id": entry_id},
         )
-        return bool(noted)
+        return bool(recorded)
 
     async def get_progress(self) -> dict[ChatId, int]:
         """Return the last persisted seq of each chat that is ahead of the checkpoint."""
@@ -210,7 +210,7 @@ class Backlog:
         Return False if the lease is lost. `checkpoint` deletes a chat's seq once the checkpoint
         reaches it.
         """
-        noted: int = await self._hot.run(
+        recorded: int = await self._hot.run(
             load_script("record_progress"),
             {
                 "lease": self._hot.keys.lease(self._partition, "persist"),
@@ -219,7 +219,7 @@ class Backlog:
             {"token": lease.token},
             [{"chat": chat, "upto": upto} for chat, upto in tops.items()],
         )
-        return bool(noted)
+        return bool(recorded)
 
     async def list_between(self, first: str, last: str) -> list[BacklogEntry]:
         """Return the entries from `first` to `last`, inclusive, oldest first."""
@@ -266,13 +266,13 @@ class Backlog:
             {
                 "token": lease.token,
                 "id": entry_id,
-                "next": following_id(entry_id),
+                "next": next_entry_id(entry_id),
                 "count": count,
             },
         )
         return bool(moved)
 
-    async def bury(self, message: CommittedMessage, reason: str) -> None:
+    async def add_dead_letter(self, message: CommittedMessage, reason: str) -> None:
         """Add a message that cannot be persisted to the dead letters, with the reason."""
         await self._hot.write(
             "XADD", self._hot.keys.dead(self._partition), "MAXLEN", "~", DEAD_MAX, "*",

@@ -93,7 +93,7 @@ class ChatLog:
         scores: list[bytes | None] = await self._hot.call("ZMSCORE", key, *own)
         return int(found) + scores.count(None)
 
-    async def shows_all(self, chat: ChatId) -> bool:
+    async def is_earlier_history_readable(self, chat: ChatId) -> bool:
         """Return whether members may read messages from before they joined."""
         found: bytes | None = await self._hot.call("HGET", self._hot.keys.chat(chat), "history")
         return found == b"all"
@@ -175,7 +175,7 @@ class ChatLog:
         partition = self._hot.keys.partition_of(chat)
         epoch = self._hot.epoch_of(partition)
         if gate is not None and gate.partition(b":")[0] > epoch.encode():
-            self._hot.doubt_epoch(partition, epoch)
+            self._hot.raise_epoch_lost(partition, epoch)
 
     async def _fill(
         self, chat: ChatId, entries: list[LogEntry], first: int, last: int

@@ -14,7 +14,7 @@ from chatserver.domain.ids import ChatId, UserId, direct_chat_id
 from chatserver.errors import NotFound
 from chatserver.hot.redis.client import HotClient
 
-_LOOKS = 2
+_ATTEMPTS_MAX = 2
 
 FindExisting = Callable[[Collection[ChatId]], Awaitable[Collection[ChatId]]]
 
@@ -43,13 +43,13 @@ class DirectChats:
             Cost: one pipelined Redis call per user; chats that are not in Redis are loaded.
         """
         chats = {other: direct_chat_id(user, other) for other in others}
-        for _ in range(_LOOKS):
+        for _ in range(_ATTEMPTS_MAX):
             found = await asyncio.gather(*(self._has_written(chats[each], each) for each in chats))
-            answers = dict(zip(chats, found, strict=True))
-            closed = [chats[other] for other, has_written in answers.items() if has_written is None]
+            results = dict(zip(chats, found, strict=True))
+            closed = [chats[other] for other, has_written in results.items() if has_written is None]
             if not closed or not await self._load(closed):
                 break
-        return {other for other, has_written in answers.items() if has_written}
+        return {other for other, has_written in results.items() if has_written}
 
     async def _has_written(self, chat: ChatId, other: UserId) -> bool | None:
         """Return whether `other` has written in the chat; None if the chat is not loaded."""

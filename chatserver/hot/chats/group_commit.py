@@ -44,7 +44,7 @@ QUEUE_MAX = 20_000  # sends that wait for Redis in one gateway
 BATCHES_IN_FLIGHT_MAX = 1
 
 _COMMITTED, _UNDELIVERED, _KNOWN, _NOT_MEMBER, _FULL = 1, 2, 3, 5, 6
-_RESTRAINED, _CHAT_FULL, _NO_TARGET = 7, 8, 9
+_RESTRICTED, _CHAT_FULL, _NO_TARGET = 7, 8, 9
 
 Submission = tuple[PendingDraft, Audience]
 
@@ -67,7 +67,7 @@ class GroupCommit:
         self._since = 0.0  # latest possible arrival of the oldest queued draft (monotonic, s)
         self._is_scheduled = False
         self._is_reloading = False
-        self._sent_back: list[list[Submission]] = []
+        self._returned: list[list[Submission]] = []
         self._script = load_script("accept")
         self._tracer = tracer()
         self._backlog = hot.keys.backlog(partition)
@@ -136,7 +136,7 @@ class GroupCommit:
                 # Some drafts have an outdated retention of the chat: return all, in order.
                 del chats[chat]
                 batch = [each for some in chats.values() for each in some]
-                self._give_back(chat, submissions)
+                self._return_drafts(chat, submissions)
         if not batch:
             return
         self._in_flight += 1
@@ -145,8 +145,8 @@ class GroupCommit:
         def on_reply(reply: Reply) -> None:
             self._in_flight -= 1
             if self._tracer is not None:
-                self._trace(self._tracer, batch, sent_ns)
-            self._answered(batch, chats, epoch, reply)
+                self._record_spans(self._tracer, batch, sent_ns)
+            self._handle_reply(batch, chats, epoch, reply)
             metrics.SEND_LATENCY.observe(time.monotonic() - since)
             if self._queue and not self._is_scheduled:
                 self._is_scheduled = True
@@ -158,12 +158,12 @@ class GroupCommit:
         if not first.is_large:
             metrics.FAN_OUT.observe(len(first.users))
 
-    def _trace(self, tracer: Tracer, batch: list[Submission], sent_ns: int) -> None:
+    def _record_spans(self, tracer: Tracer, batch: list[Submission], sent_ns: int) -> None:
         now_ns, place = time.time_ns(), {"partition": self._partition, "batch": len(batch)}
         for draft, _ in batch:
             tracer.record_span(draft.mid, "commit", sent_ns, now_ns, chat=draft.chat, **place)
 
-    def _give_back(self, chat: ChatId, submissions: list[Submission]) -> None:
+    def _return_drafts(self, chat: ChatId, submissions: list[Submission]) -> None:
         """Return the chat's submitted and queued drafts to their owners; the chat is not loaded."""
         waiting = [each for each in self._queue if each[0].chat == chat]
         if waiting:
@@ -172,12 +172,12 @@ class GroupCommit:
         for draft, _ in (*submissions, *waiting):
             draft.owner.chat_closed(draft)
 
-    def _pack(self, epoch: Epoch, chats: dict[ChatId, list[Submission]], asked: int) -> Packed:
+    def _pack(self, epoch: Epoch, chats: dict[ChatId, list[Submission]], count: int) -> Packed:
         """Encode the call as bytes; the audience's arguments are already packed."""
         if epoch != self._epoch:
             self._epoch, self._epoch_packed = epoch, pack(epoch.encode())
         keys, keys_count = [self._keys], self._keys_count
-        args = [self._epoch_packed, self._limits, pack_count(asked)]
+        args = [self._epoch_packed, self._limits, pack_count(count)]
         args_count = self._args_count
         for submissions in chats.values():
             # Drafts of a chat in one tick may have audiences of two versions. Use the newest, which
@@ -218,7 +218,7 @@ class GroupCommit:
         call.key = self._backlog
         return call
 
-    def _answered(
+    def _handle_reply(
         self,
         batch: list[Submission],
         chats: dict[ChatId, list[Submission]],
@@ -227,7 +227,7 @@ class GroupCommit:
     ) -> None:
         if isinstance(reply, Exception):
             if str(reply).startswith("NOSCRIPT"):
-                self._reload(batch)
+                self._requeue(batch)
                 return
             error = translate_reply_error(reply)
             for draft, _ in batch:
@@ -246,7 +246,7 @@ class GroupCommit:
         is_open = reply[at]
         at += 1
         if not is_open:
-            self._give_back(chat, submissions)
+            self._return_drafts(chat, submissions)
             return at
         audience = submissions[-1][1]
         committed: list[tuple[PendingDraft, Seq, Ts]] = []
@@ -263,7 +263,7 @@ class GroupCommit:
             elif code == _KNOWN:
                 draft.owner.known(draft, reply[at + 1])
                 at += 2
-            elif code == _RESTRAINED:
+            elif code == _RESTRICTED:
                 refusal = refusal_of(reply[at + 1], reply[at + 2])
                 if isinstance(refusal, RateLimited):
                     metrics.RATE_LIMITED.labels("slow_mode").inc()
@@ -308,16 +308,16 @@ class GroupCommit:
 
     # Redis lost the script: queue everything again in order, load it, and resume
 
-    def _reload(self, batch: list[Submission]) -> None:
+    def _requeue(self, batch: list[Submission]) -> None:
         self._is_reloading = True
-        self._sent_back.append(batch)
+        self._returned.append(batch)
         if self._in_flight == 0:
             self._resume()
 
     def _resume(self) -> None:
-        for batch in reversed(self._sent_back):
+        for batch in reversed(self._returned):
             self._queue.extendleft(reversed(batch))
-        self._sent_back.clear()
+        self._returned.clear()
 
         def on_loaded(reply: Reply) -> None:
             self._is_reloading = False

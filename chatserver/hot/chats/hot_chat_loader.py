@@ -15,10 +15,10 @@ from chatserver.domain.messages import (
     reference_key,
     stored_digest_of,
 )
-from chatserver.domain.moderation import format_standing
+from chatserver.domain.moderation import format_member_status
 from chatserver.hot.chats.eviction import Eviction
 from chatserver.hot.chats.expiry_times import ExpiringMessages
-from chatserver.hot.chats.membership import HotMembership, change_input, parse_changed
+from chatserver.hot.chats.membership import HotMembership, build_change_input, parse_changed
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Script, Value, combine, load_script
 from chatserver.protocol import frames
@@ -127,7 +127,7 @@ class HotChatLoader:
         known = {user: member for user, member in members.items() if user not in newcomers}
         args.append(len(known))
         for user, (role, joined) in known.items():
-            args += (user, format_standing(role, joined, (muted or {}).get(user)))
+            args += (user, format_member_status(role, joined, (muted or {}).get(user)))
         for message in newest:
             args.append(reference_key(message.sender, message.ref))
             digest = _digest_of(message)
@@ -145,7 +145,7 @@ class HotChatLoader:
                 self._expiring.add(chat, expiries)
             await self._eviction.record_active(partition, [chat], self._clock.time())
         if int(reply) == _OTHER_EPOCH:
-            self._hot.doubt_epoch(partition, present)
+            self._hot.raise_epoch_lost(partition, present)
         return int(reply) != _READ_TOO_EARLY
 
     async def _open_with(
@@ -159,7 +159,7 @@ class HotChatLoader:
         made = load_script("change_members")
         keys, values, sizes = [*names], [*args], [len(names), len(args)]
         for change in changes:
-            more_names, more_args = made.bind(*change_input(self._hot, change))
+            more_names, more_args = made.bind(*build_change_input(self._hot, change))
             keys += more_names
             values += more_args
             sizes += [len(more_names), len(more_args)]

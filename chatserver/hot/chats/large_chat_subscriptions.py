@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, UserId
-from chatserver.domain.inboxes import LargePlace
+from chatserver.domain.inboxes import LargePeriod
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import load_script
 
-LISTEN_BATCH_MAX = 500
-_ANSWERS = 4  # values in the script reply, for each chat
+SUBSCRIBE_BATCH_MAX = 500
+_VALUES_PER_CHAT = 4  # values in the script reply, for each chat
 
 
 class LargeHead(NamedTuple):
@@ -39,7 +39,9 @@ class LargeChatSubscriptions:
         self._gateway = gateway
         self._ttl_ms = int(ttl_s * 1000)
 
-    async def listen(self, chats: Sequence[ChatId], user: UserId | None = None) -> list[LargeHead]:
+    async def subscribe(
+        self, chats: Sequence[ChatId], user: UserId | None = None
+    ) -> list[LargeHead]:
         """Subscribe this gateway to chats for another `ttl_s`; return the chats' heads.
 
         Guarantees:
@@ -48,7 +50,7 @@ class LargeChatSubscriptions:
         """
         return await self._run(chats, self._ttl_ms, user or "")
 
-    async def leave(self, chats: Sequence[ChatId]) -> None:
+    async def unsubscribe(self, chats: Sequence[ChatId]) -> None:
         """Unsubscribe this gateway from chats."""
         await self._run(chats, 0, "")
 
@@ -60,8 +62,8 @@ class LargeChatSubscriptions:
 
         async def run(partition: int, group: list[ChatId]) -> None:
             epoch = self._hot.epoch_of(partition)
-            for start in range(0, len(group), LISTEN_BATCH_MAX):
-                chunk = group[start : start + LISTEN_BATCH_MAX]
+            for start in range(0, len(group), SUBSCRIBE_BATCH_MAX):
+                chunk = group[start : start + SUBSCRIBE_BATCH_MAX]
                 reply = await self._hot.run(
                     load_script("subscribe_large_chats"),
                     args={"epoch": epoch, "gateway": self._gateway, "ttl_ms": ttl_ms},
@@ -76,7 +78,9 @@ class LargeChatSubscriptions:
                     ],
                 )
                 for i, chat in enumerate(chunk):
-                    seq, is_open, large, joined = reply[_ANSWERS * i : _ANSWERS * (i + 1)]
+                    seq, is_open, large, joined = reply[
+                        _VALUES_PER_CHAT * i : _VALUES_PER_CHAT * (i + 1)
+                    ]
                     heads[chat] = LargeHead(epoch, Seq(seq), bool(is_open), large, Seq(joined))
 
         await asyncio.gather(*(run(*each) for each in groups.items()))
@@ -87,7 +91,7 @@ class LargeChatSubscriptions:
         names = await self._hot.call("ZRANGE", self._hot.keys.watchers(chat), 0, -1)
         return [GatewayId(name.decode()) for name in names]
 
-    async def list_large(self, user: UserId) -> dict[ChatId, LargePlace]:
+    async def list_large(self, user: UserId) -> dict[ChatId, LargePeriod]:
         """Return the user's large and formerly large chats, each with its newest period."""
         reply = await self._hot.call("HGETALL", self._hot.keys.large(user))
         return {
@@ -95,7 +99,7 @@ class LargeChatSubscriptions:
             for name, value in zip(reply[::2], reply[1::2], strict=True)
         }
 
-    async def find_large(self, user: UserId, chat: ChatId) -> LargePlace | None:
+    async def find_large(self, user: UserId, chat: ChatId) -> LargePeriod | None:
         """Return the newest period in which the chat is large for the user, or None."""
         value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
         return None if value is None else _parse_places(value)[0]
@@ -111,10 +115,10 @@ class LargeChatSubscriptions:
         return next((each.since for each in ended if each.notice == notice), None)
 
 
-def _parse_places(value: bytes) -> list[LargePlace]:
+def _parse_places(value: bytes) -> list[LargePeriod]:
     """Parse the periods in which the chat was large for the user, newest first."""
     places = []
     for place in value.split(b";"):
         notice, since, *until = (Seq(int(number)) for number in place.split(b":"))
-        places.append(LargePlace(notice, since, until[0] if until else None))
+        places.append(LargePeriod(notice, since, until[0] if until else None))
     return places

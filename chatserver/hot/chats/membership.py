@@ -28,7 +28,7 @@ from chatserver.domain.messages import (
     parse_place,
     reference_key,
 )
-from chatserver.domain.moderation import parse_standing
+from chatserver.domain.moderation import parse_member_status
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.membership_notices import MembershipNotice
@@ -50,7 +50,7 @@ class ScriptInput(NamedTuple):
     items: list[dict[str, Value]]
 
 
-def change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
+def build_change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
     """Return the input for ``change_members.lua``."""
     keys, chat = hot.keys, change.chat
     partition = keys.partition_of(chat)
@@ -77,7 +77,7 @@ def change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
             "ref": reference_key(change.sender, change.ref),
             "name": format_name(change.mid, change.digest),
             "large": change.large,
-            "turn": change.transition,
+            "transition": change.transition,
             "phase": generation_phase(chat),
             "repeat_lost": "1" if change.is_repeat else "",
             "picture": change.picture,
@@ -116,7 +116,7 @@ class HotMembership:
         """Record that a membership change may take `hold_s`; return the record's name."""
         name = f"{chat}:{new_id()}"
         key = self._keys.changing(self._keys.partition_of(chat))
-        now_ms = await self._hot.time_ms(key)
+        now_ms = await self._hot.get_time_ms(key)
         await self._hot.call("ZADD", key, now_ms + int(hold_s * 1000), name)
         return name
 
@@ -129,7 +129,7 @@ class HotMembership:
     async def record_unstored(self, chat: ChatId) -> None:
         """Record that entries may not be stored yet; `workers.repair` checks after `UNSTORED_S`."""
         key = self._keys.changing(self._keys.partition_of(chat))
-        due_ms = await self._hot.time_ms(key) + int(UNSTORED_S * 1000)
+        due_ms = await self._hot.get_time_ms(key) + int(UNSTORED_S * 1000)
         await self._hot.call("ZADD", key, "NX", due_ms, f"{chat}:unstored")
 
     async def list_overdue(self, partition: int) -> tuple[list[tuple[ChatId, str]], bool]:
@@ -179,14 +179,14 @@ class HotMembership:
             After it returns, no commit uses the previous membership (promise P7).
             Idempotent: a change that is not newer than the last one has no effect.
         """
-        given = change_input(self._hot, change)
+        given = build_change_input(self._hot, change)
         script = load_script("change_members")
         code, *place = await self._hot.run(
             script, given.keys, given.args, given.items, is_commit=True
         )
         return None if code == _CLOSED else Seq(int(place[0]) if place else 0)
 
-    async def restrict(self, chat: ChatId, version: int, write_policy: str) -> bool:
+    async def set_write_policy(self, chat: ChatId, version: int, write_policy: str) -> bool:
         """Set the chat's write policy as of `version`; return False if the chat is not loaded.
 
         Guarantees:
@@ -197,7 +197,11 @@ class HotMembership:
         reply = await self._hot.run(
             load_script("set_write_policy"),
             {"chat": self._keys.chat(chat)},
-            {"epoch": self._hot.epoch_of(partition), "version": version, "strict": write_policy},
+            {
+                "epoch": self._hot.epoch_of(partition),
+                "version": version,
+                "write_policy": write_policy,
+            },
         )
         return int(reply) != _CLOSED
 
@@ -224,7 +228,7 @@ class HotMembership:
             Seq(int(seq)),
             Seq(int(stored or 0)),
             parse_changed(changed),
-            {user: Seq(parse_standing(value).joined) for user, value in values if value},
+            {user: Seq(parse_member_status(value).joined) for user, value in values if value},
         )
 
 
@@ -270,7 +274,7 @@ class MemberCheck:
                 continue
             if member is None:
                 break
-            joined = parse_standing(member).joined
+            joined = parse_member_status(member).joined
             first = Seq(1 if history == b"all" else max(1, joined))
             return Reader(first, Seq(int(seq)), Seq(int(stored or 0)))
         else:

@@ -31,7 +31,7 @@ class UndeliveredChats:
         self._gateway_stream_writer = gateway_stream_writer
         self._soon: dict[ChatId, Seq] = {}
 
-    def settle_soon(self, chat: ChatId, upto: Seq) -> None:
+    def finish_soon(self, chat: ChatId, upto: Seq) -> None:
         """Remove the chat from the list after this tick's records have been sent.
 
         A failure is logged; `workers.repair` then removes the chat.
@@ -47,29 +47,31 @@ class UndeliveredChats:
         if self._hot.is_ordered:
             self._send(soon)
         else:
-            self._gateway_stream_writer.when_posted(functools.partial(self._send, soon))
+            self._gateway_stream_writer.notify_when_written(functools.partial(self._send, soon))
 
-    def _send(self, done: dict[ChatId, Seq], is_posted: bool = True) -> None:
-        if not is_posted:
-            log.warning("undelivered.deferred_to_repair", reason="mail_lost")
+    def _send(self, done: dict[ChatId, Seq], is_written: bool = True) -> None:
+        if not is_written:
+            log.warning("undelivered.deferred_to_repair", reason="records_lost")
             return
         script = load_script("finish_fan_outs")
-        for keys, args in self._calls(list(done.items())):
+        for keys, args in self._build_calls(list(done.items())):
             self._hot.send(_log_failure, "EVALSHA", script.sha, len(keys), *keys, *args)
 
-    async def settle(self, done: Sequence[tuple[ChatId, Seq]]) -> None:
+    async def finish(self, done: Sequence[tuple[ChatId, Seq]]) -> None:
         """Remove chats once their records have been sent. A chat with newer commits stays listed.
 
         Raises:
             Unavailable: Redis does not respond, or records were lost; `workers.repair` retries.
         """
         if not self._hot.is_ordered:
-            await self._gateway_stream_writer.posted()
+            await self._gateway_stream_writer.wait_written()
         script = load_script("finish_fan_outs")
-        for keys, args in self._calls(done):
+        for keys, args in self._build_calls(done):
             await self._hot.call("EVAL", script.source, len(keys), *keys, *args)
 
-    def _calls(self, done: Sequence[tuple[ChatId, Seq]]) -> list[tuple[list[Value], list[Value]]]:
+    def _build_calls(
+        self, done: Sequence[tuple[ChatId, Seq]]
+    ) -> list[tuple[list[Value], list[Value]]]:
         names, script = self._hot.keys, load_script("finish_fan_outs")
         groups: dict[int, list[tuple[ChatId, Seq]]] = {}
         for chat, upto in done:

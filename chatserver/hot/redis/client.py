@@ -23,7 +23,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from chatserver import config
-from chatserver.domain.access.tenants import name_tenant
+from chatserver.domain.access.tenants import format_tenant
 from chatserver.domain.aligned_sleep import sleep_aligned
 from chatserver.domain.ids import ULID_TIME_CHARS, Epoch, new_id
 from chatserver.errors import ChatError, ConfigError, CorruptData, Unavailable
@@ -37,12 +37,12 @@ from chatserver.hot.redis.replies import (
     translate_reply_error,
 )
 from chatserver.hot.redis.scripts import Script, Value, load_script
-from chatserver.hot.redis.wire import OnReply, Reply, Wire, key_in
+from chatserver.hot.redis.wire import OnReply, Reply, Wire, find_first_key
 
 log = structlog.get_logger()
 
 RECONNECT_S_MAX = 1.0
-BLOCK_MS = 4000  # longest blocking read; shorter than the deadline of `within`
+BLOCK_MS = 4000  # longest blocking read; shorter than the deadline of `with_deadline`
 EPOCH_CHECK_S = 1.0
 EPOCHS_CHECKED_MAX = 64  # partitions checked per interval
 
@@ -118,9 +118,9 @@ class HotClient(abc.ABC):
         Raises:
             Unavailable: no reply in time, or Redis refused the call for now; the call may have run.
         """
-        return await self._answer_of(self.send, args)
+        return await self._wait_for_reply(self.send, args)
 
-    async def _answer_of(self, make: Callable[..., None], args: Sequence[Any]) -> Any:
+    async def _wait_for_reply(self, make: Callable[..., None], args: Sequence[Any]) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         make(set_future(future), *args)
         return await future
@@ -142,9 +142,9 @@ class HotClient(abc.ABC):
         tail = (len(key_list), *key_list, *arg_list)
         make = self.commit if is_commit else self.send
         try:
-            return await self._answer_of(make, ("EVALSHA", script.sha, *tail))
+            return await self._wait_for_reply(make, ("EVALSHA", script.sha, *tail))
         except NoScript:
-            return await self._answer_of(make, ("EVAL", script.source, *tail))
+            return await self._wait_for_reply(make, ("EVAL", script.source, *tail))
 
     async def transaction(self, *calls: tuple[Value, ...]) -> list[Any]:
         """Run calls on keys of one partition atomically, and return their replies.
@@ -155,26 +155,26 @@ class HotClient(abc.ABC):
         Raises:
             Unavailable: see `call`.
         """
-        replies: list[Any] = await self._answer_of(
+        replies: list[Any] = await self._wait_for_reply(
             functools.partial(self._send_script, load_script("transaction")), calls
         )
         return replies
 
     async def snapshot(self, *calls: tuple[Value, ...]) -> list[Any]:
         """Run read-only calls on keys of one partition atomically; see `transaction`."""
-        replies: list[Any] = await self._answer_of(
+        replies: list[Any] = await self._wait_for_reply(
             functools.partial(self._send_script, load_script("snapshot")), calls
         )
         return replies
 
-    async def time_ms(self, key: str) -> int:
+    async def get_time_ms(self, key: str) -> int:
         """Return the clock (Unix ms) of the Redis server that has `key`."""
         _, (seconds, micros) = await self.snapshot(("EXISTS", key), ("TIME",))
         return int(seconds) * 1000 + int(micros) // 1000
 
     async def write(self, *args: Value) -> Any:
         """Send a write that also runs when Redis is out of memory; return its reply."""
-        return await self._answer_of(self.post, args)
+        return await self._wait_for_reply(self.send_write, args)
 
     async def create_group(self, key: str, group: str) -> None:
         """Create a consumer group that reads the stream from its beginning, unless it exists."""
@@ -184,7 +184,7 @@ class HotClient(abc.ABC):
             if "BUSYGROUP" not in exc.message:
                 raise
 
-    def post(self, on_reply: OnReply, *args: Value) -> None:
+    def send_write(self, on_reply: OnReply, *args: Value) -> None:
         """Like `send`, for a write that also runs when Redis is out of memory."""
 
         def unwrap(reply: Reply) -> None:
@@ -193,17 +193,17 @@ class HotClient(abc.ABC):
         self._send_script(load_script("transaction"), unwrap, args)
 
     def _send_script(self, script: Script, on_reply: OnReply, *calls: tuple[Value, ...]) -> None:
-        keys = [key for call in calls if (key := key_in(call)) is not None]
+        keys = [key for call in calls if (key := find_first_key(call)) is not None]
         words = [word for call in calls for word in (len(call), *call)]
         tail = (len(keys), *keys, *words)
 
-        def answered(reply: Reply) -> None:
+        def retry_unknown_script(reply: Reply) -> None:
             if isinstance(reply, Exception) and str(reply).startswith("NOSCRIPT"):
                 self.send(on_reply, "EVAL", script.source, *tail)
             else:
                 on_reply(reply)
 
-        self.send(answered, "EVALSHA", script.sha, *tail)
+        self.send(retry_unknown_script, "EVALSHA", script.sha, *tail)
 
     def epoch_of(self, partition: int) -> Epoch:
         """Return the epoch of a partition."""
@@ -221,7 +221,7 @@ class HotClient(abc.ABC):
             self._whole = _join_epochs(self._whole_of)
         return self._whole
 
-    def device_epoch(self, epoch: Epoch) -> Epoch:
+    def get_device_epoch(self, epoch: Epoch) -> Epoch:
         """Return the epoch sent to devices for a partition's epoch.
 
         An epoch that no partition has is returned unchanged.
@@ -229,7 +229,7 @@ class HotClient(abc.ABC):
         return self.whole_epoch if epoch in self.epochs else epoch
 
     @abc.abstractmethod
-    def blocking_client(self, key: str) -> redis.asyncio.Redis:
+    def create_blocking_client(self, key: str) -> redis.asyncio.Redis:
         """Return a redis-py client for blocking reads of `key`. The caller closes it.
 
         After a failure, get a new client: the key may have moved.
@@ -238,7 +238,7 @@ class HotClient(abc.ABC):
             Unavailable: no node serves the key now.
         """
 
-    async def within(self, call: Awaitable[Any]) -> Any:
+    async def with_deadline(self, call: Awaitable[Any]) -> Any:
         """Await a call on a blocking client, with a deadline. Raises TimeoutError."""
         async with asyncio.timeout(self.settings.call_timeout_s + 5):
             return await call
@@ -255,7 +255,7 @@ class HotClient(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def keep_connected(self) -> None:
+    async def maintain_connection(self) -> None:
         """Reconnect whenever a connection is lost, with jitter, until cancelled."""
 
     async def watch_epochs(self) -> None:
@@ -282,7 +282,7 @@ class HotClient(abc.ABC):
             return  # Redis is unavailable; the next connection reads the epoch
         if (blocked or found != known.encode()) and known == self.epochs[partition]:
             log.warning("hot.epoch_lost", redis=self.name, partition=partition)
-            self.doubt(partition)
+            self.reload_epoch(partition)
 
     @abc.abstractmethod
     def keys_by_server(self) -> dict[str, str]:
@@ -315,7 +315,7 @@ class HotClient(abc.ABC):
         is_refused = isinstance(found, Exception) and not isinstance(found, ChatError)
         return translate_reply_error(found).message if is_refused else ""
 
-    def doubt_epoch(self, partition: int, epoch: Epoch) -> NoReturn:
+    def raise_epoch_lost(self, partition: int, epoch: Epoch) -> NoReturn:
         """Read the partition's epoch again, because Redis does not have `epoch` anymore.
 
         Raises:
@@ -323,23 +323,23 @@ class HotClient(abc.ABC):
         """
         if epoch == self.epochs[partition]:
             log.warning("hot.epoch_lost", redis=self.name, partition=partition)
-            self.doubt(partition)
+            self.reload_epoch(partition)
         raise Unavailable(f"redis at {self.name}: lost its data; it is being reloaded")
 
     @abc.abstractmethod
-    def doubt(self, partition: int) -> None:
+    def reload_epoch(self, partition: int) -> None:
         """Read the partition's epoch again, because it was lost or has changed."""
 
     @abc.abstractmethod
     async def close(self) -> None:
         """Close all connections."""
 
-    def _blocking_client_at(self, address: Address) -> redis.asyncio.Redis:
+    def _create_blocking_client_at(self, address: Address) -> redis.asyncio.Redis:
         """Return a client without retries: a retry could run a call twice."""
         client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(
             address.url,
-            # `within` sets the deadline: redis-py uses wait_for, which in Python 3.11 can lose
-            # a cancellation, so that a reader never ends.
+            # `with_deadline` limits the call instead: redis-py uses wait_for, which in Python 3.11
+            # can lose a cancellation, so that a reader never ends.
             socket_timeout=None,
             socket_connect_timeout=self.settings.call_timeout_s,
             retry=Retry(NoBackoff(), 0),
@@ -347,7 +347,7 @@ class HotClient(abc.ABC):
         )
         return client
 
-    async def _load_epoch(self, wire: Wire, partition: int, life: str, came_from: str) -> Epoch:
+    async def _load_epoch(self, wire: Wire, partition: int, replid: str, came_from: str) -> Epoch:
         """Return the partition's epoch, or a new one if its server may have lost recent writes.
 
         `came_from`: the previous server's replication id, if the partition moved without data loss.
@@ -360,7 +360,7 @@ class HotClient(abc.ABC):
                 "where": self.keys.where(partition),
             },
             {
-                "replid": life,
+                "replid": replid,
                 "came_from": came_from,
                 "suffix": new_id()[ULID_TIME_CHARS:],
                 "partitions": self.settings.partitions,
@@ -374,11 +374,12 @@ class HotClient(abc.ABC):
         self._set_blocked(blocked.decode())
         if blocked:
             raise ConfigError([f"{self.blocked}; see `chatserver tenants list`"])
-        if tenant.decode() != self.settings.tenant:
+        owner = tenant.decode()
+        if owner != self.settings.tenant:
             raise ConfigError(
                 [
-                    f"redis.url (CHAT_REDIS_URL): is the Redis of {name_tenant(tenant.decode())}, "
-                    f"but warm.tenant (CHAT_WARM_TENANT) is {name_tenant(self.settings.tenant)}; "
+                    f"redis.url (CHAT_REDIS_URL): is the Redis of {format_tenant(owner)}, "
+                    f"but warm.tenant (CHAT_WARM_TENANT) is {format_tenant(self.settings.tenant)}; "
                     "each tenant needs its own Redis"
                 ]
             )
@@ -404,7 +405,7 @@ class HotClient(abc.ABC):
         """Timeout in ms for the WAIT or WAITAOF of a commit."""
         return max(1, int(self.settings.call_timeout_s * 250))
 
-    def _down(self) -> Unavailable:
+    def _make_unavailable(self) -> Unavailable:
         return Unavailable(self.blocked or f"redis at {self.name}: not connected")
 
 

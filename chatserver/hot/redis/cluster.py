@@ -6,10 +6,10 @@
       query every master ─► slot owners and replication ids ─► routes that changed hold their calls
                          ─► epochs of their partitions are read ─► routes resume, on the new node
 
-A partition's epoch is stored with the replication id (`life`) of the node that wrote the epoch. A
+A partition's epoch is stored with the replication id (`replid`) of the node that wrote the epoch. A
 promoted or restarted node has another replication id and may have lost recent writes, so its
 partitions get a new epoch. A slot migration changes the node without loss. The epoch stays if this
-process can prove that; see `ClusterClient._proven_origin` and decision 0004.
+process can prove that; see `ClusterClient._find_proven_origin` and decision 0004.
 """
 
 from __future__ import annotations
@@ -30,19 +30,26 @@ from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, ConfigError, CorruptData, Unavailable
 from chatserver.hot.redis.client import RECONNECT_S_MAX, HotClient
 from chatserver.hot.redis.cluster_map import Claims, Member, View, parse_view
-from chatserver.hot.redis.connection import Address, in_time, log_in, open_wire, prepare, read_life
+from chatserver.hot.redis.connection import (
+    Address,
+    handshake_deadline,
+    log_in,
+    open_wire,
+    prepare,
+    read_replid,
+)
 from chatserver.hot.redis.keys import slot_of
 from chatserver.hot.redis.replies import call_on
 from chatserver.hot.redis.scripts import Value
 from chatserver.hot.redis.slot_routes import Node, Route
-from chatserver.hot.redis.wire import OnReply, Reply, Wire, key_in
+from chatserver.hot.redis.wire import OnReply, Reply, Wire, find_first_key
 
 log = structlog.get_logger()
 
 REFRESH_S = 1.0  # refresh interval of the cluster map while all slots are served
 _REFRESH_DOWN_S = 0.15  # refresh interval while a node does not respond
 _REFRESH_PAUSE_S = 0.005  # minimum pause between two refreshes
-_ASKED_MAX = 12  # addresses tried when no connection is left
+_ADDRESSES_TRIED_MAX = 12  # addresses tried when no connection is left
 
 
 class ClusterClient(HotClient):
@@ -60,10 +67,12 @@ class ClusterClient(HotClient):
                 ]
             )
         self._nodes: dict[str, Node] = {}
-        self._known: list[Address] = []  # every node ever seen, replicas included
+        self._known_addresses: list[Address] = []  # every node ever seen, replicas included
         self._claims = Claims(())
         self._routes: dict[int, Route] = {}
-        self._signed: dict[int, tuple[str, str]] = {}  # slot → node, replication id of its epochs
+        self._epoch_origins: dict[
+            int, tuple[str, str]
+        ] = {}  # slot → node, replication id of its epochs
         self._served = 0  # routes with a connection at the last refresh
         self._refresh_requested = asyncio.Event()
 
@@ -72,11 +81,11 @@ class ClusterClient(HotClient):
     @property
     def is_up(self) -> bool:
         """True while any partition is reachable."""
-        return any(r.is_settled and r.wire for r in self._routes.values() if r.partitions)
+        return any(r.is_ready and r.wire for r in self._routes.values() if r.partitions)
 
     def send(self, on_reply: OnReply, *args: Value) -> None:
         """Send a call to the node of its first key; see `HotClient.send`."""
-        key = key_in(args)
+        key = find_first_key(args)
         if key is not None:
             self._route_of(slot_of(key)).send(on_reply, (args,))
         elif args[0] == "SCRIPT":
@@ -85,7 +94,7 @@ class ClusterClient(HotClient):
             self._send_to_any(on_reply, args)
 
     def _send_and_wait(self, on_reply: OnReply, args: Sequence[Value]) -> None:
-        key = key_in(args)
+        key = find_first_key(args)
         assert key is not None, "a commit script has keys"
         commands = (tuple(args), self._wait)
         self._route_of(slot_of(key)).send(on_reply, commands, durable=self._durable)
@@ -94,7 +103,7 @@ class ClusterClient(HotClient):
         route = self._routes.get(slot)
         if route is None:
             route = self._routes[slot] = self._make_route(slot, ())
-            route.settle(self._find_owner(slot))  # corrected by MOVED
+            route.set_node(self._find_owner(slot))  # corrected by MOVED
         return route
 
     def _find_owner(self, slot: int) -> Node | None:
@@ -103,7 +112,7 @@ class ClusterClient(HotClient):
     def _send_to_any(self, on_reply: OnReply, args: Sequence[Value]) -> None:
         wire = next((node.wire for node in self._nodes.values() if node.wire is not None), None)
         if wire is None:
-            asyncio.get_running_loop().call_soon(on_reply, self._down())
+            asyncio.get_running_loop().call_soon(on_reply, self._make_unavailable())
         else:
             wire.send(on_reply, *args)
 
@@ -111,7 +120,7 @@ class ClusterClient(HotClient):
         """Send a call to all connected nodes. `on_reply` gets an error only if all nodes fail."""
         wires = [node.wire for node in self._nodes.values() if node.wire is not None]
         if not wires:
-            asyncio.get_running_loop().call_soon(on_reply, self._down())
+            asyncio.get_running_loop().call_soon(on_reply, self._make_unavailable())
             return
         replies: list[Reply] = []
 
@@ -124,18 +133,18 @@ class ClusterClient(HotClient):
         for wire in wires:
             wire.send(collect, *args)
 
-    def blocking_client(self, key: str) -> redis.asyncio.Redis:
-        """Return a blocking client of the node that has `key`; see `HotClient.blocking_client`."""
+    def create_blocking_client(self, key: str) -> redis.asyncio.Redis:
+        """Return a client for blocking reads from the node that has `key`; see `HotClient`."""
         node = self._route_of(slot_of(key)).node
         if node is None or node.wire is None:
             self.refresh_soon()
             raise Unavailable(f"redis at {self.name}: no node serves {key}")
-        return self._blocking_client_at(node.address)
+        return self._create_blocking_client_at(node.address)
 
-    async def within(self, call: Any) -> Any:
+    async def with_deadline(self, call: Any) -> Any:
         """Await a call on a blocking client; a failure triggers a refresh of the cluster map."""
         try:
-            return await super().within(call)
+            return await super().with_deadline(call)
         except (redis.exceptions.RedisError, OSError):
             self.refresh_soon()
             raise
@@ -182,19 +191,19 @@ class ClusterClient(HotClient):
                 f"redis at {self.name}: no node serves {len(orphans)} of the slots in use"
             )
         for node in self._nodes.values():
-            self._start_keeper(node)
+            self._start_reconnects(node)
 
     async def _read_view_once(self, address: Address) -> View:
         wire = await open_wire(address, self.settings)
-        async with in_time(wire, self.settings):
+        async with handshake_deadline(wire, self.settings):
             await log_in(wire, address)
-            view = await self._ask(wire, address)
-        wire.abort("asked")
+            view = await self._query_view(wire, address)
+        wire.abort("the query is complete")
         return view
 
-    async def _ask(self, wire: Wire, address: Address) -> View:
+    async def _query_view(self, wire: Wire, address: Address) -> View:
         # The replication id first: if it changes between the calls, the next refresh detects that.
-        life = await read_life(wire)
+        replid = await read_replid(wire)
         try:
             text = await call_on(wire, "CLUSTER", "NODES")
         except CorruptData as exc:
@@ -204,33 +213,35 @@ class ClusterClient(HotClient):
                     f"{exc.message}"
                 ]
             ) from exc
-        return parse_view(text.decode(), address.host, life=life, by_name=address.is_tls)
+        return parse_view(text.decode(), address.host, replid=replid, by_name=address.is_tls)
 
     async def _open(self, node: Node) -> None:
         """Connect to a node; calls are allowed once the epochs are known."""
         wire = await open_wire(node.address, self.settings)
-        async with in_time(wire, self.settings):
+        async with handshake_deadline(wire, self.settings):
             await log_in(wire, node.address)
             await prepare(wire, self.settings)
-            view = await self._ask(wire, node.address)
+            view = await self._query_view(wire, node.address)
         self._record_replication_id(node, view)
         node.wire = wire
         self.refresh_soon()
 
     def _record_replication_id(self, node: Node, view: View) -> None:
         """If a node has a new replication id, store it and hold the calls to the node."""
-        if view.life == node.life:
+        if view.replid == node.replid:
             return
         # This view was read after the replication id changed.
-        node.life, node.first_view, node.signed = view.life, view, set()
+        node.replid, node.first_view, node.epoch_slots = view.replid, view, set()
         for route in self._routes.values():
             if route.node is node:
                 route.hold()
 
-    def _start_keeper(self, node: Node) -> None:
-        node.keeper = asyncio.create_task(self._keep_node(node), name=f"redis-{node.name}")
+    def _start_reconnects(self, node: Node) -> None:
+        node.reconnect_task = asyncio.create_task(
+            self._maintain_node(node), name=f"redis-{node.name}"
+        )
 
-    async def _keep_node(self, node: Node) -> None:
+    async def _maintain_node(self, node: Node) -> None:
         """Reconnect to a node whenever the connection is lost, with jitter, until cancelled."""
         wait_s = 0.05
         while True:
@@ -249,7 +260,7 @@ class ClusterClient(HotClient):
                 log.info("hot.connected", redis=node.name)
                 wait_s = 0.05
 
-    async def keep_connected(self) -> None:
+    async def maintain_connection(self) -> None:
         """Refresh the cluster map until cancelled."""
         while True:
             wait_s = REFRESH_S if self._served == len(self._routes) else _REFRESH_DOWN_S
@@ -272,25 +283,27 @@ class ClusterClient(HotClient):
             if route.partitions and route.node is not None and route.wire is not None
         }
 
-    def doubt(self, partition: int) -> None:
-        """Make the next refresh read the partition's epoch again; see `HotClient.doubt`."""
-        self._signed.pop(slot_of(self.keys.epoch(partition)), None)
+    def reload_epoch(self, partition: int) -> None:
+        """Make the next refresh read the partition's epoch again; see `HotClient.reload_epoch`."""
+        self._epoch_origins.pop(slot_of(self.keys.epoch(partition)), None)
         self.refresh_soon()
 
     async def close(self) -> None:
         """Close all connections."""
-        keepers = [node.keeper for node in self._nodes.values() if node.keeper is not None]
+        tasks = [
+            node.reconnect_task for node in self._nodes.values() if node.reconnect_task is not None
+        ]
         for node in self._nodes.values():
             node.close("this process is stopping")
         for route in self._routes.values():
             route.close()
-        await asyncio.gather(*keepers, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # refreshing
 
     async def _refresh(self) -> list[ChatError]:
         """Read the slot owners and update the routes; return the errors that occurred."""
-        views = await self._ask_all()
+        views = await self._query_views()
         if not views:
             return []
         self._update_nodes(views.values())
@@ -299,26 +312,28 @@ class ClusterClient(HotClient):
         for route in list(self._routes.values()):
             node = self._find_owner(route.slot)
             if node is None or node.wire is None:
-                route.settle(node)
-            elif route.partitions and self._signed.get(route.slot) != (node.id, node.life):
+                route.set_node(node)
+            elif route.partitions and self._epoch_origins.get(route.slot) != (node.id, node.replid):
                 changed.append((route, node))
             else:
-                route.settle(node)
-        failures = await self._move(changed, views)
-        served = sum(route.is_settled and route.wire is not None for route in self._routes.values())
+                route.set_node(node)
+        failures = await self._switch_routes(changed, views)
+        served = sum(route.is_ready and route.wire is not None for route in self._routes.values())
         if served > self._served and self._is_started:
             for callback in self.on_reload:
                 callback()
         self._served = served
         return failures
 
-    async def _ask_all(self) -> dict[str, View]:
+    async def _query_views(self) -> dict[str, View]:
         """Return each master's view by node id; if no master responds, other nodes' views."""
         nodes = [node for node in self._nodes.values() if node.wire is not None]
-        asked = (self._ask(node.wire, node.address) for node in nodes if node.wire is not None)
+        queries = (
+            self._query_view(node.wire, node.address) for node in nodes if node.wire is not None
+        )
         views: dict[str, View] = {}
         for node, view in zip(
-            nodes, await asyncio.gather(*asked, return_exceptions=True), strict=True
+            nodes, await asyncio.gather(*queries, return_exceptions=True), strict=True
         ):
             if isinstance(view, View):
                 self._record_replication_id(node, view)
@@ -327,9 +342,14 @@ class ClusterClient(HotClient):
                 raise view
         if views:
             return views
-        strangers = [self.address, *random.sample(self._known, min(len(self._known), _ASKED_MAX))]
-        asked_too = (self._read_view_once(address) for address in strangers)
-        found = await asyncio.gather(*asked_too, return_exceptions=True)
+        addresses = [
+            self.address,
+            *random.sample(
+                self._known_addresses, min(len(self._known_addresses), _ADDRESSES_TRIED_MAX)
+            ),
+        ]
+        more_queries = (self._read_view_once(address) for address in addresses)
+        found = await asyncio.gather(*more_queries, return_exceptions=True)
         return {view.me: view for view in found if isinstance(view, View)}
 
     def _update_nodes(self, views: Iterable[View]) -> None:
@@ -343,7 +363,9 @@ class ClusterClient(HotClient):
                     or member.id == view.me
                 ):
                     members[member.id] = member
-        self._known = [self.address.at(m.host, m.port) for m in members.values() if m.port]
+        self._known_addresses = [
+            self.address.at(m.host, m.port) for m in members.values() if m.port
+        ]
         for member in members.values():
             node = self._nodes.get(member.id)
             if node is not None and node.place != member.address:
@@ -353,7 +375,7 @@ class ClusterClient(HotClient):
                 address = self.address.at(member.host, member.port)
                 self._nodes[member.id] = Node(member, address)
                 if self._is_started:
-                    self._start_keeper(self._nodes[member.id])
+                    self._start_reconnects(self._nodes[member.id])
         for node in list(self._nodes.values()):
             now = members.get(node.id)
             if now is None or not now.is_master:
@@ -362,11 +384,11 @@ class ClusterClient(HotClient):
 
     @property
     def _is_started(self) -> bool:
-        return any(node.keeper is not None for node in self._nodes.values())
+        return any(node.reconnect_task is not None for node in self._nodes.values())
 
     # epochs
 
-    async def _move(
+    async def _switch_routes(
         self, changed: Sequence[tuple[Route, Node]], views: dict[str, View]
     ) -> list[ChatError]:
         """Read the epochs of slots with a new node or replication id, then send their held calls.
@@ -376,10 +398,11 @@ class ClusterClient(HotClient):
         for route, _ in changed:
             route.hold()
         outcomes = await asyncio.gather(
-            *(self._learn(route, node, views) for route, node in changed), return_exceptions=True
+            *(self._load_epochs(route, node, views) for route, node in changed),
+            return_exceptions=True,
         )
         failures: list[ChatError] = []
-        learned: list[tuple[Route, Node]] = []
+        loaded: list[tuple[Route, Node]] = []
         is_new = False
         for (route, node), outcome in zip(changed, outcomes, strict=True):
             if isinstance(outcome, ChatError):
@@ -387,41 +410,44 @@ class ClusterClient(HotClient):
             elif isinstance(outcome, BaseException):
                 raise outcome
             else:
-                is_new = self._take_epochs(route, outcome) or is_new
-                self._signed[route.slot] = (node.id, node.life)
-                node.signed.add(route.slot)
-                learned.append((route, node))
+                is_new = self._store_epochs(route, outcome) or is_new
+                self._epoch_origins[route.slot] = (node.id, node.replid)
+                node.epoch_slots.add(route.slot)
+                loaded.append((route, node))
         if is_new:
             log.warning("hot.epoch_changed", redis=self.name)
             for callback in self.on_epoch:
                 callback()
-        for route, node in learned:
-            route.settle(node)
+        for route, node in loaded:
+            route.set_node(node)
         if is_new and self._is_started:
             for callback in self.on_reload:
                 callback()
         return failures
 
-    def _take_epochs(self, route: Route, epochs: Sequence[Epoch]) -> bool:
+    def _store_epochs(self, route: Route, epochs: Sequence[Epoch]) -> bool:
         """Store the epochs that were read; return True if any changed."""
         is_new = False
         for partition, epoch in zip(route.partitions, epochs, strict=True):
             is_new = is_new or self.epochs[partition] not in ("", epoch)
             self.epochs[partition] = epoch
         if is_new:
-            route.end_life()
+            route.fail_unsent()
         return is_new
 
-    async def _learn(self, route: Route, node: Node, views: dict[str, View]) -> list[Epoch]:
-        wire, life = node.wire, node.life
+    async def _load_epochs(self, route: Route, node: Node, views: dict[str, View]) -> list[Epoch]:
+        wire, replid = node.wire, node.replid
         if wire is None:
             raise Unavailable(f"redis at {node.name}: not connected")
-        came_from = self._proven_origin(route.slot, node, views)
+        came_from = self._find_proven_origin(route.slot, node, views)
         return await asyncio.gather(
-            *(self._load_epoch(wire, partition, life, came_from) for partition in route.partitions)
+            *(
+                self._load_epoch(wire, partition, replid, came_from)
+                for partition in route.partitions
+            )
         )
 
-    def _proven_origin(self, slot: int, node: Node, views: dict[str, View]) -> str:
+    def _find_proven_origin(self, slot: int, node: Node, views: dict[str, View]) -> str:
         """Return the replication id from which the slot provably moved without loss, or "".
 
         The proof has two conditions:
@@ -433,18 +459,18 @@ class ClusterClient(HotClient):
 
         Without this proof, the partition gets a new epoch.
         """
-        source_id, life = self._signed.get(slot, ("", ""))
+        source_id, replid = self._epoch_origins.get(slot, ("", ""))
         source, target = views.get(source_id), views.get(node.id)
         if source is None or target is None or node.first_view is None:
             return ""
         seen = target.members.get(source_id)
         is_whole = (
-            source.life == life
-            and target.life == node.life
+            source.replid == replid
+            and target.replid == node.replid
             and source.members[source.me].is_master
             and seen is not None
             and seen.is_master
             and seen.is_healthy
-            and (slot in node.signed or not node.first_view.holds(slot))
+            and (slot in node.epoch_slots or not node.first_view.has_or_imports(slot))
         )
-        return life if is_whole else ""
+        return replid if is_whole else ""

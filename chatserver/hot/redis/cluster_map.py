@@ -32,7 +32,7 @@ class Member:
         """The node's ``host:port``."""
         return f"{self.host}:{self.port}"
 
-    def has(self, slot: int) -> bool:
+    def has_slot(self, slot: int) -> bool:
         """Return whether the node claims the slot."""
         return any(first <= slot <= last for first, last in self.slots)
 
@@ -44,17 +44,17 @@ class View:
     me: str
     members: dict[str, Member]
     importing: frozenset[int]  # slots that are being migrated to this node
-    life: str = ""  # replication id of the node
+    replid: str = ""  # replication id of the node
 
-    def holds(self, slot: int) -> bool:
+    def has_or_imports(self, slot: int) -> bool:
         """Return whether the reporting node has the slot or is importing it."""
-        return slot in self.importing or self.members[self.me].has(slot)
+        return slot in self.importing or self.members[self.me].has_slot(slot)
 
 
-def parse_view(text: str, asked: str, *, life: str = "", by_name: bool = False) -> View:
+def parse_view(text: str, queried_host: str, *, replid: str = "", by_name: bool = False) -> View:
     """Parse the reply to CLUSTER NODES.
 
-    `asked` is the queried node's host, used if the node does not know its own. `by_name`: use the
+    `queried_host` is used if the node does not know its own. `by_name`: use the
     host names that nodes announce, because TLS certificates contain names.
 
     Raises:
@@ -76,7 +76,7 @@ def parse_view(text: str, asked: str, *, life: str = "", by_name: bool = False) 
                 host = name
             members[fields[0]] = Member(
                 id=fields[0],
-                host=host or asked,
+                host=host or queried_host,
                 port=int(port),
                 is_master="master" in flags,
                 is_healthy=not {"fail", "fail?", "handshake", "noaddr"} & {*flags},
@@ -88,10 +88,10 @@ def parse_view(text: str, asked: str, *, life: str = "", by_name: bool = False) 
                 moving = [field[1:-1] for field in fields[8:] if "-<-" in field]
                 importing = frozenset(int(field.partition("-<-")[0]) for field in moving)
     except (ValueError, IndexError) as exc:
-        raise CorruptData(f"redis at {asked}: cannot read CLUSTER NODES: {exc}") from exc
+        raise CorruptData(f"redis at {queried_host}: cannot read CLUSTER NODES: {exc}") from exc
     if not me:
-        raise CorruptData(f"redis at {asked}: CLUSTER NODES has no `myself` entry")
-    return View(me, members, importing, life)
+        raise CorruptData(f"redis at {queried_host}: CLUSTER NODES has no `myself` entry")
+    return View(me, members, importing, replid)
 
 
 def _parse_range(text: str) -> _Range:

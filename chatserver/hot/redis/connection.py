@@ -99,7 +99,7 @@ async def open_wire(address: Address, settings: config.Redis) -> Wire:
 
 
 @contextlib.asynccontextmanager
-async def in_time(wire: Wire, settings: config.Redis) -> AsyncIterator[None]:
+async def handshake_deadline(wire: Wire, settings: config.Redis) -> AsyncIterator[None]:
     """Limit the duration of a connection's handshake; close the connection on failure.
 
     Raises:
@@ -181,6 +181,6 @@ def parse_info(text: bytes) -> dict[str, str]:
     return dict(line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
 
 
-async def read_life(wire: Wire) -> str:
+async def read_replid(wire: Wire) -> str:
     """Return the replication id, which changes if the server may have lost recent writes."""
     return parse_info(await call_on(wire, "INFO", "replication"))["master_replid"]

@@ -35,7 +35,7 @@ async def open_hot(settings: config.Redis) -> AsyncIterator[HotClient]:
     try:
         await client.connect()
         helpers = [
-            asyncio.create_task(client.keep_connected(), name="hot-keeper"),
+            asyncio.create_task(client.maintain_connection(), name="hot-keeper"),
             asyncio.create_task(client.watch_epochs(), name="hot-epochs"),
         ]
         try:

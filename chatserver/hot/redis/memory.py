@@ -29,18 +29,18 @@ async def list_memory(hot: HotClient) -> list[Memory]:
     """
     found: dict[str, Memory] = {}
     for partition in range(hot.keys.partitions):
-        client = hot.blocking_client(hot.keys.epoch(partition))
+        client = hot.create_blocking_client(hot.keys.epoch(partition))
         try:
             where = client.connection_pool.connection_kwargs
             server = str(where.get("path") or f"{where.get('host')}:{where.get('port')}")
             if server not in found:
-                found[server] = await _ask(hot, client, server)
+                found[server] = await _read_memory(hot, client, server)
         finally:
             await client.aclose()
     return list(found.values())
 
 
-async def _ask(hot: HotClient, client: Any, server: str) -> Memory:
+async def _read_memory(hot: HotClient, client: Any, server: str) -> Memory:
     try:
         async with asyncio.timeout(hot.settings.call_timeout_s):
             about = await client.info()

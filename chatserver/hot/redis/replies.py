@@ -64,7 +64,7 @@ class Durable:
             return ("WAITAOF", 1, self.replicas, wait_ms)
         return ("WAIT", self.replicas, wait_ms)
 
-    def judge(self, reply: Reply, waited: Reply) -> Reply:
+    def check_reply(self, reply: Reply, waited: Reply) -> Reply:
         """Return the call's result; `waited` is the reply to WAIT or WAITAOF."""
         if isinstance(reply, Exception):
             return reply

@@ -104,17 +104,17 @@ def combine(*scripts: Script) -> str:
         f"local function {script.name}(KEYS, ARGV)\n{_body_of(script)}\nend\n"
         for script in dict.fromkeys(scripts)
     ]
-    calls = ", ".join(f"{script.name}(take())" for script in scripts)
+    calls = ", ".join(f"{script.name}(next_inputs())" for script in scripts)
     return (
         "#!lua flags=allow-oom\n"
         + "".join(parts)
         + f"local size, key, argument = 0, 0, {2 * len(scripts)}\n"
-        + _TAKE
+        + _NEXT_INPUTS
         + f"return {{{calls}}}"
     )
 
 
-_TAKE = """local function take()
+_NEXT_INPUTS = """local function next_inputs()
   local keys, args = {}, {}
   for i = 1, tonumber(ARGV[size + 1]) do keys[i] = KEYS[key + i] end
   for i = 1, tonumber(ARGV[size + 2]) do args[i] = ARGV[argument + i] end

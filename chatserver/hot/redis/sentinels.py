@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from chatserver import config
 from chatserver.errors import ChatError, Unavailable
-from chatserver.hot.redis.connection import Address, in_time, log_in, open_wire
+from chatserver.hot.redis.connection import Address, handshake_deadline, log_in, open_wire
 from chatserver.hot.redis.replies import call_on
 from chatserver.hot.redis.wire import Wire
 
@@ -26,7 +26,7 @@ async def find_master(address: Address, settings: config.Redis) -> Address:
     why = ""
     for url in settings.sentinels:
         try:
-            found = await _ask(Address(url), settings)
+            found = await _query_sentinel(Address(url), settings)
         except ChatError as exc:
             why = exc.message
             continue
@@ -36,13 +36,13 @@ async def find_master(address: Address, settings: config.Redis) -> Address:
     raise Unavailable(why)
 
 
-async def _ask(sentinel: Address, settings: config.Redis) -> tuple[str, int] | None:
+async def _query_sentinel(sentinel: Address, settings: config.Redis) -> tuple[str, int] | None:
     wire = await open_wire(sentinel, settings)
-    async with in_time(wire, settings):
+    async with handshake_deadline(wire, settings):
         await log_in(wire, sentinel)
         words = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", settings.sentinel_master)
         found = await call_on(wire, *words)
-    wire.abort("asked")
+    wire.abort("the query is complete")
     return None if found is None else (found[0].decode(), int(found[1]))
 
 

@@ -16,7 +16,13 @@ from chatserver import config
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, ConfigError
 from chatserver.hot.redis.client import RECONNECT_S_MAX, HotClient
-from chatserver.hot.redis.connection import in_time, log_in, open_wire, prepare, read_life
+from chatserver.hot.redis.connection import (
+    handshake_deadline,
+    log_in,
+    open_wire,
+    prepare,
+    read_replid,
+)
 from chatserver.hot.redis.replies import call_on
 from chatserver.hot.redis.scripts import Value
 from chatserver.hot.redis.sentinels import find_master, require_master
@@ -42,22 +48,22 @@ class SingleClient(HotClient):
     def send(self, on_reply: OnReply, *args: Value) -> None:
         """Send a call; see `HotClient.send`."""
         if self._wire is None:
-            asyncio.get_running_loop().call_soon(on_reply, self._down())
+            asyncio.get_running_loop().call_soon(on_reply, self._make_unavailable())
         else:
             self._wire.send(on_reply, *args)
 
     def _send_and_wait(self, on_reply: OnReply, args: Sequence[Value]) -> None:
         replies: list[Reply] = []
 
-        def judge(waited: Reply) -> None:
-            on_reply(self._durable.judge(replies[0], waited))
+        def on_waited(waited: Reply) -> None:
+            on_reply(self._durable.check_reply(replies[0], waited))
 
         self.send(replies.append, *args)
-        self.send(judge, *self._wait)
+        self.send(on_waited, *self._wait)
 
-    def blocking_client(self, key: str) -> redis.asyncio.Redis:
+    def create_blocking_client(self, key: str) -> redis.asyncio.Redis:
         """Return a client for blocking reads of any key."""
-        return self._blocking_client_at(self.address)
+        return self._create_blocking_client_at(self.address)
 
     async def connect(self) -> None:
         """Open a connection and read the epochs; see `HotClient.connect`."""
@@ -66,7 +72,7 @@ class SingleClient(HotClient):
             self.address = await find_master(self.address, self.settings)
             self.name = self.address.name
         wire = await open_wire(self.address, self.settings)
-        async with in_time(wire, self.settings):
+        async with handshake_deadline(wire, self.settings):
             await log_in(wire, self.address)
             if is_watched:
                 await require_master(wire)
@@ -83,9 +89,9 @@ class SingleClient(HotClient):
         self._wire = wire
 
     async def _load_epochs(self, wire: Wire) -> None:
-        life = await read_life(wire)
+        replid = await read_replid(wire)
         epochs = await asyncio.gather(
-            *(self._load_epoch(wire, number, life, "") for number in range(len(self.epochs)))
+            *(self._load_epoch(wire, number, replid, "") for number in range(len(self.epochs)))
         )
         is_changed = epochs != self.epochs and self.epochs[0] != ""
         self.epochs = epochs
@@ -94,7 +100,7 @@ class SingleClient(HotClient):
             for callback in self.on_epoch:
                 callback()
 
-    async def keep_connected(self) -> None:
+    async def maintain_connection(self) -> None:
         """Reconnect whenever the connection is lost, with jitter, until cancelled."""
         while True:
             if self._wire is not None:
@@ -129,7 +135,7 @@ class SingleClient(HotClient):
     def keys_by_server(self) -> dict[str, str]:
         return {self.name: self.keys.epoch(0)} if self.is_up else {}
 
-    def doubt(self, partition: int) -> None:
+    def reload_epoch(self, partition: int) -> None:
         """Reconnect, which reads all epochs again."""
         if self._wire is not None:
             self._wire.abort(f"redis at {self.name}: the data epoch has changed")

@@ -33,7 +33,7 @@ _PAUSE_S, _PAUSE_S_MAX = 0.005, 0.1
 _MOVING = ("ASK ", "TRYAGAIN")  # the slot is being migrated
 _REFUSALS = (*_MOVING, "MOVED ", "READONLY")
 
-Answered = Callable[["Call", Reply], None]
+OnCallReply = Callable[["Call", Reply], None]
 
 
 class Node:
@@ -45,17 +45,17 @@ class Node:
         self.address = address
         self.name = address.name
         self.wire: Wire | None = None
-        self.life = ""
+        self.replid = ""
         # The first view with this replication id, and the slots whose epochs were written to this
         # node since then. Other slots arrived later and lost no writes.
         self.first_view: View | None = None
-        self.signed: set[int] = set()
-        self.keeper: asyncio.Task[None] | None = None
+        self.epoch_slots: set[int] = set()
+        self.reconnect_task: asyncio.Task[None] | None = None
 
     def close(self, why: str) -> None:
         """Close the connection and stop reopening it."""
-        if self.keeper is not None:
-            self.keeper.cancel()
+        if self.reconnect_task is not None:
+            self.reconnect_task.cancel()
         wire, self.wire = self.wire, None
         if wire is not None:
             wire.abort(f"redis at {self.name}: {why}")
@@ -65,12 +65,12 @@ class Call:
     """One call, or a call followed by WAIT or WAITAOF."""
 
     __slots__ = (
-        "_answered",
         "_before",
         "_durable",
         "_left",
+        "_on_call_reply",
         "commands",
-        "life",
+        "generation",
         "made_at",
         "node",
         "on_reply",
@@ -82,29 +82,29 @@ class Call:
         on_reply: OnReply,
         commands: Sequence[tuple[Value, ...]],
         made_at: float,
-        life: int,
+        generation: int,
         durable: Durable | None,
     ) -> None:
         self.on_reply = on_reply
         self.commands = commands
         self.made_at = made_at
-        self.life = life  # value of `Route._life` when the call was made
+        self.generation = generation  # value of `Route._generation` when the call was made
         self.node: Node | None = None  # node to which it was sent
         self.refusal = ""  # error with which the last attempt was refused
         self._durable = durable  # None: the last command is not a WAIT
         self._left = 0
         self._before: Reply = None  # the reply before the last
-        self._answered: Answered | None = None
+        self._on_call_reply: OnCallReply | None = None
 
-    def send_on(self, wire: Wire, answered: Answered) -> None:
-        """Send the call on `wire`; `answered` receives the last reply."""
+    def send_on(self, wire: Wire, on_call_reply: OnCallReply) -> None:
+        """Send the call on `wire`; `on_call_reply` receives the last reply."""
         self.refusal = ""
         self._left = len(self.commands)
-        self._answered = answered
+        self._on_call_reply = on_call_reply
         for command in self.commands:
-            wire.send(self._take, *command)
+            wire.send(self._handle_reply, *command)
 
-    def _take(self, reply: Reply) -> None:
+    def _handle_reply(self, reply: Reply) -> None:
         self._left -= 1
         if isinstance(reply, Exception) and not self.refusal:
             text = str(reply)
@@ -112,10 +112,10 @@ class Call:
                 self.refusal = text
         if self._left == 1:
             self._before = reply
-        elif self._left == 0 and self._answered is not None:
+        elif self._left == 0 and self._on_call_reply is not None:
             if self._durable is not None:
-                reply = self._durable.judge(self._before, reply)
-            self._answered(self, reply)
+                reply = self._durable.check_reply(self._before, reply)
+            self._on_call_reply(self, reply)
 
 
 class Route:
@@ -133,17 +133,17 @@ class Route:
         self.slot = slot
         self.partitions = partitions
         self.node: Node | None = None
-        self.is_settled = False  # the slot's node and epoch are known
+        self.is_ready = False  # the slot's node and epoch are known
         self._refresh_map = refresh_map
         self._find_wire = find_wire
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
-        self._life = 0
+        self._generation = 0
         self._in_flight = 0
         self._is_held = False
         self._refused: list[Call] = []  # calls that the node refused
         self._held: collections.deque[Call] = collections.deque()  # calls made since then
-        self._stirred = asyncio.Event()
+        self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._pause_s = _PAUSE_S
 
@@ -163,7 +163,7 @@ class Route:
 
         With `durable`, the last command is a WAIT or WAITAOF.
         """
-        self._send(Call(on_reply, commands, self._loop.time(), self._life, durable))
+        self._send(Call(on_reply, commands, self._loop.time(), self._generation, durable))
 
     def _send(self, call: Call) -> None:
         if self._is_held:
@@ -176,19 +176,19 @@ class Route:
             return
         wire = self.wire
         if wire is None:
-            self._fail_soon(call, self._down())
+            self._fail_soon(call, self._make_unavailable())
             return
         self._in_flight += 1
         call.node = self.node
-        call.send_on(wire, self._answered)
+        call.send_on(wire, self._handle_reply)
 
-    def _answered(self, call: Call, reply: Reply) -> None:
+    def _handle_reply(self, call: Call, reply: Reply) -> None:
         self._in_flight -= 1
         if call.refusal:
             self._refused.append(call)
             # A refusal from an earlier node of the slot carries no new information.
             if call.node is self.node and not call.refusal.startswith(_MOVING):
-                self._unsettle()
+                self._request_refresh()
             self._hold()
         else:
             if self._refused:
@@ -197,75 +197,75 @@ class Route:
             self._pause_s = _PAUSE_S
             call.on_reply(reply)
         if self._in_flight == 0:
-            self._stirred.set()
+            self._changed.set()
 
     # controlled by the client
 
     def hold(self) -> None:
-        """Hold calls until `settle`, because the node may have lost recent writes."""
-        self.is_settled = False
+        """Hold calls until `set_node`, because the node may have lost recent writes."""
+        self.is_ready = False
         self._hold()
 
-    def settle(self, node: Node | None) -> None:
+    def set_node(self, node: Node | None) -> None:
         """Send calls to `node` from now on. None means that no node serves the slot."""
         self.node = node
-        self.is_settled = True
-        self._stirred.set()
+        self.is_ready = True
+        self._changed.set()
 
-    def end_life(self) -> None:
+    def fail_unsent(self) -> None:
         """Fail unsent calls, because the epoch has changed."""
-        self._life += 1
+        self._generation += 1
         self._fail_all(
-            self._take_all(), Unavailable("redis: the server was replaced while the call waited")
+            self._pop_waiting(), Unavailable("redis: the server was replaced while the call waited")
         )
 
     def close(self) -> None:
         """Fail all waiting calls."""
         if self._task is not None:
             self._task.cancel()
-        self.end_life()
+        self.fail_unsent()
 
     # holding calls
 
-    def _unsettle(self) -> None:
-        self.is_settled = False
+    def _request_refresh(self) -> None:
+        self.is_ready = False
         self._refresh_map()
 
     def _hold(self) -> None:
         self._is_held = True
         if self._task is None:
-            self._task = asyncio.create_task(self._work_off(), name=f"slot-{self.slot}")
+            self._task = asyncio.create_task(self._send_held(), name=f"slot-{self.slot}")
 
-    async def _work_off(self) -> None:
+    async def _send_held(self) -> None:
         """Send the held calls, until calls can be sent directly again."""
         is_moving = False  # migration in progress: send one call at a time, to either node
         try:
             await self._pause()  # back off after every refusal, longer each time
             while True:
-                if self._in_flight or not self.is_settled:
-                    await self._wait_stirred()
+                if self._in_flight or not self.is_ready:
+                    await self._wait_changed()
                 self._held.extendleft(reversed(self._refused))
                 self._refused.clear()
                 self._expire()
-                if self._in_flight or not self.is_settled:
+                if self._in_flight or not self.is_ready:
                     continue
                 is_moving = is_moving or bool(
                     self._held and self._held[0].refusal.startswith(_MOVING)
                 )
                 if not is_moving or not self._held or self.wire is None:
                     return
-                await self._try_first()
+                await self._send_first_held()
         finally:
             self._task = None
             self._is_held = False
-            for call in self._take_all():
+            for call in self._pop_waiting():
                 self._send(call)
 
-    async def _wait_stirred(self) -> None:
-        self._stirred.clear()
+    async def _wait_changed(self) -> None:
+        self._changed.clear()
         try:
             async with asyncio.timeout(_PAUSE_S_MAX):
-                await self._stirred.wait()
+                await self._changed.wait()
         except TimeoutError:
             self._refresh_map()
 
@@ -273,15 +273,15 @@ class Route:
         await asyncio.sleep(self._pause_s)
         self._pause_s = min(self._pause_s * 2, _PAUSE_S_MAX)
 
-    async def _try_first(self) -> None:
+    async def _send_first_held(self) -> None:
         """Try the first held call on the slot's node, then on its new node; keep a refused call."""
         call, wire = self._held.popleft(), self.wire
         assert wire is not None
-        reply = await self._try(call, wire, is_asking=False)
+        reply = await self._send_and_wait(call, wire, is_asking=False)
         if call.refusal.startswith("ASK "):
             target = self._find_wire(call.refusal.split(" ")[2])
             if target is not None:
-                reply = await self._try(call, target, is_asking=True)
+                reply = await self._send_and_wait(call, target, is_asking=True)
         if not call.refusal:
             self._pause_s = _PAUSE_S
             call.on_reply(reply)
@@ -294,20 +294,20 @@ class Route:
         if is_moving:
             await self._pause()
         else:
-            self._unsettle()
+            self._request_refresh()
 
-    async def _try(self, call: Call, wire: Wire, *, is_asking: bool) -> Reply:
-        answer: asyncio.Future[Reply] = self._loop.create_future()
+    async def _send_and_wait(self, call: Call, wire: Wire, *, is_asking: bool) -> Reply:
+        result: asyncio.Future[Reply] = self._loop.create_future()
 
-        def answered(_: Call, reply: Reply) -> None:
-            if not answer.done():
-                answer.set_result(reply)
+        def on_call_reply(_: Call, reply: Reply) -> None:
+            if not result.done():
+                result.set_result(reply)
 
         if is_asking:
             wire.send(_ignore, "ASKING")
-        call.send_on(wire, answered)
+        call.send_on(wire, on_call_reply)
         try:
-            return await answer
+            return await result
         except asyncio.CancelledError:
             call.on_reply(Unavailable("redis: this process is stopping"))
             raise
@@ -317,7 +317,7 @@ class Route:
         late: list[Call] = []
         kept: collections.deque[Call] = collections.deque()
         for call in self._held:
-            is_late = call.made_at < since or call.life != self._life
+            is_late = call.made_at < since or call.generation != self._generation
             (late if is_late else kept).append(call)
         if late:
             self._held = kept
@@ -325,7 +325,7 @@ class Route:
 
     # ending calls
 
-    def _take_all(self) -> list[Call]:
+    def _pop_waiting(self) -> list[Call]:
         taken = [*self._refused, *self._held]
         self._refused.clear()
         self._held.clear()
@@ -338,7 +338,7 @@ class Route:
     def _fail_soon(self, call: Call, error: ChatError) -> None:
         self._loop.call_soon(call.on_reply, error)
 
-    def _down(self) -> Unavailable:
+    def _make_unavailable(self) -> Unavailable:
         if self.node is None:
             return Unavailable("redis: no node of the cluster serves this slot")
         return Unavailable(f"redis at {self.node.name}: not connected")

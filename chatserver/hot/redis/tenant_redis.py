@@ -23,7 +23,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from chatserver import config
-from chatserver.domain.access.tenants import name_tenant
+from chatserver.domain.access.tenants import format_tenant
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.hot.redis.client import EPOCH_CHECK_S, EPOCHS_CHECKED_MAX
 from chatserver.hot.redis.cluster_map import parse_view
@@ -96,8 +96,8 @@ class TenantRedis:
         if owner not in (None, tenant):
             raise ConfigError(
                 [
-                    f"redis.url (CHAT_REDIS_URL): is the Redis of {name_tenant(owner or '')}, not "
-                    f"of {name_tenant(tenant)}; set the URL of the tenant's own Redis"
+                    f"redis.url (CHAT_REDIS_URL): is the Redis of {format_tenant(owner or '')}, "
+                    f"not of {format_tenant(tenant)}; set the URL of the tenant's own Redis"
                 ]
             )
 
@@ -151,7 +151,7 @@ class TenantRedis:
             async for page in master.iter_pages():
                 yield await master.delete(page)
 
-    async def find_left(self, limit: int) -> tuple[list[str], int]:
+    async def find_remaining(self, limit: int) -> tuple[list[str], int]:
         """Return keys with data, at most `limit`, and the number of keys that were checked."""
         found: list[str] = []
         checked = 0
@@ -175,7 +175,7 @@ class TenantRedis:
     def _master_of(self, partition: int) -> _Master:
         slot = slot_of(self._keys.epoch(partition))
         for master in self._masters:
-            if master.has(slot):
+            if master.has_slot(slot):
                 return master
         raise Unavailable(f"redis: no node serves slot {slot}")
 
@@ -198,26 +198,26 @@ class _Master:
             single_connection_client=True,
         )
 
-    def has(self, slot: int) -> bool:
+    def has_slot(self, slot: int) -> bool:
         return any(first <= slot <= last for first, last in self._slots)
 
     async def call(self, *args: Any) -> Any:
-        with _translated(self.name):
+        with _translate_errors(self.name):
             return await self._client.execute_command(*args)  # type: ignore[no-untyped-call]  # redis-py
 
     async def info(self, section: str) -> dict[str, Any]:
-        with _translated(self.name):
+        with _translate_errors(self.name):
             return await self._client.info(section)
 
     async def close_other_connections(self) -> None:
         """Close all connections to this database except our own and those of servers."""
-        with _translated(self.name):
+        with _translate_errors(self.name):
             own = int(await self._client.client_id())
             found = await self._client.client_list()
         for each in found:
             is_server = {"S", "M"} & {*each["flags"]} or each["name"].startswith("sentinel")
             if int(each["id"]) != own and int(each["db"]) == self._database and not is_server:
-                with _translated(self.name):
+                with _translate_errors(self.name):
                     await self._client.client_kill_filter(_id=each["id"])
 
     async def iter_pages(self) -> AsyncIterator[list[bytes]]:
@@ -235,7 +235,7 @@ class _Master:
         by_slot: dict[int, list[bytes]] = {}  # a cluster refuses keys of several slots
         for key in gone:
             by_slot.setdefault(slot_of(key), []).append(key)
-        with _translated(self.name):
+        with _translate_errors(self.name):
             pipeline = self._client.pipeline(transaction=False)
             for keys in by_slot.values():
                 pipeline.unlink(*keys)
@@ -258,7 +258,7 @@ class _Master:
         if kind not in _READERS:
             return None  # it has expired since
         command, *more = _READERS[kind]
-        value = await self._raw(command, key, *more)
+        value = await self._call_raw(command, key, *more)
         ttl_ms = int(await self.call("PTTL", key))
         return {
             "key": _as_json(key),
@@ -267,16 +267,16 @@ class _Master:
             "value": _as_json(value),
         }
 
-    async def _raw(self, *args: Any) -> Any:
+    async def _call_raw(self, *args: Any) -> Any:
         """Send a command whose reply redis-py must not change into objects."""
-        with _translated(self.name):
+        with _translate_errors(self.name):
             connection = self._client.connection
             assert connection is not None
             await connection.send_command(*args)
             return await connection.read_response()
 
     async def open(self) -> None:
-        with _translated(self.name):
+        with _translate_errors(self.name):
             await self._client.initialize()
 
     async def close(self) -> None:
@@ -312,7 +312,7 @@ async def _list_masters(
     seed = _Master(address, settings, [])
     try:
         await seed.open()
-        text = await seed._raw("CLUSTER", "NODES")
+        text = await seed._call_raw("CLUSTER", "NODES")
     finally:
         await seed.close()
     view = parse_view(text.decode(), address.host, by_name=address.is_tls)
@@ -324,7 +324,7 @@ async def _list_masters(
 
 
 @contextlib.contextmanager
-def _translated(name: str) -> Iterator[None]:
+def _translate_errors(name: str) -> Iterator[None]:
     try:
         yield
     except (redis.exceptions.NoPermissionError, redis.exceptions.AuthenticationError) as exc:

@@ -27,10 +27,10 @@ OnReply = Callable[[Reply], None]
 
 _MISSING = object()
 _KEYLESS = frozenset({"PING", "ECHO", "TIME", "INFO", "CONFIG", "CLIENT", "CLUSTER", "SCRIPT"})
-_WATCHES = 4  # watchdog ticks within the timeout of a call
+_TICKS_PER_TIMEOUT = 4  # watchdog ticks within the timeout of a call
 
 
-def key_in(args: Sequence[str | bytes | int]) -> str | bytes | None:
+def find_first_key(args: Sequence[str | bytes | int]) -> str | bytes | None:
     """Return the first key of a call, or None."""
     name = args[0]
     if isinstance(name, Packed):
@@ -57,7 +57,7 @@ class Wire(asyncio.Protocol):
         self._pending: collections.deque[tuple[OnReply, int]] = collections.deque()
         self._transport: asyncio.Transport | None = None
         self._watchdog: asyncio.TimerHandle | None = None
-        self._watches = 0
+        self._ticks = 0
         self._why = f"redis at {name}: connection lost"
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
@@ -67,7 +67,7 @@ class Wire(asyncio.Protocol):
         """Start the timeout watchdog."""
         # uvloop's transports behave like Transport but do not inherit from it.
         self._transport = transport = cast(asyncio.Transport, transport)
-        self._watch()
+        self._check_timeout()
 
     def data_received(self, data: bytes) -> None:
         """Pass each reply to its call, in call order."""
@@ -108,7 +108,7 @@ class Wire(asyncio.Protocol):
         if self._transport is None or self.closed.done():
             self._loop.call_soon(on_reply, Unavailable(self._why))
             return
-        self._pending.append((on_reply, self._watches))
+        self._pending.append((on_reply, self._ticks))
         first = args[0]
         if type(first) is Packed:
             self._transport.write(first)
@@ -123,11 +123,13 @@ class Wire(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _watch(self) -> None:
+    def _check_timeout(self) -> None:
         # However late this tick runs, pending input and output is processed before the next tick.
         # The tick right after a call was made does not count for that call.
-        if self._pending and self._watches - self._pending[0][1] >= _WATCHES:
+        if self._pending and self._ticks - self._pending[0][1] >= _TICKS_PER_TIMEOUT:
             self.abort(f"redis at {self.name}: no response within {self._timeout_s:g} s")
             return
-        self._watches += 1
-        self._watchdog = self._loop.call_later(self._timeout_s / _WATCHES, self._watch)
+        self._ticks += 1
+        self._watchdog = self._loop.call_later(
+            self._timeout_s / _TICKS_PER_TIMEOUT, self._check_timeout
+        )

@@ -1,6 +1,6 @@
 #!lua
--- Commits a batch of messages: assigns each its place in its chat, once per client reference, and
--- appends it to the inboxes of recipients in this partition.
+-- Commits a batch of messages: assigns each a seq and a timestamp in its chat, once per client
+-- reference, and appends it to the inboxes of recipients in this partition.
 --
 -- This is the most frequent script. It formats numbers once, with %d: passing a Lua number to
 -- redis.call costs three times as much. It reads and writes shared data once per batch: heads of
@@ -25,24 +25,23 @@
 -- item key refs_odd hash    as `refs_even`, odd generations
 -- item arg chat_id  string
 -- item arg phase    integer seconds by which the chat's reference generations start earlier
--- item arg gate     string  "epoch:version" of the recipients
+-- item arg gate     string  "epoch:version" and write policy with which the recipients were read
 -- item arg recipients integer  number of inboxes that follow; -1: a large chat, one `watchers`
 --                              follows
---   more key inbox  stream  references to messages. Entry "<seq>-<n>", field chat, value chat seq:
---                           a message, and the n before it in inbox and chat (see `push`)
+--   more key inbox  stream  references to messages. Entry "<seq>-<n>" has n + 1 messages; its field
+--                           is the chat, its value the chat seq of the newest (see `push`)
 --   more key watchers zset  gateways with sessions of the chat, score: expiry
 -- item arg messages integer number of messages that follow:
 --   more arg ref    bytes   digest of sender and reference
 --   more arg sender string
 --   more arg listed string  "1": a member who may write in this chat version; "s": the system user,
---                           who need not be a member; ":<seq>" is appended for a reply to that
---                           message
---   more arg name   bytes   rest of its place if the reference is new (`format_name`)
+--                           which need not be a member; "0": look up the sender; ":<seq>" is
+--                           appended for a reply to that message
+--   more arg name   bytes   rest of the place to store for a new reference (`format_name`)
 --   more arg blob   bytes   "receiver\n" and the message's JSON without seq and ts
 --
--- returns a flat list. For each chat: 0 if the caller has to load it, because it is not loaded in
--- this epoch or the call has another retention than the chat. Else 1, and for each of its messages
--- one of
+-- returns a flat list. For each chat: 0 if it is not loaded in this epoch, or if the retention in
+-- `gate` is outdated; the caller has to load the chat. Else 1, and for each of its messages one of
 --   1 seq ts   committed and in every inbox
 --   2 seq ts   committed, but not delivered: recipients are outdated or in another partition, or
 --              an earlier message is pending
@@ -51,10 +50,11 @@
 --   6          the backlog is full
 --   8          the backlog holds too many messages of this chat
 --   9          the target of the reply does not exist in the chat
---   7 why ms   the sender may not write (`chatserver.domain.moderation`), for that time or 0
--- If a message is in every inbox, then follow: for each recipient the inbox seq of the first such
--- message (the others follow it), then 0, or 1 and for each recipient the gateways of the user, or
--- 0 if there is none but the caller. A large chat has no inboxes: subscribed gateways, or 0.
+--   7 why ms   the sender may not write (`chatserver.domain.moderation`), for `ms`; 0: unknown
+-- If any message of the chat has code 1, the codes are followed by the inbox seq of the first such
+-- message for each recipient (the seqs of the others follow it). Then come 0 if every recipient is
+-- offline or only on the calling gateway, else 1 and the gateways, or 0, for each recipient. A
+-- large chat has no inboxes: its codes are followed by the subscribed gateways, or 0.
 local call, format, sub, match = redis.call, string.format, string.sub, string.match
 local epoch, gateway, ref_ttl_s = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local inbox_max, chat_backlog_max, asked = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -131,8 +131,8 @@ local function report(first, last, pushed)
   return is_far
 end
 
--- the gateways, other than the caller, that are subscribed to a large chat
-local function watching(key)
+-- returns the gateways, other than the caller, that are subscribed to a large chat
+local function list_subscribers(key)
   local far = {}
   for _, name in ipairs(call('ZRANGEBYSCORE', key, format('%.0f', now / 1000), '+inf')) do
     if name ~= gateway then far[#far + 1] = name end
@@ -140,18 +140,18 @@ local function watching(key)
   return #far > 0 and table.concat(far, ',') or 0
 end
 
--- why a user with role member may not write, and for how many ms (0: unknown)
-local function restraint_of(standing, strict, chat_key, sender, spoke)
-  if strict == 'b' then return 1, 0 end
-  if strict == 'e' then return 4, 0 end
-  local role, until_s = match(standing, '^(%a*):%d*:?(%d*)')
+-- returns why a user with role member may not write, and for how many ms (0: unknown)
+local function find_restriction(status, policy, chat_key, sender, sent_ts)
+  if policy == 'b' then return 1, 0 end
+  if policy == 'e' then return 4, 0 end
+  local role, until_s = match(status, '^(%a*):%d*:?(%d*)')
   if role ~= 'member' then return nil end
   if until_s == '0' then return 2, 0 end
   local left = until_s ~= '' and tonumber(until_s) * 1000000 - now or 0
   if left > 0 then return 2, math.ceil(left / 1000) end
-  if strict ~= '' then
-    local last = spoke[sender] or tonumber(call('HGET', chat_key, 'w:' .. sender) or 0)
-    left = last + tonumber(sub(strict, 2)) * 1000000 - now
+  if policy ~= '' then
+    local last = sent_ts[sender] or tonumber(call('HGET', chat_key, 'w:' .. sender) or 0)
+    left = last + tonumber(sub(policy, 2)) * 1000000 - now
     if left > 0 then return 3, math.ceil(left / 1000) end
   end
   return nil
@@ -164,7 +164,7 @@ while a <= #ARGV do
   local is_large = recipients == -1
   local first, last = k + 5, k + 4 + math.abs(recipients)
   local head = call('HMGET', chat_key, 'seq', 'ts', 'gate', 'refs', 'stored')
-  -- compare with the epoch, not with the `gate` argument: both may be of the same old epoch
+  -- compare with the epoch, not with the `gate` argument: both gates may be of the same old epoch
   local is_open = head[3] and sub(head[3], 1, #epoch + 1) == epoch .. ':'
   -- a message with the retention of an older chat version might never expire
   if is_open and head[3] ~= gate
@@ -183,30 +183,30 @@ while a <= #ARGV do
     local phase = tonumber(ARGV[a + 1])
     local generation = math.floor((time[1] + phase) / ref_ttl_s)
     local refs, refs_before = KEYS[k + 3 + generation % 2], KEYS[k + 4 - generation % 2]
-    local strict, spoke = nil, nil -- write policy of the chat; last message time by sender
+    local policy, sent_ts = nil, nil -- write policy of the chat; last message time by sender
     for m = 0, messages - 1 do
       local at = a + 5 + 5 * m
       local ref, sender = ARGV[at], ARGV[at + 1]
       local listed, reply_to = ARGV[at + 2], 0
-      local is_listed, standing, why, wait_ms = is_current and listed == '1', nil, nil, nil
+      local is_listed, status, why, wait_ms = is_current and listed == '1', nil, nil, nil
       if #listed > 1 or listed == 's' then
         local flag = sub(listed, 1, 1)
         is_listed = flag == 's' or (is_current and flag == '1')
         reply_to = tonumber(sub(listed, 3)) or 0
       end
       if not (is_listed or is_full) then
-        standing = call('HGET', KEYS[k + 1], sender)
-        strict = strict or match(head[3], ':([bes]%d*)', #epoch + 2) or ''
-        -- a value ends with a letter if the member is restricted
-        if standing and (strict ~= '' or string.byte(standing, -1) > 57) then
-          spoke = spoke or {}
-          why, wait_ms = restraint_of(standing, strict, chat_key, sender, spoke)
+        status = call('HGET', KEYS[k + 1], sender)
+        policy = policy or match(head[3], ':([bes]%d*)', #epoch + 2) or ''
+        -- the value of a muted member ends with a letter
+        if status and (policy ~= '' or string.byte(status, -1) > 57) then
+          sent_ts = sent_ts or {}
+          why, wait_ms = find_restriction(status, policy, chat_key, sender, sent_ts)
         end
       end
       if is_full then
         o = o + 1
         out[o] = 6
-      elseif not (is_listed or standing) then
+      elseif not (is_listed or status) then
         -- a retry is acked even if the sender has left the chat
         local place = call('HGET', refs, ref) or call('HGET', refs_before, ref)
         out[o + 1], out[o + 2] = place and 3 or 5, place or nil
@@ -255,8 +255,8 @@ while a <= #ARGV do
           fields[2], fields[4] = seq_text, ts_text
           fields[#fields + 1] = 's:' .. sender
           fields[#fields + 1] = seq_text
-          if spoke and strict ~= '' then
-            spoke[sender] = ts
+          if sent_ts and policy ~= '' then
+            sent_ts[sender] = ts
             fields[#fields + 1] = 'w:' .. sender
             fields[#fields + 1] = ts_text
           end
@@ -267,7 +267,7 @@ while a <= #ARGV do
     if pushed > 0 then
       if is_large then
         o = o + 1
-        out[o] = watching(KEYS[first])
+        out[o] = list_subscribers(KEYS[first])
         is_far = out[o] ~= 0
       else
         push(chat_id, fields[2], first, last, pushed)
@@ -276,8 +276,8 @@ while a <= #ARGV do
       fields[#fields + 1] = 'done'
       fields[#fields + 1] = fields[2]
     end
-    -- inboxes must get a pending message before a later one, or it
-    -- would be delivered twice or never: until it is settled, no `gate` matches
+    -- Inboxes must get a pending message before any later one; otherwise, it would be delivered
+    -- twice or never. Until its fan-out is finished, no `gate` argument matches.
     if pending > 0 and sub(head[3], -2) ~= ':p' then
       fields[#fields + 1] = 'gate'
       fields[#fields + 1] = head[3] .. ':p'
@@ -290,7 +290,8 @@ while a <= #ARGV do
       end
       call('HSET', chat_key, unpack(fields))
     end
-    -- until all inboxes have it and the other gateways are notified; `finish_fan_outs` removes it
+    -- The chat is listed until all inboxes have its messages and the other gateways are notified;
+    -- `finish_fan_outs` removes it.
     if is_far or pending > 0 then call('ZADD', KEYS[3], 'NX', format('%.0f', now / 1000), chat_id) end
   end
   k = last + 1

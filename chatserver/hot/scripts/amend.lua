@@ -8,7 +8,7 @@
 --
 -- An entry that loses its text (a deleted message, an edit that a later one replaced) leaves the
 -- log and becomes a tombstone in the overlay. If the entry is only in the warm tier, the overlay
--- holds its new rev.
+-- has only its new rev.
 --
 -- key chat         hash    head of the chat
 -- key members      hash    user to "role:joined", with ":<until>m" appended if muted
@@ -35,8 +35,8 @@
 -- arg tail         bytes   the entry's JSON without seq and ts
 -- arg base         bytes   the message's JSON from the warm tier, or empty
 -- arg asked        integer head of the chat before `base` was read
--- arg author       string  empty, or erase the message if this user sent it, even if it has expired
---                          or the sender of the entry is not a member
+-- arg author       string  the user whose message is erased, even if the message has expired or the
+--                          sender of the entry is not a member; empty: no erasure
 -- arg ref          bytes   digest of sender and reference
 -- arg phase        integer seconds by which the chat's reference generations start earlier
 -- arg readable     string  "1": the message is from an earlier membership period of the sender
@@ -113,24 +113,24 @@ if tonumber(call('HGET', KEYS[8], 'waiting') or 0) >= tonumber(ARGV[4]) then ret
 
 local head = tonumber(h[1])
 if tonumber(target) > head then return {11} end
--- The message is from before the sender joined, and not visible to the sender.
+-- The sender joined after the message, and may not see it.
 if not is_erasure and ARGV[18] ~= '1' and h[4] ~= 'all'
     and tonumber(target) < (tonumber(joined) or 0) then
   return {11}
 end
 local json = call('HGET', over, target) or read_log(target)
 if not json then
-  -- `base` is valid if it cannot lack a change of the message: all later entries are still
-  -- in the log, and the overlay keeps changes as long as the log
+  -- `base` is valid only if it has all changes of the message: every entry after `asked` is still in
+  -- the log, and the overlay keeps changes as long as the log
   local oldest = call('XRANGE', log, '-', '+', 'COUNT', 1)[1]
   local asked = tonumber(ARGV[14])
-  local is_held = head == asked
+  local is_base_current = head == asked
     or (oldest and tonumber(string.match(oldest[1], '^%d+')) <= asked + 1)
-  if ARGV[13] == '' or not is_held then return {7, head} end
+  if ARGV[13] == '' or not is_base_current then return {7, head} end
   json = ARGV[13]
 end
 local message = cjson.decode(json)
--- only a rev: an edit without text in the warm tier
+-- a number is the rev of an edit that lost its text
 if type(message) == 'number' then return {11} end
 
 local time = call('TIME')

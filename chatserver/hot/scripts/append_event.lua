@@ -13,7 +13,7 @@
 -- item key inbox  stream  entry id "<seq>-0", field "!"
 -- item arg user   string
 --
--- returns a flat list; for each item appended, inbox_seq, gateways
+-- returns a flat list; for each item the number of appended events, inbox seq and gateways
 local call, format = redis.call, string.format
 local inbox_max, chat_id = tonumber(ARGV[1]), ARGV[2]
 local mark, level = ARGV[5], tonumber(ARGV[6])

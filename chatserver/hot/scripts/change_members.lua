@@ -2,8 +2,8 @@
 -- Changes the members and the name of a chat, and appends the entries that record the change.
 -- Idempotent.
 --
--- The change may include a large-chat transition. It applies to later entries, and members have to
--- be notified of it.
+-- The change may include a large-chat transition. The transition applies to later entries; the
+-- caller notifies the members of it.
 --
 -- key chat         hash     head of the chat
 -- key members      hash     user to "role:joined", with ":<until>m" appended if muted
@@ -27,7 +27,7 @@
 -- arg name         bytes    rest of that entry's place (`format_name`)
 -- arg large        integer  version with which the chat became large, 0 if it is small after this
 --                           change
--- arg turn         string   transition with this change: "up" (large), "down" (small), or empty
+-- arg transition   string   transition with this change: "up" (large), "down" (small), or empty
 -- arg phase        integer  seconds by which the chat's reference generations start earlier
 -- arg repeat_lost  string   "1": Redis lost the entries: append them again, even after later
 --                              changes; empty: Redis never had the change
@@ -42,9 +42,9 @@
 -- if a later change has already been applied
 local call, format, sub = redis.call, string.format, string.sub
 local chat, version = ARGV[2], tonumber(ARGV[3])
-local large, turn = ARGV[9], ARGV[10]
+local large, transition = ARGV[9], ARGV[10]
 local count = (#ARGV - 13) / 4
-local was_large = (turn == 'down' or (turn == '' and large ~= '0')) and ':1' or ''
+local was_large = (transition == 'down' or (transition == '' and large ~= '0')) and ':1' or ''
 local head = call('HMGET', KEYS[1], 'gate', 'seq', 'ts', 'base', 'done', 'changed', 'turns')
 local gate = head[1] or ''
 if sub(gate, 1, #ARGV[1] + 1) ~= ARGV[1] .. ':' then return {0} end
@@ -58,7 +58,7 @@ local changed = head[6] or ''
 local found_at, mark = string.match(',' .. changed, format(',%d:(%%d+)(%%a?)', version))
 if found_at then
   first = tonumber(found_at)
-  -- If the chat was loaded since, its members lack the change, which is applied again.
+  -- If the chat was loaded since then, its members lack the change: apply it again.
   if is_repeat or (had_version == version and mark ~= 'l') then
     return {1, first, first + count - 1}
   end
@@ -108,22 +108,22 @@ end
 local fields = {'changed', table.concat(places, ','), 'name', ARGV[4], 'history', ARGV[5],
   'picture', ARGV[13]}
 local last = first + count - 1
-if turn ~= '' then
+if transition ~= '' then
   -- seqs of transitions, kept until all entries before them are delivered
   local turns, done = {}, tonumber(head[5]) or 0
   for way, seq in string.gmatch(head[7] or '', '([+-])(%d+)') do
     if tonumber(seq) > done then turns[#turns + 1] = way .. seq end
   end
-  if last > done then turns[#turns + 1] = (turn == 'up' and '+' or '-') .. format('%d', last) end
+  if last > done then turns[#turns + 1] = (transition == 'up' and '+' or '-') .. format('%d', last) end
   fields[#fields + 1] = 'turns'
   fields[#fields + 1] = table.concat(turns, ',')
-  call('HSET', KEYS[7], format('%d:+', version), format('%s:%d', turn, last))
+  call('HSET', KEYS[7], format('%d:+', version), format('%s:%d', transition, last))
 end
 fields[#fields + 1] = 'large'
 fields[#fields + 1] = large
 local pending = sub(gate, -2) == ':p' and ':p' or ''
 -- Only `set_write_policy` changes the write policy.
-local strict = string.match(gate, '^%d+(:[^p]+)', #ARGV[1] + 2) or ''
+local policy = string.match(gate, '^%d+(:[^p]+)', #ARGV[1] + 2) or ''
 if not is_logged and count > 0 then
   local now, ts = time[1] * 1000000 + time[2], tonumber(head[3])
   local entry = {'g', '-'}
@@ -152,6 +152,6 @@ if not is_logged and count > 0 then
   call('ZADD', KEYS[6], 'NX', format('%.0f', now / 1000), chat)
 end
 fields[#fields + 1] = 'gate'
-fields[#fields + 1] = format('%s:%d%s%s', ARGV[1], math.max(version, had_version), strict, pending)
+fields[#fields + 1] = format('%s:%d%s%s', ARGV[1], math.max(version, had_version), policy, pending)
 call('HSET', KEYS[1], unpack(fields))
 return {1, first, last}

@@ -16,7 +16,7 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local sign = tonumber(ARGV[5])
 
-local function take(key, burst, rate)
+local function update_bucket(key, burst, rate)
   local held = call('HMGET', key, 'tokens', 'at')
   local tokens, at = tonumber(held[1]) or burst, tonumber(held[2]) or now
   if now > at then
@@ -33,7 +33,7 @@ local function take(key, burst, rate)
 end
 
 local burst, rate = tonumber(ARGV[1]), tonumber(ARGV[2])
-local is_taken, tokens = take(KEYS[1], burst, rate)
+local is_taken, tokens = update_bucket(KEYS[1], burst, rate)
 if not is_taken then
   return {0, math.ceil((1 - tokens) / rate * 1000), burst, 0, 0}
 end
@@ -41,7 +41,7 @@ local account_burst, has_budget = tonumber(ARGV[3]), true
 local guesses = 0
 if account_burst > 0 then
   local left
-  has_budget, left = take(KEYS[2], account_burst, tonumber(ARGV[4]))
+  has_budget, left = update_bucket(KEYS[2], account_burst, tonumber(ARGV[4]))
   guesses = math.max(0, math.ceil(account_burst - left - 0.000001) - (has_budget and 1 or 0))
 end
 return {1, 0, math.max(0, math.ceil(burst - tokens - 0.000001) - 1), has_budget and 1 or 0, guesses}

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Returns the epoch of a partition. Creates a new one if another Redis created it, unless the
--- partition moved from there without data loss. Changes nothing if the partition is blocked, or
--- belongs to another tenant.
+-- Returns the epoch of a partition. If another Redis created the stored epoch, creates a new one,
+-- unless the partition moved from that Redis without data loss. Changes nothing if the partition is
+-- blocked, or belongs to another tenant.
 --
 -- An epoch is a ULID, and later epochs are greater: the time is that of this Redis, or just after
 -- that of the previous epoch. Process clocks are not used, because they may differ.

@@ -22,7 +22,7 @@
 local call = redis.call
 local idle_s = tonumber(ARGV[1])
 local now = tonumber(call('TIME')[1])
-local gone, a = 0, 2
+local evicted, a = 0, 2
 for k = 3, #KEYS, 8 do
   local chat_id = ARGV[a]
   local head = call('HMGET', KEYS[k], 'seq', 'stored', 'ts', 'gate')
@@ -37,8 +37,8 @@ for k = 3, #KEYS, 8 do
   else
     for i = 0, 6 do call('UNLINK', KEYS[k + i]) end
     call('ZREM', KEYS[1], chat_id)
-    gone = gone + 1
+    evicted = evicted + 1
   end
   a = a + 1
 end
-return gone
+return evicted

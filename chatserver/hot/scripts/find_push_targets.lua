@@ -16,7 +16,7 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local out, n = {}, 0
 
-local function is_in_front(seen)
+local function is_in_foreground(seen)
   local fields = call('HGETALL', seen)
   for i = 1, #fields, 2 do
     if fields[i + 1] == 'online' and string.sub(fields[i], 1, 2) == 'g:' then
@@ -32,7 +32,7 @@ for k = 2, #KEYS, 3 do
   if known == '0' then
     out[n + 1], out[n + 2] = 0, 0
   else
-    out[n + 1] = is_in_front(KEYS[k]) and 3 or known and 1 or 2
+    out[n + 1] = is_in_foreground(KEYS[k]) and 3 or known and 1 or 2
     out[n + 2] = tonumber(call('HGET', KEYS[k + 1], 'r:' .. ARGV[1]) or 0)
   end
   n = n + 2

@@ -8,12 +8,12 @@
 --                           notified
 --
 -- returns the number of chats removed
-local taken, a = 0, 1
+local removed, a = 0, 1
 for k = 2, #KEYS do
   local head = redis.call('HMGET', KEYS[k], 'seq', 'gate', 'done')
   local is_pending = head[2] and string.sub(head[2], -2) == ':p'
   if tonumber(head[1] or 0) <= tonumber(ARGV[a + 1]) then
-    taken = taken + redis.call('ZREM', KEYS[1], ARGV[a])
+    removed = removed + redis.call('ZREM', KEYS[1], ARGV[a])
     -- Nothing is pending, so cached values of `gate` match again.
     if is_pending then
       redis.call('HSET', KEYS[k], 'gate', string.sub(head[2], 1, -3), 'done', head[1])
@@ -23,4 +23,4 @@ for k = 2, #KEYS do
   end
   a = a + 2
 end
-return taken
+return removed

@@ -1,5 +1,5 @@
 #!lua
--- Records that a user deleted a message for themselves, also in the backlog.
+-- Hides a message from a user who deleted it for themselves, and adds this to the backlog.
 --
 -- key hidden      hash    chat to hidden seqs, comma-separated; `!`: the backlog entry
 --                         of the newest

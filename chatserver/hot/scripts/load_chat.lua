@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Loads a chat in this epoch: head at least as high as in every tier, members, and the references
--- of its newest messages. Does nothing if the chat is already loaded.
+-- Loads a chat in this epoch: its head, its members, and the references of its newest messages. The
+-- head is at least as high as in every tier. Does nothing if the chat is already loaded.
 --
 -- A Redis that lost recent writes has old states of messages. Messages that the warm tier has are
 -- therefore removed: a text that has since been deleted must not reappear (invariant I15).
@@ -37,9 +37,9 @@
 -- item arg sender string sender of a message, who has read up to it; prefixed with "#" if the
 --                        message is deleted; empty if the entry is not a message
 --
--- returns 1 if it is newly loaded; 0 if it was already loaded; 2 if Redis has a newer membership
--- and the given one has to be read again; 3 if this Redis has no epoch or another one: nothing may
--- start in an epoch that has ended
+-- returns 1 if the chat is newly loaded; 0 if it was already loaded; 2 if Redis has a newer
+-- membership, so the caller has to read the chat again; 3 if this Redis has no epoch or another
+-- one
 local call = redis.call
 if call('HGET', KEYS[7], 'epoch') ~= ARGV[1] then return 3 end
 local head = call('HMGET', KEYS[1], 'gate', 'seq', 'ts', 'changed')
@@ -79,14 +79,14 @@ if #changed > 0 then call('HSET', KEYS[1], 'changed', table.concat(changed, ',')
 call('ZREMRANGEBYSCORE', KEYS[6], string.format('(%d', seq), '+inf')
 local own, ref_ttl_s, phase = {}, tonumber(ARGV[9]), tonumber(ARGV[10])
 local now_s = tonumber(call('TIME')[1])
-local remembered = (now_s - ref_ttl_s) * 1000000 -- an older reference may be used for a new message
+local ref_ts_min = (now_s - ref_ttl_s) * 1000000 -- an older reference may be used for a new message
 local generation = math.floor((now_s + phase) / ref_ttl_s)
 local refs, refs_before = KEYS[8 + generation % 2], KEYS[9 - generation % 2]
 for a = 14 + 2 * count, #ARGV, 3 do
   local ref, place, sender = ARGV[a], ARGV[a + 1], ARGV[a + 2]
   local seq_of, ts_of = struct.unpack('>I5I7', place)
   local at = string.format('%d', seq_of)
-  if (sender == '' or ts_of >= remembered) and call('HEXISTS', refs_before, ref) == 0 then
+  if (sender == '' or ts_of >= ref_ts_min) and call('HEXISTS', refs_before, ref) == 0 then
     call('HSETNX', refs, ref, place)
   end
   local is_deleted = string.sub(sender, 1, 1) == '#'

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Loads the state of a user from the directory, once per epoch. Higher marks in the hot tier are
+-- Loads the state of a user from the `directory` table, once per epoch. Higher marks in Redis are
 -- kept.
 --
 -- key box     hash    user state: chats and marks
@@ -9,12 +9,13 @@
 -- item arg chat_id  string
 -- item arg read     integer
 -- item arg received integer
--- item arg since    integer large chat: first entries above it belong to the user; empty: not large
+-- item arg since    integer large chat: the user reads entries above this seq from its log; empty:
+--                           the chat is not large
 -- item arg version  integer version of the chat to which `since` applies
 -- item arg chat_epoch string  current epoch of the chat's partition
 --
--- returns 1 if it was loaded now, 0 if it was before, 3 if this Redis is not in that epoch (any
--- more): nothing may start in an epoch that has ended
+-- returns 1 if the state is newly loaded, 0 if it was already loaded, 3 if this Redis has no epoch
+-- or another one
 local call = redis.call
 if call('HGET', KEYS[3], 'epoch') ~= ARGV[1] then return 3 end
 if call('HGET', KEYS[1], 'known') == ARGV[1] then return 0 end
@@ -26,19 +27,20 @@ for a = 2, #ARGV, 6 do
     if tonumber(given) > had then call('HSET', KEYS[1], mark .. chat, given) end
   end
   local since, version, chat_epoch = ARGV[a + 3], tonumber(ARGV[a + 4]), ARGV[a + 5]
-  local told, told_epoch = string.match(call('HGET', KEYS[1], 'l:' .. chat) or '0 ', '^(%d+) (.*)$')
-  if told_epoch < chat_epoch then
-    -- A transition recorded by notify_transition.lua in an earlier epoch is sent again if it is not in the
-    -- directory.
+  local had = call('HGET', KEYS[1], 'l:' .. chat) or '0 '
+  local had_version, had_epoch = string.match(had, '^(%d+) (.*)$')
+  if had_epoch < chat_epoch then
+    -- A transition that notify_transition.lua recorded in an earlier epoch is sent again unless the
+    -- `directory` table has it.
     local newest = string.match(call('HGET', KEYS[2], chat) or '', '^[^;]*')
     if since == '' then
       call('HDEL', KEYS[2], chat)
     elseif not string.match(newest, '^%d+:%d+$') then -- ended, or unknown
       call('HSET', KEYS[2], chat, '0:' .. since)
     end
-    if told_epoch ~= '' then call('HSET', KEYS[1], 'l:' .. chat, '0 ' .. chat_epoch) end
-  elseif since ~= '' and version >= tonumber(told) then
-    -- transitions recorded since then are newer
+    if had_epoch ~= '' then call('HSET', KEYS[1], 'l:' .. chat, '0 ' .. chat_epoch) end
+  elseif since ~= '' and version >= tonumber(had_version) then
+    -- Transitions that Redis recorded since then are newer.
     call('HSETNX', KEYS[2], chat, '0:' .. since)
   end
 end

@@ -4,7 +4,8 @@
 -- key lease       hash    owner, token
 -- key checkpoint  hash    id of the last persisted entry; `waiting`: entries in the backlog; told,
 --                         told_ms: last entry scanned for pushes, and when; indexed, indexed_ms:
---                         last entry in the search index, and when; removed if it falls behind
+--                         last entry in the search index, and when; removed if the indexer falls
+--                         behind
 -- key backlog     stream  entries that are not persisted yet
 -- key progress    hash    chat to the seq up to which it is persisted beyond the checkpoint
 -- arg token       integer fencing token of the caller

@@ -21,7 +21,7 @@
 -- item arg field  string  field of the inbox entry: "!", or the chat for one of its entries
 -- item arg value  bytes   value of the inbox entry
 --
--- returns a flat list; for each item appended, inbox_seq, gateways
+-- returns a flat list; for each item the number of appended entries, inbox seq and gateways
 local call, format = redis.call, string.format
 local inbox_max, chat_id, version, is_large = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4] == '1'
 local epoch = ARGV[5]
@@ -40,20 +40,20 @@ for k = 3, #KEYS, 3 do
     call('HSET', KEYS[1], user, format('%d', seq))
     call('HSET', KEYS[k], 'l:' .. chat_id, version .. ' ' .. epoch)
     if not box[2] then call('HSET', KEYS[k], 'c:' .. chat_id, is_large and now or '0') end
-    local times = {}
+    local periods = {}
     -- Data from the `directory` table (load_user.lua) has no epoch, and is kept.
     local old = (had_epoch == '' or had_epoch == epoch) and call('HGET', KEYS[k + 2], chat_id)
-    for time in string.gmatch(old or '', '[^;]+') do
-      if #times < 8 then times[#times + 1] = time end
+    for period in string.gmatch(old or '', '[^;]+') do
+      if #periods < 8 then periods[#periods + 1] = period end
     end
-    local place = format('%d:%s', seq, since)
+    local newest = format('%d:%s', seq, since)
     if not is_large then
-      local had, had_until = string.match(times[1] or '', '^%d+:(%d+):?(%d*)$')
-      if had and had_until == '' then table.remove(times, 1) else had = since end
-      place = format('%d:%s:%s', seq, had, since)
+      local had, had_until = string.match(periods[1] or '', '^%d+:(%d+):?(%d*)$')
+      if had and had_until == '' then table.remove(periods, 1) else had = since end
+      newest = format('%d:%s:%s', seq, had, since)
     end
-    table.insert(times, 1, place)
-    call('HSET', KEYS[k + 2], chat_id, table.concat(times, ';'))
+    table.insert(periods, 1, newest)
+    call('HSET', KEYS[k + 2], chat_id, table.concat(periods, ';'))
     if seq > inbox_max then
       call('XTRIM', KEYS[k + 1], 'MINID', format('%d-0', seq - inbox_max + 1))
     end

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- Registers sessions of users, and returns the older ones that they replace.
 --
--- A device keeps its latest session, and a user the newest `sessions_max`. A session keeps its
--- start when it is registered again, after a data loss in Redis or a lost record; the result shows
--- whether it is still valid.
+-- A device keeps its latest session, and a user the newest `sessions_max`. A session that is
+-- registered again, after a data loss in Redis or a lost record, keeps its start. It may have been
+-- replaced since.
 --
 -- key gateways      zset     gateway to expiry
 -- arg gateway       string   gateway of the sessions
@@ -14,7 +14,8 @@
 -- item arg device   string
 -- item arg started  integer  ms, as returned before; 0: it starts now
 --
--- returns for each item {started, count of replaced, and for each {session, gateway}}
+-- returns for each item the start, the number of replaced sessions, and the session and gateway of
+-- each
 local call = redis.call
 local gateway, sessions_max, ttl_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local time = call('TIME')
@@ -55,18 +56,18 @@ for k = 2, #KEYS do
   -- later than all others, even in the same millisecond or after the clock was set back
   if started == 0 then started = math.max(now, latest + 1) end
   local own = {session = session, gateway = gateway, device = device, started = started}
-  local staying, replaced = {own}, {}
+  local kept, replaced = {own}, {}
   for _, other in ipairs(others) do
     if other.device == device and is_newer(own, other) then
       replaced[#replaced + 1] = other
     elseif other.device == device then
       replaced[#replaced + 1] = own
     else
-      staying[#staying + 1] = other
+      kept[#kept + 1] = other
     end
   end
-  table.sort(staying, is_newer)
-  for i = sessions_max + 1, #staying do replaced[#replaced + 1] = staying[i] end
+  table.sort(kept, is_newer)
+  for i = sessions_max + 1, #kept do replaced[#replaced + 1] = kept[i] end
   call('HSET', seen, 's:' .. session,
     gateway .. ' ' .. device .. ' ' .. string.format('%.0f', started))
   out[n + 1] = string.format('%.0f', started)

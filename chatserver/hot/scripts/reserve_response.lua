@@ -7,7 +7,7 @@
 -- arg wanted        integer tokens to reserve
 -- arg responses_max integer concurrent AI responses per user
 -- arg tokens_max    integer per day
--- arg hold_ms       integer time after which an unsettled reservation counts as used
+-- arg hold_ms       integer time after which an uncharged reservation counts as used
 --
 -- returns 0 and the tokens left today; 1 if there are too many concurrent AI responses; or 2 and
 -- the ms until tokens are available again

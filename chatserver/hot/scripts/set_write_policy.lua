@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- Sets the write policy and retention in a chat's `gate`, after the version of the membership:
--- blocked, ended, slow mode, message expiry. After that, no commit accepts an older member list.
+-- blocked, ended, slow mode, message expiry. After that, no commit accepts an earlier version.
 --
 -- key chat     hash    head of the chat
 -- arg epoch    string  current epoch of the partition
 -- arg version  integer version of the membership and settings with this policy
--- arg strict   string  ":r<seconds>" or empty, then ":b", ":e", ":s<seconds>" or empty
+-- arg write_policy string ":r<seconds>" or empty, then ":b", ":e", ":s<seconds>" or empty
 --
 -- returns 1 if it is set; 0 if the chat is not loaded in this epoch; 2 if a later change has
 -- already been applied

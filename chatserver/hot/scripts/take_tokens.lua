@@ -7,7 +7,7 @@
 -- item arg wanted  integer  maximum number to take; negative: number to return
 -- item arg owed    integer  number to take even if there are fewer: the bucket may become negative
 --
--- returns for each item {tokens taken, ms until the bucket has a whole token; 0 if it has one}
+-- returns for each item {tokens taken, ms until the bucket has a whole token (0 if it has one)}
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

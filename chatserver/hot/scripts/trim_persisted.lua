@@ -13,7 +13,7 @@
 --
 -- returns the number of entries trimmed from the logs
 local call = redis.call
-local log_max, gone, a = tonumber(ARGV[1]), 0, 2
+local log_max, trimmed, a = tonumber(ARGV[1]), 0, 2
 for k = 1, #KEYS, 4 do
   local upto = tonumber(ARGV[a])
   if upto > tonumber(call('HGET', KEYS[k], 'stored') or 0) then
@@ -22,7 +22,7 @@ for k = 1, #KEYS, 4 do
   local seq = tonumber(call('HGET', KEYS[k], 'seq') or 0)
   local first = math.min(upto, seq - log_max) + 1
   if first > 1 then
-    gone = gone + call('XTRIM', KEYS[k + 1], 'MINID', first .. '-0')
+    trimmed = trimmed + call('XTRIM', KEYS[k + 1], 'MINID', first .. '-0')
     while true do
       local done = call('ZRANGEBYSCORE', KEYS[k + 3], '-inf', first - 1, 'LIMIT', 0, 1000)
       if #done == 0 then break end
@@ -32,4 +32,4 @@ for k = 1, #KEYS, 4 do
   end
   a = a + 1
 end
-return gone
+return trimmed

@@ -20,7 +20,7 @@ class Contacts:
         self._hot = hot
         self._per_day = per_day
 
-    async def take(self, user: UserId) -> int:
+    async def consume(self, user: UserId) -> int:
         """Use one contact. Return 0, or the ms until one is available.
 
         Raises:

@@ -24,7 +24,7 @@ class GroupQuotas:
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
-    async def take(self, users: Collection[UserId]) -> set[UserId]:
+    async def consume(self, users: Collection[UserId]) -> set[UserId]:
         """Use one group of each user's quota; return the users whose groups must be counted.
 
         Guarantees:
@@ -37,7 +37,7 @@ class GroupQuotas:
         replies = await asyncio.gather(
             *(
                 self._hot.run(
-                    load_script("take_group_place"),
+                    load_script("consume_group_quota"),
                     items=[{"room": self._hot.keys.room(user)} for user in group],
                 )
                 for group in groups

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts, UserId
 from chatserver.domain.inboxes import (
-    BoxChat,
+    AppendResult,
     Delivery,
     InboxEntry,
     ListedChat,
     MarkResult,
-    Place,
+    UserChat,
 )
 from chatserver.errors import NotFound
 from chatserver.hot.redis.client import HotClient
@@ -29,7 +29,7 @@ from chatserver.hot.redis.scripts import Value, load_script
 _OTHER_EPOCH = 3
 
 
-TURNS_IN_CALL = 500  # users per script call of a large-chat transition
+USERS_PER_CALL = 500  # users per script call of a large-chat transition
 
 
 def parse_gateways(text: bytes) -> tuple[GatewayId, ...]:
@@ -67,11 +67,11 @@ class Inboxes:
             ("XRANGE", self._keys.inbox(user), f"{after + 1}-0", "+", "COUNT", limit),
         )
         if current != epoch.encode():
-            self._hot.doubt_epoch(partition, epoch)
+            self._hot.raise_epoch_lost(partition, epoch)
         entries = (each for entry in reply for each in parse_entry(*entry) if each.seq > after)
         return list(itertools.islice(entries, limit))
 
-    async def deliver(self, deliveries: Sequence[Delivery]) -> list[Place]:
+    async def deliver(self, deliveries: Sequence[Delivery]) -> list[AppendResult]:
         """Append the undelivered entries of `deliveries` to the inboxes.
 
         Guarantees:
@@ -79,7 +79,7 @@ class Inboxes:
             Cost: one script call per partition.
         """
         script = load_script("deliver")
-        places: list[Place] = []
+        places: list[AppendResult] = []
         for partition, group in self._by_partition([d.user for d in deliveries]):
             chosen = [deliveries[i] for i in group]
             reply = await self._hot.run(
@@ -100,14 +100,16 @@ class Inboxes:
                 ],
             )
             places += [
-                Place(d.user, reply[3 * i], Seq(reply[3 * i + 1]), parse_gateways(reply[3 * i + 2]))
+                AppendResult(
+                    d.user, reply[3 * i], Seq(reply[3 * i + 1]), parse_gateways(reply[3 * i + 2])
+                )
                 for i, d in enumerate(chosen)
             ]
         return places
 
     async def append_event(
         self, users: Sequence[UserId], chat: ChatId, body: bytes, *, is_listed: bool = False
-    ) -> list[Place]:
+    ) -> list[AppendResult]:
         """Append an event that is not a message to each inbox.
 
         `is_listed`: the event adds the chat to the user's list. Nothing is appended if the chat is
@@ -117,7 +119,7 @@ class Inboxes:
 
     async def append_marks(
         self, users: Sequence[UserId], chat: ChatId, body: bytes, reader: UserId, level: int
-    ) -> list[Place]:
+    ) -> list[AppendResult]:
         """Append an event with the read marks of `reader`. `level` increases with the marks.
 
         Guarantees:
@@ -133,9 +135,9 @@ class Inboxes:
         is_listed: str,
         mark: str,
         level: int,
-    ) -> list[Place]:
+    ) -> list[AppendResult]:
         script = load_script("append_event")
-        places: list[Place] = []
+        places: list[AppendResult] = []
         for partition, group in self._by_partition(users):
             chosen = [users[i] for i in group]
             reply = await self._hot.run(
@@ -155,23 +157,25 @@ class Inboxes:
                 ],
             )
             places += [
-                Place(user, reply[3 * i], Seq(reply[3 * i + 1]), parse_gateways(reply[3 * i + 2]))
+                AppendResult(
+                    user, reply[3 * i], Seq(reply[3 * i + 1]), parse_gateways(reply[3 * i + 2])
+                )
                 for i, user in enumerate(chosen)
             ]
         return places
 
-    async def turn(
+    async def append_transition(
         self,
         chat: ChatId,
         version: int,
-        news: Sequence[tuple[UserId, Seq, str, bytes]],
+        entries: Sequence[tuple[UserId, Seq, str, bytes]],
         *,
         is_large: bool,
         epoch: Epoch,
-    ) -> list[Place]:
+    ) -> list[AppendResult]:
         """Notify users that a chat has become large or small, as of chat version `version`.
 
-        `epoch` is the chat's epoch at the transition. Each item of `news` adds an entry to one
+        `epoch` is the chat's epoch at the transition. Each item of `entries` adds an entry to one
         inbox. An item consists of:
 
         - the user
@@ -183,11 +187,11 @@ class Inboxes:
             Idempotent: a transition that is not newer than the last one has no effect.
         """
         script = load_script("notify_transition")
-        places: list[Place] = []
-        for partition, group in self._by_partition([user for user, *_ in news]):
-            chosen = [news[i] for i in group]
-            for start in range(0, len(chosen), TURNS_IN_CALL):
-                chunk = chosen[start : start + TURNS_IN_CALL]
+        places: list[AppendResult] = []
+        for partition, group in self._by_partition([user for user, *_ in entries]):
+            chosen = [entries[i] for i in group]
+            for start in range(0, len(chosen), USERS_PER_CALL):
+                chunk = chosen[start : start + USERS_PER_CALL]
                 reply = await self._hot.run(
                     script,
                     self._shared_keys(partition),
@@ -212,7 +216,7 @@ class Inboxes:
                     ],
                 )
                 places += [
-                    Place(
+                    AppendResult(
                         user, reply[3 * i], Seq(reply[3 * i + 1]), parse_gateways(reply[3 * i + 2])
                     )
                     for i, (user, *_) in enumerate(chunk)
@@ -258,7 +262,7 @@ class Inboxes:
             raise NotFound("chat: no such chat, or you are not a member")
         return MarkResult(bool(reply[0]), Seq(reply[1]), Seq(reply[2]))
 
-    async def list_chats(self, user: UserId) -> list[BoxChat]:
+    async def list_chats(self, user: UserId) -> list[UserChat]:
         """Return the user's chats that are in Redis, newest activity first.
 
         Guarantees:
@@ -266,7 +270,7 @@ class Inboxes:
         """
         return await self._list_fields(user, await self._read_box(user))
 
-    async def find_all_chats(self, user: UserId) -> list[BoxChat] | None:
+    async def find_all_chats(self, user: UserId) -> list[UserChat] | None:
         """Return all of the user's chats, newest activity first; None if the user is not loaded.
 
         Guarantees:
@@ -281,11 +285,11 @@ class Inboxes:
         reply = await self._hot.call("HGETALL", self._keys.box(user))
         return {name.decode(): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
 
-    async def _list_fields(self, user: UserId, fields: Mapping[str, bytes]) -> list[BoxChat]:
+    async def _list_fields(self, user: UserId, fields: Mapping[str, bytes]) -> list[UserChat]:
         names = [ChatId(name[2:]) for name in fields if name.startswith("c:")]
         heads = await asyncio.gather(*(self._read_head(user, name) for name in names))
         chats = [
-            BoxChat(
+            UserChat(
                 chat=chat,
                 top=Seq(top),
                 read=Seq(max(own, int(fields.get(f"r:{chat}", 0)))),
@@ -360,4 +364,4 @@ class Inboxes:
         }
         reply = await self._hot.run(load_script("load_user"), keys, {"epoch": epoch}, items)
         if reply == _OTHER_EPOCH:
-            self._hot.doubt_epoch(partition, epoch)
+            self._hot.raise_epoch_lost(partition, epoch)

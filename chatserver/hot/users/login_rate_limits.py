@@ -41,7 +41,7 @@ class _Refusals:
         """Raise RateLimited if the bucket is known to be empty."""
         left_s = self._until.get(bucket, 0.0) - time.monotonic()
         if left_s > 0:
-            raise self._error(math.ceil(left_s * 1000))
+            raise self._make_error(math.ceil(left_s * 1000))
 
     def add(self, bucket: str, wait_ms: int) -> RateLimited:
         """Cache that a bucket is empty for `wait_ms`; return the error to raise."""
@@ -49,13 +49,13 @@ class _Refusals:
         self._until.move_to_end(bucket)
         if len(self._until) > REFUSALS_MAX:
             self._until.popitem(last=False)
-        return self._error(wait_ms)
+        return self._make_error(wait_ms)
 
-    def forget(self, bucket: str) -> None:
+    def remove(self, bucket: str) -> None:
         """Remove a bucket from the cache after a token was returned to it."""
         self._until.pop(bucket, None)
 
-    def _error(self, wait_ms: int) -> RateLimited:
+    def _make_error(self, wait_ms: int) -> RateLimited:
         metrics.RATE_LIMITED.labels(self._kind).inc()
         return RateLimited(TOO_MANY_LOGINS, retry_after_ms=wait_ms)
 
@@ -75,7 +75,7 @@ class LoginRateLimits:
         if attempt is not None:
             self._logins.check(self._bucket_of(attempt))
 
-    async def take_entry(self, subject: str) -> None:
+    async def count_login(self, subject: str) -> None:
         """Count a login or registration from a network, or from an account's known devices.
 
         Raises:
@@ -118,9 +118,9 @@ class LoginRateLimits:
             is_counted=bool(has_budget) and not attempt.is_known,
         )
 
-    async def take_back(self, attempt: LoginAttempt) -> None:
+    async def return_token(self, attempt: LoginAttempt) -> None:
         """Return the token of an attempt whose password was right; best effort."""
-        self._logins.forget(self._bucket_of(attempt))
+        self._logins.remove(self._bucket_of(attempt))
         try:
             await self._count(attempt, -1)
         except Unavailable:

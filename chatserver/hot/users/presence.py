@@ -31,11 +31,11 @@ class Presence:
         """Delete expired entries of users on a dead gateway."""
         await self._run(users, 0, GatewayId("-"))
 
-    async def announce(self, users: Sequence[UserId]) -> list[InboxState]:
+    async def set_online(self, users: Sequence[UserId]) -> list[InboxState]:
         """Mark users as online on this gateway for another `ttl_s`; return their inbox states."""
         return await self._run(users, int(self._ttl_s * 1000), self._gateway)
 
-    async def withdraw(self, users: Sequence[UserId]) -> None:
+    async def set_offline(self, users: Sequence[UserId]) -> None:
         """Mark users as no longer online on this gateway."""
         await self._run(users, 0, self._gateway)
 

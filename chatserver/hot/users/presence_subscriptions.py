@@ -39,24 +39,24 @@ class PresenceStates:
         self._keys: Keys = hot.keys
         self._gateway = gateway
         self._alive_ms = int(online_ttl_s * ALIVE_SHARE * 1000)
-        self._watch_ms = int(online_ttl_s * 1000)
-        self._keep_ms = int(keep_s * 1000)
+        self._subscription_ms = int(online_ttl_s * 1000)
+        self._ttl_ms = int(keep_s * 1000)
 
-    async def keep_alive(self) -> bool:
+    async def extend_expiry(self) -> bool:
         """Extend this gateway's expiry; return False if the gateway may have expired before.
 
         Raises:
             Unavailable: Redis does not respond.
         """
-        return await self._live_for(self._alive_ms)
+        return await self._set_expiry(self._alive_ms)
 
     async def leave(self, after_s: float) -> None:
         """Let this gateway expire in `after_s`, so that users can first reconnect elsewhere."""
-        await self._live_for(int(after_s * 1000))
+        await self._set_expiry(int(after_s * 1000))
 
-    async def _live_for(self, ttl_ms: int) -> bool:
+    async def _set_expiry(self, ttl_ms: int) -> bool:
         # Concurrently: with a distant Redis, sequential calls take longer than the expiry.
-        answers = await asyncio.gather(
+        replies = await asyncio.gather(
             *(
                 self._hot.run(
                     load_script("extend_gateway"),
@@ -68,12 +68,12 @@ class PresenceStates:
             # If a cluster node is down, the partitions of other nodes are still refreshed.
             return_exceptions=True,
         )
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
-        return all(answer == 1 for answer in answers)
+        for reply in replies:
+            if isinstance(reply, BaseException):
+                raise reply
+        return all(reply == 1 for reply in replies)
 
-    async def announce(self, appearances: Sequence[GatewayPresence]) -> list[PresenceChange]:
+    async def publish(self, states: Sequence[GatewayPresence]) -> list[PresenceChange]:
         """Publish the presence of users on this gateway; return the changes across all gateways.
 
         Guarantees:
@@ -84,14 +84,14 @@ class PresenceStates:
         Raises:
             Unavailable: Redis does not respond. The presence may be published; a retry is safe.
         """
-        by_user = {appearance.user: appearance for appearance in appearances}
-        news: list[PresenceChange] = []
-        for partition, users in self._chunks(list(by_user)):
+        by_user = {state.user: state for state in states}
+        changes: list[PresenceChange] = []
+        for partition, users in self._split_by_partition(list(by_user)):
             chosen = [by_user[user] for user in users]
             reply = await self._hot.run(
                 load_script("publish_presence"),
                 {"gateways": self._keys.gateways(partition)},
-                {"gateway": self._gateway, "alive_ms": self._alive_ms, "ttl_ms": self._keep_ms},
+                {"gateway": self._gateway, "alive_ms": self._alive_ms, "ttl_ms": self._ttl_ms},
                 [
                     {
                         "seen": self._keys.seen(one.user),
@@ -103,24 +103,24 @@ class PresenceStates:
                 ],
             )
             for i, one in enumerate(chosen):
-                changed, state, last, version, watchers = reply[5 * i : 5 * i + 5]
-                sight = PresenceRecord(State(state.decode()), int(last), int(version))
-                news.append(
-                    PresenceChange(one.user, bool(changed), sight, parse_gateways(watchers))
+                changed, state, last, version, subscribers = reply[5 * i : 5 * i + 5]
+                record = PresenceRecord(State(state.decode()), int(last), int(version))
+                changes.append(
+                    PresenceChange(one.user, bool(changed), record, parse_gateways(subscribers))
                 )
-        return news
+        return changes
 
-    async def watch(self, users: Sequence[UserId]) -> dict[UserId, PresenceRecord]:
+    async def subscribe(self, users: Sequence[UserId]) -> dict[UserId, PresenceRecord]:
         """Subscribe this gateway to users for `online_ttl_s`; return their presence.
 
         Raises:
             Unavailable: Redis does not respond.
         """
-        return await self._watch(users, self._watch_ms)
+        return await self._run(users, self._subscription_ms)
 
-    async def unwatch(self, users: Sequence[UserId]) -> None:
+    async def unsubscribe(self, users: Sequence[UserId]) -> None:
         """Unsubscribe this gateway from users."""
-        await self._watch(users, 0)
+        await self._run(users, 0)
 
     async def find(self, users: Sequence[UserId]) -> dict[UserId, PresenceRecord]:
         """Return the users' presence without subscribing.
@@ -128,11 +128,11 @@ class PresenceStates:
         Raises:
             Unavailable: Redis does not respond.
         """
-        return await self._watch(users, 0)
+        return await self._run(users, 0)
 
-    async def _watch(self, users: Sequence[UserId], ttl_ms: int) -> dict[UserId, PresenceRecord]:
-        sights: dict[UserId, PresenceRecord] = {}
-        for partition, chunk in self._chunks(users):
+    async def _run(self, users: Sequence[UserId], ttl_ms: int) -> dict[UserId, PresenceRecord]:
+        records: dict[UserId, PresenceRecord] = {}
+        for partition, chunk in self._split_by_partition(users):
             reply = await self._hot.run(
                 load_script("subscribe_presence"),
                 {"gateways": self._keys.gateways(partition)},
@@ -144,10 +144,10 @@ class PresenceStates:
             )
             for i, user in enumerate(chunk):
                 state, last, version = reply[3 * i : 3 * i + 3]
-                sights[user] = PresenceRecord(State(state.decode()), int(last), int(version))
-        return sights
+                records[user] = PresenceRecord(State(state.decode()), int(last), int(version))
+        return records
 
-    def _chunks(self, users: Sequence[UserId]) -> Iterator[tuple[int, list[UserId]]]:
+    def _split_by_partition(self, users: Sequence[UserId]) -> Iterator[tuple[int, list[UserId]]]:
         groups: dict[int, list[UserId]] = {}
         for user in users:
             groups.setdefault(self._keys.partition_of(user), []).append(user)

@@ -34,7 +34,7 @@ BLOCK_S = 0.25
 IDLE_S = 10.0
 SWEEP_S = 2.5
 CACHE_MAX = 100_000
-_ASK_MAX = 500
+_BATCH_MAX = 500
 OF_ADDRESS: Collection[Kind] = (
     "connections",
     "failures",
@@ -49,9 +49,9 @@ class Allowance:
     """This process's tokens of one kind for one subject."""
 
     __slots__ = (
-        "_at",
+        "_available_at",
         "_block",
-        "_is_asking",
+        "_is_requesting",
         "_limits",
         "_low",
         "_rate",
@@ -69,49 +69,51 @@ class Allowance:
         self._block = block
         self._low = block // 2
         self._rate = rate
-        self._at = 0.0  # when there may be a token again; if in the past, no shortage is known
-        self._is_asking = False
+        self._available_at = (
+            0.0  # when there may be a token again; if in the past, no shortage is known
+        )
+        self._is_requesting = False
         self._waiting: list[Callable[[], None]] | None = None  # created on demand
 
-    def take(self, cost: int = 1) -> bool:
-        """Spend `cost` tokens; return False if there are too few. See `wait_ms` and `ask`."""
+    def spend(self, cost: int = 1) -> bool:
+        """Spend `cost` tokens; return False if there are too few. See `wait_ms` and `request`."""
         if self.tokens >= cost:
             self.tokens -= cost
-            if self.tokens <= self._low and not self._is_asking:
-                self.ask()
+            if self.tokens <= self._low and not self._is_requesting:
+                self.request()
             return True
         return False
 
-    def owe(self, cost: int) -> None:
+    def charge(self, cost: int) -> None:
         """Spend tokens for a cost that has already occurred; this may make the balance negative."""
         self.tokens -= cost
-        if self.tokens <= self._low and not self._is_asking:
-            self.ask()
+        if self.tokens <= self._low and not self._is_requesting:
+            self.request()
 
     def wait_ms(self, cost: int = 1) -> int:
-        """Return the ms until enough tokens may be available; 0 if unknown (then call `ask`)."""
-        left_s = self._at - self._limits.now()
+        """Return the ms until enough tokens may be available; 0 if unknown: call `request`."""
+        left_s = self._available_at - self._limits.now()
         if left_s <= 0:
             return 0
         lacking = max(0, cost - self.tokens - 1)  # after the first token
         return math.ceil((left_s + lacking / self._rate) * 1000)
 
-    def ask(self, on_answer: Callable[[], None] | None = None, cost: int = 1) -> None:
+    def request(self, on_reply: Callable[[], None] | None = None, cost: int = 1) -> None:
         """Request a block of tokens from Redis (at least `cost`), unless a request is pending.
 
-        `on_answer` runs once, after the reply.
+        `on_reply` runs once, after the reply.
         """
-        if on_answer is not None:
+        if on_reply is not None:
             if self._waiting is None:
                 self._waiting = []
-            self._waiting.append(on_answer)
-        if self._is_asking:
+            self._waiting.append(on_reply)
+        if self._is_requesting:
             return
         self.used_at = self._limits.now()
-        if on_answer is None and self._at > self.used_at:
+        if on_reply is None and self._available_at > self.used_at:
             return  # a prefetch that would certainly fail
-        self._is_asking = True
-        self._limits.ask_soon(self, max(self._block, cost) - self.tokens)
+        self._is_requesting = True
+        self._limits.request_soon(self, max(self._block, cost) - self.tokens)
 
     async def pay(self, what: str, cost: int = 1) -> None:
         """Spend `cost` tokens; request them from Redis if there are too few.
@@ -119,32 +121,32 @@ class Allowance:
         Raises:
             RateLimited: Redis has too few tokens; the message contains `what`.
         """
-        while not self.take(cost):
+        while not self.spend(cost):
             wait_ms = self.wait_ms(cost)
             if wait_ms:
                 metrics.RATE_LIMITED.labels(self.key[0]).inc()
                 raise RateLimited(f"too {what}: slow down", retry_after_ms=wait_ms)
-            answered = asyncio.Event()
-            self.ask(answered.set, cost)
-            await answered.wait()
+            replied = asyncio.Event()
+            self.request(replied.set, cost)
+            await replied.wait()
 
-    def answered(self, taken: int, wait_ms: int) -> None:
+    def add_granted(self, taken: int, wait_ms: int) -> None:
         """Add the granted tokens. `wait_ms` is the time until more are available."""
-        self._is_asking = False
+        self._is_requesting = False
         self.tokens += taken
         wait_s = wait_ms / 1000
         if wait_ms and self.key[0] == "memory":
             wait_s = max(wait_s, MEMORY_PAUSE_S)  # one byte is available sooner, but is not enough
-        self._at = self._limits.now() + wait_s
+        self._available_at = self._limits.now() + wait_s
         waiting, self._waiting = self._waiting, None
-        for on_answer in waiting or ():
-            on_answer()
+        for on_reply in waiting or ():
+            on_reply()
 
     @property
     def is_idle(self) -> bool:
         """True if the allowance was not used for `IDLE_S` and has no known shortage."""
         now = self._limits.now()
-        return not self._is_asking and self._at <= now and now - self.used_at > IDLE_S
+        return not self._is_requesting and self._available_at <= now and now - self.used_at > IDLE_S
 
 
 class Limits:
@@ -168,7 +170,7 @@ class Limits:
             "calls": settings.calls,
         }
         self._known: dict[tuple[Kind, str], Allowance] = {}
-        self._asks: list[tuple[Allowance | None, tuple[Kind, str], int]] = []
+        self._requests: list[tuple[Allowance | None, tuple[Kind, str], int]] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     def find(self, kind: Kind, subject: str) -> Allowance:
@@ -191,45 +193,49 @@ class Limits:
             return
         allowance = self._known.get(("memory", subject))
         if allowance is not None:
-            allowance.owe(size_bytes)
+            allowance.charge(size_bytes)
         else:  # the user has left
-            self._put(None, ("memory", subject), size_bytes)
+            self._enqueue(None, ("memory", subject), size_bytes)
 
     def return_tokens(self, kind: Kind, subject: str) -> None:
         """Remove an allowance; return unspent tokens to Redis, or charge a negative balance."""
         allowance = self._known.pop((kind, subject), None)
         if allowance is not None:
-            self._put_back(allowance)
+            self._return_unspent(allowance)
 
-    def _put_back(self, allowance: Allowance) -> None:
+    def _return_unspent(self, allowance: Allowance) -> None:
         if allowance.tokens:
-            self._put(None, allowance.key, -allowance.tokens)
+            self._enqueue(None, allowance.key, -allowance.tokens)
             allowance.tokens = 0
 
-    def ask_soon(self, allowance: Allowance, wanted: int) -> None:
+    def request_soon(self, allowance: Allowance, wanted: int) -> None:
         """Request tokens from Redis at the end of this tick, in one batch with other requests."""
-        self._put(allowance, allowance.key, wanted)
+        self._enqueue(allowance, allowance.key, wanted)
 
-    def _put(self, allowance: Allowance | None, key: tuple[Kind, str], wanted: int) -> None:
-        if not self._asks:
+    def _enqueue(self, allowance: Allowance | None, key: tuple[Kind, str], wanted: int) -> None:
+        if not self._requests:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._asks.append((allowance, key, wanted))
+        self._requests.append((allowance, key, wanted))
 
     def _flush(self) -> None:
-        asks, self._asks = self._asks, []
+        requests, self._requests = self._requests, []
         groups: dict[int, list[tuple[Allowance | None, tuple[Kind, str], int]]] = {}
-        for ask in asks:
-            groups.setdefault(self._hot.keys.partition_of(UserId(ask[1][1])), []).append(ask)
+        for request in requests:
+            groups.setdefault(self._hot.keys.partition_of(UserId(request[1][1])), []).append(
+                request
+            )
         for group in groups.values():
-            for start in range(0, len(group), _ASK_MAX):
-                work = self._ask(group[start : start + _ASK_MAX])
-                task = asyncio.create_task(work, name="limits-ask")
+            for start in range(0, len(group), _BATCH_MAX):
+                work = self._request_batch(group[start : start + _BATCH_MAX])
+                task = asyncio.create_task(work, name="limits-request")
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    async def _ask(self, asks: list[tuple[Allowance | None, tuple[Kind, str], int]]) -> None:
+    async def _request_batch(
+        self, requests: list[tuple[Allowance | None, tuple[Kind, str], int]]
+    ) -> None:
         items: list[dict[str, Value]] = []
-        for allowance, (kind, subject), wanted in asks:
+        for allowance, (kind, subject), wanted in requests:
             rule = self._rules[kind]
             items.append(
                 {
@@ -244,12 +250,14 @@ class Limits:
             reply = await self._hot.run(load_script("take_tokens"), items=items)
         except ChatError as exc:
             log.warning("limits.check_failed", error=exc.message)
-            reply = [part for _, _, wanted in asks for part in (max(0, wanted), 0)]
-        for i, (allowance, _, _) in enumerate(asks):
+            reply = [part for _, _, wanted in requests for part in (max(0, wanted), 0)]
+        for i, (allowance, _, _) in enumerate(requests):
             if allowance is not None:
-                allowance.answered(reply[2 * i], reply[2 * i + 1])
+                allowance.add_granted(reply[2 * i], reply[2 * i + 1])
                 if self._known.get(allowance.key) is not allowance:
-                    self._put_back(allowance)  # the subject left while the request was pending
+                    self._return_unspent(
+                        allowance
+                    )  # the subject left while the request was pending
 
     async def run(self) -> None:
         """Release idle allowances until cancelled."""

@@ -99,8 +99,8 @@ class SessionEnder:
         """
         for gateway in await self._gateways_of(user):
             record = EndSessions(user, list(marks.logins), marks.before, marks.is_banned, reason)
-            self._gateway_stream_writer.post(gateway, record)
-        await self._gateway_stream_writer.posted()
+            self._gateway_stream_writer.send(gateway, record)
+        await self._gateway_stream_writer.wait_written()
 
     async def _gateways_of(self, user: UserId) -> Sequence[GatewayId]:
         # This includes expired entries, which their gateways may be about to refresh.

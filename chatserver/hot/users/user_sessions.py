@@ -107,9 +107,9 @@ class Sessions:
 
     def release(self, user: UserId, session: SessionId) -> None:
         """Remove a session without waiting. If this fails, the session stays until replaced."""
-        on_reply = functools.partial(self._released, session)
+        on_reply = functools.partial(self._on_released, session)
         self._hot.send(on_reply, "HDEL", self._hot.keys.seen(user), f"s:{session}")
 
-    def _released(self, session: SessionId, reply: Reply) -> None:
+    def _on_released(self, session: SessionId, reply: Reply) -> None:
         if isinstance(reply, Exception):
             log.info("sessions.release_failed", session=session, error=str(reply))

@@ -85,7 +85,7 @@ class Bench:
         took_s: list[float] = []
 
         async def log_in_one(user: str) -> LoginSession:
-            token = self._tokens.mint(UserId(user), _TOKEN_LIFETIME_S)
+            token = self._tokens.issue(UserId(user), _TOKEN_LIFETIME_S)
             async with slots:
                 session = LoginSession(user, self.findings)
                 async with connects:

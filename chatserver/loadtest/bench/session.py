@@ -334,7 +334,7 @@ async def open_sessions(
         async with slots:
             session = kind(user, findings)
             await session.connect(gateway.port, SUBPROTOCOL)
-            await session.hello(tokens.mint(UserId(user), _TOKEN_LIFETIME_S))
+            await session.hello(tokens.issue(UserId(user), _TOKEN_LIFETIME_S))
             return session
 
     return list(await asyncio.gather(*map(open_one, range(len(users)), users)))

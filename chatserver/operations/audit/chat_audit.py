@@ -27,7 +27,7 @@ import msgspec
 from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.client import ObjectMissing
 from chatserver.domain.archive_segments import Segment
-from chatserver.domain.history_checks import longest_rising_subsequence
+from chatserver.domain.history_checks import find_longest_increasing_subsequence
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import CorruptData
 from chatserver.hot.chats.chat_log import ChatLog
@@ -293,7 +293,8 @@ def _page_window(
     # Items before the current position are not part of this order.
     numbers = [number for number, seq in enumerate(seqs) if seq >= cursor.seq]
     rising = [
-        numbers[each] for each in longest_rising_subsequence([seqs[number] for number in numbers])
+        numbers[each]
+        for each in find_longest_increasing_subsequence([seqs[number] for number in numbers])
     ]
     last = max((seqs[number] for number in rising if number < len(body)), default=cursor.seq - 1)
     if not any(item.message for item in body):

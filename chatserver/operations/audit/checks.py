@@ -13,7 +13,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from chatserver.domain.archive_segments import LOST_KIND, Segment
-from chatserver.domain.history_checks import longest_rising_subsequence, missing_ranges
+from chatserver.domain.history_checks import (
+    find_longest_increasing_subsequence,
+    iter_missing_ranges,
+)
 from chatserver.operations.audit.model import Finding
 from chatserver.protocol.entry_rules import tombstone_of
 from chatserver.protocol.frames import Message
@@ -90,7 +93,7 @@ def _check_items(entries: RangeEntries) -> Iterable[Finding]:
             yield Finding("repeated_item", chat, message.seq, message.seq, where)
         else:
             right.append((message.seq, where))
-    ordered = longest_rising_subsequence([seq for seq, _ in right])
+    ordered = find_longest_increasing_subsequence([seq for seq, _ in right])
     for number, (seq, where) in enumerate(right):
         if (seq > window.last and not window.is_tail) or (
             number not in ordered and len(places[seq]) < 2
@@ -161,7 +164,7 @@ def _check_rows(entries: RangeEntries) -> Iterable[Finding]:
 def _check_holes(entries: RangeEntries) -> Iterable[Finding]:
     first, last = entries.window.first, entries.window.last
     covered = [(row.first, row.last) for row in entries.rows]
-    for low, high in missing_ranges(first, min(last, entries.top), covered):
+    for low, high in iter_missing_ranges(first, min(last, entries.top), covered):
         yield Finding("manifest_hole", entries.chat, low, high)
     held = {
         item.message.seq for item in [*entries.items, *entries.markers] if item.message is not None
@@ -169,20 +172,20 @@ def _check_holes(entries: RangeEntries) -> Iterable[Finding]:
     # In the archived range, missing entries are reported above, as `manifest_hole`.
     present = [(seq, seq) for seq in sorted({*held, *entries.cold})]
     archived = [(1, entries.top), *covered]
-    missing = list(missing_ranges(first, min(last, entries.stored), present + archived))
+    missing = list(iter_missing_ranges(first, min(last, entries.stored), present + archived))
     for low, high in missing:
         yield from _classify_missing(entries, low, high)
     above = present + archived + [(seq, seq) for seq in entries.hot]
     begin = max(first, entries.stored + 1)
-    for low, high in missing_ranges(begin, min(last, entries.head), above):
+    for low, high in iter_missing_ranges(begin, min(last, entries.head), above):
         yield Finding("log_missing", entries.chat, low, high)
 
 
 def _classify_missing(entries: RangeEntries, low: int, high: int) -> Iterable[Finding]:
     """Report missing items, separately for lost entries and for entries that Redis still has."""
     in_log = [(seq, seq) for seq in entries.hot]
-    lost = list(missing_ranges(low, high, in_log))
+    lost = list(iter_missing_ranges(low, high, in_log))
     for start, end in lost:
         yield Finding("item_missing", entries.chat, start, end)
-    for start, end in missing_ranges(low, high, lost):
+    for start, end in iter_missing_ranges(low, high, lost):
         yield Finding("item_only_in_log", entries.chat, start, end)

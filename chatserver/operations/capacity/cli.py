@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from chatserver.domain.quantities import format_bytes, parse_quantity, show
+from chatserver.domain.quantities import format_bytes, format_quantity, parse_quantity
 from chatserver.errors import BadRequest
 from chatserver.operations.capacity.inputs import INPUTS
 
@@ -144,7 +144,7 @@ def _print(made: Plan) -> None:
 
 
 def _format_inputs(made: Plan) -> str:
-    words = [f"{n.name}={show(made.inputs[n.name], n.kind)}" for n in INPUTS]
+    words = [f"{n.name}={format_quantity(made.inputs[n.name], n.kind)}" for n in INPUTS]
     from_file = f"; measured by you: {', '.join(made.from_results)}" if made.from_results else ""
     return (
         f"{' '.join(words)} removal={made.removal}\n"

@@ -63,11 +63,11 @@ async def check_redis(
 
 
 async def _check_server(hot: HotClient, name: str, key: str, clock: Clock) -> list[Finding]:
-    client = hot.blocking_client(key)
+    client = hot.create_blocking_client(key)
     try:
-        info: dict[str, Any] = await hot.within(client.info())
+        info: dict[str, Any] = await hot.with_deadline(client.info())
         before = clock.time()
-        seconds, micros = await hot.within(client.time())
+        seconds, micros = await hot.with_deadline(client.time())
         after = clock.time()
         findings = [*_check_version(name, info), *_check_persistence(name, info)]
         findings.append(_check_memory(name, info))

@@ -32,9 +32,9 @@ class RedisChecks:
         require(servers, "no server responds")
         lines = []
         for name, key in sorted(servers.items()):
-            client = self._hot.blocking_client(key)
+            client = self._hot.create_blocking_client(key)
             try:
-                info: dict[str, Any] = await self._hot.within(client.info())
+                info: dict[str, Any] = await self._hot.with_deadline(client.info())
             finally:
                 await client.aclose()
             engine = info.get("server_name") or "redis"

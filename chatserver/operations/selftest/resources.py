@@ -138,7 +138,7 @@ async def delete_keys(hot: HotClient, names: Names) -> list[str]:
 
 async def _list_keys(hot: HotClient, key: str, most: int) -> list[str]:
     """Return up to `most` keys of the server that has `key`."""
-    client = hot.blocking_client(key)
+    client = hot.create_blocking_client(key)
     found: list[str] = []
     try:
         async for name in client.scan_iter(count=500):

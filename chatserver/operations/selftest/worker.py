@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from chatserver.container.storage import StorageContainer
-from chatserver.domain.history_checks import is_contiguous, not_rising
+from chatserver.domain.history_checks import is_contiguous, iter_not_ascending
 from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
 from chatserver.errors import ChatError, Conflict, Forbidden, NotFound
 from chatserver.loadtest.checker import Book, Findings, Seen, key_of
@@ -92,7 +92,9 @@ class ChatChecks:
         require(all(ack.dup for ack in again), "a repeated ref was not recognized")
         require(is_contiguous(self._seqs) and self._seqs[0] == 2 * EACH + 1,
                 f"the seqs are {self._seqs}")  # fmt: skip
-        require(not list(not_rising([ack.ts for ack in acks])), "the times are not increasing")
+        require(
+            not list(iter_not_ascending([ack.ts for ack in acks])), "the times are not increasing"
+        )
         try:
             await self._send_one(1, body="another text")
         except Conflict:

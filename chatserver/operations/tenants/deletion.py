@@ -113,7 +113,7 @@ class Deletion:
             checked: dict[str, int] = {}
             left: list[str] = []
             for store in self._work.list_stores():
-                found = await store.find_left(LEFT_SHOWN_MAX)
+                found = await store.find_remaining(LEFT_SHOWN_MAX)
                 checked[store.name] = found.checked
                 if found.found:
                     left += [f"{store.name}: {place}" for place in found.found]

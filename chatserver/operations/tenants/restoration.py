@@ -85,7 +85,7 @@ class Restoration:
             return found
         left: list[str] = []
         for store in self._work.list_stores():
-            places = (await store.find_left(LEFT_MAX)).found
+            places = (await store.find_remaining(LEFT_MAX)).found
             left += [f"{store.name}: {place}" for place in places]
         left = [place for place in left if not place.startswith(_OF_NEW_TENANT)]
         if left:

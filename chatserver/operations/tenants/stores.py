@@ -12,7 +12,7 @@ from chatserver.cold.bucket import find_rules_of_tenant, remove_rules_of_tenant
 from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.cold.tenant_objects import TenantObjects
 from chatserver.config import Encryption, Settings
-from chatserver.domain.access.tenants import Left, TenantStore
+from chatserver.domain.access.tenants import RemainingData, TenantStore
 from chatserver.domain.clock import Clock
 from chatserver.hot.redis.tenant_redis import TenantRedis, open_tenant_redis
 from chatserver.telemetry.failpoints import failpoint
@@ -135,8 +135,8 @@ class RedisStore:
             failpoint("tenants.delete.redis")
             yield deleted
 
-    async def find_left(self, limit: int) -> Left:
-        return Left(*await self._redis.find_left(limit))
+    async def find_remaining(self, limit: int) -> RemainingData:
+        return RemainingData(*await self._redis.find_remaining(limit))
 
 
 class TableStore:
@@ -158,7 +158,7 @@ class TableStore:
                 failpoint(f"tenants.delete.{self._table.name}")
                 yield deleted
 
-    async def find_left(self, limit: int) -> Left:
+    async def find_remaining(self, limit: int) -> RemainingData:
         found: list[str] = []
         checked = 0
         async for page in self._items.iter_pages(self._table):
@@ -167,7 +167,7 @@ class TableStore:
                 if len(found) < limit and not is_block(self._table, item):
                     key = (next(iter(item[name].values())) for name in self._table.key.names)
                     found.append(" / ".join(key))
-        return Left(found, checked)
+        return RemainingData(found, checked)
 
 
 class ObjectsStore:
@@ -186,10 +186,10 @@ class ObjectsStore:
         while aborted := await self._objects.abort_uploads():
             yield aborted
 
-    async def find_left(self, limit: int) -> Left:
+    async def find_remaining(self, limit: int) -> RemainingData:
         found = await self._objects.list_version_keys(limit)
         found += [f"{key} (upload {upload})" for key, upload in await self._objects.list_uploads()]
-        return Left(found[:limit], len(found))
+        return RemainingData(found[:limit], len(found))
 
 
 class RulesStore:
@@ -205,6 +205,6 @@ class RulesStore:
         """Remove the tenant's rules from the bucket."""
         yield await remove_rules_of_tenant(self._bucket, self._settings)
 
-    async def find_left(self, limit: int) -> Left:
+    async def find_remaining(self, limit: int) -> RemainingData:
         found = await find_rules_of_tenant(self._bucket, self._settings)
-        return Left(found[:limit], len(found))
+        return RemainingData(found[:limit], len(found))

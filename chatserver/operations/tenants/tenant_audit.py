@@ -56,7 +56,7 @@ async def audit_tenant(
     """
     results = []
     for store in work.list_stores():
-        found = await store.find_left(LEFT_MAX)
+        found = await store.find_remaining(LEFT_MAX)
         results.append(StoreAudit(store.name, found.checked, found.found))
         report(store.name, found.checked)
     results.append(await _audit_items(work, texts, report))

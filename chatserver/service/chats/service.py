@@ -10,7 +10,7 @@ import msgspec
 
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
-from chatserver.domain.inboxes import BoxChat, InboxState, MarkResult
+from chatserver.domain.inboxes import InboxState, MarkResult, UserChat
 from chatserver.domain.membership import ChatKind
 from chatserver.domain.messages import Audience, LogEntry
 from chatserver.domain.page_limits import WIDEST, PageBounds
@@ -191,7 +191,7 @@ class Chats:
                 return await self._summarize(user, listed)
         return None
 
-    async def list_all(self, user: UserId) -> list[BoxChat]:
+    async def list_all(self, user: UserId) -> list[UserChat]:
         """Return all of the user's chats, newest activity first.
 
         Guarantees:
@@ -209,7 +209,7 @@ class Chats:
             raise Unavailable("your chats are not loaded yet; try again")
         return chats
 
-    async def _summarize(self, user: UserId, listed: BoxChat) -> frames.ChatSummary | None:
+    async def _summarize(self, user: UserId, listed: UserChat) -> frames.ChatSummary | None:
         try:
             audience = await self._audiences.get_for_member(listed.chat, user)
         except NotFound:
@@ -290,7 +290,7 @@ class Chats:
     async def _is_readable(self, user: UserId, audience: Audience, seq: Seq) -> bool:
         """Return whether the user may read the message at `seq`, which may precede their join."""
         chat = audience.chat
-        if seq >= audience.joined[user] or await self._log.shows_all(chat):
+        if seq >= audience.joined[user] or await self._log.is_earlier_history_readable(chat):
             return True
         return self._views is not None and await self._views.is_readable(user, chat, seq)
 

@@ -106,7 +106,10 @@ class ColdLog:
             raise CorruptData(f"archive of {chat}: entries are missing in {first} to {last}")
         items = await self._items.list_between(chat, entries[0].ts, entries[-1].ts)
         now_s = self._clock.time()
-        return [message_expiry.as_of(entry, now_s) for entry in apply_late_changes(entries, items)]
+        return [
+            message_expiry.apply_expiry(entry, now_s)
+            for entry in apply_late_changes(entries, items)
+        ]
 
     async def find_first_at(self, chat: str, top: ArchiveTop, ts: int) -> int:
         """Return the first archived seq sent at `ts` or later.

@@ -53,7 +53,7 @@ class ChannelLog:
             return large, []
         view = await self._views.open_shared(chat, [entry.seq for entry in entries])
         full = self._encode(chat, entries, view)
-        if not has_changes(entries) or await self._log.shows_all(chat):
+        if not has_changes(entries) or await self._log.is_earlier_history_readable(chat):
             return large, full
         bare = self._encode(chat, entries, dataclasses.replace(view, span=NOTHING))
         return large, [

@@ -25,7 +25,7 @@ from typing import Final, Literal, NamedTuple
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
-from chatserver.domain.inboxes import BoxChat
+from chatserver.domain.inboxes import UserChat
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.protocol.frames import Message
@@ -171,7 +171,7 @@ class MergedMessages:
                 streams.append(stream)
         return streams
 
-    async def _find_days(self, chats: Collection[BoxChat]) -> dict[str, ActiveDays]:
+    async def _find_days(self, chats: Collection[UserChat]) -> dict[str, ActiveDays]:
         """Return the active days of the chats that are completely stored."""
         found: dict[str, ActiveDays] = {}
         unknown: dict[str, int] = {}

@@ -73,7 +73,7 @@ class View:
             message = codec.decode_message(codec.join_message(entry.seq, entry.ts, tail))
             if self._is_hidden(message):
                 return codec.tail_of(tombstone_of(message, message.rev))
-        return message_expiry.tail_as_of(entry.seq, entry.ts, tail, now_s)
+        return message_expiry.apply_expiry_to_tail(entry.seq, entry.ts, tail, now_s)
 
     def render_message(self, message: Message, now_s: float) -> Message:
         """Return the warm-tier entry as the reader sees it, with changes applied."""
@@ -85,7 +85,7 @@ class View:
             message = newer if newer.rev > message.rev else message
         if self._is_hidden(message):
             return tombstone_of(message, message.rev)
-        return message_expiry.as_of(message, now_s)
+        return message_expiry.apply_expiry(message, now_s)
 
     def _is_hidden(self, message: Message) -> bool:
         target = message.target or 0

@@ -107,7 +107,7 @@ class Invitations:
         Raises:
             BadRequest: a user is in `chats.per_user_max` groups; the message names the user.
         """
-        uncounted = list(await self._quotas.take(users))
+        uncounted = list(await self._quotas.consume(users))
         # In batches: if the request times out, a retry continues after the completed batches.
         for at in range(0, len(uncounted), IN_FLIGHT_MAX):
             await self._count_groups(uncounted[at : at + IN_FLIGHT_MAX])
@@ -146,7 +146,7 @@ class Invitations:
             RateLimited: the user has reached `chats.new_contacts_per_day`.
         """
         if await self.find_strangers(user, [other], is_host=False):
-            wait_ms = await self._contacts.take(user)
+            wait_ms = await self._contacts.consume(user)
             if wait_ms:
                 raise RateLimited(
                     "too many new direct chats with strangers (chats.new_contacts_per_day); "

@@ -16,7 +16,7 @@ import structlog
 
 from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
-from chatserver.domain.inboxes import Delivery, Place
+from chatserver.domain.inboxes import AppendResult, Delivery
 from chatserver.domain.membership_changes import ChangedChatHead, MembershipChange
 from chatserver.domain.messages import Audience
 from chatserver.domain.moderation import format_write_policy
@@ -178,7 +178,7 @@ class MembershipPropagation:
             is_ended=record.ended_ms is not None,
         )
         for _ in range(LOADS_MAX):
-            if await self._hot_membership.restrict(chat, record.version, write_policy):
+            if await self._hot_membership.set_write_policy(chat, record.version, write_policy):
                 return
             await self._load_chat(chat)
         raise _make_load_error(chat)
@@ -321,7 +321,9 @@ class MembershipPropagation:
     ) -> None:
         chat, epoch = audience.chat, audience.epoch
         self._notify_seq(
-            await self._inboxes.turn(chat, version, events, is_large=is_large, epoch=epoch)
+            await self._inboxes.append_transition(
+                chat, version, events, is_large=is_large, epoch=epoch
+            )
         )
 
     async def _deliver_upto(self, audience: Audience, upto: Seq) -> None:
@@ -354,7 +356,7 @@ class MembershipPropagation:
             self._devices.notify_channel_seq(chat, head, gateways)
         # The notifications above are written to the same connection first, in this tick.
         await asyncio.sleep(0)
-        await self._undelivered.settle([(chat, head)])
+        await self._undelivered.finish([(chat, head)])
 
     async def _list_chat(self, users: list[UserId], record: Chat) -> None:
         if not users:
@@ -380,7 +382,7 @@ class MembershipPropagation:
             await self._inboxes.append_marks(users, chat, body, _CHAT_KEY, record.version)
         )
 
-    def _notify_seq(self, places: Sequence[Place]) -> None:
+    def _notify_seq(self, places: Sequence[AppendResult]) -> None:
         for place in places:
             if place.appended:
                 self._devices.notify_seq(place.user, place.seq, place.gateways)

@@ -137,7 +137,7 @@ class MessageAmendments:
                     return _make_repeat_ack(frame, amendment, amended.place)
                 case Outcome.ELSEWHERE:
                     base, head = await self._read_base(amendment), amended.seq
-                case Outcome.RESTRAINED:
+                case Outcome.RESTRICTED:
                     raise refusal_of(amended.seq)
                 case Outcome.CLOSED:
                     self._audiences.drop(chat)

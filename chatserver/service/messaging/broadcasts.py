@@ -52,7 +52,7 @@ class Broadcasts:
         recipients = list(dict.fromkeys(users))
         if not await self._jobs.begin(job, len(recipients)):
             found = await self._jobs.find(job)
-            if found is None or found.state == "done" or not found.is_quiet:
+            if found is None or found.state == "done" or not found.is_stalled:
                 return job
         if job not in self._running:
             if len(self._running) >= JOBS_MAX:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from chatserver.domain.ids import ChatId, Epoch, epoch_began_ms
+from chatserver.domain.ids import ChatId, Epoch, epoch_start_ms
 from chatserver.protocol import frames
 from chatserver.protocol.entry_rules import AMENDING, apply_entry, tombstone_of
 from chatserver.service.history.warm_and_cold_log import OlderTiers
@@ -41,7 +41,7 @@ class UnappliedChanges:
             Unavailable: a required tier does not respond.
         """
         by_seq = {entry.seq: entry for entry in newest}
-        lost_before = epoch_began_ms(epoch) * 1000 + CLOCKS_APART_S_MAX * 1_000_000
+        lost_before = epoch_start_ms(epoch) * 1000 + CLOCKS_APART_S_MAX * 1_000_000
         by_target: dict[int, list[frames.Message]] = {}
         for entry in newest:
             is_change = entry.kind in AMENDING and entry.target is not None and not entry.deleted

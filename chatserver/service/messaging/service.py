@@ -247,10 +247,12 @@ class Messaging:
             self._count,
         )
         self._count += 1
-        draft.bare, draft.ends = bare, ends
+        draft.tail_without_expiry, draft.requested_expiry = bare, ends
         draft.reply_to, draft.is_system = reply_to, is_system
         if original_body is not None:
-            draft.made = digest_of(frame.kind, body, reply_to, frame.attachments, frame.expires_s)
+            draft.changed_digest = digest_of(
+                frame.kind, body, reply_to, frame.attachments, frame.expires_s
+            )
         audience = self._audiences.find(chat)
         if audience is None or chat in self._waiting:
             self._wait_for_chat(draft)
@@ -265,12 +267,16 @@ class Messaging:
         Raises:
             Overloaded: too many drafts are waiting.
         """
-        ends = draft.ends
+        ends = draft.requested_expiry
         if audience.retention_s:
             latest = math.ceil(self._clock.time() + audience.retention_s)
             ends = latest if ends is None else min(ends, latest)
         draft.expires_at = ends
-        draft.tail = draft.bare if ends is None else codec.end_tail(draft.bare, ends)
+        draft.tail = (
+            draft.tail_without_expiry
+            if ends is None
+            else codec.add_expiry(draft.tail_without_expiry, ends)
+        )
         if not draft.is_system:
             cost = cost_of_fan_out(len(audience.users), expires=ends is not None)
             self._charge(draft.sender, cost)
@@ -355,7 +361,7 @@ class Messaging:
         self._devices.push(audience.inline_users, epoch, places, body)
         if places.far is not None:
             # Sent after the records of this tick, on the same connection.
-            self._undelivered.settle_soon(draft.chat, seq)
+            self._undelivered.finish_soon(draft.chat, seq)
 
     def published(
         self, draft: PendingDraft, seq: Seq, ts: Ts, epoch: Epoch, gateways: bytes | Literal[0]
@@ -367,7 +373,7 @@ class Messaging:
         body = codec.event_body(draft.chat, seq, ts, draft.tail)
         self._devices.publish(draft.chat, epoch, seq, body, gateways)
         if gateways:
-            self._undelivered.settle_soon(draft.chat, seq)
+            self._undelivered.finish_soon(draft.chat, seq)
 
     def _trace_committed(self, tracer: Tracer, draft: PendingDraft, seq: Seq) -> None:
         tracer.end(draft.mid, time.time_ns(), chat=draft.chat, seq=seq, sender=draft.sender)
@@ -399,7 +405,7 @@ class Messaging:
         self._trace_refused(draft, "known")
         seq, ts, mid, digest = parse_place(place)
         # An empty digest matches: the text was deleted or changed, so it cannot be compared.
-        if not (is_same_send(digest, draft.digest) or is_same_send(digest, draft.made)):
+        if not (is_same_send(digest, draft.digest) or is_same_send(digest, draft.changed_digest)):
             error = Conflict("ref: already used for another message")
             draft.on_answer.refused(draft, error)
         else:
@@ -408,8 +414,8 @@ class Messaging:
     def chat_closed(self, draft: PendingDraft) -> None:
         """Load the chat, then commit again."""
         self._audiences.drop(draft.chat)
-        draft.loads += 1
-        if draft.loads >= LOADS_MAX:
+        draft.load_count += 1
+        if draft.load_count >= LOADS_MAX:
             draft.on_answer.refused(draft, Unavailable("chat: could not be loaded; try again"))
             return
         try:
@@ -447,7 +453,7 @@ class Messaging:
                 if audience.is_large:
                     gateways = await self._large_chats.list_gateways(chat)
                     self._devices.notify_channel_seq(chat, upto, gateways)
-                await self._undelivered.settle([(chat, upto)])
+                await self._undelivered.finish([(chat, upto)])
                 for draft, seq, from_ns in traced:
                     self._trace_fan_out(draft, seq, from_ns, len(audience.users))
         except ChatError as exc:

@@ -95,7 +95,7 @@ class UserPresence:
 
     def record_activity(self, user: UserId, activity: SessionActivity) -> None:
         """Record that the user was active in a session, or that the app changed visibility."""
-        activity.use(self._clock.monotonic())
+        activity.record_use(self._clock.monotonic())
         self._mark_changed(user)
 
     def republish_all(self) -> None:
@@ -171,7 +171,7 @@ class UserPresence:
         if not batch:
             return
         try:
-            changes = await self._states.announce(batch)
+            changes = await self._states.publish(batch)
         except ChatError as exc:
             log.warning("presence.publish_failed", error=exc.message)
             self._retry_later(batch)

@@ -179,7 +179,7 @@ class PresenceSubscriptions:
 
     async def _unsubscribe_gateway(self, users: Sequence[UserId]) -> None:
         try:
-            await self._states.unwatch([user for user in users if user not in self._subjects])
+            await self._states.unsubscribe([user for user in users if user not in self._subjects])
         except ChatError as exc:
             log.info("presence.unsubscribe_failed", error=exc.message)  # the subscription expires
 
@@ -296,7 +296,7 @@ class PresenceSubscriptions:
         await self._refresh(list(self._subjects))
 
     async def _refresh(self, users: list[UserId]) -> None:
-        for user, record in (await self._states.watch(users)).items():
+        for user, record in (await self._states.subscribe(users)).items():
             self.handle_change(user, record)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:

@@ -148,7 +148,7 @@ class Memberships:
         for key in map(records.chat_key, set(chats)):
             keys += [records.row_key(key, key), records.row_key(key, records.member_key(user))]
         items = await get_items(self._client, self._table, keys)
-        shows_all: dict[str, bool] = {}
+        is_earlier_history_readable: dict[str, bool] = {}
         joined: dict[str, tuple[int, Periods]] = {}
         for item in items:
             if item[Field.PK] != item[Field.SK]:
@@ -156,13 +156,13 @@ class Memberships:
                 joined[member.chat] = (max(1, member.joined), member.periods)
             elif records.is_ready(item):
                 chat = Chat.decode(item)
-                shows_all[chat.chat] = chat.history == "all"
+                is_earlier_history_readable[chat.chat] = chat.history == "all"
                 if user in chat.users:
                     joined.setdefault(chat.chat, (1, ()))
         return {
-            chat: (1, ()) if shows_all[chat] and not as_member else span
+            chat: (1, ()) if is_earlier_history_readable[chat] and not as_member else span
             for chat, span in joined.items()
-            if chat in shows_all
+            if chat in is_earlier_history_readable
         }
 
     async def commit(

@@ -16,7 +16,7 @@ from typing import Any
 
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock
-from chatserver.domain.write_sharding import Layout, Layouts, Piece, ShardMerge, chat_of
+from chatserver.domain.write_sharding import Layout, Layouts, PeriodRange, ShardMerge, chat_of
 from chatserver.warm.dynamo.client import DynamoClient, Item
 from chatserver.warm.dynamo.paging import Chunk, PlainRows, Rows, Span, Token
 from chatserver.warm.messages.seq_search import TS_MAX
@@ -134,15 +134,17 @@ class _MergedRows:
             self._query[name] = {
                 each: value for each, value in query[name].items() if each not in own[name]
             }
-        self._is_rising = bool(query.get("ScanIndexForward", True))
+        self._is_ascending = bool(query.get("ScanIndexForward", True))
         low, high = _range_of(span)
         if start is not None:
             span.start_of(start)  # raises BadRequest for a foreign token
             ts = int(start[Field.TS])
-            low, high = (max(low, ts + 1), high) if self._is_rising else (low, min(high, ts - 1))
-        self._pieces = layout.pieces(span.partition, low, high, is_rising=self._is_rising)[::-1]
+            low, high = (max(low, ts + 1), high) if self._is_ascending else (low, min(high, ts - 1))
+        self._pieces = layout.split_by_period(
+            span.partition, low, high, is_ascending=self._is_ascending
+        )[::-1]
         self._merge: ShardMerge[Item] | None = None
-        self._piece = Piece(low, high, ())
+        self._piece = PeriodRange(low, high, ())
         self._starts: dict[int, Item] = {}
 
     def token_of(self, row: Item) -> Token:
@@ -159,11 +161,11 @@ class _MergedRows:
             if not self._pieces:
                 return Chunk([], 0, None)
             self._piece = self._pieces.pop()
-            self._merge = ShardMerge(len(self._piece.partitions), is_rising=self._is_rising)
+            self._merge = ShardMerge(len(self._piece.partitions), is_ascending=self._is_ascending)
         merge, scanned = self._merge, 0
         if not merge.has_rows:
             scanned = await self._read_more(merge, limit)
-        taken = merge.take(limit)
+        taken = merge.pop_rows(limit)
         rows = [row for _, row in taken]
         if merge.has_rows:
             return Chunk(rows, scanned, self._token_at(taken[-1][0]))
@@ -172,12 +174,12 @@ class _MergedRows:
         self._merge, self._starts = None, {}
         if not self._pieces:
             return Chunk(rows, scanned, None)
-        end = self._piece.high if self._is_rising else self._piece.low
+        end = self._piece.high if self._is_ascending else self._piece.low
         return Chunk(rows, scanned, self._token_at(end))
 
     async def _read_more(self, merge: ShardMerge[Item], limit: int) -> int:
         share = share_of(limit, len(self._piece.partitions))
-        lacking = merge.lacking()
+        lacking = merge.list_unread_streams()
         answers = await asyncio.gather(*(self._query_one(number, share) for number in lacking))
         scanned = 0
         for number, answer in zip(lacking, answers, strict=True):
@@ -185,7 +187,7 @@ class _MergedRows:
             if last is not None:
                 self._starts[number] = last
             upto = None if last is None else _ts_of(last)
-            merge.feed(number, ((_ts_of(row), row) for row in answer["Items"]), upto)
+            merge.add_rows(number, ((_ts_of(row), row) for row in answer["Items"]), upto)
             scanned += answer.get("ScannedCount", len(answer["Items"]))
         return scanned
 

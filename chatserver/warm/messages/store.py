@@ -46,7 +46,7 @@ from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.write_sharding import chat_of
 from chatserver.errors import CorruptData
 from chatserver.protocol import message_expiry
-from chatserver.protocol.entry_rules import is_message, shredded_form
+from chatserver.protocol.entry_rules import is_message, shredded_tombstone_of
 from chatserver.protocol.frames import ENTRY_KINDS, Ai, Attachment, Message
 from chatserver.warm.archive import markers
 from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
@@ -185,7 +185,7 @@ def decode_item(item: Item) -> Message:
             ai=_decode_ai(item) if Field.AI in item else None,
         )
         if Field.SHREDDED in item:
-            return shredded_form(_decode_more(message, item))
+            return shredded_tombstone_of(_decode_more(message, item))
         is_as_sent = item[Field.REV]["N"] == "1" and Field.DELETED not in item
         if is_as_sent and message.kind not in ENTRY_KINDS:
             return message
@@ -347,7 +347,11 @@ class MessageRepository:
             )
         if gone and (not items or _place_of(items[0]).seq < _place_of(gone[0]).seq):
             return markers.decode_marker(gone[0])
-        return message_expiry.as_of(decode_item(items[0]), self._clock.time()) if items else None
+        return (
+            message_expiry.apply_expiry(decode_item(items[0]), self._clock.time())
+            if items
+            else None
+        )
 
     async def list_before(
         self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
@@ -422,7 +426,7 @@ class MessageRepository:
         """Return consecutive messages from `items`, the result of `probe`; markers fill gaps."""
         now_s, step = self._clock.time(), -1 if probe.is_newest_first else 1
         found = await decode_items(items, self._bodies)
-        held = {message.seq: message_expiry.as_of(message, now_s) for message in found}
+        held = {message.seq: message_expiry.apply_expiry(message, now_s) for message in found}
         run = _run(held, target, step, probe.count)
         if len(run) < probe.count and target + step * len(run) >= 1:
             # A message is missing. If it has expired, a marker exists.

@@ -12,7 +12,7 @@ from chatserver.api.idempotency import name_of, short_digest
 from chatserver.config import Redis
 from chatserver.domain.access.principals import Principal
 from chatserver.domain.ids import UserId
-from chatserver.hot.bus.idempotent_responses import Answer, Answers
+from chatserver.hot.bus.idempotent_responses import IdempotentResponses, StoredResponse
 from chatserver.hot.redis.factory import open_hot
 from tests.integration.api.support import Caller, make_group, problem_of
 from tests.support.rawchat import RawChat
@@ -111,13 +111,16 @@ async def test_repeat_waits_for_the_response_of_the_first_request(
     client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
     body, headers = b'{"body":"slow"}', {"Idempotency-Key": "slow"}
     async with open_hot(Redis(url=stack.redis_url)) as hot:
-        answers, name = Answers(hot), name_of(Principal("user", UserId(alice.user)), "slow")
+        answers, name = (
+            IdempotentResponses(hot),
+            name_of(Principal("user", UserId(alice.user)), "slow"),
+        )
         digest = short_digest("POST", path, "", body)
         assert await answers.claim(name, digest) is None
 
         repeat = asyncio.create_task(client.post(path, content=body, headers=headers))
         await asyncio.wait([repeat], timeout=0.5)
-        await answers.put(name, Answer(digest, 201, "application/json", b'{"seq":77}'))
+        await answers.put(name, StoredResponse(digest, 201, "application/json", b'{"seq":77}'))
 
         answer = await repeat
     assert (answer.status_code, answer.json()) == (201, {"seq": 77})
@@ -130,7 +133,10 @@ async def test_repeat_of_an_unfinished_request_is_refused_for_now(
     """A temporary error with a time to wait; when the key is released, the request is run."""
     client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
     async with open_hot(Redis(url=stack.redis_url)) as hot:
-        answers, name = Answers(hot), name_of(Principal("user", UserId(alice.user)), "stuck")
+        answers, name = (
+            IdempotentResponses(hot),
+            name_of(Principal("user", UserId(alice.user)), "stuck"),
+        )
         body, headers = b'{"body":"late"}', {"Idempotency-Key": "stuck"}
         assert await answers.claim(name, short_digest("POST", path, "", body)) is None
 

@@ -96,7 +96,7 @@ async def test_redis_on_a_unix_socket_is_used(tmp_path: Path) -> None:
         require_redis(settings)
         async with open_hot(settings) as hot:
             assert await hot.call("PING") == b"PONG"
-            async with hot.blocking_client("any") as blocking:
+            async with hot.create_blocking_client("any") as blocking:
                 assert await blocking.ping()
     finally:
         server.stop()

@@ -29,7 +29,7 @@ from chatserver.features.social.hot import CountQueue, PostWakeUp
 from chatserver.features.social.model import PostIds
 from chatserver.features.webhooks.hot import EventQueue
 from chatserver.hot.bus.gateway_stream import GatewayStream, GatewayStreamWriter
-from chatserver.hot.bus.idempotent_responses import Answer, Answers
+from chatserver.hot.bus.idempotent_responses import IdempotentResponses, StoredResponse
 from chatserver.hot.bus.job_progress import Jobs
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.bus.rpc_queue import CallQueue
@@ -113,7 +113,7 @@ async def use_everything(hot: HotClient) -> None:
     commits = PartitionedCommit(hot, GATEWAY)
     far_users = [UserId(f"far{n}") for n in range(5)]
     presence = Presence(hot, GATEWAY, TTL_S)
-    await presence.announce(far_users)
+    await presence.set_online(far_users)
     for number in range(4):
         chat, is_near = ChatId(f"chat-{number}"), number % 2 == 1
         users = users_near(chat, 3) if is_near else far_users
@@ -130,10 +130,10 @@ async def use_everything(hot: HotClient) -> None:
         await use_search(hot, keys.partition_of(chat))
         await use_moderation(hot, chat, users)
         await use_companions(hot, keys.partition_of(chat), chat, users[0])
-        await LargeChatSubscriptions(hot, GATEWAY, TTL_S).listen([chat])
-    await presence.withdraw(far_users[1:])
+        await LargeChatSubscriptions(hot, GATEWAY, TTL_S).subscribe([chat])
+    await presence.set_offline(far_users[1:])
     await GroupQuotas(hot).put({far_users[0]: 2})
-    await GroupQuotas(hot).take(far_users)
+    await GroupQuotas(hot).consume(far_users)
     await use_sessions(hot, far_users)
     await use_files(hot, far_users[0])
     await use_like_counts(hot)
@@ -191,7 +191,7 @@ async def use_like_counts(hot: HotClient) -> None:
 
 async def use_moderation(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
     """Restrict a chat, block a user, and queue webhook events in all states."""
-    assert await HotMembership(hot).restrict(chat, 99, ":s1")
+    assert await HotMembership(hot).set_write_policy(chat, 99, ":s1")
     await Blocks(hot).add(users[0], users[1])
     events = EventQueue(hot, hot.keys.partition_of(chat), 1000)
     await events.append([b"1", b"2", b"3", b"4"])
@@ -216,19 +216,19 @@ async def use_files(hot: HotClient, owner: UserId) -> None:
 async def use_sessions(hot: HotClient, users: list[UserId]) -> None:
     """Act as a gateway whose users connect, subscribe to presence, and use up rate limits."""
     seen = PresenceStates(hot=hot, gateway=GATEWAY, online_ttl_s=TTL_S, keep_s=TTL_S)
-    await seen.keep_alive()
+    await seen.extend_expiry()
     claims = [Claim(user, SessionId("s1"), DeviceId("d1"), 0) for user in users]
     await Sessions(hot=hot, gateway=GATEWAY, sessions_max=20, keep_s=TTL_S).claim(claims)
-    await seen.announce([GatewayPresence(user, State.ONLINE, 0.0) for user in users])
-    await seen.watch(users)
-    await seen.unwatch(users[1:])
+    await seen.publish([GatewayPresence(user, State.ONLINE, 0.0) for user in users])
+    await seen.subscribe(users)
+    await seen.unsubscribe(users[1:])
     await Revocations(hot, 60).put(users[0], before=1, logins=["l1"], is_banned=True)
     assert await Jobs(hot, SystemClock()).begin("j1", 1)
     key_sets = KeySets(hot)
     assert await key_sets.claim_fetch(TTL_S)
     await key_sets.put(1.0, b"{}")
-    assert await Answers(hot).claim("n1", "digest") is None
-    await Answers(hot).put("n2", Answer("digest", 200), UserId("alice"))
+    assert await IdempotentResponses(hot).claim("n1", "digest") is None
+    await IdempotentResponses(hot).put("n2", StoredResponse("digest", 200), UserId("alice"))
     await PreviewCache(hot).put("https://example.org/", PageSummary("Example"))
     limits = Limits(
         hot, config.Limits(sends=config.RateLimit(0.01, 500))
@@ -246,7 +246,7 @@ async def use_inboxes(
     inboxes, epoch = Inboxes(hot), hot.epoch_of(hot.keys.partition_of(chat))
     await inboxes.deliver([Delivery(u, chat, Seq(0), Seq(1), epoch) for u in users])
     if is_settled:
-        await UndeliveredChats(hot, GatewayStreamWriter(hot)).settle([(chat, Seq(1))])
+        await UndeliveredChats(hot, GatewayStreamWriter(hot)).finish([(chat, Seq(1))])
     await inboxes.append_event(users, chat, b"event", is_listed=True)
     await inboxes.append_marks(users, chat, b"event", users[1], 2)
     await inboxes.mark(users[1], chat, Seq(1), Seq(1))
@@ -255,8 +255,8 @@ async def use_inboxes(
         users[0], [ListedChat(chat, Seq(0), Seq(0), Seq(0), 1)], own_epoch
     )
     news = [(user, Seq(1), "!", b"event") for user in users]
-    await inboxes.turn(chat, 2, news, is_large=True, epoch=epoch)
-    await inboxes.turn(chat, 3, news, is_large=False, epoch=epoch)
+    await inboxes.append_transition(chat, 2, news, is_large=True, epoch=epoch)
+    await inboxes.append_transition(chat, 3, news, is_large=False, epoch=epoch)
 
 
 async def use_amendments(hot: HotClient, chat: ChatId, user: UserId) -> None:
@@ -372,10 +372,10 @@ async def use_backlog(hot: HotClient, partition: int, chat: ChatId) -> None:
     backlog = Backlog(hot, partition)
     (entry, *_) = await backlog.list_after("0-0", 1)
     if isinstance(entry, CommitEntry):
-        await backlog.bury(entry.messages[0], "why not")
+        await backlog.add_dead_letter(entry.messages[0], "why not")
     await backlog.record_persisted({chat: Seq(1)})
     assert await Eviction(hot).evict_idle(partition, now_s=2**40) == 0
-    assert await backlog.record_ahead(lease, entry.id)
+    assert await backlog.record_persisting_id(lease, entry.id)
     assert [each.id for each in await backlog.list_between(entry.id, entry.id)] == [entry.id]
     assert await backlog.checkpoint(lease, entry.id, 1)
     assert await backlog.record_progress(lease, {chat: Seq(1)})

@@ -33,7 +33,7 @@ CHAT = ChatId("c1")
 ALICE, BOB, CAROL = UserId("alice"), UserId("bob"), UserId("carol")
 NEVER = 2**53
 
-CLOSED, COMMITTED, UNDELIVERED, KNOWN, NOT_MEMBER, FULL, RESTRAINED = 0, 1, 2, 3, 5, 6, 7
+CLOSED, COMMITTED, UNDELIVERED, KNOWN, NOT_MEMBER, FULL, RESTRICTED = 0, 1, 2, 3, 5, 6, 7
 CHAT_FULL = 8
 OTHER_EPOCH = 3  # code of load_chat.lua
 
@@ -419,6 +419,6 @@ def _parse_answer(code: int, words: Iterator[Any]) -> Answer:
         return Answer(code, next(words), next(words))
     if code == KNOWN:
         return Answer(code, place=":".join(map(str, parse_place(next(words)))))
-    if code == RESTRAINED:
+    if code == RESTRICTED:
         return Answer(code, why=next(words), wait_ms=next(words))
     return Answer(code)

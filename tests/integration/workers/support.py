@@ -18,7 +18,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Mid, Ref, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.domain.messages import Audience, PendingDraft, digest_of
-from chatserver.hot.bus.gateway_stream import Answer, AnyRecord, GatewayStream
+from chatserver.hot.bus.gateway_stream import AnyRecord, CallResult, GatewayStream
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.redis.client import HotClient
@@ -126,12 +126,12 @@ class Gateway:
         async for records in self._gateway_stream.iter_records():
             self.records += records or []
             for record in records or ():
-                if isinstance(record, Answer):
-                    self.calls.answered(record)
+                if isinstance(record, CallResult):
+                    self.calls.handle_result(record)
 
     async def announce(self, *users: UserId) -> list[InboxState]:
         """Announce that users are online here; return the states of their inboxes."""
-        return await self._presence.announce(users)
+        return await self._presence.set_online(users)
 
     def received(self, kind: type[Any]) -> list[Any]:
         """Return the received records of one kind."""

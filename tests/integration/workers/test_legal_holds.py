@@ -62,7 +62,7 @@ async def list_copies(container: StorageContainer, team: Audience) -> list[frame
 async def send_expiring(gateway: Gateway, team: Audience, body: str, lifetime_s: int) -> None:
     """Commit a message that expires."""
     expires_at = int(time.time()) + lifetime_s
-    await gateway.send(team, body, tail=lambda tail: codec.end_tail(tail, expires_at))
+    await gateway.send(team, body, tail=lambda tail: codec.add_expiry(tail, expires_at))
 
 
 @pytest.mark.parametrize("is_one_batch", [False, True])

@@ -18,7 +18,7 @@ CURSORS = Cursors(SecretStr("0123456789abcdef0123456789abcdef"))
 @given(st.text(max_size=64), st.text(max_size=100))
 def test_cursor_opened_for_its_own_list_returns_the_position(list_name: str, position: str) -> None:
     """A sealed position is returned unchanged."""
-    assert CURSORS.open(list_name, CURSORS.seal(list_name, position), str) == position
+    assert CURSORS.open(list_name, CURSORS.sign(list_name, position), str) == position
 
 
 def test_missing_cursor_is_the_beginning() -> None:
@@ -29,7 +29,7 @@ def test_missing_cursor_is_the_beginning() -> None:
 @given(st.text(max_size=64), st.text(max_size=64))
 def test_cursor_of_another_list_is_refused(list_name: str, other_list: str) -> None:
     """A cursor of another list or another caller is a bad request."""
-    cursor = CURSORS.seal(list_name, "position")
+    cursor = CURSORS.sign(list_name, "position")
 
     if list_name != other_list:
         with pytest.raises(BadRequest, match="cursor"):
@@ -45,7 +45,7 @@ def test_forged_cursor_is_refused(text: str) -> None:
 
 def test_cursor_with_one_bit_changed_is_refused() -> None:
     """The seal covers each byte."""
-    sealed = bytearray(base64.urlsafe_b64decode(CURSORS.seal("chats", "position") + "=="))
+    sealed = bytearray(base64.urlsafe_b64decode(CURSORS.sign("chats", "position") + "=="))
     for at in range(len(sealed)):
         forged = bytes([*sealed[:at], sealed[at] ^ 1, *sealed[at + 1 :]])
         with pytest.raises(BadRequest):
@@ -57,7 +57,7 @@ def test_cursor_of_another_secret_is_refused() -> None:
     other = Cursors(SecretStr("f" * 32))
 
     with pytest.raises(BadRequest):
-        CURSORS.open("chats", other.seal("chats", "position"), str)
+        CURSORS.open("chats", other.sign("chats", "position"), str)
 
 
 def test_short_list_is_split_into_pages_without_gap_or_repeat() -> None:
@@ -67,7 +67,7 @@ def test_short_list_is_split_into_pages_without_gap_or_repeat() -> None:
         shown: list[tuple[int, str]] = []
         cursor: str | None = None
         while True:
-            page, cursor = CURSORS.cut("list of zoe", found, lambda one: one, cursor, limit)
+            page, cursor = CURSORS.slice_page("list of zoe", found, lambda one: one, cursor, limit)
             assert 0 < len(page) <= limit
             shown += page
             if cursor is None:
@@ -77,7 +77,11 @@ def test_short_list_is_split_into_pages_without_gap_or_repeat() -> None:
 
 def test_short_list_that_changes_between_pages_repeats_nothing() -> None:
     """The last item of a page may be deleted before the next page is read."""
-    first, cursor = CURSORS.cut("l", [(1, "a"), (2, "b"), (3, "c")], lambda one: one, None, 2)
-    rest, following = CURSORS.cut("l", [(1, "a"), (3, "c"), (0, "n")], lambda one: one, cursor, 2)
+    first, cursor = CURSORS.slice_page(
+        "l", [(1, "a"), (2, "b"), (3, "c")], lambda one: one, None, 2
+    )
+    rest, following = CURSORS.slice_page(
+        "l", [(1, "a"), (3, "c"), (0, "n")], lambda one: one, cursor, 2
+    )
 
     assert (first, rest, following) == ([(1, "a"), (2, "b")], [(3, "c")], None)

@@ -15,7 +15,7 @@ from chatserver.auth.passwords import (
     GUESS_NICE,
     UNKNOWN_DEVICE_NICE,
     Passwords,
-    common_passwords,
+    load_common_passwords,
 )
 from chatserver.config import Auth
 from chatserver.domain.access.login_attempt import LoginAttempt
@@ -52,9 +52,9 @@ def test_long_password_without_digits_is_accepted() -> None:
 
 def test_list_of_common_passwords_is_complete() -> None:
     """It has about 10,000 passwords of 8 or more characters, without the file's license text."""
-    assert 9_500 < len(common_passwords()) <= 10_000
-    assert min(map(len, common_passwords())) == 8
-    assert not any("copyright" in each for each in common_passwords())
+    assert 9_500 < len(load_common_passwords()) <= 10_000
+    assert min(map(len, load_common_passwords())) == 8
+    assert not any("copyright" in each for each in load_common_passwords())
 
 
 async def test_unknown_user_is_checked_against_a_hash_of_the_same_cost() -> None:

@@ -72,14 +72,14 @@ def verify_error(token: str, verifier: Tokens | None = None) -> str:
 
 def test_minted_token_verifies_to_its_user_and_expiry() -> None:
     """A minted token is valid for its user and for its lifetime."""
-    found = tokens().verify(tokens().mint(UserId("alice"), 600))
+    found = tokens().verify(tokens().issue(UserId("alice"), 600))
 
     assert found == Claims(UserId("alice"), NOW + 600, found.jti)
 
 
 def test_minted_tokens_have_different_ids() -> None:
     """Two tokens that a user gets in the same second differ, so one can be revoked."""
-    both = {tokens().verify(tokens().mint(UserId("alice"), 600)).jti for _ in range(2)}
+    both = {tokens().verify(tokens().issue(UserId("alice"), 600)).jti for _ in range(2)}
 
     assert len(both) == 2
 
@@ -93,14 +93,14 @@ def test_externally_signed_token_of_the_documented_form_verifies() -> None:
 def test_mint_with_lifetime_out_of_bounds_is_refused(ttl_s: int) -> None:
     """A token that would not verify is not signed."""
     with pytest.raises(BadRequest, match="ttl_s: must be 1 to 3600"):
-        tokens().mint(UserId("alice"), ttl_s)
+        tokens().issue(UserId("alice"), ttl_s)
 
 
 @pytest.mark.parametrize("user", ["", "a" * 65, "a#b", "a{b}", "a\n", "ä"])
 def test_mint_for_invalid_user_id_is_refused(user: str) -> None:
     """The id grammar is also checked here."""
     with pytest.raises(BadRequest, match="user"):
-        tokens().mint(UserId(user), 60)
+        tokens().issue(UserId(user), 60)
 
 
 def test_secret_of_31_bytes_is_refused_and_of_32_is_accepted() -> None:
@@ -147,7 +147,7 @@ def test_issuer_is_required_if_the_setting_names_one() -> None:
     """With `auth.issuer` set, only tokens of this issuer are valid."""
     strict = tokens(issuer="https://login.example")
 
-    assert strict.verify(strict.mint(UserId("alice"), 60)).user == "alice"
+    assert strict.verify(strict.issue(UserId("alice"), 60)).user == "alice"
     assert "another issuer" in verify_error(sign(claims()), strict)
     assert "another issuer" in verify_error(sign(claims(iss="https://evil.example")), strict)
 

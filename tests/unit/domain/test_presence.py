@@ -37,7 +37,7 @@ def test_idle_session_is_online_again_after_a_use() -> None:
     activity.update(0.0)
     assert activity.state_at(1000.0, AWAY_AFTER_S) is State.AWAY
 
-    activity.use(1000.0)
+    activity.record_use(1000.0)
 
     assert activity.state_at(1000.0, AWAY_AFTER_S) is State.ONLINE
 
@@ -53,6 +53,6 @@ def test_session_is_never_idle_too_early(steps: list[tuple[str, float]]) -> None
         else:
             used_at = now
             if not activity.is_fresh:  # as sessions do, which read no clock while fresh
-                activity.use(now)
+                activity.record_use(now)
         if now - used_at < 60.0:
             assert activity.state_at(now, 60.0) is State.ONLINE

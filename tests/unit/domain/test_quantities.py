@@ -6,7 +6,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from chatserver.domain.quantities import Kind, counted, format_bytes, parse_quantity, show
+from chatserver.domain.quantities import (
+    Kind,
+    counted,
+    format_bytes,
+    format_quantity,
+    parse_quantity,
+)
 from chatserver.errors import BadRequest
 
 BOUNDS: dict[Kind, tuple[float, float]] = {
@@ -73,9 +79,9 @@ def test_invalid_quantity_is_refused_with_its_option(text: str, kind: Kind, mess
 def test_shown_quantity_parses_to_the_same_value(kind: Kind, value: float) -> None:
     value *= 1 if kind == "share" else 1000
 
-    assert parse_quantity(show(value, kind), kind, "--x", *BOUNDS[kind]) == pytest.approx(
-        value, rel=1e-3
-    )
+    assert parse_quantity(
+        format_quantity(value, kind), kind, "--x", *BOUNDS[kind]
+    ) == pytest.approx(value, rel=1e-3)
 
 
 @given(st.text(max_size=20))

@@ -112,7 +112,7 @@ def test_parse_body_limits_runs_of_combining_marks() -> None:
     marks = ACUTE * COMBINING_RUN_MAX
     assert parse_body(f"x{marks}x{marks}")
 
-    with pytest.raises(BadRequest, match="body: at most 8 combining marks in a row"):
+    with pytest.raises(BadRequest, match="body: must have at most 8 combining marks in a row"):
         parse_body(f"xq{marks}{ACUTE}")
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chatserver.domain.write_sharding import (
     SHARDS_MAX,
-    WHOLE,
+    UNSHARDED,
     Layout,
     Layouts,
     ShardingPeriod,
@@ -61,24 +61,26 @@ def test_future_period_moves_no_earlier_entry(
     assert Layouts({"c": longer}).partition_of("c", ts) == Layouts({"c": layout}).partition_of(
         "c", ts
     )
-    assert longer.pieces("c", low, ts, is_rising=True) == layout.pieces(
-        "c", low, ts, is_rising=True
+    assert longer.split_by_period("c", low, ts, is_ascending=True) == layout.split_by_period(
+        "c", low, ts, is_ascending=True
     )
 
 
 @settings(deadline=None)
 @given(layouts(), st.integers(0, 80), st.integers(0, 80), st.booleans())
 def test_pieces_cover_each_ts_of_a_range_once_in_order(
-    layout: Layout, low: int, high: int, is_rising: bool
+    layout: Layout, low: int, high: int, is_ascending: bool
 ) -> None:
     """The pieces together are exactly the range, each with its partitions."""
-    pieces = layout.pieces("c", low, high, is_rising=is_rising)
+    pieces = layout.split_by_period("c", low, high, is_ascending=is_ascending)
 
     covered = [
-        ts for piece in pieces for ts in range(piece.low, piece.high + 1)[:: 1 if is_rising else -1]
+        ts
+        for piece in pieces
+        for ts in range(piece.low, piece.high + 1)[:: 1 if is_ascending else -1]
     ]
 
-    assert covered == list(range(low, high + 1))[:: 1 if is_rising else -1]
+    assert covered == list(range(low, high + 1))[:: 1 if is_ascending else -1]
     for piece in pieces:
         for ts in (piece.low, piece.high):
             assert Layouts({"c": layout}).partition_of("c", ts) in piece.partitions
@@ -99,7 +101,7 @@ def test_consecutive_ts_are_distributed_evenly_for_any_step(step_us: int, shards
 def test_chat_without_a_layout_has_one_partition() -> None:
     """Chats are not sharded by default."""
     assert Layouts().partition_of("c", START) == "c"
-    assert Layouts().of("c") is WHOLE and WHOLE.shards == 1
+    assert Layouts().of("c") is UNSHARDED and UNSHARDED.shards == 1
     assert partitions("c", 1) == ("c",)
 
 
@@ -142,25 +144,25 @@ def test_shard_counts_are_powers_of_two_up_to_the_limit() -> None:
     st.data(),
 )
 def test_merge_returns_each_row_once_in_order(
-    rows: list[tuple[int, bool]], shards: int, is_rising: bool, data: st.DataObject
+    rows: list[tuple[int, bool]], shards: int, is_ascending: bool, data: st.DataObject
 ) -> None:
     """This holds for any page sizes and any rows removed by a filter."""
-    sign = 1 if is_rising else -1
+    sign = 1 if is_ascending else -1
     rows = sorted(rows, key=lambda row: sign * row[0])
     streams: list[list[tuple[int, bool]]] = [[] for _ in range(shards)]
     for row in rows:
         streams[shard_of(row[0], shards)].append(row)
-    merge: ShardMerge[int] = ShardMerge(shards, is_rising=is_rising)
+    merge: ShardMerge[int] = ShardMerge(shards, is_ascending=is_ascending)
     merged: list[tuple[int, int]] = []
 
     for _ in range(2 * len(rows) + 3):
-        for number in merge.lacking() if not merge.has_rows else ():
+        for number in merge.list_unread_streams() if not merge.has_rows else ():
             size = data.draw(st.integers(1, 5), "rows of a Query")
             page, streams[number] = streams[number][:size], streams[number][size:]
             # As in DynamoDB, a full page has a next page, even if that one is empty.
             upto = page[-1][0] if len(page) == size else None
-            merge.feed(number, [(ts, ts) for ts, is_kept in page if is_kept], upto)
-        taken = merge.take(data.draw(st.integers(1, 7), "rows taken"))
+            merge.add_rows(number, [(ts, ts) for ts, is_kept in page if is_kept], upto)
+        taken = merge.pop_rows(data.draw(st.integers(1, 7), "rows taken"))
         merged += taken
         if merge.upto is not None and taken:
             # A read that continues after `upto`, or after the last row, has no gap or repeat.
@@ -175,27 +177,27 @@ def test_merge_returns_each_row_once_in_order(
 
 def test_merge_waits_for_the_slowest_stream() -> None:
     """A row is returned once no other stream can have an earlier one."""
-    merge: ShardMerge[str] = ShardMerge(2, is_rising=True)
-    merge.feed(0, [(1, "a"), (5, "e")], 5)
+    merge: ShardMerge[str] = ShardMerge(2, is_ascending=True)
+    merge.add_rows(0, [(1, "a"), (5, "e")], 5)
 
-    assert merge.lacking() == [1] and not merge.has_rows and merge.take(9) == []
+    assert merge.list_unread_streams() == [1] and not merge.has_rows and merge.pop_rows(9) == []
 
-    merge.feed(1, [(2, "b"), (3, "c")], 3)
+    merge.add_rows(1, [(2, "b"), (3, "c")], 3)
 
-    assert merge.take(9) == [(1, "a"), (2, "b"), (3, "c")]
-    assert merge.upto == 3 and merge.lacking() == [1]
+    assert merge.pop_rows(9) == [(1, "a"), (2, "b"), (3, "c")]
+    assert merge.upto == 3 and merge.list_unread_streams() == [1]
 
-    merge.feed(1, [], None)
+    merge.add_rows(1, [], None)
 
-    assert merge.take(1) == [(5, "e")]
-    assert merge.upto == 5 and merge.lacking() == [0]
+    assert merge.pop_rows(1) == [(5, "e")]
+    assert merge.upto == 5 and merge.list_unread_streams() == [0]
 
 
 def test_periods_are_read_in_both_directions() -> None:
     """The pieces are the same in both directions."""
     layout = parse_layout("10:4,20:1,30:2")
 
-    up, down = (layout.pieces("c", 5, 40, is_rising=way) for way in (True, False))
+    up, down = (layout.split_by_period("c", 5, 40, is_ascending=way) for way in (True, False))
 
     assert [(piece.low, piece.high, len(piece.partitions)) for piece in up] == [
         (5, 9, 1),

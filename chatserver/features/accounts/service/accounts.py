@@ -96,7 +96,7 @@ class Accounts:
         """
         if self._settings.registration == "closed":
             raise Forbidden("registration is closed")
-        await self._attempts.take_entry(network_of(address))
+        await self._attempts.count_login(network_of(address))
         user = parse_user_name(user_name)
         attempt = LoginAttempt(user, network_of(address), is_known=False)
         if user in self._reserved:
@@ -134,7 +134,7 @@ class Accounts:
         stored = await self._rows.find_credential(user)
         if not await self._passwords.verify(stored.hash if stored else None, password, attempt):
             return None
-        await self._attempts.take_back(attempt)
+        await self._attempts.return_token(attempt)
         record = await self._rows.find_user(user)
         if record is None or record.name != name:
             return None
@@ -198,10 +198,10 @@ class Accounts:
         try:
             user = parse_user_name(user_name)
         except BadRequest:
-            await self._attempts.take_entry(network)
+            await self._attempts.count_login(network)
             raise Unauthenticated(WRONG_CREDENTIALS) from None  # no account has such a name
         attempt = self._make_attempt(user, network, device_tokens)
-        await self._attempts.take_entry(_get_limit_subject(attempt))
+        await self._attempts.count_login(_get_limit_subject(attempt))
         attempt = await self._attempts.begin(attempt)
         find = functools.partial(self._rows.find_credential, user)
         stored = await self._passwords.find_verified(find, password, attempt)
@@ -212,7 +212,7 @@ class Accounts:
             raise Unauthenticated(WRONG_CREDENTIALS)
         if record.banned_ms is not None:
             raise Banned(BANNED)
-        await self._attempts.take_back(attempt)
+        await self._attempts.return_token(attempt)
         grant = await self._logins.begin(user, _parse_device_name(device), key)
         await self._check_unchanged(user, grant, stored.changed_ms)
         if self._passwords.is_outdated(stored.hash):
@@ -281,7 +281,7 @@ class Accounts:
                 raise Conflict("password: was changed by another request")
         elif not await self._passwords.verify(stored.hash, text, attempt):
             raise Forbidden("current: wrong password")
-        await self._attempts.take_back(attempt)
+        await self._attempts.return_token(attempt)
         await self._revocation.end_all(user, "the password was changed", but=login)
 
     async def check_password(self, user: UserId, password: str | None) -> bool:
@@ -297,7 +297,7 @@ class Accounts:
         attempt = await self._attempts.begin(_make_session_attempt(user))
         if not await self._passwords.verify(stored.hash, password or "", attempt):
             raise Forbidden("password: wrong password")
-        await self._attempts.take_back(attempt)
+        await self._attempts.return_token(attempt)
         return True
 
     # profile

@@ -154,7 +154,7 @@ class Logins:
         return Grant(
             user=user,
             login=login.login,
-            token=self._tokens.mint(user, ttl_s, login.login),
+            token=self._tokens.issue(user, ttl_s, login.login),
             expires_at=now + ttl_s,
             refresh_token=self._refresh_tokens.make(user, login.login, login.generation, seed),
             refresh_expires_at=login.expires_at,

@@ -107,7 +107,7 @@ class AssistantWorker:
         Raises:
             Unavailable: Redis became unavailable; start the worker again.
         """
-        async with self._lease.released_on_exit():
+        async with self._lease.release_on_exit():
             try:
                 while True:
                     if not await self._lease.hold():
@@ -212,7 +212,7 @@ class AssistantWorker:
     async def _now_ms(self) -> int:
         """Return the Redis time, which the due times in the queue use."""
         hot = self._container.hot
-        return await hot.time_ms(hot.keys.companion_requests(self._lease.partition))
+        return await hot.get_time_ms(hot.keys.companion_requests(self._lease.partition))
 
     async def _run_step(self, started: StartedResponse) -> None:
         was_dropped = False

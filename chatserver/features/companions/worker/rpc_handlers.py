@@ -74,5 +74,5 @@ async def _list_sessions(container: StorageContainer, call: rpc.ListSessions) ->
     found, following = await container.get(CompanionContainer).sessions.list_page(
         user, companion, place, call.limit
     )
-    sealed = cursors.seal(what, following)
+    sealed = cursors.sign(what, following)
     return rpc.SessionsPage([describe_session(each) for each in found], sealed)

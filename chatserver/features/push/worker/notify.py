@@ -72,14 +72,14 @@ class NotifyWorker:
             Unavailable: Redis is unavailable; restart the worker.
         """
         hot, epoch = self._container.hot, ""
-        async with self._lease.released_on_exit():
+        async with self._lease.release_on_exit():
             try:
                 while True:
                     if (current := hot.epoch_of(self._lease.partition)) != epoch:
                         # Redis lost the lease and the checkpoint. Restore both at once: until then,
                         # trimming does not wait for this worker.
                         epoch, self._recorded_at = current, -math.inf
-                        self._lease.forget()
+                        self._lease.mark_lost()
                     if await self._lease.hold():
                         at = await self.read_backlog()
                         await self.dispatch_due()
@@ -103,7 +103,9 @@ class NotifyWorker:
                 return at
             at = entries[-1].id if entries else at
             # Use the Redis clock, which assigns the message times.
-            now_ms = await hot.time_ms(hot.keys.backlog(self._lease.partition)) if entries else 0
+            now_ms = (
+                await hot.get_time_ms(hot.keys.backlog(self._lease.partition)) if entries else 0
+            )
             first_seqs = self._find_first_seqs(entries, now_ms)
             if not await self._chats.schedule(at, first_seqs, self._settings.delay_s):
                 return at

@@ -112,7 +112,7 @@ class Indexer:
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._thread.shutdown)
             for lease in self._leases.values():
-                await stack.enter_async_context(lease.released_on_exit())
+                await stack.enter_async_context(lease.release_on_exit())
             while True:
                 if await self._renew_leases():
                     break

@@ -57,7 +57,7 @@ class CountersWorker:
         Raises:
             Unavailable: a data store became unavailable; start the worker again.
         """
-        async with self._lease.released_on_exit():
+        async with self._lease.release_on_exit():
             try:
                 while True:
                     if not await self._lease.hold():

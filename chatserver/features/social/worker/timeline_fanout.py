@@ -72,7 +72,7 @@ class TimelineWorker:
         Raises:
             Unavailable: a data store became unavailable; start the worker again.
         """
-        async with self._lease.released_on_exit():
+        async with self._lease.release_on_exit():
             while True:
                 if not await self._lease.hold():
                     await asyncio.sleep(jittered(LEASE_S / 5))

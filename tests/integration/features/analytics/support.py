@@ -101,7 +101,7 @@ class Lake:
     async def export(self, **options: Any) -> ExportTally:
         """Run one export pass."""
         lease = make_lease(self.container, secrets.token_hex(4))
-        async with lease.released_on_exit():
+        async with lease.release_on_exit():
             return await ExportPass(self.container, lease).run(**{"with_warm": False, **options})
 
     def environment(self, **more: str) -> dict[str, str]:

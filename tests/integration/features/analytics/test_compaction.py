@@ -41,7 +41,7 @@ def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
 async def compact(lake: Lake) -> CompactionTally:
     """Run a compaction in this process."""
     lease = make_lease(lake.container, secrets.token_hex(4))
-    async with lease.released_on_exit():
+    async with lease.release_on_exit():
         return await make_compactor(lake.container, lease).run()
 
 

@@ -289,7 +289,7 @@ async def test_batches_have_a_maximum_of_rows(lake: Lake, monkeypatch: pytest.Mo
 
 async def test_export_during_another_export_is_refused(lake: Lake) -> None:
     first = make_lease(lake.container, "first")
-    async with first.released_on_exit():
+    async with first.release_on_exit():
         assert await first.claim()
         chat = await lake.open_direct()
         await lake.put(*chat.texts(3))

@@ -90,8 +90,8 @@ class PushWorld:
         presence = PresenceStates(
             hot=self.hot, gateway=GatewayId("gw1"), online_ttl_s=60, keep_s=600
         )
-        await presence.keep_alive()
-        await presence.announce([GatewayPresence(user, state, 0.0)])
+        await presence.extend_expiry()
+        await presence.publish([GatewayPresence(user, state, 0.0)])
 
     async def read(self, user: UserId, chat: Audience, upto: int) -> None:
         """Mark messages of a chat as read."""

@@ -158,12 +158,12 @@ async def test_absent_users_have_no_foreground_client_and_may_have_devices(hot: 
     push_state = PushState(hot)
     presence = PresenceStates(hot=hot, gateway=GatewayId("gw1"), online_ttl_s=60, keep_s=600)
     dead_gateway = PresenceStates(hot=hot, gateway=GatewayId("gw2"), online_ttl_s=60, keep_s=600)
-    await presence.keep_alive()
-    await dead_gateway.keep_alive()
-    await presence.announce(
+    await presence.extend_expiry()
+    await dead_gateway.extend_expiry()
+    await presence.publish(
         [GatewayPresence(BOB, State.ONLINE, 0.0), GatewayPresence(CAROL, State.AWAY, 0.0)]
     )
-    await dead_gateway.announce([GatewayPresence(DAVE, State.ONLINE, 0.0)])
+    await dead_gateway.publish([GatewayPresence(DAVE, State.ONLINE, 0.0)])
     await hot.call("HSET", hot.keys.box(CAROL), f"r:{CHAT}", 3)
     await push_state.record_devices(CAROL)
     await push_state.record_no_devices(ALICE)

@@ -75,7 +75,7 @@ async def api(redis_url: str, push_warm: Warm, push_service: PushService) -> Asy
         transport = httpx.ASGITransport(create_app(settings, clock, container))
 
         def client_of(user: str) -> httpx.AsyncClient:
-            headers = {"Authorization": f"Bearer {container.tokens.mint(UserId(user), 600)}"}
+            headers = {"Authorization": f"Bearer {container.tokens.issue(UserId(user), 600)}"}
             return httpx.AsyncClient(
                 transport=transport, base_url="http://127.0.0.1", headers=headers
             )

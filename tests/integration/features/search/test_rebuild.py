@@ -115,10 +115,10 @@ async def test_search_index_of_a_tenant_is_deleted(
     names = sorted(name for name, _ in search_stack.index_files()) if is_embedded else []
 
     async with open_tenant_index(search_stack.settings, "") as index:
-        remaining = await index.find_left(10)
+        remaining = await index.find_remaining(10)
         assert [Path(each).name for each in remaining.found] == names
         assert sum([count async for count in index.delete()]) == len(names)
-        assert await index.find_left(10) == ([], 0)
+        assert await index.find_remaining(10) == ([], 0)
 
     assert (list(search_stack.index_files()) == []) == is_embedded
     search_stack.start_indexer()

@@ -12,8 +12,8 @@ import pytest
 from chatserver.domain.ids import GatewayId, UserId
 from chatserver.hot.bus.gateway_stream import (
     STREAM_TTL_S,
-    Answer,
     AnyRecord,
+    CallResult,
     GatewayStream,
     GatewayStreamWriter,
     NewSeq,
@@ -69,7 +69,7 @@ async def test_records_of_one_tick_share_an_entry(hot: HotClient) -> None:
         writer = GatewayStreamWriter(hot)
         before = await hot.call("XLEN", KEY)
         for seq in range(50):
-            writer.post(GATEWAY, NewSeq("alice", seq))
+            writer.send(GATEWAY, NewSeq("alice", seq))
 
         await eventually(lambda: len(owner.seqs) == 50)
 
@@ -83,7 +83,7 @@ async def test_records_of_many_ticks_keep_their_order(hot: HotClient) -> None:
     async with reading(hot) as owner:
         writer = GatewayStreamWriter(hot)
         for seq in range(1_000):
-            writer.post(GATEWAY, NewSeq("alice", seq))
+            writer.send(GATEWAY, NewSeq("alice", seq))
             if seq % 3 == 0:
                 await asyncio.sleep(0)
 
@@ -97,7 +97,7 @@ async def test_reader_starts_with_a_loss(hot: HotClient) -> None:
     """Earlier records are unknown, so the gateway compares every inbox once."""
     owner = GatewayStream(hot, GATEWAY)
     await owner.renew()
-    GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 1))
+    GatewayStreamWriter(hot).send(GATEWAY, NewSeq("alice", 1))
     await hot.call("PING")
 
     records = owner.iter_records()
@@ -109,11 +109,11 @@ async def test_reader_starts_with_a_loss(hot: HotClient) -> None:
 async def test_records_for_a_dead_gateway_are_reported_and_not_written(hot: HotClient) -> None:
     """A dead gateway uses no memory; users with notifications are reported once."""
     writer, reported = GatewayStreamWriter(hot), list[set[UserId]]()
-    writer.on_gone = reported.append
+    writer.on_dead_gateway = reported.append
 
-    writer.post(GATEWAY, NewSeq("alice", 1))
-    writer.post(GATEWAY, NewSeq("bob", 1))
-    writer.post(GATEWAY, Answer("id", "", b""))
+    writer.send(GATEWAY, NewSeq("alice", 1))
+    writer.send(GATEWAY, NewSeq("bob", 1))
+    writer.send(GATEWAY, CallResult("id", "", b""))
     await eventually(lambda: reported)
 
     assert reported == [{"alice", "bob"}]
@@ -124,9 +124,9 @@ async def test_records_for_a_live_gateway_are_not_reported(hot: HotClient) -> No
     """A gateway is dead only if its stream is missing."""
     await GatewayStream(hot, GATEWAY).renew()
     writer, reported = GatewayStreamWriter(hot), list[set[UserId]]()
-    writer.on_gone = reported.append
+    writer.on_dead_gateway = reported.append
 
-    writer.post(GATEWAY, NewSeq("alice", 1))
+    writer.send(GATEWAY, NewSeq("alice", 1))
     await asyncio.sleep(0)
     await hot.call("PING")
 
@@ -153,7 +153,7 @@ async def test_gateway_stream_that_expired_is_created_again(hot: HotClient) -> N
         await hot.call("UNLINK", KEY)
         await owner.gateway_stream.renew()
 
-        GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 7))
+        GatewayStreamWriter(hot).send(GATEWAY, NewSeq("alice", 7))
 
         await eventually(lambda: owner.seqs == [7])
 
@@ -207,7 +207,7 @@ async def test_reader_continues_after_redis_was_down(start_redis: StartRedis) ->
         await eventually(lambda: owner.losses >= 2 and hot.is_up)
         await owner.gateway_stream.renew()
 
-        GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 3))
+        GatewayStreamWriter(hot).send(GATEWAY, NewSeq("alice", 3))
 
         await eventually(lambda: owner.seqs == [3])
 
@@ -215,11 +215,11 @@ async def test_reader_continues_after_redis_was_down(start_redis: StartRedis) ->
 async def test_records_sent_while_the_reader_was_disconnected_are_read(hot: HotClient) -> None:
     """Records posted during the disconnect are not lost."""
     async with reading(hot) as owner:
-        GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 1))
+        GatewayStreamWriter(hot).send(GATEWAY, NewSeq("alice", 1))
         await eventually(lambda: owner.seqs == [1])
 
         await kill_readers(hot)
-        GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 2))
+        GatewayStreamWriter(hot).send(GATEWAY, NewSeq("alice", 2))
 
         await eventually(lambda: owner.seqs == [1, 2])
         assert owner.losses > 1
@@ -230,14 +230,14 @@ async def test_records_written_while_redis_is_full_are_delivered(start_redis: St
     server = start_redis("no")
     async with open_hot(redis_settings(redis_url_of(server))) as hot, reading(hot) as owner:
         await hot.call("CONFIG", "SET", "maxmemory", 1)
-        GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 1))
+        GatewayStreamWriter(hot).send(GATEWAY, NewSeq("alice", 1))
         await eventually(lambda: 1 in owner.seqs)
         await hot.call("UNLINK", KEY)
         await kill_readers(hot)
         await eventually(lambda: owner.losses >= 2)
 
         async def is_received() -> bool:
-            GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 2))
+            GatewayStreamWriter(hot).send(GATEWAY, NewSeq("alice", 2))
             await hot.call("PING")
             return 2 in owner.seqs
 
@@ -252,7 +252,7 @@ async def test_gateway_stream_reader_cancelled_at_any_moment_ends(
     owner = Owner(hot)
     task = asyncio.create_task(owner.read())
     await eventually(lambda: owner.losses == 1)
-    GatewayStreamWriter(hot).post(GATEWAY, NewSeq("alice", 1))
+    GatewayStreamWriter(hot).send(GATEWAY, NewSeq("alice", 1))
     while not owner.batches:
         await asyncio.sleep(0)
     for _ in range(ticks):

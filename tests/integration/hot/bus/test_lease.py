@@ -168,12 +168,12 @@ async def test_lease_is_released_on_exit_also_after_an_error(hot: HotClient) -> 
     )
 
     with pytest.raises(ZeroDivisionError):
-        async with one.released_on_exit():
+        async with one.release_on_exit():
             await one.claim()
             raise ZeroDivisionError
 
     assert await two.hold()
-    async with one.released_on_exit():
+    async with one.release_on_exit():
         assert not await one.hold()
     clock.now_s += 9.0
     assert await two.hold()
@@ -187,7 +187,7 @@ async def test_lease_that_cannot_be_released_does_not_hide_the_error(
     async with open_hot(config.Redis(url=redis_url_of(server))) as hot:
         lease = Lease(hot=hot, partition=0, work="w", owner="a", ttl_s=60.0, clock=ManualClock())
         with pytest.raises(ZeroDivisionError):
-            async with lease.released_on_exit():
+            async with lease.release_on_exit():
                 await lease.claim()
                 server.kill()
                 raise ZeroDivisionError

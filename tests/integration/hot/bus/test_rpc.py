@@ -26,10 +26,10 @@ from chatserver.errors import (
     Unavailable,
 )
 from chatserver.hot.bus import rpc, rpc_client
-from chatserver.hot.bus.gateway_stream import Answer, GatewayStream
+from chatserver.hot.bus.gateway_stream import CallResult, GatewayStream
 from chatserver.hot.bus.rpc import Call, HistoryRun
 from chatserver.hot.bus.rpc_client import WarmCalls
-from chatserver.hot.bus.rpc_queue import CallQueue, TakenCall
+from chatserver.hot.bus.rpc_queue import CallQueue, ReceivedCall
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
@@ -50,7 +50,7 @@ class Caller:
 
     def __init__(self, hot: HotClient, timeout_s: float) -> None:
         self.calls = WarmCalls(hot, GATEWAY, timeout_s)
-        self.answers: list[Answer] = []
+        self.answers: list[CallResult] = []
         self._gateway_stream = GatewayStream(hot, GATEWAY)
         self.is_listening = asyncio.Event()
 
@@ -59,9 +59,9 @@ class Caller:
         async for records in self._gateway_stream.iter_records():
             self.is_listening.set()
             for record in records or ():
-                assert isinstance(record, Answer)
+                assert isinstance(record, CallResult)
                 self.answers.append(record)
-                self.calls.answered(record)
+                self.calls.handle_result(record)
 
 
 @contextlib.asynccontextmanager
@@ -96,7 +96,7 @@ def answering(payload: Any) -> Perform:
     """Return a function that answers every call with this payload."""
 
     async def perform(call: Call, queue: CallQueue) -> None:
-        queue.answer(call, _encode(payload))
+        queue.send_result(call, _encode(payload))
 
     return perform
 
@@ -108,7 +108,7 @@ async def test_call_returns_the_answer_of_the_worker(hot: HotClient) -> None:
     async def perform(call: Call, queue: CallQueue) -> None:
         seen.append(call.operation)
         is_page = isinstance(call.operation, rpc.ReadHistory)
-        queue.answer(call, _encode(HistoryRun([]) if is_page else INFO))
+        queue.send_result(call, _encode(HistoryRun([]) if is_page else INFO))
 
     async with open_caller(hot) as caller, open_worker(hot, perform):
         calls = caller.calls
@@ -145,7 +145,7 @@ async def test_concurrent_calls_each_get_their_own_answer(hot: HotClient) -> Non
             for each, through in reversed(held):
                 assert isinstance(each.operation, rpc.LoadChat)
                 info = frames.ChatInfo(each.operation.chat, "group", [])
-                through.answer(each, _encode(info))
+                through.send_result(each, _encode(info))
 
     async with open_caller(hot) as caller, open_worker(hot, perform):
         payloads = await asyncio.gather(
@@ -217,7 +217,7 @@ async def test_call_answered_too_late_is_dropped(hot: HotClient) -> None:
         assert isinstance(call.operation, rpc.LoadChat)
         if call.operation.chat == "slow":
             await may_answer.wait()
-        queue.answer(call, b"")
+        queue.send_result(call, b"")
 
     async with open_caller(hot, timeout_s=0.2) as caller, open_worker(hot, perform):
         with pytest.raises(Unavailable):
@@ -246,7 +246,7 @@ async def test_calls_are_performed_by_one_worker_each(hot: HotClient) -> None:
     def by(name: str) -> Perform:
         async def perform(call: Call, queue: CallQueue) -> None:
             done.append((name, call.id))
-            queue.answer(call, b"")
+            queue.send_result(call, b"")
 
         return perform
 
@@ -386,7 +386,7 @@ async def test_calls_are_bounded_in_redis(hot: HotClient, monkeypatch: pytest.Mo
 async def test_worker_queue_cancelled_at_any_moment_ends(hot: HotClient, ticks: int) -> None:
     """A stopping worker ends, however busy it is."""
     queue = CallQueue(hot=hot, consumer="w1", clock=SystemClock())
-    taken: list[TakenCall] = []
+    taken: list[ReceivedCall] = []
 
     async def work() -> None:
         async for call in queue.iter_calls():

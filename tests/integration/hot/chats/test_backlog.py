@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import GatewayId, Seq
 from chatserver.hot.bus.gateway_stream import GatewayStream, GatewayStreamWriter, NewSeq
-from chatserver.hot.chats.backlog import Backlog, CommitEntry, MarkEntry, following_id
+from chatserver.hot.chats.backlog import Backlog, CommitEntry, MarkEntry, next_entry_id
 from chatserver.hot.chats.undelivered import UndeliveredChats
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient
@@ -111,7 +111,7 @@ async def test_backlog_dead_letters_keep_the_message_and_the_reason(
     assert isinstance(entry, CommitEntry)
     (message,) = entry.messages
 
-    await backlog.bury(message, "x" * 9_999)
+    await backlog.add_dead_letter(message, "x" * 9_999)
 
     ((_, fields),) = scripts.redis.xrange(scripts.keys.dead(0))
     assert fields == {
@@ -126,7 +126,7 @@ async def test_backlog_dead_letters_keep_the_message_and_the_reason(
 @given(st.integers(0, 2**63), st.integers(0, 2**63 - 1))
 def test_following_id_is_the_very_next_one(ms: int, number: int) -> None:
     """Trimming up to it keeps everything that came later."""
-    assert following_id(f"{ms}-{number}") == f"{ms}-{number + 1}"
+    assert next_entry_id(f"{ms}-{number}") == f"{ms}-{number + 1}"
 
 
 # end of fan-outs
@@ -151,8 +151,8 @@ async def test_settle_soon_is_called_after_the_notifications_of_the_tick(
 
     hot.send = record_and_send  # type: ignore[method-assign]  # to see the order of the calls
 
-    settling.settle_soon(CHAT, Seq(1))
-    writer.post(gateway, NewSeq("alice", 1))
+    settling.finish_soon(CHAT, Seq(1))
+    writer.send(gateway, NewSeq("alice", 1))
     await eventually(lambda: scripts.undelivered() == [])
 
     assert order == [load_script("transaction").sha, load_script("finish_fan_outs").sha]
@@ -167,7 +167,7 @@ async def test_settle_soon_of_one_tick_settles_the_newest_seq(
     settling = UndeliveredChats(hot, GatewayStreamWriter(hot))
 
     for seq in (1, 2, 3):
-        settling.settle_soon(CHAT, Seq(seq))
+        settling.finish_soon(CHAT, Seq(seq))
 
     await eventually(lambda: scripts.undelivered() == [])
 
@@ -179,7 +179,7 @@ async def test_settle_that_fails_is_left_to_repair(
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
     scripts.redis.script_flush()
 
-    UndeliveredChats(hot, GatewayStreamWriter(hot)).settle_soon(CHAT, Seq(1))
+    UndeliveredChats(hot, GatewayStreamWriter(hot)).finish_soon(CHAT, Seq(1))
     for _ in range(5):
         await asyncio.sleep(0)
     await hot.call("PING")

@@ -65,7 +65,7 @@ def change(
             "ref": reference_key(sender, ref),
             "name": format_name(mid, "d1"),
             "large": large,
-            "turn": turn,
+            "transition": turn,
             "phase": generation_phase(CHAT),
             "repeat_lost": "",
             "picture": "",

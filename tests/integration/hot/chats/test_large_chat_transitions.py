@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chatserver.domain.ids import GatewayId, Seq, UserId
-from chatserver.domain.inboxes import LargePlace
+from chatserver.domain.inboxes import LargePeriod
 from chatserver.hot.chats.large_chat_subscriptions import LargeChatSubscriptions
 from chatserver.hot.redis.client import HotClient
 from tests.integration.hot.support import ALICE, BOB, CHAT, EPOCH, Scripts
@@ -135,7 +135,7 @@ async def test_ended_range_is_found_by_its_inbox_seq(scripts: Scripts, hot: HotC
     assert await subscriptions.find_since(ALICE, CHAT, Seq(2)) == 10
     assert await subscriptions.find_since(ALICE, CHAT, Seq(3)) is None
     assert await subscriptions.find_since(BOB, CHAT, Seq(2)) is None
-    assert (await subscriptions.list_large(ALICE))[CHAT] == LargePlace(Seq(3), Seq(20))
+    assert (await subscriptions.list_large(ALICE))[CHAT] == LargePeriod(Seq(3), Seq(20))
 
 
 def test_transition_trims_the_inbox_to_its_limit(scripts: Scripts) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chatserver.domain.ids import UserId
-from chatserver.domain.moderation import Restraint
+from chatserver.domain.moderation import WriteRestriction
 from tests.integration.hot.support import (
     ALICE,
     BOB,
@@ -13,7 +13,7 @@ from tests.integration.hot.support import (
     COMMITTED,
     EPOCH,
     KNOWN,
-    RESTRAINED,
+    RESTRICTED,
     UNDELIVERED,
     Answer,
     Scripts,
@@ -32,7 +32,7 @@ def restrict(scripts: Scripts, strict: str, version: int = 1, epoch: str = EPOCH
     reply: int = scripts.run(
         "set_write_policy",
         {"chat": scripts.keys.chat(CHAT)},
-        {"epoch": epoch, "version": version, "strict": strict},
+        {"epoch": epoch, "version": version, "write_policy": strict},
     )
     return reply
 
@@ -58,7 +58,7 @@ def test_restrict_invalidates_audiences_of_earlier_versions(scripts: Scripts) ->
     assert restrict(scripts, ":b", version=2) == DONE
     (answer,) = scripts.accept(Sending(ALICE, "r", gate=f"{EPOCH}:1"))
 
-    assert (answer.code, answer.why) == (RESTRAINED, Restraint.BLOCKED.value)
+    assert (answer.code, answer.why) == (RESTRICTED, WriteRestriction.BLOCKED.value)
     assert scripts.head()["seq"] == "0"
 
 
@@ -94,7 +94,7 @@ def test_accept_retry_of_a_message_from_before_the_block_is_known(scripts: Scrip
     restrict(scripts, ":b", version=2)
 
     assert send(scripts, ALICE, "r1").code == KNOWN
-    assert send(scripts, ALICE, "r2").code == RESTRAINED
+    assert send(scripts, ALICE, "r2").code == RESTRICTED
 
 
 # muted
@@ -108,7 +108,7 @@ def test_accept_muted_member_is_refused_and_others_are_not(scripts: Scripts, unt
 
     answer = send(scripts, BOB, "r1")
 
-    assert (answer.code, answer.why) == (RESTRAINED, Restraint.MUTED.value)
+    assert (answer.code, answer.why) == (RESTRICTED, WriteRestriction.MUTED.value)
     assert (answer.wait_ms > 0) == (until > 0)
     assert send(scripts, ALICE, "r2").code == COMMITTED
 
@@ -131,7 +131,7 @@ def test_accept_muted_member_with_stale_audience_is_refused(scripts: Scripts) ->
 
     (answer,) = scripts.accept(Sending(BOB, "r1", gate=f"{EPOCH}:1"))
 
-    assert answer.code == RESTRAINED
+    assert answer.code == RESTRICTED
 
 
 # slow mode
@@ -146,7 +146,7 @@ def test_accept_slow_mode_limits_members_to_one_message_per_interval(scripts: Sc
     assert send(scripts, BOB, "r1").code == COMMITTED
     answer = send(scripts, BOB, "r2")
 
-    assert (answer.code, answer.why) == (RESTRAINED, Restraint.TOO_FAST.value)
+    assert (answer.code, answer.why) == (RESTRICTED, WriteRestriction.TOO_FAST.value)
     assert 590_000 < answer.wait_ms <= 600_000
     assert send(scripts, BOB, "r1").code == KNOWN
     assert send(scripts, ALICE, "r3", is_member=True).code == COMMITTED
@@ -167,7 +167,7 @@ def test_accept_slow_mode_counts_messages_within_one_batch(scripts: Scripts) -> 
         )
     ]
 
-    assert codes == [COMMITTED, RESTRAINED]
+    assert codes == [COMMITTED, RESTRICTED]
 
 
 def test_accept_slow_mode_accepts_the_next_message_after_the_interval(scripts: Scripts) -> None:
@@ -188,7 +188,7 @@ def test_accept_slow_mode_applies_during_a_pending_fan_out(scripts: Scripts) -> 
     scripts.redis.hset(scripts.keys.chat(CHAT), "gate", f"{EPOCH}:1:s600:p")
 
     assert send(scripts, BOB, "r1").code == UNDELIVERED
-    assert send(scripts, BOB, "r2").code == RESTRAINED
+    assert send(scripts, BOB, "r2").code == RESTRICTED
 
 
 # changes of messages
@@ -201,7 +201,7 @@ def test_amend_by_a_muted_member_is_refused(scripts: Scripts, kind: str) -> None
     chat.say(BOB)
     set_member(scripts, BOB, "member:0:0m")
 
-    assert chat.amend(BOB, kind, 1, "x") == [12, Restraint.MUTED.value]
+    assert chat.amend(BOB, kind, 1, "x") == [12, WriteRestriction.MUTED.value]
 
 
 def test_amend_in_a_blocked_chat_allows_only_deletes(scripts: Scripts) -> None:
@@ -210,8 +210,8 @@ def test_amend_in_a_blocked_chat_allows_only_deletes(scripts: Scripts) -> None:
     chat.say(BOB)
     restrict(scripts, ":b", version=int(scripts.head()["gate"].split(":")[1]) + 1)
 
-    assert chat.amend(BOB, "edit", 1, "x") == [12, Restraint.BLOCKED.value]
-    assert chat.amend(ALICE, "reaction", 1, "x") == [12, Restraint.BLOCKED.value]
+    assert chat.amend(BOB, "edit", 1, "x") == [12, WriteRestriction.BLOCKED.value]
+    assert chat.amend(ALICE, "reaction", 1, "x") == [12, WriteRestriction.BLOCKED.value]
     assert chat.amend(BOB, "delete", 1)[0] == 1
 
 

@@ -340,7 +340,7 @@ async def test_gateway_stream_is_read_after_its_slot_moved(
     async with running(read()):
         await is_reading.wait()
         for seq in range(1, 4):
-            writer.post(GATEWAY, NewSeq("alice", seq))
+            writer.send(GATEWAY, NewSeq("alice", seq))
             await eventually(lambda seq=seq: NewSeq("alice", seq) in received)  # type: ignore[misc]  # bound in this iteration
             key = hot.keys.gateway_stream(GATEWAY)
             await asyncio.to_thread(empty.move_slot, key, find_other_master(empty, key))
@@ -385,18 +385,18 @@ async def test_settle_on_a_cluster_waits_for_notifications(
     owner = empty.owner_of(key)
     owner.ask("CONFIG", "SET", "min-replicas-to-write", 5)  # notifications are refused
     try:
-        writer.post(GATEWAY, NewSeq("alice", 1))
-        undelivered.settle_soon(chat, Seq(1))
-        await eventually(lambda: not writer._postings and not writer._out)
-        writer.post(GATEWAY, NewSeq("alice", 2))
+        writer.send(GATEWAY, NewSeq("alice", 1))
+        undelivered.finish_soon(chat, Seq(1))
+        await eventually(lambda: not writer._flushes and not writer._out)
+        writer.send(GATEWAY, NewSeq("alice", 2))
         with pytest.raises(Unavailable, match="gateway stream were lost"):
-            await undelivered.settle([(chat, Seq(1))])
+            await undelivered.finish([(chat, Seq(1))])
     finally:
         owner.ask("CONFIG", "SET", "min-replicas-to-write", 0)
     assert await hot.call("ZCARD", listed) == 1
 
-    writer.post(GATEWAY, NewSeq("alice", 3))
-    undelivered.settle_soon(chat, Seq(1))
+    writer.send(GATEWAY, NewSeq("alice", 3))
+    undelivered.finish_soon(chat, Seq(1))
 
     async def is_settled() -> bool:
         return await hot.call("ZCARD", listed) == 0

@@ -94,7 +94,7 @@ class World:
     def __init__(self, old: Node, new: Node, timeout_s: float) -> None:
         self.old, self.new, self.cluster = old, new, Cluster()
         self.route = make_route(self.cluster, timeout_s)
-        self.route.settle(cast(Any, old))
+        self.route.set_node(cast(Any, old))
         self.replies: dict[str, Any] = {}
         self.order: list[str] = []
 
@@ -145,7 +145,7 @@ async def test_calls_refused_by_a_move_run_on_the_new_node_before_later_ones(wor
     await eventually(lambda: world.cluster.refreshes > 0)
     world.send("d", "e")
 
-    world.route.settle(cast(Any, world.new))
+    world.route.set_node(cast(Any, world.new))
     await world.wait_for_replies(5)
 
     assert world.order == world.new.received == ["a", "b", "c", "d", "e"]
@@ -197,8 +197,8 @@ async def test_calls_of_an_earlier_epoch_never_reach_another_node(world: World) 
     world.route.hold()
     world.send("waiting")
 
-    world.route.end_life()
-    world.route.settle(cast(Any, world.new))
+    world.route.fail_unsent()
+    world.route.set_node(cast(Any, world.new))
     world.old.may_answer.set()
     world.send("later")
     await world.wait_for_replies(3)
@@ -213,7 +213,7 @@ async def test_calls_that_wait_too_long_or_exceed_the_limit_fail(
     """Waits are bounded in time and number."""
     monkeypatch.setattr(slot_routes, "HELD_MAX", 2)
     route = world.route = make_route(world.cluster, 0.05)
-    route.settle(cast(Any, world.old))
+    route.set_node(cast(Any, world.old))
     route.hold()
 
     world.send("a", "b", "one too many")

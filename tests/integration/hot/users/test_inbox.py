@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from chatserver.domain.ids import ChatId, Epoch, Seq, Ts, UserId
-from chatserver.domain.inboxes import BoxChat, Delivery, InboxEntry, ListedChat, MarkResult, Place
+from chatserver.domain.inboxes import (
+    AppendResult,
+    Delivery,
+    InboxEntry,
+    ListedChat,
+    MarkResult,
+    UserChat,
+)
 from chatserver.domain.messages import ChatHead
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.chats.chat_log import ChatLog
@@ -77,7 +84,7 @@ async def test_inbox_deliveries_to_many_users_all_arrive(redis_url: str, partiti
         assert {place.user for place in places} == set(users)
         assert {(place.appended, place.seq) for place in places} == {(3, 3)}
         assert {(place.user, place.seq) for place in events} == {(user, 4) for user in users}
-        assert Place(users[7], 1, Seq(4), ("gw1", "gw2")) in events  # type: ignore[arg-type]  # names
+        assert AppendResult(users[7], 1, Seq(4), ("gw1", "gw2")) in events  # type: ignore[arg-type]  # names
         found = dict(zip(users, await inboxes.list_gateways(users), strict=True))
         assert found[users[7]] == ("gw1", "gw2")
         assert found[users[8]] == ()
@@ -99,9 +106,9 @@ async def test_user_state_lists_chats_by_their_newest_activity(
     chats = await inboxes.list_chats(ALICE)
 
     assert chats == [
-        BoxChat(OTHER, *seqs(5, 4, 4), order=Ts(other_ts)),
-        BoxChat(CHAT, *seqs(3, 1, 2), order=Ts(chat_ts)),
-        BoxChat(ChatId("quiet"), *seqs(0, 0, 0), order=Ts(0)),
+        UserChat(OTHER, *seqs(5, 4, 4), order=Ts(other_ts)),
+        UserChat(CHAT, *seqs(3, 1, 2), order=Ts(chat_ts)),
+        UserChat(ChatId("quiet"), *seqs(0, 0, 0), order=Ts(0)),
     ]
     assert await inboxes.find_all_chats(ALICE) == chats
     assert await inboxes.list_chats(BOB) == []

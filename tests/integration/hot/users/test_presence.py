@@ -28,7 +28,7 @@ async def gateways_of(hot: HotClient, user: UserId) -> set[str]:
 
 async def test_presence_of_announced_user_is_on_that_gateway(hot: HotClient) -> None:
     """Other users are not online."""
-    await presence(hot, ONE).announce([ALICE])
+    await presence(hot, ONE).set_online([ALICE])
 
     assert await gateways_of(hot, ALICE) == {ONE}
     assert await gateways_of(hot, BOB) == set()
@@ -36,18 +36,18 @@ async def test_presence_of_announced_user_is_on_that_gateway(hot: HotClient) -> 
 
 async def test_presence_of_several_gateways_adds_up(hot: HotClient) -> None:
     """A user may have devices on many gateways."""
-    await presence(hot, ONE).announce([ALICE])
-    await presence(hot, TWO).announce([ALICE])
+    await presence(hot, ONE).set_online([ALICE])
+    await presence(hot, TWO).set_online([ALICE])
 
     assert await gateways_of(hot, ALICE) == {ONE, TWO}
 
 
 async def test_presence_withdrawn_on_one_gateway_stays_on_others(hot: HotClient) -> None:
     """The end of the last session on one gateway does not affect other gateways."""
-    await presence(hot, ONE).announce([ALICE])
-    await presence(hot, TWO).announce([ALICE])
+    await presence(hot, ONE).set_online([ALICE])
+    await presence(hot, TWO).set_online([ALICE])
 
-    await presence(hot, ONE).withdraw([ALICE])
+    await presence(hot, ONE).set_offline([ALICE])
 
     assert await gateways_of(hot, ALICE) == {TWO}
 
@@ -56,9 +56,9 @@ async def test_presence_withdrawn_everywhere_leaves_no_key(
     hot: HotClient, scripts: Scripts
 ) -> None:
     """An offline user uses no memory."""
-    await presence(hot, ONE).announce([ALICE])
+    await presence(hot, ONE).set_online([ALICE])
 
-    await presence(hot, ONE).withdraw([ALICE])
+    await presence(hot, ONE).set_offline([ALICE])
 
     assert await gateways_of(hot, ALICE) == set()
     assert not scripts.redis.exists(scripts.keys.online(ALICE))
@@ -67,10 +67,10 @@ async def test_presence_withdrawn_everywhere_leaves_no_key(
 
 async def test_presence_of_one_user_does_not_change_others(hot: HotClient) -> None:
     """Users of a partition share only a hash."""
-    await presence(hot, ONE).announce([ALICE, BOB])
-    await presence(hot, TWO).announce([BOB])
+    await presence(hot, ONE).set_online([ALICE, BOB])
+    await presence(hot, TWO).set_online([BOB])
 
-    await presence(hot, ONE).withdraw([ALICE])
+    await presence(hot, ONE).set_offline([ALICE])
 
     assert await gateways_of(hot, ALICE) == set()
     assert await gateways_of(hot, BOB) == {ONE, TWO}
@@ -78,18 +78,18 @@ async def test_presence_of_one_user_does_not_change_others(hot: HotClient) -> No
 
 async def test_presence_of_dead_gateway_expires(hot: HotClient, scripts: Scripts) -> None:
     """Presence that is not refreshed expires."""
-    await presence(hot, ONE, ttl_s=0.05).announce([ALICE])
+    await presence(hot, ONE, ttl_s=0.05).set_online([ALICE])
 
     await eventually(lambda: not scripts.redis.exists(scripts.keys.online(ALICE)), 20)
 
 
 async def test_presence_of_dead_gateway_is_removed_by_a_live_one(hot: HotClient) -> None:
     """The refresh of a live gateway removes the entry of a dead one."""
-    await presence(hot, ONE, ttl_s=0.05).announce([ALICE])
+    await presence(hot, ONE, ttl_s=0.05).set_online([ALICE])
     alive = presence(hot, TWO)
 
     async def is_only_on_the_live_gateway() -> bool:
-        await alive.announce([ALICE])
+        await alive.set_online([ALICE])
         return await gateways_of(hot, ALICE) == {TWO}
 
     await eventually(is_only_on_the_live_gateway, 20)
@@ -97,8 +97,8 @@ async def test_presence_of_dead_gateway_is_removed_by_a_live_one(hot: HotClient)
 
 async def test_presence_after_prune_has_live_gateways_only(hot: HotClient) -> None:
     """`prune` removes the dead gateway, and no live one."""
-    await presence(hot, ONE, ttl_s=0.05).announce([ALICE])
-    await presence(hot, TWO).announce([ALICE])
+    await presence(hot, ONE, ttl_s=0.05).set_online([ALICE])
+    await presence(hot, TWO).set_online([ALICE])
     finder = presence(hot, GatewayId("gw3"))
 
     async def is_only_on_the_live_gateway() -> bool:
@@ -116,7 +116,7 @@ async def test_presence_expires_by_the_clock_of_redis(hot: HotClient, scripts: S
         return int(seconds * 1000 + micros // 1000)
 
     before_ms = now_ms()
-    await presence(hot, ONE, ttl_s=60).announce([ALICE])
+    await presence(hot, ONE, ttl_s=60).set_online([ALICE])
     after_ms = now_ms()
 
     ((_, expiry_ms),) = scripts.redis.zrange(scripts.keys.online(ALICE), 0, -1, withscores=True)
@@ -131,7 +131,7 @@ async def test_presence_returns_the_inbox_state(hot: HotClient, scripts: Scripts
     scripts.deliver(ALICE, 30, inbox_max=10)
     await Inboxes(hot).open_user_state(ALICE, [], epoch)
 
-    states = await presence(hot, ONE).announce([ALICE, BOB])
+    states = await presence(hot, ONE).set_online([ALICE, BOB])
 
     assert states == [InboxState(epoch, 30, 17, True), InboxState(epoch, 0, 1, False)]  # type: ignore[arg-type]  # plain numbers
 
@@ -142,7 +142,7 @@ async def test_presence_of_empty_inbox_starts_after_its_head(
     """The first seq of an empty inbox is above its head."""
     scripts.redis.hset(scripts.keys.seqs(0), ALICE, 7)
 
-    (state,) = await presence(hot, ONE).announce([ALICE])
+    (state,) = await presence(hot, ONE).set_online([ALICE])
 
     assert (state.head, state.first) == (7, 8)
 
@@ -153,7 +153,7 @@ async def test_presence_of_user_state_of_earlier_epoch_is_not_known(
     """The user state must be loaded again."""
     scripts.redis.hset(scripts.keys.box(ALICE), "known", "old")
 
-    (state,) = await presence(hot, ONE).announce([ALICE])
+    (state,) = await presence(hot, ONE).set_online([ALICE])
 
     assert not state.is_known
 
@@ -165,7 +165,7 @@ async def test_presence_of_many_users_is_answered_in_their_order(hot: HotClient)
     for n in (0, REFRESH_BATCH_MAX - 1, REFRESH_BATCH_MAX, len(users) - 1):
         await hot.call("HSET", hot.keys.seqs(0), users[n], n + 1)
 
-    states = await presence(hot, ONE).announce(users)
+    states = await presence(hot, ONE).set_online(users)
 
     heads = {n: state.head for n, state in enumerate(states) if state.head}
     assert heads == {0: 1, 499: 500, 500: 501, 519: 520}

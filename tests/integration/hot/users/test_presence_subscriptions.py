@@ -20,7 +20,7 @@ ONE, TWO = GatewayId("gw-1"), GatewayId("gw-2")
 async def one(hot: HotClient) -> PresenceStates:
     """A live gateway."""
     seen = PresenceStates(hot=hot, gateway=ONE, online_ttl_s=60, keep_s=600)
-    await seen.keep_alive()
+    await seen.extend_expiry()
     return seen
 
 
@@ -28,7 +28,7 @@ async def one(hot: HotClient) -> PresenceStates:
 async def two(hot: HotClient) -> PresenceStates:
     """Another live gateway."""
     seen = PresenceStates(hot=hot, gateway=TWO, online_ttl_s=60, keep_s=600)
-    await seen.keep_alive()
+    await seen.extend_expiry()
     return seen
 
 
@@ -36,13 +36,13 @@ async def announce(
     seen: PresenceStates, state: State, ago_s: float = 0.0, user: UserId = ALICE
 ) -> PresenceChange:
     """Publish the presence of a user on a gateway."""
-    (news,) = await seen.announce([GatewayPresence(user, state, ago_s)])
+    (news,) = await seen.publish([GatewayPresence(user, state, ago_s)])
     return news
 
 
 async def watch(seen: PresenceStates, user: UserId = ALICE) -> PresenceRecord:
     """Subscribe to one user; return their presence."""
-    return (await seen.watch([user]))[user]
+    return (await seen.subscribe([user]))[user]
 
 
 async def test_announce_uses_the_highest_presence_of_all_gateways(
@@ -71,14 +71,14 @@ async def test_announce_again_changes_nothing(one: PresenceStates) -> None:
 
 async def test_announce_names_subscribed_gateways(one: PresenceStates, two: PresenceStates) -> None:
     """Until they unsubscribe."""
-    await one.watch([ALICE])
-    await two.watch([ALICE, BOB])
+    await one.subscribe([ALICE])
+    await two.subscribe([ALICE, BOB])
 
-    assert set((await announce(one, State.ONLINE)).watchers) == {ONE, TWO}
+    assert set((await announce(one, State.ONLINE)).subscribers) == {ONE, TWO}
 
-    await one.unwatch([ALICE])
+    await one.unsubscribe([ALICE])
 
-    assert (await announce(one, State.AWAY)).watchers == (TWO,)
+    assert (await announce(one, State.AWAY)).subscribers == (TWO,)
 
 
 async def test_versions_rise_with_each_change(one: PresenceStates, two: PresenceStates) -> None:
@@ -86,7 +86,7 @@ async def test_versions_rise_with_each_change(one: PresenceStates, two: Presence
     versions = []
     for seen, state in [(one, State.ONLINE), (one, State.AWAY), (two, State.AWAY)] * 5:
         news = await announce(seen, state)
-        versions += [news.sight.version] if news.is_changed else []
+        versions += [news.record.version] if news.is_changed else []
 
     assert len(versions) > 5
     assert versions == sorted(set(versions))
@@ -99,7 +99,7 @@ async def test_last_seen_is_the_time_of_the_disconnect(
     await announce(one, State.ONLINE)
     online = await watch(two)
 
-    offline = (await announce(one, State.OFFLINE, ago_s=30.0)).sight
+    offline = (await announce(one, State.OFFLINE, ago_s=30.0)).record
 
     assert offline.state is State.OFFLINE
     assert offline.last_ms >= online.last_ms  # the user was reported online less than 30 s ago
@@ -114,7 +114,7 @@ async def test_users_of_a_dead_gateway_are_offline(
     await announce(one, State.ONLINE)
     assert (await watch(two)).state is State.ONLINE
     dying = PresenceStates(hot=hot, gateway=ONE, online_ttl_s=1.0, keep_s=600)
-    await dying.keep_alive()
+    await dying.extend_expiry()
 
     async def is_offline() -> bool:
         return (await watch(two)).state is State.OFFLINE
@@ -122,12 +122,14 @@ async def test_users_of_a_dead_gateway_are_offline(
     await eventually(is_offline, what="alice is offline")
 
     assert (await watch(two)).last_ms > 0
-    assert not await dying.keep_alive(), "the gateway did not learn that others treated it as dead"
+    assert not await dying.extend_expiry(), (
+        "the gateway did not learn that others treated it as dead"
+    )
 
 
 async def test_gateway_that_refreshes_in_time_is_alive(one: PresenceStates) -> None:
-    """`keep_alive` returns whether the gateway was alive without interruption."""
-    assert await one.keep_alive()
+    """`extend_expiry` returns whether the gateway was alive without interruption."""
+    assert await one.extend_expiry()
 
 
 async def test_leave_changes_presence_after_the_grace_period(
@@ -146,7 +148,7 @@ async def test_leave_changes_presence_after_the_grace_period(
 async def test_presence_data_of_a_user_expires(one: PresenceStates, scripts: Scripts) -> None:
     """Last seen expires, and so do subscriptions."""
     await announce(one, State.ONLINE)
-    await one.watch([ALICE])
+    await one.subscribe([ALICE])
 
     assert 590 <= scripts.redis.ttl(scripts.keys.seen(ALICE)) <= 600
     assert 50 <= scripts.redis.ttl(scripts.keys.watched(ALICE)) <= 60

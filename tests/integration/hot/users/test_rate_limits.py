@@ -28,11 +28,11 @@ RULES = config.Limits(
 
 async def take(allowance: Allowance) -> bool:
     """Take a token as a session does: wait while tokens are requested from Redis."""
-    while not allowance.take():
+    while not allowance.spend():
         if allowance.wait_ms():
             return False
         answered = asyncio.Event()
-        allowance.ask(answered.set)
+        allowance.request(answered.set)
         await answered.wait()
     return True
 
@@ -129,7 +129,7 @@ async def test_return_tokens_returns_unused_tokens(one: Limits, two: Limits) -> 
 
 async def test_return_tokens_during_a_request_returns_its_tokens(one: Limits, two: Limits) -> None:
     """A user who disconnects before the answer leaves no tokens at the gateway."""
-    one.find("sends", "alice").ask()
+    one.find("sends", "alice").request()
     await asyncio.sleep(0)
     one.return_tokens("sends", "alice")
     await one.close()

@@ -47,7 +47,7 @@ async def world(hot: HotClient) -> World:
     """Two live gateways."""
     world = World(hot)
     for seen in world.seen.values():
-        await seen.keep_alive()
+        await seen.extend_expiry()
     return world
 
 
@@ -90,7 +90,7 @@ async def test_claim_again_after_a_loss_of_redis_keeps_the_newest(
     second = await world.claim(TWO, "s2", "phone")
     scripts.redis.flushall()
     for seen in world.seen.values():
-        await seen.keep_alive()
+        await seen.extend_expiry()
 
     newer = await world.claim(TWO, "s2", "phone", second.started_ms)
     older = await world.claim(ONE, "s1", "phone", first.started_ms)

@@ -42,7 +42,7 @@ async def test_block_and_deletion_reach_all_masters(cluster: RedisCluster) -> No
         for partition in range(PARTITIONS):
             await hot.call("SET", f"{{p{partition}}}:pushing:zoe", "1")
         assert (await redis.get_owner()).tenant == "acme"
-        found, checked = await redis.find_left(1000)
+        found, checked = await redis.find_remaining(1000)
         assert len(found) == checked == 4 * PARTITIONS  # epoch, seqs, where, and the key above
 
         await redis.block("acme", "tenant acme is blocked: a test")
@@ -52,13 +52,13 @@ async def test_block_and_deletion_reach_all_masters(cluster: RedisCluster) -> No
         )
         deleted = [count async for count in redis.delete_pages()]
         assert sum(deleted) == 4 * PARTITIONS
-        assert await redis.find_left(10) == ([], PARTITIONS)
+        assert await redis.find_remaining(10) == ([], PARTITIONS)
         with pytest.raises(Unavailable):
             await hot.call("SET", "{p0}:pushing:zoe", "1")
         with pytest.raises(ConfigError, match="tenant acme is blocked: a test"):
             async with open_hot(settings):
                 pass
-        assert await redis.find_left(10) == ([], PARTITIONS)
+        assert await redis.find_remaining(10) == ([], PARTITIONS)
 
         await redis.unblock()
 

@@ -17,7 +17,7 @@ import zstandard
 
 from chatserver.cold.bucket import find_rules_of_tenant
 from chatserver.config import Settings
-from chatserver.domain.access.tenants import Left, TenantStore
+from chatserver.domain.access.tenants import RemainingData, TenantStore
 from chatserver.domain.clock import SystemClock
 from chatserver.errors import ConfigError, Conflict, Unavailable
 from chatserver.hot.redis.factory import open_hot
@@ -161,8 +161,8 @@ class FakeIndex:
             self._path.unlink()
             yield 1
 
-    async def find_left(self, limit: int) -> Left:
-        return Left([str(self._path)] if self._path.exists() else [], 1)
+    async def find_remaining(self, limit: int) -> RemainingData:
+        return RemainingData([str(self._path)] if self._path.exists() else [], 1)
 
 
 async def test_store_that_a_feature_registered_is_deleted_and_audited(

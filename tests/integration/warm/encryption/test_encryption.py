@@ -303,7 +303,7 @@ async def test_wrong_key_file_makes_messages_unavailable(vault: Vault, tmp_path:
     wrong = vault.encryption.model_copy(update={"key_file": path})
     async with vault.process(wrong) as other:
         for call in (other.read(process.chat), other.write_once(2, chat=process.chat)):
-            with pytest.raises(Unavailable, match="has no key"):
+            with pytest.raises(Unavailable, match="which wraps a data key, is missing"):
                 await call
 
     async with vault.process() as again:

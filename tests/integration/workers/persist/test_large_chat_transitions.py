@@ -56,13 +56,13 @@ def suppress_notifications(container: StorageContainer, patch: pytest.MonkeyPatc
 
 def notify_only(container: StorageContainer, patch: pytest.MonkeyPatch, user: UserId) -> None:
     """Notify only one user of a transition, as if the process crashed after that."""
-    turn = container.inboxes.turn
+    turn = container.inboxes.append_transition
 
     async def turn_one(chat: ChatId, version: int, news: Any, **more: Any) -> Any:
         await turn(chat, version, [each for each in news if each[0] == user], **more)
         raise Unavailable("other users were not notified")
 
-    patch.setattr(container.inboxes, "turn", turn_one)
+    patch.setattr(container.inboxes, "append_transition", turn_one)
 
 
 async def save_redis(container: StorageContainer) -> dict[bytes, bytes]:

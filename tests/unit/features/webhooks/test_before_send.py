@@ -77,7 +77,7 @@ class StubCommits:
 
     def submit(self, draft: PendingDraft, audience: object) -> None:
         text = draft.tail.split(b'"body":"')[1].split(b'"')[0].decode()
-        self._sent.append((draft.ref, text, draft.made or None))
+        self._sent.append((draft.ref, text, draft.changed_digest or None))
 
 
 class RecordingMessaging(Messaging):

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, cast
 
 from chatserver.domain.ids import ChatId, Epoch, Seq, Ts, UserId
-from chatserver.domain.inboxes import LargePlace
+from chatserver.domain.inboxes import LargePeriod
 from chatserver.domain.messages import LogEntry
 from chatserver.errors import Unavailable
 from chatserver.gateway.delivery.large_chat_channel import LargeChatTransition
@@ -35,7 +35,7 @@ class Tier:
         self.ended: dict[tuple[UserId, Seq], Seq] = {}
         self.reads = 0
         self.removed_users: set[UserId] = set()
-        self.places: dict[UserId, LargePlace] = {}
+        self.places: dict[UserId, LargePeriod] = {}
 
     @property
     def top(self) -> int:
@@ -56,7 +56,7 @@ class Tier:
     ) -> None:
         """Record the inbox position of a transition."""
         end = None if until is None else Seq(until)
-        self.places[user] = LargePlace(Seq(inbox_seq), Seq(since), end)
+        self.places[user] = LargePeriod(Seq(inbox_seq), Seq(since), end)
         if end is not None:
             self.ended[user, Seq(inbox_seq)] = Seq(since)
 
@@ -64,22 +64,24 @@ class Tier:
         self._check()
         self.is_open = True
 
-    async def listen(self, chats: Sequence[ChatId], user: UserId | None = None) -> list[LargeHead]:
+    async def subscribe(
+        self, chats: Sequence[ChatId], user: UserId | None = None
+    ) -> list[LargeHead]:
         self._check()
         self.listeners += 1
         joined = Seq(0 if user is None or user in self.removed_users else 1)
         top, large = (Seq(self.top), self.large) if self.is_open else (Seq(0), 0)
         return [LargeHead(self.epoch, top, self.is_open, large, joined) for _ in chats]
 
-    async def leave(self, chats: Sequence[ChatId]) -> None:
+    async def unsubscribe(self, chats: Sequence[ChatId]) -> None:
         self.listeners = 0
 
-    async def list_large(self, user: UserId) -> dict[ChatId, LargePlace]:
-        return {CHAT: self.places.get(user, LargePlace(Seq(0), Seq(0)))}
+    async def list_large(self, user: UserId) -> dict[ChatId, LargePeriod]:
+        return {CHAT: self.places.get(user, LargePeriod(Seq(0), Seq(0)))}
 
-    async def find_large(self, user: UserId, chat: ChatId) -> LargePlace | None:
+    async def find_large(self, user: UserId, chat: ChatId) -> LargePeriod | None:
         self._check()
-        return self.places.get(user, LargePlace(Seq(0), Seq(0)))
+        return self.places.get(user, LargePeriod(Seq(0), Seq(0)))
 
     async def find_since(self, user: UserId, chat: ChatId, inbox_seq: Seq) -> Seq | None:
         self._check()

@@ -63,7 +63,7 @@ class FakeConnection:
 class Unlimited:
     """A rate limit that never refuses."""
 
-    def take(self, cost: int) -> bool:
+    def spend(self, cost: int) -> bool:
         return True
 
 
@@ -102,7 +102,7 @@ class FakeGateway:
         """Return the number of unfinished tasks with this name prefix."""
         return sum(task.get_name().startswith(prefix) for task in self.tasks.running)
 
-    async def announce(self, users: list[UserId]) -> list[InboxState]:
+    async def set_online(self, users: list[UserId]) -> list[InboxState]:
         await asyncio.sleep(0)
         return [InboxState(self.whole_epoch, Seq(0), Seq(1), is_known=self.is_loaded)]
 
@@ -159,7 +159,7 @@ class FakeGateway:
     async def refresh(self, times: int) -> None:
         """Run the periodic refresh several times: compare sessions and channels."""
         for _ in range(times):
-            (state,) = await self.announce([ALICE])
+            (state,) = await self.set_online([ALICE])
             for each in self.sessions:
                 each.compare(state)
             await self.channels.refresh()

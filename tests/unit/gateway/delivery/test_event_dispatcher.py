@@ -15,8 +15,8 @@ from chatserver.gateway.session.session_context import HotPathCounters
 from chatserver.gateway.session.session_registry import SessionRegistry
 from chatserver.gateway.transport.framing import text_frame
 from chatserver.hot.bus.gateway_stream import (
-    Answer,
     AnyRecord,
+    CallResult,
     ChannelSignal,
     GatewayStreamWriter,
     NewSeq,
@@ -76,21 +76,21 @@ class Channel:
 class FakeBackend:
     """Fake stream writer and warm calls that record what they receive."""
 
-    posted: list[tuple[GatewayId, AnyRecord]] = dataclasses.field(default_factory=list)
-    answers: list[Answer] = dataclasses.field(default_factory=list)
+    sent: list[tuple[GatewayId, AnyRecord]] = dataclasses.field(default_factory=list)
+    answers: list[CallResult] = dataclasses.field(default_factory=list)
     device_epochs: dict[Epoch, Epoch] = dataclasses.field(default_factory=dict)
 
-    def device_epoch(self, epoch: Epoch) -> Epoch:
+    def get_device_epoch(self, epoch: Epoch) -> Epoch:
         return self.device_epochs.get(epoch, epoch)
 
-    def post(self, gateway: GatewayId, record: AnyRecord) -> None:
-        self.posted.append((gateway, record))
+    def send(self, gateway: GatewayId, record: AnyRecord) -> None:
+        self.sent.append((gateway, record))
 
     def epoch_of(self, chat: ChatId) -> Epoch:
         return EPOCH
 
-    def answered(self, answer: Answer) -> None:
-        self.answers.append(answer)
+    def handle_result(self, result: CallResult) -> None:
+        self.answers.append(result)
 
 
 @dataclasses.dataclass
@@ -137,7 +137,7 @@ def test_push_sends_the_encoded_frame_to_every_device(world: World) -> None:
 
     expected = text_frame(codec.join_event(EPOCH, 12, BODY))
     assert [device.received for device in world.devices] == [[(EPOCH, 12, expected)]] * 2
-    assert world.backend.posted == []
+    assert world.backend.sent == []
 
 
 def test_push_in_a_new_epoch_contains_that_epoch(world: World) -> None:
@@ -176,7 +176,7 @@ def test_push_to_a_remote_user_is_posted_to_each_other_gateway(world: World) -> 
     world.dispatcher.push([BOB], EPOCH, inbox_at(5, remote=[b"gw-remote,gw-local,gw-3"]), BODY)
 
     record = Push([BOB], EPOCH, [5], BODY)
-    assert world.backend.posted == [(REMOTE, record), (GatewayId("gw-3"), record)]
+    assert world.backend.sent == [(REMOTE, record), (GatewayId("gw-3"), record)]
 
 
 def test_push_of_a_later_message_is_offset_in_each_inbox(world: World) -> None:
@@ -191,7 +191,7 @@ def test_push_of_a_later_message_is_offset_in_each_inbox(world: World) -> None:
     assert found == [
         [(EPOCH, seq, text_frame(codec.join_event(EPOCH, seq, BODY)))] for seq in (11, 11, 101)
     ]
-    assert world.backend.posted == [(REMOTE, Push([BOB], EPOCH, [42], BODY))]
+    assert world.backend.sent == [(REMOTE, Push([BOB], EPOCH, [42], BODY))]
 
 
 def test_push_to_remote_users_is_one_record_per_gateway(world: World) -> None:
@@ -201,7 +201,7 @@ def test_push_to_remote_users_is_one_record_per_gateway(world: World) -> None:
 
     world.dispatcher.push([ALICE, BOB, CAROL], EPOCH, positions, BODY)
 
-    assert world.backend.posted == [
+    assert world.backend.sent == [
         (REMOTE, Push([ALICE, CAROL], EPOCH, [2, 9], BODY)),
         (GatewayId("gw-3"), Push([BOB, CAROL], EPOCH, [6, 9], BODY)),
     ]
@@ -212,7 +212,7 @@ def test_seq_notification_reaches_local_devices_and_remote_gateways(world: World
     world.dispatcher.notify_seq(ALICE, Seq(9), [LOCAL, REMOTE])
 
     assert [device.received for device in world.devices] == [[("notification", 9)]] * 2
-    assert world.backend.posted == [(REMOTE, NewSeq(ALICE, 9))]
+    assert world.backend.sent == [(REMOTE, NewSeq(ALICE, 9))]
 
 
 def test_publish_is_pushed_locally_and_posted_once_per_gateway(world: World) -> None:
@@ -222,7 +222,7 @@ def test_publish_is_pushed_locally_and_posted_once_per_gateway(world: World) -> 
 
     record = Publish(CHAT, EPOCH, 5, BODY)
     assert world.channels.received == [(CHAT, EPOCH, 5, BODY), (CHAT, EPOCH, 6, BODY)]
-    assert world.backend.posted == [(REMOTE, record), (GatewayId("gw-3"), record)]
+    assert world.backend.sent == [(REMOTE, record), (GatewayId("gw-3"), record)]
 
 
 def test_seq_notification_of_large_chat_reaches_local_and_remote_gateways(world: World) -> None:
@@ -230,7 +230,7 @@ def test_seq_notification_of_large_chat_reaches_local_and_remote_gateways(world:
     world.dispatcher.notify_channel_seq(CHAT, Seq(9), [LOCAL, REMOTE])
 
     assert world.channels.received == [(CHAT, 9)]
-    assert world.backend.posted == [(REMOTE, Publish(CHAT, "", 9, b""))]
+    assert world.backend.sent == [(REMOTE, Publish(CHAT, "", 9, b""))]
 
 
 def test_handle_record_of_large_chat_reaches_its_channel(world: World) -> None:
@@ -240,7 +240,7 @@ def test_handle_record_of_large_chat_reaches_its_channel(world: World) -> None:
     world.dispatcher.handle(ChannelSignal(CHAT, ALICE, b"{}"))
 
     assert world.channels.received == [(CHAT, EPOCH, 4, BODY), (CHAT, 5), (CHAT, ALICE, b"{}")]
-    assert world.backend.posted == []
+    assert world.backend.sent == []
 
 
 def test_signal_is_posted_to_other_gateways_unframed(world: World) -> None:
@@ -248,7 +248,7 @@ def test_signal_is_posted_to_other_gateways_unframed(world: World) -> None:
     world.dispatcher.send_signal(ALICE, b"{}", [REMOTE, LOCAL])
 
     assert [device.received for device in world.devices] == [[("signal", b"{}")]] * 2
-    assert world.backend.posted == [(REMOTE, UserSignal(ALICE, b"{}"))]
+    assert world.backend.sent == [(REMOTE, UserSignal(ALICE, b"{}"))]
 
 
 def test_signal_of_large_chat_reaches_local_and_remote_gateways(world: World) -> None:
@@ -256,7 +256,7 @@ def test_signal_of_large_chat_reaches_local_and_remote_gateways(world: World) ->
     world.dispatcher.send_channel_signal(CHAT, ALICE, b"{}", [REMOTE, LOCAL])
 
     assert world.channels.received == [(CHAT, ALICE, b"{}")]
-    assert world.backend.posted == [(REMOTE, ChannelSignal(CHAT, ALICE, b"{}"))]
+    assert world.backend.sent == [(REMOTE, ChannelSignal(CHAT, ALICE, b"{}"))]
 
 
 def test_handle_record_reaches_local_devices(world: World) -> None:
@@ -269,12 +269,12 @@ def test_handle_record_reaches_local_devices(world: World) -> None:
     received = world.devices[0].received
     assert received[0] == (EPOCH, 4, text_frame(codec.join_event(EPOCH, 4, BODY)))
     assert received[1:] == [("notification", 5), ("signal", b"{}")]
-    assert world.backend.posted == []
+    assert world.backend.sent == []
 
 
 def test_handle_answer_passes_it_to_the_warm_calls(world: World) -> None:
     """Answers of rpc workers go to the pending calls."""
-    answer = Answer("id", "", b"payload")
+    answer = CallResult("id", "", b"payload")
 
     world.dispatcher.handle(answer)
 

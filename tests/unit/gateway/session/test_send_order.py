@@ -37,7 +37,7 @@ class Allowance:
         self.must_ask = False
         self.waiting: list[Callable[[], None]] = []
 
-    def take(self, cost: int = 1) -> bool:
+    def spend(self, cost: int = 1) -> bool:
         if self.tokens < cost:
             return False
         self.tokens -= cost
@@ -46,14 +46,14 @@ class Allowance:
     def wait_ms(self, cost: int = 1) -> int:
         return 0 if self.must_ask else 50
 
-    def ask(self, on_answer: Callable[[], None], cost: int = 1) -> None:
-        self.waiting.append(on_answer)
+    def request(self, on_reply: Callable[[], None], cost: int = 1) -> None:
+        self.waiting.append(on_reply)
 
 
 class Unlimited:
     """The memory that a user's messages may take."""
 
-    def take(self, cost: int = 1) -> bool:
+    def spend(self, cost: int = 1) -> bool:
         return True
 
 

@@ -65,7 +65,7 @@ class FakeGateway:
         self.hot = self
         self.whole_epoch = NEW
 
-    async def announce(self, users: list[UserId]) -> list[InboxState]:
+    async def set_online(self, users: list[UserId]) -> list[InboxState]:
         return [self.state]
 
     async def open_for(self, user: UserId, start: Seq) -> LargeChatPositions:

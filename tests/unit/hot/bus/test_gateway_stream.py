@@ -20,7 +20,7 @@ records = st.one_of(
     st.builds(gateway_stream.ChannelSignal, texts, texts, blobs),
     st.builds(gateway_stream.UserSignal, texts, blobs),
     st.builds(gateway_stream.StoredUpdate, texts, texts, numbers, texts),
-    st.builds(gateway_stream.Answer, texts, texts, blobs),
+    st.builds(gateway_stream.CallResult, texts, texts, blobs),
 )
 
 
@@ -41,7 +41,7 @@ def test_gateway_stream_records_have_unique_tags() -> None:
         gateway_stream.ChannelSignal,
         gateway_stream.UserSignal,
         gateway_stream.StoredUpdate,
-        gateway_stream.Answer,
+        gateway_stream.CallResult,
     )
 
     assert len({kind.__struct_config__.tag for kind in kinds}) == len(kinds)

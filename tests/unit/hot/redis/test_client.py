@@ -77,8 +77,8 @@ def test_whole_epoch_changes_with_the_epoch_of_any_partition() -> None:
     hot.epochs[2] = Epoch("E4")
 
     assert hot.whole_epoch not in (first, *hot.epochs)
-    assert hot.device_epoch(Epoch("E4")) == hot.whole_epoch
-    assert hot.device_epoch(Epoch("E3")) == "E3", "no device is in an old epoch"
+    assert hot.get_device_epoch(Epoch("E4")) == hot.whole_epoch
+    assert hot.get_device_epoch(Epoch("E3")) == "E3", "no device is in an old epoch"
     hot.epochs[2] = Epoch("E3")
     assert hot.whole_epoch == first
 
@@ -87,4 +87,4 @@ def test_whole_epoch_of_one_partition_is_its_epoch() -> None:
     hot = make_hot(config.Redis(partitions=1))
     hot.epochs = [Epoch("E1")]
 
-    assert hot.whole_epoch == hot.device_epoch(Epoch("E1")) == "E1"
+    assert hot.whole_epoch == hot.get_device_epoch(Epoch("E1")) == "E1"

@@ -39,7 +39,11 @@ def test_view_contains_role_health_and_slots_of_each_node() -> None:
     assert [m.id for m in view.members.values() if m.is_healthy] == ["aa", "bb", "cc"]
     assert view.members["bb"].address == "10.0.0.2:7000"
     assert view.members["ee"].host == "seed"
-    assert (view.holds(93), view.holds(200), view.holds(150)) == (True, True, False)
+    assert (view.has_or_imports(93), view.has_or_imports(200), view.has_or_imports(150)) == (
+        True,
+        True,
+        False,
+    )
 
 
 def test_view_by_name_uses_announced_host_names() -> None:
@@ -53,7 +57,11 @@ def test_view_of_a_node_that_imports_a_slot_holds_it() -> None:
     """Some keys of the slot may have been moved already."""
     view = view_of(line("aa", 1, 1, "0-9", "[42-<-bb]", flags="myself,master"))
 
-    assert (view.importing, view.holds(42), view.members["aa"].has(42)) == ({42}, True, False)
+    assert (view.importing, view.has_or_imports(42), view.members["aa"].has_slot(42)) == (
+        {42},
+        True,
+        False,
+    )
 
 
 @pytest.mark.parametrize(

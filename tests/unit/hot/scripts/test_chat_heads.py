@@ -49,7 +49,7 @@ def set_policy(scripts: ScriptRunner, version: int, strict: str, epoch: str = "E
     reply: int = scripts.run(
         "set_write_policy",
         {"chat": scripts.keys.chat(CHAT)},
-        {"epoch": epoch, "version": version, "strict": strict},
+        {"epoch": epoch, "version": version, "write_policy": strict},
     )
     return reply
 

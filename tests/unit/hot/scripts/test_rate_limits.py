@@ -1,4 +1,4 @@
-"""Rate limits: take_tokens.lua, count_login_attempt.lua and take_group_place.lua."""
+"""Rate limits: take_tokens.lua, count_login_attempt.lua and consume_group_quota.lua."""
 
 from __future__ import annotations
 
@@ -137,10 +137,10 @@ def test_count_login_attempt_unknown_devices_share_the_budget(scripts: ScriptRun
 def test_take_group_place_until_none_is_left(scripts: ScriptRunner) -> None:
     """No user joins more groups than allowed; a missing number has to be counted first."""
     room = scripts.keys.room(ALICE)
-    unknown = scripts.run("take_group_place", items=[{"room": room}])
+    unknown = scripts.run("consume_group_quota", items=[{"room": room}])
     scripts.redis.set(room, 2)
 
-    taken = [scripts.run("take_group_place", items=[{"room": room}])[0] for _ in range(3)]
+    taken = [scripts.run("consume_group_quota", items=[{"room": room}])[0] for _ in range(3)]
 
     assert unknown == [0]
     assert taken == [1, 1, 0]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.domain.archive_segments import Segment
-from chatserver.domain.history_checks import longest_rising_subsequence
+from chatserver.domain.history_checks import find_longest_increasing_subsequence
 from chatserver.domain.ids import ChatId, Seq, Ts
 from chatserver.operations.audit.checks import (
     RangeEntries,
@@ -127,7 +127,7 @@ def test_seq_marked_as_lost_may_still_get_its_message() -> None:
 @given(st.lists(st.integers(1, 9), max_size=9))
 def test_longest_rising_subsequence_has_maximum_length(seqs: list[int]) -> None:
     """The result is increasing, and no longer one exists."""
-    kept = [seqs[number] for number in sorted(longest_rising_subsequence(seqs))]
+    kept = [seqs[number] for number in sorted(find_longest_increasing_subsequence(seqs))]
 
     longest = [1] * len(seqs)
     for at, seq in enumerate(seqs):

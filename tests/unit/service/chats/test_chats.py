@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Ref, Seq, Ts, UserId
-from chatserver.domain.inboxes import BoxChat, InboxState, MarkResult, Place
+from chatserver.domain.inboxes import AppendResult, InboxState, MarkResult, UserChat
 from chatserver.domain.messages import ChatHead, LogEntry
 from chatserver.errors import BadRequest, ChatError, NotFound, TooLarge, Unavailable
 from chatserver.hot.bus.rpc import HistoryRun
@@ -32,7 +32,7 @@ REMOTE = (GatewayId("gw2"),)
 class Hot:
     """Inboxes, logs and signals in one fake."""
 
-    boxes: list[BoxChat] = dataclasses.field(default_factory=list)
+    boxes: list[UserChat] = dataclasses.field(default_factory=list)
     marks: dict[UserId, tuple[int, int]] = dataclasses.field(default_factory=dict)
     tops: dict[ChatId, int] = dataclasses.field(default_factory=dict)
     logged: bool = True
@@ -47,7 +47,7 @@ class Hot:
     notified: list[UserId] = dataclasses.field(default_factory=list)
     signals: list[tuple[UserId, bytes]] = dataclasses.field(default_factory=list)
 
-    async def find_all_chats(self, user: UserId) -> list[BoxChat] | None:
+    async def find_all_chats(self, user: UserId) -> list[UserChat] | None:
         return list(self.boxes) if self.is_loaded else None
 
     async def is_known(self, user: UserId) -> bool:
@@ -64,15 +64,15 @@ class Hot:
 
     async def append_event(
         self, users: Sequence[UserId], chat: ChatId, body: bytes, *, is_listed: bool = False
-    ) -> list[Place]:
+    ) -> list[AppendResult]:
         self.appended.append((list(users), body))
         new = [user for user in users if not (is_listed and user in self.listed)]
         self.listed |= set(users)
-        return [Place(user, int(user in new), Seq(1), REMOTE) for user in users]
+        return [AppendResult(user, int(user in new), Seq(1), REMOTE) for user in users]
 
     async def append_marks(
         self, users: Sequence[UserId], chat: ChatId, body: bytes, reader: UserId, level: int
-    ) -> list[Place]:
+    ) -> list[AppendResult]:
         self.levels.append((reader, level))
         places = await self.append_event(users, chat, body)
         return [dataclasses.replace(place, appended=int(not self.has_marks)) for place in places]
@@ -98,7 +98,7 @@ class Hot:
     ) -> int:
         return sum(seq > after for seq in {*self.excluded, *hidden})
 
-    async def shows_all(self, chat: ChatId) -> bool:
+    async def is_earlier_history_readable(self, chat: ChatId) -> bool:
         return False
 
     def notify_seq(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
@@ -164,9 +164,9 @@ def make_chats(hot: Hot, warm: Warm | None = None, *known: KnownAudiences) -> Ch
     )
 
 
-def box(chat: str, order: int, top: int = 0, read: int = 0) -> BoxChat:
+def box(chat: str, order: int, top: int = 0, read: int = 0) -> UserChat:
     """A chat in a chat list."""
-    return BoxChat(ChatId(chat), Seq(top), Seq(read), Seq(read), Seq(order))
+    return UserChat(ChatId(chat), Seq(top), Seq(read), Seq(read), Seq(order))
 
 
 # the list

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from chatserver.domain.access.caller import CALLER
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts, UserId
-from chatserver.domain.inboxes import Delivery, Place
+from chatserver.domain.inboxes import AppendResult, Delivery
 from chatserver.domain.messages import Audience, InboxPositions, PendingDraft
 from chatserver.errors import ChatError
 from chatserver.protocol import frames
@@ -156,7 +156,7 @@ class Inboxes:
     heads: collections.Counter[UserId] = dataclasses.field(default_factory=collections.Counter)
     error: ChatError | None = None
 
-    async def deliver(self, deliveries: Sequence[Delivery]) -> list[Place]:
+    async def deliver(self, deliveries: Sequence[Delivery]) -> list[AppendResult]:
         if self.error is not None:
             raise self.error
         self.calls.append(list(deliveries))
@@ -167,7 +167,7 @@ class Inboxes:
             self.tops[each.user, each.chat] = max(top, each.upto)
             self.heads[each.user] += appended
             places.append(
-                Place(each.user, appended, Seq(self.heads[each.user]), (GatewayId("gw2"),))
+                AppendResult(each.user, appended, Seq(self.heads[each.user]), (GatewayId("gw2"),))
             )
         return places
 
@@ -184,10 +184,10 @@ class Outcomes:
     published: list[tuple[ChatId, int, Any]] = dataclasses.field(default_factory=list)
     channels_notified: list[tuple[ChatId, int]] = dataclasses.field(default_factory=list)
 
-    async def settle(self, done: Sequence[tuple[ChatId, Seq]]) -> None:
+    async def finish(self, done: Sequence[tuple[ChatId, Seq]]) -> None:
         self.settled += done
 
-    def settle_soon(self, chat: ChatId, upto: Seq) -> None:
+    def finish_soon(self, chat: ChatId, upto: Seq) -> None:
         self.settled_soon.append((chat, upto))
 
     def push(

@@ -11,7 +11,7 @@ import pytest
 
 from chatserver.domain.amendments import Amended, Amendment, Hide, Outcome
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
-from chatserver.domain.inboxes import Place
+from chatserver.domain.inboxes import AppendResult
 from chatserver.domain.messages import ChatHead, format_place
 from chatserver.errors import (
     BadRequest,
@@ -77,9 +77,11 @@ class World:
     def fan_out(self, chat: ChatId, seq: Seq, sender: UserId) -> None:
         self.fanned_out.append((chat, seq, sender))
 
-    async def append_event(self, users: Sequence[UserId], chat: ChatId, body: bytes) -> list[Place]:
+    async def append_event(
+        self, users: Sequence[UserId], chat: ChatId, body: bytes
+    ) -> list[AppendResult]:
         self.events += [(user, body) for user in users]
-        return [Place(user, 1, Seq(3), (GatewayId("gw1"),)) for user in users]
+        return [AppendResult(user, 1, Seq(3), (GatewayId("gw1"),)) for user in users]
 
     def notify_seq(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
         self.notified.append(user)

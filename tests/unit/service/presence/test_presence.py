@@ -45,15 +45,15 @@ class World:
         self.clock_reads += 1
         return self.now
 
-    async def announce(self, appearances: Sequence[GatewayPresence]) -> list[PresenceChange]:
+    async def publish(self, states: Sequence[GatewayPresence]) -> list[PresenceChange]:
         if self.is_down:
             raise Unavailable("redis is down")
-        self.published += [(each.user, each.state, round(each.ago_s, 3)) for each in appearances]
+        self.published += [(each.user, each.state, round(each.ago_s, 3)) for each in states]
         return [
             PresenceChange(
                 each.user, each.user == ALICE, PresenceRecord(each.state, 0, 1), (SUBSCRIBER,)
             )
-            for each in appearances
+            for each in states
         ]
 
     def states_of(self, user: UserId) -> list[State]:

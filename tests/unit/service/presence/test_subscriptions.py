@@ -10,7 +10,7 @@ import pytest
 
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
-from chatserver.domain.inboxes import BoxChat
+from chatserver.domain.inboxes import UserChat
 from chatserver.domain.presence import PresenceRecord, State
 from chatserver.errors import BadRequest, NotFound
 from chatserver.service.presence import subscriptions
@@ -52,22 +52,22 @@ class World:
         self.presences[user] = PresenceRecord(state, 1_000, version)
         return self.presences[user]
 
-    async def watch(self, users: Sequence[UserId]) -> dict[UserId, PresenceRecord]:
+    async def subscribe(self, users: Sequence[UserId]) -> dict[UserId, PresenceRecord]:
         self.watched |= set(users)
         return {
             user: self.presences.get(user, PresenceRecord(State.OFFLINE, 0, 0)) for user in users
         }
 
-    async def unwatch(self, users: Sequence[UserId]) -> None:
+    async def unsubscribe(self, users: Sequence[UserId]) -> None:
         self.watched -= set(users)
 
     async def find_members(self, chat: ChatId, users: Sequence[UserId]) -> set[UserId] | None:
         return None if chat in self.closed else self.members.get(chat, set()) & set(users)
 
-    async def list_chats(self, user: UserId) -> list[BoxChat]:
+    async def list_chats(self, user: UserId) -> list[UserChat]:
         zero = Seq(0)
         chats = [chat for chat, members in self.members.items() if user in members]
-        return [BoxChat(chat, zero, zero, zero, zero) for chat in chats]
+        return [UserChat(chat, zero, zero, zero, zero) for chat in chats]
 
     async def open_chat(self, chat: ChatId) -> None:
         if chat not in self.members:

@@ -62,12 +62,12 @@ class Table:
         assert low <= high, "DynamoDB refuses an empty range"
         rows = self._partitions.get(values[":partition"]["S"], [])
         rows = [row for row in rows if low <= _of(row[sort]) <= high]
-        is_rising = request.get("ScanIndexForward", True)
-        if not is_rising:
+        is_ascending = request.get("ScanIndexForward", True)
+        if not is_ascending:
             rows.reverse()
         if (start := request.get("ExclusiveStartKey")) is not None:
             after = _of(start[sort])
-            rows = [row for row in rows if (_of(row[sort]) > after) == is_rising]
+            rows = [row for row in rows if (_of(row[sort]) > after) == is_ascending]
             rows = [row for row in rows if _of(row[sort]) != after]
         size = min(request["Limit"], self._cut)
         assert size > 0, "DynamoDB refuses a limit of 0"
@@ -137,7 +137,7 @@ async def test_pages_of_a_sharded_chat_contain_each_row_once_in_order(
     stamps: list[int],
     filtered: frozenset[int],
     ends: list[int],
-    is_rising: bool,
+    is_ascending: bool,
     is_status: bool,
     cut: int,
     limits: list[int],
@@ -154,7 +154,7 @@ async def test_pages_of_a_sharded_chat_contain_each_row_once_in_order(
     for number in range(3 * LAST):
         limit = limits[number % len(limits)]
         span = span_of(low, high, is_status=is_status)
-        query = span.query(Warm()) | {"ScanIndexForward": is_rising}
+        query = span.query(Warm()) | {"ScanIndexForward": is_ascending}
         source = await rows.open(span, query, start)
         page = await read_page(
             cast(Any, table), span, query, _load, limit=limit, start=start, source=source
@@ -172,23 +172,23 @@ async def test_pages_of_a_sharded_chat_contain_each_row_once_in_order(
             table.layouts = Layouts({"c": Layout((*now.periods, ShardingPeriod(begin, shards)))})
 
     assert start is None
-    assert found == (wanted if is_rising else wanted[::-1])
+    assert found == (wanted if is_ascending else wanted[::-1])
 
 
 @settings(deadline=None)
 @given(layouts(), stamps, st.integers(1, 110), st.booleans(), st.integers(1, 70))
 async def test_list_of_a_sharded_chat_returns_the_first_rows(
-    layout: Layout, stamps: list[int], count: int, is_rising: bool, cut: int
+    layout: Layout, stamps: list[int], count: int, is_ascending: bool, cut: int
 ) -> None:
     """The result equals that of a Query on one partition."""
     table = Table(layout, stamps, frozenset(), cut)
     span = span_of(0, LAST, is_status=False)
-    query = span.query(Warm()) | {"ScanIndexForward": is_rising}
+    query = span.query(Warm()) | {"ScanIndexForward": is_ascending}
 
     some = await reader_of(table).list(span, query, count)
     every = await reader_of(table).list(span, query, None)
 
-    wanted = sorted(stamps, reverse=not is_rising)
+    wanted = sorted(stamps, reverse=not is_ascending)
     assert await _load(some) == wanted[:count]
     assert await _load(every) == wanted
 

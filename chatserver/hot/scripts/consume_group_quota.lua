@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Takes a place in one more group for each user.
+-- Uses one group of each user's quota.
 --
 -- item key room  string  number of groups that the user may still join; missing: unknown
 --
--- returns for each item 1 if a place was taken, 0 if the user's groups have to be counted
+-- returns for each item 1 if the quota was used, 0 if the user's groups have to be counted
 local out = {}
 for k = 1, #KEYS do
   out[k] = 0
