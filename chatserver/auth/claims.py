@@ -41,7 +41,7 @@ def refuse(why: str) -> NoReturn:
 
 def check_shape(token: str) -> None:
     """Reject text that cannot be a token, before decoding any of it."""
-    # The length in characters first: encoding a huge string to count its bytes is expensive, too.
+    # Check the length in characters: encoding a huge string to count its bytes is expensive.
     if len(token) > TOKEN_BYTES_MAX:
         refuse(f"is longer than {TOKEN_BYTES_MAX} bytes")
     if _SHAPE.fullmatch(token) is None:
@@ -58,7 +58,7 @@ def read_header(token: str) -> dict[str, Any]:
 
 
 def read_claims(payload: bytes, rules: ClaimRules, now: float) -> Claims:
-    """Return the claims of a payload whose signature was checked, if they are valid now.
+    """Check the claims of a payload with a valid signature, and return them.
 
     Raises:
         Unauthenticated: the claims are missing, malformed, expired or for another audience.

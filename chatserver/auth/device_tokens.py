@@ -2,7 +2,7 @@
 
     <user>.<device>.<issued at>.<mac>
 
-A device token grants no access. It gives the device a separate limit on login attempts, which wrong
+A device token grants no access. It gives the device its own limit on login attempts, which wrong
 guesses from unknown devices do not use up (OWASP: device cookies). The mac is HMAC-SHA-256 with a
 key derived from `auth.secret`; nothing is stored.
 """
@@ -35,7 +35,7 @@ class DeviceTokens:
         self._clock = clock
 
     def make(self, user: UserId, device: str | None = None) -> str:
-        """Return a token for an account and a device; if `device` is None, for a new device id."""
+        """Return a token for an account and a device; without `device`, for a new device id."""
         device = device or secrets.token_urlsafe(_DEVICE_BYTES)
         text = f"{user}.{device}.{int(self._clock.time())}"
         return f"{text}.{self._mac(text)}"

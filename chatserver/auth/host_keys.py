@@ -2,8 +2,8 @@
 
 The algorithm comes from the settings, never from the token (CVE-2022-29217): a key is loaded for
 that algorithm and works with no other. Keys for other purposes in a key set (RFC 7517) are skipped.
-A token names its key by `kid`, which is only looked up among the loaded keys: no part of a token
-determines where keys come from (GHSA-j77h-rr39-c552).
+A token names its key by `kid`, which is looked up only among the loaded keys: no part of a token
+determines where keys are loaded from (GHSA-j77h-rr39-c552).
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _get_algorithm(name: str) -> Any:
 
 
 def _check_key(algorithm: str, key: Any) -> Any:
-    """Return a key if it is public, is of the algorithm's type and is long enough.
+    """Return `key` if it is a public key of the algorithm's type and is long enough.
 
     Raises:
         ValueError: the key is not acceptable; the message says why.

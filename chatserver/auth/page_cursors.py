@@ -1,7 +1,7 @@
-"""Page cursors: signed start positions of the next page.
+"""Page cursors: signed positions at which the next page starts.
 
-A cursor is signed because a client could use a forged position to read data that it has no access
-to. A cursor is valid for one list and one caller, until the secret changes.
+A cursor is signed, because a client could use a forged position to read data without permission. A
+cursor is valid for one list and one caller, until the secret changes.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Cursors:
     def sign(self, what: str, place: Any) -> str | None:
         """Return the cursor for a position, or None if there is no position (end of the list).
 
-        `what` identifies the list and the caller. `place` has any type that msgpack encodes; `open`
-        checks the type.
+        `what` identifies the list and the caller. `place` may have any type that msgpack encodes;
+        `open` checks the type.
         """
         if place is None:
             return None

@@ -40,7 +40,7 @@ class _Waiter:
     rank: tuple[bool, int, int]
     granted: asyncio.Future[None]
     is_delayed: bool
-    place: int = 0  # attempts for the same account that were ahead when this one arrived
+    place: int = 0  # number of attempts for the same account that ranked higher on arrival
 
     @property
     def source(self) -> tuple[str, str]:
@@ -54,13 +54,13 @@ class _Waiter:
 
     @property
     def fair_rank(self) -> tuple[bool, int, int]:
-        """The rank among all waiting attempts; accounts take turns."""
+        """The rank among all waiting attempts; accounts are served round-robin."""
         is_stranger, tried, number = self.rank
         return (is_stranger, max(tried, self.place), number)
 
 
 class PasswordQueue:
-    """The hashing slots of one process. `now` returns seconds of a monotonic clock.
+    """The hashing slots of one process. `now` is a monotonic clock (s).
 
     There are `slots` for all attempts, and `reserved` more for known devices only.
     """
@@ -131,7 +131,7 @@ class PasswordQueue:
         self._start_next()
 
     def _enforce_limits(self, newest: _Waiter) -> None:
-        """Reject the lowest-ranked attempt in each group that exceeds its limit."""
+        """Reject the lowest-ranked attempt of each group that exceeds its limit."""
         source = (each for each in self._waiting if each.source == newest.source)
         _refuse_last(
             source, SOURCE_MAX, _make_rate_limited("from this network or device"), self._waiting

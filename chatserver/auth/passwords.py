@@ -203,7 +203,7 @@ class Passwords:
 
 
 async def _run(threads: ThreadPoolExecutor, work: Callable[..., T], *args: str) -> T:
-    """Run `work`, and keep the slot until its thread is done, to limit the memory in use."""
+    """Run `work`; if cancelled, wait for its thread first, to limit the memory in use."""
     done = asyncio.get_running_loop().run_in_executor(threads, work, *args)
     try:
         return await asyncio.shield(done)
@@ -220,7 +220,7 @@ def load_common_passwords() -> frozenset[str]:
 
 
 def _make_dummy_hash(settings: Auth) -> str:
-    """Return a hash that no password matches; checking it takes as long as any other."""
+    """Return a hash that no password matches; checking it takes as long as checking any other."""
     salt, digest = (
         base64.b64encode(secrets.token_bytes(size)).rstrip(b"=").decode()
         for size in (SALT_BYTES, HASH_BYTES)
@@ -230,7 +230,7 @@ def _make_dummy_hash(settings: Auth) -> str:
 
 
 def normalize(password: str) -> str:
-    """Return the form of a password that is hashed: NFKC (RFC 8265), at most 512 bytes.
+    """Normalize a password for hashing: NFKC (RFC 8265), at most 512 bytes.
 
     Raises:
         BadRequest: the password is not valid text.

@@ -20,5 +20,5 @@ def until_aligned(interval_s: float) -> float:
 
 
 async def sleep_aligned(interval_s: float) -> None:
-    """Sleep until the time that `until_aligned` returns, at most `interval_s`."""
+    """Sleep until the next multiple of `interval_s`; see `until_aligned`."""
     await asyncio.sleep(until_aligned(interval_s))

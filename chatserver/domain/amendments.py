@@ -23,7 +23,7 @@ class Amendment:
     target: Seq
     body: str
     tail: bytes
-    is_of_earlier_period: bool = False  # the sender was a member when the message was sent
+    is_of_earlier_period: bool = False  # sent during an earlier membership of the sender
 
 
 class Outcome(enum.Enum):
@@ -31,7 +31,7 @@ class Outcome(enum.Enum):
 
     COMMITTED = 1
     KNOWN = 3
-    CLOSED = 4  # the chat has to be loaded first
+    CLOSED = 4  # the chat is not loaded in Redis
     NOT_MEMBER = 5
     ELSEWHERE = 7  # the target is not in the hot tier
     FORBIDDEN = 8
@@ -66,7 +66,7 @@ class Amended:
 
 
 class HiddenSeqs(frozenset[int]):
-    """Seqs of a chat's messages that a user does not see. -n stands for all seqs up to n."""
+    """Seqs of a chat's messages that are hidden from a user. -n hides all seqs up to n."""
 
     upto: int
 

@@ -20,8 +20,8 @@ TRAIL_PREFIX: Final = "archived#"  # prefix of items that list the segments with
 class Segment:
     """Manifest entry for one S3 object; `decode_segment` checks the object against it.
 
-    `tag` identifies one version of the object. If the entries change, an object with a new tag is
-    written, so objects never change and keys are never reused.
+    `tag` identifies one version of the object. If the entries change, a new object with a new tag
+    is written, so objects never change and keys are never reused.
     """
 
     chat: ChatId
@@ -29,9 +29,9 @@ class Segment:
     last: Seq
     first_ts: Ts
     last_ts: Ts
-    raw_bytes: int  # of the lines
-    stored_bytes: int  # of the object
-    sha256: str  # of the object, in hexadecimal digits
+    raw_bytes: int  # size of the lines before compression
+    stored_bytes: int  # size of the object
+    sha256: str  # of the object, hexadecimal
     tag: str = ""
 
     @property
@@ -48,14 +48,14 @@ class Segment:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Restored:
-    """Archived entries, `first` to `last`, that are temporarily restored to the warm tier."""
+    """Archived entries `first` to `last`, restored to the warm tier for a limited time."""
 
     first: Seq
     last: Seq
     first_ts: Ts
     last_ts: Ts
-    until: int  # seconds since 1970
-    done: int  # restored up to this seq
+    until: int  # when the restoration ends, seconds since 1970
+    done: int  # entries up to this seq are restored
     is_ending: bool = False  # the entries are being removed
 
     def is_kept(self, now_s: float) -> bool:

@@ -56,7 +56,7 @@ def client_address(peer: str, forwarded: Sequence[str], trusted: Sequence[Networ
 
 
 def subject_of(address: str) -> str:
-    """Return the rate limit key of an address; for IPv6, the /64 network of one customer."""
+    """Return the rate limit key of an address; an IPv6 /64 network has a single key."""
     parsed = parse_address(address)
     if parsed is None:
         return "0"
@@ -66,5 +66,5 @@ def subject_of(address: str) -> str:
 
 
 def network_of(subject: str) -> str:
-    """Return the network of a `subject_of` key: /24 for IPv4; an IPv6 key is already a /64."""
+    """Return the network of a `subject_of` key: a /24 for IPv4, a /64 for IPv6."""
     return subject[:-2] if subject.startswith("4-") else subject

@@ -1,7 +1,7 @@
-"""Companion ids and ids of their session chats, which core code must recognize. No I/O.
+"""Ids of companions and of their session chats, which the core must recognize. No I/O.
 
-A companion's id is a user id with a reserved prefix (`PREFIX`) that no account can have. Everything
-else about companions is in `chatserver.features.companions`.
+A companion's id is a user id with the prefix `PREFIX`, which no account can have. Everything else
+about companions is in `chatserver.features.companions`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def parse_companion_id(text: str, field: str = "companion") -> CompanionId:
     if _ID.fullmatch(text) is None:
         raise BadRequest(
             f"{field}: must be {PREFIX} followed by 1 to 37 characters of a-z 0-9 _ -, "
-            "a letter or digit first"
+            "starting with a letter or digit"
         )
     return CompanionId(UserId(text))
 

@@ -1,9 +1,8 @@
 """Connection limits: selects the connection to close when the process or an address has too many.
 
 Pure: no I/O and no clock. New connections are always accepted. At the limit, the oldest connection
-that waits for its peer is closed; a connection that the server is processing is not. Peers that
-keep requests half-open therefore only cause each other's connections to be closed: normal requests
-wait only for milliseconds.
+that waits for its peer is closed, but never one that the server is processing. Peers that keep
+requests half-open therefore mostly displace each other: a normal request waits only milliseconds.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ C = TypeVar("C")
 
 
 class Stage(enum.IntEnum):
-    """Connection phases, in the order in which connections are closed to make room."""
+    """Connection stages. At the limit, a connection in the lowest stage is closed first."""
 
     IDLE = 0  # between two requests
     HEAD = 1  # receiving a request head, or a handshake
@@ -76,7 +75,7 @@ class ConnectionTable(Generic[C]):
     def put(self, connection: C, address: str | None, stage: Stage) -> C | None:
         """Add or move a connection; return the connection to close if a limit is exceeded.
 
-        `address` is the peer whose limit applies; None for a proxy, which has no limit of its own.
+        `address` is the peer's address; None for a proxy, which has no limit per address.
         """
         self.remove(connection)
         self._entries[connection] = (address, stage)

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def is_contiguous(seqs: Sequence[int]) -> bool:
-    """Return whether each seq is one above the seq before."""
+    """Return whether each seq is one above the previous seq."""
     return all(after == before + 1 for before, after in pairwise(seqs))
 
 
@@ -41,7 +41,7 @@ def list_missing_seqs(seqs: Collection[int]) -> list[int]:
 
 
 def iter_repeats(values: Iterable[T]) -> Iterator[T]:
-    """Yield each value that has already occurred."""
+    """Yield each value that occurred before."""
     seen: set[T] = set()
     for value in values:
         if value in seen:
@@ -50,7 +50,7 @@ def iter_repeats(values: Iterable[T]) -> Iterator[T]:
 
 
 def iter_not_ascending(values: Iterable[int]) -> Iterator[int]:
-    """Yield the index of each value that is not above the value before."""
+    """Yield the index of each value that is not above the previous value."""
     for index, (before, value) in enumerate(pairwise(values), 1):
         if value <= before:
             yield index

@@ -23,13 +23,13 @@ ChatId = NewType("ChatId", str)
 DeviceId = NewType("DeviceId", str)
 SessionId = NewType("SessionId", str)
 GatewayId = NewType("GatewayId", str)
-Ref = NewType("Ref", str)  # the client's reference of a message, which makes a send idempotent
+Ref = NewType("Ref", str)  # the client's reference for a request, which makes it idempotent
 Mid = NewType("Mid", str)  # the server's id of a message, a ULID
-Epoch = NewType("Epoch", str)  # identifies one lifetime of the hot tier, until it loses data
+Epoch = NewType("Epoch", str)  # identifies Redis data; changes when Redis may have lost writes
 Seq = NewType("Seq", int)  # position in a chat or an inbox: 1, 2, 3 …
 Ts = NewType("Ts", int)  # microseconds since 1970, unique and ascending within a chat
 
-SYSTEM_USER = UserId("system")  # sends for the host application
+SYSTEM_USER = UserId("system")  # sender of the host application's messages
 
 ID_CHARS_MAX = 64
 # In the syntax of JSON Schema and msgspec. In Python, a bare `$` would match before a trailing
@@ -87,7 +87,7 @@ def parse_mid(text: str) -> tuple[Mid, int]:
 
 
 def epoch_start_ms(epoch: Epoch) -> int:
-    """Return when an epoch started (ms since 1970, Redis clock); 0 if `epoch` is not a ULID."""
+    """Return the start of an epoch (ms since 1970, Redis clock); 0 if `epoch` is not a ULID."""
     try:
         return ULID.from_str(epoch).milliseconds
     except ValueError:

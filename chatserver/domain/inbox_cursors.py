@@ -8,11 +8,11 @@ from chatserver.domain.ids import Epoch, Seq
 
 
 class Coverage(enum.Enum):
-    """Tells whether the inbox in Redis has all events after a client's cursor."""
+    """Whether the inbox in Redis has all events after a client's cursor."""
 
     CURRENT = "current"  # all later events can be read
     TOO_LONG = "too_long"  # later events have left the hot tier
-    RESET = "reset"  # another epoch, or ahead of the server: the cursor is invalid here
+    RESET = "reset"  # the cursor is invalid: it has another epoch, or is ahead of the inbox
 
 
 def compare_cursor(

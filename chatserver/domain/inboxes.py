@@ -21,15 +21,15 @@ class InboxEntry:
 class InboxState:
     """The state of a user's inbox."""
 
-    epoch: Epoch  # of the whole hot tier, as sent to devices
+    epoch: Epoch  # the epoch sent to devices (`HotClient.whole_epoch`)
     head: Seq
-    first: Seq  # oldest seq held; head + 1 when it is empty
+    first: Seq  # oldest seq in the inbox; head + 1 if the inbox is empty
     is_known: bool  # the user state was loaded from the `directory` table in this epoch
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UserChat:
-    """A chat in the user state (Redis) of one user."""
+    """A chat of a user, as in the user state in Redis."""
 
     chat: ChatId
     top: Seq  # newest seq of the chat
@@ -47,16 +47,16 @@ class ListedChat:
     read: Seq
     received: Seq
     since: Seq | None = None  # of a large chat: the member may read entries above it
-    version: int = 0  # version of the chat at that time
+    version: int = 0  # chat version to which `since` applies
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LargePeriod:
-    """Range of chat seqs that a user reads from the log of a large chat, not from the inbox."""
+    """A period in which a chat was large: a user reads its entries from the chat's log."""
 
-    notice: Seq  # inbox seq of the notification; 0: from before the inbox
-    since: Seq  # chat seq: later entries come from the log
-    until: Seq | None = None  # chat seq: later entries come from the inbox again
+    notice: Seq  # inbox seq of the notification; 0 if it is older than the inbox
+    since: Seq  # entries above this chat seq are read from the log
+    until: Seq | None = None  # entries above this chat seq are in the inbox again
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class AppendResult:
     """Result of an append to one inbox."""
 
     user: UserId
-    appended: int
+    appended: int  # number of entries
     seq: Seq  # newest seq of the inbox
     gateways: tuple[GatewayId, ...]  # gateways to which the user is connected
 

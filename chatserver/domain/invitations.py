@@ -1,4 +1,4 @@
-"""An invitation to a group. No I/O."""
+"""Group invitations. No I/O."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ GROUP_MEMBERS_MAX = 100_000
 class Reader(NamedTuple):
     """A member's read access to a chat: seqs `first` to `head`, and earlier periods.
 
-    The warm tier has the chat up to seq `stored`. `periods` is None until the earlier periods are
-    loaded.
+    The warm tier has the entries up to seq `stored`. `periods` is None until the earlier periods
+    are loaded.
     """
 
     first: Seq
@@ -81,7 +81,7 @@ class Reader(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
-    """Group state for a change. `roles` has every member that the change concerns."""
+    """A group before a change. `roles` has at least the members that the change affects."""
 
     kind: str
     joining: Joining
@@ -115,7 +115,7 @@ class Group:
 def plan_invite(
     group: Group, actor: UserId, users: Iterable[UserId], role: Literal["admin", "member"]
 ) -> Changes:
-    """Return the new members and their role; existing members keep their roles."""
+    """Return the changes for an invitation; existing members keep their roles."""
     if group.require_manager(actor) != "owner" and role == "admin":
         raise Forbidden("role: only the owner may make admins")
     users = list(users)
@@ -181,9 +181,9 @@ def plan_remove(group: Group, actor: UserId, user: UserId) -> Changes:
 
 
 def _check_target(group: Group, actor: UserId, user: UserId) -> Role | None:
-    """Return the role of `user`, or None if not a member.
+    """Check that the actor may remove, mute or ban `user`; return the user's role.
 
-    Raises an error if the actor may not remove, mute or ban the user.
+    The role is None if the user is not a member.
     """
     role = group.require_manager(actor)
     if user == actor:
@@ -195,7 +195,7 @@ def _check_target(group: Group, actor: UserId, user: UserId) -> Role | None:
 
 
 def plan_mute(group: Group, actor: UserId, user: UserId) -> Changes:
-    """Return the unchanged role of a member who is muted or unmuted."""
+    """Check that the actor may mute or unmute a member; the role does not change."""
     role = _check_target(group, actor, user)
     if role is None:
         raise NotFound(f"user: {user} is not a member")
@@ -203,13 +203,13 @@ def plan_mute(group: Group, actor: UserId, user: UserId) -> Changes:
 
 
 def plan_ban(group: Group, actor: UserId, user: UserId) -> Changes:
-    """Return the changes when a user, member or not, is banned; empty if already banned."""
+    """Return the changes when a user is banned, member or not; empty if already banned."""
     _check_target(group, actor, user)
     return {} if user in group.banned else {user: None}
 
 
 def plan_set_role(group: Group, actor: UserId, user: UserId, role: Role) -> Changes:
-    """Return the new roles; empty if the member already has the role."""
+    """Return the changed roles; empty if the member already has the role."""
     if group.role_of(actor) != "owner":
         raise Forbidden("chat: only the owner may do this")
     if user not in group.roles:

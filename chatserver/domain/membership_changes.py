@@ -1,4 +1,4 @@
-"""Membership and settings changes of a group, in the form applied to Redis."""
+"""Changes of a group's members and settings, in the form that is applied to Redis."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from chatserver.domain.ids import ChatId, Mid, Ref, Seq, UserId
 class ChangeEntry(NamedTuple):
     """A chat entry that records a part of a change.
 
-    `user` is empty if the entry is about the chat itself. `role` is empty if the user is not a
-    member afterward. `is_new`: the user was not a member before.
+    `user` is empty if the entry is about the chat itself. `role` is the role after the change;
+    empty if the user is no longer a member. `is_new`: the user was not a member before the change.
     """
 
     user: str
@@ -30,7 +30,7 @@ class MembershipChange:
     `sender`, `ref`, `mid` (of the first entry) and `digest` identify the request. `large` is the
     chat version that made the chat large, or 0 if it is small. `transition` is "up" if this change
     makes the chat large, "down" if it makes the chat small. All entries get seqs above `after`.
-    `is_repeat`: Redis lost the entries and they are created again, possibly after later entries.
+    `is_repeat`: Redis lost the entries, so they are created again, possibly after later entries.
     """
 
     chat: ChatId
@@ -69,7 +69,7 @@ class ChangePlace(NamedTuple):
 
 
 class FoundReference(NamedTuple):
-    """Lookup of a client reference in Redis.
+    """Result of looking up a client reference in Redis.
 
     `digest` is the digest of the earlier request with this reference, or None if none was found.
     `is_open`: the chat is loaded, so a `digest` of None means that the reference was never used or
@@ -86,7 +86,7 @@ class ChangedChatHead(NamedTuple):
     seq: Seq
     stored: Seq
     places: dict[int, ChangePlace]
-    joined: dict[UserId, Seq]  # of those requested users who are members
+    joined: dict[UserId, Seq]  # the requested users who are members → joined seq
 
     def is_stored(self, change: MembershipChange) -> bool:
         """Return whether all entries of a change are stored in the warm tier."""

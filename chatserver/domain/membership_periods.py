@@ -1,7 +1,7 @@
 """Membership periods: the ranges of seqs that a user may read, one range per membership.
 
-The current period begins at the member's `joined` and has no last seq. Earlier periods are stored
-with the membership, in ascending order, and neither touch nor overlap. Only the newest
+The current period begins at the member's `joined` seq and is open-ended. Earlier periods are stored
+with the membership, in ascending order; they are never adjacent or overlapping. Only the newest
 `PERIODS_MAX` periods are kept.
 """
 
@@ -25,7 +25,7 @@ EMPTY: Final = Period(1, 0)
 
 
 def add_period(periods: Periods, period: Period) -> Periods:
-    """Append the newest period, unless it is empty."""
+    """Append the newest period, unless it is empty; merge it with an adjacent last period."""
     if period.first > period.last:
         return periods
     if periods and period.first <= periods[-1].last + 1:
@@ -50,14 +50,14 @@ def parse_periods(text: str) -> Periods:
 class FormerMember:
     """A membership that ended, kept in case the user rejoins.
 
-    Entry `mid`, at the last seq of period `last`, ended the membership. If the hot tier loses that
-    entry, only entries up to seq `stored` were certainly committed before the membership ended.
+    Entry `mid`, at the last seq of period `last`, ended the membership. If the hot tier lost that
+    entry, only the entries up to seq `stored` were certainly committed before it.
     """
 
     last: Period = EMPTY
     mid: str = ""
     stored: int = 0
-    periods: Periods = ()  # before `last`
+    periods: Periods = ()  # earlier than `last`
     hidden: tuple[int, ...] = ()  # seqs of messages that the user deleted for themselves
     quiet_until: int | None = None  # ms since 1970; notifications are muted until then
     muted_until: int | None = None  # seconds since 1970, 0 forever; None: may write
@@ -65,7 +65,7 @@ class FormerMember:
     def close(self, *, is_confirmed: bool, now_s: float) -> FormerMember:
         """Return the data for a new membership: the earlier periods, and an unexpired mute.
 
-        `is_confirmed`: the chat still has entry `mid` at the end of period `last`.
+        `is_confirmed`: the chat still has entry `mid` as the last entry of period `last`.
         """
         last = self.last
         if not is_confirmed:

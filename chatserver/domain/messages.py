@@ -17,32 +17,33 @@ from chatserver.errors import ChatError
 class Audience:
     """Members of a chat at one version of its membership.
 
-    An audience may be outdated. The commit fails if the chat's `gate` has changed, so a message
-    never reaches a non-member (guarantee P7).
+    An audience may be outdated. The commit compares its `gate` with that of the chat, so a message
+    never reaches a non-member (promise P7).
     """
 
     chat: ChatId
     epoch: Epoch
     kind: str
     name: str
-    users: dict[UserId, Seq]  # member → last seq not due to them: joined later, or inbox rebuilt
+    users: dict[UserId, Seq]  # recipient → the seq above which entries belong in the inbox
     joined: dict[UserId, Seq]  # member → the first seq they may read
-    top: Seq  # newest seq when this was read
-    done: Seq  # all inboxes have this seq; later entries await their fan-out
+    top: Seq  # newest seq when the audience was read
+    done: Seq  # all inboxes have the entries up to this seq
     receiver_of: dict[UserId, UserId]  # direct chats: sender → receiver
-    is_large: bool  # no inboxes: all members read the log itself
-    inline_users: tuple[UserId, ...]  # recipients the commit itself can deliver to: all, or none
-    # Used only by the hot tier, as parts of its command.
-    gate: str  # "epoch:version" and write policy that the chat must still have
+    is_large: bool  # members read the log instead of inboxes
+    inline_users: tuple[UserId, ...]  # recipients to whom the commit delivers: all, or none
+    # Used only by the hot tier, as parts of its commit command.
+    gate: str  # the chat's "epoch:version" and write policy when the audience was read
     keys_packed: bytes
     keys_count: int
     args_packed: bytes
     sender_packed: dict[UserId, bytes]
     prefix_of: dict[UserId, bytes]  # sender → receiver prefix of the message in a direct chat
-    # Seqs above which it became large (positive) or small (negative), while not delivered to all.
+    # Seqs above which the chat became large (positive) or small (negative), until all members are
+    # notified.
     transitions: tuple[int, ...] = ()
-    retention_s: int = 0  # lifetime of its messages; 0: forever
-    picture: str = ""  # of a group: id of a file
+    retention_s: int = 0  # lifetime of the chat's messages; 0: unlimited
+    picture: str = ""  # file id of a group's picture
 
     @property
     def is_blocked(self) -> bool:
@@ -56,7 +57,7 @@ class Audience:
 
     @property
     def is_in_transition(self) -> bool:
-        """True while members have yet to be notified that the chat became large or small."""
+        """True until all members are notified that the chat became large or small."""
         return any(abs(seq) > self.done for seq in self.transitions)
 
     def inbox_spans(self, after: Seq, upto: Seq) -> list[tuple[Seq, Seq]]:
@@ -77,10 +78,10 @@ class Audience:
 class PendingDraft:
     """A message that is being committed to its chat.
 
-    `number` rises with each draft of a process: the order of acceptance.
+    `number` increases with each draft that the process accepts.
     """
 
-    # Written out, because a compiled dataclass has an interpreted `__init__`.
+    # Not a dataclass, because a compiled dataclass has an interpreted `__init__`.
     __slots__ = (
         "changed_digest", "chat", "digest", "expires_at", "is_stored_wanted", "is_system",
         "load_count", "mid", "number", "on_answer", "owner", "ref", "reply_to", "request_id",
@@ -112,22 +113,21 @@ class PendingDraft:
         self.owner = owner
         self.on_answer = on_answer
         self.number = number
-        self.load_count = 0  # how often its chat was loaded for it
-        self.changed_digest = (
-            ""  # digest after a webhook changed the body; the warm tier stores no other
-        )
-        self.tail_without_expiry = tail  # `tail` without the expiry of the message
+        self.load_count = 0  # how often the chat was loaded for this draft
+        # Digest after a webhook changed the body; the warm tier stores only this one.
+        self.changed_digest = ""
+        self.tail_without_expiry = tail  # `tail` without `expires_at`
         self.requested_expiry: int | None = None  # seconds since 1970, as requested by the sender
         self.expires_at: int | None = None  # seconds since 1970, including the chat's retention
         self.reply_to: int | None = None
-        self.is_system = False  # from the host application: its user need not be a member
+        self.is_system = False  # from the host application: the sender need not be a member
 
 
 class InboxPositions:
     """Seqs of a message in the inboxes of `Audience.inline_users`, in the same order.
 
-    `firsts`: of the first message of its chat in the commit call; `offset`: of this message from
-    the first one. `far`: other gateways per user; None if there are none.
+    `firsts` are the seqs of the chat's first message in the commit call. `offset` is the number of
+    messages before this one. `far` has each user's gateways; None if no user is on another gateway.
     """
 
     __slots__ = ("far", "firsts", "offset")
@@ -141,7 +141,7 @@ class InboxPositions:
 
 
 class OnAnswer(Protocol):
-    """Session callbacks for the outcome of a draft: exactly one call."""
+    """Session callbacks for the outcome of a draft; exactly one is called."""
 
     def acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
         """The message was committed at `seq`."""
@@ -151,7 +151,7 @@ class OnAnswer(Protocol):
 
 
 class CommitListener(Protocol):
-    """Use case callbacks for the outcome of a commit: exactly one call per draft."""
+    """Use case callbacks for the outcome of a commit; exactly one is called per draft."""
 
     def committed(
         self,
@@ -179,7 +179,7 @@ class CommitListener(Protocol):
         """The `ref` was used before, for the message at `place` (see `parse_place`)."""
 
     def chat_closed(self, draft: PendingDraft) -> None:
-        """The chat has to be loaded into Redis first."""
+        """The chat is not loaded in Redis."""
 
     def not_member(self, draft: PendingDraft) -> None:
         """The sender is not a member."""
@@ -190,7 +190,7 @@ class CommitListener(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A committed message. `tail` is its JSON from ``"chat"`` on."""
+    """A committed entry of a chat. `tail` is its JSON from ``"chat"`` on."""
 
     seq: Seq
     ts: Ts
@@ -203,7 +203,7 @@ class ChatHead:
 
     seq: Seq
     is_open: bool  # usable in the current epoch
-    stored: int = 0  # seq up to which the warm tier has the chat
+    stored: int = 0  # seq up to which the warm tier has the entries
 
 
 _ANY_EXPIRY = "f" * 8  # longer than any message lifetime
@@ -229,20 +229,20 @@ def digest_of(
 def stored_digest_of(
     kind: str, body: str, reply_to: int | None, attachments: Sequence[str], *, expires: bool
 ) -> str:
-    """Return the digest of a stored message, for which the requested `expires_s` is unknown."""
+    """Return the digest of a stored message, whose requested `expires_s` is unknown."""
     digest = digest_of(kind, body, reply_to, attachments)
     return digest + _ANY_EXPIRY if expires else digest
 
 
 def is_same_send(known: str, given: str) -> bool:
-    """Return whether two digests match. An empty digest (deleted text) matches any other."""
+    """Return whether two digests match; an empty `known` (deleted text) matches any digest."""
     if known.endswith(_ANY_EXPIRY):
         return known[:8] == given[:8]
     return known in ("", given)
 
 
 def format_name(mid: str, digest: str) -> bytes:
-    """Return the part of a `format_place` record that is known before the commit."""
+    """Return the end of a `format_place` record, which is known before the commit."""
     packed = bytes.fromhex(digest)
     return b"%c%b%b" % (len(packed), packed, mid.encode())
 
@@ -250,7 +250,8 @@ def format_name(mid: str, digest: str) -> bytes:
 def format_place(seq: int, ts: int, mid: str, digest: str) -> bytes:
     """Return the record that Redis stores for a message under its reference.
 
-    Five bytes of seq, seven bytes of ts (``struct.pack('>I5I7')`` in Lua), then `format_name`.
+    The record has five bytes of seq, seven bytes of ts (``struct.pack('>I5I7')`` in Lua), and the
+    result of `format_name`.
     """
     return seq.to_bytes(5) + ts.to_bytes(7) + format_name(mid, digest)
 
@@ -263,9 +264,9 @@ def parse_place(place: bytes) -> tuple[Seq, Ts, str, str]:
 
 
 def generation_phase(chat: str) -> int:
-    """Return an offset in seconds for the start of a chat's reference generations.
+    """Return the offset (s) at which a chat's reference generations start.
 
-    With different offsets, the references of different chats do not expire at the same moment.
+    Offsets differ, so that the references of all chats do not expire at the same moment.
     """
     return zlib.crc32(chat.encode())
 

@@ -1,6 +1,6 @@
 """Write restrictions of members: mute, block, slow mode and ended sessions. No I/O.
 
-Format in the hot tier, chosen so that a commit needs no additional reads:
+Formats in the hot tier, chosen so that a commit needs no additional reads:
 
 - A member's value is ``<role>:<joined>``, followed by ``:<until>m`` if the member is muted
   (`until` in seconds since 1970; 0: forever).
@@ -20,7 +20,7 @@ from chatserver.errors import ClientError, Forbidden, RateLimited
 SLOW_S_MAX = 86_400
 RETENTION_S_MAX = 315_360_000  # ten years
 MUTE_S_MAX = 31_536_000
-MUTE_OVER = 1  # mute time in the entry of an unmuted member: long past
+MUTE_OVER = 1  # `muted_until` in the entry that unmutes a member: a time long past
 REASON_CHARS_MAX = 500
 BLOCKS_MAX = 1_000  # users that one user can block
 # The same text for both users: the direction of a block is private.
@@ -107,6 +107,6 @@ def slow_s_of(gate: str) -> int:
 
 
 def retention_s_of(gate: str) -> int:
-    """Return the message retention in a `gate`, in seconds; 0 means unlimited."""
+    """Return the message retention in a `gate`, in seconds; 0 if unlimited."""
     found = _RETENTION.search(gate)
     return int(found[1]) if found else 0

@@ -43,7 +43,7 @@ class PresenceRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GatewayPresence:
-    """The state of a user on one gateway; the last activity was `ago_s` seconds ago."""
+    """A user's presence on one gateway; the last activity was `ago_s` seconds ago."""
 
     user: UserId
     state: State
@@ -63,8 +63,8 @@ class PresenceChange:
 class SessionActivity:
     """The user's activity in one session.
 
-    `is_fresh`: the session was used since the last call of `look`. While it is True, `use` need not
-    be called again.
+    `is_fresh`: the session was used since the last call of `update`. While it is True, `record_use`
+    need not be called again.
     """
 
     __slots__ = ("is_foreground", "is_fresh", "used_at")

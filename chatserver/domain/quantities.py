@@ -85,7 +85,7 @@ def format_quantity(value: float, kind: Kind) -> str:
 
 
 def format_bytes(value: float) -> str:
-    """Return bytes with a decimal unit: 1.5 TB."""
+    """Return a number of bytes with a decimal unit: ``1.5TB``."""
     for letter, size in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3)):
         if value >= size:
             return f"{value / size:.4g}{letter}B"

@@ -14,7 +14,7 @@ BODY_TOP = 262_144  # highest setting, in characters and bytes; a DynamoDB item 
 NAME_CHARS_MAX = 80
 NOTE_CHARS_MAX = 500
 COMBINING_RUN_MAX = 8
-# Before normalization, which sorts each run in quadratic time and may shorten it.
+# Limit before normalization, which sorts each run in quadratic time and may shorten it.
 _UNSORTED_RUN_MAX = 4 * COMBINING_RUN_MAX
 EMOJI_CHARS_MAX = 16  # the longest emoji in use has 10: a couple with two skin tones
 
@@ -75,7 +75,7 @@ def _normalize_breaks(text: str) -> str:
 def clean_body(text: str, bounds: BodyBounds = WIDEST) -> str:
     """Return the longest valid message body from the start of a text; may be empty.
 
-    Use this for generated text, which no user can correct.
+    Use this for generated text, which cannot be rejected.
     """
     text = _normalize_breaks(text.encode("utf-8", "replace").decode())
     kept: list[str] = []
@@ -102,7 +102,7 @@ def _truncate_runs(text: str) -> str:
 def _parse_wide(text: str, field: str, chars_max: int, bytes_max: int = BODY_BYTES_MAX) -> str:
     _check_marks(text, field, _UNSORTED_RUN_MAX)
     text = unicodedata.normalize("NFC", text)
-    if len(text) > chars_max:  # again: normalization turns some characters into two
+    if len(text) > chars_max:  # checked again, because normalization can add characters
         raise TooLarge(f"{field}: must be at most {chars_max} characters")
     if len(text.encode("utf-8", "surrogatepass")) > bytes_max:
         raise TooLarge(f"{field}: must be at most {bytes_max} bytes of UTF-8")
@@ -119,7 +119,9 @@ def _check_marks(text: str, field: str, run_max: int) -> None:
     for char in text:
         run = run + 1 if unicodedata.combining(char) else 0
         if run > run_max:
-            raise BadRequest(f"{field}: at most {COMBINING_RUN_MAX} combining marks in a row")
+            raise BadRequest(
+                f"{field}: must have at most {COMBINING_RUN_MAX} combining marks in a row"
+            )
 
 
 def parse_name(text: str, field: str = "name") -> str:

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 SHARDS_MAX: Final = 64
 PERIODS_MAX: Final = 32  # per chat
-# The last ones are reserved for scaling up: with only these left, a chat cannot scale down.
+# Periods reserved for scaling up: with only these left, a chat cannot scale down.
 PERIODS_RESERVED: Final = 6
 _BITS: Final = 64
 _MASK: Final = (1 << _BITS) - 1
@@ -65,7 +65,7 @@ def parse_floor(text: str) -> ShardFloor:
 
 
 class PeriodRange(NamedTuple):
-    """A range of ts, `low` to `high` inclusive, in one period, and the period's partitions."""
+    """A ts range in one period, `low` to `high` inclusive, and the period's partitions."""
 
     low: int
     high: int
@@ -100,7 +100,7 @@ class Layout:
     def split_by_period(
         self, chat: str, low: int, high: int, *, is_ascending: bool
     ) -> list[PeriodRange]:
-        """Split the ts range ``[low, high]`` by period; return ascending or descending pieces."""
+        """Split the ts range ``[low, high]`` by period, in ascending or descending order."""
         periods = (ShardingPeriod(0, 1), *self.periods)
         found: list[PeriodRange] = []
         for number, (from_ts, shards) in enumerate(periods):
@@ -160,7 +160,7 @@ def chat_of(partition: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layouts:
-    """Layouts and minimum shard counts (`floors`) by chat, for the chats that have any."""
+    """Layouts and minimum shard counts (`floors`) by chat; most chats have neither."""
 
     of_chats: Mapping[str, Layout] = dataclasses.field(default_factory=dict)
     floors: Mapping[str, ShardFloor] = dataclasses.field(default_factory=dict)
@@ -210,7 +210,7 @@ class ShardMerge(Generic[T]):
         return min((upto for upto in self._upto if upto is not None), default=None)
 
     def list_unread_streams(self) -> list[int]:
-        """Return the streams to read next: those that have not ended and have no buffered rows."""
+        """Return the streams to read next: not ended, and without buffered rows."""
         return [
             n
             for n, (upto, buffered) in enumerate(zip(self._upto, self._buffered, strict=True))
@@ -218,14 +218,14 @@ class ShardMerge(Generic[T]):
         ]
 
     def add_rows(self, stream: int, rows: Iterable[tuple[int, T]], upto: int | None) -> None:
-        """Add the next rows of a stream that was read up to ts `upto` (None: to its end)."""
+        """Add the next rows of a stream, which was read up to ts `upto` (None: to its end)."""
         for ts, row in rows:
             heapq.heappush(self._heap, (ts * self._sign, stream, row))
             self._buffered[stream] += 1
         self._upto[stream] = None if upto is None else upto * self._sign
 
     def pop_rows(self, count: int) -> list[tuple[int, T]]:
-        """Return up to `count` next rows, as `(ts, row)`."""
+        """Remove and return the next rows, at most `count`, as `(ts, row)`."""
         known = self._known()
         rows: list[tuple[int, T]] = []
         while self._heap and len(rows) < count and (known is None or self._heap[0][0] <= known):

@@ -8,14 +8,13 @@ An encrypted value is AES-256-GCM::
     n + 16      ciphertext and tag
 
 The associated data is the header, and a JSON list of the tenant and the *place* of the value
-(table, keys, attribute), so a value is valid at its place only.
+(table, keys, attribute), so a value is valid only at its place.
 
-The nonce is synthetic: keyed BLAKE2b of 96 bits over associated data and text, under a key of its
-own. It does not depend on a random number generator. The same text at the same place has the
-same ciphertext, so writes stay idempotent and comparable; an observer of two versions of one item
-sees whether its text is the same, and nothing else. Two different values get the same nonce with
-the probability of a random nonce: rotate a data key before it has encrypted 2^32 values, at which
-the probability is 2^-33.
+The nonce is synthetic: a 96-bit BLAKE2b MAC of associated data and text, with a separate key. It
+does not depend on a random number generator. The same text at the same place has the same
+ciphertext, so writes stay idempotent and comparable. An observer of two versions of an item learns
+only whether the text is the same. Nonces collide with the probability of random nonces. Rotate a
+data key before it has encrypted 2^32 values; the probability of a collision is then 2^-33.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ class DataKey:
         """Return the text of an encrypted value.
 
         Raises:
-            CorruptData: the value was changed, belongs to another place, tenant or key.
+            CorruptData: the value was modified, or belongs to another place, tenant or key.
         """
         header, nonce = data[:_HEADER_BYTES], data[_HEADER_BYTES : _HEADER_BYTES + _NONCE_BYTES]
         try:
@@ -120,7 +119,7 @@ class BodyCipher(Protocol):
         """
 
     async def find_for(self, data: bytes) -> DataKey | None:
-        """Return the key of an encrypted value; None if it was deleted, and the value is lost.
+        """Return the key of an encrypted value; None if the key was deleted: the value is lost.
 
         Raises:
             CorruptData: the value has an unknown format.

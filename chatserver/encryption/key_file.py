@@ -1,8 +1,8 @@
 """Key file: wraps data keys with AES-256-GCM, for development and deployments without KMS.
 
 The file has one key per line, 32 bytes in base64; lines that begin with ``#`` are comments. The
-first key wraps, all of them unwrap, so a key is replaced without an interruption: add the new one
-as the first line, restart, `chatserver encryption rewrap`, remove the old one.
+first key wraps data keys; all keys unwrap them. To replace a key without an interruption, add the
+new key as the first line, restart, run `chatserver encryption rewrap`, and remove the old key.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ class KeyFile:
         """Return a plain data key. Raises Unavailable."""
         name = wrapped.by.removeprefix(f"{self.kind}:")
         if name not in self._keys:
-            raise Unavailable(f"{_NAME}: has no key {name}, which wraps a data key")
+            raise Unavailable(f"{_NAME}: key {name}, which wraps a data key, is missing; add it")
         try:
             nonce, data = wrapped.data[:_NONCE_BYTES], wrapped.data[_NONCE_BYTES:]
             return self._keys[name].decrypt(nonce, data, _associated_data(context))
         except (InvalidTag, ValueError) as exc:
             raise Unavailable(
-                f"{_NAME}: key {name} does not unwrap the data key of {dict(context)}"
+                f"{_NAME}: key {name} cannot unwrap the data key of {dict(context)}"
             ) from exc
 
 

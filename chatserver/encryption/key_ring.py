@@ -1,8 +1,8 @@
 """Key ring: creates, unwraps and caches the data keys of one tenant.
 
-A cached key is used for `encryption.cache_s` after it was unwrapped. It is unwrapped again from
-half of that time on, so a shorter outage of KMS or DynamoDB has no effect. A deleted key is
-recognized within `cache_s`.
+A cached key is used for `encryption.cache_s` after it was unwrapped. After half of that time, it is
+unwrapped again at its next use, so a shorter outage of KMS or DynamoDB has no effect. The deletion
+of a key takes effect within `cache_s`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 CACHED_MAX: Final = 64  # data keys in memory
 RETRY_S: Final = 5.0  # pause after a failed renewal, while the cached key is valid
-FAILED_S: Final = 1.0  # for which calls without a cached key fail at once after a failure
+FAILED_S: Final = 1.0  # after a failure, calls without a cached key fail immediately for this time
 _CREATIONS_MAX: Final = 8
 
 
@@ -108,7 +108,7 @@ class KeyRing:
     async def create_version(self, *, after: int | None = None) -> StoredKey:
         """Create a version of the data key and return its row.
 
-        With `after`, the existing newer version is returned if there is one.
+        If a version newer than `after` exists, return that version instead.
 
         Raises:
             Unavailable: the key cannot be wrapped or stored now.
@@ -133,7 +133,7 @@ class KeyRing:
         return await self._wrappers.rewrap(key.wrapped, self.context_of(key.version))
 
     def context_of(self, version: int) -> Context:
-        """Return what is authenticated with a wrapped key."""
+        """Return the context that is authenticated with a wrapped key."""
         return {"tenant": self._tenant or "-", "version": str(version)}
 
     async def _load_current(self) -> DataKey:
@@ -149,7 +149,7 @@ class KeyRing:
         found = await self._store.find(version)
         if found is None:
             # Not the same as deleted: the table may have been restored without this row.
-            raise Unavailable(f"encryption: table directory has no data key {version}")
+            raise Unavailable(f"encryption: data key {version} is missing in the directory table")
         return await self._unwrap(found)
 
     async def _unwrap(self, stored: StoredKey) -> DataKey | None:

@@ -11,7 +11,7 @@ Context = Mapping[str, str]  # authenticated with the wrapped key: tenant and ve
 
 
 class WrappedKey(NamedTuple):
-    """A wrapped data key, and which key wrapped it: ``file:<fingerprint>`` or ``kms:<ARN>``."""
+    """A wrapped data key. `by` is the wrapping key: ``file:<fingerprint>`` or ``kms:<ARN>``."""
 
     data: bytes
     by: str
@@ -34,7 +34,7 @@ class KeyWrapper(Protocol):
 
 
 class KeyWrappers:
-    """The wrapper of new keys, and those of older keys, selected by `WrappedKey.by`."""
+    """Wraps with the first wrapper; unwraps with the wrapper that `WrappedKey.by` names."""
 
     def __init__(self, first: KeyWrapper, *others: KeyWrapper) -> None:
         self._first = first

@@ -1,7 +1,7 @@
 """AWS KMS: wraps data keys, with tenant and version as the encryption context.
 
-The SDK's own retries are off, as in the other adapters; the key ring tries again. The client
-connects on its first call.
+The SDK's own retries are off, as in the other adapters; the key ring retries. The client connects
+on its first call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CALL_TIMEOUT_S: Final = 2.0
 
 
 class KmsKey:
-    """A key in AWS KMS. Data keys that another KMS key wrapped can be unwrapped too."""
+    """A key in AWS KMS. It also unwraps data keys that another KMS key wrapped."""
 
     kind = "kms"
 
@@ -82,7 +82,7 @@ class KmsKey:
         except TimeoutError as exc:
             raise Unavailable(f"{self._where}: timed out after {timeout_s:g} s") from exc
         except ClientError as exc:
-            # Every refusal may end: rights and key states are changed by operators.
+            # Every refusal may be temporary: operators change permissions and key states.
             code = exc.response.get("Error", {}).get("Code", "")
             raise Unavailable(f"{self._where}: {exc.operation_name}: {code}") from exc
         except (BotoCoreError, OSError, ValueError) as exc:

@@ -1,8 +1,8 @@
 """Leases: exclusive claims on a partition's work, with a monotonic fencing token.
 
-Data: ``{pN}:lease:<work>`` (hash: owner, token, until), with times of the Redis clock. Scripts
-reject the token of an expired lease. Before a write to DynamoDB or S3, the holder checks the lease;
-the write's deadline is shorter than the lease.
+Data: ``{pN}:lease:<work>`` (hash: owner, token, until_ms), with times from the Redis clock. Scripts
+reject a token that is no longer current. Before a write to DynamoDB or S3, the holder checks the
+lease; the write's deadline is shorter than the lease.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Lease:
         if token == 0:
             self._until = 0.0
             return False
-        # Measured from before the call, so the lease never ends earlier on the Redis clock.
+        # Measured from before the call, so the lease does not end earlier on the Redis clock.
         self._until = requested_at + self._ttl_s
         self.token = token
         return True
@@ -64,7 +64,7 @@ class Lease:
         return self.left_s() > self._ttl_s * 2 / 3 or await self.claim()
 
     def mark_lost(self) -> None:
-        """Treat the lease as not held, because Redis lost it."""
+        """Record that the lease is no longer held, because Redis lost it."""
         self._until = 0.0
 
     @contextlib.asynccontextmanager

@@ -48,9 +48,9 @@ def decode_client_frame(data: bytes) -> frames.AnyClientFrame:
 
 
 def _check_surrogates(data: bytes) -> None:
-    """Raise BadRequest for JSON whose only error is an escaped lone surrogate, like ``"\\ud83d"``.
+    """Check JSON that msgspec rejected for an escaped lone surrogate, like ``"\\ud83d"``.
 
-    Such JSON is valid (RFC 8259 section 8.2), but msgspec reports it as invalid JSON.
+    Such JSON is valid (RFC 8259 section 8.2), but msgspec reports it as invalid.
 
     Raises:
         BadRequest: the JSON has a lone surrogate; the message names the field.
@@ -223,7 +223,7 @@ def kind_of(tail: bytes) -> str:
 
 
 def event_body(chat: str, seq: int, ts: int, tail: bytes) -> bytes:
-    """Return a message's event without the start that differs per inbox (see `join_event`)."""
+    """Return a message's event without its start, which differs per inbox (see `join_event`)."""
     return b',"kind":"message","chat":"%b","cs":%d,"message":{"seq":%d,"ts":%d,%b}' % (
         chat.encode(),
         seq,

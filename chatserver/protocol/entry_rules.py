@@ -1,8 +1,8 @@
 """Entry rules: how an edit, delete or reaction entry changes its target message.
 
-A message is changed by later entries in its chat. They are applied in seq order, each only if its
-seq is above the message's `rev`. The result is the same in the hot tier's overlay (`amend.lua` has
-these rules in Lua), in the warm tier and in clients.
+Later entries in a chat change a message. They are applied in seq order, each only if its seq is
+above the message's `rev`. The hot tier's overlay (`amend.lua` has these rules in Lua), the warm
+tier and clients get the same result.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def tombstone_of(message: Message, rev: int) -> Message:
 
 
 def shredded_tombstone_of(entry: Message) -> Message:
-    """Return the tombstone of an entry whose body cannot be decrypted any more."""
+    """Return the tombstone of an entry whose body can no longer be decrypted."""
     return msgspec.structs.replace(tombstone_of(entry, entry.rev), shredded=True)
 
 
 def apply_entry(message: Message, entry: Message) -> Message:
-    """Return the message after applying `entry`, whose target it is.
+    """Return `message` after `entry`, which targets it, is applied.
 
     Guarantees:
         Idempotent: an entry that is not newer than the message's `rev` changes nothing.

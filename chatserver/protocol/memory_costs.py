@@ -17,7 +17,7 @@ import msgspec
 
 from chatserver.protocol import frames
 
-Charge = Callable[[str, int], None]  # user, bytes already used
+Charge = Callable[[str, int], None]  # arguments: user, bytes already used
 
 MESSAGE_BYTES = 256  # reference, log entry, two inbox entries; the frame size is added
 ATTACHMENT_BYTES = 512  # metadata of a file in a message
@@ -88,7 +88,7 @@ def cost_of_growth(written: str, normalized: str) -> int:
 def cost_of_membership_change(frame: msgspec.Struct, info: frames.ChatInfo) -> int:
     """Return the inbox cost of a group change: one entry per member.
 
-    An invitation costs this for each invited user. In a large group, only the new members' inboxes
+    An invitation costs this once per invited user. In a large group, only the new members' inboxes
     are charged.
     """
     entry = 0 if info.large else INBOX_ENTRY_BYTES * info.count

@@ -10,8 +10,7 @@ from chatserver.protocol import codec
 from chatserver.protocol.entry_rules import tombstone_of
 from chatserver.protocol.frames import Message
 
-# A body would have its quotes escaped, so a tail that contains this belongs to a message that
-# expires.
+# Quotes in a body are escaped, so a tail that contains this text has the field.
 _MARK = b'"expires_at":'
 
 

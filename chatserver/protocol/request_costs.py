@@ -6,7 +6,7 @@ charges the difference to `cost_of_frame`. Sends have a separate bucket. `docs/l
 table.
 
 Invariant: no request costs more than `REQUEST_COST_MAX`, and the burst of `limits.requests` is at
-least that.
+least `REQUEST_COST_MAX`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LINK_PREVIEW = 5  # requests to another server, unless the preview is cached
 CHANGE = 4  # a transaction and its events to members
 USERS_PER_TOKEN = 4  # invited users: three reads and two writes each, in batches
 ITEMS_PER_TOKEN = 50  # page items
-CHATS_PER_TOKEN = 10  # chats of a list: an idle one has to be loaded
+CHATS_PER_TOKEN = 10  # chats in a list: idle chats have to be loaded
 
 
 def _by_members(frame: frames.CreateChat) -> int:

@@ -14,7 +14,7 @@ WHY_CHARS_MAX = 200
 
 
 class BeforeSend(msgspec.Struct, frozen=True):
-    """Request to the before-send webhook about a message that a user is sending.
+    """Request to the before-send webhook, for a message that a user is sending.
 
     `kind` is the message's kind, or ``edit``. For an edit, `target` is the seq of the edited
     message.

@@ -1,7 +1,7 @@
 """The user whose request the current task processes.
 
-A context variable, which tasks inherit. Set it only inside the request's own task: connection
-callbacks share one context, so a value set in a callback would apply to every later request.
+`CALLER` is a context variable, which tasks inherit. Set it only in the request's own task:
+connection callbacks share one context, so a value set there would apply to every later request.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Login attempts: source and account of an attempt, and its rank in the queue. No I/O."""
+"""A login attempt: its source, its account, and how it is treated in the queue. No I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chatserver.domain.ids import UserId
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoginAttempt:
-    """One password to check or to hash.
+    """A request to check or hash one password.
 
     `source` is the device if it is known, otherwise its network. `used` counts recent attempts from
     the source for this account. `is_over_budget`: unknown devices have made too many attempts for
@@ -23,4 +23,4 @@ class LoginAttempt:
     used: int = 0
     is_over_budget: bool = False
     is_guess: bool = False
-    is_counted: bool = False  # toward the budget of the account
+    is_counted: bool = False  # in the budget of the account

@@ -25,7 +25,7 @@ class Principal:
     scopes: frozenset[str] = frozenset()
     device: DeviceId | None = None
     key: str | None = None
-    issued_at: int = 0  # of a person's token, seconds since 1970
+    issued_at: int = 0  # when a person's token was issued, seconds since 1970
     is_admin: bool = False
 
     @property

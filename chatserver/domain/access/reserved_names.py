@@ -20,7 +20,7 @@ RESERVED_NAMES = (
     *("operator", "owner", "postmaster", "privacy", "root", "security", "service", "staff"),
     *("superuser", "support", "sysadmin", "system", "team", "undefined", "webmaster"),
 )
-# The grammar of names is a-z, 0-9, - and _ (see `parse_user_name`), so this list is complete.
+# User names contain only a-z, 0-9, - and _ (see `parse_user_name`), so this table is complete.
 _LOOKS_LIKE = str.maketrans("0134578", "oleastb", "-_")
 
 

@@ -1,4 +1,4 @@
-"""Tenants: names, and why a blocked one refuses all use."""
+"""Tenants: names, tenant data stores, and the write fence of a blocked tenant."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ RESERVED_TENANTS: Final = frozenset(
 
 
 def format_tenant(tenant: str) -> str:
-    """Return how errors name a tenant, or the deployment without one."""
+    """Return the text for a tenant in messages; `tenant` is empty without tenants."""
     return f"tenant {tenant}" if tenant else "the deployment without a tenant"
 
 
 def parse_tenant(text: str) -> str:
-    """Return a tenant's name. Raises BadRequest."""
+    """Return `text` if it is a valid tenant name. Raises BadRequest."""
     if re.fullmatch(TENANT_PATTERN, text) is None:
         raise BadRequest(
             f"tenant {text!r}: must have 1 to 32 letters, digits and '-', and not begin with '-'"
         )
     if text in RESERVED_TENANTS:
-        raise BadRequest(f"tenant {text!r}: is reserved; choose another name")
+        raise BadRequest(f"tenant {text!r}: is a reserved name; choose another one")
     return text
 
 
 class RemainingData(NamedTuple):
-    """Places with data of a tenant (not all of them), and how many places were checked."""
+    """Some places that still have data of a tenant, and the number of places checked."""
 
     found: list[str]
     checked: int
 
 
 class TenantStore(Protocol):
-    """A store with data of one tenant, as its deletion and audit see it.
+    """A store with data of one tenant, used to delete and audit the tenant.
 
-    Features register a function that opens theirs (`Feature.tenant_stores`).
+    Features register a function that opens their stores (`Feature.tenant_stores`).
     """
 
     name: str
 
     def delete(self) -> AsyncIterator[int]:
-        """Delete everything in bounded steps; yield the number of deleted things after each.
+        """Delete everything in bounded steps; yield the number of deleted objects after each step.
 
         Guarantees:
-            Idempotent and resumable: after a crash at any point, a repeat deletes the rest.
+            Idempotent and resumable: after a crash, another call deletes the rest.
         """
 
     async def find_remaining(self, limit: int) -> RemainingData:
@@ -62,8 +62,8 @@ class TenantStore(Protocol):
 class WriteFence:
     """Stops all calls of a process to DynamoDB and S3 while its tenant is blocked.
 
-    Two sources report blocks: Redis (within a second) and the schema item in DynamoDB (if Redis was
-    replaced or is down).
+    Two sources report blocks: Redis (within a second), and the schema item in DynamoDB, which also
+    works if Redis was replaced or is down.
     """
 
     def __init__(self) -> None:
@@ -72,11 +72,11 @@ class WriteFence:
 
     @property
     def reason(self) -> str:
-        """Why calls are refused, or an empty string."""
+        """The reason why calls are refused, or an empty string."""
         return next(iter(self._reasons.values()), "")
 
     def set(self, source: str, reason: str) -> None:
-        """Record what a source reports; an empty reason ends its block."""
+        """Set the reason that a source reports; an empty reason removes the source's block."""
         before = self._reasons.get(source, "")
         if reason:
             self._reasons[source] = reason
@@ -86,10 +86,10 @@ class WriteFence:
             self._changed.set()
 
     async def wait_changed(self, within_s: float) -> None:
-        """Wait until a source reports a change, or the time has passed.
+        """Wait until a source reports a change, at most `within_s`.
 
-        Includes changes since the last call. A change of one source is the moment to read the
-        other: a block and its end arrive from Redis long before the next check of the schema item.
+        Changes since the last call also count. When one source changes, read the other one: Redis
+        reports a block and its end long before the next check of the schema item.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):

@@ -3,8 +3,8 @@
 Data: ``{gw:<id>}:stream`` (stream). Each stream entry is a msgpack array of records. Only the owner
 creates the stream and extends its TTL, so records for a dead gateway are dropped.
 
-Guarantees: best effort. A gateway that misses an event detects it by a gap in the inbox seq, or at
-the next heartbeat, and reads the inbox (promise P4). Bound: `STREAM_ENTRIES_MAX` entries. If the
+Guarantees: best effort. A gateway that misses an event detects this by a gap in the inbox seqs, or
+at the next heartbeat, and reads the inbox (promise P4). Bound: `STREAM_ENTRIES_MAX` entries. If the
 owner falls further behind, the oldest entries are lost and the owner checks every inbox.
 """
 
@@ -81,7 +81,7 @@ class UserSignal(Record, tag="s", array_like=True):
 
 
 class StoredUpdate(Record, tag="w", array_like=True):
-    """The warm tier has stored the messages from `user` in `chat` up to seq `upto` of `epoch`."""
+    """The warm tier has stored the user's messages in `chat` up to seq `upto` of `epoch`."""
 
     user: str
     chat: str
@@ -156,7 +156,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class _Flush:
-    """One flush: the number of pending writes, a loss flag, and callbacks."""
+    """A flush: the number of pending writes, whether one was lost, and callbacks."""
 
     __slots__ = ("is_lost", "left", "waiting")
 
@@ -173,7 +173,7 @@ class GatewayStreamWriter:
         self._hot = hot
         self._out: dict[GatewayId, list[AnyRecord]] = {}
         self._flushes: set[_Flush] = set()
-        # Called with the users of records for a gateway without a stream, which is dead.
+        # Called when a gateway has no stream and is therefore dead, with the users of its records.
         self.on_dead_gateway: Callable[[set[UserId]], None] | None = None
 
     def send(self, gateway: GatewayId, record: AnyRecord) -> None:
@@ -212,7 +212,7 @@ class GatewayStreamWriter:
             )
 
     def notify_when_written(self, then: Callable[[bool], None]) -> None:
-        """Call `then(True)` when Redis has all records sent so far; `then(False)` if any was lost.
+        """Call `then(True)` when Redis has all records sent so far, `then(False)` if any was lost.
 
         Records for a dead gateway do not count as lost.
         """
@@ -279,7 +279,7 @@ class GatewayStream:
         self._hot = hot
         self._ttl_ms = int(ttl_s * 1000)
         self._key = hot.keys.gateway_stream(gateway)
-        # The last entry read. After a reconnect, reading resumes behind it.
+        # The last entry read. After a reconnect, reading resumes after it.
         self._last: Any = None
 
     def send_to_self(self, echo: Echo) -> None:
@@ -347,7 +347,7 @@ class GatewayStream:
             await client.aclose()
 
     async def _is_overrun(self, client: Any) -> bool:
-        """Return whether the last entry read was trimmed. Later entries may then be lost, too."""
+        """Return whether the last entry read was trimmed; unread entries may then be lost."""
         oldest = await self._hot.with_deadline(client.xrange(self._key, count=1))
         return bool(oldest) and _parse_id(oldest[0][0]) > _parse_id(self._last)
 

@@ -20,7 +20,7 @@ RESPONSE_TTL_S = 86_400
 
 
 class StoredResponse(msgspec.Struct, array_like=True, frozen=True):
-    """A request's digest (`asked`) and its response. `status` is 0 until there is a response."""
+    """A request's digest (`asked`) and its response; `status` is 0 while there is none."""
 
     asked: str
     status: int = 0
@@ -74,7 +74,7 @@ class IdempotentResponses:
         return self._hot.keys.answer(UserId(name))
 
     async def claim(self, name: str, asked: str) -> StoredResponse | None:
-        """Claim a name and return None, or return the response already stored under it.
+        """Claim a name and return None, or return what is already stored under the name.
 
         Guarantees:
             Of concurrent callers, exactly one gets None.
@@ -92,7 +92,7 @@ class IdempotentResponses:
     async def put(self, name: str, response: StoredResponse, about: UserId | None = None) -> None:
         """Store the response under a claimed name. `about`: the user whose data it may contain."""
         if about is not None:
-            # The name first: an erasure of the user would not find a response without it.
+            # Store the name first: without it, an erasure of the user would not find the response.
             listed = self._hot.keys.answers(about)
             await self._hot.transaction(("SADD", listed, name), ("EXPIRE", listed, RESPONSE_TTL_S))
         await self._hot.write("SET", self._key(name), _encode(response), "EX", RESPONSE_TTL_S)

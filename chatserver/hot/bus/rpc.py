@@ -5,7 +5,7 @@ it sends the call through Redis (`rpc_client`). `workers.rpc` reads the call (`r
 it and sends the result to the gateway's stream. A worker receives each call at most once. The
 caller has a deadline and may retry, so every operation is idempotent.
 
-A call carries a time budget, not an absolute deadline, because the clocks of two machines differ.
+A call has a time budget instead of an absolute deadline, because the clocks of two machines differ.
 The age of a call is the Redis time minus the time in its entry id, which also comes from Redis.
 """
 
@@ -189,7 +189,7 @@ class LoadFile(Operation, tag="load_file"):
 
 
 class FindMessages(Operation, tag="find_messages"):
-    """Search in messages. These calls have their own stream and workers."""
+    """Search messages. These calls have their own stream and workers."""
 
     user: str
     query: frames.Search
@@ -219,7 +219,7 @@ AnyOperation = (
 
 
 class CallHead(msgspec.Struct):
-    """Header of a call, which workers of other versions can also decode.
+    """Header of a call. Workers of other versions can decode it, too.
 
     `user` is charged for the call (`chatserver.service.fair_semaphore`).
     """
@@ -329,9 +329,10 @@ def find_author(payload: bytes) -> str | None:
 
 
 def payer_of(operation: AnyOperation) -> str:
-    """Return the user or chat that an operation is charged to.
+    """Return the user or chat that is charged for an operation.
 
-    This is the user whose request is being processed; without one, the operation's user or chat.
+    This is the user whose request is being processed; if there is none, the operation's user or
+    chat.
     """
     if isinstance(operation, CallBeforeSend):
         return operation.question.sender

@@ -33,7 +33,7 @@ _NEEDED_WHEN_FULL = (
 
 
 class WarmCalls:
-    """Gateway side of the calls. Raises `Overloaded` above `WAITING_MAX` pending calls."""
+    """Gateway side of the calls. At `WAITING_MAX` pending calls, more raise `Overloaded`."""
 
     def __init__(self, hot: HotClient, gateway: GatewayId, timeout_s: float) -> None:
         self._hot = hot

@@ -54,8 +54,7 @@ class CallQueue:
     async def iter_calls(self) -> AsyncGenerator[ReceivedCall]:
         """Yield calls as they arrive, each to one worker; fail calls that exceeded their budget.
 
-        When the generator closes, calls that it has read but not yielded fail with a retryable
-        error.
+        When the generator closes, calls that were read but not yielded fail with a retryable error.
 
         Raises:
             Unavailable: the connection to Redis failed; call again.

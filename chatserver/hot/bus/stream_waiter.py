@@ -1,4 +1,4 @@
-"""Blocking wait for new entries in a stream."""
+"""Waits for new entries in a stream."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 Data: ``{pN}:over:<chat>`` (hash, seq → JSON) has the current state of each amended entry;
 ``{pN}:revs:<chat>`` (zset) has the seqs of their last amendments. Bound: at most two amended
 entries for each entry in the log and the backlog. ``{pN}:hidden:<user>`` (hash, chat → seqs) has
-the messages that a user deleted for themselves (`HiddenSeqs`), at most `HIDDEN_MAX` per chat. The
-field ``!`` has the id of the backlog entry for the newest one.
+the messages that a user deleted for themselves (`HiddenSeqs`), at most `HIDDEN_MAX` per chat. Its
+field ``!`` is the id of the newest backlog entry for such a message.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Amendments:
 
         `base` is the target message's JSON from the warm tier, or empty. It is used only if the hot
         tier has no newer version. `asked` is the chat's head seq before `base` was read. `author`
-        is set when a user's data is erased: the amendment deletes that user's message, and the
-        sender need not be a member.
+        is set for an erasure: the amendment deletes a message of this user, and the sender need
+        not be a member.
 
         Guarantees:
             Atomic: membership, role and the target's state are checked together with the commit.
@@ -49,8 +49,8 @@ class Amendments:
             Cost: one script call.
 
         Raises:
-            Unavailable: Redis did not respond, and the amendment may be committed; retry with the
-                same ref.
+            Unavailable: Redis did not respond; the amendment may be committed. Retry with the same
+                ref.
             Overloaded: the backlog is full.
         """
         keys, settings = self._hot.keys, self._hot.settings

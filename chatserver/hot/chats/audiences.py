@@ -1,4 +1,4 @@
-"""Audience cache of a gateway. An audience is a chat's recipients, with packed Redis keys."""
+"""Audience cache of a gateway. An audience has a chat's recipients and their encoded Redis keys."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def make_audience(
     base = int(head.get(b"base", 0))
     users: dict[UserId, Seq] = {}
     joined: dict[UserId, Seq] = {}
-    # While a fan-out is pending, `gate` ends with ":p", which is not part of the cached value.
+    # While a fan-out is pending, `gate` ends with ":p". The audience keeps the rest.
     gate = head[b"gate"].decode().removesuffix(":p")
     slow_s = slow_s_of(gate)
     # Members whose write permission the commit has to check.
@@ -53,7 +53,7 @@ def make_audience(
         joined[user] = Seq(status.joined)
         if status.muted_until is not None or (slow_s and status.role == "member"):
             checked_by_commit.add(user)
-        # A companion has no devices and no inbox, which would collect the entries of all chats.
+        # A companion has no devices, and no inbox: it would collect the entries of all sessions.
         if not is_companion(user):
             users[user] = Seq(max(base, joined[user] - 1))
     names = tuple(users)
@@ -113,7 +113,6 @@ class Audiences:
     """Audiences cached by a gateway. Above `CACHE_MAX`, the oldest is evicted.
 
     The cached audience of a large chat has no members, because the commit looks up each sender.
-
     `load_chat` loads a chat from the warm tier into the hot tier; it raises NotFound or
     Unavailable. `charge` charges the load to the user who caused it (`CALLER`).
     """
@@ -158,7 +157,7 @@ class Audiences:
         return await asyncio.shield(task)
 
     async def get_fresh(self, chat: ChatId) -> Audience:
-        """Read the audience without sharing an earlier call's read.
+        """Read the audience from Redis, even if another call is already reading it.
 
         Raises:
             NotFound, Unavailable: see `get`.
@@ -168,9 +167,11 @@ class Audiences:
     async def get_with_notices(self, chat: ChatId) -> tuple[Audience, list[MembershipNotice]]:
         """Return an audience, and the chat's pending membership and large-chat notices.
 
+        For a large chat, the audience has members only while a large-chat transition is pending.
+
         Guarantees:
-            Atomic: the audience reflects these changes and all entries up to its `top`. For a large
-                chat, it has members only if the chat has just become large or small.
+            Atomic: the audience reflects the changes of the notices and all entries up to its
+                `top`.
 
         Raises:
             NotFound, Unavailable: see `get`.

@@ -4,12 +4,12 @@ Data: ``{pN}:backlog`` (stream). Each commit call adds one entry: the field ``g`
 each message a field ``seq:ts`` with the value ``receiver\\n`` and the message tail.
 
 - The receiver is empty except in direct chats.
-- If the entry changes a message, `` <ts> <ts>`` replaces the receiver: the timestamp of that
-  message, and of the edit whose text the entry removes (0 if none).
+- If the entry changes a message, `` <ts> <ts>`` replaces the receiver: the timestamps of that
+  message and of the edit whose text the entry removes (0 if none).
 - A ``!`` before the receiver means that the sender waits until the message is stored.
 
-Other entries are moved read marks (``c`` chat, ``u`` user, ``r`` read, ``d`` received), or messages
-that a user deleted for themselves (``c``, ``u``, ``x`` seq).
+Other entries record moved read marks (``c`` chat, ``u`` user, ``r`` read, ``d`` received), or a
+message that a user deleted for themselves (``c``, ``u``, ``x`` seq).
 
 ``{pN}:checkpoint`` contains the id of the last persisted entry. Only the holder of the ``persist``
 lease moves it. Only persisted entries are trimmed; the stream has no MAXLEN. ``{pN}:dead`` has
@@ -65,7 +65,7 @@ class CommitEntry:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MarkEntry:
-    """Read marks of a user that moved forward."""
+    """A user's read marks in a chat, after they moved forward."""
 
     id: str
     chat: ChatId
@@ -97,7 +97,7 @@ class DeadLetter:
 
     @property
     def place(self) -> str:
-        """The id shown to operators: the partition and the stream entry id."""
+        """The id for operators: the partition and the stream entry id."""
         return f"{self.partition}:{self.entry}"
 
 
@@ -178,13 +178,13 @@ class Backlog:
         return value.decode() if value else "0-0"
 
     async def get_persisting_id(self) -> str:
-        """Return the id up to which entries after the checkpoint may be persisted, or ``0-0``."""
+        """Return the newest entry after the checkpoint that may be persisted, or ``0-0``."""
         key = self._hot.keys.checkpoint(self._partition)
         value: bytes | None = await self._hot.call("HGET", key, "ahead")
         return value.decode() if value else "0-0"
 
     async def record_persisting_id(self, lease: Lease, entry_id: str) -> bool:
-        """Record that entries up to `entry_id` are being persisted before the checkpoint moves.
+        """Record that entries after the checkpoint, up to `entry_id`, are being persisted.
 
         Return False if the lease is lost.
         """
@@ -199,16 +199,16 @@ class Backlog:
         return bool(recorded)
 
     async def get_progress(self) -> dict[ChatId, int]:
-        """Return the last persisted seq of each chat that is ahead of the checkpoint."""
+        """Return the last persisted seq of each chat that is persisted past the checkpoint."""
         reply = await self._hot.call("HGETALL", self._hot.keys.progress(self._partition))
         values = dict(zip(reply[::2], reply[1::2], strict=True))
         return {ChatId(chat.decode()): int(seq) for chat, seq in values.items()}
 
     async def record_progress(self, lease: Lease, tops: Mapping[ChatId, Seq]) -> bool:
-        """Record the last persisted seq of each chat that is ahead of the checkpoint.
+        """Record the last persisted seq of each chat that is persisted past the checkpoint.
 
-        Return False if the lease is lost. `checkpoint` deletes a chat's seq once the checkpoint
-        reaches it.
+        Return False if the lease is lost. `checkpoint` deletes all of these seqs when nothing is
+        persisted past the new checkpoint.
         """
         recorded: int = await self._hot.run(
             load_script("record_progress"),

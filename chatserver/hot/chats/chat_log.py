@@ -1,4 +1,4 @@
-"""Chat log: the hot part of a chat's history, a stream of its newest entries (entry id = seq).
+"""Chat log: a stream of a chat's newest entries, which are in the hot tier (entry id = seq).
 
 Data: ``{pN}:log:<chat>`` has the newest `log_max` entries and all unpersisted ones. An entry whose
 text was deleted moves to ``{pN}:over:<chat>`` as a tombstone; reads insert it again.
@@ -21,7 +21,7 @@ from chatserver.hot.chats.expiry_times import ExpiringMessages
 from chatserver.hot.redis.client import HotClient
 from chatserver.protocol import codec
 
-HOLES_MAX = 1_000  # filled in one read
+HOLES_MAX = 1_000  # maximum number of gaps filled per read
 
 
 def _parse(entry: list[Any]) -> LogEntry:
@@ -53,8 +53,8 @@ class ChatLog:
         """Return the seq up to which the warm tier has stored the chat.
 
         Raises:
-            Unavailable: the chat was loaded in a later epoch; its seqs may belong to other
-                messages.
+            Unavailable: the chat was loaded in a later epoch, in which the same seqs may belong to
+                other messages.
         """
         stored, gate = await self._hot.call("HMGET", self._hot.keys.chat(chat), "stored", "gate")
         self._check_epoch(chat, gate)
@@ -143,9 +143,9 @@ class ChatLog:
         return await self._fill(chat, [_parse(entry) for entry in reply], first, last)
 
     async def list_overlay(self, chat: ChatId, seqs: Sequence[int]) -> dict[int, bytes]:
-        """Return the current JSON of each changed entry in `seqs`; the log may have older versions.
+        """Return the current JSON of the changed entries in `seqs`; the log may have old versions.
 
-        For an entry whose text was deleted, the value may be only its `rev`.
+        The value of an entry that lost its text may be only its `rev`.
 
         Guarantees:
             Current: a caller that then reads the warm tier misses no change acked before this call.
@@ -180,7 +180,7 @@ class ChatLog:
     async def _fill(
         self, chat: ChatId, entries: list[LogEntry], first: int, last: int
     ) -> list[LogEntry]:
-        """Insert tombstones into the gaps of ``[first, last]``; no Redis call if there are none."""
+        """Insert tombstones into the gaps of ``[first, last]``; no Redis call without gaps."""
         is_covered = entries and entries[0].seq <= first and last <= entries[-1].seq
         if is_covered and entries[-1].seq - entries[0].seq + 1 == len(entries):
             return entries

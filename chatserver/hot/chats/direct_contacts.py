@@ -1,7 +1,7 @@
-"""Answered direct chats: whether the other user has written in a direct chat.
+"""Direct contacts: whether a user has written to another user in their direct chat.
 
-Data: field ``s:<user>`` of ``{pN}:chat:<chat>``, the seq of the user's newest message, written by
-the commit. Loading a chat restores it for the senders of its newest messages.
+Data: field ``s:<user>`` of ``{pN}:chat:<chat>`` is the seq of the user's newest message. The commit
+writes it. Loading a chat restores it for the senders of the newest messages.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Eviction:
             await self._hot.write("ZADD", self._hot.keys.idle(partition), *names)
 
     async def evict_idle(self, partition: int, now_s: float) -> int:
-        """Check the partition's longest-idle chats; return the number evicted.
+        """Evict the partition's longest-idle chats; return the number evicted.
 
         Guarantees:
             Atomic per chat: a chat that is in use or not completely persisted is not changed.

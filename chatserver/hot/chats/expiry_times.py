@@ -1,4 +1,4 @@
-"""Expiry times of a chat's messages, so that expired messages do not count as unread.
+"""Expiry times of messages, so that expired messages do not count as unread.
 
 Data: ``{pN}:expiring:<chat>`` (zset), message seq → expiry (Unix seconds), for the 500 messages
 that expire last. The key is evicted with the chat.

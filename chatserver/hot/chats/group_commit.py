@@ -1,12 +1,12 @@
 """Group commit: one script call per partition for all sends of an event-loop tick.
 
 A redis-py call costs a gateway about 50 µs; in a script call, each message costs about 3 µs. If no
-call is in flight, a message is committed at once. Otherwise, messages collect for the next call. It
-is sent one tick after the reply: it then has the messages that arrive while the pushes of the reply
-are written.
+call is in flight, a message is committed immediately. Otherwise, it waits for the next call, which
+is sent one tick after the reply. That call also includes the messages that arrive while the events
+of the reply are sent.
 
-Order: a chat's messages get their seqs in the order of `submit`. If Redis lost the script,
-in-flight drafts return to the head of the queue, in order, before anything else is sent.
+Order: a chat's messages get their seqs in the order of `submit`. If Redis lost the script, the
+drafts in flight return to the head of the queue, in order, before anything else is sent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BACKLOG_PER_CHAT_MAX = 100_000  # unpersisted messages of one chat; more are ref
 BATCH_MAX = 128  # messages in one script call
 QUEUE_MAX = 20_000  # sends that wait for Redis in one gateway
 
-# With more, a call could follow with later drafts of a chat that the first finds not loaded.
+# With more, a second call could commit later drafts of a chat that the first call found not loaded.
 BATCHES_IN_FLIGHT_MAX = 1
 
 _COMMITTED, _UNDELIVERED, _KNOWN, _NOT_MEMBER, _FULL = 1, 2, 3, 5, 6
@@ -64,7 +64,7 @@ class GroupCommit:
         self._batch_max = BATCH_MAX
         self._loop = asyncio.get_running_loop()
         self._in_flight = 0
-        self._since = 0.0  # latest possible arrival of the oldest queued draft (monotonic, s)
+        self._since = 0.0  # when the oldest queued draft arrived, or later (monotonic, s)
         self._is_scheduled = False
         self._is_reloading = False
         self._returned: list[list[Submission]] = []
@@ -106,7 +106,7 @@ class GroupCommit:
         """
         if len(self._queue) >= self._queue_max:
             raise Overloaded(
-                "too many messages are waiting for Redis; slow down", retry_after_ms=500
+                "too many messages are waiting for Redis; try again", retry_after_ms=500
             )
         if not self._queue:
             self._since = time.monotonic()
@@ -123,7 +123,7 @@ class GroupCommit:
         while self._queue and self._in_flight < BATCHES_IN_FLIGHT_MAX and not self._is_reloading:
             size = min(len(self._queue), self._batch_max)
             self._send([self._queue.popleft() for _ in range(size)])
-            self._since = time.monotonic()  # for drafts that did not fit, if any
+            self._since = time.monotonic()  # for drafts that did not fit into the batch
 
     def _send(self, batch: list[Submission]) -> None:
         epoch = self._hot.epoch_of(self._partition)
@@ -131,9 +131,9 @@ class GroupCommit:
         for submission in batch:
             chats.setdefault(submission[0].chat, []).append(submission)
         for chat, submissions in list(chats.items()):
-            # Audiences only become newer: if first and last match, all of them do.
+            # Audiences only become newer: if the first and the last match, all of them match.
             if submissions[0][1].retention_s != submissions[-1][1].retention_s:
-                # Some drafts have an outdated retention of the chat: return all, in order.
+                # Some drafts have an outdated retention: return all drafts, in order.
                 del chats[chat]
                 batch = [each for some in chats.values() for each in some]
                 self._return_drafts(chat, submissions)
@@ -180,8 +180,8 @@ class GroupCommit:
         args = [self._epoch_packed, self._limits, pack_count(count)]
         args_count = self._args_count
         for submissions in chats.values():
-            # Drafts of a chat in one tick may have audiences of two versions. Use the newest, which
-            # is most likely current; the commit compares it.
+            # Drafts of a chat in one tick may have audiences of two versions. Use the newest one,
+            # which is most likely current; the commit checks it.
             audience = submissions[-1][1]
             keys.append(audience.keys_packed)
             args.append(audience.args_packed)
@@ -301,12 +301,12 @@ class GroupCommit:
             draft.owner.failed(draft, error)
         elif code == _CHAT_FULL:
             metrics.RATE_LIMITED.labels("chat_backlog").inc()
-            why = "too many messages of this chat are not stored yet; slow down"
+            why = "too many messages of this chat are not stored yet; wait, then try again"
             draft.owner.failed(draft, RateLimited(why, retry_after_ms=1000))
         else:
             draft.owner.failed(draft, CorruptData(f"accept.lua returned {code!r}"))
 
-    # Redis lost the script: queue everything again in order, load it, and resume
+    # Redis lost the script: queue all drafts again in order, load the script, and resume
 
     def _requeue(self, batch: list[Submission]) -> None:
         self._is_reloading = True

@@ -28,7 +28,7 @@ _OPENED, _READ_TOO_EARLY, _OTHER_EPOCH = 1, 2, 3
 
 
 def _digest_of(message: frames.Message) -> str:
-    """Return the digest by which a retry is recognized; empty if the text was deleted or edited."""
+    """Return the digest that recognizes a retry; empty if the text was deleted or edited."""
     if message.deleted or message.edited_ts:
         return ""
     return stored_digest_of(
@@ -76,13 +76,13 @@ class HotChatLoader:
 
         - `members` maps users to (role, joined seq).
         - `head` is the newest (seq, ts) in the warm tier; `newest` has its last messages.
-        - `epoch` is the epoch in which the data was read. After an epoch change, the data may lack
-          a change that Redis had (promise P7).
+        - `epoch` is the epoch in which the data was read. In a later epoch, the data may lack a
+          change that Redis had (promise P7).
         - `large` is the version since which the chat is large, or 0.
         - `write_policy` is the write policy; it follows the version in the `gate` field.
         - `muted` maps muted users to the end of the mute (`chatserver.domain.moderation`).
         - `changes` are not in Redis yet and are applied with the load.
-        - `places` maps the version of each other change to the seq of its first entry.
+        - `places` maps the version of each change with entries to the seq of its first entry.
 
         Guarantees:
             Order: seq and ts continue above all values that either tier has assigned (promise P3).
@@ -119,7 +119,7 @@ class HotChatLoader:
             large,
             REF_TTL_S,
             generation_phase(chat),
-            # Newest first, because the script drops the last ones.
+            # Newest first, because the script keeps only the first ones.
             ",".join(f"{number}:{first}" for number, first in sorted((places or {}).items())[::-1]),
             picture,
         ]
@@ -176,13 +176,13 @@ class HotChatLoader:
         return Seq(int(await self._hot.call("HGET", self._hot.keys.chat(chat), "seq") or 0))
 
     async def record_unfinished(self, chat: ChatId) -> None:
-        """Record that `workers.repair` must finish a membership change in the chat."""
+        """Record a membership change that `workers.repair` must finish."""
         await HotMembership(self._hot).begin(chat, 0)
 
     def epoch_of_chat(self, chat: ChatId) -> Epoch:
-        """Return the epoch to load a chat with. Call this before reading the chat."""
+        """Return the epoch of a chat's partition. Call this before reading the chat to load it."""
         return self._hot.epoch_of(self._hot.keys.partition_of(chat))
 
     def epoch_of_user(self, user: UserId) -> Epoch:
-        """Return the epoch to load a user state with. Call this before reading the user."""
+        """Return the epoch of a user's partition. Call this before reading the user to load it."""
         return self._hot.epoch_of(self._hot.keys.partition_of(user))

@@ -46,7 +46,7 @@ class LargeChatSubscriptions:
 
         Guarantees:
             Order: every entry above the returned head is sent to this gateway. If `user` is a
-                member at that head, this includes the entry that ends the membership.
+                member at that head, this includes the entry that ends their membership.
         """
         return await self._run(chats, self._ttl_ms, user or "")
 
@@ -92,7 +92,7 @@ class LargeChatSubscriptions:
         return [GatewayId(name.decode()) for name in names]
 
     async def list_large(self, user: UserId) -> dict[ChatId, LargePeriod]:
-        """Return the user's large and formerly large chats, each with its newest period."""
+        """Return the user's chats that are or were large, each with its newest large period."""
         reply = await self._hot.call("HGETALL", self._hot.keys.large(user))
         return {
             ChatId(name.decode()): _parse_places(value)[0]
@@ -105,9 +105,9 @@ class LargeChatSubscriptions:
         return None if value is None else _parse_places(value)[0]
 
     async def find_since(self, user: UserId, chat: ChatId, notice: Seq) -> Seq | None:
-        """Return the start (chat seq) of the large-chat period that inbox event `notice` ended.
+        """Return the start (chat seq) of the large-chat period that ended with inbox seq `notice`.
 
-        None if the period is no longer stored, because the chat had too many transitions since.
+        None if the period is no longer stored, because too many transitions followed.
         """
         value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
         places = [] if value is None else _parse_places(value)

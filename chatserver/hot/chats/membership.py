@@ -1,9 +1,8 @@
 """Membership in the hot tier: membership changes and read access checks.
 
-Data: ``{pN}:members:<chat>`` has the members, and ``{pN}:turnover:<chat>`` the pending notices of
-joins and leaves. ``{pN}:changing`` has the changes in progress. If a process dies after writing a
-change to the `directory` table but before writing it to Redis, `workers.repair` finishes the
-change.
+Data: ``{pN}:members:<chat>`` has the members, ``{pN}:turnover:<chat>`` the pending notices of joins
+and leaves, and ``{pN}:changing`` the changes in progress. If a process dies after writing a change
+to the `directory` table but before writing it to Redis, `workers.repair` finishes the change.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ def build_change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
 
 
 def parse_changed(value: bytes | None) -> dict[int, ChangePlace]:
-    """Parse a chat's last changes: version → seq of the change's first entry."""
+    """Parse a chat's last changes: version → place of the change's first entry."""
     places: dict[int, ChangePlace] = {}
     for one in (value or b"").decode().split(",") if value else ():
         version, _, first = one.partition(":")
@@ -127,7 +126,7 @@ class HotMembership:
         await self._hot.call("ZREM", key, name)
 
     async def record_unstored(self, chat: ChatId) -> None:
-        """Record that entries may not be stored yet; `workers.repair` checks after `UNSTORED_S`."""
+        """Record that entries may not be stored yet; `workers.repair` checks in `UNSTORED_S`."""
         key = self._keys.changing(self._keys.partition_of(chat))
         due_ms = await self._hot.get_time_ms(key) + int(UNSTORED_S * 1000)
         await self._hot.call("ZADD", key, "NX", due_ms, f"{chat}:unstored")
@@ -247,7 +246,7 @@ class MemberCheck:
         self._hot = hot
         self._audiences = audiences
         self._periods = periods
-        # Immutable during this membership, so never outdated.
+        # A member's earlier periods do not change during a membership, so these are never outdated.
         self._cache: collections.OrderedDict[tuple[ChatId, UserId, Seq], Periods] = (
             collections.OrderedDict()
         )

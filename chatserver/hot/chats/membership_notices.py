@@ -1,7 +1,7 @@
-"""Pending notices: users to notify of a join, a leave or a large-chat transition.
+"""Pending notices of joins, leaves and large-chat transitions.
 
-``change_members.lua`` writes a notice atomically with the change. Notices are deleted after
-delivery.
+``change_members.lua`` writes a notice atomically with its change. A notice is deleted after the
+users are notified.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ EVERYBODY = "+"  # instead of a user id: the chat itself became large or small
 class MembershipNotice(NamedTuple):
     """A user joined or left at chat seq `seq`, or the chat became large or small.
 
-    A user who left must still receive the entries above `after`. If `user` is None, this is a
-    large-chat transition above `seq`, and all members are notified. `is_large`: the chat was large
-    at the join or leave, or became large.
+    A user who left must still receive the entries above `after`. If `user` is None, the notice is
+    for all members: the chat became large or small above `seq`. `is_large`: the chat was large at
+    the join or leave, or became large.
     """
 
     field: str

@@ -2,8 +2,8 @@
 
 Fan-out is complete when every inbox has the entries and every gateway has been notified. A chat is
 removed only after the notifications are sent. With a single server, call order on the connection
-guarantees this. In a cluster, gateway streams are on other nodes, so the removal waits for their
-replies.
+guarantees this. In a cluster, gateway streams are on other nodes, so the removal waits until the
+notifications are written.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class UndeliveredChats:
         self._soon: dict[ChatId, Seq] = {}
 
     def finish_soon(self, chat: ChatId, upto: Seq) -> None:
-        """Remove the chat from the list after this tick's records have been sent.
+        """Remove a chat from the list after this tick's records have been sent.
 
         A failure is logged; `workers.repair` then removes the chat.
         """
@@ -58,7 +58,7 @@ class UndeliveredChats:
             self._hot.send(_log_failure, "EVALSHA", script.sha, len(keys), *keys, *args)
 
     async def finish(self, done: Sequence[tuple[ChatId, Seq]]) -> None:
-        """Remove chats once their records have been sent. A chat with newer commits stays listed.
+        """Remove chats after their records have been sent. A chat with newer commits stays listed.
 
         Raises:
             Unavailable: Redis does not respond, or records were lost; `workers.repair` retries.

@@ -1,10 +1,10 @@
 """Client interface of the hot tier, for a single Redis server or a Redis Cluster.
 
 `chatserver.hot.redis.single_server` has one connection to a server, `chatserver.hot.redis.cluster`
-one to each master of a cluster. Both read the epochs before they allow calls. A replaced or
-restarted server gets a new epoch, because it may have lost recent writes (promises P1, P5). If its
-data is deleted at runtime, the replication id stays the same, so each process also checks
-periodically that the epochs still exist.
+one connection to each master of a cluster. Both read the epochs before they allow calls. A replaced
+or restarted server gets a new epoch, because it may have lost recent writes (promises P1, P5). If
+its data is deleted at runtime, the replication id does not change. Each process therefore also
+checks periodically that the epochs still exist.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ EPOCHS_CHECKED_MAX = 64  # partitions checked per interval
 class HotClient(abc.ABC):
     """A process's connection to the hot tier. Created by `open_hot`."""
 
-    # True if all calls reach Redis in call order; False if only calls of the same partition do.
+    # True if all calls reach Redis in call order; False if only calls to the same partition do.
     is_ordered: bool
 
     def __init__(self, settings: config.Redis) -> None:
@@ -58,9 +58,9 @@ class HotClient(abc.ABC):
         self.keys = Keys(settings.partitions)
         self.epochs: list[Epoch] = [Epoch("")] * settings.partitions
         self._whole, self._whole_of = Epoch(""), list[Epoch]()
-        # Servers that answer but refuse writes, with the reason, such as a full disk.
+        # Server → reason, for servers that respond but refuse writes; for example, a full disk.
         self.refusals: dict[str, str] = {}
-        self.refusal = ""  # reason of one server, when all servers refuse writes
+        self.refusal = ""  # the reason of the first server if all servers refuse writes
         self.on_epoch: list[Callable[[], None]] = []
         self.blocked = ""  # why an operator blocked this Redis (`chatserver tenants block`)
         self.on_blocked: list[Callable[[str], None]] = []
@@ -68,7 +68,7 @@ class HotClient(abc.ABC):
         self.address = Address(settings.url)
         self.name = self.address.name
         self._durable = Durable(settings.wait_replicas, settings.wait_fsync)
-        # Shorter than the deadline of a call, because later calls on the connection wait, too.
+        # Shorter than the deadline of a call, because later calls on the connection also wait.
         self._wait = self._durable.command(self.wait_ms)
 
     # calls
@@ -185,7 +185,7 @@ class HotClient(abc.ABC):
                 raise
 
     def send_write(self, on_reply: OnReply, *args: Value) -> None:
-        """Like `send`, for a write that also runs when Redis is out of memory."""
+        """Send a write that also runs when Redis is out of memory; see `send`."""
 
         def unwrap(reply: Reply) -> None:
             on_reply(reply if isinstance(reply, Exception) else reply[0])
@@ -213,8 +213,8 @@ class HotClient(abc.ABC):
     def whole_epoch(self) -> Epoch:
         """The epoch sent to devices. It changes when any partition's epoch changes.
 
-        Data loss in a chat's partition need not affect a member's inbox. All devices must detect it
-        anyway, to resend messages that were acked but not stored (promise P1).
+        If a chat's partition loses data, its members' inboxes may be complete. Their devices must
+        still detect the loss, to resend messages that were acked but not stored (promise P1).
         """
         if self._whole_of != self.epochs:
             self._whole_of = list(self.epochs)
@@ -259,9 +259,9 @@ class HotClient(abc.ABC):
         """Reconnect whenever a connection is lost, with jitter, until cancelled."""
 
     async def watch_epochs(self) -> None:
-        """Check every second that some partitions' epochs still exist, until cancelled.
+        """Check each second that epochs still exist and that Redis accepts writes, until cancelled.
 
-        Also check that Redis accepts writes.
+        Each round checks the next `EPOCHS_CHECKED_MAX` partitions.
         """
         partitions = itertools.cycle(range(self.settings.partitions))
         count = min(self.settings.partitions, EPOCHS_CHECKED_MAX)
@@ -300,9 +300,9 @@ class HotClient(abc.ABC):
             log.info("hot.writes_resumed", redis=name)
 
     async def _find_refusal(self, key: str) -> str:
-        """Return why Redis refuses writes; empty if Redis accepts them or does not respond.
+        """Return why Redis refuses writes; empty if it accepts them or does not respond.
 
-        The probe changes no data.
+        The write that is tried changes no data.
         """
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
@@ -316,7 +316,7 @@ class HotClient(abc.ABC):
         return translate_reply_error(found).message if is_refused else ""
 
     def raise_epoch_lost(self, partition: int, epoch: Epoch) -> NoReturn:
-        """Read the partition's epoch again, because Redis does not have `epoch` anymore.
+        """Report that Redis no longer has `epoch`, so that the partition's epoch is read again.
 
         Raises:
             Unavailable: always; the caller must restart its operation in the new epoch.
@@ -328,14 +328,14 @@ class HotClient(abc.ABC):
 
     @abc.abstractmethod
     def reload_epoch(self, partition: int) -> None:
-        """Read the partition's epoch again, because it was lost or has changed."""
+        """Start to read the partition's epoch again, because it was lost or has changed."""
 
     @abc.abstractmethod
     async def close(self) -> None:
         """Close all connections."""
 
     def _create_blocking_client_at(self, address: Address) -> redis.asyncio.Redis:
-        """Return a client without retries: a retry could run a call twice."""
+        """Return a redis-py client without retries, because a retry could run a call twice."""
         client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(
             address.url,
             # `with_deadline` limits the call instead: redis-py uses wait_for, which in Python 3.11

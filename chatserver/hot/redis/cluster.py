@@ -3,13 +3,14 @@
 ::
 
     refresh (every second, on every MOVED, more often while a node is down)
-      query every master ─► slot owners and replication ids ─► routes that changed hold their calls
-                         ─► epochs of their partitions are read ─► routes resume, on the new node
+      query every master ─► slot owners and replication ids ─► changed routes hold their calls
+                         ─► read the epochs of their partitions ─► send the calls to the new node
 
 A partition's epoch is stored with the replication id (`replid`) of the node that wrote the epoch. A
 promoted or restarted node has another replication id and may have lost recent writes, so its
-partitions get a new epoch. A slot migration changes the node without loss. The epoch stays if this
-process can prove that; see `ClusterClient._find_proven_origin` and decision 0004.
+partitions get a new epoch. A slot migration moves the slot to another node without loss. The epoch
+is kept if this process can prove that nothing was lost; see `ClusterClient._find_proven_origin` and
+decision 0004.
 """
 
 from __future__ import annotations
@@ -67,12 +68,12 @@ class ClusterClient(HotClient):
                 ]
             )
         self._nodes: dict[str, Node] = {}
-        self._known_addresses: list[Address] = []  # every node ever seen, replicas included
+        self._known_addresses: list[Address] = []  # nodes in the latest views, replicas included
         self._claims = Claims(())
         self._routes: dict[int, Route] = {}
         self._epoch_origins: dict[
             int, tuple[str, str]
-        ] = {}  # slot → node, replication id of its epochs
+        ] = {}  # slot → node and replid that wrote its epochs
         self._served = 0  # routes with a connection at the last refresh
         self._refresh_requested = asyncio.Event()
 
@@ -163,7 +164,7 @@ class ClusterClient(HotClient):
         self._refresh_requested.set()
 
     def find_wire(self, address: str) -> Wire | None:
-        """Return the connection to the node with this address; None if there is none."""
+        """Return the connection to the node with this address, or None."""
         found = (n.wire for n in self._nodes.values() if address in (n.place, n.name))
         return next(found, None)
 
@@ -202,7 +203,8 @@ class ClusterClient(HotClient):
         return view
 
     async def _query_view(self, wire: Wire, address: Address) -> View:
-        # The replication id first: if it changes between the calls, the next refresh detects that.
+        # Read the replication id first. If it changes before the second call, the next refresh
+        # detects that.
         replid = await read_replid(wire)
         try:
             text = await call_on(wire, "CLUSTER", "NODES")
@@ -216,7 +218,7 @@ class ClusterClient(HotClient):
         return parse_view(text.decode(), address.host, replid=replid, by_name=address.is_tls)
 
     async def _open(self, node: Node) -> None:
-        """Connect to a node; calls are allowed once the epochs are known."""
+        """Connect to a node. Its routes send calls only after their epochs are read."""
         wire = await open_wire(node.address, self.settings)
         async with handshake_deadline(wire, self.settings):
             await log_in(wire, node.address)
@@ -227,10 +229,10 @@ class ClusterClient(HotClient):
         self.refresh_soon()
 
     def _record_replication_id(self, node: Node, view: View) -> None:
-        """If a node has a new replication id, store it and hold the calls to the node."""
+        """Store a node's replication id; if it is new, hold the calls to the node."""
         if view.replid == node.replid:
             return
-        # This view was read after the replication id changed.
+        # `view` is the node's first view with this replication id.
         node.replid, node.first_view, node.epoch_slots = view.replid, view, set()
         for route in self._routes.values():
             if route.node is node:
@@ -326,7 +328,7 @@ class ClusterClient(HotClient):
         return failures
 
     async def _query_views(self) -> dict[str, View]:
-        """Return each master's view by node id; if no master responds, other nodes' views."""
+        """Return each master's view by node id; if no master responds, the views of other nodes."""
         nodes = [node for node in self._nodes.values() if node.wire is not None]
         queries = (
             self._query_view(node.wire, node.address) for node in nodes if node.wire is not None
@@ -393,7 +395,7 @@ class ClusterClient(HotClient):
     ) -> list[ChatError]:
         """Read the epochs of slots with a new node or replication id, then send their held calls.
 
-        Returns the errors that occurred.
+        Return the errors that occurred.
         """
         for route, _ in changed:
             route.hold()
@@ -426,7 +428,7 @@ class ClusterClient(HotClient):
         return failures
 
     def _store_epochs(self, route: Route, epochs: Sequence[Epoch]) -> bool:
-        """Store the epochs that were read; return True if any changed."""
+        """Store the epochs of a route's partitions; return True if any changed."""
         is_new = False
         for partition, epoch in zip(route.partitions, epochs, strict=True):
             is_new = is_new or self.epochs[partition] not in ("", epoch)
@@ -452,10 +454,10 @@ class ClusterClient(HotClient):
 
         The proof has two conditions:
 
-        1. The source node lost no writes. Both nodes see the source as a healthy master, and the
-           source has the replication id under which the slot's epoch was written.
-        2. The new node lost no writes. With its current replication id, its first view shows no
-           part of the slot, or the epoch was written there.
+        1. The source node lost no writes. Both nodes see it as a healthy master, and it still has
+           the replication id under which the slot's epoch was written.
+        2. The new node lost no writes. In its first view with its current replication id, it did
+           not have the slot yet, or the epoch was written to it under this replication id.
 
         Without this proof, the partition gets a new epoch.
         """

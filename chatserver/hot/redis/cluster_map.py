@@ -1,8 +1,8 @@
 """Slot owners of a Redis Cluster, computed from its nodes' views. No I/O.
 
-For a moment after a failover or a slot migration, the nodes' views differ. The claim with the
-highest config epoch wins, because a promoted node or migration target has a higher one than the
-previous owner.
+After a failover or a slot migration, the nodes' views differ for a moment. The claim with the
+highest config epoch wins, because a promoted node or a migration target has a higher config epoch
+than the previous owner.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class View:
 def parse_view(text: str, queried_host: str, *, replid: str = "", by_name: bool = False) -> View:
     """Parse the reply to CLUSTER NODES.
 
-    `queried_host` is used if the node does not know its own. `by_name`: use the
-    host names that nodes announce, because TLS certificates contain names.
+    `queried_host` is used if the node does not know its own host. `by_name`: use the host names
+    that nodes announce, because TLS certificates contain names.
 
     Raises:
         CorruptData: the reply is malformed.
@@ -108,7 +108,7 @@ class Claims:
             for member in view.members.values():
                 if not member.is_master:
                     continue
-                # On a tie, the claim of the owner itself wins.
+                # On a tie, a node's claim in its own view wins.
                 weight = (member.config_epoch, member.id == view.me)
                 for span in member.slots:
                     place = (span, member.id)

@@ -100,7 +100,7 @@ async def open_wire(address: Address, settings: config.Redis) -> Wire:
 
 @contextlib.asynccontextmanager
 async def handshake_deadline(wire: Wire, settings: config.Redis) -> AsyncIterator[None]:
-    """Limit the duration of a connection's handshake; close the connection on failure.
+    """Limit the time for a connection's handshake; close the connection on failure.
 
     Raises:
         Unavailable: the handshake timed out.
@@ -126,12 +126,13 @@ async def log_in(wire: Wire, address: Address) -> None:
 
 
 async def prepare(wire: Wire, settings: config.Redis) -> None:
-    """Check that the server can run the scripts and does not evict keys, then load the scripts.
+    """Check the server's version and configuration, then load the scripts.
 
-    Cost: one round trip, and one more for scripts that are not loaded yet.
+    Guarantees:
+        Cost: one round trip, and a second one if scripts are missing.
 
     Raises:
-        ConfigError: the server is older than Redis 7, would evict keys, or has no WAITAOF.
+        ConfigError: the server is older than Redis 7, evicts keys, or lacks a required WAITAOF.
     """
     scripts = all_scripts()
     about, known, policy = await asyncio.gather(
@@ -148,7 +149,9 @@ async def prepare(wire: Wire, settings: config.Redis) -> None:
             ]
         )
     if policy not in ("", "noeviction"):
-        raise ConfigError([f"redis: maxmemory-policy is {policy}; set it to noeviction"])
+        raise ConfigError(
+            [f"redis at {wire.name}: maxmemory-policy is {policy}; set it to noeviction"]
+        )
     if settings.wait_fsync:
         await _require_fsync(wire, version)
     missing = [script for script, is_known in zip(scripts, known, strict=True) if not is_known]
@@ -168,7 +171,7 @@ async def _require_fsync(wire: Wire, version: str) -> None:
 
 
 async def _read_policy(wire: Wire) -> str:
-    """Return Redis's eviction policy; empty if a managed service hides it."""
+    """Return the server's eviction policy; empty if a managed service hides it."""
     try:
         reply = await call_on(wire, "CONFIG", "GET", "maxmemory-policy")
     except CorruptData:

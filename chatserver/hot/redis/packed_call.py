@@ -1,4 +1,4 @@
-"""Values encoded in the Redis protocol, the parts of a `Packed` call."""
+"""Encoding of values in the Redis protocol, for `Packed` calls."""
 
 from __future__ import annotations
 

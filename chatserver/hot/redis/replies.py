@@ -47,7 +47,7 @@ def translate_reply_error(error: Exception) -> ChatError:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Durable:
-    """Durability required before an acknowledgment: number of replicas, and fsync."""
+    """Durability that a commit requires: a number of replicas, and fsync."""
 
     replicas: int
     fsync: bool
@@ -65,7 +65,10 @@ class Durable:
         return ("WAIT", self.replicas, wait_ms)
 
     def check_reply(self, reply: Reply, waited: Reply) -> Reply:
-        """Return the call's result; `waited` is the reply to WAIT or WAITAOF."""
+        """Return `reply` if the write is durable, otherwise the error.
+
+        `waited` is the reply to WAIT or WAITAOF.
+        """
         if isinstance(reply, Exception):
             return reply
         if isinstance(waited, Exception):

@@ -2,7 +2,8 @@
 
 A header declares the script's inputs: ``-- key NAME TYPE``, ``-- arg NAME TYPE``, and for batch
 scripts ``-- item key …`` and ``-- item arg …``. ``more key`` and ``more arg`` declare a variable
-number of inputs after an item. Callers pass inputs by name; an undeclared name raises TypeError.
+number of inputs after an item. Callers pass inputs by name; a missing or undeclared name raises
+TypeError.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Value = str | bytes | int
 
 
 class Packed(bytes):
-    """A complete call in the Redis protocol, sent unchanged; `key` is one of its keys."""
+    """A complete call, encoded in the Redis protocol; `key` is one of its keys."""
 
     key: str
 

@@ -1,8 +1,8 @@
 """Master discovery through Redis Sentinel.
 
-Each new connection queries the Sentinels for the master, then checks the server's role, because the
-Sentinels' answer may be outdated. A promoted replica has another replication id, so a failover
-changes the epoch.
+Before each connection, the client queries the Sentinels for the master's address. It then checks
+the server's role, because the address may be outdated. A promoted replica has another replication
+id, so a failover changes the epoch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ async def find_master(address: Address, settings: config.Redis) -> Address:
             continue
         if found is not None:
             return address.at(*found)
-        why = f"redis: the sentinel at {Address(url).name} does not know {settings.sentinel_master}"
+        name = settings.sentinel_master
+        why = f"redis: the Sentinel at {Address(url).name} has no master named {name}"
     raise Unavailable(why)
 
 

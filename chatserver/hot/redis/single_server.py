@@ -85,7 +85,7 @@ class SingleClient(HotClient):
                 )
             await prepare(wire, self.settings)
             await self._load_epochs(wire)
-        # Set last: a call with the epoch of an earlier connection must not reach this Redis.
+        # Set last: until the epochs are read, calls with earlier epochs must not reach this Redis.
         self._wire = wire
 
     async def _load_epochs(self, wire: Wire) -> None:
@@ -112,7 +112,7 @@ class SingleClient(HotClient):
                     await self.connect()
                 except ChatError as exc:
                     self._wire = None
-                    if not self.blocked:  # logged when it changes
+                    if not self.blocked:  # a block is logged when it changes
                         log.warning("hot.connect_failed", redis=self.name, error=exc.message)
                     await asyncio.sleep(jittered(wait_s))
                     wait_s = min(wait_s * 2, RECONNECT_S_MAX)
@@ -136,9 +136,9 @@ class SingleClient(HotClient):
         return {self.name: self.keys.epoch(0)} if self.is_up else {}
 
     def reload_epoch(self, partition: int) -> None:
-        """Reconnect, which reads all epochs again."""
+        """Reconnect; this reads all epochs again."""
         if self._wire is not None:
-            self._wire.abort(f"redis at {self.name}: the data epoch has changed")
+            self._wire.abort(f"redis at {self.name}: its data was lost or replaced")
 
     async def close(self) -> None:
         """Close the connection."""

@@ -2,16 +2,16 @@
 
 ::
 
-               ┌──────── answered ◄────────┐
-    send ──► straight ──────────────────► node
+               ┌───────── replied ◄────────┐
+    send ──► sent directly ─────────────► node
                │ refused: MOVED, ASK, TRYAGAIN      (it did not run)
                ▼
-             held ──► one at a time, or all once the slot is settled on another node
+             held ──► sent one at a time, or all at once when the slot's new node is known
 
-Invariants: a slot's calls run in call order, or not at all. A refused call fails if a later call
-has overtaken it. A call is repeated only if Redis reported that it did not run. Calls from an
-earlier epoch are never sent to another node. Bounds: at most `HELD_MAX` calls wait, until their
-deadline, or for `MOVING_S_MAX` while the slot is being migrated.
+Invariants: a slot's calls run in call order, or not at all. If Redis refuses a call but executes a
+later one, the refused call fails. A call is repeated only if Redis reported that it did not run.
+Calls made in an earlier epoch are never sent to another node. Bounds: at most `HELD_MAX` calls
+wait, until their deadline, or for `MOVING_S_MAX` while the slot is being migrated.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Node:
         self.name = address.name
         self.wire: Wire | None = None
         self.replid = ""
-        # The first view with this replication id, and the slots whose epochs were written to this
-        # node since then. Other slots arrived later and lost no writes.
+        # The node's first view with this replication id, and the slots whose epochs were written to
+        # it under this replication id.
         self.first_view: View | None = None
         self.epoch_slots: set[int] = set()
         self.reconnect_task: asyncio.Task[None] | None = None
@@ -88,9 +88,9 @@ class Call:
         self.on_reply = on_reply
         self.commands = commands
         self.made_at = made_at
-        self.generation = generation  # value of `Route._generation` when the call was made
+        self.generation = generation  # `Route._generation` when the call was made
         self.node: Node | None = None  # node to which it was sent
-        self.refusal = ""  # error with which the last attempt was refused
+        self.refusal = ""  # error reply if the last attempt was refused
         self._durable = durable  # None: the last command is not a WAIT
         self._left = 0
         self._before: Reply = None  # the reply before the last
@@ -119,7 +119,7 @@ class Call:
 
 
 class Route:
-    """Route of one slot. `partitions` are the partitions whose keys are in the slot."""
+    """Sends the calls of one slot. `partitions` are the partitions whose keys are in it."""
 
     def __init__(
         self,
@@ -141,8 +141,8 @@ class Route:
         self._generation = 0
         self._in_flight = 0
         self._is_held = False
-        self._refused: list[Call] = []  # calls that the node refused
-        self._held: collections.deque[Call] = collections.deque()  # calls made since then
+        self._refused: list[Call] = []  # calls that the node refused, in call order
+        self._held: collections.deque[Call] = collections.deque()  # calls made after those
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._pause_s = _PAUSE_S
@@ -169,7 +169,7 @@ class Route:
         if self._is_held:
             if len(self._held) >= HELD_MAX:
                 self._fail_soon(
-                    call, Unavailable("redis: too many calls are waiting for a moving slot")
+                    call, Unavailable("redis: too many calls wait for a slot migration; try again")
                 )
             else:
                 self._held.append(call)
@@ -186,14 +186,19 @@ class Route:
         self._in_flight -= 1
         if call.refusal:
             self._refused.append(call)
-            # A refusal from an earlier node of the slot carries no new information.
+            # A refusal by an earlier node of the slot is expected.
             if call.node is self.node and not call.refusal.startswith(_MOVING):
                 self._request_refresh()
             self._hold()
         else:
             if self._refused:
                 overtaken, self._refused = self._refused, []
-                self._fail_all(overtaken, Unavailable("redis: a later call was executed first"))
+                self._fail_all(
+                    overtaken,
+                    Unavailable(
+                        "redis: a later call ran first, during a slot migration; try again"
+                    ),
+                )
             self._pause_s = _PAUSE_S
             call.on_reply(reply)
         if self._in_flight == 0:
@@ -213,7 +218,7 @@ class Route:
         self._changed.set()
 
     def fail_unsent(self) -> None:
-        """Fail unsent calls, because the epoch has changed."""
+        """Fail all unsent calls, because the epoch has changed."""
         self._generation += 1
         self._fail_all(
             self._pop_waiting(), Unavailable("redis: the server was replaced while the call waited")
@@ -274,7 +279,10 @@ class Route:
         self._pause_s = min(self._pause_s * 2, _PAUSE_S_MAX)
 
     async def _send_first_held(self) -> None:
-        """Try the first held call on the slot's node, then on its new node; keep a refused call."""
+        """Send the first held call to the slot's node, then to the migration target.
+
+        A refused call is held again.
+        """
         call, wire = self._held.popleft(), self.wire
         assert wire is not None
         reply = await self._send_and_wait(call, wire, is_asking=False)
@@ -321,7 +329,7 @@ class Route:
             (late if is_late else kept).append(call)
         if late:
             self._held = kept
-            self._fail_all(late, Unavailable("redis: the slot is moving; timed out"))
+            self._fail_all(late, Unavailable("redis: timed out during a slot migration; try again"))
 
     # ending calls
 

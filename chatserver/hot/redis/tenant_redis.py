@@ -1,12 +1,13 @@
-"""The whole Redis of one tenant, for operators: owner, block, size and all keys.
+"""Administration of one tenant's Redis: owner, block, size and all keys.
 
-A Redis has the data of one tenant. Hash ``{pN}:epoch`` records it in ``tenant``, and in ``blocked``
-why nobody may use the partition. `chatserver.hot.redis.client` reads both when it connects and
-every second. The connections here skip that check, so that a blocked Redis can be emptied.
+A Redis has the data of one tenant. In the hash ``{pN}:epoch``, ``tenant`` is the tenant, and
+``blocked`` is the reason why the partition must not be used. `chatserver.hot.redis.client` reads
+both when it connects and every second. The connections here skip that check, so that a blocked
+Redis can be emptied.
 
-A block is complete when `block` returns: no connection that was opened before it is left, and the
-first call on a new one finds the block. In a cluster, clients reconnect without that call; they
-find the block with their next periodic check, for which `block` waits.
+When `block` returns, no process uses the Redis: all older connections are closed, and a client
+finds the block when it reconnects. In a cluster, clients may reconnect without reading the epoch;
+they find the block in their next periodic check, and `block` waits for that.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from chatserver.hot.redis.keys import Keys, slot_of
 from chatserver.hot.redis.sentinels import find_master
 
 KEYS_PER_CALL: Final = 500  # SCAN and UNLINK
-CALL_TIMEOUT_S: Final = 30.0  # reading or removing a page of large keys takes longer than a call
+CALL_TIMEOUT_S: Final = 30.0  # long enough to read or delete a page of large keys
 _EPOCH_SUFFIX: Final = b"}:epoch"
 _TENANT, _BLOCKED = b"tenant", b"blocked"
 _READERS: Final[Mapping[bytes, tuple[str | int, ...]]] = {
@@ -46,14 +47,14 @@ _READERS: Final[Mapping[bytes, tuple[str | int, ...]]] = {
 
 
 class Owner(NamedTuple):
-    """The tenant that a Redis belongs to (None: it is empty), and why it is blocked, if it is."""
+    """The tenant of a Redis (None if Redis is empty), and the reason of its block, or ""."""
 
     tenant: str | None
     blocked: str
 
 
 class Size(NamedTuple):
-    """Keys in the database, and the memory of the servers, with overhead."""
+    """Number of keys in the database, and memory usage of the servers, including overhead."""
 
     keys: int
     bytes: int
@@ -68,10 +69,10 @@ class TenantRedis:
         self._masters = masters
 
     async def get_owner(self) -> Owner:
-        """Return whom the Redis belongs to.
+        """Return the tenant of the Redis.
 
         Raises:
-            ConfigError: it was initialized with another number of partitions.
+            ConfigError: Redis was initialized with another number of partitions.
         """
         tenant, blocked, partitions = await self._master_of(0).call(
             "HMGET", self._keys.epoch(0), _TENANT, _BLOCKED, "partitions"
@@ -90,7 +91,7 @@ class TenantRedis:
         """Check that the Redis belongs to the tenant or is empty.
 
         Raises:
-            ConfigError: it belongs to another tenant.
+            ConfigError: Redis belongs to another tenant.
         """
         owner = (await self.get_owner()).tenant
         if owner not in (None, tenant):
@@ -102,7 +103,7 @@ class TenantRedis:
             )
 
     async def block(self, tenant: str, reason: str) -> None:
-        """Refuse all calls of processes from now on, and close their connections. Idempotent."""
+        """Make all processes refuse calls, and close their connections. Idempotent."""
         for partition in range(self._settings.partitions):
             await self._master_of(partition).call(
                 "HSET", self._keys.epoch(partition), _TENANT, tenant, _BLOCKED, reason
@@ -114,12 +115,12 @@ class TenantRedis:
             await asyncio.sleep(rounds * EPOCH_CHECK_S + self._settings.call_timeout_s)
 
     async def unblock(self) -> None:
-        """Let processes use the Redis again; those that run reconnect. Idempotent."""
+        """Remove the block; running processes reconnect. Idempotent."""
         for partition in range(self._settings.partitions):
             await self._master_of(partition).call("HDEL", self._keys.epoch(partition), _BLOCKED)
 
     async def count_unpersisted(self) -> int:
-        """Return how many messages and marks are not in DynamoDB yet."""
+        """Return the number of messages and marks that are not in DynamoDB yet."""
         total = 0
         for partition in range(self._settings.partitions):
             waiting = await self._master_of(partition).call(
@@ -129,7 +130,7 @@ class TenantRedis:
         return total
 
     async def measure(self) -> Size:
-        """Return keys and memory."""
+        """Return the number of keys and the memory usage."""
         keys = size = 0
         for master in self._masters:
             keys += await master.call("DBSIZE")
@@ -143,16 +144,16 @@ class TenantRedis:
                 yield page
 
     async def delete_pages(self) -> AsyncIterator[int]:
-        """Delete all data page by page, and yield how many keys each page had.
+        """Delete all data page by page; yield the number of keys deleted per page.
 
-        The keys of epochs lose all but tenant and block.
+        Of the epoch hashes, only the tenant and the block remain.
         """
         for master in self._masters:
             async for page in master.iter_pages():
                 yield await master.delete(page)
 
     async def find_remaining(self, limit: int) -> tuple[list[str], int]:
-        """Return keys with data, at most `limit`, and the number of keys that were checked."""
+        """Return at most `limit` keys that have data, and the number of keys checked."""
         found: list[str] = []
         checked = 0
         for master in self._masters:
@@ -166,7 +167,7 @@ class TenantRedis:
     async def iter_records(self) -> AsyncIterator[list[dict[str, Any]]]:
         """Yield pages of keys with type, TTL (ms, or None) and value, as JSON-compatible objects.
 
-        Text that is not UTF-8 is ``{"base64": …}``.
+        A value that is not UTF-8 is encoded as ``{"base64": …}``.
         """
         for master in self._masters:
             async for page in master.iter_pages():
@@ -181,7 +182,7 @@ class TenantRedis:
 
 
 class _Master:
-    """One connection to a master. Calls are made one after the other."""
+    """One connection to a master. Calls run one at a time."""
 
     def __init__(
         self, address: Address, settings: config.Redis, slots: Sequence[tuple[int, int]]
@@ -232,7 +233,7 @@ class _Master:
 
     async def delete(self, page: Sequence[bytes]) -> int:
         gone = [key for key in page if not key.endswith(_EPOCH_SUFFIX)]
-        by_slot: dict[int, list[bytes]] = {}  # a cluster refuses keys of several slots
+        by_slot: dict[int, list[bytes]] = {}  # a cluster call may use only one slot
         for key in gone:
             by_slot.setdefault(slot_of(key), []).append(key)
         with _translate_errors(self.name):
@@ -256,7 +257,7 @@ class _Master:
         kind = await self.call("TYPE", key)
         kind = kind if isinstance(kind, bytes) else str(kind).encode()
         if kind not in _READERS:
-            return None  # it has expired since
+            return None  # the key has expired
         command, *more = _READERS[kind]
         value = await self._call_raw(command, key, *more)
         ttl_ms = int(await self.call("PTTL", key))
@@ -268,7 +269,7 @@ class _Master:
         }
 
     async def _call_raw(self, *args: Any) -> Any:
-        """Send a command whose reply redis-py must not change into objects."""
+        """Send a command and return its raw reply, not converted by redis-py."""
         with _translate_errors(self.name):
             connection = self._client.connection
             assert connection is not None

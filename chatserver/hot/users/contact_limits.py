@@ -1,7 +1,7 @@
 """Contact limit: the number of direct chats with strangers that a user may open per day.
 
-Data: ``{pN}:limit:contacts:<user>`` (hash), a token bucket that fills within a day. It expires when
-it would be full.
+Data: ``{pN}:limit:contacts:<user>`` (hash), a token bucket that refills within a day. It expires
+when it would be full.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """User inboxes: ordered event logs, read by all devices of a user.
 
 Data: ``{pN}:inbox:<user>`` (stream) has references to messages, and complete events of other kinds.
-Entry ``<seq>-<n>`` has `n` + 1 messages of a chat that follow each other in the chat and the inbox;
-its value is the chat seq of the newest. ``{pN}:seqs`` (hash) has each inbox's newest seq.
-``{pN}:box:<user>`` (hash) has the user state: chats and read marks. All share a slot. Bound:
-`inbox_max` entries; a device that missed more starts from a snapshot.
+Entry ``<seq>-<n>`` has `n` + 1 messages that are consecutive in the chat and in the inbox; its
+value is the chat seq of the newest. ``{pN}:seqs`` (hash) has each inbox's newest seq.
+``{pN}:box:<user>`` (hash) has the user state: chats and read marks. All of these keys share a slot.
+Bound: `inbox_max` entries; a device that missed more starts from a snapshot.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from chatserver.hot.redis.scripts import Value, load_script
 _OTHER_EPOCH = 3
 
 
-USERS_PER_CALL = 500  # users per script call of a large-chat transition
+USERS_PER_CALL = 500  # in a script call for a large-chat transition
 
 
 def parse_gateways(text: bytes) -> tuple[GatewayId, ...]:
@@ -173,10 +173,10 @@ class Inboxes:
         is_large: bool,
         epoch: Epoch,
     ) -> list[AppendResult]:
-        """Notify users that a chat has become large or small, as of chat version `version`.
+        """Notify users that a chat became large or small at chat version `version`.
 
-        `epoch` is the chat's epoch at the transition. Each item of `entries` adds an entry to one
-        inbox. An item consists of:
+        `epoch` is the chat's epoch at the transition. Each item of `entries` is an entry for one
+        inbox:
 
         - the user
         - the chat seq above which the transition applies
@@ -303,7 +303,7 @@ class Inboxes:
         return chats
 
     async def _read_head(self, user: UserId, chat: ChatId) -> tuple[int, int, int, int]:
-        # Users have read their own messages, whose newest seq the commit records in the chat.
+        # A user has read their own messages. The commit records the newest seq in the chat.
         seq, ts, own, stored = await self._hot.call(
             "HMGET", self._keys.chat(chat), "seq", "ts", f"s:{user}", "stored"
         )

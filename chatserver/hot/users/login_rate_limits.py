@@ -7,8 +7,8 @@ Data (token buckets that expire when they would be full):
 - ``{pN}:guesses:<user>`` (hash): attempts from all unknown devices for one account
 - ``{pN}:limit:entries:<subject>`` (hash): logins from a network, or from an account's known devices
 
-Every attempt is counted in Redis, without local blocks of tokens as in `Limits`. Refusals are
-cached until the bucket has a token again, so a flood is cheap to reject.
+Every attempt is counted in Redis; unlike in `Limits`, there are no local blocks of tokens. Refusals
+are cached until the bucket has a token again, so a flood is cheap to reject.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class LoginRateLimits:
             raise self._entries.add(bucket, int(wait_ms))
 
     async def begin(self, attempt: LoginAttempt) -> LoginAttempt:
-        """Count an attempt. Return it with the counts of its source and account.
+        """Count an attempt; return it with the counts of its source and account.
 
         Guarantees:
             A known device is refused only because of its own wrong guesses.

@@ -1,9 +1,8 @@
 """Online users by gateway.
 
-Data: ``{pN}:online:<user>`` (zset), gateway → expiry, with a copy in ``{pN}:where``. Times are
-those of the Redis clock. A gateway renews its users well before the expiry; entries of a dead
-gateway expire. Records for a dead gateway are lost; its devices reconnect and resume from their
-inboxes.
+Data: ``{pN}:online:<user>`` (zset), gateway → expiry by the Redis clock, with a copy in
+``{pN}:where``. A gateway renews its entries well before they expire. Events sent to a dead gateway
+are lost; its devices reconnect and resume from their inboxes.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class Presence:
                 )
                 for i, user in enumerate(chunk):
                     seq, first, is_known = reply[3 * i : 3 * i + 3]
-                    # Read after the call, so that devices do not get an epoch that ended during it.
+                    # Read after the call: devices must not get an epoch that ended during the call.
                     whole = self._hot.whole_epoch
                     states[user] = InboxState(whole, Seq(seq), Seq(first), bool(is_known))
 

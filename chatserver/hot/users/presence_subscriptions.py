@@ -8,7 +8,7 @@ Data:
 - ``{pN}:gateways`` (zset): each gateway's expiry; presence published by an expired gateway is
   ignored
 
-All times are those of the Redis clock.
+All times are from the Redis clock.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from chatserver.hot.redis.scripts import load_script
 from chatserver.hot.users.inbox import parse_gateways
 
 BATCH_MAX = 500
-# Gateways refresh, and subscribers check, at intervals of a third of the time after which users of
-# a dead gateway must be offline. A gateway must therefore count as dead in under two thirds of it.
+# Share of the time after which users of a dead gateway must be offline. Gateways refresh, and
+# subscribers check, every third of that time, so a gateway must count as dead before two thirds.
 ALIVE_SHARE = 0.6
 
 
@@ -51,7 +51,7 @@ class PresenceStates:
         return await self._set_expiry(self._alive_ms)
 
     async def leave(self, after_s: float) -> None:
-        """Let this gateway expire in `after_s`, so that users can first reconnect elsewhere."""
+        """Make this gateway expire in `after_s`; until then, its users can reconnect elsewhere."""
         await self._set_expiry(int(after_s * 1000))
 
     async def _set_expiry(self, ttl_ms: int) -> bool:

@@ -5,9 +5,10 @@ subject is a user or an address. A gateway takes tokens in blocks for a quarter 
 spends them locally. The gateway returns unspent tokens when the subject disconnects.
 
 Invariant: in any period, all gateways together allow at most the rate times the period, plus a
-burst, plus a block per gateway. While Redis is unavailable, every requested block is granted: the
-limited operations need Redis and fail anyway. Memory whose size is not known in advance is charged
-afterwards and may make the bucket negative. Nothing is allowed until the bucket is positive again.
+burst, plus a block per gateway. While Redis is unavailable, every request for tokens is granted:
+the limited operations need Redis and fail anyway. Memory whose size is not known in advance is
+charged afterward and may make the bucket negative. Nothing is allowed until the bucket is positive
+again.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ _BATCH_MAX = 500
 OF_ADDRESS: Collection[Kind] = (
     "connections",
     "failures",
-)  # those of users end with their sessions
+)  # the allowances of users are released with their sessions
 ALL_KINDS: Collection[Kind] = (*OF_ADDRESS, "calls", "sends", "requests", "memory")
 MEMORY_BLOCK_BYTES = 32_768  # taken in advance: more than the longest message costs
-TOO_MUCH = "much data (limits.memory)"  # "too …: slow down"
-MEMORY_PAUSE_S = 1.0  # between two checks of a memory bucket that had too few tokens
+TOO_MUCH = "much data (limits.memory)"  # in the message "too …: slow down"
+MEMORY_PAUSE_S = 1.0  # minimum wait after a memory bucket had too few tokens
 
 
 class Allowance:
@@ -69,9 +70,7 @@ class Allowance:
         self._block = block
         self._low = block // 2
         self._rate = rate
-        self._available_at = (
-            0.0  # when there may be a token again; if in the past, no shortage is known
-        )
+        self._available_at = 0.0  # when the bucket may have a token again; may be in the past
         self._is_requesting = False
         self._waiting: list[Callable[[], None]] | None = None  # created on demand
 
@@ -111,7 +110,7 @@ class Allowance:
             return
         self.used_at = self._limits.now()
         if on_reply is None and self._available_at > self.used_at:
-            return  # a prefetch that would certainly fail
+            return  # a request in advance that would certainly fail
         self._is_requesting = True
         self._limits.request_soon(self, max(self._block, cost) - self.tokens)
 

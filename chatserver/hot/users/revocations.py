@@ -1,4 +1,4 @@
-"""Revocation marks of logins, tokens and users, checked for every `hello` and every request.
+"""Revocation marks of logins, tokens and users; checked for every `hello` and every request.
 
 Data: ``{pN}:revoked:<user>`` (hash), see `revoke_tokens.lua`. The hash expires with the affected
 tokens, but not while the user is banned. The `directory` table has the same marks; in a new epoch,
@@ -29,7 +29,7 @@ class Revocations:
         """Return the user's marks that may apply to a token.
 
         Guarantees:
-            Order: the call is ordered with all other calls on keys of the user's partition.
+            Order: calls on keys of the user's partition run in call order.
             Cost: one command.
 
         Raises:

@@ -26,7 +26,7 @@ CLAIM_BATCH_MAX = 200
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claim:
-    """Claim for a session. `started_ms` is 0 for the first claim."""
+    """A request to register a session. `started_ms` is 0 for the first request."""
 
     user: UserId
     session: SessionId
@@ -54,7 +54,7 @@ class Sessions:
         self._keep_s = keep_s
 
     async def claim(self, claims: Sequence[Claim]) -> list[Claimed]:
-        """Register sessions. A claimed session may itself be replaced.
+        """Register sessions. A registered session may itself be replaced by another one.
 
         Guarantees:
             Idempotent: registering a session again keeps its start.
